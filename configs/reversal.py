@@ -1,0 +1,45 @@
+"""Sequence reversal (seed 004).
+
+python experiments/train.py --config=configs/reversal.py --workdir=runs/reversal
+"""
+
+from ml_collections import ConfigDict
+
+from fxf.experiment import default_config
+
+# Seed 004's demo examples: symbols, shortest and longest sequence, and the steps its notebook takes.
+EXAMPLES = {"0": (10, 2, 2, 6000), "1": (3, 2, 3, 6000), "2": (4, 2, 4, 16000)}
+
+
+def get_config(argument: str = "default") -> ConfigDict:
+    if argument == "default":
+        return _default()
+    kind, number = argument[:-1], argument[-1:]
+    if kind not in ("example", "notebook") or number not in EXAMPLES:
+        raise ValueError(f"unknown argument '{argument}'; one of example0, example1, example2, notebook0, …")
+    n_tokens, min_length, max_length, steps = EXAMPLES[number]
+    config = default_config(task="reversal")
+    config.task.n_tokens, config.task.min_length, config.task.max_length = n_tokens, min_length, max_length
+    config.model.n_layers, config.model.d_model, config.model.d_ff, config.model.n_heads = 2, 128, 256, 2
+    config.model.max_len = 2 * max_length + 3
+    if kind == "notebook":
+        config.model.init, config.model.block = "uniform", "idea"
+        config.optimizer.name, config.optimizer.learning_rate = "sgd", 0.001
+        config.train.steps, config.train.batch_size = steps, 4
+        return config
+    config.optimizer.learning_rate = 1e-3
+    config.train.steps = {"0": 150, "1": 200, "2": 400}[number]
+    config.train.batch_size = 32
+    config.log.every = 50
+    return config
+
+
+def _default() -> ConfigDict:
+    config = default_config(task="reversal")
+    config.task.longer = 5
+    config.model.n_layers, config.model.d_model, config.model.d_ff, config.model.n_heads = 2, 64, 128, 2
+    config.model.max_len = 2 * (25 + 5) + 2
+    config.optimizer.learning_rate, config.optimizer.schedule, config.optimizer.warmup_steps = 3e-3, "cosine", 50
+    config.train.steps, config.train.batch_size = 1500, 64
+    config.checkpoint.every = 500
+    return config

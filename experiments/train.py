@@ -1,0 +1,21 @@
+"""Trains the experiment that a config names, or resumes it where its run folder left off.
+
+python experiments/train.py --config=configs/reversal.py --workdir=runs/reversal
+"""
+
+from fxf import cli
+
+CONFIG, WORKDIR = cli.define_config(), cli.define_workdir()
+
+
+def main(_: list[str]) -> None:
+    from fxf import experiment
+    from fxf.training.metrics import Clock
+
+    config, origin = cli.config_and_origin(CONFIG)
+    result = experiment.train(config, cli.require_workdir(WORKDIR), Clock(cli.STARTED), origin)
+    cli.print_figures(result)
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,110 @@
+"""What the scripts under experiments/ share: flags, the config file, and errors as one line with exit code 2."""
+
+import time
+
+STARTED = time.perf_counter()
+
+import logging  # noqa: E402  STARTED comes first, so that wall_seconds counts the imports.
+import sys  # noqa: E402
+import traceback  # noqa: E402
+import warnings  # noqa: E402
+from collections.abc import Callable  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
+
+from absl import flags  # noqa: E402
+from absl import logging as absl_logging  # noqa: E402
+from ml_collections import ConfigDict, config_flags  # noqa: E402
+
+from fxf.errors import UserError, nearest  # noqa: E402
+
+EXIT_USER_ERROR = 2
+
+
+def define_config() -> Any:
+    """Defines --config=FILE[:ARGUMENT] and --config.SECTION.KEY=VALUE; the file is Python and runs as code."""
+    return config_flags.DEFINE_config_file(
+        "config", None, "config file, with an argument after a colon where it takes one; it is Python and runs as code"
+    )
+
+
+def define_workdir() -> flags.FlagHolder[str | None]:
+    return flags.DEFINE_string("workdir", None, "the run folder")
+
+
+def run(main: Callable[[list[str]], None]) -> None:
+    """Parses the command line and calls `main(positional arguments)`; a UserError ends in one line and exit code 2."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    absl_logging.set_verbosity(absl_logging.FATAL)  # Orbax reports damage to its log as well as by raising
+    warnings.filterwarnings("ignore", module="orbax")
+    try:
+        main(_parse(sys.argv)[1:])
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(EXIT_USER_ERROR)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def _parse(argv: list[str]) -> list[str]:
+    """Lets absl and ml_collections read the flags; whatever they raise becomes a UserError."""
+    config_file = next((arg.split("=", 1)[1].split(":")[0] for arg in argv if arg.startswith("--config=")), "")
+    if config_file and not Path(config_file).is_file():
+        beside = (str(path) for path in Path(config_file).parent.glob("*.py"))
+        raise UserError(f"--config: no file {config_file}{nearest(config_file, beside)}")
+    try:
+        return flags.FLAGS(argv)
+    except Exception as error:
+        # A config file's own exception arrives bare or wrapped in an error of the flag parser.
+        cause: BaseException = error
+        while cause.__context__ is not None:
+            if _line_in(cause, config_file):
+                break
+            cause = cause.__context__
+        where = _line_in(cause, config_file)
+        if where:
+            raise UserError(f"{config_file}:{where}: {_one_line(cause)}") from None
+        if isinstance(error, AttributeError | KeyError):
+            raise UserError(f"--config.…: unknown key {_one_line(error)}") from None
+        raise UserError(_one_line(error)) from None
+
+
+def _line_in(error: BaseException, path: str) -> int | None:
+    """Returns the last line of the file `path` that the error passed through."""
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if path and f.filename.endswith(path)]
+    if isinstance(error, SyntaxError) and error.filename and path and error.filename.endswith(path):
+        lines.append(error.lineno)
+    return lines[-1] if lines else None
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).replace("\\n", " ").replace("\\'", "'").split()).strip('"')
+
+
+def config_and_origin(flag: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the config that the flags name, and what it came from."""
+    if flag.value is None:
+        raise UserError("--config: missing; for example --config=configs/reversal.py")
+    origin = {
+        "config_file": config_flags.get_config_filename(flags.FLAGS["config"]),
+        "overrides": config_flags.get_override_values(flags.FLAGS["config"]),
+    }
+    if not isinstance(flag.value, ConfigDict):
+        raise UserError(f"--config: {origin['config_file']}: get_config returned no ConfigDict")
+    return flag.value.to_dict(), origin
+
+
+def require_workdir(flag: Any) -> Path:
+    if not flag.value:
+        raise UserError("--workdir: missing; for example --workdir=runs/reversal")
+    return Path(flag.value)
+
+
+def print_figures(figures: dict[str, Any]) -> None:
+    """Prints `name value` pairs on one line of stdout."""
+    print(
+        "  ".join(
+            f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in figures.items()
+        )
+    )

@@ -1,0 +1,14 @@
+"""The product with a weight matrix, shared by every dense layer."""
+
+import jax
+
+
+def linear(x: jax.Array, w: jax.Array, bias: jax.Array | None = None) -> jax.Array:
+    """Maps x [..., in] to x w + bias [..., out], for w [in, out] and bias [out].
+
+    Rows are folded to one matrix first: one large product is about twice as fast on a CPU as a batch of small ones.
+    """
+    rows = x.reshape(-1, w.shape[0]) @ w
+    if bias is not None:
+        rows = rows + bias[None]
+    return rows.reshape(*x.shape[:-1], w.shape[1])

@@ -1,0 +1,83 @@
+"""The run folder: config.json, metrics.jsonl, tensorboard/, checkpoints/, result.json."""
+
+import json
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from fxf.config import differing_keys, flatten
+from fxf.errors import UserError
+from fxf.files import write_atomically
+
+PACKAGES = ("fxf", "jax", "flax", "optax", "orbax-checkpoint", "numpy")
+
+
+def open_for_training(workdir: Path, config: dict[str, Any], origin: dict[str, Any]) -> None:
+    """Makes the folder and writes config.json, or checks that the run it holds has the same config.
+
+    Args:
+      config: the resolved config.
+      origin: what it came from: file and overrides.
+
+    Raises:
+      UserError: the folder cannot be written, or holds a run with another config.
+    """
+    path = workdir / "config.json"
+    if path.exists():
+        there = read_config(workdir)
+        differing = differing_keys(there, config)
+        if differing:
+            old, new = dict(flatten(there)), dict(flatten(config))
+            listed = ", ".join(f"{k} ({old.get(k, 'absent')} there, {new.get(k, 'absent')} here)" for k in differing)
+            raise UserError(f"{workdir}: holds a run with another config; differing keys: {listed}")
+        return
+    record = {"config": config, **origin, "versions": _versions(), "git_commit": _git_commit(), "device": _device()}
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps(record, indent=2) + "\n")
+    except OSError as error:
+        raise UserError(f"{workdir}: cannot write the run folder: {error.strerror}") from error
+
+
+def read_config(workdir: Path) -> dict[str, Any]:
+    """Returns the resolved config of the run in `workdir`."""
+    path = workdir / "config.json"
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))["config"]
+    except FileNotFoundError:
+        raise UserError(f"{workdir}: no run here (config.json is missing)") from None
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise UserError(f"{path}: not a run's config: {error}") from error
+
+
+def read_result(workdir: Path) -> dict[str, Any] | None:
+    """Returns the figures of a finished run, or None."""
+    path = workdir / "result.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def write_result(workdir: Path, result: dict[str, Any]) -> None:
+    write_atomically(workdir / "result.json", json.dumps(result, indent=2) + "\n")
+
+
+def _versions() -> dict[str, str]:
+    return {"python": platform.python_version()} | {name: metadata.version(name) for name in PACKAGES}
+
+
+def _git_commit() -> str | None:
+    """Returns the commit of the source tree, with '+changes' where files differ from it; None outside a checkout."""
+    try:
+        describe = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes"]
+        return subprocess.run(
+            describe, cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=10
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _device() -> str:
+    return f"{jax.device_count()} x {jax.devices()[0].device_kind}"

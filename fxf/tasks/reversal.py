@@ -1,0 +1,139 @@
+"""Sequence reversal (seed 004, "Fully working demo"): x1 … xn 0 xn … x1 0, scored on what follows the first 0."""
+
+import dataclasses
+import itertools
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fxf.config import key
+from fxf.decoding.predict import Predict
+from fxf.errors import UserError
+from fxf.models.model import Batch
+from fxf.tasks.task import Task, language_model_batch
+
+END = 0
+LARGEST_DOMAIN = 100_000
+HELD_OUT_SHARE = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class ReversalConfig:
+    """The `task` section for `reversal`."""
+
+    name: Literal["reversal"] = key("reversal", "the task to learn")
+    n_tokens: int = key(50, "symbols: tokens 1 … n_tokens", minimum=1)
+    min_length: int = key(1, "shortest sequence to reverse", minimum=1)
+    max_length: int = key(25, "longest sequence to reverse", minimum=1)
+    longer: int = key(0, "score lengths max_length+1 … max_length+longer too, which training never shows", minimum=0)
+    examples: int = key(10_000, "size of each scored sample, where the domain is too large to score whole", minimum=1)
+
+    def __post_init__(self) -> None:
+        if self.max_length < self.min_length:
+            raise UserError(
+                f"task.max_length: expected at least task.min_length {self.min_length}, got {self.max_length}"
+            )
+
+
+def reversal(config: ReversalConfig, batch_size: int) -> Task:
+    """Builds the task.
+
+    A domain of at most 100,000 sequences is trained on and scored whole. From a larger one, a sixteenth of the
+    sequences, chosen by a hash of their tokens, never counts in training, and the scored sample is drawn from it.
+    """
+    lengths = range(config.min_length, config.max_length + 1)
+    scored_whole = sum(config.n_tokens**n for n in lengths) <= LARGEST_DOMAIN
+
+    def batch(key: jax.Array, step: jax.Array) -> Batch:
+        del step
+        key_lengths, key_tokens = jax.random.split(key)
+        lengths_B1 = jax.random.randint(key_lengths, (batch_size, 1), config.min_length, config.max_length + 1)
+        shape = (batch_size, config.max_length)
+        sequences_BN = jax.random.randint(key_tokens, shape, 1, config.n_tokens + 1)
+        targets_BT, weights_BT = reversal_targets(sequences_BN, lengths_B1)
+        if not scored_whole:
+            read_BN = jnp.where(jnp.arange(config.max_length)[None] < lengths_B1, sequences_BN, END)
+            weights_BT = jnp.where(held_out(read_BN)[:, None], 0, weights_BT)
+        return language_model_batch(targets_BT, weights_BT)
+
+    def evaluate(predict: Predict) -> dict[str, float]:
+        sample = whole_domain(config, lengths) if scored_whole else draw_sample(config, lengths)
+        metrics = {"exact_match": exact_match(predict, sample), "examples": len(sample)}
+        if config.longer:
+            longer = draw_sample(config, range(config.max_length + 1, config.max_length + config.longer + 1))
+            metrics |= {"exact_match_longer": exact_match(predict, longer), "examples_longer": len(longer)}
+        return metrics
+
+    def encode(text: str) -> list[int]:
+        tokens = []
+        for word in text.split():
+            if not word.isdecimal() or not 1 <= int(word) <= config.n_tokens:
+                raise UserError(f"expected tokens 1 … {config.n_tokens} with spaces between, got '{word}'")
+            tokens.append(int(word))
+        return [*tokens, END]
+
+    return Task(
+        vocab_size=config.n_tokens + 1,
+        longest=2 * (config.max_length + config.longer) + 2,
+        end_token=END,
+        metrics=("exact_match", "exact_match_longer") if config.longer else ("exact_match",),
+        batch=batch,
+        evaluate=evaluate,
+        encode=encode,
+        decode=lambda tokens: " ".join(map(str, tokens)),
+    )
+
+
+def reversal_targets(sequences_BN: jax.Array, lengths_B1: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns tokens x1 … xn 0 xn … x1 0 and weights 1 on the second half, both [B, 2N+2].
+
+    Row b reads the first `lengths_B1[b]` of its N tokens; what follows its closing 0 is 0 with weight 0.
+    """
+    t = jnp.arange(2 * sequences_BN.shape[1] + 2)[None]
+    source = jnp.where(t < lengths_B1, t, 2 * lengths_B1 - t)
+    is_token = (source >= 0) & (t != lengths_B1)
+    tokens = jnp.take_along_axis(sequences_BN, jnp.clip(source, 0, sequences_BN.shape[1] - 1), axis=1)
+    counts = (t > lengths_B1) & (t <= 2 * lengths_B1 + 1)
+    return jnp.where(is_token, tokens, END), counts.astype(jnp.float32)
+
+
+def held_out(sequences: Any) -> Any:
+    """Returns a bool a row: True for one sequence in sixteen. Rows are token arrays padded with 0, NumPy's or JAX's."""
+    multipliers = np.array([pow(0x9E3779B1, i, 2**32) for i in range(1, sequences.shape[-1] + 1)], np.uint32)
+    mixed = (sequences.astype("uint32") * multipliers[None]).sum(-1, dtype="uint32")
+    for shift in (16, 13):
+        mixed = (mixed ^ (mixed >> np.uint32(shift))) * np.uint32(0x85EBCA6B)
+    return mixed >> np.uint32(16) & np.uint32(HELD_OUT_SHARE - 1) == 0
+
+
+def whole_domain(config: ReversalConfig, lengths: range) -> np.ndarray:
+    """Returns every sequence of the given lengths, int32 [n, longest], padded with 0."""
+    tokens = range(1, config.n_tokens + 1)
+    rows = itertools.chain.from_iterable(itertools.product(tokens, repeat=n) for n in lengths)
+    return np.array([row + (END,) * (lengths[-1] - len(row)) for row in rows], np.int32)
+
+
+def draw_sample(config: ReversalConfig, lengths: range) -> np.ndarray:
+    """Returns `config.examples` distinct held-out sequences, lengths alike in number, int32 [n, longest].
+
+    The sample is the same for every seed. Of lengths with fewer held-out sequences than their share it takes all.
+    """
+    rng = np.random.default_rng(0)
+    n_drawn = 2 * HELD_OUT_SHARE * config.examples
+    lengths_N1 = rng.integers(lengths[0], lengths[-1] + 1, (n_drawn, 1))
+    drawn = rng.integers(1, config.n_tokens + 1, (n_drawn, lengths[-1]), np.int32)
+    drawn[np.arange(lengths[-1]) >= lengths_N1] = END
+    drawn = drawn[held_out(drawn)]
+    _, first = np.unique(drawn, axis=0, return_index=True)
+    return drawn[np.sort(first)[: config.examples]]
+
+
+def exact_match(predict: Predict, sequences: np.ndarray) -> float:
+    """Returns the share of sequences that `predict` continues by their reverse and the closing 0 alone."""
+    lengths = np.count_nonzero(sequences, axis=1)
+    prompts = np.pad(sequences, ((0, 0), (0, 1)), constant_values=END)
+    backwards = lengths[:, None] - 1 - np.arange(prompts.shape[1])
+    expected = np.where(backwards >= 0, np.take_along_axis(prompts, np.maximum(backwards, 0), axis=1), END)
+    return float((predict(prompts, lengths + 1, prompts.shape[1]) == expected).all(axis=1).mean())

@@ -1,0 +1,113 @@
+"""What a run tells while it trains: metrics.jsonl, TensorBoard, and a progress bar or plain lines."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from rich.progress import BarColumn, Progress, TextColumn
+
+from fxf.files import write_atomically
+
+
+class Clock:
+    """Seconds spent by purpose, summed over all the processes that took part in a run."""
+
+    def __init__(self, started: float) -> None:
+        self._started = started
+        self._before: dict[str, float] = {}
+        self._seconds: dict[str, float] = {"train": 0.0, "compile": 0.0, "evaluate": 0.0}
+
+    def add_earlier(self, seconds: dict[str, float]) -> None:
+        """Adds what an earlier process of the same run had spent."""
+        self._before = seconds
+
+    @contextmanager
+    def measure(self, purpose: str) -> Iterator[None]:
+        """Counts the time inside for `purpose`; what is measured inside it for another purpose counts there only."""
+        start, others = time.perf_counter(), sum(self._seconds.values())
+        yield
+        nested = sum(self._seconds.values()) - others
+        self._seconds[purpose] += time.perf_counter() - start - nested
+
+    def seconds(self) -> dict[str, float]:
+        """Returns seconds by purpose, and as `wall` all seconds since the process started."""
+        now = {**self._seconds, "wall": time.perf_counter() - self._started}
+        return {name: value + self._before.get(name, 0.0) for name, value in now.items()}
+
+
+class MetricsLog:
+    """Appends records to `metrics.jsonl` and TensorBoard, and shows them."""
+
+    def __init__(self, directory: Path, steps: int, resumed_at: int, tensorboard: bool) -> None:
+        self._steps = steps
+        self._start = (time.perf_counter(), resumed_at)
+        path = directory / "metrics.jsonl"
+        _keep_until(path, resumed_at)
+        self._file = path.open("a", encoding="utf-8")
+        self._writer: Any = None
+        if tensorboard:
+            from tensorboardX import SummaryWriter  # imported here because it takes a tenth of a second
+
+            self._writer = SummaryWriter(str(directory / "tensorboard"), purge_step=resumed_at + 1)
+        self._progress: Progress | None = None
+        if sys.stderr.isatty():
+            columns = (BarColumn(), TextColumn("{task.description}"))
+            from rich.console import Console
+
+            self._progress = Progress(*columns, console=Console(stderr=True))
+            self._bar = self._progress.add_task("compiling", total=steps, completed=resumed_at)
+            self._progress.start()
+
+    def record(self, step: int, values: dict[str, float]) -> None:
+        """Writes one object; step 12's record tells of the steps up to and including the twelfth."""
+        self._file.write(json.dumps({"step": step, **values}) + "\n")
+        self._file.flush()
+        if self._writer:
+            for name, value in values.items():
+                self._writer.add_scalar(name, value, step)
+
+    def show(self, step: int, values: dict[str, float]) -> None:
+        """Shows a record of training on the progress bar, or as a line where stderr is no terminal."""
+        started, resumed_at = self._start
+        left = (time.perf_counter() - started) / max(step - resumed_at, 1) * (self._steps - step)
+        text = (
+            f"step {step}/{self._steps}  loss {values['loss']:.4f}  {values['steps_per_second']:.1f} steps/s  "
+            f"{values['tokens_per_second']:,.0f} tokens/s  left {timedelta(seconds=round(left))}"
+        )
+        if self._progress:
+            self._progress.update(self._bar, completed=step, description=text)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def say(self, text: str) -> None:
+        """Prints one line without disturbing the progress bar."""
+        if self._progress:
+            self._progress.console.print(text, highlight=False)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        self._file.close()
+        if self._writer:
+            self._writer.close()
+        if self._progress:
+            self._progress.stop()
+
+
+def _keep_until(path: Path, step: int) -> None:
+    """Drops the records after `step`, which a resumed run will write again, and a last line cut short by a kill."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            if json.loads(line)["step"] <= step:
+                kept.append(line + "\n")
+        except ValueError:
+            continue
+    write_atomically(path, "".join(kept))

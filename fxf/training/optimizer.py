@@ -1,0 +1,67 @@
+"""Optimizers and learning-rate schedules by config, all from optax but for the inverse square root."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import optax
+
+from fxf.config import OptimizerConfig, one_of
+from fxf.errors import UserError
+from fxf.weights import Spec, decay_mask
+
+Schedule = Callable[[Any], Any]
+
+# Each optimizer: how to build it from its learning rate and keywords, and the config keys it reads as keywords.
+OPTIMIZERS: dict[str, tuple[Callable[..., optax.GradientTransformation], tuple[str, ...]]] = {
+    "sgd": (optax.sgd, ("momentum",)),
+    "adam": (optax.adam, ("b1", "b2", "eps")),
+    "adamw": (optax.adamw, ("b1", "b2", "eps", "weight_decay")),
+    "nadamw": (optax.nadamw, ("b1", "b2", "eps", "weight_decay")),
+    "lamb": (optax.lamb, ("b1", "b2", "eps", "weight_decay")),
+    "lion": (optax.lion, ("b1", "b2", "weight_decay")),
+    "rmsprop": (optax.rmsprop, ("eps", "momentum")),
+    "adafactor": (optax.adafactor, ()),
+}
+
+# Each schedule: learning rate after the warm-up, from (peak, final, steps left after the warm-up, warm-up steps).
+SCHEDULES: dict[str, Callable[[float, float, int, int], Schedule]] = {
+    "constant": lambda peak, final, steps, warmup: optax.constant_schedule(peak),
+    "linear": lambda peak, final, steps, warmup: optax.linear_schedule(peak, final, steps),
+    "cosine": lambda peak, final, steps, warmup: optax.cosine_decay_schedule(peak, steps, final / peak),
+    "inverse_sqrt": lambda peak, final, steps, warmup: lambda count: peak / jnp.sqrt(1 + count / max(warmup, 1)),
+}
+READS_FINAL = ("linear", "cosine")
+
+
+def make_schedule(config: OptimizerConfig, steps: int) -> Schedule:
+    """Returns step -> learning rate: linear warm-up from 0 (0 itself is not used), then the schedule to `steps`."""
+    one_of(config.schedule, SCHEDULES, "optimizer.schedule")
+    if config.warmup_steps >= steps:
+        raise UserError(f"optimizer.warmup_steps: expected less than train.steps {steps}, got {config.warmup_steps}")
+    if config.schedule not in READS_FINAL:
+        _refuse(config, {"final_learning_rate"}, f"schedule '{config.schedule}'")
+    peak, warmup = config.learning_rate, config.warmup_steps
+    after = SCHEDULES[config.schedule](peak, config.final_learning_rate, steps - warmup, warmup)
+    return lambda count: jnp.where(count < warmup, peak * (count + 1) / (warmup + 1), after(count - warmup))
+
+
+def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.GradientTransformation:
+    """Builds the optimizer for the weights of `spec` and a run of `steps` steps."""
+    one_of(config.name, OPTIMIZERS, "optimizer.name")
+    build, reads = OPTIMIZERS[config.name]
+    per_optimizer = {name for _, names in OPTIMIZERS.values() for name in names}
+    _refuse(config, per_optimizer - set(reads), f"optimizer '{config.name}'")
+    keywords = {name: getattr(config, name) for name in reads}
+    if "weight_decay" in reads:
+        keywords["mask"] = decay_mask(spec)
+    optimizer = build(make_schedule(config, steps), **keywords)
+    return optax.chain(optax.clip_by_global_norm(config.clip_norm), optimizer) if config.clip_norm else optimizer
+
+
+def _refuse(config: OptimizerConfig, keys: set[str], reader: str) -> None:
+    """Raises a UserError if one of `keys`, which `reader` does not read, differs from its default."""
+    for field in dataclasses.fields(config):
+        if field.name in keys and getattr(config, field.name) != field.default:
+            raise UserError(f"optimizer.{field.name}: {reader} does not read it; leave it at {field.default}")

@@ -1,0 +1,110 @@
+"""The table of weights: one `Weight` a trained array, from which initialization, counting, printing and decay come.
+
+A spec is a nested dict of `Weight`; params are the same tree with an array in each place.
+"""
+
+import dataclasses
+import math
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+Initializer = Callable[[jax.Array, tuple[int, ...], Any], jax.Array]
+Spec = dict[str, Any]
+Params = dict[str, Any]
+
+LAYERS = "layers"
+
+
+@dataclasses.dataclass(frozen=True)
+class Weight:
+    """One trained array: its shape, a logical name for each axis, and `init(key, shape, dtype) -> array`."""
+
+    shape: tuple[int, ...]
+    axes: tuple[str, ...]
+    init: Initializer
+
+    def __post_init__(self) -> None:
+        if len(self.shape) != len(self.axes):
+            raise ValueError(f"shape {self.shape} and axes {self.axes} differ in rank")
+
+
+def fan_in(in_axes: int = 1) -> Initializer:
+    """Normal, with variance 1 / (size of the first `in_axes` axes): keeps the variance of what passes through."""
+
+    def init(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+        return jax.random.normal(key, shape, dtype) / math.sqrt(math.prod(shape[:in_axes]))
+
+    return init
+
+
+def uniform_half(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+    """Uniform on (-1/2, 1/2), the init of seed 004's `generateRandomWeights`."""
+    return jax.random.uniform(key, shape, dtype, -0.5, 0.5)
+
+
+def leaves(spec: Spec, prefix: str = "") -> Iterator[tuple[str, Weight]]:
+    """Yields ('a/b/c', weight) for every weight of the spec, in the order in which it is written."""
+    for name, value in spec.items():
+        if isinstance(value, Weight):
+            yield prefix + name, value
+        else:
+            yield from leaves(value, f"{prefix}{name}/")
+
+
+def map_weights(f: Callable[[str, Weight], Any], spec: Spec, prefix: str = "") -> Any:
+    """Returns the tree of `f(path, weight)`."""
+    return {
+        name: f(prefix + name, value) if isinstance(value, Weight) else map_weights(f, value, f"{prefix}{name}/")
+        for name, value in spec.items()
+    }
+
+
+def stack(spec: Spec, n: int) -> Spec:
+    """Returns the spec of `n` copies stacked on a leading `layers` axis, each copy initialized on its own."""
+
+    def stacked(_: str, weight: Weight) -> Weight:
+        def init(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+            keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(shape[0]))
+            return jax.vmap(lambda k: weight.init(k, shape[1:], dtype))(keys)
+
+        return Weight((n, *weight.shape), (LAYERS, *weight.axes), init)
+
+    return map_weights(stacked, spec)
+
+
+def with_init(spec: Spec, init: Initializer) -> Spec:
+    """Returns the spec with `init` for every weight."""
+    return map_weights(lambda _, weight: dataclasses.replace(weight, init=init), spec)
+
+
+def initialize(spec: Spec, key: jax.Array, dtype: Any = jnp.float32) -> Params:
+    """Draws the params. Each weight's key derives from its path alone, so adding one leaves the others as they were."""
+    return map_weights(lambda path, w: w.init(jax.random.fold_in(key, zlib.crc32(path.encode())), w.shape, dtype), spec)
+
+
+def shapes(spec: Spec, dtype: Any = jnp.float32) -> Params:
+    """Returns the params' shapes and dtypes without allocating them."""
+    return map_weights(lambda _, w: jax.ShapeDtypeStruct(w.shape, dtype), spec)
+
+
+def count(spec: Spec) -> int:
+    """Returns the number of scalars in the params."""
+    return sum(math.prod(w.shape) for _, w in leaves(spec))
+
+
+def decay_mask(spec: Spec) -> Any:
+    """Returns a tree of bools: True for the matrices of linear maps, False for biases, norms and tables of rows.
+
+    A table of rows (embedding, positions) has a first axis that is looked up, not summed over.
+    """
+    tables = {"vocabulary", "position"}
+
+    def decays(_: str, weight: Weight) -> bool:
+        axes = [axis for axis in weight.axes if axis != LAYERS]
+        return len(axes) >= 2 and axes[0] not in tables
+
+    return map_weights(decays, spec)

@@ -1,0 +1,133 @@
+import jax
+import numpy as np
+import pytest
+
+from fxf.errors import UserError
+from fxf.tasks.reversal import ReversalConfig, draw_sample, exact_match, held_out, reversal, whole_domain
+
+SEED_EXAMPLES = {100: (10, 2, 2), 36: (3, 2, 3), 336: (4, 2, 4)}
+
+
+def config(n_tokens=5, min_length=1, max_length=4, **more):
+    return ReversalConfig(n_tokens=n_tokens, min_length=min_length, max_length=max_length, **more)
+
+
+def large(**more):
+    return config(n_tokens=13, min_length=2, max_length=7, **more)
+
+
+def batches(task, n=7, seed=0):
+    for step in range(n):
+        yield jax.tree.map(np.asarray, task.batch(jax.random.fold_in(jax.random.key(seed), step), step))
+
+
+def sequence_of(targets):
+    return targets[: targets.tolist().index(0)]
+
+
+def perfect(prompts, lengths, max_tokens):
+    """Reverses each prompt with plain loops."""
+    rows = []
+    for prompt, length in zip(prompts, lengths, strict=True):
+        assert prompt[length - 1] == 0
+        rows.append((list(prompt[: length - 1][::-1]) + [0] * max_tokens)[:max_tokens])
+    return np.array(rows)
+
+
+def test_rows_are_a_sequence_zero_its_reverse_zero_with_weights_on_the_second_half():
+    for batch in batches(reversal(config(), 17)):
+        for targets, weights in zip(batch["targets"], batch["weights"], strict=True):
+            x = sequence_of(targets)
+            n = len(x)
+            expected = [*x, 0, *x[::-1], 0] + [0] * (2 * (4 - n))
+            np.testing.assert_array_equal(targets, expected)
+            np.testing.assert_array_equal(weights, [0] * (n + 1) + [1] * (n + 1) + [0] * (2 * (4 - n)))
+
+
+def test_inputs_are_the_targets_behind_token_zero():
+    for batch in batches(reversal(config(), 17), 1):
+        np.testing.assert_array_equal(batch["inputs"][:, 1:], batch["targets"][:, :-1])
+        assert (batch["inputs"][:, 0] == 0).all()
+
+
+def test_lengths_and_tokens_cover_their_ranges_within_a_batch():
+    (batch,) = batches(reversal(config(min_length=2), 997), 1)
+    sequences = [sequence_of(row) for row in batch["targets"]]
+    counts = np.bincount([len(x) for x in sequences])
+    assert (counts[:2] == 0).all()
+    assert (np.abs(counts[2:5] / 997 - 1 / 3) < 0.06).all()
+    tokens = np.bincount(np.concatenate(sequences))
+    assert (np.abs(tokens[1:] / tokens.sum() - 1 / 5) < 0.03).all()
+
+
+def test_a_batch_is_a_pure_function_of_key_and_step():
+    task = reversal(config(), 17)
+    first, second = (list(batches(task, 3)) for _ in range(2))
+    jax.tree.map(np.testing.assert_array_equal, first, second)
+    assert not np.array_equal(first[0]["targets"], first[1]["targets"])
+
+
+@pytest.mark.parametrize("examples", SEED_EXAMPLES)
+def test_a_small_domain_is_scored_whole(examples):
+    n_tokens, shortest, longest = SEED_EXAMPLES[examples]
+    task = reversal(config(n_tokens, shortest, longest), 4)
+    assert task.evaluate(perfect) == {"exact_match": 1.0, "examples": examples}
+    rows = whole_domain(config(n_tokens, shortest, longest), range(shortest, longest + 1))
+    assert len({tuple(row) for row in rows.tolist()}) == examples
+
+
+def test_a_small_domain_is_trained_on_whole():
+    for batch in batches(reversal(config(), 101)):
+        assert (batch["weights"].sum(axis=1) > 0).all()
+
+
+def test_the_scored_sample_of_a_large_domain_never_counts_in_training():
+    scored = {tuple(row[row > 0].tolist()) for row in draw_sample(large(examples=500), range(2, 8))}
+    assert len(scored) == 500
+    silent = 0
+    for batch in batches(reversal(large(), 997)):
+        for targets, weights in zip(batch["targets"], batch["weights"], strict=True):
+            if tuple(sequence_of(targets).tolist()) in scored:
+                assert weights.sum() == 0
+            silent += weights.sum() == 0
+    assert silent / (7 * 997) == pytest.approx(1 / 16, abs=0.01)
+
+
+def test_the_hash_holds_out_a_sixteenth_alike_in_numpy_and_jax():
+    rows = whole_domain(config(17, 3, 3), range(3, 4))
+    np.testing.assert_array_equal(held_out(rows), jax.jit(held_out)(rows))
+    assert held_out(rows).mean() == pytest.approx(1 / 16, abs=0.01)
+    padded = np.pad(rows, ((0, 0), (0, 4)))
+    np.testing.assert_array_equal(held_out(padded), held_out(rows))
+
+
+def test_longer_sequences_are_scored_apart():
+    task = reversal(large(longer=3, examples=50), 4)
+    assert task.longest == 2 * 10 + 2
+    metrics = task.evaluate(perfect)
+    assert metrics == {"exact_match": 1.0, "examples": 50, "exact_match_longer": 1.0, "examples_longer": 50}
+    assert set(metrics) >= set(task.metrics)
+    lengths = np.count_nonzero(draw_sample(large(examples=50), range(8, 11)), axis=1)
+    assert set(lengths) == {8, 9, 10}
+
+
+def test_exact_match_counts_a_row_only_if_all_of_it_is_right():
+    sequences = np.array([[1, 2, 3], [4, 5, 0], [3, 3, 3], [1, 0, 0], [2, 1, 0]])
+
+    def nearly(prompts, lengths, max_tokens):
+        tokens = perfect(prompts, lengths, max_tokens)
+        tokens[0, 1] = 1  # a wrong token
+        tokens[1, 2] = 4  # a token where the sequence should end
+        tokens[3, 0] = 0  # ended too early
+        return tokens
+
+    assert exact_match(nearly, sequences) == pytest.approx(2 / 5)
+
+
+def test_prompts_are_tokens_with_spaces_between():
+    task = reversal(config(), 4)
+    assert task.encode(" 3 1  5") == [3, 1, 5, 0]
+    assert task.decode([5, 1, 3]) == "5 1 3"
+    for wrong in ("6", "0", "-1", "x", "1.5", "1,2"):
+        with pytest.raises(UserError, match="expected tokens 1 … 5 with spaces between, got"):
+            task.encode(wrong)

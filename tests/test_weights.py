@@ -1,0 +1,78 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fxf.weights import Weight, count, decay_mask, fan_in, initialize, leaves, shapes, stack, uniform_half, with_init
+from helpers import small_model
+
+ZEROS = jax.nn.initializers.zeros
+
+
+def spec():
+    return {
+        "a": Weight((5, 7), ("embed", "mlp"), fan_in()),
+        "b": {"c": Weight((3,), ("embed",), uniform_half)},
+    }
+
+
+def test_initialize_draws_each_weight_at_its_place():
+    params = initialize(spec(), jax.random.key(0))
+    assert params["a"].shape == (5, 7)
+    assert params["b"]["c"].shape == (3,)
+
+
+def test_adding_a_weight_leaves_the_others_as_they_were():
+    larger = {"new": Weight((2,), ("embed",), uniform_half), **spec()}
+    before, after = (initialize(s, jax.random.key(0)) for s in (spec(), larger))
+    np.testing.assert_array_equal(before["a"], after["a"])
+    np.testing.assert_array_equal(before["b"]["c"], after["b"]["c"])
+
+
+def test_stacked_copies_differ_and_adding_a_copy_leaves_the_others_as_they_were():
+    two, three = (initialize(stack(spec(), n), jax.random.key(0))["a"] for n in (2, 3))
+    assert three.shape == (3, 5, 7)
+    np.testing.assert_array_equal(two, three[:2])
+    assert not np.allclose(three[0], three[1])
+
+
+def test_fan_in_counts_the_axes_summed_over_and_not_the_layers():
+    wide = stack({"w": Weight((40, 30, 20), ("heads", "head_dim", "embed"), fan_in(2))}, 3)
+    drawn = initialize(wide, jax.random.key(0))["w"]
+    assert drawn.std() * np.sqrt(40 * 30) == pytest.approx(1, abs=0.03)
+
+
+def test_count_and_shapes_agree_with_the_arrays():
+    model, params = small_model()
+    assert count(model.spec) == sum(leaf.size for leaf in jax.tree.leaves(params))
+    assert jax.tree.map(lambda s: (s.shape, s.dtype), shapes(model.spec)) == jax.tree.map(
+        lambda a: (a.shape, a.dtype), params
+    )
+
+
+def test_with_init_replaces_every_init():
+    params = initialize(with_init(spec(), ZEROS), jax.random.key(0))
+    assert all((leaf == 0).all() for leaf in jax.tree.leaves(params))
+
+
+def test_only_matrices_of_linear_maps_decay():
+    model, _ = small_model()
+    decaying = {
+        path for (path, _), decays in zip(leaves(model.spec), _flat(decay_mask(model.spec)), strict=True) if decays
+    }
+    attention = {f"blocks/attention/{name}" for name in ("query", "key", "value", "output")}
+    assert decaying == attention | {"blocks/feed_forward/up", "blocks/feed_forward/down", "final/kernel"}
+
+
+def _flat(tree):
+    for value in tree.values():
+        yield from _flat(value) if isinstance(value, dict) else [value]
+
+
+def test_a_weight_names_each_of_its_axes():
+    with pytest.raises(ValueError, match="differ in rank"):
+        Weight((2, 3), ("embed",), ZEROS)
+
+
+def test_dtype_of_the_params_is_chosen_at_init():
+    assert initialize(spec(), jax.random.key(0), jnp.bfloat16)["a"].dtype == jnp.bfloat16
