@@ -37,9 +37,10 @@ def get_config(argument: str = "default") -> ConfigDict:
 def _default() -> ConfigDict:
     config = default_config(task="reversal")
     config.task.longer = 5
-    config.model.n_layers, config.model.d_model, config.model.d_ff, config.model.n_heads = 2, 64, 128, 2
+    config.model.n_layers, config.model.d_model, config.model.d_ff, config.model.n_heads = 2, 64, 128, 4
     config.model.max_len = 2 * (25 + 5) + 2
-    config.optimizer.learning_rate, config.optimizer.schedule, config.optimizer.warmup_steps = 3e-3, "cosine", 50
+    config.optimizer.learning_rate, config.optimizer.schedule, config.optimizer.warmup_steps = 5e-3, "cosine", 50
+    config.optimizer.b2, config.optimizer.clip_norm = 0.98, 1.0
     config.train.steps, config.train.batch_size = 1500, 64
     config.checkpoint.every = 500
     return config

@@ -64,7 +64,7 @@ def _parse(argv: list[str]) -> list[str]:
             cause = cause.__context__
         where = _line_in(cause, config_file)
         if where:
-            raise UserError(f"{config_file}:{where}: {_one_line(cause)}") from None
+            raise UserError(f"{config_file}:{where}: {type(cause).__name__}: {_one_line(cause)}") from None
         if isinstance(error, AttributeError | KeyError):
             raise UserError(f"--config.…: unknown key {_one_line(error)}") from None
         raise UserError(_one_line(error)) from None
@@ -84,7 +84,7 @@ def _one_line(error: BaseException) -> str:
 
 def config_and_origin(flag: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the config that the flags name, and what it came from."""
-    if flag.value is None:
+    if not flag.present:
         raise UserError("--config: missing; for example --config=configs/reversal.py")
     origin = {
         "config_file": config_flags.get_config_filename(flags.FLAGS["config"]),

@@ -19,12 +19,14 @@ from fxf.models import MODELS
 from fxf.models.model import Model
 from fxf.tasks import TASKS
 from fxf.tasks.task import Task
+from fxf.training import checkpoint
 from fxf.training.checkpoint import Checkpoints
 from fxf.training.loop import fit
 from fxf.training.metrics import Clock, MetricsLog
 from fxf.training.optimizer import make_optimizer, make_schedule
 from fxf.training.step import TrainState, init_state, make_train_steps
 
+CHECKPOINTS = "checkpoints"
 SECTIONS = {"optimizer": OptimizerConfig, "train": TrainConfig, "checkpoint": CheckpointConfig, "log": LogConfig}
 
 
@@ -126,8 +128,8 @@ def train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[s
         print(f"{workdir}: finished already, nothing to do")
         return finished
 
-    checkpoints = Checkpoints(workdir / "checkpoints", experiment.checkpoint)
-    restored = checkpoints.restore(experiment.state_shapes())
+    checkpoints = Checkpoints(workdir / CHECKPOINTS, experiment.checkpoint)
+    restored = checkpoint.load(workdir / CHECKPOINTS, experiment.state_shapes())
     record: dict[str, Any] = {}
     if restored:
         step, state, record = restored
@@ -199,14 +201,11 @@ def load(workdir: Path, step: int | None = None) -> tuple[Experiment, int, Train
       UserError: no run, no such checkpoint, or none undamaged.
     """
     experiment = build(run_folder.read_config(workdir))
-    if not (workdir / "checkpoints").is_dir():
-        raise UserError(f"{workdir}: no checkpoint; train the run first")
-    checkpoints = Checkpoints(workdir / "checkpoints", experiment.checkpoint)
-    try:
-        found, state, _ = checkpoints.restore_for_use(experiment.state_shapes(), step)
-    finally:
-        checkpoints.close()
-    return experiment, found, state
+    directory, best = workdir / CHECKPOINTS, experiment.checkpoint.best
+    restored = checkpoint.load(directory, experiment.state_shapes(), step=step, best=best)
+    if restored is None:
+        raise UserError(f"{workdir}: no checkpoint yet; train the run first")
+    return experiment, restored[0], restored[1]
 
 
 def evaluate(workdir: Path, clock: Clock, step: int | None = None) -> dict[str, Any]:
@@ -232,6 +231,8 @@ def generate(
     Raises:
       UserError: a prompt that the task cannot read or the model cannot hold; the text gives its number.
     """
+    if not prompts:
+        raise UserError("no prompt: give some as arguments, or one a line on standard input")
     experiment, _, state = load(workdir, step)
     task, max_len = experiment.task, experiment.max_len
     encoded = []

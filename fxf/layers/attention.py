@@ -14,7 +14,7 @@ from fxf.weights import Params, Spec, Weight, fan_in
 
 @flax.struct.dataclass
 class KeysValues:
-    """The keys and values of one attention layer for the positions seen so far, each [B, C, H, K]."""
+    """The keys and values of one attention layer for the positions seen so far, each [B, H, C, K]."""
 
     keys: jax.Array
     values: jax.Array
@@ -52,24 +52,30 @@ def attention(
     Returns:
       [B, T, D], and the cache with what was written.
     """
-    q_BTHK, k_BTHK, v_BTHK = (_project(x_BTD, params[name]) for name in ("query", "key", "value"))
-    if cache is None:
-        k_BCHK, v_BCHK, key_positions_C = k_BTHK, v_BTHK, jnp.arange(x_BTD.shape[1])
-    else:
-        rows_B1 = jnp.arange(x_BTD.shape[0])[:, None]
-        cache = KeysValues(
-            cache.keys.at[rows_B1, positions_BT].set(k_BTHK), cache.values.at[rows_B1, positions_BT].set(v_BTHK)
-        )
-        k_BCHK, v_BCHK, key_positions_C = cache.keys, cache.values, jnp.arange(cache.keys.shape[1])
-    allowed_BTC = key_positions_C[None, None] <= positions_BT[..., None]
-    scores_BHTC = jnp.einsum("BTHK,BCHK->BHTC", q_BTHK, k_BCHK) / math.sqrt(q_BTHK.shape[-1])
+    q_BHTK, k_BHCK, v_BHCK = (_project(x_BTD, params[name]) for name in ("query", "key", "value"))
+    if cache is not None:
+        cache = _write(cache, positions_BT, k_BHCK, v_BHCK)
+        k_BHCK, v_BHCK = cache.keys, cache.values
+    allowed_BTC = jnp.arange(k_BHCK.shape[2])[None, None] <= positions_BT[..., None]
+    scores_BHTC = jnp.einsum("BHTK,BHCK->BHTC", q_BHTK, k_BHCK) / math.sqrt(q_BHTK.shape[-1])
     weights_BHTC = jax.nn.softmax(jnp.where(allowed_BTC[:, None], scores_BHTC, -jnp.inf))
     weights_BHTC = dropout(rng, weights_BHTC, dropout_rate)
-    heads_BTHK = jnp.einsum("BHTC,BCHK->BTHK", weights_BHTC, v_BCHK)
+    heads_BHTK = jnp.einsum("BHTC,BHCK->BHTK", weights_BHTC, v_BHCK)
+    concatenated_BTD = heads_BHTK.transpose(0, 2, 1, 3).reshape(x_BTD.shape)
     output_DD = params["output"].reshape(-1, params["output"].shape[-1])
-    return linear(heads_BTHK.reshape(x_BTD.shape), output_DD, params["output_bias"]), cache
+    return linear(concatenated_BTD, output_DD, params["output_bias"]), cache
 
 
 def _project(x_BTD: jax.Array, w_DHK: jax.Array) -> jax.Array:
-    """Maps [B, T, D] to [B, T, H, K]."""
-    return linear(x_BTD, w_DHK.reshape(w_DHK.shape[0], -1)).reshape(*x_BTD.shape[:-1], *w_DHK.shape[1:])
+    """Maps [B, T, D] to [B, H, T, K]."""
+    rows = linear(x_BTD, w_DHK.reshape(w_DHK.shape[0], -1))
+    return rows.reshape(*x_BTD.shape[:-1], *w_DHK.shape[1:]).transpose(0, 2, 1, 3)
+
+
+def _write(cache: KeysValues, positions_BT: jax.Array, k_BHTK: jax.Array, v_BHTK: jax.Array) -> KeysValues:
+    """Puts the keys and values of each row at its positions."""
+    rows_B1 = jnp.arange(k_BHTK.shape[0])[:, None]
+    return KeysValues(
+        keys=cache.keys.at[rows_B1, :, positions_BT].set(k_BHTK.transpose(0, 2, 1, 3)),
+        values=cache.values.at[rows_B1, :, positions_BT].set(v_BHTK.transpose(0, 2, 1, 3)),
+    )

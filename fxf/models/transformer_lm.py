@@ -63,8 +63,7 @@ def transformer_lm(config: TransformerConfig, vocab_size: int) -> Model:
 
     def prefill(params: Params, batch: Batch, length: int) -> Cache:
         tokens_BT = batch["inputs"]
-        n_heads = config.n_heads
-        shape = (config.n_layers, tokens_BT.shape[0], length, n_heads, config.d_model // n_heads)
+        shape = (config.n_layers, tokens_BT.shape[0], config.n_heads, length, config.d_model // config.n_heads)
         empty = jnp.zeros(shape, params["blocks"]["attention"]["key"].dtype)
         # Padding is written too, at positions that no query attends to before a later token overwrites them.
         _, blocks = forward(params, tokens_BT, jnp.arange(tokens_BT.shape[1])[None], KeysValues(empty, empty))

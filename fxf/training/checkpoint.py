@@ -1,29 +1,42 @@
-"""Checkpoints: rotation, best-of, and loading that passes over a damaged one. The only user of Orbax."""
+"""Checkpoints: rotation, best-of, and loading that passes over a damaged one. The only user of Orbax.
+
+A save is atomic: a process killed half-way leaves the older checkpoints and an unfinished folder that nothing reads.
+Once committed, a checkpoint's folder gets the digests of its files, and is compared with them before it is read.
+"""
 
 import hashlib
+import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 from orbax.checkpoint import v1 as ocp
 
 from fxf.config import CheckpointConfig
 from fxf.errors import UserError
+from fxf.files import write_atomically
 
 log = logging.getLogger(__name__)
 
+DIGESTS = "digests.json"
+
+# The step, the state, and the record saved with it.
+Restored = tuple[int, Any, dict[str, Any]]
+
 
 class Checkpoints:
-    """The checkpoints of one run folder.
-
-    A save is atomic: a process killed half-way leaves the older checkpoints and an unfinished folder that no load
-    reads. Each checkpoint carries a digest of its arrays, so that damage is told from data.
-    """
+    """The checkpoints that a training run writes into `directory`. One process writes at a time; any may `load`."""
 
     def __init__(self, directory: Path, config: CheckpointConfig) -> None:
+        """Opens the folder. Damaged checkpoints are renamed to STEP.damaged, with a warning.
+
+        Raises:
+          UserError: there are checkpoints, and all of them are damaged.
+        """
+        self._directory = directory.absolute()
+        for step in _damaged(self._directory):
+            (self._directory / str(step)).rename(self._directory / f"{step}.damaged")
         policies = ocp.training.preservation_policies
         kept: list[Any] = [policies.LatestN(config.keep)]
         if config.best:
@@ -31,80 +44,96 @@ class Checkpoints:
                 n=1, get_metric_fn=lambda metrics: metrics[config.best], keep_checkpoints_without_metrics=False
             )
             kept.append(best)
-        self._best = config.best
-        self._directory = directory
         self._checkpointer = ocp.training.Checkpointer(
-            directory.absolute(),
+            self._directory,
             save_decision_policy=ocp.training.save_decision_policies.FixedIntervalPolicy(1),
             preservation_policy=policies.AnyPreservationPolicy(kept),
             cleanup_tmp_directories=True,
         )
 
     def save(self, step: int, state: Any, metrics: dict[str, float], record: dict[str, Any]) -> None:
-        """Saves `state` as of `step`; `metrics` rank it for best-of, `record` is returned by `restore`."""
-        metadata = {"digest": digest(state), "record": record}
-        self._checkpointer.save(step, state, metrics=metrics or None, custom_metadata=metadata, overwrite=True)
-
-    def restore(self, shapes: Any) -> tuple[int, Any, dict[str, Any]] | None:
-        """Loads the newest undamaged checkpoint: (step, state, record), or None where there is none at all.
-
-        Args:
-          shapes: the state's tree with `jax.ShapeDtypeStruct` leaves.
-        """
-        return self._first_whole([c.step for c in reversed(self._checkpointer.checkpoints)], shapes)
-
-    def restore_for_use(self, shapes: Any, step: int | None = None) -> tuple[int, Any, dict[str, Any]]:
-        """Loads the checkpoint of `step`; without one, the best if the run keeps a best, else the newest."""
-        checkpoints = self._checkpointer.checkpoints
-        steps = [c.step for c in reversed(checkpoints)]
-        if step is not None:
-            if step not in steps:
-                raise UserError(f"{self._directory}: no checkpoint of step {step}; there are {sorted(steps) or 'none'}")
-            steps = [step]
-        elif self._best:
-            scored = [c for c in checkpoints if c.metrics and self._best in c.metrics]
-            ranked = sorted(scored, key=lambda c: (-c.metrics[self._best], -c.step))
-            steps = [c.step for c in ranked] + [s for s in steps if s not in {c.step for c in scored}]
-        restored = self._first_whole(steps, shapes)
-        if restored is None:
-            raise UserError(f"{self._directory}: no checkpoint; train the run first")
-        return restored
+        """Saves `state` as of `step`; `metrics` rank it for best-of, `record` comes back with it."""
+        self._checkpointer.save(step, state, metrics=metrics or None, custom_metadata=record)
+        folder = self._directory / str(step)
+        write_atomically(folder / DIGESTS, json.dumps(_digests(folder)))
 
     def close(self) -> None:
         self._checkpointer.close()
 
-    def _first_whole(self, steps: list[int], shapes: Any) -> tuple[int, Any, dict[str, Any]] | None:
-        placed = jax.tree.map(
-            lambda s: jax.ShapeDtypeStruct(
-                s.shape, s.dtype, sharding=jax.sharding.SingleDeviceSharding(jax.devices()[0])
-            ),
-            shapes,
-        )
-        for step in steps:
-            try:
-                state = self._checkpointer.load(step, placed)
-                metadata: Any = self._checkpointer.metadata(step).custom_metadata
-                if metadata["digest"] != digest(state):
-                    raise ValueError("its digest does not match its arrays")
-            except Exception as error:  # Orbax, TensorStore and JSON each raise their own kinds for damaged files.
-                reason = str(error).strip().split("\n")[0][:160] or type(error).__name__
-                log.warning("%s: passing over the damaged checkpoint of step %d: %s", self._directory, step, reason)
-                continue
-            return step, state, metadata["record"]
-        if steps:
-            raise UserError(f"{self._directory}: every checkpoint is damaged (steps {sorted(steps)})")
+
+def load(directory: Path, shapes: Any, *, step: int | None = None, best: str = "") -> Restored | None:
+    """Loads a checkpoint: of `step`, else the one where the metric `best` is highest, else the newest.
+
+    A damaged one is passed over with a warning, for the next in that order.
+
+    Args:
+      shapes: the state's tree with `jax.ShapeDtypeStruct` leaves.
+
+    Returns:
+      Its step, state and record, or None where there is none at all.
+
+    Raises:
+      UserError: no checkpoint of `step`, or all are damaged.
+    """
+    directory = directory.absolute()
+    steps = _steps(directory)
+    if step is not None and step not in steps:
+        raise UserError(f"{directory}: no checkpoint of step {step}; there are {steps or 'none'}")
+    damaged = _damaged(directory)
+    whole = [s for s in reversed(steps) if s not in damaged and step in (None, s)]
+    if step is not None and not whole:
+        raise UserError(f"{directory}: the checkpoint of step {step} is damaged")
+    if best:
+        scores = {s: _record(directory / str(s))["evaluated"].get(best) for s in whole}
+        whole.sort(key=lambda s: -float("inf") if scores[s] is None else scores[s], reverse=True)
+    if not whole:
         return None
+    device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    placed = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=device), shapes)
+    folder = directory / str(whole[0])
+    return whole[0], ocp.load(folder, placed), _record(folder)
 
 
-def digest(state: Any) -> str:
-    """Returns a hash of every array's path, shape, type and bytes."""
-    result = hashlib.blake2b(digest_size=16)
-    for path, array in _arrays(state):
-        result.update(f"{path} {array.shape} {array.dtype}".encode())
-        result.update(np.ascontiguousarray(array).data)
-    return result.hexdigest()
+def _record(folder: Path) -> dict[str, Any]:
+    return ocp.metadata(folder).custom_metadata
 
 
-def _arrays(state: Any) -> Iterator[tuple[str, np.ndarray]]:
-    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
-        yield jax.tree_util.keystr(path), np.asarray(leaf)
+def _steps(directory: Path) -> list[int]:
+    if not directory.is_dir():
+        return []
+    return sorted(int(path.name) for path in directory.iterdir() if path.name.isdecimal())
+
+
+def _damaged(directory: Path) -> list[int]:
+    """Returns the steps whose files differ from their digests, warning of each; raises a UserError if all do."""
+    damaged = {}
+    for step in _steps(directory):
+        folder = directory / str(step)
+        # Without digests it was committed by a process killed before it wrote them: whole, as far as can be told.
+        if (folder / DIGESTS).exists() and (what := _difference(folder)):
+            damaged[step] = what
+    if damaged and len(damaged) == len(_steps(directory)):
+        raise UserError(f"{directory}: every checkpoint is damaged (steps {', '.join(map(str, damaged))})")
+    for step, what in damaged.items():
+        log.warning("warning: %s: passing over the damaged checkpoint of step %d: %s", directory, step, what)
+    return list(damaged)
+
+
+def _difference(folder: Path) -> str:
+    """Returns what differs between a checkpoint's files and their digests, or nothing."""
+    try:
+        expected = json.loads((folder / DIGESTS).read_text(encoding="utf-8"))
+    except ValueError:
+        return f"{DIGESTS} cannot be read"
+    found = _digests(folder)
+    differing = sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name))
+    return f"{differing[0]} differs from what was saved" if differing else ""
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """Returns a hash of each file in the folder, by its path in it."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != DIGESTS)
+    return {
+        path.relative_to(folder).as_posix(): hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+        for path in paths
+    }

@@ -49,7 +49,7 @@ def train_step(
     gradient = jax.tree.map(lambda g: mean(g, weight_sum), gradient)
     updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
     params = optax.apply_updates(state.params, updates)
-    metrics = {"loss_sum": loss_sum, "weight_sum": weight_sum, "gradient_norm": optax.global_norm(gradient)}
+    metrics = {"loss_sum": loss_sum, "weight_sum": weight_sum, "gradient_norm": optax.tree.norm(gradient)}
     return TrainState(state.step + 1, params, opt_state), metrics
 
 

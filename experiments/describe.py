@@ -1,0 +1,20 @@
+"""Prints a config's parameter table, operations a token, and memory; nothing is allocated or trained.
+
+python experiments/describe.py --config=configs/reversal.py
+"""
+
+from fxf import cli
+
+CONFIG = cli.define_config()
+
+
+def main(_: list[str]) -> None:
+    from fxf.describe import describe
+    from fxf.experiment import build
+
+    config, _origin = cli.config_and_origin(CONFIG)
+    print(describe(build(config)))
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,67 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fxf.decoding.sampling import Sampling, choose, restrict
+from fxf.errors import UserError
+
+PROBABILITIES = np.array([0.1, 0.4, 0.05, 0.25, 0.2])
+N = 5000
+
+
+def draw(**settings):
+    """Returns the share of each token over N draws."""
+    logits = jnp.broadcast_to(jnp.log(PROBABILITIES), (N, 5))
+    tokens = choose(Sampling(**settings), logits, jax.random.split(jax.random.key(0), N))
+    return np.bincount(tokens, minlength=5) / N
+
+
+def test_greedy_takes_the_most_probable_token():
+    np.testing.assert_array_equal(draw(), [0, 1, 0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"temperature": 1.0}, PROBABILITIES),
+        ({"temperature": 0.5}, PROBABILITIES**2 / (PROBABILITIES**2).sum()),
+        ({"temperature": 1.0, "top_k": 2}, np.array([0, 0.4, 0, 0.25, 0]) / 0.65),
+        ({"temperature": 1.0, "top_k": 1}, np.array([0, 1, 0, 0, 0])),
+        ({"temperature": 1.0, "top_k": 9}, PROBABILITIES),
+        ({"temperature": 1.0, "top_p": 0.6}, np.array([0, 0.4, 0, 0.25, 0]) / 0.65),
+        ({"temperature": 1.0, "top_p": 0.66}, np.array([0, 0.4, 0, 0.25, 0.2]) / 0.85),
+        ({"temperature": 1.0, "top_p": 0.01}, np.array([0, 1, 0, 0, 0])),
+        ({"temperature": 1.0, "top_k": 3, "top_p": 0.7}, np.array([0, 0.4, 0, 0.25, 0]) / 0.65),
+    ],
+)
+def test_tokens_are_drawn_with_their_probabilities(settings, expected):
+    np.testing.assert_allclose(draw(**settings), expected, atol=0.025)
+
+
+def test_restrictions_work_row_by_row():
+    logits = jnp.log(jnp.array([[0.1, 0.2, 0.7], [0.5, 0.3, 0.2]]))
+    kept = np.isfinite(restrict(Sampling(temperature=1.0, top_p=0.75), logits))
+    np.testing.assert_array_equal(kept, [[False, True, True], [True, True, False]])
+
+
+def test_a_row_does_not_depend_on_the_others():
+    keys, logits = jax.random.split(jax.random.key(0), 3), jax.random.normal(jax.random.key(1), (3, 7))
+    together = choose(Sampling(temperature=1.0), logits, keys)
+    alone = [choose(Sampling(temperature=1.0), logits[i : i + 1], keys[i : i + 1])[0] for i in range(3)]
+    np.testing.assert_array_equal(together, alone)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"temperature": -1.0}, "temperature: expected at least 0, got -1.0"),
+        ({"temperature": float("nan")}, "temperature: expected at least 0, got nan"),
+        ({"temperature": 1.0, "top_k": -1}, "top_k: expected at least 0, got -1"),
+        ({"temperature": 1.0, "top_p": 0.0}, "top_p: expected more than 0 and at most 1, got 0.0"),
+        ({"top_k": 5}, "top_k, top_p: greedy decoding does not read them"),
+    ],
+)
+def test_settings_that_mean_nothing_are_errors(settings, message):
+    with pytest.raises(UserError, match=message):
+        Sampling(**settings)

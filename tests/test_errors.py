@@ -1,0 +1,162 @@
+"""What a user gets wrong ends in one line on stderr that says how to mend it, and exit code 2."""
+
+import shutil
+
+import pytest
+
+from runs import overrides, script
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("errors") / "run"
+    finished = script("train", *overrides(), f"--workdir={workdir}")
+    assert finished.returncode == 0, finished.stderr
+    return workdir
+
+
+def assert_one_line(finished, *parts):
+    assert finished.returncode == 2, finished.stderr
+    assert finished.stdout == ""
+    (line,) = finished.stderr.splitlines()
+    assert line.startswith("error: ")
+    for part in parts:
+        assert part in line
+
+
+REVERSAL = "--config=configs/reversal.py"
+
+
+@pytest.mark.parametrize(
+    ("flags", "parts"),
+    [
+        ([], ["--config: missing"]),
+        (["--config=configs/reversl.py"], ["no file configs/reversl.py", "did you mean 'configs/reversal.py'?"]),
+        (
+            ["--config=configs/reversal.py:example9"],
+            ["configs/reversal.py:", "'example9'", "example0"],
+        ),
+        ([REVERSAL], ["--workdir: missing"]),
+        ([REVERSAL, "--wrkdir=x"], ["wrkdir", "workdir"]),
+        ([REVERSAL, "--config.model.n_layer=4"], ["n_layer", 'Did you mean "n_layers"']),
+        ([REVERSAL, "--config.modle.n_layers=4"], ["modle", 'Did you mean "model"']),
+        ([REVERSAL, "--config.model.n_layers=four"], ["config.model.n_layers", "'four'"]),
+        ([REVERSAL, "--config.model.n_layers=2.5"], ["config.model.n_layers", "'2.5'"]),
+        ([REVERSAL, "--config.model={}"], ["model: missing name"]),
+        ([REVERSAL, "--config.model=3"], ["config.model", "'3'"]),
+        ([REVERSAL, "--config.model.n_heads=3"], ["model.n_heads: 3 does not divide model.d_model 64"]),
+        ([REVERSAL, "--config.model.max_len=40"], ["model.max_len: 40 is too short", "62"]),
+        ([REVERSAL, "--config.task.name=reverse"], ["task.name: expected one of reversal", "did you mean 'reversal'?"]),
+        ([REVERSAL, "--config.optimizer.name=adamm"], ["optimizer.name", "did you mean 'adam'?"]),
+        ([REVERSAL, "--config.optimizer.momentum=0.9"], ["optimizer.momentum: optimizer 'adam' does not read it"]),
+        ([REVERSAL, "--config.train.steps=0"], ["train.steps: expected at least 1, got 0"]),
+        ([REVERSAL, "--config.checkpoint.best=bleu"], ["checkpoint.best: expected one of exact_match"]),
+        ([REVERSAL, "--config.seed=-1"], ["seed: expected an int from 0"]),
+    ],
+)
+def test_a_wrong_config(flags, parts, tmp_path):
+    workdir = [] if not flags or flags == [REVERSAL] or "--wrkdir=x" in flags else [f"--workdir={tmp_path / 'run'}"]
+    assert_one_line(script("train", *flags, *workdir), *parts)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("def get_config():\n    return None\n", ["get_config returned no ConfigDict"]),
+        ("def get_config():\n    return {}['x']\n", ["wrong.py:2:", "KeyError", "'x'"]),
+        ("def get_config(:\n", ["wrong.py:1:", "SyntaxError"]),
+        ("from fxf.experiment import default_config\n\n\ndef get_config():\n"
+         "    config = default_config('reversal')\n    config.model.layers = 3\n    return config\n",
+         ["model.layers: unknown key", "did you mean 'n_layers'?"]),
+    ],
+)  # fmt: skip
+def test_a_wrong_config_file(text, parts, tmp_path):
+    path = tmp_path / "wrong.py"
+    path.write_text(text)
+    assert_one_line(script("train", f"--config={path}", f"--workdir={tmp_path / 'run'}"), *parts)
+
+
+def test_a_workdir_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert_one_line(script("train", *overrides(), f"--workdir={tmp_path / 'file' / 'run'}"), "cannot write", "file/run")
+
+
+def test_another_config_in_the_workdir(trained):
+    finished = script("train", *overrides(model={"d_ff": 8}), f"--workdir={trained}")
+    assert_one_line(finished, "another config; differing keys: model.d_ff (7 there, 8 here)")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "parts"),
+    [
+        ("1 4", ["prompt 1: expected tokens 1 … 3", "'4'"]),
+        ("one", ["prompt 1", "'one'"]),
+        ("1 2 3 1 2 3 1 2 3 1 2 3", ["prompt 1: 13 tokens", "model.max_len is 11"]),
+    ],
+)
+def test_a_wrong_prompt(trained, prompt, parts):
+    assert_one_line(script("generate", f"--workdir={trained}", prompt), *parts)
+
+
+def test_wrong_prompts_on_standard_input_are_numbered(trained):
+    assert_one_line(script("generate", f"--workdir={trained}", stdin="1 2\n\n3 x\n"), "prompt 3", "'x'")
+
+
+def test_no_prompt_at_all(trained):
+    assert_one_line(script("generate", f"--workdir={trained}"), "no prompt")
+
+
+def test_a_sampling_option_that_greedy_decoding_does_not_read(trained):
+    assert_one_line(script("generate", f"--workdir={trained}", "--top_k=3", "1"), "top_k", "temperature")
+
+
+def test_a_folder_without_a_run(tmp_path):
+    for name in ("evaluate", "generate"):
+        assert_one_line(script(name, f"--workdir={tmp_path}", *["1"] * (name == "generate")), "no run here")
+
+
+def test_a_run_without_a_checkpoint(trained, tmp_path):
+    shutil.copy(trained / "config.json", tmp_path)
+    assert_one_line(script("evaluate", f"--workdir={tmp_path}"), "no checkpoint yet; train the run first")
+
+
+def test_a_step_without_a_checkpoint(trained):
+    assert_one_line(script("evaluate", f"--workdir={trained}", "--step=3"), "no checkpoint of step 3", "[2, 4, 6]")
+
+
+def test_a_damaged_config_json(trained, tmp_path):
+    (tmp_path / "config.json").write_text('{"config": ')
+    assert_one_line(script("evaluate", f"--workdir={tmp_path}"), "config.json: not a run's config")
+
+
+def damage(folder):
+    for path in folder.rglob("*"):
+        if path.is_file() and path.name != "digests.json":
+            path.write_bytes(path.read_bytes()[:-5])
+
+
+def test_all_checkpoints_damaged(trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "run")
+    for step in (2, 4, 6):
+        damage(tmp_path / "run" / "checkpoints" / str(step))
+    assert_one_line(script("evaluate", f"--workdir={tmp_path / 'run'}"), "every checkpoint is damaged (steps 2, 4, 6)")
+
+
+def test_a_damaged_newest_checkpoint_falls_back_with_a_warning(trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "run")
+    damage(tmp_path / "run" / "checkpoints" / "6")
+    finished = script("evaluate", f"--workdir={tmp_path / 'run'}")
+    assert finished.returncode == 0
+    assert finished.stdout.startswith("step 4  exact_match ")
+    (line,) = finished.stderr.splitlines()
+    assert line.startswith("warning: ")
+    assert "passing over the damaged checkpoint of step 6" in line
+
+
+def test_a_loss_that_is_not_finite(tmp_path):
+    flags = overrides(optimizer={"name": "sgd", "learning_rate": 1e30}, log={"every": 1})
+    finished = script("train", *flags, f"--workdir={tmp_path}")
+    assert finished.returncode == 2
+    assert "error: step " in finished.stderr.splitlines()[-1]
+    assert "training stopped, checkpoints of earlier steps are kept" in finished.stderr.splitlines()[-1]

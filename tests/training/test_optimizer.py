@@ -1,0 +1,125 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fxf.config import OptimizerConfig
+from fxf.errors import UserError
+from fxf.training.optimizer import OPTIMIZERS, SCHEDULES, make_optimizer, make_schedule
+from fxf.weights import Weight
+
+ONES = jax.nn.initializers.ones
+SPEC = {"kernel": Weight((3, 5), ("embed", "mlp"), ONES), "bias": Weight((5,), ("mlp",), ONES)}
+PARAMS = {"kernel": jnp.full((3, 5), 2.0), "bias": jnp.full((5,), 2.0)}
+DRAW = np.random.default_rng(0)
+GRADIENTS = [
+    {"kernel": jnp.array(DRAW.normal(size=(3, 5)), jnp.float32), "bias": jnp.array(DRAW.normal(size=5), jnp.float32)}
+    for _ in range(5)
+]
+
+
+def move(n=5, **settings):
+    """Returns the params after updates with the first n gradients."""
+    optimizer = make_optimizer(OptimizerConfig(**settings), 10, SPEC)
+    params, state = PARAMS, optimizer.init(PARAMS)
+    for gradient in GRADIENTS[:n]:
+        updates, state = optimizer.update(gradient, state, params)
+        params = optax.apply_updates(params, updates)
+    return jax.tree.map(np.asarray, params)
+
+
+def differ(a, b):
+    return any(not np.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+
+
+def test_sgd_subtracts_the_learning_rate_times_the_gradient():
+    expected = jax.tree.map(lambda p, g0, g1: p - 0.001 * (g0 + g1), PARAMS, *GRADIENTS[:2])
+    actual = move(2, name="sgd", learning_rate=0.001)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), actual, expected)
+
+
+def test_adam_is_kingma_and_bas():
+    m = v = np.zeros(5)
+    p = np.full(5, 2.0)
+    for t in (1, 2, 3):
+        g = np.asarray(GRADIENTS[t - 1]["bias"], np.float64)
+        m, v = 0.8 * m + 0.2 * g, 0.95 * v + 0.05 * g * g
+        p = p - 0.01 * (m / (1 - 0.8**t)) / (np.sqrt(v / (1 - 0.95**t)) + 1e-3)
+    actual = move(3, name="adam", learning_rate=0.01, b1=0.8, b2=0.95, eps=1e-3)
+    np.testing.assert_allclose(actual["bias"], p, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimizer_moves_the_params(name):
+    assert differ(move(name=name), jax.tree.map(np.asarray, PARAMS))
+
+
+@pytest.mark.parametrize(("name", "key"), [(name, key) for name, (_, keys) in OPTIMIZERS.items() for key in keys])
+def test_every_key_that_an_optimizer_reads_changes_its_steps(name, key):
+    changed = {"b1": 0.9999, "b2": 0.7, "eps": 0.1, "momentum": 0.9, "weight_decay": 0.3}[key]
+    assert differ(move(name=name), move(name=name, **{key: changed}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"name": "adma"}, "optimizer.name: expected one of .*got 'adma'; did you mean 'adam'?"),
+        ({"name": "sgd", "b1": 0.5}, "optimizer.b1: optimizer 'sgd' does not read it; leave it at 0.9"),
+        ({"name": "adam", "weight_decay": 0.1}, "optimizer.weight_decay: optimizer 'adam' does not read it"),
+        ({"schedule": "cosin"}, "optimizer.schedule: expected one of .*did you mean 'cosine'?"),
+        ({"final_learning_rate": 0.1}, "optimizer.final_learning_rate: schedule 'constant' does not read it"),
+        ({"warmup_steps": 10}, "optimizer.warmup_steps: expected less than train.steps 10, got 10"),
+    ],
+)
+def test_a_key_that_nothing_reads_is_an_error(settings, message):
+    with pytest.raises(UserError, match=message):
+        make_optimizer(OptimizerConfig(**settings), 10, SPEC)
+
+
+def test_weight_decay_moves_matrices_and_not_biases():
+    plain, decayed = (move(1, name="adamw", weight_decay=decay) for decay in (0.0, 0.5))
+    np.testing.assert_array_equal(plain["bias"], decayed["bias"])
+    np.testing.assert_allclose(plain["kernel"] - decayed["kernel"], 1e-3 * 0.5 * 2.0, rtol=1e-3)
+
+
+def test_clipping_bounds_the_global_norm():
+    norm = float(optax.tree.norm(GRADIENTS[0]))
+    moved = move(1, name="sgd", learning_rate=1.0, clip_norm=norm / 4)
+    step = jax.tree.map(lambda after, before: np.asarray(before) - after, moved, PARAMS)
+    assert float(optax.tree.norm(step)) == pytest.approx(norm / 4, rel=1e-5)
+    unclipped = move(1, name="sgd", learning_rate=1.0, clip_norm=norm * 4)
+    assert not differ(unclipped, move(1, name="sgd", learning_rate=1.0))
+
+
+def rates(steps=10, **settings):
+    schedule = make_schedule(OptimizerConfig(learning_rate=0.4, **settings), steps)
+    return np.array([float(schedule(i)) for i in range(steps)])
+
+
+def test_warm_up_rises_linearly_and_never_is_zero():
+    np.testing.assert_allclose(rates(warmup_steps=3), [0.1, 0.2, 0.3] + [0.4] * 7, rtol=1e-6)
+
+
+def test_schedules_follow_their_formulas():
+    t = np.arange(8) / 8
+    warmup = [0.4 / 3, 0.8 / 3]
+    expected = {
+        "constant": np.full(8, 0.4),
+        "linear": 0.4 + (0.1 - 0.4) * t,
+        "cosine": 0.1 + (0.4 - 0.1) * (1 + np.cos(np.pi * t)) / 2,
+        "inverse_sqrt": 0.4 / np.sqrt(1 + np.arange(8) / 2),
+    }
+    assert set(expected) == set(SCHEDULES)
+    for name, after in expected.items():
+        final = 0.1 if name in ("linear", "cosine") else 0.0
+        actual = rates(schedule=name, warmup_steps=2, final_learning_rate=final)
+        np.testing.assert_allclose(actual, [*warmup, *after], rtol=1e-6)
+
+
+def test_every_key_of_the_section_is_read_by_some_optimizer_or_schedule():
+    read = {key for _, keys in OPTIMIZERS.values() for key in keys}
+    own = {"name", "learning_rate", "schedule", "warmup_steps", "final_learning_rate", "clip_norm"}
+    assert {field.name for field in dataclasses.fields(OptimizerConfig)} == read | own
