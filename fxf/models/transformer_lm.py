@@ -7,21 +7,20 @@ import jax
 import jax.numpy as jnp
 
 from fxf.config import TransformerConfig
-from fxf.layers.attention import KeysValues
-from fxf.layers.block import block, block_spec
+from fxf.layers.block import blocks, blocks_spec, empty_caches
 from fxf.layers.dropout import dropout, split
 from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import positional_encoding, positional_encoding_spec
 from fxf.models.model import Batch, Model
-from fxf.weights import Params, Spec, stack, uniform_half, with_init
+from fxf.weights import Params, Spec, uniform_half, with_init
 
 
 @flax.struct.dataclass
 class Cache:
-    """What decoding remembers: keys and values, stacked on a layers axis, and the tokens read so far, int32 [B]."""
+    """What decoding remembers: the blocks' keys and values, and the number of tokens read so far, int32 [B]."""
 
-    blocks: KeysValues
+    blocks: Any
     lengths: jax.Array
 
 
@@ -29,7 +28,7 @@ def transformer_lm_spec(config: TransformerConfig, vocab_size: int) -> Spec:
     spec = {
         "embedding": embedding_spec(config, vocab_size),
         "positions": positional_encoding_spec(config),
-        "blocks": stack(block_spec(config), config.n_layers),
+        "blocks": blocks_spec(config),
         "norm": normalization_spec(config.d_model),
         "final": final_layer_spec(config, vocab_size),
     }
@@ -39,23 +38,16 @@ def transformer_lm_spec(config: TransformerConfig, vocab_size: int) -> Spec:
 def transformer_lm(config: TransformerConfig, vocab_size: int) -> Model:
     """Builds the model; tokens are 0 … vocab_size - 1."""
 
-    unroll = 1 if config.scan_blocks else config.n_layers
-
     def forward(
-        params: Params, tokens_BT: jax.Array, positions_BT: jax.Array, blocks: Any = None, rng: jax.Array | None = None
+        params: Params, tokens_BT: jax.Array, positions_BT: jax.Array, caches: Any = None, rng: jax.Array | None = None
     ) -> tuple[jax.Array, Any]:
-        def one_block(x_BTD: jax.Array, layer: Any) -> tuple[jax.Array, Any]:
-            block_params, cache, block_rng = layer
-            return block(config, block_params, x_BTD, positions_BT, cache=cache, rng=block_rng)
-
         rng_embedding, rng_blocks = split(rng, 2)
-        block_rngs = None if rng_blocks is None else jax.random.split(rng_blocks, config.n_layers)
         x_BTD = embedding(params["embedding"], tokens_BT)
         x_BTD = positional_encoding(params["positions"], x_BTD, positions_BT)
         x_BTD = dropout(rng_embedding, x_BTD, config.dropout)
-        x_BTD, blocks = jax.lax.scan(one_block, x_BTD, (params["blocks"], blocks, block_rngs), unroll=unroll)
+        x_BTD, caches = blocks(config, params["blocks"], x_BTD, positions_BT, caches=caches, rng=rng_blocks)
         x_BTD = normalize(params["norm"], x_BTD)
-        return final_layer(params["final"], x_BTD), blocks
+        return final_layer(params["final"], x_BTD), caches
 
     def apply(params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
         tokens_BT = batch["inputs"]
@@ -63,14 +55,13 @@ def transformer_lm(config: TransformerConfig, vocab_size: int) -> Model:
 
     def prefill(params: Params, batch: Batch, length: int) -> Cache:
         tokens_BT = batch["inputs"]
-        shape = (config.n_layers, tokens_BT.shape[0], config.n_heads, length, config.d_model // config.n_heads)
-        empty = jnp.zeros(shape, params["blocks"]["attention"]["key"].dtype)
+        caches = empty_caches(config, tokens_BT.shape[0], length, params["embedding"]["table"].dtype)
         # Padding is written too, at positions that no query attends to before a later token overwrites them.
-        _, blocks = forward(params, tokens_BT, jnp.arange(tokens_BT.shape[1])[None], KeysValues(empty, empty))
-        return Cache(blocks, batch["lengths"])
+        _, caches = forward(params, tokens_BT, jnp.arange(tokens_BT.shape[1])[None], caches)
+        return Cache(caches, batch["lengths"])
 
     def step(params: Params, cache: Cache, tokens_B: jax.Array) -> tuple[jax.Array, Cache]:
-        logits_B1V, blocks = forward(params, tokens_B[:, None], cache.lengths[:, None], cache.blocks)
-        return logits_B1V[:, 0], Cache(blocks, cache.lengths + 1)
+        logits_B1V, caches = forward(params, tokens_B[:, None], cache.lengths[:, None], cache.blocks)
+        return logits_B1V[:, 0], Cache(caches, cache.lengths + 1)
 
     return Model(transformer_lm_spec(config, vocab_size), apply, prefill, step)

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from fxf.files import write_atomically
@@ -56,10 +57,7 @@ class MetricsLog:
             self._writer = SummaryWriter(str(directory / "tensorboard"), purge_step=resumed_at + 1)
         self._progress: Progress | None = None
         if sys.stderr.isatty():
-            columns = (BarColumn(), TextColumn("{task.description}"))
-            from rich.console import Console
-
-            self._progress = Progress(*columns, console=Console(stderr=True))
+            self._progress = Progress(BarColumn(), TextColumn("{task.description}"), console=Console(stderr=True))
             self._bar = self._progress.add_task("compiling", total=steps, completed=resumed_at)
             self._progress.start()
 

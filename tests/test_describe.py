@@ -1,0 +1,66 @@
+import math
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from fxf.describe import describe, flops_per_token, matrix_flops, memory
+from fxf.experiment import build
+from fxf.weights import count
+from runs import script, tiny_config
+
+
+def test_every_weight_stands_in_the_table_with_its_shape_axes_and_count():
+    experiment = build(tiny_config(model={"n_layers": 3}))
+    rows = {line.split()[0]: line.split() for line in describe(experiment).splitlines() if line}
+    assert rows["blocks/attention/query"][1:] == [
+        "3",
+        "x",
+        "6",
+        "x",
+        "2",
+        "x",
+        "3",
+        "layers",
+        "embed",
+        "heads",
+        "head_dim",
+        "108",
+    ]
+    assert rows["final/bias"][1:] == ["4", "vocabulary", "4"]
+    assert rows["total"][1:] == [f"{count(experiment.model.spec):,}"]
+
+
+def test_flops_of_a_product_are_twice_its_multiplications_and_loops_count_each_turn():
+    a, b = jnp.zeros((3, 5)), jnp.zeros((5, 7))
+
+    def looped(a, b):
+        return jax.lax.scan(lambda x, _: (x @ b @ b.T, None), a, length=11)[0]
+
+    assert matrix_flops(jax.make_jaxpr(jnp.matmul)(a, b).jaxpr) == 2 * 3 * 5 * 7
+    assert matrix_flops(jax.make_jaxpr(jax.jit(jnp.matmul))(a, b).jaxpr) == 2 * 3 * 5 * 7
+    assert matrix_flops(jax.make_jaxpr(looped)(a, b).jaxpr) == 11 * 2 * 2 * 3 * 5 * 7
+
+
+@pytest.mark.parametrize("scan_blocks", [False, True])
+def test_flops_a_token_are_those_of_the_formula(scan_blocks):
+    d, f, n_layers, vocabulary, t = 6, 7, 3, 4, 2 * 2 + 2
+    forward, training = flops_per_token(build(tiny_config(model={"n_layers": n_layers, "scan_blocks": scan_blocks})))
+    attention = 2 * t * d + 2 * t * d  # every query with every key, and every weight with every value
+    assert forward == n_layers * (2 * 4 * d * d + attention + 2 * 2 * d * f) + 2 * d * vocabulary
+    assert training == pytest.approx(3 * forward)
+
+
+def test_memory_is_that_of_the_state():
+    experiment = build(tiny_config())
+    figures = memory(experiment)
+    n_bytes = 4 * count(experiment.model.spec)
+    assert figures["params"] == n_bytes
+    assert figures["optimizer state"] == 2 * n_bytes + math.prod((2, 4))  # two moments and two int32 counts
+    assert figures["gradient, activations and batch"] > n_bytes
+
+
+def test_a_model_that_no_machine_could_hold_is_described():
+    finished = script("describe", "--config=configs/reversal.py", "--config.model.d_ff=100000000")
+    assert finished.returncode == 0, finished.stderr
+    assert "2 x 64 x 100000000" in finished.stdout

@@ -1,0 +1,85 @@
+import json
+import time
+
+import pytest
+
+from fxf.training.metrics import Clock, MetricsLog
+
+
+def lines(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def log_of(folder, resumed_at=0, tensorboard=False):
+    return MetricsLog(folder, steps=10, resumed_at=resumed_at, tensorboard=tensorboard)
+
+
+def test_records_are_objects_a_line(tmp_path):
+    log = log_of(tmp_path)
+    log.record(2, {"loss": 1.5})
+    log.record(4, {"loss": 0.5, "exact_match": 1.0})
+    assert lines(tmp_path) == [{"step": 2, "loss": 1.5}, {"step": 4, "loss": 0.5, "exact_match": 1.0}]
+    log.close()
+
+
+def test_a_resumed_log_drops_what_comes_again_and_a_line_cut_short(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 2, "loss": 1}\n{"step": 4, "loss": 2}\n{"step": 6, "lo')
+    log = log_of(tmp_path, resumed_at=2)
+    log.record(4, {"loss": 2.0})
+    log.close()
+    assert lines(tmp_path) == [{"step": 2, "loss": 1}, {"step": 4, "loss": 2.0}]
+
+
+def test_tensorboard_gets_the_same_figures(tmp_path):
+    log = log_of(tmp_path, tensorboard=True)
+    log.record(3, {"loss": 0.25})
+    log.close()
+    from tensorboardX.event_file_writer import RecordWriter  # noqa: F401  the package that wrote them is there
+    from tensorboardX.proto import event_pb2
+
+    (path,) = (tmp_path / "tensorboard").iterdir()
+    data, scalars = path.read_bytes(), []
+    while data:  # a record: length (8 bytes), its checksum (4), the event, its checksum (4)
+        length = int.from_bytes(data[:8], "little")
+        event = event_pb2.Event.FromString(data[12 : 12 + length])
+        scalars += [(event.step, value.tag, value.simple_value) for value in event.summary.value]
+        data = data[16 + length :]
+    assert scalars == [(3, "loss", 0.25)]
+
+
+def test_without_a_terminal_progress_is_plain_lines(tmp_path, capsys):
+    log = log_of(tmp_path)
+    log.show(5, {"loss": 1.23456, "steps_per_second": 7.25, "tokens_per_second": 12345.6})
+    log.say("hello")
+    log.close()
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("step 5/10  loss 1.2346  7.2 steps/s  12,346 tokens/s  left 0:00:0")
+    assert second == "hello"
+
+
+def test_on_a_terminal_progress_is_a_bar(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "150")
+    log = log_of(tmp_path)
+    log.show(5, {"loss": 1.23456, "steps_per_second": 7.25, "tokens_per_second": 12345.6})
+    log.say("hello")
+    log.close()
+    shown = capsys.readouterr().err
+    assert "━" in shown
+    assert "step 5/10  loss 1.2346" in shown
+    assert "hello" in shown
+
+
+def test_a_clock_counts_each_second_for_one_purpose_and_adds_what_came_before():
+    clock = Clock(time.perf_counter())
+    clock.add_earlier({"train": 100.0, "compile": 10.0, "evaluate": 0.0, "wall": 200.0})
+    with clock.measure("train"):
+        time.sleep(0.03)
+        with clock.measure("compile"):
+            time.sleep(0.05)
+    seconds = clock.seconds()
+    assert seconds["train"] == pytest.approx(100.03, abs=0.02)
+    assert seconds["compile"] == pytest.approx(10.05, abs=0.02)
+    assert seconds["wall"] == pytest.approx(200.08, abs=0.03)
