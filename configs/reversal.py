@@ -27,8 +27,8 @@ def get_config(argument: str = "default") -> ConfigDict:
         config.optimizer.name, config.optimizer.learning_rate = "sgd", 0.001
         config.train.steps, config.train.batch_size = steps, 4
         return config
-    config.optimizer.learning_rate = 1e-3
-    config.train.steps = {"0": 150, "1": 200, "2": 400}[number]
+    config.optimizer.learning_rate, config.optimizer.schedule, config.optimizer.warmup_steps = 2e-3, "cosine", 20
+    config.train.steps = {"0": 150, "1": 250, "2": 400}[number]
     config.train.batch_size = 32
     config.log.every = 50
     return config

@@ -15,8 +15,8 @@ STEP = flags.DEFINE_integer("step", None, "checkpoint to use")
 TEMPERATURE = flags.DEFINE_float("temperature", 0.0, "divides the logits before sampling; 0 is greedy")
 TOP_K = flags.DEFINE_integer("top_k", 0, "sample among the k most probable tokens; 0 for all")
 TOP_P = flags.DEFINE_float("top_p", 1.0, "sample among the fewest tokens that hold this share of the probability")
-MAX_TOKENS = flags.DEFINE_integer("max_tokens", 0, "tokens to generate at most; 0 for as many as positions allow")
-SEED = flags.DEFINE_integer("seed", 0, "seed of the sampling")
+MAX_TOKENS = flags.DEFINE_integer("max_tokens", 0, "tokens to generate at most; 0 for as many as positions allow", 0)
+SEED = flags.DEFINE_integer("seed", 0, "seed of the sampling", 0, 2**32 - 1)
 
 
 def main(prompts: list[str]) -> None:

@@ -1,6 +1,7 @@
 """Config in, run folder out: the one place where task, model, optimizer and training meet."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from fxf.training.checkpoint import Checkpoints
 from fxf.training.loop import fit
 from fxf.training.metrics import Clock, MetricsLog
 from fxf.training.optimizer import make_optimizer, make_schedule
-from fxf.training.step import TrainState, init_state, make_train_steps
+from fxf.training.step import TrainState, init_state, make_train_steps, run_keys
 
 CHECKPOINTS = "checkpoints"
 SECTIONS = {"optimizer": OptimizerConfig, "train": TrainConfig, "checkpoint": CheckpointConfig, "log": LogConfig}
@@ -49,7 +50,7 @@ class Experiment(NamedTuple):
 
     def new_state(self) -> TrainState:
         """Draws the state of step 0, in one compiled call."""
-        init_key = jax.random.fold_in(jax.random.key(self.seed), 0)
+        init_key, _, _ = run_keys(self.seed)
         return jax.jit(lambda key: init_state(self.model, self.optimizer, key))(init_key)
 
     def state_shapes(self) -> TrainState:
@@ -149,6 +150,9 @@ def train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[s
                     experiment.model, experiment.optimizer, experiment.task.batch, experiment.seed, steps_in_call
                 )
                 compiled = train_steps.lower(state, np.int32(0)).compile()
+            predict = make_predictor(
+                experiment.model, experiment.task.end_token, compiling=lambda: clock.measure("compile")
+            )
             _, record = fit(
                 state,
                 compiled,
@@ -156,7 +160,7 @@ def train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[s
                 checkpoint=experiment.checkpoint,
                 log=experiment.log,
                 learning_rate=experiment.learning_rate,
-                evaluate=lambda s: _evaluate(experiment, s, clock),
+                evaluate=lambda s: experiment.task.evaluate(functools.partial(predict, s.params)),
                 metrics_log=metrics_log,
                 checkpoints=checkpoints,
                 clock=clock,
@@ -168,13 +172,6 @@ def train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[s
     result = _result(experiment, record, clock.seconds())
     run_folder.write_result(workdir, result)
     return result
-
-
-def _evaluate(experiment: Experiment, state: TrainState, clock: Clock) -> dict[str, float]:
-    predict = make_predictor(
-        experiment.model, state.params, experiment.task.end_token, compiling=lambda: clock.measure("compile")
-    )
-    return experiment.task.evaluate(predict)
 
 
 def _result(experiment: Experiment, record: dict[str, Any], seconds: dict[str, float]) -> dict[str, Any]:
@@ -211,7 +208,8 @@ def load(workdir: Path, step: int | None = None) -> tuple[Experiment, int, Train
 def evaluate(workdir: Path, clock: Clock, step: int | None = None) -> dict[str, Any]:
     """Scores a checkpoint of the run in `workdir`; returns its step and the task's figures."""
     experiment, found, state = load(workdir, step)
-    return {"step": found, **_evaluate(experiment, state, clock)}
+    predict = make_predictor(experiment.model, experiment.task.end_token, compiling=lambda: clock.measure("compile"))
+    return {"step": found, **experiment.task.evaluate(functools.partial(predict, state.params))}
 
 
 def generate(
@@ -247,8 +245,8 @@ def generate(
     longest = max(map(len, encoded))
     lengths = np.array([len(tokens) for tokens in encoded])
     padded = np.array([tokens + [0] * (longest - len(tokens)) for tokens in encoded])
-    predict = make_predictor(experiment.model, state.params, task.end_token, sampling=sampling, seed=seed)
-    generated = predict(padded, lengths, max_tokens or max_len - longest)
+    predict = make_predictor(experiment.model, task.end_token, sampling=sampling, seed=seed)
+    generated = predict(state.params, padded, lengths, max_tokens or max_len - longest)
     return [task.decode(_before(task.end_token, row)) for row in generated.tolist()]
 
 

@@ -34,8 +34,8 @@ NO_END = -1  # a token that is never chosen, so that every way generates the ful
 
 
 def cached(model: Model, params: Params, prompts: np.ndarray, length: int) -> Callable[[], np.ndarray]:
-    predict = make_predictor(model, params, NO_END)
-    return lambda: predict(prompts, np.ones(len(prompts), int), length)
+    predict = make_predictor(model, NO_END)
+    return lambda: predict(params, prompts, np.ones(len(prompts), int), length)
 
 
 def compiled(model: Model, params: Params, prompts: np.ndarray, length: int) -> Callable[[], np.ndarray]:

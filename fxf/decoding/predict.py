@@ -15,27 +15,29 @@ from fxf.weights import Params, shapes
 LARGEST_BATCH = 1000
 LARGEST_CACHE = 2**28  # bytes
 
-# predict(prompts [N, P], lengths [N], max_tokens) -> tokens [N, max_tokens]; an end token is followed by end tokens.
+# What a task scores: int32 prompts [N, P], their lengths [N] and max_tokens to tokens [N, max_tokens]; what follows an
+# end token is filled with it. `make_predictor`'s function with its params given is one.
 Predict = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
 
 
 def make_predictor(
     model: Model,
-    params: Params,
     end_token: int,
     *,
     sampling: Sampling = Sampling(),
     seed: int = 0,
     compiling: Callable[[], AbstractContextManager] = nullcontext,
-) -> Predict:
-    """Returns a function that continues any number of prompts, NumPy in and out.
+) -> Callable[[Params, np.ndarray, np.ndarray, int], np.ndarray]:
+    """Returns `predict(params, prompts, lengths, max_tokens)`, which continues any number of prompts.
+
+    Programs compile once for each shape, whatever the params.
 
     Args:
       compiling: entered while a program compiles, to count that time apart.
     """
     compiled: dict[tuple[int, int, int], Callable] = {}
 
-    def program(batch_size: int, longest: int, max_tokens: int) -> Callable:
+    def program(params: Params, batch_size: int, longest: int, max_tokens: int) -> Callable:
         shape = (batch_size, longest, max_tokens)
         if shape not in compiled:
 
@@ -57,14 +59,14 @@ def make_predictor(
                 compiled[shape] = jax.jit(run).lower(params, tokens, lengths, jax.random.key(0)).compile()
         return compiled[shape]
 
-    def predict(prompts: np.ndarray, lengths: np.ndarray, max_tokens: int) -> np.ndarray:
+    def predict(params: Params, prompts: np.ndarray, lengths: np.ndarray, max_tokens: int) -> np.ndarray:
         n_prompts, longest = prompts.shape
         batch_size = min(n_prompts, LARGEST_BATCH, max(1, LARGEST_CACHE // _cache_bytes(model, longest + max_tokens)))
         n_batches = math.ceil(n_prompts / batch_size)
         missing = n_batches * batch_size - n_prompts
         prompts = np.pad(prompts, ((0, missing), (0, 0))).astype(np.int32).reshape(n_batches, batch_size, longest)
         lengths = np.pad(lengths, (0, missing)).astype(np.int32).reshape(n_batches, batch_size)
-        run = program(batch_size, longest, max_tokens)
+        run = program(params, batch_size, longest, max_tokens)
         keys = jax.random.split(jax.random.key(seed), n_batches)
         outputs = [np.asarray(run(params, *batch)) for batch in zip(prompts, lengths, keys, strict=True)]
         return np.concatenate(outputs)[:n_prompts]

@@ -53,7 +53,8 @@ class Checkpoints:
 
     def save(self, step: int, state: Any, metrics: dict[str, float], record: dict[str, Any]) -> None:
         """Saves `state` as of `step`; `metrics` rank it for best-of, `record` comes back with it."""
-        self._checkpointer.save(step, state, metrics=metrics or None, custom_metadata=record)
+        metadata = {"arrays": _arrays(state), "record": record}
+        self._checkpointer.save(step, state, metrics=metrics or None, custom_metadata=metadata)
         folder = self._directory / str(step)
         write_atomically(folder / DIGESTS, json.dumps(_digests(folder)))
 
@@ -73,7 +74,7 @@ def load(directory: Path, shapes: Any, *, step: int | None = None, best: str = "
       Its step, state and record, or None where there is none at all.
 
     Raises:
-      UserError: no checkpoint of `step`, or all are damaged.
+      UserError: no checkpoint of `step`, or all are damaged, or it does not fit `shapes`.
     """
     directory = directory.absolute()
     steps = _steps(directory)
@@ -84,18 +85,29 @@ def load(directory: Path, shapes: Any, *, step: int | None = None, best: str = "
     if step is not None and not whole:
         raise UserError(f"{directory}: the checkpoint of step {step} is damaged")
     if best:
-        scores = {s: _record(directory / str(s))["evaluated"].get(best) for s in whole}
+        scores = {s: _metadata(directory / str(s))["record"]["evaluated"].get(best) for s in whole}
         whole.sort(key=lambda s: -float("inf") if scores[s] is None else scores[s], reverse=True)
     if not whole:
         return None
+    folder = directory / str(whole[0])
     device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     placed = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=device), shapes)
-    folder = directory / str(whole[0])
-    return whole[0], ocp.load(folder, placed), _record(folder)
+    saved, wanted = _metadata(folder)["arrays"], _arrays(shapes)
+    for name in sorted({*saved, *wanted}):
+        if saved.get(name) != wanted.get(name):
+            what = f"{name} is {saved.get(name, 'absent')} there, {wanted.get(name, 'absent')} here"
+            raise UserError(f"{folder}: does not fit this model and optimizer: {what}")
+    return whole[0], ocp.load(folder, placed), _metadata(folder)["record"]
 
 
-def _record(folder: Path) -> dict[str, Any]:
+def _metadata(folder: Path) -> dict[str, Any]:
     return ocp.metadata(folder).custom_metadata
+
+
+def _arrays(tree: Any) -> dict[str, str]:
+    """Returns type and shape of each array by its path."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path): f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in leaves}
 
 
 def _steps(directory: Path) -> list[int]:

@@ -33,8 +33,10 @@ def fit(
     Args:
       earlier: the record saved with `state`, or an empty one.
 
+    Tokens are counted, also those of a second, as the loss counts them: by their weight.
+
     Returns:
-      The last state, and the record saved with it: the last figures of training and evaluation, and seconds spent.
+      The last state, and the record saved with it: the last figures of training and evaluation, tokens and seconds.
 
     Raises:
       UserError: the loss is not finite. Nothing of that call is saved.

@@ -46,7 +46,6 @@ class MetricsLog:
 
     def __init__(self, directory: Path, steps: int, resumed_at: int, tensorboard: bool) -> None:
         self._steps = steps
-        self._start = (time.perf_counter(), resumed_at)
         path = directory / "metrics.jsonl"
         _keep_until(path, resumed_at)
         self._file = path.open("a", encoding="utf-8")
@@ -71,8 +70,7 @@ class MetricsLog:
 
     def show(self, step: int, values: dict[str, float]) -> None:
         """Shows a record of training on the progress bar, or as a line where stderr is no terminal."""
-        started, resumed_at = self._start
-        left = (time.perf_counter() - started) / max(step - resumed_at, 1) * (self._steps - step)
+        left = (self._steps - step) / values["steps_per_second"]
         text = (
             f"step {step}/{self._steps}  loss {values['loss']:.4f}  {values['steps_per_second']:.1f} steps/s  "
             f"{values['tokens_per_second']:,.0f} tokens/s  left {timedelta(seconds=round(left))}"

@@ -24,6 +24,11 @@ class TrainState:
     opt_state: Any
 
 
+def run_keys(seed: int) -> jax.Array:
+    """Returns the three keys of a run: for its initial params, its data, and its dropout."""
+    return jax.random.split(jax.random.key(seed), 3)
+
+
 def init_state(model: Model, optimizer: optax.GradientTransformation, key: jax.Array) -> TrainState:
     params = initialize(model.spec, key)
     return TrainState(jnp.int32(0), params, optimizer.init(params))
@@ -68,7 +73,7 @@ def make_train_steps(
     One compiled program serves every n up to `most`: a run resumed between two calls takes the same steps through the
     same program, so it ends with the same bits.
     """
-    data_key, dropout_key = jax.random.split(jax.random.key(seed))
+    _, data_key, dropout_key = run_keys(seed)
 
     def body(i: jax.Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
         state, history = carry

@@ -39,7 +39,7 @@ def recompute(seed, prompt, max_tokens, end_token=END):
 @functools.cache
 def predictor(seed, sampling=Sampling(), key=0):
     model, params, _ = model_and_params(seed)
-    return make_predictor(model, params, END, sampling=sampling, seed=key)
+    return functools.partial(make_predictor(model, END, sampling=sampling, seed=key), params)
 
 
 def prompts_of(lengths, seed=0):
@@ -62,10 +62,11 @@ def test_cached_greedy_equals_full_recomputation_token_for_token(seed, lengths, 
 def test_a_batch_of_unequal_prompts_equals_one_by_one(sampling):
     prompts, lengths = prompts_of([4, 1, 6, 3, 0])
     model, params, _ = model_and_params(0)
-    together = make_predictor(model, params, END, sampling=sampling)(prompts, lengths, 9)
+    predict = make_predictor(model, END, sampling=sampling)
+    together = predict(params, prompts, lengths, 9)
     for i, n in enumerate(lengths):
         rows = np.repeat(prompts[i : i + 1, : max(n, 1)], i + 1, axis=0)  # row i draws from the key of row i
-        alone = make_predictor(model, params, END, sampling=sampling)(rows, np.full(i + 1, n), 9)
+        alone = predict(params, rows, np.full(i + 1, n), 9)
         np.testing.assert_array_equal(alone[i], together[i])
 
 
@@ -97,7 +98,7 @@ def test_prompts_beyond_one_batch_are_continued_in_order(monkeypatch):
     whole = predictor(0)(prompts, lengths, 9)
     monkeypatch.setattr(predict_module, "LARGEST_BATCH", 3)
     model, params, _ = model_and_params(0)
-    np.testing.assert_array_equal(make_predictor(model, params, END)(prompts, lengths, 9), whole)
+    np.testing.assert_array_equal(make_predictor(model, END)(params, prompts, lengths, 9), whole)
 
 
 def test_a_batch_is_as_large_as_its_cache_may_be(monkeypatch):
@@ -109,5 +110,5 @@ def test_a_batch_is_as_large_as_its_cache_may_be(monkeypatch):
     monkeypatch.setattr(
         predict_module, "generate", lambda m, p, prompts, *args, **kw: seen.append(prompts.shape) or prompts
     )
-    make_predictor(model, params, END)(prompts, lengths, 9)
+    make_predictor(model, END)(params, prompts, lengths, 9)
     assert seen == [(3, 6)]

@@ -152,3 +152,17 @@ def test_a_checkpoint_committed_before_its_digests_were_written_is_read(tmp_path
     save(tmp_path, 1, 2)
     (tmp_path / "2" / "digests.json").unlink()
     assert load(tmp_path, SHAPES)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("shapes", "what"),
+    [
+        ({"b": SHAPES["b"]}, "['w'] is float32[1000] there, absent here"),
+        ({**SHAPES, "w": jax.ShapeDtypeStruct((7,), jnp.float32)}, "['w'] is float32[1000] there, float32[7] here"),
+    ],
+)
+def test_a_checkpoint_of_another_model_is_an_error_that_names_the_array(shapes, what, tmp_path):
+    save(tmp_path, 1)
+    with pytest.raises(UserError) as error:
+        load(tmp_path, shapes)
+    assert str(error.value) == f"{tmp_path / '1'}: does not fit this model and optimizer: {what}"

@@ -8,7 +8,7 @@ import pytest
 from fxf.config import OptimizerConfig
 from fxf.tasks.reversal import ReversalConfig, reversal
 from fxf.training.optimizer import make_optimizer
-from fxf.training.step import init_state, loss_and_gradient, make_train_steps, train_step
+from fxf.training.step import init_state, loss_and_gradient, make_train_steps, run_keys, train_step
 from helpers import small_model
 
 TASK = reversal(ReversalConfig(n_tokens=4, min_length=1, max_length=3), 5)
@@ -56,7 +56,7 @@ def test_the_seed_chooses_the_data():
 def test_a_call_takes_the_steps_that_single_steps_take():
     model, optimizer = setting()
     state = jax.jit(lambda: init_state(model, optimizer, jax.random.key(0)))()
-    data_key, _ = jax.random.split(jax.random.key(0))
+    _, data_key, _ = run_keys(0)
     step = jax.jit(lambda s, b: train_step(model, optimizer, s, b, None))
     for i in range(7):
         state, _ = step(state, TASK.batch(jax.random.fold_in(data_key, i), i))
