@@ -28,9 +28,8 @@ def get_config(argument: str = "default") -> ConfigDict:
         config.train.steps, config.train.batch_size = steps, 4
         return config
     config.optimizer.learning_rate, config.optimizer.schedule, config.optimizer.warmup_steps = 2e-3, "cosine", 20
-    config.train.steps = {"0": 150, "1": 250, "2": 400}[number]
-    config.train.batch_size = 32
-    config.log.every = 50
+    config.optimizer.b2, config.optimizer.clip_norm = 0.98, 1.0
+    config.train.steps, config.train.batch_size = {"0": 200, "1": 500, "2": 900}[number], 16
     return config
 
 

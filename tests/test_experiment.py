@@ -89,16 +89,9 @@ def test_two_runs_give_the_same_bits(finished, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, final_state(tmp_path / "again"), final_state(workdir))
 
 
-@pytest.mark.parametrize("log_every", [1, 4])
-def test_how_often_a_run_logs_saves_and_evaluates_does_not_change_its_bits(finished, tmp_path, log_every):
-    """The program's shape follows log.every, so equality to the bit is asked within one value only."""
-    train(tmp_path / "a", log={"every": log_every}, checkpoint={"every": 0})
-    train(tmp_path / "b", log={"every": log_every}, checkpoint={"every": 1}, train={"evaluate_every": 5})
-    jax.tree.map(np.testing.assert_array_equal, final_state(tmp_path / "a"), final_state(tmp_path / "b"))
-    whole = final_state(finished[0])
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), final_state(tmp_path / "a"), whole
-    )
+def test_how_often_a_run_saves_and_evaluates_does_not_change_its_bits(finished, tmp_path):
+    train(tmp_path, checkpoint={"every": 1}, train={"evaluate_every": 5})
+    jax.tree.map(np.testing.assert_array_equal, final_state(tmp_path), final_state(finished[0]))
 
 
 class StoppedError(Exception):
@@ -118,7 +111,7 @@ def train_and_stop_after(step, workdir, monkeypatch, **sections):
             train(workdir, **sections)
 
 
-@pytest.mark.parametrize("stop", [1, 3, 5, 6])
+@pytest.mark.parametrize("stop", [1, 3, 6])
 def test_a_resumed_run_is_the_run_that_never_stopped(finished, tmp_path, monkeypatch, stop):
     workdir, sections = tmp_path / "stopped", {"train": {"evaluate_every": 4}, "log": {"tensorboard": True}}
     train_and_stop_after(stop, workdir, monkeypatch, **sections)

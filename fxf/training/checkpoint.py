@@ -7,6 +7,7 @@ Once committed, a checkpoint's folder gets the digests of its files, and is comp
 import hashlib
 import json
 import logging
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,9 @@ class Checkpoints:
         """
         self._directory = directory.absolute()
         for step in _damaged(self._directory):
-            (self._directory / str(step)).rename(self._directory / f"{step}.damaged")
+            aside = self._directory / f"{step}.damaged"
+            shutil.rmtree(aside, ignore_errors=True)
+            (self._directory / str(step)).rename(aside)
         policies = ocp.training.preservation_policies
         kept: list[Any] = [policies.LatestN(config.keep)]
         if config.best:
