@@ -5,6 +5,7 @@ import time
 STARTED = time.perf_counter()
 
 import logging  # noqa: E402  STARTED comes first, so that wall_seconds counts the imports.
+import re  # noqa: E402
 import sys  # noqa: E402
 import traceback  # noqa: E402
 import warnings  # noqa: E402
@@ -49,7 +50,8 @@ def run(main: Callable[[list[str]], None]) -> None:
 
 def _parse(argv: list[str]) -> list[str]:
     """Lets absl and ml_collections read the flags; whatever they raise becomes a UserError."""
-    config_file = next((arg.split("=", 1)[1].split(":")[0] for arg in argv if arg.startswith("--config=")), "")
+    named = re.search(r"(?:^| )--?config[= ](\S+)", " ".join(argv[1:]))
+    config_file = named[1].split(":")[0] if named else ""
     if config_file and not Path(config_file).is_file():
         beside = (str(path) for path in Path(config_file).parent.glob("*.py"))
         raise UserError(f"--config: no file {config_file}{nearest(config_file, beside)}")

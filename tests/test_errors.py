@@ -32,6 +32,7 @@ REVERSAL = "--config=configs/reversal.py"
     [
         ([], ["--config: missing"]),
         (["--config=configs/reversl.py"], ["no file configs/reversl.py", "did you mean 'configs/reversal.py'?"]),
+        (["--config", "configs/reversl.py"], ["no file configs/reversl.py"]),
         (
             ["--config=configs/reversal.py:example9"],
             ["configs/reversal.py:", "'example9'", "example0"],
