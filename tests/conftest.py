@@ -5,19 +5,21 @@ import tempfile
 
 # Tests compare numbers: fix the platform before JAX starts.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# The same small programs come up in many tests: compile each once a session, for all its processes.
-if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="fxf-tests-")
-    atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
-os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 import hypothesis
 import jax
 
-jax.config.update("jax_disable_most_optimizations", True)  # each program runs once or twice
+# Many tests build the same small programs: compile each once a process, and quickly. JAX does not write entries
+# atomically, so processes do not share a cache.
+CACHE = tempfile.mkdtemp(prefix="fxf-tests-")
+atexit.register(shutil.rmtree, CACHE, ignore_errors=True)
+jax.config.update("jax_compilation_cache_dir", CACHE)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+jax.config.update("jax_disable_most_optimizations", True)
+
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_default_matmul_precision", "highest")
 
-hypothesis.settings.register_profile("fxf", deadline=None, derandomize=True, max_examples=15)
+hypothesis.settings.register_profile("fxf", deadline=None, derandomize=True, max_examples=10)
 hypothesis.settings.load_profile("fxf")

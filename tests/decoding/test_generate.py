@@ -60,7 +60,7 @@ def test_cached_greedy_equals_full_recomputation_token_for_token(seed, lengths, 
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=1.0, top_k=5, top_p=0.9)])
 def test_a_batch_of_unequal_prompts_equals_one_by_one(sampling):
-    prompts, lengths = prompts_of([4, 1, 6, 3, 0])
+    prompts, lengths = prompts_of([6, 0, 3])
     model, params, _ = model_and_params(0)
     predict = make_predictor(model, END, sampling=sampling)
     together = predict(params, prompts, lengths, 9)

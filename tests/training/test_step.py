@@ -15,7 +15,7 @@ TASK = reversal(ReversalConfig(n_tokens=4, min_length=1, max_length=3), 5)
 
 
 def setting(**changes):
-    model, _ = small_model(vocab_size=TASK.vocab_size, **changes)
+    model, _ = small_model(vocab_size=TASK.vocab_size, n_layers=1, **changes)
     return model, make_optimizer(OptimizerConfig(clip_norm=1.0, warmup_steps=2), 20, model.spec)
 
 
