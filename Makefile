@@ -3,7 +3,7 @@ BIN := .venv/bin
 READY := .venv/ready
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: help reversal test check format clean
+.PHONY: help reversal translation test check format clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -11,6 +11,9 @@ help:  ## this list
 
 reversal: $(READY)  ## train the default reversal experiment and print its result
 	$(BIN)/python experiments/train.py --config=configs/reversal.py --workdir=runs/reversal
+
+translation: $(READY)  ## train the default translation experiment, print ten translations and its result
+	$(BIN)/python experiments/train.py --config=configs/translation.py --workdir=runs/translation
 
 test: $(READY)  ## run the tests
 	$(BIN)/python -m pytest

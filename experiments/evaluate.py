@@ -1,6 +1,7 @@
-"""Scores a trained run: its best checkpoint if it keeps a best, else its newest, or the one of --step.
+"""Scores a trained run with the checkpoint that its result used, or the one of --step.
 
 python experiments/evaluate.py --workdir=runs/reversal
+python experiments/evaluate.py --workdir=runs/translation --beam_width=5
 """
 
 from absl import flags
@@ -8,6 +9,7 @@ from absl import flags
 from fxf import cli
 
 WORKDIR = cli.define_workdir()
+DECODE = cli.define_decode()
 STEP = flags.DEFINE_integer("step", None, "checkpoint to score")
 
 
@@ -15,7 +17,7 @@ def main(_: list[str]) -> None:
     from fxf import experiment
     from fxf.training.metrics import Clock
 
-    cli.print_figures(experiment.evaluate(cli.require_workdir(WORKDIR), Clock(cli.STARTED), STEP.value))
+    cli.print_figures(experiment.evaluate(cli.require_workdir(WORKDIR), Clock(cli.STARTED), STEP.value, DECODE()))
 
 
 if __name__ == "__main__":

@@ -1,35 +1,47 @@
-"""Continues prompts with a trained run: one line out for each prompt, in order.
+"""Answers prompts with a trained run: translates sentences, reverses sequences. One line out for each in, in order.
 
 python experiments/generate.py --workdir=runs/reversal "3 1 4 1 5" "9 2 6"
-python experiments/generate.py --workdir=runs/reversal < prompts.txt
-"""
+python experiments/generate.py --workdir=runs/translation --input=sentences.txt > translations.txt
+python experiments/generate.py --workdir=runs/translation --beam_width=5 --n_best=3 < sentences.txt
 
-import sys
+With --n_best each prompt gets several lines, the best first: its number, the score (log-probability over the length's
+penalty), and the text, with tabs between.
+"""
 
 from absl import flags
 
 from fxf import cli
+from fxf.errors import UserError
 
 WORKDIR = cli.define_workdir()
-STEP = flags.DEFINE_integer("step", None, "checkpoint to use")
-TEMPERATURE = flags.DEFINE_float("temperature", 0.0, "divides the logits before sampling; 0 is greedy")
-TOP_K = flags.DEFINE_integer("top_k", 0, "sample among the k most probable tokens; 0 for all")
-TOP_P = flags.DEFINE_float("top_p", 1.0, "sample among the fewest tokens that hold this share of the probability")
+DECODE = cli.define_decode()
+STEP = flags.DEFINE_integer("step", None, "checkpoint to use; without it, what the run's result used")
+INPUT = flags.DEFINE_string("input", None, "file with a prompt a line; without it and prompts, standard input")
+N_BEST = flags.DEFINE_integer("n_best", None, "hypotheses of the beam to show, with their scores", 1)
 MAX_TOKENS = flags.DEFINE_integer("max_tokens", 0, "tokens to generate at most; 0 for as many as positions allow", 0)
 SEED = flags.DEFINE_integer("seed", 0, "seed of the sampling", 0, 2**32 - 1)
 
 
 def main(prompts: list[str]) -> None:
     from fxf import experiment
-    from fxf.decoding.sampling import Sampling
 
     workdir = cli.require_workdir(WORKDIR)
-    sampling = Sampling(TEMPERATURE.value, TOP_K.value, TOP_P.value)
-    prompts = prompts or [line.rstrip("\n") for line in sys.stdin]
-    for line in experiment.generate(
-        workdir, prompts, sampling, max_tokens=MAX_TOKENS.value, seed=SEED.value, step=STEP.value
-    ):
-        print(line)
+    if prompts and INPUT.value:
+        raise UserError(f"--input: prompts are given as arguments too: '{prompts[0]}'")
+    answers = experiment.generate(
+        workdir,
+        prompts or cli.read_lines(INPUT.value),
+        DECODE(),
+        n_best=N_BEST.value,
+        max_tokens=MAX_TOKENS.value,
+        seed=SEED.value,
+        step=STEP.value,
+    )
+    for number, hypotheses in enumerate(answers, 1):
+        if N_BEST.value is None:
+            print(hypotheses[0][0])
+        for text, score in hypotheses[: N_BEST.value or 0]:
+            print(f"{number}\t{score:.4f}\t{text}")
 
 
 if __name__ == "__main__":

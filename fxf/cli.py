@@ -4,7 +4,8 @@ import time
 
 STARTED = time.perf_counter()
 
-import logging  # noqa: E402  STARTED comes first, so that wall_seconds counts the imports.
+import dataclasses  # noqa: E402  STARTED comes first, so that wall_seconds counts the imports.
+import logging  # noqa: E402
 import re  # noqa: E402
 import sys  # noqa: E402
 import traceback  # noqa: E402
@@ -31,6 +32,37 @@ def define_config() -> Any:
 
 def define_workdir() -> flags.FlagHolder[str | None]:
     return flags.DEFINE_string("workdir", None, "the run folder")
+
+
+def define_decode() -> Callable[[], dict[str, Any]]:
+    """Defines a flag for each key of the `decode` section; returns what reads those that were given."""
+    from fxf.config import DecodeConfig
+
+    define: dict[type, Any] = {int: flags.DEFINE_integer, float: flags.DEFINE_float, bool: flags.DEFINE_boolean}
+    holders = [
+        define[type(field.default)](
+            field.name, None, f"{field.metadata['doc']}; without it, as the run's config has it"
+        )
+        for field in dataclasses.fields(DecodeConfig)
+    ]
+    return lambda: {holder.name: holder.value for holder in holders if holder.value is not None}
+
+
+def read_lines(path: str | None) -> list[str]:
+    """Returns the lines of a file, or of standard input.
+
+    Raises:
+      UserError: the file cannot be read, or is not UTF-8.
+    """
+    try:
+        content = Path(path).read_bytes() if path else sys.stdin.buffer.read()
+        text = content.decode("utf-8")
+    except OSError as error:
+        raise UserError(f"--input: {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise UserError(f"{path or 'standard input'}:{line}: not UTF-8") from None
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def run(main: Callable[[list[str]], None]) -> None:

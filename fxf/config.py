@@ -24,26 +24,70 @@ def key(
 
 @dataclasses.dataclass(frozen=True)
 class TransformerConfig:
-    """The `model` section for `transformer_lm`; the defaults are those of seed 004, "Definition of TransformerLM"."""
+    """What every transformer's `model` section holds; the defaults are seed 004's, "Definition of TransformerLM"."""
 
-    name: Literal["transformer_lm"] = key("transformer_lm", "the model to build")
-    n_layers: int = key(6, "decoder blocks", minimum=1)
+    n_layers: int = key(6, "blocks; with an encoder, of the encoder and of the decoder each", minimum=1)
     d_model: int = key(512, "width of the residual stream", minimum=1)
     d_ff: int = key(2048, "width inside the feed-forward layer", minimum=1)
     n_heads: int = key(8, "attention heads; divides d_model", minimum=1)
     max_len: int = key(2048, "longest sequence, in tokens, the leading 0 included", minimum=1)
-    dropout: float = key(0.0, "rate on embeddings, attention weights and residual branches", minimum=0, below=1)
-    block: Literal["definition", "idea"] = key(
-        "definition", "X + CA(N X) + FF(X + CA(N X)), or seed 004's idea X + FF(X + CA(N X))"
+    dropout: float = key(0.0, "rate on what a sublayer adds to the residual stream", minimum=0, below=1)
+    embedding_dropout: float = key(0.0, "rate on embeddings with their positions", minimum=0, below=1)
+    attention_dropout: float = key(0.0, "rate on attention weights", minimum=0, below=1)
+    block: Literal["pre_norm", "post_norm", "idea"] = key(
+        "pre_norm", "X + F(N X) for each sublayer, N(X + F X), or seed 004's idea X + FF(N(X + CA(N X)))"
+    )
+    final_norm: bool = key(True, "normalize what leaves the last block")
+    norm_epsilon: float = key(1e-6, "keeps the normalization of a constant vector finite", above=0)
+    norm_epsilon_in: Literal["deviation", "variance"] = key(
+        "deviation", "add it to the standard deviation (seed 004), or to the variance under the root (seeds 000, 003)"
+    )
+    positions: Literal["sinusoidal_trained", "learned", "sinusoidal", "sinusoidal_concatenated"] = key(
+        "sinusoidal_trained",
+        "a trained table that starts from sinusoids (seed 004) or at random; or fixed: sine and cosine interleaved "
+        "(seed 003), or all sines before all cosines (seed 000)",
+    )
+    activation: Literal["relu", "gelu"] = key("relu", "nonlinearity of the feed-forward layer")
+    attention_bias: Literal["output", "all", "none"] = key(
+        "output", "which of attention's linear maps have a bias: the last (seed 004), all (000), none (003)"
     )
     init: Literal["default", "uniform"] = key(
         "default", "a scaled init for each weight, or seed 004's uniform(-1/2, 1/2) for all"
     )
-    scan_blocks: bool = key(False, "loop over blocks in the compiled program: compiles in constant time, runs slower")
+    scan_blocks: bool = key(False, "train in a loop over blocks: compiles in constant time, runs slower")
 
     def __post_init__(self) -> None:
         if self.d_model % self.n_heads:
             raise UserError(f"model.n_heads: {self.n_heads} does not divide model.d_model {self.d_model}")
+        if self.positions.startswith("sinusoidal_c") and self.d_model % 2:
+            raise UserError(
+                f"model.positions: 'sinusoidal_concatenated' needs an even model.d_model, got {self.d_model}"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class TransformerLMConfig(TransformerConfig):
+    """The `model` section for `transformer_lm`."""
+
+    name: Literal["transformer_lm"] = key("transformer_lm", "the model to build")
+
+
+@dataclasses.dataclass(frozen=True)
+class EncoderDecoderConfig(TransformerConfig):
+    """The `model` section for `encoder_decoder`."""
+
+    name: Literal["encoder_decoder"] = key("encoder_decoder", "the model to build")
+    embeddings: Literal["separate", "shared"] = key(
+        "separate", "tables for source, target and output; or one table for all three, read times √d_model"
+    )
+    cross_norm: Literal["queries", "source"] = key(
+        "queries", "the stream that cross-attention normalizes in a pre_norm block: the decoder's, or the encoder's"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.block != "pre_norm" and self.cross_norm != "queries":
+            raise UserError(f"model.cross_norm: model.block '{self.block}' does not read it; leave it at 'queries'")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,8 +112,39 @@ class TrainConfig:
     """The `train` section."""
 
     steps: int = key(1000, "optimizer steps", minimum=1)
-    batch_size: int = key(64, "sequences a step", minimum=1)
-    evaluate_every: int = key(0, "steps between evaluations; 0 evaluates after the last step only", minimum=0)
+    batch_size: int = key(64, "sequences a step; for batches of a token budget, at most", minimum=1)
+    microbatches: int = key(1, "equal parts of a batch whose gradients are summed one after the other", minimum=1)
+    label_smoothing: float = key(0.0, "share of a target's probability spread over all tokens", minimum=0, below=1)
+    evaluate_every: int = key(0, "steps between validations; the test after the last step comes anyway", minimum=0)
+    patience: int = key(
+        0, "evaluations without a better checkpoint.best after which training stops; 0 never stops", minimum=0
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodeConfig:
+    """The `decode` section: how tokens are chosen in evaluation and generation. The default is greedy."""
+
+    temperature: float = key(0.0, "divides the logits before a token is drawn; 0 takes the most probable", minimum=0)
+    top_k: int = key(0, "draw among the k most probable tokens; 0 among all", minimum=0)
+    top_p: float = key(1.0, "then among the fewest that hold this share of the probability", above=0)
+    beam_width: int = key(1, "hypotheses of the beam search; 1 searches none", minimum=1)
+    length_penalty: float = key(1.0, "a hypothesis scores its log-probability / length^this", minimum=0)
+    early_stop: bool = key(True, "end a beam when beam_width hypotheses have ended, not when none can still win")
+
+    def __post_init__(self) -> None:
+        if self.top_p > 1:
+            raise UserError(f"decode.top_p: expected at most 1, got {self.top_p}")
+        if self.temperature == 0 and (self.top_k or self.top_p < 1):
+            raise UserError(
+                "decode.top_k, decode.top_p: greedy decoding does not read them; set decode.temperature above 0"
+            )
+        if self.beam_width > 1 and self.temperature:
+            raise UserError("decode.temperature: beam search does not read it; leave it at 0")
+        if self.beam_width == 1 and not (self.length_penalty == 1 and self.early_stop):
+            raise UserError(
+                "decode.length_penalty, decode.early_stop: only beam search reads them; set decode.beam_width above 1"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +154,15 @@ class CheckpointConfig:
     every: int = key(0, "steps between checkpoints; 0 saves after the last step only", minimum=0)
     keep: int = key(2, "newest checkpoints kept", minimum=1)
     best: str = key("", "a metric of the evaluation: the checkpoint where it is highest is kept and preferred")
+    average: int = key(
+        1, "newest checkpoints whose mean params the run's result, evaluate.py and generate.py use", minimum=1
+    )
+
+    def __post_init__(self) -> None:
+        if self.average > self.keep:
+            raise UserError(f"checkpoint.average: {self.average} is more than checkpoint.keep {self.keep}")
+        if self.average > 1 and self.best:
+            raise UserError("checkpoint.average: a run uses the mean or the best checkpoint; leave one at its default")
 
 
 @dataclasses.dataclass(frozen=True)

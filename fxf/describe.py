@@ -1,15 +1,15 @@
 """What an experiment is made of, computed from shapes alone: parameters, operations a token, memory."""
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 
 from fxf import weights
 from fxf.experiment import Experiment
-from fxf.training.step import loss_and_gradient, make_train_steps
+from fxf.training.step import loss_and_gradient, train_step
 
 
 def describe(experiment: Experiment) -> str:
@@ -58,10 +58,10 @@ def _inner_jaxprs(params: dict[str, Any]) -> Iterator[Any]:
 
 
 def memory(experiment: Experiment) -> dict[str, int]:
-    """Returns bytes by use, the last as the compiler plans it for one training call on this kind of device."""
-    state = experiment.state_shapes()
-    steps = make_train_steps(experiment.model, experiment.optimizer, experiment.task.batch, experiment.seed, 1)
-    plan = steps.lower(state, np.int32(0)).compile().memory_analysis()
+    """Returns bytes by use, the last as the compiler plans it for one training step on this kind of device."""
+    state, batch, rng = experiment.state_shapes(), _batch_shapes(experiment), jax.random.key(0)
+    step = functools.partial(train_step, experiment.model, experiment.optimizer, experiment.train)
+    plan: Any = jax.jit(step, donate_argnums=0).lower(state, batch, rng).compile().memory_analysis()
     return {
         "params": _bytes(state.params),
         "optimizer state": _bytes(state.opt_state),
@@ -70,7 +70,11 @@ def memory(experiment: Experiment) -> dict[str, int]:
 
 
 def _batch_shapes(experiment: Experiment) -> Any:
-    return jax.eval_shape(lambda: experiment.task.batch(jax.random.key(0), jax.numpy.int32(0)))
+    """Returns the shapes of a batch; of fed ones, those of the largest."""
+    task = experiment.task
+    if task.batch is not None:
+        return jax.eval_shape(task.batch, jax.random.key(0), jax.numpy.int32(0))
+    return task.largest_batch()
 
 
 def _bytes(tree: Any) -> int:

@@ -3,6 +3,7 @@
 import json
 import platform
 import subprocess
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,15 @@ from fxf.files import write_atomically
 PACKAGES = ("fxf", "jax", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
-def open_for_training(workdir: Path, config: dict[str, Any], origin: dict[str, Any]) -> None:
+def open_for_training(
+    workdir: Path, config: dict[str, Any], origin: dict[str, Any], files: Mapping[str, str] = {}
+) -> None:
     """Makes the folder and writes config.json, or checks that the run it holds has the same config.
 
     Args:
       config: the resolved config.
       origin: what it came from: file and overrides.
+      files: what the run carries with it, texts by file name.
 
     Raises:
       UserError: the folder cannot be written, or holds a run with another config.
@@ -38,6 +42,8 @@ def open_for_training(workdir: Path, config: dict[str, Any], origin: dict[str, A
     record = {"config": config, **origin, "versions": _versions(), "git_commit": _git_commit(), "device": _device()}
     try:
         workdir.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            write_atomically(workdir / name, text)
         write_atomically(path, json.dumps(record, indent=2) + "\n")
     except OSError as error:
         raise UserError(f"{workdir}: cannot write the run folder: {error.strerror}") from error

@@ -99,12 +99,13 @@ def count(spec: Spec) -> int:
 def decay_mask(spec: Spec) -> Any:
     """Returns a tree of bools: True for the matrices of linear maps, False for biases, norms and tables of rows.
 
-    A table of rows (embedding, positions) has a first axis that is looked up, not summed over.
+    A table of rows (embedding, positions) has a first axis that is looked up, not summed over. The axes `heads` and
+    `head_dim` are one that is cut in two.
     """
     tables = {"vocabulary", "position"}
 
     def decays(_: str, weight: Weight) -> bool:
-        axes = [axis for axis in weight.axes if axis != LAYERS]
+        axes = [axis for axis in weight.axes if axis not in (LAYERS, "heads")]
         return len(axes) >= 2 and axes[0] not in tables
 
     return map_weights(decays, spec)

@@ -1,25 +1,24 @@
 """Small models for tests."""
 
-import dataclasses
-
-import jax
+import jax.numpy as jnp
 import numpy as np
 
-from fxf.config import TransformerConfig
+from fxf.config import TransformerLMConfig
 from fxf.models.transformer_lm import transformer_lm
-from fxf.weights import initialize, uniform_half, with_init
+from fxf.weights import map_weights
 
-SMALL = TransformerConfig(n_layers=2, d_model=6, d_ff=11, n_heads=3, max_len=13)
+SIZES = {"n_layers": 2, "d_model": 6, "d_ff": 11, "n_heads": 3, "max_len": 13}
 VOCAB_SIZE = 7
 
 
-def small(**changes):
-    return dataclasses.replace(SMALL, **changes)
+def small(config_class=TransformerLMConfig, **changes):
+    return config_class(**{**SIZES, **changes})
 
 
 def random_params(spec, seed=0):
     """Every weight drawn at random, so that no zero bias or unit scale hides a mistake."""
-    return jax.jit(lambda key: initialize(with_init(spec, uniform_half), key))(jax.random.key(seed))
+    rng = np.random.default_rng(seed)
+    return map_weights(lambda _, weight: jnp.array(rng.uniform(-0.5, 0.5, weight.shape), jnp.float32), spec)
 
 
 def small_model(vocab_size=VOCAB_SIZE, seed=0, **changes):

@@ -3,26 +3,49 @@ import typing
 
 import pytest
 
-from fxf.config import TransformerConfig, defaults, differing_keys, flatten, section
+from fxf.config import (
+    CheckpointConfig,
+    DecodeConfig,
+    EncoderDecoderConfig,
+    TransformerConfig,
+    TransformerLMConfig,
+    defaults,
+    differing_keys,
+    flatten,
+    section,
+)
+from fxf.data.corpus import DataConfig
 from fxf.errors import UserError
 from fxf.experiment import SECTIONS, build, default_config
 from fxf.models import MODELS
 from fxf.tasks import TASKS
+from fxf.tasks.reversal import ReversalConfig
+from fxf.tasks.translation import TranslationConfig
 
-ALL_SECTIONS = [*SECTIONS.values(), *(cls for cls, _ in [*MODELS.values(), *TASKS.values()])]
+ALL_SECTIONS = [
+    *SECTIONS.values(),
+    *(cls for cls, _ in MODELS.values()),
+    *(cls for registered in TASKS.values() for cls in registered.sections.values()),
+]
 
 
-def model(**changes):
-    return section(TransformerConfig, defaults(TransformerConfig) | changes, "model")
+def model(config_class=TransformerLMConfig, **changes):
+    return section(config_class, defaults(config_class) | changes, "model")
 
 
 def test_a_section_with_all_keys_becomes_its_class():
     assert model(n_layers=3).n_layers == 3
-    assert model() == TransformerConfig()
+    assert model() == TransformerLMConfig()
+    assert model(EncoderDecoderConfig) == EncoderDecoderConfig()
 
 
-def test_the_defaults_are_those_of_seed_004():
-    config = TransformerConfig()
+@pytest.mark.parametrize("config_class", [TransformerLMConfig, EncoderDecoderConfig])
+def test_the_defaults_are_those_of_seed_004(config_class):
+    config = config_class()
+    assert isinstance(config, TransformerConfig)
+    assert (config.block, config.positions, config.activation) == ("pre_norm", "sinusoidal_trained", "relu")
+    assert (config.norm_epsilon, config.norm_epsilon_in, config.final_norm) == (1e-6, "deviation", True)
+    assert config.attention_bias == "output"
     assert (config.d_model, config.d_ff, config.n_layers, config.n_heads, config.max_len) == (512, 2048, 6, 8, 2048)
 
 
@@ -35,7 +58,24 @@ def test_the_defaults_are_those_of_seed_004():
         ({"n_layers": 0}, "model.n_layers: expected at least 1, got 0"),
         ({"dropout": 1.0}, "model.dropout: expected less than 1, got 1.0"),
         ({"dropout": float("nan")}, "model.dropout: expected at least 0, got nan"),
-        ({"block": "ideal"}, "model.block: expected one of definition, idea; got 'ideal'; did you mean 'idea'?"),
+        ({"embedding_dropout": 1.5}, "model.embedding_dropout: expected less than 1, got 1.5"),
+        ({"attention_dropout": -0.5}, "model.attention_dropout: expected at least 0, got -0.5"),
+        ({"norm_epsilon": 0.0}, "model.norm_epsilon: expected more than 0, got 0.0"),
+        ({"norm_epsilon_in": "std"}, "model.norm_epsilon_in: expected one of deviation, variance; got 'std'"),
+        ({"final_norm": 1}, "model.final_norm: expected bool, got 1"),
+        (
+            {"block": "ideal"},
+            "model.block: expected one of pre_norm, post_norm, idea; got 'ideal'; did you mean 'idea'?",
+        ),
+        (
+            {"positions": "learnt"},
+            "model.positions: expected one of sinusoidal_trained, learned, sinusoidal, sinusoidal_concatenated; "
+            "got 'learnt'; did you mean 'learned'?",
+        ),
+        (
+            {"positions": "sinusoidal_concatenated", "d_model": 9, "n_heads": 3},
+            "model.positions: 'sinusoidal_concatenated' needs an even model.d_model, got 9",
+        ),
         ({"n_heads": 7}, "model.n_heads: 7 does not divide model.d_model 512"),
     ],
 )
@@ -45,14 +85,52 @@ def test_what_a_section_cannot_read_is_named(changes, message):
     assert str(error.value) == message
 
 
-def test_an_empty_section_is_an_error():
-    with pytest.raises(UserError, match=r"model: missing name, n_layers, "):
-        section(TransformerConfig, {}, "model")
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"cross_norm": "source", "block": "post_norm"},
+            "model.cross_norm: model.block 'post_norm' does not read it; leave it at 'queries'",
+        ),
+        ({"embeddings": "share"}, "model.embeddings: expected one of separate, shared; got 'share'; did you mean "),
+        ({"n_heads": 7}, "model.n_heads: 7 does not divide model.d_model 512"),
+        ({"name": "transformer_lm"}, "model.name: expected one of encoder_decoder; got 'transformer_lm'"),
+    ],
+)
+def test_what_the_section_of_an_encoder_decoder_cannot_read_is_named(changes, message):
+    with pytest.raises(UserError) as error:
+        model(EncoderDecoderConfig, **changes)
+    assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"average": 3}, "checkpoint.average: 3 is more than checkpoint.keep 2"),
+        ({"average": 2, "best": "bleu"}, "checkpoint.average: a run uses the mean or the best checkpoint; leave one"),
+        ({"average": 0}, "checkpoint.average: expected at least 1, got 0"),
+    ],
+)
+def test_what_the_checkpoint_section_cannot_read_is_named(changes, message):
+    with pytest.raises(UserError) as error:
+        section(CheckpointConfig, defaults(CheckpointConfig) | changes, "checkpoint")
+    assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize("config_class", [TransformerLMConfig, EncoderDecoderConfig])
+def test_an_empty_section_is_an_error(config_class):
+    with pytest.raises(UserError, match=r"model: missing n_layers, .*, name.*; a section holds all its keys"):
+        section(config_class, {}, "model")
 
 
 def test_an_int_serves_for_a_float():
     assert model(dropout=0).dropout == 0.0
     assert type(model(dropout=0).dropout) is float
+
+
+def test_every_section_there_is_is_among_those_checked_here():
+    assert {EncoderDecoderConfig, TransformerLMConfig, DecodeConfig, CheckpointConfig} < set(ALL_SECTIONS)
+    assert {TranslationConfig, DataConfig, ReversalConfig} < set(ALL_SECTIONS)
 
 
 @pytest.mark.parametrize("cls", ALL_SECTIONS)
@@ -64,7 +142,17 @@ def test_every_key_has_a_meaning_and_a_default_of_its_type(cls):
 
 
 def test_the_default_config_builds():
-    build(default_config("reversal").to_dict())
+    experiment = build(default_config("reversal").to_dict())
+    assert experiment.config == default_config("reversal").to_dict()
+
+
+def test_the_default_config_of_translation_builds():
+    config = default_config("translation").to_dict()
+    config["data"] |= {"name": "six", "tokenizer": "word"}
+    experiment = build(config)
+    assert experiment.config == config
+    assert set(config) == {"seed", "task", "data", "model", *SECTIONS}
+    assert config["model"]["name"] == "encoder_decoder"
 
 
 @pytest.mark.parametrize(
@@ -75,11 +163,31 @@ def test_the_default_config_builds():
         (lambda c: c.update(seed=-1), "seed: expected an int from 0 to 2**32 - 1, got -1"),
         (
             lambda c: c["model"].update(name="transformer"),
-            "model.name: expected one of transformer_lm; got 'transformer'",
+            "model.name: expected one of transformer_lm, encoder_decoder; got 'transformer'; did you mean",
         ),
         (lambda c: c["model"].update(max_len=9), "model.max_len: 9 is too short; the task's sequences need 52"),
         (lambda c: c["task"].update(min_length=26), "task.max_length: expected at least task.min_length 26, got 25"),
         (lambda c: c["checkpoint"].update(best="exact"), "checkpoint.best: expected one of exact_match; got 'exact'"),
+        (lambda c: c.pop("task"), "task: missing; it names what to build"),
+        (lambda c: c.update(data={}), "data: unknown section"),
+        (
+            lambda c: c.update(model=defaults(EncoderDecoderConfig)),
+            "model.name: task 'reversal' needs 'transformer_lm'",
+        ),
+        (
+            lambda c: c["train"].update(microbatches=3),
+            "train.microbatches: 3 does not divide train.batch_size 64",
+        ),
+        (lambda c: c["train"].update(label_smoothing=1.0), "train.label_smoothing: expected less than 1, got 1.0"),
+        (
+            lambda c: c["checkpoint"].update(best="exact_match"),
+            "checkpoint.best: nothing is evaluated before the end; set train.evaluate_every",
+        ),
+        (
+            lambda c: c["train"].update(patience=3, evaluate_every=5),
+            "train.patience: set checkpoint.best to the figure that has to improve",
+        ),
+        (lambda c: c["decode"].update(top_k=3), "decode.top_k, decode.top_p: greedy decoding does not read them"),
     ],
 )
 def test_sections_that_do_not_fit_are_named(change, message):

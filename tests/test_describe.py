@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from fxf.describe import describe, flops_per_token, matrix_flops, memory
-from fxf.experiment import build
+from fxf.experiment import build, default_config
 from fxf.weights import count
 from runs import script, tiny_config
 
@@ -37,6 +37,34 @@ def test_flops_a_token_are_those_of_the_formula(scan_blocks):
     attention = 2 * t * d + 2 * t * d  # every query with every key, and every weight with every value
     assert forward == n_layers * (2 * 4 * d * d + attention + 2 * 2 * d * f) + 2 * d * vocabulary
     assert training == pytest.approx(3 * forward)
+
+
+def translation_config():
+    """Returns a config with few weights, on the six pairs of the built-in corpus."""
+    config = default_config("translation").to_dict()
+    config["data"] |= {"name": "six", "tokenizer": "word", "shapes": 2}
+    config["model"] |= {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 128}
+    return config
+
+
+def test_fed_batches_are_described_by_the_largest():
+    d, f, experiment = 6, 7, build(translation_config())
+    shape = experiment.task.largest_batch()
+    (rows, s), (_, t) = shape["source"].shape, shape["targets"].shape
+    assert max(batch["source"].size + batch["targets"].size for batch in first(experiment.task.batches(), 7)) == (
+        rows * (s + t)
+    )
+    encoder = 2 * 4 * d * d * s + 2 * 2 * s * s * d + 2 * 2 * d * f * s
+    cross = 2 * (2 * d * d * t + 2 * d * d * s) + 2 * 2 * t * s * d  # queries and outputs, keys and values
+    decoder = 2 * 4 * d * d * t + 2 * 2 * t * t * d + cross + 2 * 2 * d * f * t
+    vocabulary = experiment.task.vocab_size
+    forward, _ = flops_per_token(experiment)
+    assert forward == pytest.approx((encoder + decoder + 2 * d * vocabulary * t) / t)
+    assert "decoder/blocks/cross_attention/query" in describe(experiment)
+
+
+def first(iterator, n):
+    return [next(iterator) for _ in range(n)]
 
 
 def test_memory_is_that_of_the_state():

@@ -4,6 +4,8 @@ import shutil
 
 import pytest
 
+from fxf.cli import read_lines
+from fxf.errors import UserError
 from runs import overrides, script
 
 
@@ -47,7 +49,10 @@ REVERSAL = "--config=configs/reversal.py"
         ([REVERSAL, "--config.model=3"], ["config.model", "'3'"]),
         ([REVERSAL, "--config.model.n_heads=3"], ["model.n_heads: 3 does not divide model.d_model 64"]),
         ([REVERSAL, "--config.model.max_len=40"], ["model.max_len: 40 is too short", "62"]),
-        ([REVERSAL, "--config.task.name=reverse"], ["task.name: expected one of reversal", "did you mean 'reversal'?"]),
+        (
+            [REVERSAL, "--config.task.name=reverse"],
+            ["task.name: expected one of reversal, translation", "did you mean 'reversal'?"],
+        ),
         ([REVERSAL, "--config.optimizer.name=adamm"], ["optimizer.name", "did you mean 'adam'?"]),
         ([REVERSAL, "--config.optimizer.momentum=0.9"], ["optimizer.momentum: optimizer 'adam' does not read it"]),
         ([REVERSAL, "--config.train.steps=0"], ["train.steps: expected at least 1, got 0"]),
@@ -108,8 +113,31 @@ def test_no_prompt_at_all(trained):
     assert_one_line(script("generate", f"--workdir={trained}"), "no prompt")
 
 
-def test_a_sampling_option_that_greedy_decoding_does_not_read(trained):
-    assert_one_line(script("generate", f"--workdir={trained}", "--top_k=3", "1"), "top_k", "temperature")
+@pytest.mark.parametrize(
+    ("flags", "parts"),
+    [
+        (["--top_k=3"], ["decode.top_k", "decode.temperature"]),
+        (["--beam_width=two"], ["beam_width", "'two'"]),
+        (["--n_best=1"], ["n_best: only beam search scores its hypotheses", "decode.beam_width"]),
+    ],
+)
+def test_a_decode_option_that_nothing_reads(trained, flags, parts):
+    assert_one_line(script("generate", f"--workdir={trained}", *flags, "1"), *parts)
+
+
+def test_a_file_of_prompts_that_cannot_be_read(trained, tmp_path):
+    absent, wrong = tmp_path / "absent", tmp_path / "wrong"
+    assert_one_line(script("generate", f"--workdir={trained}", f"--input={absent}"), f"--input: {absent}: No such file")
+    wrong.write_bytes(b"1 2\n\n3 \xff\n")
+    with pytest.raises(UserError, match=f"{wrong}:3: not UTF-8"):
+        read_lines(str(wrong))
+
+
+def test_lines_of_a_file_of_prompts_are_read_as_they_are(tmp_path):
+    path = tmp_path / "prompts"
+    for content, lines in {"": [], "\n": [""], "1 2\n\n3": ["1 2", "", "3"], " é \n\n": [" é ", ""]}.items():
+        path.write_text(content, encoding="utf-8")
+        assert read_lines(str(path)) == lines
 
 
 def test_a_folder_without_a_run(tmp_path):

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from fxf import experiment
-from fxf.decoding.sampling import Sampling
 from fxf.errors import UserError
-from fxf.training import loop
+from fxf.training import checkpoint, loop
 from fxf.training.metrics import Clock
+from fxf.training.step import batch_loss
 from runs import tiny_config
 
 ORIGIN = {"config_file": "test", "overrides": {}}
@@ -31,9 +31,15 @@ def without_times(rows):
     return [{k: v for k, v in row.items() if not k.endswith("per_second")} for row in rows]
 
 
-def final_state(workdir):
-    _, step, state = experiment.load(workdir)
-    return step, jax.tree.map(np.asarray, state)
+def state_of(workdir, step=None):
+    """Returns the step and the whole state of a checkpoint, the newest if no step is named."""
+    shapes = experiment.load(workdir)[0].state_shapes()
+    found, state, _ = checkpoint.load(workdir / "checkpoints", shapes, step=step)
+    return found, jax.tree.map(np.asarray, state)
+
+
+def assert_same_bits(a, b):
+    jax.tree.map(np.testing.assert_array_equal, a, b)
 
 
 @pytest.fixture(scope="module")
@@ -72,9 +78,11 @@ def test_records_come_at_every_logged_and_evaluated_step(finished):
     trained = [row for row in rows if "loss" in row]
     evaluated = [row for row in rows if "exact_match" in row]
     assert [row["step"] for row in trained] == [2, 3, 4, 6]
-    assert [row["step"] for row in evaluated] == [4, 6]
+    assert [row["step"] for row in evaluated] == [4]
     assert trained[-1]["loss"] == result["train_loss"]
-    assert evaluated[-1]["exact_match"] == result["exact_match"]
+    clock = Clock(time.perf_counter())
+    assert evaluated[-1]["exact_match"] == experiment.evaluate(workdir, clock, step=4)["exact_match"]
+    assert result["exact_match"] == experiment.evaluate(workdir, clock, step=6)["exact_match"]
 
 
 def test_checkpoints_come_at_every_saved_step_and_the_last(finished):
@@ -86,12 +94,12 @@ def test_two_runs_give_the_same_bits(finished, tmp_path):
     workdir, _ = finished
     train(tmp_path / "again", train={"evaluate_every": 4}, log={"tensorboard": True})
     assert without_times(records(tmp_path / "again")) == without_times(records(workdir))
-    jax.tree.map(np.testing.assert_array_equal, final_state(tmp_path / "again"), final_state(workdir))
+    assert_same_bits(state_of(tmp_path / "again"), state_of(workdir))
 
 
 def test_how_often_a_run_saves_and_evaluates_does_not_change_its_bits(finished, tmp_path):
     train(tmp_path, checkpoint={"every": 1}, train={"evaluate_every": 5})
-    jax.tree.map(np.testing.assert_array_equal, final_state(tmp_path), final_state(finished[0]))
+    assert_same_bits(state_of(tmp_path), state_of(finished[0]))
 
 
 class StoppedError(Exception):
@@ -116,7 +124,7 @@ def test_a_resumed_run_is_the_run_that_never_stopped(finished, tmp_path, monkeyp
     workdir, sections = tmp_path / "stopped", {"train": {"evaluate_every": 4}, "log": {"tensorboard": True}}
     train_and_stop_after(stop, workdir, monkeypatch, **sections)
     result = train(workdir, **sections)
-    jax.tree.map(np.testing.assert_array_equal, final_state(workdir), final_state(finished[0]))
+    assert_same_bits(state_of(workdir), state_of(finished[0]))
     assert without_times(records(workdir)) == without_times(records(finished[0]))
     assert result["exact_match"] == finished[1]["exact_match"]
 
@@ -148,18 +156,119 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpo
     diverging = {"optimizer": {"name": "sgd", "learning_rate": 1e30}}
     with pytest.raises(UserError, match=r"step \d: the loss is (nan|inf).*training stopped"):
         train(tmp_path, **diverging, checkpoint={"every": 1}, log={"every": 1})
-    _, step, state = experiment.load(tmp_path)
+    _, step, params = experiment.load(tmp_path)
     assert step == len([row for row in records(tmp_path) if "loss" in row])
-    assert np.isfinite(jax.tree.leaves(state.params)[0]).all() or step == 1
+    assert np.isfinite(jax.tree.leaves(params)[0]).all() or step == 1
     assert not (tmp_path / "result.json").exists()
 
 
+def score(monkeypatch, *scores):
+    """Lets evaluations find these scores, one after the other; the last one is that of the test."""
+    left = iter(scores)
+    monkeypatch.setattr(importlib.import_module("fxf.tasks.reversal"), "exact_match", lambda *_: next(left))
+    return left
+
+
 def test_the_best_checkpoint_is_the_one_in_use(tmp_path, monkeypatch):
-    scores = iter([0.25, 0.75, 0.5])
-    monkeypatch.setattr(importlib.import_module("fxf.tasks.reversal"), "exact_match", lambda *_: next(scores))
-    train(tmp_path, train={"evaluate_every": 2}, checkpoint={"every": 0, "keep": 1, "best": "exact_match"})
+    score(monkeypatch, 0.25, 0.75, 0.5, 0.625)
+    best = {"every": 0, "keep": 1, "best": "exact_match"}
+    result = train(tmp_path, train={"evaluate_every": 2}, checkpoint=best)
+    assert (result["best_step"], result["steps"], result["exact_match"]) == (4, 6, 0.625)
     assert experiment.load(tmp_path)[1] == 4
     assert experiment.load(tmp_path, step=6)[1] == 6
+    for step, used in ((None, 4), (6, 6)):
+        assert_same_bits(experiment.load(tmp_path, step)[2], state_of(tmp_path, used)[1].params)
+
+
+PATIENT = {
+    "train": {"steps": 9, "evaluate_every": 1, "patience": 2},
+    "checkpoint": {"every": 0, "keep": 1, "best": "exact_match"},
+}
+
+
+def test_training_stops_when_nothing_got_better_for_as_many_evaluations_as_patience(tmp_path, monkeypatch):
+    left = score(monkeypatch, 0.25, 0.75, 0.5, 0.625, 0.125)
+    result = train(tmp_path, **PATIENT)
+    assert (result["steps"], result["best_step"], result["exact_match"]) == (4, 2, 0.125)
+    assert not list(left)
+    assert experiment.load(tmp_path)[1] == 2
+    assert [row["step"] for row in records(tmp_path) if "loss" in row] == [1, 2, 3, 4]
+
+
+def test_a_better_evaluation_gives_training_new_patience_and_an_equal_one_does_not(tmp_path, monkeypatch):
+    score(monkeypatch, 0.25, 0.125, 0.5, 0.375, 0.75, 0.75, 0.625, 0.25)
+    result = train(tmp_path, **PATIENT)
+    assert result["steps"] == 7
+
+
+def test_a_resumed_run_remembers_how_long_nothing_got_better(tmp_path, monkeypatch):
+    score(monkeypatch, 0.25, 0.75, 0.5)
+    train_and_stop_after(4, tmp_path, monkeypatch, **PATIENT)
+    score(monkeypatch, 0.625, 0.125)
+    result = train(tmp_path, **PATIENT)
+    assert (result["steps"], result["best_step"]) == (4, 2)
+
+
+def test_a_run_that_had_stopped_only_writes_its_result(tmp_path, monkeypatch):
+    score(monkeypatch, 0.75, 0.5, 0.625, 0.125)
+    result, before = train(tmp_path, **PATIENT), records(tmp_path)
+    (tmp_path / "result.json").unlink()
+    score(monkeypatch, 0.125)
+    again = train(tmp_path, **PATIENT)
+    assert [again[key] for key in ("steps", "best_step", "exact_match")] == [3, 1, 0.125]
+    assert result["steps"] == 3
+    assert records(tmp_path) == before
+
+
+def mean_params(workdir, *steps):
+    return jax.tree.map(
+        lambda *arrays: np.mean(arrays, axis=0, dtype=np.float64),
+        *(state_of(workdir, step)[1].params for step in steps),
+    )
+
+
+def assert_close(params, expected):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7), params, expected)
+
+
+def test_a_run_uses_the_mean_of_its_newest_checkpoints(finished, tmp_path, caplog):
+    averaged = {"checkpoint": {"every": 2, "keep": 3, "average": 2}}
+    result = train(tmp_path, **averaged)
+    _, step, params = experiment.load(tmp_path)
+    assert step == 6
+    assert_close(params, mean_params(tmp_path, 4, 6))
+    assert not np.allclose(params["final"]["kernel"], state_of(tmp_path)[1].params["final"]["kernel"], atol=1e-6)
+    # It trains as without, a single checkpoint can be asked for, and the result is that of the mean.
+    assert_same_bits(state_of(tmp_path), state_of(finished[0]))
+    assert_same_bits(experiment.load(tmp_path, step=6)[2], state_of(tmp_path, 6)[1].params)
+    assert experiment.evaluate(tmp_path, Clock(time.perf_counter()))["exact_match"] == result["exact_match"]
+    # A damaged checkpoint does not count, and is told of once.
+    for path in (tmp_path / "checkpoints" / "6").rglob("*"):
+        if path.is_file() and path.parent.name == "d":
+            path.write_bytes(b"")
+    with caplog.at_level(logging.WARNING):
+        _, step, params = experiment.load(tmp_path)
+    assert step == 4
+    assert caplog.text.count("passing over the damaged checkpoint of step 6") == 1
+    assert_close(params, mean_params(tmp_path, 2, 4))
+
+
+def test_a_mean_of_more_checkpoints_than_there_are_is_that_of_all(tmp_path):
+    train(tmp_path, checkpoint={"every": 3, "keep": 5, "average": 5})
+    assert_close(experiment.load(tmp_path)[2], mean_params(tmp_path, 3, 6))
+
+
+def test_the_result_is_the_test_of_the_mean(tmp_path, monkeypatch):
+    """By a figure that tells any two params apart: the loss of a batch."""
+    built = experiment.build(tiny_config())
+    batch = jax.tree.map(np.asarray, built.task.batch(jax.random.key(7), 0))
+    reversal = importlib.import_module("fxf.tasks.reversal")
+    monkeypatch.setattr(reversal, "exact_match", lambda scorer, _: scorer.loss(batch)[0])
+    result = train(tmp_path, checkpoint={"every": 1, "keep": 6, "average": 6})
+    mean, last = experiment.load(tmp_path)[2], experiment.load(tmp_path, step=6)[2]
+    of_mean, of_last = (float(batch_loss(built.model, params, batch)[0]) for params in (mean, last))
+    assert result["exact_match"] == pytest.approx(of_mean, rel=1e-6)
+    assert abs(of_mean - of_last) > 1e-3
 
 
 def test_evaluate_repeats_the_figures_of_the_run(finished):
@@ -168,21 +277,57 @@ def test_evaluate_repeats_the_figures_of_the_run(finished):
     assert scored == {"step": 6, "exact_match": result["exact_match"], "examples": 12}
 
 
+def test_decode_keys_can_be_changed_for_a_run_that_is_there(finished):
+    workdir, _ = finished
+    beam, _, _ = experiment.load(workdir, decode={"beam_width": 3})
+    assert beam.decode.beam_width == 3
+    assert experiment.load(workdir)[0].decode.beam_width == 1
+    scored = experiment.evaluate(workdir, Clock(time.perf_counter()), decode={"beam_width": 3})
+    assert (scored["step"], scored["examples"]) == (6, 12)
+    with pytest.raises(UserError, match=r"decode\.beam: unknown key"):
+        experiment.load(workdir, decode={"beam": 3})
+
+
+def generate(workdir, prompts, decode=None, **keywords):
+    """Returns the one answer to each prompt that is not a beam's."""
+    answers = experiment.generate(workdir, prompts, decode or {}, **keywords)
+    assert all(len(hypotheses) == 1 and hypotheses[0][1] is None for hypotheses in answers)
+    return [text for ((text, _),) in answers]
+
+
 def test_generate_continues_each_prompt_in_order_whatever_its_company(finished):
     workdir, _ = finished
     prompts = ["3 1", "2", "1 1 2 3"]
-    together = experiment.generate(workdir, prompts, Sampling())
-    assert together == [experiment.generate(workdir, [prompt], Sampling(), max_tokens=6)[0] for prompt in prompts]
+    together = generate(workdir, prompts)
+    assert together == [generate(workdir, [prompt], max_tokens=6)[0] for prompt in prompts]
     assert all(set(line.split()) <= {"1", "2", "3"} for line in together)
-    assert all(len(line.split()) <= 2 for line in experiment.generate(workdir, prompts, Sampling(), max_tokens=2))
+    assert all(len(line.split()) <= 2 for line in generate(workdir, prompts, max_tokens=2))
 
 
 def test_sampling_reaches_the_model(finished):
     workdir, _ = finished
-    hot = Sampling(temperature=50.0)
-    first, again, other = (experiment.generate(workdir, ["3 1"] * 9, hot, seed=seed) for seed in (0, 0, 1))
+    hot = {"temperature": 50.0}
+    first, again, other = (generate(workdir, ["3 1"] * 9, hot, seed=seed) for seed in (0, 0, 1))
     assert first == again != other
     assert len(set(first)) > 1
+
+
+def test_a_beam_gives_the_hypotheses_of_each_prompt_the_best_first(finished):
+    workdir, _ = finished
+    answers = experiment.generate(workdir, ["3 1", "2"], {"beam_width": 3}, n_best=2, max_tokens=4)
+    for hypotheses in answers:
+        assert 2 <= len(hypotheses) <= 3
+        scores = [score for _, score in hypotheses]
+        assert scores == sorted(scores, reverse=True)
+        assert scores[0] < 0
+        assert len({text for text, _ in hypotheses}) == len(hypotheses)
+
+
+def test_more_hypotheses_than_the_beam_has_are_refused(finished):
+    with pytest.raises(UserError, match=r"n_best: 4 is more than the hypotheses of decode.beam_width 3"):
+        experiment.generate(finished[0], ["3 1"], {"beam_width": 3}, n_best=4)
+    with pytest.raises(UserError, match=r"n_best: only beam search scores its hypotheses; set decode.beam_width"):
+        experiment.generate(finished[0], ["3 1"], {}, n_best=1)
 
 
 def test_a_damaged_newest_checkpoint_costs_its_steps_and_nothing_else(finished, tmp_path, monkeypatch, caplog):
@@ -194,4 +339,4 @@ def test_a_damaged_newest_checkpoint_costs_its_steps_and_nothing_else(finished, 
     with caplog.at_level(logging.WARNING):
         train(tmp_path, **sections)
     assert "passing over the damaged checkpoint of step 4" in caplog.text
-    jax.tree.map(np.testing.assert_array_equal, final_state(tmp_path), final_state(finished[0]))
+    assert_same_bits(state_of(tmp_path), state_of(finished[0]))

@@ -3,8 +3,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fxf.config import EncoderDecoderConfig
+from fxf.models.encoder_decoder import encoder_decoder
 from fxf.weights import Weight, count, decay_mask, fan_in, initialize, leaves, shapes, stack, uniform_half, with_init
-from helpers import small_model
+from helpers import small, small_model
 
 ZEROS = jax.nn.initializers.zeros
 
@@ -60,8 +62,23 @@ def test_only_matrices_of_linear_maps_decay():
     decaying = {
         path for (path, _), decays in zip(leaves(model.spec), _flat(decay_mask(model.spec)), strict=True) if decays
     }
-    attention = {f"blocks/attention/{name}" for name in ("query", "key", "value", "output")}
-    assert decaying == attention | {"blocks/feed_forward/up", "blocks/feed_forward/down", "final/kernel"}
+    assert decaying == matrices("blocks", "attention") | {"final/kernel"}
+
+
+@pytest.mark.parametrize("embeddings", ["separate", "shared"])
+def test_only_matrices_of_an_encoder_decoder_decay_too(embeddings):
+    config = small(EncoderDecoderConfig, embeddings=embeddings, positions="learned", attention_bias="all")
+    spec = encoder_decoder(config, 7).spec
+    decaying = {path for (path, _), decays in zip(leaves(spec), _flat(decay_mask(spec)), strict=True) if decays}
+    encoder = matrices("encoder/blocks", "attention")
+    decoder = matrices("decoder/blocks", "attention", "cross_attention")
+    # A shared table is read by its rows, though the logits come from its product too.
+    assert decaying == encoder | decoder | ({"final/kernel"} if embeddings == "separate" else set())
+
+
+def matrices(blocks, *attentions):
+    attention = {f"{blocks}/{layer}/{name}" for layer in attentions for name in ("query", "key", "value", "output")}
+    return attention | {f"{blocks}/feed_forward/{name}" for name in ("up", "down")}
 
 
 def _flat(tree):

@@ -16,12 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from absl import app, flags
 
-from fxf.config import TransformerConfig
+from fxf.config import TransformerLMConfig
 from fxf.decoding.predict import make_predictor
-from fxf.layers.block import blocks
-from fxf.layers.embedding import embedding, final_layer
-from fxf.layers.normalization import normalize
-from fxf.layers.positions import positional_encoding
 from fxf.models.model import Model
 from fxf.models.transformer_lm import transformer_lm
 from fxf.weights import Params, initialize
@@ -35,7 +31,8 @@ NO_END = -1  # a token that is never chosen, so that every way generates the ful
 
 def cached(model: Model, params: Params, prompts: np.ndarray, length: int) -> Callable[[], np.ndarray]:
     predict = make_predictor(model, NO_END)
-    return lambda: predict(params, prompts, np.ones(len(prompts), int), length)
+    read = {"tokens": prompts, "lengths": np.ones(len(prompts), np.int32)}
+    return lambda: predict(params, read, length)[0][:, 0]
 
 
 def compiled(model: Model, params: Params, prompts: np.ndarray, length: int) -> Callable[[], np.ndarray]:
@@ -53,7 +50,7 @@ def compiled(model: Model, params: Params, prompts: np.ndarray, length: int) -> 
     return run
 
 
-def notebook(config: TransformerConfig, params: Params, length: int) -> float:
+def notebook(model: Model, params: Params, length: int) -> float:
     """Returns tokens/s of one forward pass a token and sequence, not compiled as a whole.
 
     Operations compile at each new length, which is not counted: each pass is timed the second time. Every eighth
@@ -61,10 +58,7 @@ def notebook(config: TransformerConfig, params: Params, length: int) -> float:
     """
 
     def next_token(tokens: jax.Array) -> jax.Array:
-        positions = jnp.arange(tokens.shape[1])[None]
-        x = positional_encoding(params["positions"], embedding(params["embedding"], tokens), positions)
-        x, _ = blocks(config, params["blocks"], x, positions)
-        return jnp.argmax(final_layer(params["final"], normalize(params["norm"], x))[0, -1])
+        return jnp.argmax(model.apply(params, {"inputs": tokens})[0, -1])
 
     times = []
     for n in range(2, length + 2, 8):
@@ -87,7 +81,7 @@ def seconds(run: Callable[[], np.ndarray], repeats: int) -> float:
 
 def main(_: list[str]) -> None:
     length, batch = LENGTH.value, BATCH.value
-    config = TransformerConfig(n_layers=2, d_model=128, d_ff=256, n_heads=2, max_len=length + 2)
+    config = TransformerLMConfig(n_layers=2, d_model=128, d_ff=256, n_heads=2, max_len=length + 2)
     model = transformer_lm(config, VOCAB_SIZE)
     params = jax.jit(lambda key: initialize(model.spec, key))(jax.random.key(0))
     prompts = np.random.default_rng(0).integers(1, VOCAB_SIZE, (batch, 1)).astype(np.int32)
@@ -97,7 +91,7 @@ def main(_: list[str]) -> None:
         run = way(model, params, prompts, length)
         outputs[name] = run()  # compiles
         rates[name] = batch * length / seconds(run, REPEATS.value)
-    rates["notebook"] = notebook(config, params, length)
+    rates["notebook"] = notebook(model, params, length)
     for name, rate in rates.items():
         print(f"{name:10}{rate:12,.1f} tokens/s   cached is {rates['cached'] / rate:8.1f} x")
     print(f"cached and compiled agree on {(outputs['cached'] == outputs['compiled']).mean():.1%} of the tokens")

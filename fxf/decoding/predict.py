@@ -3,79 +3,79 @@
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import jax
 import numpy as np
 
-from fxf.decoding.generate import generate
-from fxf.decoding.sampling import Sampling
+from fxf.config import DecodeConfig
+from fxf.decoding.beam import beam_search
+from fxf.decoding.generate import Prompts, generate, prefill
 from fxf.models.model import Model
 from fxf.weights import Params, shapes
 
-LARGEST_BATCH = 1000
+LARGEST_BATCH = 1000  # hypotheses
 LARGEST_CACHE = 2**28  # bytes
-
-# What a task scores: int32 prompts [N, P], their lengths [N] and max_tokens to tokens [N, max_tokens]; what follows an
-# end token is filled with it. `make_predictor`'s function with its params given is one.
-Predict = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
 
 
 def make_predictor(
     model: Model,
     end_token: int,
     *,
-    sampling: Sampling = Sampling(),
+    decode: DecodeConfig = DecodeConfig(),
     seed: int = 0,
     compiling: Callable[[], AbstractContextManager] = nullcontext,
-) -> Callable[[Params, np.ndarray, np.ndarray, int], np.ndarray]:
-    """Returns `predict(params, prompts, lengths, max_tokens)`, which continues any number of prompts.
+) -> Callable[[Params, Prompts, int], tuple[np.ndarray, np.ndarray | None]]:
+    """Returns `predict(params, prompts, max_tokens) -> (tokens, scores)` for any number N of prompts.
 
-    Programs compile once for each shape, whatever the params.
+    Tokens are [N, W, max_tokens] with the best hypothesis first, what follows an end token filled with it; W is the
+    beam's width. Scores are [N, W], or None without a beam. Programs compile once for each shape, whatever the params.
 
     Args:
       compiling: entered while a program compiles, to count that time apart.
     """
-    compiled: dict[tuple[int, int, int], Callable] = {}
+    compiled: dict[Any, Callable] = {}
+    row_bytes: dict[Any, int] = {}
 
-    def program(params: Params, batch_size: int, longest: int, max_tokens: int) -> Callable:
-        shape = (batch_size, longest, max_tokens)
+    def run(params: Params, prompts: Prompts, key: jax.Array, max_tokens: int) -> Any:
+        if decode.beam_width > 1:
+            return beam_search(model, params, prompts, max_tokens=max_tokens, end_token=end_token, decode=decode)
+        tokens = generate(model, params, prompts, max_tokens=max_tokens, end_token=end_token, decode=decode, key=key)
+        return tokens[:, None], None
+
+    def program(params: Params, prompts: Prompts, max_tokens: int) -> Callable:
+        shape = (max_tokens, *((name, value.shape) for name, value in sorted(prompts.items())))
         if shape not in compiled:
-
-            def run(params: Params, prompts: jax.Array, lengths: jax.Array, key: jax.Array) -> jax.Array:
-                return generate(
-                    model,
-                    params,
-                    prompts,
-                    lengths,
-                    max_tokens=max_tokens,
-                    end_token=end_token,
-                    sampling=sampling,
-                    key=key,
-                )
-
             with compiling():
-                tokens = jax.ShapeDtypeStruct((batch_size, longest), np.int32)
-                lengths = jax.ShapeDtypeStruct((batch_size,), np.int32)
-                compiled[shape] = jax.jit(run).lower(params, tokens, lengths, jax.random.key(0)).compile()
+                lowered = jax.jit(run, static_argnums=3).lower(params, prompts, jax.random.key(0), max_tokens)
+                compiled[shape] = lowered.compile()
         return compiled[shape]
 
-    def predict(params: Params, prompts: np.ndarray, lengths: np.ndarray, max_tokens: int) -> np.ndarray:
-        n_prompts, longest = prompts.shape
-        batch_size = min(n_prompts, LARGEST_BATCH, max(1, LARGEST_CACHE // _cache_bytes(model, longest + max_tokens)))
+    def predict(params: Params, prompts: Prompts, max_tokens: int) -> tuple[np.ndarray, np.ndarray | None]:
+        n_prompts, width = len(prompts["tokens"]), decode.beam_width
+        row_shape = (max_tokens, *((name, value.shape[1:]) for name, value in sorted(prompts.items())))
+        if row_shape not in row_bytes:
+            row_bytes[row_shape] = _cache_bytes(model, prompts, max_tokens, width)
+        most = LARGEST_CACHE // row_bytes[row_shape]
+        batch_size = min(n_prompts, max(1, LARGEST_BATCH // width), max(1, most))
         n_batches = math.ceil(n_prompts / batch_size)
-        missing = n_batches * batch_size - n_prompts
-        prompts = np.pad(prompts, ((0, missing), (0, 0))).astype(np.int32).reshape(n_batches, batch_size, longest)
-        lengths = np.pad(lengths, (0, missing)).astype(np.int32).reshape(n_batches, batch_size)
-        run = program(params, batch_size, longest, max_tokens)
+        # Missing rows repeat the last one.
+        rows = np.minimum(np.arange(n_batches * batch_size), n_prompts - 1).reshape(n_batches, batch_size)
         keys = jax.random.split(jax.random.key(seed), n_batches)
-        outputs = [np.asarray(run(params, *batch)) for batch in zip(prompts, lengths, keys, strict=True)]
-        return np.concatenate(outputs)[:n_prompts]
+        outputs = []
+        for batch_rows, key in zip(rows, keys, strict=True):
+            batch = {name: np.asarray(value)[batch_rows] for name, value in prompts.items()}
+            outputs.append(jax.device_get(program(params, batch, max_tokens)(params, batch, key)))
+        tokens, scores = zip(*outputs, strict=True)
+        return np.concatenate(tokens)[:n_prompts], None if scores[0] is None else np.concatenate(scores)[:n_prompts]
 
     return predict
 
 
-def _cache_bytes(model: Model, length: int) -> int:
-    """Returns the size of one row's cache; allocates nothing."""
-    row = {"inputs": jax.ShapeDtypeStruct((1, 1), np.int32), "lengths": jax.ShapeDtypeStruct((1,), np.int32)}
-    cache = jax.eval_shape(lambda params, batch: model.prefill(params, batch, length), shapes(model.spec), row)
+def _cache_bytes(model: Model, prompts: Prompts, max_tokens: int, width: int) -> int:
+    """Returns the size of one prompt's cache; allocates nothing."""
+    row = {name: jax.ShapeDtypeStruct((1, *value.shape[1:]), value.dtype) for name, value in prompts.items()}
+    cache, _ = jax.eval_shape(
+        lambda params, batch: prefill(model, params, batch, max_tokens, width), shapes(model.spec), row
+    )
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache))

@@ -1,4 +1,8 @@
-"""Multi-head attention (seed 004, "Multi-Head Causal Attention"); with n_heads=1, its single-head form."""
+"""Multi-head attention (seed 004, "Multi-Head Causal Attention"; seed 000, "SelfAttention Unit").
+
+It comes in two halves, so that what is attended to can be this sequence, a cache of it, or another sequence:
+`keys_values` of the vectors attended to, and `attend` from the vectors that ask.
+"""
 
 import math
 
@@ -14,7 +18,7 @@ from fxf.weights import Params, Spec, Weight, fan_in
 
 @flax.struct.dataclass
 class KeysValues:
-    """The keys and values of one attention layer for the positions seen so far, each [B, H, C, K]."""
+    """The keys and values of one attention layer for C positions, each [B, H, C, K]."""
 
     keys: jax.Array
     values: jax.Array
@@ -23,59 +27,63 @@ class KeysValues:
 def attention_spec(config: TransformerConfig) -> Spec:
     d_model, n_heads = config.d_model, config.n_heads
     shape, axes = (d_model, n_heads, d_model // n_heads), ("embed", "heads", "head_dim")
-    return {
-        "query": Weight(shape, axes, fan_in()),
-        "key": Weight(shape, axes, fan_in()),
-        "value": Weight(shape, axes, fan_in()),
-        "output": Weight((*shape[1:], d_model), (*axes[1:], "embed"), fan_in(2)),
-        "output_bias": Weight((d_model,), ("embed",), jax.nn.initializers.zeros),
-    }
+    spec = {name: Weight(shape, axes, fan_in()) for name in ("query", "key", "value")}
+    spec["output"] = Weight((*shape[1:], d_model), (*axes[1:], "embed"), fan_in(2))
+    zeros = jax.nn.initializers.zeros
+    if config.attention_bias == "all":
+        spec |= {f"{name}_bias": Weight(shape[1:], axes[1:], zeros) for name in ("query", "key", "value")}
+    if config.attention_bias != "none":
+        spec["output_bias"] = Weight((d_model,), ("embed",), zeros)
+    return spec
 
 
-def attention(
+def keys_values(params: Params, z_BCD: jax.Array) -> KeysValues:
+    """Returns the keys and values of the vectors to attend to."""
+    return KeysValues(_project(params, "key", z_BCD), _project(params, "value", z_BCD))
+
+
+def attend(
     params: Params,
     x_BTD: jax.Array,
-    positions_BT: jax.Array,
+    memory: KeysValues,
+    allowed_BTC: jax.Array,
     *,
-    cache: KeysValues | None = None,
     rng: jax.Array | None = None,
     dropout_rate: float = 0.0,
-) -> tuple[jax.Array, KeysValues | None]:
-    """Causal attention: each position attends to itself and to those before it.
+) -> jax.Array:
+    """Returns for each vector of x the mean of the values in memory, weighted by how its query meets their keys.
 
     Args:
-      x_BTD: the vectors to attend from, and without a cache also to.
-      positions_BT: their positions, counted from 0; [1, T] where all rows have the same.
-      cache: keys and values by position. Those of `x_BTD` are written to it at their positions before attending.
+      x_BTD: the vectors to attend from. Where memory has fewer rows, each of its rows serves B / rows rows of x in a
+        row, as the hypotheses of one beam.
+      allowed_BTC: which positions of memory each vector may attend to, at least one; axes of size 1 repeat.
       rng: key for dropout of the attention weights; None drops nothing.
 
     Returns:
-      [B, T, D], and the cache with what was written.
+      [B, T, D].
     """
-    q_BHTK, k_BHCK, v_BHCK = (_project(x_BTD, params[name]) for name in ("query", "key", "value"))
-    if cache is not None:
-        cache = _write(cache, positions_BT, k_BHCK, v_BHCK)
-        k_BHCK, v_BHCK = cache.keys, cache.values
-    allowed_BTC = jnp.arange(k_BHCK.shape[2])[None, None] <= positions_BT[..., None]
-    scores_BHTC = jnp.einsum("BHTK,BHCK->BHTC", q_BHTK, k_BHCK) / math.sqrt(q_BHTK.shape[-1])
+    grouped_BTD = x_BTD.reshape(memory.keys.shape[0], -1, x_BTD.shape[-1])
+    q_BHTK = _project(params, "query", grouped_BTD)
+    scores_BHTC = jnp.einsum("BHTK,BHCK->BHTC", q_BHTK, memory.keys) / math.sqrt(q_BHTK.shape[-1])
     weights_BHTC = jax.nn.softmax(jnp.where(allowed_BTC[:, None], scores_BHTC, -jnp.inf))
     weights_BHTC = dropout(rng, weights_BHTC, dropout_rate)
-    heads_BHTK = jnp.einsum("BHTC,BHCK->BHTK", weights_BHTC, v_BHCK)
+    heads_BHTK = jnp.einsum("BHTC,BHCK->BHTK", weights_BHTC, memory.values)
     concatenated_BTD = heads_BHTK.transpose(0, 2, 1, 3).reshape(x_BTD.shape)
-    output_DD = params["output"].reshape(-1, params["output"].shape[-1])
-    return linear(concatenated_BTD, output_DD, params["output_bias"]), cache
+    return linear(concatenated_BTD, params["output"].reshape(x_BTD.shape[-1], -1), params.get("output_bias"))
 
 
-def _project(x_BTD: jax.Array, w_DHK: jax.Array) -> jax.Array:
-    """Maps [B, T, D] to [B, H, T, K]."""
-    rows = linear(x_BTD, w_DHK.reshape(w_DHK.shape[0], -1))
-    return rows.reshape(*x_BTD.shape[:-1], *w_DHK.shape[1:]).transpose(0, 2, 1, 3)
-
-
-def _write(cache: KeysValues, positions_BT: jax.Array, k_BHTK: jax.Array, v_BHTK: jax.Array) -> KeysValues:
-    """Puts the keys and values of each row at its positions."""
-    rows_B1 = jnp.arange(k_BHTK.shape[0])[:, None]
+def write(cache: KeysValues, positions_BT: jax.Array, new: KeysValues) -> KeysValues:
+    """Puts new keys and values, [B, H, T, K], at each row's positions of the cache."""
+    rows_B1 = jnp.arange(cache.keys.shape[0])[:, None]
     return KeysValues(
-        keys=cache.keys.at[rows_B1, :, positions_BT].set(k_BHTK.transpose(0, 2, 1, 3)),
-        values=cache.values.at[rows_B1, :, positions_BT].set(v_BHTK.transpose(0, 2, 1, 3)),
+        keys=cache.keys.at[rows_B1, :, positions_BT].set(new.keys.transpose(0, 2, 1, 3)),
+        values=cache.values.at[rows_B1, :, positions_BT].set(new.values.transpose(0, 2, 1, 3)),
     )
+
+
+def _project(params: Params, name: str, x_BTD: jax.Array) -> jax.Array:
+    """Maps [B, T, D] to [B, H, T, K]."""
+    w_DHK = params[name]
+    bias = params.get(f"{name}_bias")
+    rows = linear(x_BTD, w_DHK.reshape(w_DHK.shape[0], -1), None if bias is None else bias.reshape(-1))
+    return rows.reshape(*x_BTD.shape[:-1], *w_DHK.shape[1:]).transpose(0, 2, 1, 3)

@@ -1,20 +1,44 @@
-"""Token embedding (seed 004, "Embedding") and final layer (seed 004, "Final Layer")."""
+"""From tokens to vectors (seed 004, "Embedding") and from vectors to logits (seed 004, "Final Layer")."""
+
+import math
 
 import jax
+import jax.numpy as jnp
 
 from fxf.config import TransformerConfig
+from fxf.layers.dropout import dropout
 from fxf.layers.linear import linear
+from fxf.layers.positions import positional_encoding, positional_encoding_spec
 from fxf.weights import Params, Spec, Weight, fan_in
 
 
-def embedding_spec(config: TransformerConfig, vocab_size: int) -> Spec:
-    # Rows of unit variance, the size of the sinusoids they are added to.
-    return {"table": Weight((vocab_size, config.d_model), ("vocabulary", "embed"), jax.nn.initializers.normal(1.0))}
+def embedding_spec(config: TransformerConfig, vocab_size: int, scaled: bool = False) -> Spec:
+    """The table of token vectors, and the table of positions where the config asks for one.
+
+    Args:
+      scaled: the rows will be read times √d_model.
+    """
+    # As read, rows have unit variance, the size of the sinusoids they are added to.
+    init = jax.nn.initializers.normal(1 / math.sqrt(config.d_model) if scaled else 1.0)
+    table = Weight((vocab_size, config.d_model), ("vocabulary", "embed"), init)
+    return {"table": table, **positional_encoding_spec(config)}
 
 
-def embedding(params: Params, tokens_BT: jax.Array) -> jax.Array:
-    """Looks up one row a token: int32 [B, T] to [B, T, D]."""
-    return params["table"][tokens_BT]
+def embedding(
+    config: TransformerConfig,
+    params: Params,
+    tokens_BT: jax.Array,
+    positions_BT: jax.Array,
+    *,
+    scaled: bool = False,
+    rng: jax.Array | None = None,
+) -> jax.Array:
+    """Looks up one row a token, adds its position's encoding, and drops out: int32 [B, T] to [B, T, D]."""
+    x_BTD = params["table"][tokens_BT]
+    if scaled:
+        x_BTD = x_BTD * jnp.sqrt(jnp.asarray(config.d_model, x_BTD.dtype))
+    x_BTD = positional_encoding(config, params, x_BTD, positions_BT)
+    return dropout(rng, x_BTD, config.embedding_dropout)
 
 
 def final_layer_spec(config: TransformerConfig, vocab_size: int) -> Spec:

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import flax.struct
 import jax
 
-from fxf.weights import Spec
+from fxf.weights import Params, Spec
 
 Batch = dict[str, jax.Array]
 
@@ -15,13 +16,40 @@ class Model(NamedTuple):
 
     Attributes:
       spec: the table of weights.
-      apply: `apply(params, batch, *, rng=None) -> logits` [B, T, V]; `rng=None` means no dropout.
+      features: `features(params, batch, *, rng=None)` [B, T, D], the vectors from which logits are read; `rng=None`
+        means no dropout.
+      readout: `readout(params, features)`: [..., D] to logits [..., V], each row on its own.
       prefill: `prefill(params, batch, length) -> cache`: reads the prompts `batch['inputs']` [B, P], of which row b
-        holds `batch['lengths'][b]` tokens before its padding, into a cache with room for `length` tokens.
+        holds `batch['lengths'][b]` tokens before its padding, into a cache with room for `length` tokens. What the
+        prompts translate, where the model reads a source, may have fewer rows: each then serves B / rows prompts.
       step: `step(params, cache, tokens) -> (logits, cache)`: reads one more token a row, int32 [B]; logits [B, V].
     """
 
     spec: Spec
-    apply: Callable[..., jax.Array]
-    prefill: Callable[[Any, Batch, int], Any]
-    step: Callable[[Any, Any, jax.Array], tuple[jax.Array, Any]]
+    features: Callable[..., jax.Array]
+    readout: Callable[[Any, jax.Array], jax.Array]
+    prefill: Callable[[Any, Batch, int], "Cache"]
+    step: Callable[[Any, "Cache", jax.Array], tuple[jax.Array, "Cache"]]
+
+    def apply(self, params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
+        """Returns logits [B, T, V] for a batch."""
+        return self.readout(params, self.features(params, batch, rng=rng))
+
+
+@flax.struct.dataclass
+class Cache:
+    """What decoding remembers.
+
+    Attributes:
+      blocks: the keys and values of each block, by row.
+      lengths: tokens read so far, int32 [B].
+      source: what the rows attend to and never change: the same for every hypothesis of a beam.
+    """
+
+    blocks: Any
+    lengths: jax.Array
+    source: Any = None
+
+    def select(self, rows: jax.Array) -> "Cache":
+        """Returns the cache whose row b is row `rows[b]` of this one; both must share its source."""
+        return self.replace(blocks=jax.tree.map(lambda x: x[rows], self.blocks), lengths=self.lengths[rows])  # type: ignore[attr-defined]

@@ -1,5 +1,23 @@
-"""Tasks by name: the section class that configures each, and the function that builds it."""
+"""Tasks by name: the section classes that configure each, and the function that builds it."""
 
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from fxf.data.corpus import DataConfig
 from fxf.tasks.reversal import ReversalConfig, reversal
+from fxf.tasks.task import Setting, Task
+from fxf.tasks.translation import TranslationConfig, translation
 
-TASKS = {"reversal": (ReversalConfig, reversal)}
+
+class Registered(NamedTuple):
+    """The sections that configure a task, `make(task section, Setting) -> Task`, and the model it takes by default."""
+
+    sections: dict[str, Any]
+    make: Callable[[Any, Setting], Task]
+    model: str
+
+
+TASKS = {
+    "reversal": Registered({"task": ReversalConfig}, reversal, "transformer_lm"),
+    "translation": Registered({"task": TranslationConfig, "data": DataConfig}, translation, "encoder_decoder"),
+}

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf.config import key
-from fxf.decoding.predict import Predict
+from fxf.decoding.generate import Prompts
 from fxf.errors import UserError
 from fxf.models.model import Batch
-from fxf.tasks.task import Task, language_model_batch
+from fxf.tasks.task import Answer, Predict, Scorer, Setting, Task, language_model_batch, to_answers
 
 END = 0
 LARGEST_DOMAIN = 100_000
@@ -37,12 +37,13 @@ class ReversalConfig:
             )
 
 
-def reversal(config: ReversalConfig, batch_size: int) -> Task:
+def reversal(config: ReversalConfig, setting: Setting) -> Task:
     """Builds the task.
 
     A domain of at most 100,000 sequences is trained on and scored whole. From a larger one, a sixteenth of the
     sequences, chosen by a hash of their tokens, never counts in training, and the scored sample is drawn from it.
     """
+    batch_size = setting.train.batch_size
     lengths = range(config.min_length, config.max_length + 1)
     scored_whole = sum(config.n_tokens**n for n in lengths) <= LARGEST_DOMAIN
 
@@ -58,31 +59,44 @@ def reversal(config: ReversalConfig, batch_size: int) -> Task:
             weights_BT = jnp.where(held_out(read_BN)[:, None], 0, weights_BT)
         return language_model_batch(targets_BT, weights_BT)
 
-    def evaluate(predict: Predict) -> dict[str, float]:
+    def evaluate(scorer: Scorer) -> dict[str, float]:
         sample = whole_domain(config, lengths) if scored_whole else draw_sample(config, lengths)
-        metrics = {"exact_match": exact_match(predict, sample), "examples": len(sample)}
+        metrics = {"exact_match": exact_match(scorer, sample), "examples": len(sample)}
         if config.longer:
             longer = draw_sample(config, range(config.max_length + 1, config.max_length + config.longer + 1))
-            metrics |= {"exact_match_longer": exact_match(predict, longer), "examples_longer": len(longer)}
+            metrics |= {"exact_match_longer": exact_match(scorer, longer), "examples_longer": len(longer)}
         return metrics
 
     def encode(text: str) -> list[int]:
-        tokens = []
         for word in text.split():
             if not word.isdecimal() or not 1 <= int(word) <= config.n_tokens:
                 raise UserError(f"expected tokens 1 … {config.n_tokens} with spaces between, got '{word}'")
-            tokens.append(int(word))
-        return [*tokens, END]
+        return [int(word) for word in text.split()]
+
+    def respond(predict: Predict, texts: list[str], max_tokens: int, max_len: int) -> list[list[Answer]]:
+        rows = []
+        for number, text in enumerate(texts, 1):
+            try:
+                rows.append(encode(text))
+            except UserError as error:
+                raise UserError(f"prompt {number}: {error}") from None
+            if len(rows[-1]) + 1 + max(max_tokens, 1) > max_len:
+                needed = f"{len(rows[-1]) + 1} tokens and {max(max_tokens, 1)} to generate"
+                raise UserError(f"prompt {number}: {needed}; model.max_len is {max_len}")
+        longest = max(map(len, rows))
+        padded = np.array([row + [END] * (longest - len(row)) for row in rows], np.int32).reshape(len(rows), longest)
+        tokens, scores = predict(prompts(padded), max_tokens or max_len - longest - 1)
+        return to_answers(tokens, scores, END, lambda tokens: " ".join(map(str, tokens)))
 
     return Task(
         vocab_size=config.n_tokens + 1,
         longest=2 * (config.max_length + config.longer) + 2,
         end_token=END,
         metrics=("exact_match", "exact_match_longer") if config.longer else ("exact_match",),
+        validate=evaluate,
+        test=evaluate,
+        respond=respond,
         batch=batch,
-        evaluate=evaluate,
-        encode=encode,
-        decode=lambda tokens: " ".join(map(str, tokens)),
     )
 
 
@@ -130,10 +144,18 @@ def draw_sample(config: ReversalConfig, lengths: range) -> np.ndarray:
     return drawn[np.sort(first)[: config.examples]]
 
 
-def exact_match(predict: Predict, sequences: np.ndarray) -> float:
-    """Returns the share of sequences that `predict` continues by their reverse and the closing 0 alone."""
-    lengths = np.count_nonzero(sequences, axis=1)
-    prompts = np.pad(sequences, ((0, 0), (0, 1)), constant_values=END)
-    backwards = lengths[:, None] - 1 - np.arange(prompts.shape[1])
-    expected = np.where(backwards >= 0, np.take_along_axis(prompts, np.maximum(backwards, 0), axis=1), END)
-    return float((predict(prompts, lengths + 1, prompts.shape[1]) == expected).all(axis=1).mean())
+def prompts(sequences: np.ndarray) -> Prompts:
+    """Returns prompts x1 … xn 0 for rows of tokens padded with 0."""
+    return {
+        "tokens": np.pad(sequences, ((0, 0), (0, 1)), constant_values=END),
+        "lengths": np.count_nonzero(sequences, axis=1).astype(np.int32) + 1,
+    }
+
+
+def exact_match(scorer: Scorer, sequences: np.ndarray) -> float:
+    """Returns the share of sequences that the model continues by their reverse and the closing 0 alone."""
+    read = prompts(sequences)
+    tokens, lengths = read["tokens"], read["lengths"]
+    backwards = lengths[:, None] - 2 - np.arange(tokens.shape[1])
+    expected = np.where(backwards >= 0, np.take_along_axis(tokens, np.maximum(backwards, 0), axis=1), END)
+    return float((scorer.best(read, tokens.shape[1]) == expected).all(axis=1).mean())

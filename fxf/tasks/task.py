@@ -1,40 +1,97 @@
 """The contract between a task and the experiment that runs it."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from fxf.decoding.predict import Predict
+from fxf.config import TrainConfig
+from fxf.decoding.generate import Prompts
 from fxf.models.model import Batch
 
 
+class Setting(NamedTuple):
+    """What a task may read of its experiment besides its own section; `folder` is the run's, where there is one."""
+
+    train: TrainConfig
+    data: Any = None
+    seed: int = 0
+    folder: Path | None = None
+
+
+# What continues prompts: `predict(prompts, max_tokens)` to int32 tokens [N, W, max_tokens] of W hypotheses each, the
+# best first and what follows an end token filled with it, and their scores [N, W] or None.
+Predict = Callable[[Prompts, int], tuple[np.ndarray, np.ndarray | None]]
+
+# Text and, of a beam search, its score.
+Answer = tuple[str, float | None]
+
+
+class Scorer(NamedTuple):
+    """A model with its params, as a task scores it.
+
+    Attributes:
+      predict: continues prompts.
+      loss: `loss(batch) -> (loss_sum, weight_sum)`, cross-entropy in nats, without dropout or smoothing.
+    """
+
+    predict: Predict
+    loss: Callable[[Mapping[str, Any]], tuple[float, float]]
+
+    def best(self, prompts: Prompts, max_tokens: int) -> np.ndarray:
+        """Returns the best continuation of each prompt, int32 [N, max_tokens]."""
+        return self.predict(prompts, max_tokens)[0][:, 0]
+
+
 class Task(NamedTuple):
-    """What to learn and how to score it.
+    """What to learn and how to score it. It makes batches in one of two ways, by `batch` or by `batches`.
 
     Attributes:
       vocab_size: tokens are 0 … vocab_size - 1.
       longest: tokens in the longest sequence that a model must read to be trained and scored.
       end_token: the token that ends a generated sequence.
-      metrics: names of the shares that `evaluate` returns and a best checkpoint can be chosen by.
+      metrics: names of figures of `validate` that are the better the higher, by which a checkpoint can be chosen.
+      validate: `validate(scorer) -> figures` by plain names, on data kept apart for choices made during a run.
+      test: the same for the figures that a run reports; it may add a list `samples` of (prompt, expected, answer).
+      respond: `respond(predict, texts, max_tokens, max_len) -> answers`, of each text the best first; max_tokens 0 for
+        as many as fit, max_len the positions of the model. Raises UserError, with its number, for what is no prompt.
       batch: `batch(key, step)`, a pure function that runs on the device.
-      evaluate: `evaluate(predict) -> metrics`, plain names to figures.
-      encode: text of a prompt to tokens; raises UserError for what is not a prompt.
-      decode: generated tokens to text.
+      batches: `batches()`, a Grain iterator of the run's batches, one a step, whose position can be saved.
+      largest_batch: returns the shapes of the largest of `batches`.
+      figures: returns what is known of the data before training: plain names to figures.
+      files: what a run of this task carries with it, texts by file name.
     """
 
     vocab_size: int
     longest: int
     end_token: int
     metrics: tuple[str, ...]
-    batch: Callable[[jax.Array, jax.Array], Batch]
-    evaluate: Callable[[Predict], dict[str, float]]
-    encode: Callable[[str], list[int]]
-    decode: Callable[[list[int]], str]
+    validate: Callable[[Scorer], dict[str, Any]]
+    test: Callable[[Scorer], dict[str, Any]]
+    respond: Callable[[Predict, list[str], int, int], list[list[Answer]]]
+    batch: Callable[[jax.Array, jax.Array], Batch] | None = None
+    batches: Callable[[], Any] | None = None
+    largest_batch: Callable[[], Any] = dict
+    figures: Callable[[], dict[str, Any]] = dict
+    files: Mapping[str, str] = {}
+
+
+def to_answers(
+    tokens_NWT: np.ndarray, scores_NW: np.ndarray | None, end_token: int, decode: Callable[[list[int]], str]
+) -> list[list[Answer]]:
+    """Returns the text of each hypothesis, up to its end token, with its score; without those that do not exist."""
+    answers: list[list[Answer]] = []
+    for i, hypotheses in enumerate(tokens_NWT.tolist()):
+        texts = [decode(tokens[: tokens.index(end_token)] if end_token in tokens else tokens) for tokens in hypotheses]
+        scores = [None] * len(texts) if scores_NW is None else scores_NW[i].tolist()
+        answers.append([(text, score) for text, score in zip(texts, scores, strict=True) if score != -float("inf")])
+    return answers
 
 
 def language_model_batch(targets_BT: jax.Array, weights_BT: jax.Array) -> Batch:
-    """Returns the batch of a language model: what it reads is the targets behind token 0, without the last one."""
+    """Returns the batch of a decoder: what it reads is the targets behind token 0, without the last one."""
     inputs_BT = jnp.pad(targets_BT, ((0, 0), (1, 0)))[:, :-1]
     return {"inputs": inputs_BT, "targets": targets_BT, "weights": weights_BT}

@@ -8,6 +8,7 @@ import hashlib
 import json
 import logging
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -90,9 +91,19 @@ def load(directory: Path, shapes: Any, *, step: int | None = None, best: str = "
     if best:
         scores = {s: _metadata(directory / str(s))["record"]["evaluated"].get(best) for s in whole}
         whole.sort(key=lambda s: -float("inf") if scores[s] is None else scores[s], reverse=True)
-    if not whole:
-        return None
-    folder = directory / str(whole[0])
+    return _read(directory / str(whole[0]), shapes) if whole else None
+
+
+def load_newest(directory: Path, shapes: Any, n: int) -> Iterator[Restored]:
+    """Loads the n newest undamaged checkpoints, or as many as there are, the newest first. Raises as `load` does."""
+    directory = directory.absolute()
+    damaged = _damaged(directory)
+    for step in [s for s in reversed(_steps(directory)) if s not in damaged][:n]:
+        yield _read(directory / str(step), shapes)
+
+
+def _read(folder: Path, shapes: Any) -> Restored:
+    """Reads one checkpoint, after a look at whether its arrays are those of `shapes`."""
     device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     placed = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=device), shapes)
     saved, wanted = _metadata(folder)["arrays"], _arrays(shapes)
@@ -100,7 +111,7 @@ def load(directory: Path, shapes: Any, *, step: int | None = None, best: str = "
         if saved.get(name) != wanted.get(name):
             what = f"{name} is {saved.get(name, 'absent')} there, {wanted.get(name, 'absent')} here"
             raise UserError(f"{folder}: does not fit this model and optimizer: {what}")
-    return whole[0], ocp.load(folder, placed), _metadata(folder)["record"]
+    return int(folder.name), ocp.load(folder, placed), _metadata(folder)["record"]
 
 
 def _metadata(folder: Path) -> dict[str, Any]:

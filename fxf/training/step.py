@@ -1,18 +1,23 @@
-"""The training step, and the compiled call that runs several."""
+"""The training step, and what runs several: on batches made on the device, or on batches that the host feeds."""
 
+import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
+from fxf.config import TrainConfig
 from fxf.models.model import Batch, Model
 from fxf.training.loss import cross_entropy, mean
 from fxf.weights import Params, initialize
 
-Metrics = dict[str, jax.Array]
+Metrics = dict[str, Any]
+METRICS = ("loss_sum", "weight_sum", "gradient_norm")
 
 
 @flax.struct.dataclass
@@ -34,23 +39,66 @@ def init_state(model: Model, optimizer: optax.GradientTransformation, key: jax.A
     return TrainState(jnp.int32(0), params, optimizer.init(params))
 
 
+def batch_loss(
+    model: Model, params: Params, batch: Batch, rng: jax.Array | None = None, label_smoothing: float = 0.0
+) -> tuple[jax.Array, jax.Array]:
+    """Returns (loss_sum, weight_sum) of a batch."""
+    features = model.features(params, batch, rng=rng)
+    readout = functools.partial(model.readout, params)
+    return cross_entropy(readout, features, batch["targets"], batch["weights"], label_smoothing)
+
+
 def loss_and_gradient(
-    model: Model, params: Params, batch: Batch, rng: jax.Array | None = None
+    model: Model,
+    params: Params,
+    batch: Batch,
+    rng: jax.Array | None = None,
+    *,
+    label_smoothing: float = 0.0,
+    microbatches: int = 1,
 ) -> tuple[jax.Array, jax.Array, Params]:
-    """Returns (loss_sum, weight_sum, gradient of loss_sum): sums, so that parts of a batch can be added up."""
+    """Returns (loss_sum, weight_sum, gradient of loss_sum): sums, so that parts of a batch can be added up.
 
-    def loss(p: Params) -> tuple[jax.Array, jax.Array]:
-        return cross_entropy(model.apply(p, batch, rng=rng), batch["targets"], batch["weights"])
+    Args:
+      microbatches: number of equal parts to take one after the other, each in the memory of the one before.
+    """
 
-    (loss_sum, weight_sum), gradient = jax.value_and_grad(loss, has_aux=True)(params)
-    return loss_sum, weight_sum, gradient
+    def part(part_batch: Batch, part_rng: jax.Array | None) -> tuple[jax.Array, jax.Array, Params]:
+        def loss(p: Params) -> tuple[jax.Array, jax.Array]:
+            return batch_loss(model, p, part_batch, part_rng, label_smoothing)
+
+        (loss_sum, weight_sum), gradient = jax.value_and_grad(loss, has_aux=True)(params)
+        return loss_sum, weight_sum, gradient
+
+    if microbatches == 1:
+        return part(batch, rng)
+
+    def add(total: Any, one: Any) -> tuple[Any, None]:
+        i, part_batch = one
+        return jax.tree.map(jnp.add, total, part(part_batch, None if rng is None else jax.random.fold_in(rng, i))), None
+
+    parts = {name: value.reshape(microbatches, -1, *value.shape[1:]) for name, value in batch.items()}
+    start = (jnp.zeros(()), jnp.zeros(()), jax.tree.map(jnp.zeros_like, params))
+    return jax.lax.scan(add, start, (jnp.arange(microbatches), parts))[0]
 
 
 def train_step(
-    model: Model, optimizer: optax.GradientTransformation, state: TrainState, batch: Batch, rng: jax.Array | None
+    model: Model,
+    optimizer: optax.GradientTransformation,
+    config: TrainConfig,
+    state: TrainState,
+    batch: Batch,
+    rng: jax.Array | None,
 ) -> tuple[TrainState, Metrics]:
     """Moves the weights by one batch. Metrics: loss_sum, weight_sum, and the gradient's norm before clipping."""
-    loss_sum, weight_sum, gradient = loss_and_gradient(model, state.params, batch, rng)
+    loss_sum, weight_sum, gradient = loss_and_gradient(
+        model,
+        state.params,
+        batch,
+        rng,
+        label_smoothing=config.label_smoothing,
+        microbatches=config.microbatches,
+    )
     gradient = jax.tree.map(lambda g: mean(g, weight_sum), gradient)
     updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
     params = optax.apply_updates(state.params, updates)
@@ -61,6 +109,7 @@ def train_step(
 def make_train_steps(
     model: Model,
     optimizer: optax.GradientTransformation,
+    config: TrainConfig,
     make_batch: Callable[[jax.Array, jax.Array], Batch],
     seed: int,
     most: int,
@@ -78,11 +127,49 @@ def make_train_steps(
     def body(i: jax.Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
         state, history = carry
         batch = make_batch(jax.random.fold_in(data_key, state.step), state.step)
-        state, metrics = train_step(model, optimizer, state, batch, jax.random.fold_in(dropout_key, state.step))
+        rng = jax.random.fold_in(dropout_key, state.step)
+        state, metrics = train_step(model, optimizer, config, state, batch, rng)
         return state, {name: history[name].at[i].set(value) for name, value in metrics.items()}
 
     def train_steps(state: TrainState, n: jax.Array) -> tuple[TrainState, Metrics]:
-        history = {name: jnp.zeros(most) for name in ("loss_sum", "weight_sum", "gradient_norm")}
+        history = {name: jnp.zeros(most) for name in METRICS}
         return jax.lax.fori_loop(0, n, body, (state, history))
 
     return jax.jit(train_steps, donate_argnums=0)
+
+
+def make_fed_train_steps(
+    model: Model,
+    optimizer: optax.GradientTransformation,
+    config: TrainConfig,
+    batches: Any,
+    seed: int,
+    compiling: Callable[[], AbstractContextManager],
+) -> Callable[[TrainState, int], tuple[TrainState, Metrics]]:
+    """Returns `train_steps(state, n)` like `make_train_steps`, whose steps take the next batches of an iterator.
+
+    One program compiles for each shape of batch.
+
+    Args:
+      compiling: entered while a program compiles, to count that time apart.
+    """
+    _, _, dropout_key = run_keys(seed)
+    compiled: dict[Any, Callable] = {}
+
+    def one_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+        return train_step(model, optimizer, config, state, batch, jax.random.fold_in(dropout_key, state.step))
+
+    def train_steps(state: TrainState, n: int) -> tuple[TrainState, Metrics]:
+        history = []
+        for _ in range(n):
+            batch = next(batches)
+            shape = tuple((name, value.shape) for name, value in sorted(batch.items()))
+            if shape not in compiled:
+                with compiling():
+                    compiled[shape] = jax.jit(one_step, donate_argnums=0).lower(state, batch).compile()
+            state, metrics = compiled[shape](state, batch)
+            history.append(metrics)
+        arrays = jax.device_get(history)
+        return state, {name: np.array([metrics[name] for metrics in arrays]) for name in METRICS}
+
+    return train_steps

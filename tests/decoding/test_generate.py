@@ -1,3 +1,4 @@
+import contextlib
 import functools
 
 import jax
@@ -6,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fxf.config import DecodeConfig
 from fxf.decoding import predict as predict_module
 from fxf.decoding.predict import make_predictor
-from fxf.decoding.sampling import Sampling
 from helpers import VOCAB_SIZE, random_tokens, small_model
 
 LENGTH = 23
@@ -37,14 +38,29 @@ def recompute(seed, prompt, max_tokens, end_token=END):
 
 
 @functools.cache
-def predictor(seed, sampling=Sampling(), key=0):
+def predictor(seed, decode=DecodeConfig(), key=0):
+    """Returns what continues prompts by one sequence each, the best there is."""
     model, params, _ = model_and_params(seed)
-    return functools.partial(make_predictor(model, END, sampling=sampling, seed=key), params)
+    return functools.partial(best, make_predictor(model, END, decode=decode, seed=key), params)
+
+
+def best(predict, params, prompts, max_tokens):
+    tokens, scores = predict(params, prompts, max_tokens)
+    assert tokens.shape == (len(prompts["tokens"]), 1, max_tokens)
+    assert tokens.dtype == np.int32
+    assert scores is None
+    return tokens[:, 0]
 
 
 def prompts_of(lengths, seed=0):
-    prompts = random_tokens((len(lengths), max(lengths)), seed=seed)
-    return prompts, np.array(lengths)
+    tokens = random_tokens((len(lengths), max(lengths)), seed=seed)
+    return {"tokens": tokens, "lengths": np.array(lengths, np.int32)}
+
+
+def continued(seed, prompts, max_tokens):
+    """Returns what `recompute` makes of each prompt."""
+    rows = zip(prompts["tokens"], prompts["lengths"], strict=True)
+    return [recompute(seed, tokens[:n], max_tokens) for tokens, n in rows]
 
 
 @settings(max_examples=20)
@@ -52,32 +68,36 @@ def prompts_of(lengths, seed=0):
     seed=st.integers(0, 3), lengths=st.lists(st.integers(0, 6), min_size=5, max_size=5), data_seed=st.integers(0, 99)
 )
 def test_cached_greedy_equals_full_recomputation_token_for_token(seed, lengths, data_seed):
-    prompts, lengths = prompts_of([*lengths, 6], data_seed)  # one shape, so one compilation a model
-    actual = predictor(seed)(prompts, lengths, 11)
-    expected = [recompute(seed, prompt[:n], 11) for prompt, n in zip(prompts, lengths, strict=True)]
-    np.testing.assert_array_equal(actual, expected)
+    prompts = prompts_of([*lengths, 6], data_seed)  # one shape, so one compilation a model
+    np.testing.assert_array_equal(predictor(seed)(prompts, 11), continued(seed, prompts, 11))
 
 
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=1.0, top_k=5, top_p=0.9)])
-def test_a_batch_of_unequal_prompts_equals_one_by_one(sampling):
-    prompts, lengths = prompts_of([6, 0, 3])
-    model, params, _ = model_and_params(0)
-    predict = make_predictor(model, END, sampling=sampling)
-    together = predict(params, prompts, lengths, 9)
-    for i, n in enumerate(lengths):
-        rows = np.repeat(prompts[i : i + 1, : max(n, 1)], i + 1, axis=0)  # row i draws from the key of row i
-        alone = predict(params, rows, np.full(i + 1, n), 9)
+def test_prompts_of_no_tokens_at_all_are_continued():
+    prompts = prompts_of([0, 0])
+    assert prompts["tokens"].shape == (2, 0)
+    np.testing.assert_array_equal(predictor(0)(prompts, 11), continued(0, prompts, 11))
+
+
+@pytest.mark.parametrize("decode", [DecodeConfig(), DecodeConfig(temperature=1.0, top_k=5, top_p=0.9)])
+def test_a_batch_of_unequal_prompts_equals_one_by_one(decode):
+    prompts = prompts_of([6, 0, 3])
+    predict = predictor(0, decode)
+    together = predict(prompts, 9)
+    for i, n in enumerate(prompts["lengths"]):
+        rows = np.repeat(prompts["tokens"][i : i + 1, :n], i + 1, axis=0)  # row i draws from the key of row i
+        alone = predict({"tokens": rows, "lengths": np.full(i + 1, n, np.int32)}, 9)
         np.testing.assert_array_equal(alone[i], together[i])
 
 
 def test_padding_of_a_prompt_changes_nothing():
-    prompts, lengths = prompts_of([4, 1, 6])
-    other = np.where(np.arange(6)[None] < lengths[:, None], prompts, (prompts + 1) % VOCAB_SIZE)
-    np.testing.assert_array_equal(predictor(0)(prompts, lengths, 9), predictor(0)(other, lengths, 9))
+    prompts = prompts_of([4, 1, 6])
+    tokens, counts = prompts["tokens"], np.arange(6)[None] < prompts["lengths"][:, None]
+    other = prompts | {"tokens": np.where(counts, tokens, (tokens + 1) % VOCAB_SIZE)}
+    np.testing.assert_array_equal(predictor(0)(prompts, 9), predictor(0)(other, 9))
 
 
 def test_what_follows_an_end_token_is_filled_with_it():
-    rows = [predictor(seed)(*prompts_of([2, 5, 3, 1], seed), 11) for seed in range(4)]
+    rows = [predictor(seed)(prompts_of([2, 5, 3, 1], seed), 11) for seed in range(4)]
     ended = [row.tolist() for row in np.concatenate(rows) if END in row]
     assert any(row.index(END) < 10 for row in ended)
     for row in ended:
@@ -85,30 +105,59 @@ def test_what_follows_an_end_token_is_filled_with_it():
 
 
 def test_samples_repeat_with_their_seed_and_change_with_it():
-    prompts, lengths = prompts_of([4] * 20)
-    hot = Sampling(temperature=2.0)
-    first, again, other = (predictor(0, hot, key)(prompts, lengths, 7) for key in (0, 0, 1))
+    hot = DecodeConfig(temperature=2.0)
+    first, again, other = (predictor(0, hot, key)(prompts_of([4] * 20), 7) for key in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
     assert len({tuple(row) for row in first.tolist()}) > 10
 
 
 def test_prompts_beyond_one_batch_are_continued_in_order(monkeypatch):
-    prompts, lengths = prompts_of([4, 1, 6, 3, 2, 5, 1])
-    whole = predictor(0)(prompts, lengths, 9)
+    prompts = prompts_of([4, 1, 6, 3, 2, 5, 1])
+    whole = predictor(0)(prompts, 9)
     monkeypatch.setattr(predict_module, "LARGEST_BATCH", 3)
     model, params, _ = model_and_params(0)
-    np.testing.assert_array_equal(make_predictor(model, END)(params, prompts, lengths, 9), whole)
+    np.testing.assert_array_equal(best(make_predictor(model, END), params, prompts, 9), whole)
 
 
-def test_a_batch_is_as_large_as_its_cache_may_be(monkeypatch):
+def test_samples_of_one_batch_are_not_those_of_the_next(monkeypatch):
+    monkeypatch.setattr(predict_module, "LARGEST_BATCH", 3)
     model, params, _ = model_and_params(0)
-    row_bytes = 2 * 2 * 6 * 15 * 4 + 4  # layers, keys and values, D, positions, bytes; and one length
+    prompts = {"tokens": np.full((6, 2), 5, np.int32), "lengths": np.full(6, 2, np.int32)}
+    rows = best(make_predictor(model, END, decode=DecodeConfig(temperature=2.0)), params, prompts, 9)
+    assert not np.array_equal(rows[:3], rows[3:])
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_a_batch_is_as_large_as_its_cache_may_be(monkeypatch, width):
+    model, params, _ = model_and_params(0)
+    row_bytes = width * (2 * 2 * 6 * 15 * 4 + 4)  # layers, keys and values, D, positions, bytes; and one length
     monkeypatch.setattr(predict_module, "LARGEST_CACHE", 3 * row_bytes)
-    prompts, lengths = prompts_of([4, 1, 6, 3, 2, 5, 1])
     seen = []
-    monkeypatch.setattr(
-        predict_module, "generate", lambda m, p, prompts, *args, **kw: seen.append(prompts.shape) or prompts
-    )
-    make_predictor(model, END)(params, prompts, lengths, 9)
-    assert seen == [(3, 6)]
+
+    def instead(model, params, prompts, *, max_tokens, **_):
+        seen.append((prompts["tokens"].shape, max_tokens))
+        return prompts["tokens"] if width == 1 else (prompts["tokens"][:, None], prompts["tokens"])
+
+    monkeypatch.setattr(predict_module, "generate" if width == 1 else "beam_search", instead)
+    predict = make_predictor(model, END, decode=DecodeConfig(beam_width=width))
+    prompts = prompts_of([4, 1, 6, 3, 2, 5, 1])
+    tokens, _ = predict(params, prompts, 9)
+    assert seen == [((3, 6), 9)]
+    np.testing.assert_array_equal(tokens[:, 0], prompts["tokens"])
+
+
+def test_a_program_compiles_once_for_each_shape_whatever_the_params():
+    model, params, _ = model_and_params(0)
+    entered = []
+
+    @contextlib.contextmanager
+    def compiling():
+        entered.append("program")
+        yield
+
+    predict = make_predictor(model, END, compiling=compiling)
+    for scale in (1.0, 0.5):
+        for lengths in ([4, 1], [3, 4], [2, 2, 4]):
+            predict(jax.tree.map(lambda w, scale=scale: w * scale, params), prompts_of(lengths), 5)
+    assert entered == ["program"] * 2

@@ -3,7 +3,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fxf.decoding.sampling import Sampling, choose, restrict
+from fxf.config import DecodeConfig, defaults, section
+from fxf.decoding.sampling import choose, restrict
 from fxf.errors import UserError
 
 PROBABILITIES = np.array([0.1, 0.4, 0.05, 0.25, 0.2])
@@ -13,7 +14,7 @@ N = 5000
 def draw(**settings):
     """Returns the share of each token over N draws."""
     logits = jnp.broadcast_to(jnp.log(PROBABILITIES), (N, 5))
-    tokens = choose(Sampling(**settings), logits, jax.random.split(jax.random.key(0), N))
+    tokens = choose(DecodeConfig(**settings), logits, jax.random.split(jax.random.key(0), N))
     return np.bincount(tokens, minlength=5) / N
 
 
@@ -41,27 +42,36 @@ def test_tokens_are_drawn_with_their_probabilities(settings, expected):
 
 def test_restrictions_work_row_by_row():
     logits = jnp.log(jnp.array([[0.1, 0.2, 0.7], [0.5, 0.3, 0.2]]))
-    kept = np.isfinite(restrict(Sampling(temperature=1.0, top_p=0.75), logits))
+    kept = np.isfinite(restrict(DecodeConfig(temperature=1.0, top_p=0.75), logits))
     np.testing.assert_array_equal(kept, [[False, True, True], [True, True, False]])
 
 
 def test_a_row_does_not_depend_on_the_others():
     keys, logits = jax.random.split(jax.random.key(0), 3), jax.random.normal(jax.random.key(1), (3, 7))
-    together = choose(Sampling(temperature=1.0), logits, keys)
-    alone = [choose(Sampling(temperature=1.0), logits[i : i + 1], keys[i : i + 1])[0] for i in range(3)]
+    together = choose(DecodeConfig(temperature=1.0), logits, keys)
+    alone = [choose(DecodeConfig(temperature=1.0), logits[i : i + 1], keys[i : i + 1])[0] for i in range(3)]
     np.testing.assert_array_equal(together, alone)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"temperature": -1.0}, "temperature: expected at least 0, got -1.0"),
-        ({"temperature": float("nan")}, "temperature: expected at least 0, got nan"),
-        ({"temperature": 1.0, "top_k": -1}, "top_k: expected at least 0, got -1"),
-        ({"temperature": 1.0, "top_p": 0.0}, "top_p: expected more than 0 and at most 1, got 0.0"),
-        ({"top_k": 5}, "top_k, top_p: greedy decoding does not read them"),
+        ({"temperature": -1.0}, "decode.temperature: expected at least 0, got -1.0"),
+        ({"temperature": float("nan")}, "decode.temperature: expected at least 0, got nan"),
+        ({"temperature": 1.0, "top_k": -1}, "decode.top_k: expected at least 0, got -1"),
+        ({"temperature": 1.0, "top_p": 0.0}, "decode.top_p: expected more than 0, got 0.0"),
+        ({"temperature": 1.0, "top_p": float("nan")}, "decode.top_p: expected more than 0, got nan"),
+        ({"temperature": 1.0, "top_p": 1.5}, "decode.top_p: expected at most 1, got 1.5"),
+        ({"top_k": 5}, "decode.top_k, decode.top_p: greedy decoding does not read them"),
+        ({"top_p": 0.5}, "decode.top_k, decode.top_p: greedy decoding does not read them"),
+        ({"beam_width": 0}, "decode.beam_width: expected at least 1, got 0"),
+        ({"beam_width": 2, "temperature": 0.5}, "decode.temperature: beam search does not read it; leave it at 0"),
+        ({"beam_width": 2, "length_penalty": -0.5}, "decode.length_penalty: expected at least 0, got -0.5"),
+        ({"length_penalty": 0.5}, "decode.length_penalty, decode.early_stop: only beam search reads them"),
+        ({"early_stop": False}, "decode.length_penalty, decode.early_stop: only beam search reads them"),
     ],
 )
 def test_settings_that_mean_nothing_are_errors(settings, message):
-    with pytest.raises(UserError, match=message):
-        Sampling(**settings)
+    with pytest.raises(UserError) as error:
+        section(DecodeConfig, defaults(DecodeConfig) | settings, "decode")
+    assert str(error.value).startswith(message)

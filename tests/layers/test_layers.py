@@ -1,4 +1,6 @@
-"""Each layer against the float64 oracle of seed 004."""
+"""Each layer against the float64 oracle of the seeds."""
+
+import math
 
 import jax
 import jax.numpy as jnp
@@ -6,8 +8,9 @@ import numpy as np
 import pytest
 
 import oracle
-from fxf.layers.attention import attention, attention_spec
-from fxf.layers.block import block, block_spec
+from fxf.config import EncoderDecoderConfig
+from fxf.layers.attention import KeysValues, attend, attention_spec, keys_values, write
+from fxf.layers.block import block, block_spec, cross_keys_values
 from fxf.layers.dropout import dropout
 from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec
 from fxf.layers.feed_forward import feed_forward, feed_forward_spec
@@ -16,79 +19,205 @@ from fxf.layers.positions import positional_encoding, positional_encoding_spec
 from fxf.weights import initialize
 from helpers import random_params, small
 
-B, T, D = 3, 5, 6
+B, T, S, D = 3, 5, 4, 6
 TOLERANCE = {"rtol": 0, "atol": 1e-5}
+POSITIONS = ("sinusoidal_trained", "learned", "sinusoidal", "sinusoidal_concatenated")
+CAUSAL = np.tri(T, dtype=bool)[None]
+# Which positions of a source count: not the same in each row, and not only the first ones.
+COUNTS = np.array([[1, 1, 1, 1], [1, 0, 0, 0], [0, 1, 0, 1]], bool)
 
 
-def vectors(seed=1):
-    return np.random.default_rng(seed).normal(size=(B, T, D)).astype(np.float32)
+def vectors(seed=1, length=T):
+    return np.random.default_rng(seed).normal(size=(B, length, D)).astype(np.float32)
 
 
 def row_by_row(layer, params, x, *args):
     weights = oracle.float64(params)
-    return np.stack([layer(weights, np.asarray(row, np.float64), *args) for row in x])
+    return np.stack([layer(*args, weights, np.asarray(row, np.float64)) for row in x])
 
 
 def positions():
     return jnp.arange(T)[None]
 
 
-def test_embedding_looks_up_the_row_of_each_token():
-    params = random_params(embedding_spec(small(), 7))
+@pytest.mark.parametrize("kind", POSITIONS)
+@pytest.mark.parametrize("scaled", [False, True])
+def test_embedding_looks_up_the_row_of_each_token_and_adds_its_position(kind, scaled):
+    config = small(positions=kind)
+    params = random_params(embedding_spec(config, 7))
     tokens = np.array([[0, 6, 3], [2, 2, 5]])
-    expected = np.stack([oracle.embedding(oracle.float64(params), row) for row in tokens])
-    np.testing.assert_allclose(embedding(params, tokens), expected, **TOLERANCE)
+    expected = [oracle.embedding(config, oracle.float64(params), row, scaled) for row in tokens]
+    actual = embedding(config, params, tokens, jnp.arange(3)[None], scaled=scaled)
+    np.testing.assert_allclose(actual, expected, **TOLERANCE)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_embeddings_start_with_unit_variance_as_they_are_read(scaled):
+    spec = embedding_spec(small(d_model=96, positions="sinusoidal"), 101, scaled=scaled)
+    table = initialize(spec, jax.random.key(0))["table"]
+    assert table.std() * (math.sqrt(96) if scaled else 1) == pytest.approx(1, abs=0.03)
 
 
 @pytest.mark.parametrize("d_model", [1, 6, 7])
 def test_positions_start_as_the_seeds_sinusoids_counted_from_one(d_model):
     spec = positional_encoding_spec(small(d_model=d_model, n_heads=1, max_len=11))
-    table = initialize(spec, jax.random.key(0))["table"]
+    table = initialize(spec, jax.random.key(0))["positions"]
     expected = [[oracle.sinusoid(pos, axis, d_model) for axis in range(d_model)] for pos in range(1, 12)]
     np.testing.assert_allclose(table, expected, **TOLERANCE)
 
 
-def test_positional_encoding_adds_its_trained_rows():
-    params = random_params(positional_encoding_spec(small()))
-    x = vectors()
-    expected = row_by_row(oracle.positional_encoding, params, x)
-    np.testing.assert_allclose(positional_encoding(params, x, positions()), expected, **TOLERANCE)
+def test_learned_positions_start_at_random_with_vectors_of_unit_length():
+    spec = positional_encoding_spec(small(positions="learned", d_model=48, max_len=97))
+    table, other = (initialize(spec, jax.random.key(seed))["positions"] for seed in (0, 1))
+    assert table.shape == (97, 48)
+    assert not np.allclose(table, other)
+    assert np.square(table).sum(-1).mean() == pytest.approx(1, abs=0.05)
 
 
-def test_normalization_divides_by_deviation_plus_epsilon():
-    params = random_params(normalization_spec(D))
-    for scale in (1.0, 1e-6):  # at the small scale epsilon weighs as much as the deviation
-        x = vectors() * np.float32(scale)
-        np.testing.assert_allclose(normalize(params, x), row_by_row(oracle.normalize, params, x), **TOLERANCE)
+@pytest.mark.parametrize("kind", POSITIONS)
+def test_positional_encoding_adds_the_vector_of_each_position(kind):
+    config = small(positions=kind)
+    params = random_params(positional_encoding_spec(config))
+    weights, x = oracle.float64(params), vectors()
+    for at in (np.arange(T)[None], np.array([[0, 1, 2, 3, 4], [9, 3, 3, 0, 11], [12, 5, 7, 1, 2]])):
+        added = np.array([[oracle.position_vector(config, weights, t) for t in row] for row in at])
+        np.testing.assert_allclose(positional_encoding(config, params, x, jnp.array(at)), x + added, **TOLERANCE)
 
 
-def test_normalization_of_a_constant_vector_has_a_finite_gradient():
-    params = random_params(normalization_spec(D))
-    gradient = jax.grad(lambda x: normalize(params, x).sum())(jnp.ones((1, D)))
+def test_seed_003_and_seed_000_differ_in_their_sinusoids():
+    """By hand, at d_model 4: seed 003 counts from 0 and alternates, seed 000 counts from 1, sines first."""
+    x, at = jnp.zeros((1, 1, 4)), jnp.array([[2]])
+    alternating = [math.sin(2), math.cos(2), math.sin(2 / 100), math.cos(2 / 100)]
+    sines_first = [math.sin(3 / 100), math.sin(3 / 10000), math.cos(3 / 100), math.cos(3 / 10000)]
+    for kind, expected in {"sinusoidal": alternating, "sinusoidal_concatenated": sines_first}.items():
+        config = small(d_model=4, n_heads=1, positions=kind)
+        np.testing.assert_allclose(positional_encoding(config, {}, x, at)[0, 0], expected, **TOLERANCE)
+
+
+def test_only_tables_of_positions_are_weights():
+    tables = [kind for kind in POSITIONS if positional_encoding_spec(small(positions=kind))]
+    assert tables == ["sinusoidal_trained", "learned"]
+
+
+# At the smaller scales epsilon weighs as much as what it is added to.
+@pytest.mark.parametrize(
+    ("inside", "epsilon", "scale"),
+    [
+        ("deviation", 1e-6, 1.0),
+        ("deviation", 1e-6, 1e-6),
+        ("deviation", 0.3, 1.0),
+        ("variance", 1e-5, 1.0),
+        ("variance", 1e-6, 1e-3),
+        ("variance", 0.3, 1.0),
+    ],
+)
+def test_normalization_divides_by_deviation_plus_epsilon_or_by_the_root_of_variance_plus_epsilon(
+    inside, epsilon, scale
+):
+    config = small(norm_epsilon_in=inside, norm_epsilon=epsilon)
+    params = random_params(normalization_spec(config))
+    x = vectors() * np.float32(scale)
+    expected = row_by_row(oracle.normalize, params, x, config)
+    np.testing.assert_allclose(normalize(config, params, x), expected, **TOLERANCE)
+
+
+@pytest.mark.parametrize("inside", ["deviation", "variance"])
+def test_normalization_of_a_constant_vector_has_a_finite_gradient(inside):
+    config = small(norm_epsilon_in=inside)
+    params = random_params(normalization_spec(config))
+    gradient = jax.grad(lambda x: normalize(config, params, x).sum())(jnp.ones((1, D)))
     assert np.isfinite(gradient).all()
 
 
+@pytest.mark.parametrize("bias", ["output", "all", "none"])
 @pytest.mark.parametrize("n_heads", [1, 2, 3])
-def test_attention_is_the_seeds_multi_head_causal_attention(n_heads):
-    params = random_params(attention_spec(small(n_heads=n_heads)))
+def test_attention_is_the_seeds_multi_head_causal_attention(n_heads, bias):
+    config = small(n_heads=n_heads, attention_bias=bias)
+    params = random_params(attention_spec(config))
     x = vectors()
-    actual, _ = attention(params, x, positions())
-    np.testing.assert_allclose(actual, row_by_row(oracle.causal_attention, params, x), **TOLERANCE)
+    actual = attend(params, x, keys_values(params, x), CAUSAL)
+    np.testing.assert_allclose(actual, row_by_row(oracle.causal_attention, params, x, config), **TOLERANCE)
 
 
-def test_feed_forward_normalizes_inside():
-    params = random_params(feed_forward_spec(small()))
+def test_attention_has_the_biases_that_its_seed_gives_it():
+    biases = {kind: {name for name in attention_spec(small(attention_bias=kind)) if name.endswith("_bias")}
+              for kind in ("output", "all", "none")}  # fmt: skip
+    every = {"query_bias", "key_bias", "value_bias", "output_bias"}
+    assert biases == {"output": {"output_bias"}, "all": every, "none": set()}
+
+
+def test_attention_to_another_sequence_sees_what_counts_of_it_and_no_more():
+    config = small()
+    params = random_params(attention_spec(config))
+    weights, x, z = oracle.float64(params), vectors(), vectors(2, S)
+    expected = [
+        oracle.attention(config, weights, x[i].astype(np.float64), z[i], lambda _, s, i=i: COUNTS[i, s])
+        for i in range(B)
+    ]
+    np.testing.assert_allclose(attend(params, x, keys_values(params, z), COUNTS[:, None]), expected, **TOLERANCE)
+
+
+def test_a_row_of_memory_serves_the_rows_that_share_it():
+    params = random_params(attention_spec(small()))
+    x, z = np.concatenate([vectors(), vectors(3)]), vectors(2, S)
+    shared = attend(params, x, keys_values(params, z), COUNTS[:, None])
+    repeated = attend(params, x, keys_values(params, np.repeat(z, 2, 0)), np.repeat(COUNTS[:, None], 2, 0))
+    np.testing.assert_allclose(shared, repeated, **TOLERANCE)
+
+
+def test_a_cache_is_written_at_each_rows_positions_and_nowhere_else():
+    rng = np.random.default_rng(0)
+    cache, new = (
+        KeysValues(*(rng.normal(size=(B, 3, n, 2)).astype(np.float32) for _ in range(2))) for n in (T, 2)
+    )  # fmt: skip
+    at = np.array([[0, 1], [3, 4], [4, 2]])
+    written = write(jax.tree.map(jnp.array, cache), jnp.array(at), new)
+    for before, added, after in zip(*map(jax.tree.leaves, (cache, new, written)), strict=True):
+        for b in range(B):
+            for c in range(T):
+                expected = added[b, :, at[b].tolist().index(c)] if c in at[b] else before[b, :, c]
+                np.testing.assert_array_equal(after[b, :, c], expected)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_feed_forward_is_two_linear_maps_with_a_nonlinearity_between(activation):
+    config = small(activation=activation)
+    params = random_params(feed_forward_spec(config))
     x = vectors()
-    np.testing.assert_allclose(feed_forward(params, x), row_by_row(oracle.feed_forward, params, x), **TOLERANCE)
+    expected = row_by_row(oracle.feed_forward, params, x, config)
+    np.testing.assert_allclose(feed_forward(config, params, x), expected, **TOLERANCE)
 
 
-@pytest.mark.parametrize("form", ["definition", "idea"])
-def test_block_is_the_seeds_definition_or_its_idea(form):
+@pytest.mark.parametrize("form", ["pre_norm", "post_norm", "idea"])
+def test_block_is_the_seeds_definition_or_its_idea_or_normalizes_after_each_sublayer(form):
     config = small(block=form)
     params = random_params(block_spec(config))
     x = vectors()
-    actual, _ = block(config, params, x, positions())
-    np.testing.assert_allclose(actual, row_by_row(oracle.decoder_block, params, x, form), **TOLERANCE)
+    actual, _ = block(config, params, x, CAUSAL)
+    np.testing.assert_allclose(actual, row_by_row(oracle.block, params, x, config), **TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("form", "normalized"),
+    [("pre_norm", "queries"), ("pre_norm", "source"), ("post_norm", "queries"), ("idea", "queries")],
+)
+def test_a_block_with_a_source_attends_to_it_after_its_own_sequence(form, normalized):
+    config = small(EncoderDecoderConfig, block=form, cross_norm=normalized)
+    params = random_params(block_spec(config, cross=True))
+    weights, x, z = oracle.float64(params), vectors(), vectors(2, S)
+    expected = [
+        oracle.block(
+            config,
+            weights,
+            x[i].astype(np.float64),
+            source=z[i].astype(np.float64),
+            source_allowed=lambda _, s, i=i: COUNTS[i, s],
+        )
+        for i in range(B)
+    ]
+    source = cross_keys_values(config, params, z)
+    actual, _ = block(config, params, x, CAUSAL, source=source, source_allowed_BTS=COUNTS[:, None])
+    np.testing.assert_allclose(actual, expected, **TOLERANCE)
 
 
 def test_final_layer_is_linear_with_a_bias():
@@ -105,3 +234,65 @@ def test_dropout_keeps_the_mean_and_drops_its_share():
 
 def test_dropout_does_nothing_without_a_key():
     np.testing.assert_array_equal(dropout(None, jnp.ones((3, 5)), 0.25), np.ones((3, 5)))
+
+
+def assert_dropped(actual, whole, rate):
+    """Each element is 0 or the whole one over (1 - rate), and both occur."""
+    kept = np.asarray(actual) != 0
+    np.testing.assert_allclose(actual, np.where(kept, whole / (1 - rate), 0), **TOLERANCE)
+    assert 0 < kept.mean() < 1
+
+
+def test_embedding_dropout_drops_tokens_and_positions_together():
+    config = small(embedding_dropout=0.25)
+    params = random_params(embedding_spec(config, 7))
+    tokens = np.array([[0, 6, 3, 1, 1]] * 3)
+    expected = [oracle.embedding(config, oracle.float64(params), row) for row in tokens]
+    dropped = embedding(config, params, tokens, positions(), rng=jax.random.key(0))
+    assert_dropped(dropped, np.array(expected), 0.25)
+
+
+def test_attention_dropout_drops_the_weights_of_values():
+    """Where the values and the last map are the identity, attention returns its weights."""
+    config = small(n_heads=1, attention_bias="none")
+    params = random_params(attention_spec(config)) | {"output": jnp.eye(D)[None]}
+    x = vectors()
+    keys = keys_values(params, vectors(2, D)).keys
+    memory = KeysValues(keys, jnp.broadcast_to(jnp.eye(D), (B, 1, D, D)))
+    everything = np.ones((1, 1, D), bool)
+    query = np.asarray(params["query"], np.float64)[:, 0]
+    scores = (x.astype(np.float64) @ query) @ np.asarray(keys, np.float64)[:, 0].transpose(0, 2, 1) / math.sqrt(D)
+    expected = np.apply_along_axis(oracle.softmax, -1, scores)
+    np.testing.assert_allclose(attend(params, x, memory, everything), expected, **TOLERANCE)
+    assert_dropped(
+        attend(params, x, memory, everything, rng=jax.random.key(0), dropout_rate=0.25),
+        expected,
+        0.25,
+    )
+
+
+@pytest.mark.parametrize("name", ["attention", "cross_attention", "feed_forward"])
+def test_dropout_drops_what_a_sublayer_adds_and_not_what_it_adds_to(name):
+    config = small(EncoderDecoderConfig, dropout=0.25)
+    params = jax.tree.map(jnp.zeros_like, random_params(block_spec(config, cross=True)))
+    params[name]["down_bias" if name == "feed_forward" else "output_bias"] = jnp.arange(1.0, D + 1)
+    source = cross_keys_values(config, params, vectors(2, S))
+    x = vectors()
+    actual, _ = block(
+        config, params, x, CAUSAL, source=source, source_allowed_BTS=COUNTS[:, None], rng=jax.random.key(0)
+    )
+    added = np.where(np.abs(actual - x) < 1e-5, 0, actual - x)
+    assert_dropped(added, np.broadcast_to(np.arange(1.0, D + 1), x.shape), 0.25)
+
+
+@pytest.mark.parametrize("rate", ["dropout", "attention_dropout"])
+def test_a_block_reads_its_rates_of_dropout(rate):
+    config = small(**{rate: 0.5})
+    params = random_params(block_spec(config))
+    x = vectors()
+    plain, first, again, other = (
+        block(config, params, x, CAUSAL, rng=key and jax.random.key(key))[0] for key in (None, 1, 1, 2)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert not np.allclose(first, other)
+    np.testing.assert_allclose(plain, row_by_row(oracle.block, params, x, config), **TOLERANCE)

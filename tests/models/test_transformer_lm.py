@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import oracle
 from fxf.weights import initialize
-from helpers import VOCAB_SIZE, random_tokens, small_model
+from helpers import VOCAB_SIZE, random_tokens, small, small_model
 
 
 def inputs(tokens):
@@ -18,21 +18,41 @@ def apply(model, params, tokens, rng=None):
     return jax.jit(model.apply)(params, inputs(tokens), rng=rng)
 
 
-@pytest.mark.parametrize("form", ["definition", "idea"])
+def assert_equal_to_the_oracle(model, params, tokens, **changes):
+    expected = np.stack([oracle.transformer_lm(small(**changes), oracle.float64(params), row) for row in tokens])
+    np.testing.assert_allclose(apply(model, params, tokens), expected, rtol=0, atol=1e-5)
+
+
+# Each seed's choices together, and what they leave out. The larger epsilons show where they are added.
+CHOICES = {
+    "seed 003": {"block": "post_norm", "final_norm": False, "norm_epsilon": 1e-5, "norm_epsilon_in": "variance",
+                 "positions": "sinusoidal", "attention_bias": "none"},
+    "seed 000": {"activation": "gelu", "final_norm": False, "norm_epsilon": 1e-4, "norm_epsilon_in": "variance",
+                 "positions": "learned", "attention_bias": "all"},
+    "seed 000, other positions": {"positions": "sinusoidal_concatenated", "attention_bias": "all"},
+    "epsilon in the deviation": {"norm_epsilon": 0.1},
+    "epsilon in the variance": {"norm_epsilon": 0.1, "norm_epsilon_in": "variance"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["pre_norm", "post_norm", "idea"])
 @pytest.mark.parametrize("n_heads", [1, 3])
 def test_logits_equal_the_oracle(form, n_heads):
     model, params = small_model(block=form, n_heads=n_heads)
-    tokens = random_tokens((3, 11))
-    expected = np.stack([oracle.transformer_lm(oracle.float64(params), row, form) for row in tokens])
-    np.testing.assert_allclose(apply(model, params, tokens), expected, rtol=0, atol=1e-5)
+    assert_equal_to_the_oracle(model, params, random_tokens((3, 11)), block=form, n_heads=n_heads)
+
+
+@pytest.mark.parametrize("choices", CHOICES)
+def test_logits_equal_the_oracle_whatever_the_config_chooses(choices):
+    model, params = small_model(**CHOICES[choices])
+    assert_equal_to_the_oracle(model, params, random_tokens((3, 11)), **CHOICES[choices])
 
 
 def test_logits_equal_the_oracle_at_larger_widths_and_the_default_init():
-    model, _ = small_model(vocab_size=31, d_model=48, d_ff=61, n_heads=4, n_layers=3)
+    sizes = {"d_model": 48, "d_ff": 61, "n_heads": 4, "n_layers": 3}
+    model, _ = small_model(vocab_size=31, **sizes)
     params = initialize(model.spec, jax.random.key(3))
-    tokens = random_tokens((2, 13), 31)
-    expected = np.stack([oracle.transformer_lm(oracle.float64(params), row) for row in tokens])
-    np.testing.assert_allclose(apply(model, params, tokens), expected, rtol=0, atol=1e-5)
+    assert_equal_to_the_oracle(model, params, random_tokens((2, 13), 31), **sizes)
 
 
 @settings(max_examples=10)
@@ -42,7 +62,7 @@ def test_logits_equal_the_oracle_at_larger_widths_and_the_default_init():
     head_dim=st.integers(1, 5),
     d_ff=st.integers(1, 9),
     length=st.integers(2, 9),
-    block=st.sampled_from(["definition", "idea"]),
+    block=st.sampled_from(["pre_norm", "post_norm", "idea"]),
     scan_blocks=st.booleans(),
     data=st.data(),
 )
@@ -62,7 +82,7 @@ def test_no_logit_depends_on_a_later_token(n_layers, n_heads, head_dim, d_ff, le
     tokens = np.arange(length)[None]  # token t stands at position t only, so its row shows who read it
 
     def logits_at_position(table):
-        changed = {**params, "embedding": {"table": table}}
+        changed = {**params, "embedding": {**params["embedding"], "table": table}}
         weights = jnp.arange(1.0, length + 1)
         return (model.apply(changed, inputs(tokens))[0, position] * weights).sum()
 
@@ -79,18 +99,25 @@ def test_scanned_blocks_equal_unrolled_blocks():
     np.testing.assert_allclose(apply(scanned, params, tokens), expected, rtol=0, atol=1e-6)
 
 
-def test_dropout_changes_logits_by_key_and_not_without_one():
+RATES = ["dropout", "embedding_dropout", "attention_dropout"]
+
+
+@pytest.mark.parametrize("scan_blocks", [False, True])
+@pytest.mark.parametrize("rate", RATES)
+def test_dropout_changes_logits_by_key_and_not_without_one(rate, scan_blocks):
     tokens = random_tokens((3, 11))
-    (model, params), (plain, _) = small_model(dropout=0.5), small_model()
+    model, params = small_model(**{rate: 0.5}, scan_blocks=scan_blocks)
+    plain, _ = small_model(scan_blocks=scan_blocks)
     a, b = (apply(model, params, tokens, jax.random.key(seed)) for seed in (0, 1))
     assert not np.allclose(a, b)
     np.testing.assert_array_equal(a, apply(model, params, tokens, jax.random.key(0)))
     np.testing.assert_array_equal(apply(model, params, tokens), apply(plain, params, tokens))
 
 
-def test_without_a_key_the_program_draws_nothing():
+@pytest.mark.parametrize("rate", RATES)
+def test_without_a_key_the_program_draws_nothing(rate):
     tokens = random_tokens((1, 5))
-    model, params = small_model(dropout=0.5)
+    model, params = small_model(**{rate: 0.5})
     programs = [
         jax.jit(lambda p, rng=rng: model.apply(p, inputs(tokens), rng=rng)).lower(params).as_text()
         for rng in (None, jax.random.key(0))
@@ -98,9 +125,17 @@ def test_without_a_key_the_program_draws_nothing():
     assert ["threefry" in program for program in programs] == [False, True]
 
 
-@pytest.mark.parametrize("scan_blocks", [False, True])
-def test_prefill_and_cached_steps_give_the_logits_of_the_full_forward(scan_blocks):
-    model, params = small_model(scan_blocks=scan_blocks)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"scan_blocks": True},
+        {"block": "post_norm", "positions": "sinusoidal", "final_norm": False},
+        {"block": "idea", "positions": "sinusoidal_concatenated", "attention_bias": "all"},
+    ],
+)
+def test_prefill_and_cached_steps_give_the_logits_of_the_full_forward(changes):
+    model, params = small_model(**changes)
     tokens = random_tokens((4, 11))
     full = apply(model, params, tokens)
     lengths = np.array([0, 3, 5, 2])  # unequal prompts, padded with tokens that must not be read
@@ -112,6 +147,36 @@ def test_prefill_and_cached_steps_give_the_logits_of_the_full_forward(scan_block
         np.testing.assert_allclose(logits, full[np.arange(4), at], rtol=0, atol=1e-5)
 
 
+def test_a_prompt_of_no_tokens_at_all_is_read():
+    model, params = small_model()
+    tokens = random_tokens((4, 11))
+    nothing = {"inputs": tokens[:, :0], "lengths": np.zeros(4, np.int32)}
+    cache = jax.jit(model.prefill, static_argnums=2)(params, nothing, 11)
+    logits, cache = jax.jit(model.step)(params, cache, tokens[:, 0])
+    np.testing.assert_allclose(logits, apply(model, params, tokens)[:, 0], rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(cache.lengths, [1] * 4)
+
+
+def test_a_cache_of_selected_rows_goes_on_as_those_rows():
+    model, params = small_model()
+    tokens, lengths, rows = random_tokens((4, 11)), np.array([0, 3, 5, 2]), np.array([2, 2, 0, 1])
+    full = apply(model, params, tokens[rows])
+    cache = jax.jit(model.prefill, static_argnums=2)(params, {"inputs": tokens[:, :5], "lengths": lengths}, 11)
+    at = lengths[rows]
+    logits, _ = jax.jit(model.step)(params, cache.select(rows), tokens[rows, at])
+    np.testing.assert_allclose(logits, full[np.arange(4), at], rtol=0, atol=1e-5)
+
+
+def test_features_read_out_are_the_logits():
+    model, params = small_model()
+    batch = inputs(random_tokens((3, 11)))
+    logits, features = apply(model, params, batch["inputs"]), jax.jit(model.features)(params, batch)
+    assert features.shape == (3, 11, 6)
+    for leading in ((3, 11), (33,), (11, 1, 3)):  # each vector on its own, whatever the axes in front
+        read = model.readout(params, features.reshape(*leading, 6))
+        np.testing.assert_allclose(read.reshape(logits.shape), logits, rtol=0, atol=1e-6)
+
+
 def test_uniform_init_draws_every_weight_between_minus_half_and_half():
     model, _ = small_model(init="uniform", d_model=48, d_ff=61, n_heads=4)
     for weight in jax.tree.leaves(initialize(model.spec, jax.random.key(0))):
@@ -121,4 +186,4 @@ def test_uniform_init_draws_every_weight_between_minus_half_and_half():
 
 def test_vocabulary_size_is_that_of_the_logits():
     model, params = small_model()
-    assert model.apply(params, inputs(random_tokens((2, 5)))).shape == (2, 5, VOCAB_SIZE)
+    assert apply(model, params, random_tokens((2, 5))).shape == (2, 5, VOCAB_SIZE)

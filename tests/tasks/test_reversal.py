@@ -2,8 +2,10 @@ import jax
 import numpy as np
 import pytest
 
+from fxf.config import TrainConfig
 from fxf.errors import UserError
 from fxf.tasks.reversal import ReversalConfig, draw_sample, exact_match, held_out, reversal, whole_domain
+from fxf.tasks.task import Scorer, Setting, to_answers
 
 SEED_EXAMPLES = {100: (10, 2, 2), 36: (3, 2, 3), 336: (4, 2, 4)}
 
@@ -16,6 +18,10 @@ def large(**more):
     return config(n_tokens=13, min_length=2, max_length=7, **more)
 
 
+def setting(batch_size=4):
+    return Setting(train=TrainConfig(batch_size=batch_size))
+
+
 def batches(task, n=7, seed=0):
     for step in range(n):
         yield jax.tree.map(np.asarray, task.batch(jax.random.fold_in(jax.random.key(seed), step), step))
@@ -25,17 +31,33 @@ def sequence_of(targets):
     return targets[: targets.tolist().index(0)]
 
 
-def perfect(prompts, lengths, max_tokens):
+def reversed_prompts(prompts, max_tokens):
     """Reverses each prompt with plain loops."""
     rows = []
-    for prompt, length in zip(prompts, lengths, strict=True):
+    for prompt, length in zip(prompts["tokens"], prompts["lengths"], strict=True):
         assert prompt[length - 1] == 0
         rows.append((list(prompt[: length - 1][::-1]) + [0] * max_tokens)[:max_tokens])
     return np.array(rows)
 
 
+def scorer(continue_prompts):
+    """Returns a scorer whose best hypothesis is that of `continue_prompts`, and whose second one is nonsense."""
+
+    def predict(prompts, max_tokens):
+        tokens = continue_prompts(prompts, max_tokens)
+        return np.stack([tokens, tokens + 1], axis=1), None
+
+    def no_loss(batch):
+        raise AssertionError("reversal is scored without the loss")
+
+    return Scorer(predict, no_loss)
+
+
+PERFECT = scorer(reversed_prompts)
+
+
 def test_rows_are_a_sequence_zero_its_reverse_zero_with_weights_on_the_second_half():
-    for batch in batches(reversal(config(), 17)):
+    for batch in batches(reversal(config(), setting(17))):
         for targets, weights in zip(batch["targets"], batch["weights"], strict=True):
             x = sequence_of(targets)
             n = len(x)
@@ -45,13 +67,13 @@ def test_rows_are_a_sequence_zero_its_reverse_zero_with_weights_on_the_second_ha
 
 
 def test_inputs_are_the_targets_behind_token_zero():
-    for batch in batches(reversal(config(), 17), 1):
+    for batch in batches(reversal(config(), setting(17)), 1):
         np.testing.assert_array_equal(batch["inputs"][:, 1:], batch["targets"][:, :-1])
         assert (batch["inputs"][:, 0] == 0).all()
 
 
 def test_lengths_and_tokens_cover_their_ranges_within_a_batch():
-    (batch,) = batches(reversal(config(min_length=2), 997), 1)
+    (batch,) = batches(reversal(config(min_length=2), setting(997)), 1)
     sequences = [sequence_of(row) for row in batch["targets"]]
     counts = np.bincount([len(x) for x in sequences])
     assert (counts[:2] == 0).all()
@@ -61,7 +83,7 @@ def test_lengths_and_tokens_cover_their_ranges_within_a_batch():
 
 
 def test_a_batch_is_a_pure_function_of_key_and_step():
-    task = reversal(config(), 17)
+    task = reversal(config(), setting(17))
     first, second = (list(batches(task, 3)) for _ in range(2))
     jax.tree.map(np.testing.assert_array_equal, first, second)
     assert not np.array_equal(first[0]["targets"], first[1]["targets"])
@@ -70,14 +92,15 @@ def test_a_batch_is_a_pure_function_of_key_and_step():
 @pytest.mark.parametrize("examples", SEED_EXAMPLES)
 def test_a_small_domain_is_scored_whole(examples):
     n_tokens, shortest, longest = SEED_EXAMPLES[examples]
-    task = reversal(config(n_tokens, shortest, longest), 4)
-    assert task.evaluate(perfect) == {"exact_match": 1.0, "examples": examples}
+    task = reversal(config(n_tokens, shortest, longest), setting())
+    for evaluate in (task.validate, task.test):
+        assert evaluate(PERFECT) == {"exact_match": 1.0, "examples": examples}
     rows = whole_domain(config(n_tokens, shortest, longest), range(shortest, longest + 1))
     assert len({tuple(row) for row in rows.tolist()}) == examples
 
 
 def test_a_small_domain_is_trained_on_whole():
-    for batch in batches(reversal(config(), 101)):
+    for batch in batches(reversal(config(), setting(101))):
         assert (batch["weights"].sum(axis=1) > 0).all()
 
 
@@ -85,7 +108,7 @@ def test_the_scored_sample_of_a_large_domain_never_counts_in_training():
     scored = {tuple(row[row > 0].tolist()) for row in draw_sample(large(examples=500), range(2, 8))}
     assert len(scored) == 500
     silent = 0
-    for batch in batches(reversal(large(), 997)):
+    for batch in batches(reversal(large(), setting(997))):
         for targets, weights in zip(batch["targets"], batch["weights"], strict=True):
             if tuple(sequence_of(targets).tolist()) in scored:
                 assert weights.sum() == 0
@@ -102,11 +125,12 @@ def test_the_hash_holds_out_a_sixteenth_alike_in_numpy_and_jax():
 
 
 def test_longer_sequences_are_scored_apart():
-    task = reversal(large(longer=3, examples=50), 4)
+    task = reversal(large(longer=3, examples=50), setting())
     assert task.longest == 2 * 10 + 2
-    metrics = task.evaluate(perfect)
-    assert metrics == {"exact_match": 1.0, "examples": 50, "exact_match_longer": 1.0, "examples_longer": 50}
-    assert set(metrics) >= set(task.metrics)
+    for evaluate in (task.validate, task.test):
+        metrics = evaluate(PERFECT)
+        assert metrics == {"exact_match": 1.0, "examples": 50, "exact_match_longer": 1.0, "examples_longer": 50}
+        assert set(metrics) >= set(task.metrics)
     lengths = np.count_nonzero(draw_sample(large(examples=50), range(8, 11)), axis=1)
     assert set(lengths) == {8, 9, 10}
 
@@ -114,20 +138,59 @@ def test_longer_sequences_are_scored_apart():
 def test_exact_match_counts_a_row_only_if_all_of_it_is_right():
     sequences = np.array([[1, 2, 3], [4, 5, 0], [3, 3, 3], [1, 0, 0], [2, 1, 0]])
 
-    def nearly(prompts, lengths, max_tokens):
-        tokens = perfect(prompts, lengths, max_tokens)
+    def nearly(prompts, max_tokens):
+        tokens = reversed_prompts(prompts, max_tokens)
         tokens[0, 1] = 1  # a wrong token
         tokens[1, 2] = 4  # a token where the sequence should end
         tokens[3, 0] = 0  # ended too early
         return tokens
 
-    assert exact_match(nearly, sequences) == pytest.approx(2 / 5)
+    assert exact_match(scorer(nearly), sequences) == pytest.approx(2 / 5)
 
 
-def test_prompts_are_tokens_with_spaces_between():
-    task = reversal(config(), 4)
-    assert task.encode(" 3 1  5") == [3, 1, 5, 0]
-    assert task.decode([5, 1, 3]) == "5 1 3"
+def respond(texts, max_tokens=0, max_len=10):
+    """Returns the answers of a model that reverses, and what it was asked."""
+    asked = []
+
+    def predict(prompts, max_tokens):
+        asked.append((prompts["tokens"].tolist(), prompts["lengths"].tolist(), max_tokens))
+        return PERFECT.predict(prompts, max_tokens)
+
+    answers = reversal(config(), setting()).respond(predict, texts, max_tokens, max_len)
+    assert len(asked) == 1
+    return answers, asked[0]
+
+
+def test_prompts_are_tokens_with_spaces_between_and_so_are_answers():
+    answers, asked = respond([" 3 1  5", "", "2"])
+    assert asked == ([[3, 1, 5, 0], [0, 0, 0, 0], [2, 0, 0, 0]], [4, 1, 2], 10 - 4)
+    assert [hypotheses[0] for hypotheses in answers] == [("5 1 3", None), ("", None), ("2", None)]
+    assert respond(["", ""])[1] == ([[0], [0]], [1, 1], 9)
+
+
+def test_a_wrong_prompt_is_named_by_its_number():
     for wrong in ("6", "0", "-1", "x", "1.5", "1,2"):
-        with pytest.raises(UserError, match="expected tokens 1 … 5 with spaces between, got"):
-            task.encode(wrong)
+        with pytest.raises(UserError, match="prompt 2: expected tokens 1 … 5 with spaces between, got"):
+            respond(["1 2", wrong])
+
+
+def test_a_prompt_must_leave_room_for_the_tokens_to_generate():
+    assert respond(["1 2 3"], max_tokens=6)[1][2] == 6
+    for texts, max_tokens, numbers in [
+        (["1 2 3"], 7, "prompt 1: 4 tokens and 7 to generate"),
+        (["1", "1 2 3 4 5 1 2 3 4"], 0, "prompt 2: 10 tokens and 1 to generate"),
+    ]:
+        with pytest.raises(UserError, match=f"{numbers}; model.max_len is 10"):
+            respond(texts, max_tokens)
+
+
+def test_answers_end_before_their_end_token_and_leave_out_what_a_beam_did_not_find():
+    tokens = np.array([[[3, 1, 0, 0], [1, 2, 3, 4]], [[0, 0, 0, 0], [5, 5, 5, 5]]])
+    scores = np.array([[-0.5, -1.5], [-0.25, -np.inf]])
+
+    def joined(tokens):
+        return "-".join(map(str, tokens))
+
+    assert to_answers(tokens, scores, 0, joined) == [[("3-1", -0.5), ("1-2-3-4", -1.5)], [("", -0.25)]]
+    unscored = [[("3-1", None), ("1-2-3-4", None)], [("", None), ("5-5-5-5", None)]]
+    assert to_answers(tokens, None, 0, joined) == unscored

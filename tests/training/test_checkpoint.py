@@ -8,7 +8,7 @@ import pytest
 
 from fxf.config import CheckpointConfig
 from fxf.errors import UserError
-from fxf.training.checkpoint import Checkpoints, load
+from fxf.training.checkpoint import Checkpoints, load, load_newest
 
 
 def state_of(step):
@@ -74,6 +74,25 @@ def test_among_equally_good_and_unscored_the_newest_good_one_is_best(tmp_path):
     save(tmp_path, 1, 2, metric=lambda step: 0.5, keep=9)
     save(tmp_path, 3, keep=9)
     assert load(tmp_path, SHAPES, best="exact_match")[0] == 2
+
+
+def test_the_newest_are_loaded_newest_first_as_many_as_there_are(tmp_path):
+    save(tmp_path, 1, 2, 3, keep=9)
+    for n, steps in ((1, [3]), (2, [3, 2]), (7, [3, 2, 1])):
+        loaded = list(load_newest(tmp_path, SHAPES, n))
+        assert [step for step, _, _ in loaded] == steps
+        for step, state, record in loaded:
+            assert record == record_of(step)
+            jax.tree.map(np.testing.assert_array_equal, state, state_of(step))
+    assert list(load_newest(tmp_path / "absent", SHAPES, 2)) == []
+
+
+def test_of_the_newest_a_damaged_one_is_passed_over_with_one_warning(tmp_path, caplog):
+    save(tmp_path, 1, 2, 3, keep=9)
+    flip_a_bit(tmp_path / "2" / "state" / "manifest.ocdbt")
+    assert [step for step, _, _ in load_newest(tmp_path, SHAPES, 2)] == [3, 1]
+    (message,) = warnings_of(caplog)
+    assert "passing over the damaged checkpoint of step 2: " in message
 
 
 def test_a_step_that_is_not_there_is_named(tmp_path):

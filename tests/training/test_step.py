@@ -1,17 +1,28 @@
+import contextlib
 import functools
+import itertools
 
 import jax
 import numpy as np
 import optax
 import pytest
 
-from fxf.config import OptimizerConfig
+from fxf.config import OptimizerConfig, TrainConfig
 from fxf.tasks.reversal import ReversalConfig, reversal
+from fxf.tasks.task import Setting
 from fxf.training.optimizer import make_optimizer
-from fxf.training.step import init_state, loss_and_gradient, make_train_steps, run_keys, train_step
+from fxf.training.step import (
+    init_state,
+    loss_and_gradient,
+    make_fed_train_steps,
+    make_train_steps,
+    run_keys,
+    train_step,
+)
 from helpers import small_model
 
-TASK = reversal(ReversalConfig(n_tokens=4, min_length=1, max_length=3), 5)
+TRAIN = TrainConfig(batch_size=6)
+TASK = reversal(ReversalConfig(n_tokens=4, min_length=1, max_length=3), Setting(train=TRAIN))
 
 
 def setting(**changes):
@@ -24,7 +35,7 @@ def train(n_calls, dropout=0.0, seed=0):
     """Returns the state and the loss of each step, after the given numbers of steps a call."""
     model, optimizer = setting(dropout=dropout)
     state = jax.jit(lambda: init_state(model, optimizer, jax.random.key(0)))()
-    steps = make_train_steps(model, optimizer, TASK.batch, seed, most=7)
+    steps = make_train_steps(model, optimizer, TRAIN, TASK.batch, seed, most=7)
     losses = []
     for n in n_calls:
         state, metrics = steps(state, n)
@@ -57,7 +68,7 @@ def test_a_call_takes_the_steps_that_single_steps_take():
     model, optimizer = setting()
     state = jax.jit(lambda: init_state(model, optimizer, jax.random.key(0)))()
     _, data_key, _ = run_keys(0)
-    step = jax.jit(lambda s, b: train_step(model, optimizer, s, b, None))
+    step = jax.jit(lambda s, b: train_step(model, optimizer, TRAIN, s, b, None))
     for i in range(7):
         state, _ = step(state, TASK.batch(jax.random.fold_in(data_key, i), i))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), state, train((7,))[0])
@@ -69,8 +80,65 @@ def test_a_step_divides_by_the_weight_of_the_whole_batch():
     state = jax.jit(lambda: init_state(model, optimizer, jax.random.key(0)))()
     batch = TASK.batch(jax.random.key(1), 0)
     _, weight_sum, gradient = jax.jit(functools.partial(loss_and_gradient, model))(state.params, batch)
-    moved, metrics = jax.jit(lambda s, b: train_step(model, optimizer, s, b, None))(state, batch)
+    moved, metrics = jax.jit(lambda s, b: train_step(model, optimizer, TRAIN, s, b, None))(state, batch)
     expected = jax.tree.map(lambda p, g: p - g / weight_sum, state.params, gradient)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), moved.params, expected)
     norm = float(optax.tree.norm(gradient) / weight_sum)
     assert float(metrics["gradient_norm"]) == pytest.approx(norm, rel=1e-5)
+
+
+@pytest.mark.parametrize("config", [{"label_smoothing": 0.3}, {"microbatches": 3}, {}])
+def test_a_step_smooths_and_splits_as_its_config_says(config):
+    """Splitting leaves the step as it was, smoothing does not."""
+    model, _ = setting()
+    optimizer = optax.sgd(1.0)
+    state = jax.jit(lambda: init_state(model, optimizer, jax.random.key(0)))()
+    batch = jax.tree.map(np.asarray, TASK.batch(jax.random.key(1), 0))
+    run = functools.partial(train_step, model, optimizer)
+    moved, metrics = jax.jit(lambda s, b: run(TrainConfig(**config), s, b, None))(state, batch)
+    smoothing = config.get("label_smoothing", 0.0)
+    loss = functools.partial(loss_and_gradient, model, label_smoothing=smoothing)
+    loss_sum, weight_sum, gradient = jax.jit(loss)(state.params, batch)
+    assert float(metrics["loss_sum"]) == pytest.approx(float(loss_sum), rel=1e-6)
+    expected = jax.tree.map(lambda p, g: p - g / weight_sum, state.params, gradient)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), moved.params, expected)
+    plain = jax.jit(lambda p: loss_and_gradient(model, p, batch)[0])(state.params)
+    assert (abs(float(metrics["loss_sum"] - plain)) > 1e-3) == (smoothing > 0)
+
+
+def fed(n_calls, dropout=0.0, compiling=contextlib.nullcontext, rows=lambda i: slice(None)):
+    """The same as `train`, on the same batches in the host's memory; step i takes the part `rows(i)` of it."""
+    model, optimizer = setting(dropout=dropout)
+    state = jax.jit(lambda: init_state(model, optimizer, jax.random.key(0)))()
+    _, data_key, _ = run_keys(0)
+    make = jax.jit(TASK.batch)
+    whole = (jax.tree.map(np.asarray, make(jax.random.fold_in(data_key, i), i)) for i in itertools.count())
+    batches = (jax.tree.map(lambda x, i=i: x[rows(i)], batch) for i, batch in enumerate(whole))
+    steps = make_fed_train_steps(model, optimizer, TRAIN, batches, 0, compiling)
+    losses = []
+    for n in n_calls:
+        state, metrics = steps(state, n)
+        assert {len(values) for values in metrics.values()} == {n}
+        losses += [metrics["loss_sum"]]
+    return jax.tree.map(np.asarray, state), np.concatenate(losses)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_steps_on_batches_from_the_host_are_the_steps_on_the_device(dropout):
+    fed_steps, device_steps = fed((3, 4), dropout), train((7,), dropout=dropout)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), fed_steps, device_steps)
+    assert_same_bits(fed_steps, fed((1, 5, 1), dropout))
+
+
+def test_a_program_compiles_for_each_shape_of_batch_and_no_more():
+    entered = []
+
+    @contextlib.contextmanager
+    def compiling():
+        entered.append("program")
+        yield
+
+    state, losses = fed((2, 3, 2), compiling=compiling, rows=lambda i: slice(4 + 2 * (i % 2)))
+    assert entered == ["program"] * 2
+    assert state.step == 7
+    assert np.isfinite(losses).all()

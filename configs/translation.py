@@ -1,0 +1,82 @@
+"""Translation: English to French by a phrase book that comes with fxf, and on text that you have.
+
+python experiments/train.py --config=configs/translation.py --workdir=runs/translation
+"""
+
+from ml_collections import ConfigDict
+
+from fxf.experiment import default_config
+from fxf.models.encoder_decoder import PRESETS
+
+ARGUMENTS = ("fr", "es", "six", "anki", "multi30k_de", "multi30k_fr", "multi30k_deen")
+
+
+def get_config(argument: str = "fr") -> ConfigDict:
+    if argument not in ARGUMENTS:
+        raise ValueError(f"unknown argument '{argument}'; one of {', '.join(ARGUMENTS)}")
+    if argument == "six":
+        return _six()
+    if argument == "anki":
+        return _anki()
+    return _multi30k(argument) if argument.startswith("multi30k") else _phrasebook(argument)
+
+
+def _phrasebook(language: str) -> ConfigDict:
+    config = default_config(task="translation")
+    data, model = config.data, config.model
+    data.target, data.vocab_size, data.batch_tokens, data.shapes, data.max_length = language, 1500, 2048, 3, 48
+    model.n_layers, model.d_model, model.d_ff, model.n_heads, model.max_len = 2, 128, 256, 4, 48
+    model.embeddings, model.positions, model.norm_epsilon_in = "shared", "sinusoidal", "variance"
+    config.optimizer.learning_rate, config.optimizer.schedule, config.optimizer.warmup_steps = 4e-3, "cosine", 100
+    config.optimizer.b2, config.optimizer.clip_norm = 0.98, 1.0
+    config.train.steps, config.train.batch_size = 600, 512
+    config.log.every = 50
+    config.checkpoint.every = 200
+    return config
+
+
+def _six() -> ConfigDict:
+    """Seed 003's recipe: all six pairs in every batch, Adam at 1e-4, 100 steps, a beam of 3, words in lower case."""
+    config = default_config(task="translation")
+    config.model.update(PRESETS["annotated"])
+    config.data.name, config.data.tokenizer, config.data.max_length = "six", "word", 20
+    config.data.shapes = 1
+    config.optimizer.learning_rate = 1e-4
+    config.train.steps, config.train.batch_size = 100, 6
+    config.decode.beam_width, config.decode.length_penalty = 3, 0.0
+    config.log.every = 10
+    return config
+
+
+def _anki() -> ConfigDict:
+    """Seed 000's recipe: batches of 16 sentences, four rounds, Adam; `data.path` names the file of pairs."""
+    config = default_config(task="translation")
+    config.model.update(PRESETS["wolfram"])
+    config.data.name, config.data.vocab_size, config.data.held_out = "pairs", 8000, 0.05
+    config.train.steps, config.train.batch_size = 40_000, 16
+    config.checkpoint.every = 2000
+    return config
+
+
+def _multi30k(argument: str) -> ConfigDict:
+    """Transformer-Tiny's size (Wu et al. 2021) on Multi30k, its files as `data.path` has them."""
+    config = default_config(task="translation")
+    source, target = ("de", "en") if argument == "multi30k_deen" else ("en", argument[-2:])
+    config.task.tokenized = True
+    data, model = config.data, config.model
+    data.name, data.source, data.target = "parallel", source, target
+    data.train, data.validation, data.test = "train.lc.norm.tok", "val.lc.norm.tok", "test_2016_flickr.lc.norm.tok"
+    data.vocab_size, data.batch_tokens, data.shapes = 6000, 2048, 8
+    model.n_layers, model.d_model, model.d_ff, model.n_heads, model.max_len = 4, 128, 256, 4, 128
+    model.dropout, model.embedding_dropout, model.embeddings = 0.2, 0.2, "shared"
+    model.positions, model.attention_bias, model.norm_epsilon_in = "sinusoidal", "all", "variance"
+    config.optimizer.learning_rate, config.optimizer.schedule, config.optimizer.warmup_steps = 3e-3, "cosine", 800
+    config.optimizer.b2, config.optimizer.clip_norm = 0.98, 1.0
+    config.train.steps, config.train.batch_size, config.train.label_smoothing = 8000, 512, 0.1
+    config.train.evaluate_every = 1000
+    config.checkpoint.every, config.checkpoint.keep, config.checkpoint.average = 200, 5, 5
+    if argument == "multi30k_deen":
+        config.train.steps = 4500
+    else:
+        config.decode.beam_width = 5
+    return config

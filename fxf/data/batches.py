@@ -1,0 +1,160 @@
+"""Batches of similar length within a token budget, in few shapes, as a Grain data set."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from fxf.data.corpus import TokenPair
+from fxf.data.tokenizer import BOS, PAD
+
+Arrays = dict[str, np.ndarray]
+
+
+class Bucket:
+    """The examples that share a batch shape."""
+
+    def __init__(self, examples: np.ndarray, source_length: int, target_length: int, rows: int) -> None:
+        self.examples = examples
+        self.source_length = source_length
+        self.target_length = target_length
+        self.rows = rows
+
+
+class Batches:
+    """The batches of a run by their number: a random-access source for Grain, batch i being that of step i.
+
+    Sentences are sorted into `shapes` buckets by their longer side, with the bounds that leave the least padding. Each
+    epoch shuffles every bucket, cuts it into batches, and shuffles these; an epoch's last batch of a bucket is filled
+    with rows of weight 0. Every sentence is seen once an epoch, and batch i is a function of (seed, i) alone.
+    """
+
+    def __init__(
+        self,
+        pairs: Sequence[TokenPair],
+        *,
+        batch_size: int,
+        batch_tokens: int,
+        shapes: int,
+        seed: int,
+        multiple: int = 1,
+        process: tuple[int, int] = (0, 1),
+    ) -> None:
+        """Makes the plan; holds `pairs` as they are.
+
+        Args:
+          batch_size: rows in a batch at most.
+          batch_tokens: rows times the longer side's length at most, padding included; but at least `multiple` rows.
+          multiple: what the rows of each batch divide by.
+          process: (index, count): each process gets every count-th row of each batch.
+        """
+        self._pairs, self._seed = pairs, seed
+        self._index, self._count = process
+        multiple *= self._count
+        lengths_N2 = np.array([(len(pair.source), len(pair.target)) for pair in pairs])
+        self.buckets = []
+        for members in _least_padding(lengths_N2.max(1), shapes):
+            source_length, target_length = (int(n) for n in lengths_N2[members].max(0))
+            rows = min(batch_size, batch_tokens // max(source_length, target_length), len(members))
+            rows = max(rows // multiple, 1) * multiple
+            self.buckets.append(Bucket(members, source_length, target_length, rows))
+        self.per_epoch = sum(-(-len(bucket.examples) // bucket.rows) for bucket in self.buckets)
+        self._plans: dict[int, list[tuple[Bucket, np.ndarray]]] = {}
+
+    def __len__(self) -> int:
+        return 2**31 - 1  # more than a run asks for
+
+    def __getitem__(self, i: int) -> Arrays:
+        epoch, place = divmod(int(i), self.per_epoch)
+        if epoch not in self._plans:
+            # Readers of Grain may still be in the epoch before.
+            self._plans = {e: plan for e, plan in self._plans.items() if e == epoch - 1} | {epoch: self._plan(epoch)}
+        return self._arrays(*self._plans[epoch][place])
+
+    def epoch(self) -> Iterator[Arrays]:
+        """Yields the batches of one epoch in order, for evaluation."""
+        for bucket in self.buckets:
+            for start in range(0, len(bucket.examples), bucket.rows):
+                yield self._arrays(bucket, bucket.examples[start : start + bucket.rows])
+
+    def largest(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """Returns the shapes and types of the batch with the most positions."""
+        bucket = max(self.buckets, key=lambda b: b.rows * (b.source_length + b.target_length))
+        arrays = seq2seq_batch([], bucket.rows, bucket.source_length, bucket.target_length)
+        return {name: jax.ShapeDtypeStruct(value.shape, value.dtype) for name, value in arrays.items()}
+
+    def padding_share(self) -> float:
+        """Returns the share of positions in an epoch's batches, of both sides, that hold no token."""
+        tokens = sum(len(pair.source) + len(pair.target) for pair in self._pairs)
+        positions = sum(
+            -(-len(b.examples) // b.rows) * b.rows * (b.source_length + b.target_length) for b in self.buckets
+        )
+        return 1 - tokens / positions
+
+    def _plan(self, epoch: int) -> list[tuple[Bucket, np.ndarray]]:
+        rng = np.random.default_rng((self._seed, epoch))
+        batches = []
+        for bucket in self.buckets:
+            order = rng.permutation(bucket.examples)
+            batches += [(bucket, order[start : start + bucket.rows]) for start in range(0, len(order), bucket.rows)]
+        return [batches[i] for i in rng.permutation(len(batches))]
+
+    def _arrays(self, bucket: Bucket, examples: np.ndarray) -> Arrays:
+        pairs = [self._pairs[i] for i in examples[self._index :: self._count]]
+        return seq2seq_batch(pairs, bucket.rows // self._count, bucket.source_length, bucket.target_length)
+
+
+def seq2seq_batch(pairs: Sequence[TokenPair], rows: int, source_length: int, target_length: int) -> Arrays:
+    """Returns the arrays of a batch; what is beyond the pairs and their ends is padding of weight 0.
+
+    The decoder reads the targets behind <bos>.
+    """
+    source, source_mask = padded([pair.source for pair in pairs], rows, source_length)
+    targets, counts = padded([pair.target for pair in pairs], rows, target_length)
+    inputs = np.pad(targets, ((0, 0), (1, 0)), constant_values=BOS)[:, :-1]
+    # A row without a source attends to its padding, for a softmax over nothing is not a number.
+    source_mask[len(pairs) :] = True
+    weights = counts.astype(np.float32)
+    return {"source": source, "source_mask": source_mask, "inputs": inputs, "targets": targets, "weights": weights}
+
+
+def padded(sequences: Sequence[Sequence[int]], rows: int, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the sequences as int32 [rows, length], and which of its elements are theirs."""
+    tokens, there = np.full((rows, length), PAD, np.int32), np.zeros((rows, length), bool)
+    for row, sequence in enumerate(sequences):
+        tokens[row, : len(sequence)] = sequence
+        there[row, : len(sequence)] = True
+    return tokens, there
+
+
+def iterate(batches: Batches) -> Any:
+    """Returns a Grain iterator over the batches, which reads ahead; its `get_state` is its position."""
+    import grain  # imported here because it takes half a second
+
+    ahead = grain.ReadOptions(num_threads=1, prefetch_buffer_size=4)
+    return iter(grain.MapDataset.source(batches).to_iter_dataset(ahead))
+
+
+def _least_padding(longer_N: np.ndarray, shapes: int) -> list[np.ndarray]:
+    """Splits examples by their longer side into at most `shapes` groups with the least padding; returns indices."""
+    lengths, counts = np.unique(longer_N, return_counts=True)
+    n, before = len(lengths), np.concatenate([[0], np.cumsum(counts)])
+    # cost[j]: positions needed by the j shortest lengths; a group ends at its longest.
+    cost = np.where(np.arange(n + 1) == 0, 0, np.inf)
+    choices = []
+    for _ in range(min(shapes, n)):
+        # candidates[i, j]: the lengths i … j - 1 in one group, after the best split of those below i.
+        candidates = cost[:, None] + (before[None] - before[:, None]) * np.concatenate([[0], lengths])[None]
+        candidates[np.tri(n + 1, dtype=bool)] = np.inf
+        candidates[0, 0] = 0
+        choices.append(candidates.argmin(0))
+        cost = candidates.min(0)
+    bounds, end = [], n
+    for choice in reversed(choices):
+        if end == 0:
+            break
+        start = int(choice[end])
+        bounds.append((lengths[start], lengths[end - 1]))
+        end = start
+    return [np.flatnonzero((longer_N >= low) & (longer_N <= high)) for low, high in reversed(bounds)]

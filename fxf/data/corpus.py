@@ -1,0 +1,202 @@
+"""Sentence pairs for translation: where they come from, how they are split, and their tokens.
+
+Seed 000, "Prepare Datasets".
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from fxf.config import key, one_of
+from fxf.data.sentence_files import Line, aligned, good_lines, read_bytes, split_by_source, tab_separated
+from fxf.data.tokenizer import EOS, Tokenizer
+from fxf.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """The `data` section. A key that the chosen corpus does not read must keep its default.
+
+    In a file of pairs the first column is the source, unless `target` is "en": Anki's files begin with English.
+    """
+
+    name: str = key("phrasebook", "one of fxf.data.corpus.CORPORA")
+    path: str = key("", "pairs: the file; parallel: the folder; tfds: a data set like ted_hrlr_translate/pt_to_en")
+    source: str = key("en", "language to translate from; parallel: the files' suffix; tfds: the feature's name")
+    target: str = key("fr", "language to translate into, likewise; phrasebook: fr or es")
+    train: str = key("train", "parallel: the files' name before the suffix; tfds: the split's name")
+    validation: str = key("val", "likewise")
+    test: str = key("test", "likewise")
+    held_out: float = key(
+        0.02, "pairs: share of the source sentences held out for validation, as many for test", above=0, below=0.5
+    )
+    lower_case: bool = key(False, "turn both sides to lower case")
+    tokenizer: str = key("bpe", "one of fxf.data.tokenizer.TOKENIZERS")
+    vocab_size: int = key(8000, "most tokens in the vocabulary, the 5 special ones included", minimum=6)
+    max_length: int = key(128, "longest source or target in tokens, the end token included", minimum=2)
+    on_error: Literal["stop", "skip"] = key("stop", "what to do about a bad line or a sentence too long")
+    batch_tokens: int = key(4096, "tokens in a batch, padding included", minimum=1)
+    shapes: int = key(6, "shapes of batches, each compiled once", minimum=1)
+
+
+class Example(NamedTuple):
+    """A sentence, its translation, and the place they come from, for messages."""
+
+    source: str
+    target: str
+    where: str
+
+
+class Corpus(NamedTuple):
+    """The sentence pairs of each split, in their order, and the number of bad lines left out."""
+
+    train: list[Example]
+    validation: list[Example]
+    test: list[Example]
+    skipped: int
+
+
+class TokenPair(NamedTuple):
+    """The tokens of a sentence and of its translation, each with the end token."""
+
+    source: list[int]
+    target: list[int]
+
+
+class Tokenized(NamedTuple):
+    """The examples kept, the tokens of each, and the number left out for their length."""
+
+    examples: list[Example]
+    pairs: list[TokenPair]
+    skipped: int
+
+
+def read_corpus(config: DataConfig) -> Corpus:
+    """Reads the corpus that `config` names.
+
+    Raises:
+      UserError: a key that the corpus does not read is set; or a file is missing, is empty or has a bad line.
+    """
+    one_of(config.name, CORPORA, "data.name")
+    read, keys = CORPORA[config.name]
+    others = {name for _, names in CORPORA.values() for name in names} - set(keys)
+    for field in dataclasses.fields(config):
+        if field.name in others and getattr(config, field.name) != field.default:
+            reader = f"corpus '{config.name}'"
+            raise UserError(f"data.{field.name}: {reader} does not read it; leave it at {field.default or repr('')}")
+    if "path" in keys and not config.path:
+        raise UserError(f"data.path: corpus '{config.name}' needs it")
+    if "source" in keys and config.source == config.target:
+        raise UserError(f"data.target: expected another language than data.source, got '{config.target}' for both")
+    corpus = read(config)
+    if not config.lower_case:
+        return corpus
+    lower = [[Example(e.source.lower(), e.target.lower(), e.where) for e in split] for split in corpus[:3]]
+    return Corpus(lower[0], lower[1], lower[2], corpus.skipped)
+
+
+def tokenize(config: DataConfig, tokenizer: Tokenizer, examples: Sequence[Example]) -> Tokenized:
+    """Returns the tokens of `examples`; none is ever cut.
+
+    Raises:
+      UserError: one is longer than `config.max_length`, unless `config.on_error` is "skip"; or none is left.
+    """
+    kept, pairs = [], []
+    sources = tokenizer.encode_all([example.source for example in examples])
+    targets = tokenizer.encode_all([example.target for example in examples])
+    for example, source, target in zip(examples, sources, targets, strict=True):
+        pair = TokenPair([*source, EOS], [*target, EOS])
+        if max(map(len, pair)) <= config.max_length:
+            kept.append(example)
+            pairs.append(pair)
+        elif config.on_error == "stop":
+            raise UserError(
+                f"{example.where}: source of {len(pair.source)} and target of {len(pair.target)} tokens, "
+                f"end tokens included; data.max_length is {config.max_length}"
+            )
+    if not kept:
+        raise UserError(f"data.max_length: no sentence pair has at most {config.max_length} tokens on both sides")
+    return Tokenized(kept, pairs, len(examples) - len(kept))
+
+
+def _examples(lines: Sequence[Line], name: str) -> list[Example]:
+    return [Example(line.source, line.target, f"{name}:{line.number}") for line in lines]
+
+
+def _pairs(config: DataConfig) -> Corpus:
+    """Reads a tab-separated file, Anki's (seed 000)."""
+    from fxf.data.builders import SPLITS, prepared
+
+    path = Path(config.path).expanduser()
+    content = read_bytes(path, "data.path")
+    second_first, skip = config.target == "en", config.on_error == "skip"
+
+    def read() -> tuple[dict[str, list[Line]], int]:
+        lines, skipped = good_lines(tab_separated(content, second_first), [path.name] * 2, skip)
+        return dict(zip(SPLITS, split_by_source(lines, config.held_out), strict=True)), skipped
+
+    splits, skipped = prepared("pairs", (second_first, config.held_out, skip), [content], read)
+    train, validation, test = (_examples(splits[split], path.name) for split in SPLITS)
+    return Corpus(train, validation, test, skipped)
+
+
+def _parallel(config: DataConfig) -> Corpus:
+    """Reads line-aligned files, two for each split, like Multi30k's."""
+    from fxf.data.builders import SPLITS, prepared
+
+    folder = Path(config.path).expanduser()
+    if not folder.is_dir():
+        raise UserError(f"data.path: no folder {folder}")
+    names = {split: [f"{getattr(config, split)}.{side}" for side in (config.source, config.target)] for split in SPLITS}
+    contents = {split: [read_bytes(folder / name, f"data.{split}") for name in names[split]] for split in SPLITS}
+    skip = config.on_error == "skip"
+
+    def read() -> tuple[dict[str, list[Line]], int]:
+        found = {s: good_lines(aligned(contents[s], names[s]), names[s], skip) for s in SPLITS}
+        return {split: lines for split, (lines, _) in found.items()}, sum(skipped for _, skipped in found.values())
+
+    splits, skipped = prepared("parallel", (skip,), [content for split in SPLITS for content in contents[split]], read)
+    train, validation, test = (_examples(splits[split], names[split][0]) for split in SPLITS)
+    return Corpus(train, validation, test, skipped)
+
+
+def _tfds(config: DataConfig) -> Corpus:
+    """Reads a public TFDS data set, which TFDS downloads."""
+    from fxf.data.builders import public
+
+    names = (config.train, config.validation, config.test)
+    splits, skipped = public(config.path, (config.source, config.target), names, config.on_error == "skip")
+    train, validation, test = (
+        _examples(lines, f"{config.path}:{name}") for lines, name in zip(splits, names, strict=True)
+    )
+    return Corpus(train, validation, test, skipped)
+
+
+def _phrasebook(config: DataConfig) -> Corpus:
+    """Returns the phrase book that comes with fxf: from English into French or Spanish."""
+    from fxf.data.phrasebook import phrasebook
+
+    one_of(config.target, ("fr", "es"), "data.target")
+    splits: dict[str, list[Example]] = {"": [], "validation": [], "test": []}
+    for number, phrase in enumerate(phrasebook(config.target), 1):
+        splits[phrase.held_out].append(Example(phrase.source, phrase.target, f"phrasebook:{number}"))
+    return Corpus(splits[""], splits["validation"], splits["test"], 0)
+
+
+def _six(config: DataConfig) -> Corpus:
+    """Returns the six English–Spanish pairs as each of the three splits."""
+    from fxf.data.phrasebook import SIX
+
+    examples = [Example(source, target, f"six:{number}") for number, (source, target) in enumerate(SIX, 1)]
+    return Corpus(examples, examples, examples, 0)
+
+
+# Each corpus, and the keys that it reads of those that not all read.
+CORPORA = {
+    "phrasebook": (_phrasebook, ("target",)),
+    "six": (_six, ()),
+    "pairs": (_pairs, ("path", "source", "target", "held_out")),
+    "parallel": (_parallel, ("path", "source", "target", "train", "validation", "test")),
+    "tfds": (_tfds, ("path", "source", "target", "train", "validation", "test")),
+}

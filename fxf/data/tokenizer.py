@@ -1,0 +1,143 @@
+"""Text to tokens and back, by character, word or subword (seed 001, "Tokenization"), with Hugging Face `tokenizers`.
+
+Tokens 0 … 4 are the special ones. Text never becomes one of them, except what a vocabulary lacks: that is <unk>.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import tokenizers
+from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
+
+from fxf.config import one_of
+from fxf.errors import UserError
+
+SPECIAL_TOKENS = ("<bos>", "<pad>", "<eos>", "<unk>", "<mask>")
+BOS, PAD, EOS, UNK, MASK = range(5)
+
+# The library's threads do not survive a fork: unless told to use none, some versions of it warn, or hang.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+class Level(NamedTuple):
+    """How a kind of tokenizer cuts text, joins tokens, and how many tokens it needs besides the special ones."""
+
+    cut: pre_tokenizers.PreTokenizer
+    join: decoders.Decoder | None
+    fewest: int
+
+
+TOKENIZERS = {
+    "character": Level(pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"), decoders.Fuse(), 1),
+    "word": Level(pre_tokenizers.WhitespaceSplit(), None, 1),  # no decoder: the library puts a space between tokens
+    "bpe": Level(pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel(), 256),
+}
+
+
+class Tokenizer:
+    """A trained vocabulary."""
+
+    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+        self._backend = backend
+        self.vocab_size: int = backend.get_vocab_size()
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the tokens of `text`; adds none of its own.
+
+        Raises:
+          UserError: `text` has half of a surrogate pair, which is no character.
+        """
+        try:
+            tokens = self._backend.encode(text).ids
+        except TypeError:
+            raise UserError(f"expected Unicode text, got {text!r}") from None
+        # A word spelled like a special token is in the vocabulary under that token's number.
+        return [token if token > MASK else UNK for token in tokens]
+
+    def encode_all(self, texts: Iterable[str]) -> list[list[int]]:
+        """Returns `encode(text)` for each text."""
+        return [self.encode(text) for text in texts]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Returns the text of `tokens`, without the special ones other than <unk>."""
+        return self._backend.decode([t for t in tokens if t > MASK or t == UNK], skip_special_tokens=False)
+
+    def to_json(self) -> str:
+        """Returns the text of a file that `tokenizer_from_json` reads."""
+        return self._backend.to_str()
+
+
+def train_tokenizer(kind: str, vocab_size: int, texts: Iterable[str]) -> Tokenizer:
+    """Learns a vocabulary of at most `vocab_size` tokens; the same texts give the same vocabulary.
+
+    "character" and "word" keep the most frequent characters or words, of two as frequent the first in alphabetical
+    order. "bpe" starts from the 256 bytes and joins the most frequent pair of neighbours while any occurs twice, so
+    that it has tokens for every text and `decode(encode(text)) == text`. Words have no white space; `decode` puts one
+    space between two. Source: seed 001, "Tokenization"; for bytes, Radford et al., 2019 (GPT-2).
+
+    Raises:
+      UserError: `kind` is unknown, or `vocab_size` too small for it.
+    """
+    level = TOKENIZERS[one_of(kind, TOKENIZERS, "data.tokenizer")]
+    fewest = len(SPECIAL_TOKENS) + level.fewest
+    if vocab_size < fewest:
+        raise UserError(f"data.vocab_size: tokenizer '{kind}' needs at least {fewest}, got {vocab_size}")
+    # The library would look for special tokens in text, so it trains without them and they are put in front after.
+    learner = tokenizers.Tokenizer(models.BPE() if kind == "bpe" else models.WordLevel())
+    learner.pre_tokenizer = level.cut
+    trainer: trainers.BpeTrainer | trainers.WordLevelTrainer
+    if kind == "bpe":
+        trainer = trainers.BpeTrainer(
+            vocab_size=vocab_size - len(SPECIAL_TOKENS),
+            min_frequency=2,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        )
+    else:
+        trainer = trainers.WordLevelTrainer(vocab_size=vocab_size, show_progress=False)
+    learner.train_from_iterator(texts, trainer)
+    learned = json.loads(learner.to_str())["model"]
+    tokens = [*SPECIAL_TOKENS, *(token for token in learned["vocab"] if token not in SPECIAL_TOKENS)][:vocab_size]
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    model: models.BPE | models.WordLevel
+    if kind == "bpe":
+        model = models.BPE(vocabulary, [tuple(pair) for pair in learned["merges"]])
+    else:
+        model = models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS[UNK])
+    backend = tokenizers.Tokenizer(model)
+    backend.pre_tokenizer = level.cut
+    if level.join:
+        backend.decoder = level.join
+    return Tokenizer(backend)
+
+
+def tokenizer_from_json(text: str, where: str) -> Tokenizer:
+    """Returns the tokenizer whose `to_json` gave `text`.
+
+    Raises:
+      UserError: `text` is damaged, or its first tokens are not the special ones; names `where`.
+    """
+    try:
+        backend = tokenizers.Tokenizer.from_str(text)
+    except Exception as error:  # the library raises no narrower type
+        raise UserError(f"{where}: not a tokenizer file: {error}") from None
+    if tuple(backend.id_to_token(i) for i in range(len(SPECIAL_TOKENS))) != SPECIAL_TOKENS:
+        raise UserError(f"{where}: expected tokens 0 … {MASK} to be {' '.join(SPECIAL_TOKENS)}")
+    return Tokenizer(backend)
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """Returns the tokenizer in the file `path`.
+
+    Raises:
+      UserError: the file is missing or damaged.
+    """
+    try:
+        return tokenizer_from_json(path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: not a tokenizer file: not UTF-8 text") from None

@@ -1,0 +1,125 @@
+"""Beam search: cached, batched, in one compiled loop."""
+
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from fxf.config import DecodeConfig
+from fxf.decoding.generate import Prompts, prefill
+from fxf.models.model import Cache, Model
+from fxf.weights import Params
+
+
+@flax.struct.dataclass
+class _Beams:
+    """The state of the search after `i` tokens, for B prompts and W hypotheses of each."""
+
+    i: jax.Array
+    cache: Cache
+    last_BW: jax.Array  # newest token of each live hypothesis
+    live_BWN: jax.Array  # their tokens
+    live_log_BW: jax.Array  # their log-probabilities
+    done_BWN: jax.Array  # ended hypotheses, the best first
+    done_score_BW: jax.Array  # -inf where there is none yet
+    stopped_B: jax.Array
+
+
+def beam_search(
+    model: Model, params: Params, prompts: Prompts, *, max_tokens: int, end_token: int, decode: DecodeConfig
+) -> tuple[jax.Array, jax.Array]:
+    """Searches for the continuations of each prompt with the highest score. Call it under `jax.jit`.
+
+    A hypothesis scores log-probability / length^length_penalty, its end token counted in both. At each token the 2W
+    best continuations of the W live hypotheses are looked at: those among the first W that end are put aside, and the
+    W best that do not end live on. At `max_tokens` the live ones are put aside as they are. With early_stop a prompt
+    is done when W hypotheses have ended (so that width 1 is greedy decoding); without, when no live one, its
+    log-probability divided by the largest length's penalty, could score more than the last of the W best.
+
+    Returns:
+      int32 tokens [B, W, max_tokens], what follows an end token filled with it, and scores [B, W], the best first. A
+      score of -inf marks a hypothesis that does not exist.
+    """
+    width = decode.beam_width
+    cache, last = prefill(model, params, prompts, max_tokens, copies=width)
+    batch_size = last.shape[0] // width
+    nothing_BW = jnp.full((batch_size, width), -jnp.inf)
+    tokens_BWN = jnp.full((batch_size, width, max_tokens), end_token, jnp.int32)
+    start = _Beams(
+        i=jnp.int32(0),
+        cache=cache,
+        last_BW=last.reshape(batch_size, width),
+        live_BWN=tokens_BWN,
+        live_log_BW=nothing_BW.at[:, 0].set(0),  # all hypotheses are still the same: one of them counts
+        done_BWN=tokens_BWN,
+        done_score_BW=nothing_BW,
+        stopped_B=jnp.zeros(batch_size, bool),
+    )
+
+    def one_token(beams: _Beams) -> _Beams:
+        logits_RV, cache = model.step(params, beams.cache, beams.last_BW.reshape(-1))
+        vocab_size = logits_RV.shape[1]
+        n_candidates = min(2 * width, width * vocab_size)
+        log_BC, parent_BC, token_BC = _best(beams.live_log_BW, logits_RV, n_candidates)
+        tokens_BCN = _take(beams.live_BWN, parent_BC).at[:, :, beams.i].set(token_BC)
+
+        ends_BC = token_BC == end_token
+        aside_BC = ends_BC & (jnp.arange(n_candidates)[None] < width) & ~beams.stopped_B[:, None]
+        score_BC = jnp.where(aside_BC, log_BC / _length(beams.i + 1, decode), -jnp.inf)
+        done_score_BW, done_BWN = _merge(beams, score_BC, tokens_BCN)
+
+        live_log_BW, chosen_BW = jax.lax.top_k(jnp.where(ends_BC, -jnp.inf, log_BC), width)
+        parent_BW = _take(parent_BC, chosen_BW)
+        rows_R = (jnp.arange(batch_size)[:, None] * width + parent_BW).reshape(-1)
+        beams = _Beams(
+            i=beams.i + 1,
+            cache=cache.select(rows_R),
+            last_BW=_take(token_BC, chosen_BW),
+            live_BWN=_take(tokens_BCN, chosen_BW),
+            live_log_BW=live_log_BW,
+            done_BWN=done_BWN,
+            done_score_BW=done_score_BW,
+            stopped_B=beams.stopped_B,
+        )
+        last_BW1 = beams.done_score_BW[:, -1:]
+        if decode.early_stop:
+            stopped_B1 = last_BW1 > -jnp.inf
+        else:
+            stopped_B1 = last_BW1 >= beams.live_log_BW[:, :1] / _length(max_tokens, decode)
+        return beams.replace(stopped_B=beams.stopped_B | stopped_B1[:, 0])  # type: ignore[attr-defined]
+
+    def unfinished(beams: _Beams) -> jax.Array:
+        return (beams.i < max_tokens) & ~beams.stopped_B.all()
+
+    beams = jax.lax.while_loop(unfinished, one_token, start)
+    score_BW = beams.live_log_BW / _length(max_tokens, decode)
+    score_BW, tokens_BWN = _merge(beams, jnp.where(beams.stopped_B[:, None], -jnp.inf, score_BW), beams.live_BWN)
+    return tokens_BWN, score_BW
+
+
+def _length(n_tokens: Any, decode: DecodeConfig) -> jax.Array:
+    return jnp.asarray(n_tokens, jnp.float32) ** decode.length_penalty
+
+
+def _best(live_log_BW: jax.Array, logits_RV: jax.Array, n: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Returns the n most probable continuations of each prompt: log-probability, hypothesis and token, each [B, n]."""
+    batch_size = len(live_log_BW)
+    # First within each hypothesis, where logits rank as log-probabilities do: only the few best are normalized.
+    logits_RC, token_RC = jax.lax.top_k(logits_RV, min(n, logits_RV.shape[1]))
+    log_RC = live_log_BW.reshape(-1, 1) + logits_RC - jax.nn.logsumexp(logits_RV, axis=-1, keepdims=True)
+    log_BC, chosen_BC = jax.lax.top_k(log_RC.reshape(batch_size, -1), n)
+    return log_BC, chosen_BC // token_RC.shape[1], _take(token_RC.reshape(batch_size, -1), chosen_BC)
+
+
+def _merge(beams: _Beams, score_BC: jax.Array, tokens_BCN: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns the best of the hypotheses put aside so far and of new ones."""
+    scores = jnp.concatenate([beams.done_score_BW, score_BC], axis=1)
+    tokens = jnp.concatenate([beams.done_BWN, tokens_BCN], axis=1)
+    score_BW, chosen_BW = jax.lax.top_k(scores, beams.done_score_BW.shape[1])
+    return score_BW, _take(tokens, chosen_BW)
+
+
+def _take(x: jax.Array, index_BW: jax.Array) -> jax.Array:
+    """Returns the elements of each row of x [B, C, ...] at that row's indices: [B, W, ...]."""
+    return x[jnp.arange(x.shape[0])[:, None], index_BW]

@@ -1,0 +1,187 @@
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from fxf.data.tokenizer import (
+    MASK,
+    SPECIAL_TOKENS,
+    TOKENIZERS,
+    UNK,
+    read_tokenizer,
+    tokenizer_from_json,
+    train_tokenizer,
+)
+from fxf.errors import UserError
+
+TEXTS = ["the cat sat on the mat", "the dog ate the cat's hat", "où est le chat ?"] * 3
+KINDS = sorted(TOKENIZERS)
+BPE = train_tokenizer("bpe", 300, TEXTS)
+CHARACTERS = train_tokenizer("character", 100, TEXTS)
+
+TRAIN_AND_FORK = """
+import os
+from fxf.data.tokenizer import train_tokenizer
+texts = ["the cat sat on the mat, the dog ate the hat"] * 2000
+first = train_tokenizer("bpe", 400, texts).to_json()
+if child := os.fork():
+    assert os.waitpid(child, 0)[1] == 0
+    print(first)
+else:
+    os._exit(train_tokenizer("bpe", 400, texts).to_json() != first)
+"""
+
+
+@settings(max_examples=300)
+@given(st.text())
+@example("  two  spaces\tand\n\nmore \r\n")
+@example("\x00\x1f\x7f\x85\u2028\ufeff")
+@example("👩‍👩‍👧 e\u0301 é \U0010ffff")
+@example("<eos><pad> <unk>")
+def test_bpe_gives_back_every_text(text):
+    assert BPE.decode(BPE.encode(text)) == text
+
+
+@settings(max_examples=100)
+@given(st.text(sorted(set("".join(TEXTS)))))
+def test_characters_give_back_every_text_of_known_characters(text):
+    tokens = CHARACTERS.encode(text)
+    assert len(tokens) == len(text)
+    assert CHARACTERS.decode(tokens) == text
+
+
+def test_a_character_is_any_unicode_character():
+    tokenizer = train_tokenizer("character", 50, ["a\n\r\n\t\x00\u2028👩‍👧e\u0301"])
+    text = "\u2028👩‍👧\r\n\x00e\u0301a"
+    assert len(tokenizer.encode(text)) == len(text)
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@pytest.mark.parametrize("kind", ["character", "word"])
+def test_what_training_never_showed_is_unknown(kind):
+    tokenizer = train_tokenizer(kind, 100, ["a b c"])
+    tokens = tokenizer.encode("a z")
+    assert tokens[-1] == UNK
+    assert UNK not in tokens[:-1]
+    assert tokenizer.decode(tokens) == "a <unk>"
+
+
+def test_words_are_cut_at_white_space_and_joined_by_one_space():
+    tokenizer = train_tokenizer("word", 100, TEXTS)
+    text = " the\u00a0 cat's\t hat \n"
+    assert len(tokenizer.encode(text)) == 3
+    assert tokenizer.decode(tokenizer.encode(text)) == "the cat's hat"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_special_tokens_come_first(kind):
+    tokenizer = train_tokenizer(kind, 300, TEXTS)
+    vocabulary = json.loads(tokenizer.to_json())["model"]["vocab"]
+    assert [vocabulary[name] for name in SPECIAL_TOKENS] == [0, 1, 2, 3, 4]
+    assert sorted(vocabulary.values()) == list(range(tokenizer.vocab_size))
+    assert tokenizer.vocab_size <= 300
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_text_spelled_like_a_special_token_is_text(kind):
+    text = " ".join(SPECIAL_TOKENS)
+    for tokenizer in (train_tokenizer(kind, 300, TEXTS), train_tokenizer(kind, 300, [text, *TEXTS] * 9)):
+        tokens = tokenizer.encode(text)
+        assert tokens
+        assert all(token > MASK or token == UNK for token in tokens)
+        assert sorted(json.loads(tokenizer.to_json())["model"]["vocab"].values()) == list(range(tokenizer.vocab_size))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_decoding_drops_special_tokens_other_than_unk(kind):
+    tokenizer = train_tokenizer(kind, 300, TEXTS)
+    tokens = tokenizer.encode("the cat")
+    assert tokenizer.decode(np.array([0, *tokens, 2, 1, 1, 4])) == "the cat"
+    assert "<unk>" in tokenizer.decode([UNK, *tokens])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_texts_are_encoded_as_each_is(kind):
+    tokenizer = train_tokenizer(kind, 300, TEXTS)
+    assert tokenizer.encode_all(TEXTS) == [tokenizer.encode(text) for text in TEXTS]
+
+
+@pytest.mark.parametrize(("kind", "kept"), [("word", "b a"), ("character", "b")])
+def test_a_small_vocabulary_keeps_the_most_frequent(kind, kept):
+    tokenizer = train_tokenizer(kind, 5 + 2, ["b a b a b c", "d b"])
+    assert tokenizer.vocab_size == 7
+    assert UNK not in tokenizer.encode(kept)
+    assert UNK in tokenizer.encode("d")
+
+
+def test_bpe_joins_frequent_neighbours_up_to_its_size():
+    assert train_tokenizer("bpe", 270, TEXTS).vocab_size == 270
+    assert len(BPE.encode("the cat")) < len("the cat")
+    rare = train_tokenizer("bpe", 300, ["abc xyz"])
+    assert rare.vocab_size == 256 + 5
+    assert len(rare.encode("abc")) == 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_texts_give_the_same_tokenizer(kind):
+    first, second = (train_tokenizer(kind, 280, iter(TEXTS)).to_json() for _ in range(2))
+    assert first == second
+
+
+def test_processes_agree_and_fork_without_a_warning():
+    inherited = {name: value for name, value in os.environ.items() if name != "TOKENIZERS_PARALLELISM"}
+    environments = ({**inherited, "PYTHONHASHSEED": seed} for seed in ("1", "2"))
+    command = [sys.executable, "-c", TRAIN_AND_FORK]
+    runs = [subprocess.run(command, env=env, capture_output=True, check=True) for env in environments]
+    assert runs[0].stdout == runs[1].stdout != b""
+    assert runs[0].stderr == b""
+
+
+@pytest.mark.parametrize(("kind", "fewest"), [("bpe", 261), ("word", 6), ("character", 6)])
+def test_a_vocabulary_too_small_is_refused(kind, fewest):
+    train_tokenizer(kind, fewest, TEXTS)
+    with pytest.raises(UserError, match=f"data.vocab_size: tokenizer '{kind}' needs at least {fewest}, got"):
+        train_tokenizer(kind, fewest - 1, TEXTS)
+
+
+def test_an_unknown_kind_is_refused():
+    with pytest.raises(UserError, match=r"data.tokenizer: .*did you mean 'word'"):
+        train_tokenizer("words", 300, TEXTS)
+
+
+def test_half_a_surrogate_pair_is_refused():
+    with pytest.raises(UserError, match=r"expected Unicode text, got 'a\\ud800'"):
+        BPE.encode("a\ud800")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tokenizer_is_the_same_after_its_file(kind, tmp_path):
+    tokenizer = train_tokenizer(kind, 300, TEXTS)
+    path = tmp_path / "tokenizer.json"
+    path.write_text(tokenizer.to_json(), encoding="utf-8")
+    again = read_tokenizer(path)
+    assert again.to_json() == tokenizer.to_json()
+    assert again.vocab_size == tokenizer.vocab_size
+    text = "the cat's <eos> où 👩"
+    assert again.encode(text) == tokenizer.encode(text)
+    assert again.decode(again.encode(text)) == tokenizer.decode(tokenizer.encode(text))
+
+
+def test_a_damaged_file_is_an_error_that_names_it(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    with pytest.raises(UserError, match=r"tokenizer.json: No such file"):
+        read_tokenizer(path)
+    good = BPE.to_json().encode()
+    swapped = good.replace(b'"<bos>":0', b'"<eos>":0').replace(b'"<eos>":2', b'"<bos>":2')
+    for content in (b"", b"{}", b"null", good[:-9], good.replace(b"[", b"[3,", 1), b"\xff" + good, swapped):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=r"tokenizer.json: .+") as caught:
+            read_tokenizer(path)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(UserError, match="there: not a tokenizer file"):
+        tokenizer_from_json("[]", "there")

@@ -1,0 +1,265 @@
+import dataclasses
+import functools
+import itertools
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fxf.config import DecodeConfig, EncoderDecoderConfig, TransformerLMConfig
+from fxf.decoding.beam import beam_search
+from fxf.decoding.generate import generate
+from fxf.models.encoder_decoder import encoder_decoder
+from fxf.models.transformer_lm import transformer_lm
+from fxf.weights import map_weights
+
+END = 1
+N_PROMPTS, LONGEST, N_SOURCE = 3, 2, 4  # of every batch, so that programs compile once a search
+SIZES = {"n_layers": 1, "d_model": 6, "d_ff": 5, "n_heads": 2, "max_len": 8}
+LENGTH_PENALTIES = (0.0, 0.6, 1.0, 2.5)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A search whose program compiles once, whatever the params, the prompts and the length penalty."""
+
+    kind: str
+    vocab_size: int
+    max_tokens: int
+    width: int
+    early_stop: bool = True
+
+
+@functools.cache
+def model_of(kind, vocab_size):
+    config_class, build = {
+        "transformer_lm": (TransformerLMConfig, transformer_lm),
+        "encoder_decoder": (EncoderDecoderConfig, encoder_decoder),
+    }[kind]
+    return build(config_class(**SIZES), vocab_size)
+
+
+def params_of(case, seed, end_bias=0.0):
+    """Weights that tell tokens well apart; `end_bias` makes hypotheses end sooner or later."""
+    rng = np.random.default_rng(seed)
+    model = model_of(case.kind, case.vocab_size)
+    params = map_weights(lambda _, w: rng.uniform(-1, 1, w.shape).astype(np.float32), model.spec)
+    params["final"]["bias"][END] += end_bias
+    return params
+
+
+def prompts_of(case, lengths, seed):
+    rng = np.random.default_rng(seed)
+    prompts = {
+        "tokens": rng.integers(0, case.vocab_size, (len(lengths), LONGEST)).astype(np.int32),
+        "lengths": np.array(lengths, np.int32),
+    }
+    if case.kind == "encoder_decoder":
+        prompts["source"] = rng.integers(0, case.vocab_size, (len(lengths), N_SOURCE)).astype(np.int32)
+        source_lengths = rng.integers(1, N_SOURCE + 1, (len(lengths), 1))
+        prompts["source_mask"] = np.arange(N_SOURCE)[None] < source_lengths
+    return prompts
+
+
+@functools.cache
+def compiled_search(case):
+    @jax.jit
+    def search(params, prompts, length_penalty):
+        decode = DecodeConfig(beam_width=case.width)
+        if case.width > 1:
+            decode = dataclasses.replace(decode, length_penalty=length_penalty, early_stop=case.early_stop)
+        model = model_of(case.kind, case.vocab_size)
+        return beam_search(model, params, prompts, max_tokens=case.max_tokens, end_token=END, decode=decode)
+
+    return search
+
+
+def search(case, params, prompts, length_penalty=1.0):
+    return jax.device_get(compiled_search(case)(params, prompts, np.float32(length_penalty)))
+
+
+@functools.cache
+def compiled_log_softmax(kind, vocab_size):
+    model = model_of(kind, vocab_size)
+    return jax.jit(lambda params, batch: jax.nn.log_softmax(model.apply(params, batch)))
+
+
+def next_log_probabilities(case, params, prompts, row):
+    """Returns a function from a tuple of tokens after the prompt to the next token's log-probabilities.
+
+    By full forward passes, without a cache, of all continuations at once.
+    """
+    continuations = list(itertools.product(range(case.vocab_size), repeat=case.max_tokens - 1))
+    n = prompts["lengths"][row]
+    inputs = np.zeros((len(continuations), 1 + LONGEST + case.max_tokens - 1), np.int32)
+    inputs[:, 1 : 1 + n] = prompts["tokens"][row, :n]
+    inputs[:, 1 + n : n + case.max_tokens] = continuations
+    batch = {"inputs": inputs}
+    for name in {"source", "source_mask"} & prompts.keys():
+        batch[name] = np.repeat(prompts[name][row][None], len(continuations), axis=0)
+    log_probabilities = compiled_log_softmax(case.kind, case.vocab_size)(params, batch)
+    log_probabilities = np.asarray(log_probabilities, np.float64)[:, n : n + case.max_tokens]
+    return {
+        continuation[:i]: log_probabilities[j, i]
+        for j, continuation in enumerate(continuations)
+        for i in range(case.max_tokens)
+    }.__getitem__
+
+
+def plain_search(case, next_log, length_penalty):
+    """The documented rule, one hypothesis at a time: [(score, tokens)], the best first."""
+    live, done = [(0.0, ())], []
+    for n in range(1, case.max_tokens + 1):
+        continued = [
+            (log + float(next_log(tokens)[token]), (*tokens, token))
+            for log, tokens in live
+            for token in range(case.vocab_size)
+        ]
+        looked_at = sorted(continued, reverse=True)[: 2 * case.width]
+        done += [(log / n**length_penalty, t) for log, t in looked_at[: case.width] if t[-1] == END]
+        done = sorted(done, reverse=True)[: case.width]
+        live = [(log, tokens) for log, tokens in looked_at if tokens[-1] != END][: case.width]
+        if len(done) == case.width:
+            best_possible = live[0][0] / case.max_tokens**length_penalty
+            if case.early_stop or done[-1][0] >= best_possible:
+                return done
+    done += [(log / case.max_tokens**length_penalty, tokens) for log, tokens in live]
+    return sorted(done, reverse=True)[: case.width]
+
+
+def exhaustive_search(case, next_log, length_penalty):
+    """Every sequence that ends, or that is as long as allowed: [(score, tokens)], the best first."""
+    found = []
+    for n in range(1, case.max_tokens + 1):
+        for tokens in itertools.product(range(case.vocab_size), repeat=n):
+            if END not in tokens[:-1] and (tokens[-1] == END or n == case.max_tokens):
+                found.append((score(next_log, tokens, length_penalty), tokens))
+    return sorted(found, reverse=True)
+
+
+def score(next_log, tokens, length_penalty):
+    return sum(float(next_log(tokens[:i])[token]) for i, token in enumerate(tokens)) / len(tokens) ** length_penalty
+
+
+def assert_found(case, tokens, scores, expected):
+    """One prompt's tokens and scores are those of `expected`, and beyond them there is nothing."""
+    assert tokens.shape == (case.width, case.max_tokens)
+    padded = [[*found, *[END] * (case.max_tokens - len(found))] for _, found in expected]
+    np.testing.assert_array_equal(tokens[: len(expected)], padded)
+    np.testing.assert_allclose(scores[: len(expected)], [score for score, _ in expected], rtol=0, atol=1e-5)
+    assert (scores[len(expected) :] == -np.inf).all()
+
+
+problems = given(
+    seed=st.integers(0, 999),
+    lengths=st.lists(st.integers(0, LONGEST), min_size=N_PROMPTS, max_size=N_PROMPTS),
+    end_bias=st.sampled_from([-2.0, 0.0, 2.0]),
+    length_penalty=st.sampled_from(LENGTH_PENALTIES),
+)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("transformer_lm", vocab_size=5, max_tokens=4, width=2),
+        Case("transformer_lm", vocab_size=4, max_tokens=5, width=3, early_stop=False),
+        Case("transformer_lm", vocab_size=3, max_tokens=3, width=6, early_stop=False),
+        Case("encoder_decoder", vocab_size=4, max_tokens=5, width=3),
+        Case("encoder_decoder", vocab_size=5, max_tokens=4, width=2, early_stop=False),
+        Case("encoder_decoder", vocab_size=3, max_tokens=5, width=5),
+    ],
+    ids=str,
+)
+@problems
+def test_beam_search_equals_a_plain_one(case, seed, lengths, end_bias, length_penalty):
+    params, prompts = params_of(case, seed, end_bias), prompts_of(case, lengths, seed)
+    found = search(case, params, prompts, length_penalty)
+    for row, (tokens, scores) in enumerate(zip(*found, strict=True)):
+        next_log = next_log_probabilities(case, params, prompts, row)
+        assert_found(case, tokens, scores, plain_search(case, next_log, length_penalty))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("transformer_lm", vocab_size=3, max_tokens=4, width=33, early_stop=False),  # 31 sequences in all
+        Case("encoder_decoder", vocab_size=4, max_tokens=3, width=40, early_stop=False),  # 40
+    ],
+    ids=str,
+)
+@problems
+def test_a_beam_as_wide_as_all_sequences_searches_exhaustively(case, seed, lengths, end_bias, length_penalty):
+    params, prompts = params_of(case, seed, end_bias), prompts_of(case, lengths, seed)
+    found = search(case, params, prompts, length_penalty)
+    for row, (tokens, scores) in enumerate(zip(*found, strict=True)):
+        next_log = next_log_probabilities(case, params, prompts, row)
+        assert_found(case, tokens, scores, exhaustive_search(case, next_log, length_penalty))
+
+
+@pytest.mark.parametrize("kind", ["transformer_lm", "encoder_decoder"])
+@given(
+    seed=st.integers(0, 999),
+    lengths=st.lists(st.integers(0, LONGEST), min_size=N_PROMPTS, max_size=N_PROMPTS),
+    end_bias=st.sampled_from([-2.0, 0.0, 2.0]),
+)
+def test_width_1_is_greedy_decoding(kind, seed, lengths, end_bias):
+    case = Case(kind, vocab_size=5, max_tokens=5, width=1)
+    params, prompts = params_of(case, seed, end_bias), prompts_of(case, lengths, seed)
+    tokens, scores = search(case, params, prompts)
+    np.testing.assert_array_equal(tokens[:, 0], greedy(case)(params, prompts))
+    for row in range(N_PROMPTS):
+        next_log = next_log_probabilities(case, params, prompts, row)
+        assert scores[row, 0] == pytest.approx(score(next_log, ended(tokens[row, 0]), 1.0), abs=1e-5)
+
+
+@functools.cache
+def greedy(case):
+    model = model_of(case.kind, case.vocab_size)
+    return jax.jit(functools.partial(generate, model, max_tokens=case.max_tokens, end_token=END))
+
+
+def ended(tokens):
+    """Returns a hypothesis up to its first end token, that one included."""
+    tokens = tokens.tolist()
+    return tuple(tokens[: tokens.index(END) + 1] if END in tokens else tokens)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("transformer_lm", vocab_size=4, max_tokens=5, width=3, early_stop=False),
+        Case("encoder_decoder", vocab_size=4, max_tokens=5, width=3),
+    ],
+    ids=str,
+)
+@problems
+def test_hypotheses_are_sorted_and_distinct_and_score_what_they_are(case, seed, lengths, end_bias, length_penalty):
+    params, prompts = params_of(case, seed, end_bias), prompts_of(case, lengths, seed)
+    for row, (tokens, scores) in enumerate(zip(*search(case, params, prompts, length_penalty), strict=True)):
+        hypotheses = [ended(hypothesis) for hypothesis in tokens]
+        assert len(set(hypotheses)) == case.width
+        assert (np.diff(scores) <= 0).all()
+        next_log = next_log_probabilities(case, params, prompts, row)
+        expected = [score(next_log, hypothesis, length_penalty) for hypothesis in hypotheses]
+        np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("transformer_lm", vocab_size=4, max_tokens=5, width=3, early_stop=False),
+        Case("encoder_decoder", vocab_size=4, max_tokens=5, width=3),
+    ],
+    ids=str,
+)
+@problems
+def test_what_is_found_for_a_prompt_does_not_depend_on_its_batch(case, seed, lengths, end_bias, length_penalty):
+    params, prompts = params_of(case, seed, end_bias), prompts_of(case, lengths, seed)
+    tokens, scores = search(case, params, prompts, length_penalty)
+    for row in range(N_PROMPTS):
+        prompt = {name: value[row : row + 1] for name, value in prompts.items()}
+        alone_tokens, alone_scores = search(case, params, prompt, length_penalty)
+        np.testing.assert_array_equal(alone_tokens[0], tokens[row])
+        np.testing.assert_allclose(alone_scores[0], scores[row], rtol=0, atol=1e-6)

@@ -1,0 +1,286 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import oracle_encoder_decoder as oracle
+from fxf.config import EncoderDecoderConfig
+from fxf.models.encoder_decoder import PRESETS, encoder_decoder, encoder_decoder_spec
+from fxf.training.step import loss_and_gradient
+from fxf.weights import count, map_weights
+from oracle import float64
+
+VOCAB_SIZE = 11
+SIDES = ("source", "target")
+SIZES = {"n_layers": 2, "d_model": 12, "d_ff": 17, "n_heads": 3, "max_len": 13}
+# Transformer-Tiny's choices, and its sizes.
+TINY = {
+    **{"block": "pre_norm", "final_norm": False, "norm_epsilon": 1e-5, "norm_epsilon_in": "variance"},
+    **{"positions": "sinusoidal", "attention_bias": "all", "embeddings": "shared", "activation": "relu"},
+}
+TINY_SIZES = {"n_layers": 4, "d_model": 128, "d_ff": 256, "n_heads": 4}
+FORMS = {**PRESETS, "tiny": TINY}
+BOTH_PRESETS = pytest.mark.parametrize("form", list(PRESETS))
+EVERY_FORM = pytest.mark.parametrize("form", list(FORMS))
+
+
+@functools.cache
+def model_and_params(form, vocab_size=VOCAB_SIZE, **changes):
+    """The form at a small size."""
+    config = EncoderDecoderConfig(**{**FORMS[form], **SIZES, **changes})
+    model = encoder_decoder(config, vocab_size)
+    return model, random_params(model.spec, config.d_model)
+
+
+def random_params(spec, d_model):
+    """Every weight drawn at random, so that no zero bias or unit scale hides a mistake."""
+    rng = np.random.default_rng(0)
+    return map_weights(lambda _, w: rng.uniform(-1, 1, w.shape).astype(np.float32) * (3 / d_model) ** 0.5, spec)
+
+
+@functools.cache
+def jitted(form, **changes):
+    return jax.jit(model_and_params(form, **changes)[0].apply)
+
+
+def random_batch(source_lengths, n_source, n_inputs, seed=0):
+    """Random tokens everywhere, so also where they are padding."""
+    rng = np.random.default_rng(seed)
+    n_rows = len(source_lengths)
+    return {
+        "source": rng.integers(0, VOCAB_SIZE, (n_rows, n_source)).astype(np.int32),
+        "source_mask": np.arange(n_source)[None] < np.array(source_lengths)[:, None],
+        "inputs": rng.integers(0, VOCAB_SIZE, (n_rows, n_inputs)).astype(np.int32),
+    }
+
+
+@EVERY_FORM
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {},
+        {"n_layers": 1, "n_heads": 1, "d_model": 6, "d_ff": 5},
+        {"n_layers": 3, "n_heads": 4, "d_model": 36, "d_ff": 50, "scan_blocks": True},
+    ],
+    ids=["small", "smallest", "larger"],
+)
+def test_logits_equal_the_oracle(form, sizes):
+    _, params = model_and_params(form, **sizes)
+    batch = random_batch([7, 1, 4], 7, 9)
+    logits = jitted(form, **sizes)(params, batch)
+    for source, mask, inputs, actual in zip(*batch.values(), logits, strict=True):
+        expected = getattr(oracle, form)(float64(params), source[mask], inputs)
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5)
+
+
+def torch_transformer(torch, params, *, n_heads, norm_first, final_norm, activation):
+    """Returns `torch.nn.Transformer`, in float64, with the weights of fxf's params."""
+    n_layers, d_model, d_ff = params["encoder"]["blocks"]["feed_forward"]["up"].shape
+    options = {"batch_first": True, "norm_first": norm_first, "dropout": 0.0, "activation": activation}
+
+    def tensor(x):
+        return torch.nn.Parameter(torch.tensor(np.array(x, np.float64)))
+
+    def copy_norm(to, weights):
+        to.weight, to.bias = tensor(weights["scale"]), tensor(weights["bias"])
+
+    def copy_attention(to, weights):
+        names = ("query", "key", "value")
+        to.in_proj_weight = tensor(np.concatenate([weights[name].reshape(d_model, -1).T for name in names]))
+        biases = [weights.get(f"{name}_bias", np.zeros(d_model)).reshape(-1) for name in names]
+        to.in_proj_bias = tensor(np.concatenate(biases))
+        to.out_proj.weight = tensor(weights["output"].reshape(-1, d_model).T)
+        to.out_proj.bias = tensor(weights.get("output_bias", np.zeros(d_model)))
+
+    def copy_stack(to, weights, norms):
+        for i, layer in enumerate(to.layers):
+            block = jax.tree.map(lambda w, i=i: np.asarray(w[i]), weights["blocks"])
+            copy_attention(layer.self_attn, block["attention"])
+            if "cross_attention" in block:
+                copy_attention(layer.multihead_attn, block["cross_attention"])
+            for part, name in ((layer.linear1, "up"), (layer.linear2, "down")):
+                part.weight = tensor(block["feed_forward"][name].T)
+                part.bias = tensor(block["feed_forward"][f"{name}_bias"])
+            for part, name in norms.items():
+                copy_norm(getattr(layer, part), block[f"{name}_norm"])
+        if final_norm:
+            copy_norm(to.norm, weights["norm"])
+
+    # nn.Transformer's own encoder and decoder always end in a norm.
+    norm = [torch.nn.LayerNorm(d_model) if final_norm else None for _ in range(2)]
+    encoder_layer = torch.nn.TransformerEncoderLayer(d_model, n_heads, d_ff, **options)
+    encoder = torch.nn.TransformerEncoder(encoder_layer, n_layers, norm[0], enable_nested_tensor=False)
+    decoder_layer = torch.nn.TransformerDecoderLayer(d_model, n_heads, d_ff, **options)
+    decoder = torch.nn.TransformerDecoder(decoder_layer, n_layers, norm[1])
+    whole = torch.nn.Transformer(d_model, n_heads, custom_encoder=encoder, custom_decoder=decoder, batch_first=True)
+    copy_stack(encoder, params["encoder"], {"norm1": "attention", "norm2": "feed_forward"})
+    copy_stack(decoder, params["decoder"], {"norm1": "attention", "norm2": "cross_attention", "norm3": "feed_forward"})
+    return whole
+
+
+PRE_NORM = {
+    **{"block": "pre_norm", "final_norm": True, "norm_epsilon": 1e-5, "norm_epsilon_in": "variance"},
+    **{"positions": "learned", "attention_bias": "all", "embeddings": "separate", "activation": "gelu"},
+}
+
+
+@pytest.mark.parametrize(
+    "choices", [PRESETS["annotated"], PRE_NORM, TINY], ids=["annotated", "pre_norm_with_final_norm", "tiny"]
+)
+def test_features_equal_those_of_torch(choices):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[bench]'")
+    config = EncoderDecoderConfig(**{**choices, **SIZES, "scan_blocks": True})
+    model = encoder_decoder(config, VOCAB_SIZE)
+    params = random_params(model.spec, config.d_model)
+    batch = random_batch([7, 2, 5, 1], 7, 9)
+    actual = jax.jit(model.features)(params, batch)
+
+    transformer = torch_transformer(
+        torch,
+        params,
+        n_heads=config.n_heads,
+        norm_first=config.block == "pre_norm",
+        final_norm=config.final_norm,
+        activation=config.activation,
+    )
+    embed = oracle.scaled_embedding if config.embeddings == "shared" else oracle.learned_embedding
+    tables = [float64(params["embedding" if config.embeddings == "shared" else f"{x}_embedding"]) for x in SIDES]
+    source, target = (
+        torch.tensor(np.stack([embed(table, row) for row in batch[name]]))
+        for table, name in zip(tables, ("source", "inputs"), strict=True)
+    )
+    padding = torch.tensor(~batch["source_mask"])
+    causal = torch.ones(target.shape[1], target.shape[1], dtype=torch.bool).triu(1)
+    with torch.no_grad():
+        expected = transformer(
+            source, target, tgt_mask=causal, src_key_padding_mask=padding, memory_key_padding_mask=padding
+        )
+    np.testing.assert_allclose(actual, expected.numpy(), rtol=0, atol=1e-5)
+
+
+@EVERY_FORM
+def test_padding_tokens_change_nothing(form):
+    """Bit for bit: neither a logit that counts, nor the loss, nor the gradient."""
+    _, params = model_and_params(form)
+    batch = random_batch([7, 3, 5], 7, 9)
+    weights = (np.arange(9)[None] < np.array([4, 9, 1])[:, None]).astype(np.float32)
+    targets = random_batch([1] * 3, 1, 9, seed=1)["inputs"]
+    changed = {
+        "source": np.where(batch["source_mask"], batch["source"], (batch["source"] + 1) % VOCAB_SIZE),
+        "source_mask": batch["source_mask"],
+        "inputs": np.where(weights > 0, batch["inputs"], (batch["inputs"] + 1) % VOCAB_SIZE),
+    }
+    logits, other_logits = (jitted(form)(params, b) for b in (batch, changed))
+    np.testing.assert_array_equal(logits[weights > 0], other_logits[weights > 0])
+    assert not np.array_equal(logits, other_logits)
+
+    scanned, _ = model_and_params(form, scan_blocks=True)
+    learn = jax.jit(lambda batch: loss_and_gradient(scanned, params, {**batch, "weights": weights}))
+    other_targets = np.where(weights > 0, targets, (targets + 1) % VOCAB_SIZE)
+    learned, other_learned = learn({**batch, "targets": targets}), learn({**changed, "targets": other_targets})
+    jax.tree.map(np.testing.assert_array_equal, learned, other_learned)
+
+
+@EVERY_FORM
+def test_more_padding_changes_no_logit(form):
+    _, params = model_and_params(form)
+    batch = random_batch([7, 3, 5], 7, 9)
+    more = {name: np.pad(value, ((0, 0), (0, 4))) for name, value in batch.items()}
+    logits, more_logits = (jitted(form)(params, b) for b in (batch, more))
+    np.testing.assert_allclose(more_logits[:, :9], logits, rtol=0, atol=1e-6 * np.abs(logits).max())
+
+
+@EVERY_FORM
+def test_a_position_reads_all_of_the_source_and_no_later_token(form):
+    """By gradient: the derivative of a position's features by an embedding is zero exactly where it may not read."""
+    n_source, n_padding, n_inputs = 5, 2, 7
+    model, params = model_and_params(form, n_source + n_padding + n_inputs, scan_blocks=True)
+    # Each token stands at one position of one side only, so its row of a table shows who read it.
+    tokens = np.arange(n_source + n_padding + n_inputs)[None]
+    source, inputs = np.split(tokens, [n_source + n_padding], axis=1)
+    batch = {"source": source, "source_mask": source < n_source, "inputs": inputs}
+
+    def feature(params, position):
+        return model.features(params, batch)[0, position] @ jnp.arange(1.0, SIZES["d_model"] + 1)
+
+    gradients = jax.jit(jax.vmap(jax.grad(feature), (None, 0)))(params, np.arange(n_inputs))
+    tables = [gradients["embedding" if "embedding" in params else f"{side}_embedding"]["table"] for side in SIDES]
+    by_source, by_input = (
+        np.abs(table[:, ids[0]]).sum(-1) for table, ids in zip(tables, (source, inputs), strict=True)
+    )
+    np.testing.assert_array_equal(by_input > 0, np.tri(n_inputs, dtype=bool))
+    np.testing.assert_array_equal(by_source > 0, np.tile(batch["source_mask"], (n_inputs, 1)))
+
+
+@EVERY_FORM
+def test_scanned_blocks_equal_unrolled_blocks(form):
+    _, params = model_and_params(form)
+    batch = random_batch([7, 1, 4], 7, 9)
+    expected = jitted(form)(params, batch)
+    np.testing.assert_allclose(jitted(form, scan_blocks=True)(params, batch), expected, rtol=0, atol=1e-6)
+
+
+@EVERY_FORM
+def test_prefill_and_cached_steps_give_the_logits_of_the_full_forward(form):
+    model, params = model_and_params(form)
+    batch = random_batch([7, 1, 4, 3], 7, 11)
+    full = jitted(form, scan_blocks=True)(params, batch)
+    lengths = np.array([0, 3, 5, 2])  # unequal prompts, padded with tokens that must not be read
+    prefill, step = jax.jit(model.prefill, static_argnums=2), jax.jit(model.step)
+    cache = prefill(params, {**batch, "inputs": batch["inputs"][:, :5], "lengths": lengths}, 11)
+    for i in range(6):
+        at = lengths + i
+        logits, cache = step(params, cache, batch["inputs"][np.arange(4), at])
+        np.testing.assert_allclose(logits, full[np.arange(4), at], rtol=0, atol=1e-5)
+
+
+@BOTH_PRESETS
+def test_a_cache_read_for_several_rows_a_source_and_reordered_gives_the_logits_of_the_full_forward(form):
+    model, params = model_and_params(form)
+    sources = random_batch([4, 7], 7, 1)
+    inputs = random_batch([1] * 6, 1, 9, seed=1)["inputs"]
+    prompts = {**sources, "inputs": inputs[:, :0], "lengths": np.zeros(6, np.int32)}
+    prefill, step = jax.jit(model.prefill, static_argnums=2), jax.jit(model.step)
+    cache = prefill(params, prompts, 9)
+    assert jax.tree.leaves(cache.source)[0].shape[0] == 2
+    order = np.array([2, 0, 0, 5, 4, 3])  # each row goes on from another of the same source, one of them twice
+    for t in range(4):
+        _, cache = step(params, cache, inputs[:, t])
+    cache = cache.select(order)
+    inputs = np.concatenate([inputs[order, :4], inputs[:, 4:]], axis=1)
+    repeated = {name: np.repeat(value, 3, axis=0) for name, value in sources.items()}
+    full = jitted(form, scan_blocks=True)(params, {**repeated, "inputs": inputs})
+    for t in range(4, 9):
+        logits, cache = step(params, cache, inputs[:, t])
+        np.testing.assert_allclose(logits, full[:, t], rtol=0, atol=1e-5)
+
+
+def test_dropout_changes_logits_by_key_and_not_without_one():
+    rates = {"dropout": 0.3, "embedding_dropout": 0.3, "attention_dropout": 0.3, "scan_blocks": True}
+    _, params = model_and_params("tiny")
+    batch = random_batch([7, 1, 4], 7, 9)
+    apply = jitted("tiny", **rates)
+    a, b, again = (apply(params, batch, rng=jax.random.key(seed)) for seed in (0, 1, 0))
+    assert not np.allclose(a, b)
+    np.testing.assert_array_equal(a, again)
+    np.testing.assert_array_equal(apply(params, batch), jitted("tiny", scan_blocks=True)(params, batch))
+
+
+@pytest.mark.parametrize(
+    ("choices", "vocab_size", "expected"),
+    [
+        ({**TINY, **TINY_SIZES}, 9712, 2_568_192),
+        # Seed 003: its code's tables and layers, counted by hand: 27 words and three marks, no norm at the end.
+        (PRESETS["annotated"], 30, 30 * 512 + 6 * (4 * 512**2 + 2 * 512 * 2048 + 2560 + 2 * 1024)
+         + 6 * (8 * 512**2 + 2 * 512 * 2048 + 2560 + 3 * 1024)),
+        # Seed 000, with positions up to 512.
+        (PRESETS["wolfram"], 100, 2 * (100 + 512) * 128 + 128 * 100 + 100
+         + 6 * (4 * (128**2 + 128) + 2 * 128 * 512 + 640 + 2 * 256)
+         + 6 * (8 * (128**2 + 128) + 2 * 128 * 512 + 640 + 3 * 256)),
+    ],
+    ids=["tiny", "annotated", "wolfram"],
+)  # fmt: skip
+def test_parameter_counts(choices, vocab_size, expected):
+    assert count(encoder_decoder_spec(EncoderDecoderConfig(**choices), vocab_size)) == expected

@@ -1,0 +1,160 @@
+import random
+
+import numpy as np
+import pytest
+import sacrebleu
+
+from fxf.config import TrainConfig
+from fxf.data.corpus import DataConfig, TokenPair, read_corpus
+from fxf.data.tokenizer import EOS, read_tokenizer
+from fxf.errors import UserError
+from fxf.tasks.task import Scorer, Setting
+from fxf.tasks.translation import TOKENIZER_FILE, TranslationConfig, group_by_source, scores, translation
+
+WORDS = {"a": "un", "b": "deux", "c": "trois", "d": "quatre", "e": "cinq"}
+
+
+def sentences(n=120, seed=0, longest=40):
+    """English TAB French lines, word for word; sentence 0 has two translations."""
+    rng = random.Random(seed)
+    sources = sorted({" ".join(rng.choices(list(WORDS), k=rng.randint(1, longest))) for _ in range(n)})
+    rng.shuffle(sources)
+    return [f"{s}\t{' '.join(WORDS[w] for w in s.split())}" for s in sources]
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
+    path = tmp_path / "pairs.txt"
+    path.write_text("".join(line + "\n" for line in sentences()))
+    return DataConfig(name="pairs", path=str(path), held_out=0.2, tokenizer="word", vocab_size=99, max_length=41)
+
+
+def make(data, folder=None, **more):
+    return translation(TranslationConfig(**more), Setting(TrainConfig(batch_size=8), data, 0, folder))
+
+
+def perfect_predict(task_data, tokenizer, spoil=0):
+    """Translates word for word with the tokenizer's own numbers; spoils the first word of the first `spoil` rows."""
+
+    def predict(prompts, max_tokens):
+        rows = []
+        for i, (source, mask) in enumerate(zip(prompts["source"], prompts["source_mask"], strict=True)):
+            words = tokenizer.decode(source[mask][:-1].tolist()).split()
+            tokens = tokenizer.encode(" ".join(WORDS[w] for w in words))
+            if i < spoil:
+                tokens[0] = tokenizer.encode("cinq" if tokens[0] != tokenizer.encode("cinq")[0] else "un")[0]
+            rows.append(([*tokens, EOS] + [EOS] * max_tokens)[:max_tokens])
+        return np.array(rows)[:, None], None
+
+    return predict
+
+
+def scorer_of(task, data, tmp_path, spoil=0):
+    (tmp_path / "t.json").write_text(task.files[TOKENIZER_FILE])
+    return Scorer(perfect_predict(data, read_tokenizer(tmp_path / "t.json"), spoil), lambda batch: (3.0, 2.0))
+
+
+def test_a_perfect_translator_scores_100_on_every_sentence_once(data, tmp_path):
+    task = make(data)
+    figures = task.test(scorer_of(task, data, tmp_path))
+    assert (figures["bleu"], figures["exact_match"]) == (pytest.approx(100), 1.0)
+    assert figures["chrf"] == pytest.approx(100)
+    assert figures["examples"] == len({e.source for e in read_corpus(data).test})
+    assert "tok:13a" in figures["bleu_signature"]
+    assert all(expected == answer for _, expected, answer in figures["samples"])
+    assert len(figures["samples"]) == 10
+
+
+def test_validation_and_test_are_different_sentences_and_neither_is_trained_on(data):
+    corpus = read_corpus(data)
+    sets = [{e.source for e in split} for split in corpus[:3]]
+    assert not sets[0] & sets[1] and not sets[0] & sets[2] and not sets[1] & sets[2]
+
+
+def test_validation_loss_is_the_quotient_of_sums(data, tmp_path):
+    task = make(data)
+    assert task.validate(scorer_of(task, data, tmp_path))["validation_loss"] == 1.5
+
+
+def test_a_wrong_word_costs_its_sentence(data, tmp_path):
+    task = make(data)
+    figures = task.test(scorer_of(task, data, tmp_path, spoil=1))  # one in each group of similar length
+    assert 0.8 < figures["exact_match"] < 1
+    assert figures["bleu"] < 100
+
+
+def test_answers_come_in_the_order_of_their_prompts_whatever_their_length(data, tmp_path):
+    task = make(data)
+    predict = scorer_of(task, data, tmp_path).predict
+    prompts = ["a b", "", "c " * 39, "d", " "]
+    answers = [answer[0][0] for answer in task.respond(predict, prompts, 0, 41)]
+    assert answers == ["un deux", "", " ".join(["trois"] * 39), "quatre", ""]
+
+
+def test_a_prompt_beyond_the_limit_is_an_error_with_its_number(data, tmp_path):
+    task = make(data)
+    with pytest.raises(UserError, match=r"prompt 2: 42 tokens; data.max_length is 41"):
+        task.respond(scorer_of(task, data, tmp_path).predict, ["a", "a " * 41], 0, 41)
+
+
+def test_the_tokenizer_of_the_run_folder_serves_without_the_corpus(data, tmp_path):
+    task = make(data)
+    (tmp_path / TOKENIZER_FILE).write_text(task.files[TOKENIZER_FILE])
+    (tmp_path / "pairs.txt").unlink()
+    later = make(data, tmp_path)
+    assert later.vocab_size == task.vocab_size
+    assert later.files == task.files
+    with pytest.raises(UserError, match=r"pairs\.txt"):
+        make(data)
+
+
+def test_figures_tell_of_the_data(data):
+    figures = make(data).figures()
+    corpus = read_corpus(data)
+    assert figures["training_pairs"] == len(corpus.train)
+    assert figures["skipped"] == 0
+    assert 0 < figures["padding_share"] < 0.5
+    assert figures["vocabulary"] == 5 + len(WORDS) * 2
+
+
+def test_a_sentence_too_long_stops_or_is_counted(data):
+    short = DataConfig(**{**vars(data), "max_length": 20})
+    with pytest.raises(UserError, match=r"pairs.txt:\d+: source of \d+ and target of \d+ tokens, .*max_length is 20"):
+        make(short).figures()
+    figures = make(DataConfig(**{**vars(short), "on_error": "skip"})).figures()
+    assert figures["skipped"] > 0
+    assert figures["training_pairs"] + figures["skipped"] <= 120
+
+
+def test_sentences_with_several_references_are_scored_once_against_all():
+    references = [["le chat noir dort bien"], ["il pleut beaucoup ce soir", "il pleut fort ce soir"]]
+    figures = scores(["le chat noir dort bien", "il pleut fort ce soir"], references, tokenized=False)
+    assert figures["bleu"] == pytest.approx(100)
+    assert (figures["exact_match"], figures["examples"]) == (1.0, 2)
+    figures = scores(["le chat noir dort bien", "il pleut fort ce matin"], references, tokenized=False)
+    assert 0 < figures["bleu"] < 100
+    assert figures["exact_match"] == 0.5
+
+
+def test_bleu_is_sacrebleus_of_the_text_and_of_lower_cased_words():
+    hypotheses = ["The cat, black and small, sleeps .", "It rains a lot tonight."]
+    references = [["The cat, black and small, sleeps."], ["it rains a lot tonight ."]]
+    figures = scores(hypotheses, references, tokenized=False)
+    columns = [[r[0] for r in references]]
+    assert figures["bleu"] == sacrebleu.corpus_bleu(hypotheses, columns).score
+    assert figures["bleu_lower_case"] == sacrebleu.corpus_bleu(hypotheses, columns, lowercase=True).score
+    assert figures["chrf"] == sacrebleu.corpus_chrf(hypotheses, columns).score
+    assert figures["bleu"] < figures["bleu_lower_case"]
+    tokenized = scores(hypotheses, references, tokenized=True)
+    assert "tok:none" in tokenized["bleu_signature"]
+    assert tokenized["bleu"] < figures["bleu"]
+
+
+def test_grouping_keeps_every_source_once_with_all_its_translations(data):
+    corpus = read_corpus(data)
+    twice = [*corpus.test, corpus.test[0]._replace(target="autre")]
+    sources, tokens, references = group_by_source(twice, [TokenPair([i], [i]) for i in range(len(twice))])
+    assert len(sources) == len(tokens) == len(references) == len(corpus.test)
+    assert tokens == [[i] for i in range(len(corpus.test))]
+    assert references[0] == [corpus.test[0].target, "autre"]
