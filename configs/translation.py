@@ -1,6 +1,17 @@
-"""Translation: English to French by a phrase book that comes with fxf, and on text that you have.
+"""Translation: English to French by a phrase book that comes with fxf, or text that you have.
 
 python experiments/train.py --config=configs/translation.py --workdir=runs/translation
+python experiments/train.py --config=configs/translation.py:anki --config.data.path=fra.txt --workdir=runs/anki
+
+argument         what                                                       expect (seed 0)
+(none), fr, es   the phrase book, held-out combinations of words            fr: BLEU 99, exact_match 0.98
+six              six everyday phrases, by seed 003's recipe                 all six right after 100 steps
+anki             a file of English TAB French, by seed 000's recipe         data.path: fra.txt of manythings.org/anki
+multi30k_de, fr  English to German or French, Transformer-Tiny's size       data.path: the folder data/task1/tok of
+multi30k_deen    German to English, greedy                                  github.com/multi30k/dataset; deen: BLEU 38.8
+
+On two slow cores the default takes 2 to 3 minutes and `six` one; `multi30k` runs take about an hour.
+experiments/results/ holds the logs of long runs.
 """
 
 from ml_collections import ConfigDict
