@@ -40,7 +40,7 @@ def _phrasebook(language: str) -> ConfigDict:
     model.embeddings, model.positions, model.norm_epsilon_in = "shared", "sinusoidal", "variance"
     config.optimizer.learning_rate, config.optimizer.schedule, config.optimizer.warmup_steps = 4e-3, "cosine", 100
     config.optimizer.b2, config.optimizer.clip_norm = 0.98, 1.0
-    config.train.steps, config.train.batch_size = 600, 512
+    config.train.steps, config.train.batch_size = 800, 512
     config.log.every = 50
     config.checkpoint.every = 200
     return config
