@@ -65,6 +65,7 @@ def _anki() -> ConfigDict:
     config = default_config(task="translation")
     config.model.update(PRESETS["wolfram"])
     config.data.name, config.data.vocab_size, config.data.held_out = "pairs", 8000, 0.05
+    config.data.lower_case = True  # so that "thank you" is "Thank you", as a user of the seed writes it
     config.train.steps, config.train.batch_size = 40_000, 16
     config.checkpoint.every = 2000
     return config

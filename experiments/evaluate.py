@@ -14,10 +14,10 @@ STEP = flags.DEFINE_integer("step", None, "checkpoint to score")
 
 
 def main(_: list[str]) -> None:
-    from fxf import experiment
+    from fxf import run
     from fxf.training.metrics import Clock
 
-    cli.print_figures(experiment.evaluate(cli.require_workdir(WORKDIR), Clock(cli.STARTED), STEP.value, DECODE()))
+    cli.print_figures(run.evaluate(cli.require_workdir(WORKDIR), Clock(cli.STARTED), STEP.value, DECODE()))
 
 
 if __name__ == "__main__":

@@ -23,12 +23,12 @@ SEED = flags.DEFINE_integer("seed", 0, "seed of the sampling", 0, 2**32 - 1)
 
 
 def main(prompts: list[str]) -> None:
-    from fxf import experiment
+    from fxf import run
 
     workdir = cli.require_workdir(WORKDIR)
     if prompts and INPUT.value:
         raise UserError(f"--input: prompts are given as arguments too: '{prompts[0]}'")
-    answers = experiment.generate(
+    answers = run.generate(
         workdir,
         prompts or cli.read_lines(INPUT.value),
         DECODE(),

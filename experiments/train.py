@@ -9,11 +9,11 @@ CONFIG, WORKDIR = cli.define_config(), cli.define_workdir()
 
 
 def main(_: list[str]) -> None:
-    from fxf import experiment
+    from fxf import run
     from fxf.training.metrics import Clock
 
     config, origin = cli.config_and_origin(CONFIG)
-    result = experiment.train(config, cli.require_workdir(WORKDIR), Clock(cli.STARTED), origin)
+    result = run.train(config, cli.require_workdir(WORKDIR), Clock(cli.STARTED), origin)
     cli.print_figures(result)
 
 

@@ -8,7 +8,7 @@ import time
 import jax
 import numpy as np
 
-from fxf import experiment
+from fxf import run
 from fxf.training import checkpoint
 from runs import ROOT, environment, overrides, script
 
@@ -36,7 +36,7 @@ def train_and_kill(workdir, n_lines, seconds):
 
 
 def final_state(workdir):
-    step, state, _ = checkpoint.load(workdir / "checkpoints", experiment.load(workdir)[0].state_shapes())
+    step, state, _ = checkpoint.load(workdir / "checkpoints", run.load(workdir)[0].state_shapes())
     assert step == 90
     return jax.tree.map(np.asarray, state)
 

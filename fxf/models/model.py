@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import flax.struct
 import jax
 
+from fxf.training.loss import cross_entropy
 from fxf.weights import Params, Spec
 
 Batch = dict[str, jax.Array]
@@ -23,6 +24,7 @@ class Model(NamedTuple):
         holds `batch['lengths'][b]` tokens before its padding, into a cache with room for `length` tokens. What the
         prompts translate, where the model reads a source, may have fewer rows: each then serves B / rows prompts.
       step: `step(params, cache, tokens) -> (logits, cache)`: reads one more token a row, int32 [B]; logits [B, V].
+      loss: `loss(readout, features, targets, weights, label_smoothing) -> (loss_sum, weight_sum)`, as `cross_entropy`.
     """
 
     spec: Spec
@@ -30,6 +32,7 @@ class Model(NamedTuple):
     readout: Callable[[Any, jax.Array], jax.Array]
     prefill: Callable[[Any, Batch, int], "Cache"]
     step: Callable[[Any, "Cache", jax.Array], tuple[jax.Array, "Cache"]]
+    loss: Callable[..., tuple[jax.Array, jax.Array]] = cross_entropy
 
     def apply(self, params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
         """Returns logits [B, T, V] for a batch."""

@@ -10,14 +10,17 @@ from fxf.tasks.translation import TranslationConfig, translation
 
 
 class Registered(NamedTuple):
-    """The sections that configure a task, `make(task section, Setting) -> Task`, and the model it takes by default."""
+    """The sections that configure a task, `make(task section, Setting) -> Task`, and the models that fit it.
+
+    The first model is the default.
+    """
 
     sections: dict[str, Any]
     make: Callable[[Any, Setting], Task]
-    model: str
+    models: tuple[str, ...]
 
 
 TASKS = {
-    "reversal": Registered({"task": ReversalConfig}, reversal, "transformer_lm"),
-    "translation": Registered({"task": TranslationConfig, "data": DataConfig}, translation, "encoder_decoder"),
+    "reversal": Registered({"task": ReversalConfig}, reversal, ("transformer_lm",)),
+    "translation": Registered({"task": TranslationConfig, "data": DataConfig}, translation, ("encoder_decoder",)),
 }

@@ -12,7 +12,7 @@ from fxf.config import key
 from fxf.decoding.generate import Prompts
 from fxf.errors import UserError
 from fxf.models.model import Batch
-from fxf.tasks.task import Answer, Predict, Scorer, Setting, Task, language_model_batch, to_answers
+from fxf.tasks.task import Answer, Scorer, Setting, Task, language_model_batch, to_answers
 
 END = 0
 LARGEST_DOMAIN = 100_000
@@ -73,7 +73,7 @@ def reversal(config: ReversalConfig, setting: Setting) -> Task:
                 raise UserError(f"expected tokens 1 … {config.n_tokens} with spaces between, got '{word}'")
         return [int(word) for word in text.split()]
 
-    def respond(predict: Predict, texts: list[str], max_tokens: int, max_len: int) -> list[list[Answer]]:
+    def respond(scorer: Scorer, texts: list[str], max_tokens: int, max_len: int) -> list[list[Answer]]:
         rows = []
         for number, text in enumerate(texts, 1):
             try:
@@ -85,7 +85,7 @@ def reversal(config: ReversalConfig, setting: Setting) -> Task:
                 raise UserError(f"prompt {number}: {needed}; model.max_len is {max_len}")
         longest = max(map(len, rows))
         padded = np.array([row + [END] * (longest - len(row)) for row in rows], np.int32).reshape(len(rows), longest)
-        tokens, scores = predict(prompts(padded), max_tokens or max_len - longest - 1)
+        tokens, scores = scorer.predict(prompts(padded), max_tokens or max_len - longest - 1)
         return to_answers(tokens, scores, END, lambda tokens: " ".join(map(str, tokens)))
 
     return Task(

@@ -35,11 +35,14 @@ class Scorer(NamedTuple):
 
     Attributes:
       predict: continues prompts.
-      loss: `loss(batch) -> (loss_sum, weight_sum)`, cross-entropy in nats, without dropout or smoothing.
+      loss: `loss(batch) -> (loss_sum, weight_sum)`, by the model's loss without dropout or smoothing; cross-entropy
+        is in nats.
+      logits: `logits(batch)` [B, T, V].
     """
 
     predict: Predict
     loss: Callable[[Mapping[str, Any]], tuple[float, float]]
+    logits: Callable[[Mapping[str, Any]], np.ndarray]
 
     def best(self, prompts: Prompts, max_tokens: int) -> np.ndarray:
         """Returns the best continuation of each prompt, int32 [N, max_tokens]."""
@@ -56,7 +59,7 @@ class Task(NamedTuple):
       metrics: names of figures of `validate` that are the better the higher, by which a checkpoint can be chosen.
       validate: `validate(scorer) -> figures` by plain names, on data kept apart for choices made during a run.
       test: the same for the figures that a run reports; it may add a list `samples` of (prompt, expected, answer).
-      respond: `respond(predict, texts, max_tokens, max_len) -> answers`, of each text the best first; max_tokens 0 for
+      respond: `respond(scorer, texts, max_tokens, max_len) -> answers`, of each text the best first; max_tokens 0 for
         as many as fit, max_len the positions of the model. Raises UserError, with its number, for what is no prompt.
       batch: `batch(key, step)`, a pure function that runs on the device.
       batches: `batches()`, a Grain iterator of the run's batches, one a step, whose position can be saved.
@@ -71,7 +74,7 @@ class Task(NamedTuple):
     metrics: tuple[str, ...]
     validate: Callable[[Scorer], dict[str, Any]]
     test: Callable[[Scorer], dict[str, Any]]
-    respond: Callable[[Predict, list[str], int, int], list[list[Answer]]]
+    respond: Callable[[Scorer, list[str], int, int], list[list[Answer]]]
     batch: Callable[[jax.Array, jax.Array], Batch] | None = None
     batches: Callable[[], Any] | None = None
     largest_batch: Callable[[], Any] = dict

@@ -86,7 +86,7 @@ def translation(config: TranslationConfig, setting: Setting) -> Task:
         del figures["samples"], figures["bleu_signature"]
         return {**figures, "validation_loss": float(sums[0] / sums[1])}
 
-    def respond(predict: Predict, texts: list[str], max_tokens: int, max_len: int) -> list[list[Answer]]:
+    def respond(scorer: Scorer, texts: list[str], max_tokens: int, max_len: int) -> list[list[Answer]]:
         if max_tokens > max_len:
             raise UserError(f"max_tokens: {max_tokens} is more than model.max_len {max_len}")
         sources = tokenizer.encode_all([text.lower() if data.lower_case else text for text in texts])
@@ -95,7 +95,7 @@ def translation(config: TranslationConfig, setting: Setting) -> Task:
                 raise UserError(f"prompt {number}: {len(source) + 1} tokens; data.max_length is {data.max_length}")
         texts_there = [number for number, source in enumerate(sources) if source]
         answers: list[list[Answer]] = [[("", 0.0)]] * len(sources)  # of an empty line
-        found = translate(predict, [[*sources[number], EOS] for number in texts_there], max_tokens)
+        found = translate(scorer.predict, [[*sources[number], EOS] for number in texts_there], max_tokens)
         for number, answer in zip(texts_there, found, strict=True):
             answers[number] = answer
         return answers

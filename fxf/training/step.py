@@ -13,7 +13,7 @@ import optax
 
 from fxf.config import TrainConfig
 from fxf.models.model import Batch, Model
-from fxf.training.loss import cross_entropy, mean
+from fxf.training.loss import mean
 from fxf.weights import Params, initialize
 
 Metrics = dict[str, Any]
@@ -45,7 +45,7 @@ def batch_loss(
     """Returns (loss_sum, weight_sum) of a batch."""
     features = model.features(params, batch, rng=rng)
     readout = functools.partial(model.readout, params)
-    return cross_entropy(readout, features, batch["targets"], batch["weights"], label_smoothing)
+    return model.loss(readout, features, batch["targets"], batch["weights"], label_smoothing)
 
 
 def loss_and_gradient(

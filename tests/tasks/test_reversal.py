@@ -50,7 +50,7 @@ def scorer(continue_prompts):
     def no_loss(batch):
         raise AssertionError("reversal is scored without the loss")
 
-    return Scorer(predict, no_loss)
+    return Scorer(predict, no_loss, no_loss)
 
 
 PERFECT = scorer(reversed_prompts)
@@ -156,7 +156,7 @@ def respond(texts, max_tokens=0, max_len=10):
         asked.append((prompts["tokens"].tolist(), prompts["lengths"].tolist(), max_tokens))
         return PERFECT.predict(prompts, max_tokens)
 
-    answers = reversal(config(), setting()).respond(predict, texts, max_tokens, max_len)
+    answers = reversal(config(), setting()).respond(PERFECT._replace(predict=predict), texts, max_tokens, max_len)
     assert len(asked) == 1
     return answers, asked[0]
 

@@ -50,9 +50,15 @@ def perfect_predict(task_data, tokenizer, spoil=0):
     return predict
 
 
+def no_logits(batch):
+    raise AssertionError("translation reads no logits")
+
+
 def scorer_of(task, data, tmp_path, spoil=0):
     (tmp_path / "t.json").write_text(task.files[TOKENIZER_FILE])
-    return Scorer(perfect_predict(data, read_tokenizer(tmp_path / "t.json"), spoil), lambda batch: (3.0, 2.0))
+    return Scorer(
+        perfect_predict(data, read_tokenizer(tmp_path / "t.json"), spoil), lambda batch: (3.0, 2.0), no_logits
+    )
 
 
 def test_a_perfect_translator_scores_100_on_every_sentence_once(data, tmp_path):
@@ -86,16 +92,16 @@ def test_a_wrong_word_costs_its_sentence(data, tmp_path):
 
 def test_answers_come_in_the_order_of_their_prompts_whatever_their_length(data, tmp_path):
     task = make(data)
-    predict = scorer_of(task, data, tmp_path).predict
+    scorer = scorer_of(task, data, tmp_path)
     prompts = ["a b", "", "c " * 39, "d", " "]
-    answers = [answer[0][0] for answer in task.respond(predict, prompts, 0, 41)]
+    answers = [answer[0][0] for answer in task.respond(scorer, prompts, 0, 41)]
     assert answers == ["un deux", "", " ".join(["trois"] * 39), "quatre", ""]
 
 
 def test_a_prompt_beyond_the_limit_is_an_error_with_its_number(data, tmp_path):
     task = make(data)
     with pytest.raises(UserError, match=r"prompt 2: 42 tokens; data.max_length is 41"):
-        task.respond(scorer_of(task, data, tmp_path).predict, ["a", "a " * 41], 0, 41)
+        task.respond(scorer_of(task, data, tmp_path), ["a", "a " * 41], 0, 41)
 
 
 def test_the_tokenizer_of_the_run_folder_serves_without_the_corpus(data, tmp_path):

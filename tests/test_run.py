@@ -9,8 +9,9 @@ import jax
 import numpy as np
 import pytest
 
-from fxf import experiment
+from fxf import run
 from fxf.errors import UserError
+from fxf.experiment import build
 from fxf.training import checkpoint, loop
 from fxf.training.metrics import Clock
 from fxf.training.step import batch_loss
@@ -20,7 +21,7 @@ ORIGIN = {"config_file": "test", "overrides": {}}
 
 
 def train(workdir, **sections):
-    return experiment.train(tiny_config(**sections), workdir, Clock(time.perf_counter()), ORIGIN)
+    return run.train(tiny_config(**sections), workdir, Clock(time.perf_counter()), ORIGIN)
 
 
 def records(workdir):
@@ -33,7 +34,7 @@ def without_times(rows):
 
 def state_of(workdir, step=None):
     """Returns the step and the whole state of a checkpoint, the newest if no step is named."""
-    shapes = experiment.load(workdir)[0].state_shapes()
+    shapes = run.load(workdir)[0].state_shapes()
     found, state, _ = checkpoint.load(workdir / "checkpoints", shapes, step=step)
     return found, jax.tree.map(np.asarray, state)
 
@@ -81,8 +82,8 @@ def test_records_come_at_every_logged_and_evaluated_step(finished):
     assert [row["step"] for row in evaluated] == [4]
     assert trained[-1]["loss"] == result["train_loss"]
     clock = Clock(time.perf_counter())
-    assert evaluated[-1]["exact_match"] == experiment.evaluate(workdir, clock, step=4)["exact_match"]
-    assert result["exact_match"] == experiment.evaluate(workdir, clock, step=6)["exact_match"]
+    assert evaluated[-1]["exact_match"] == run.evaluate(workdir, clock, step=4)["exact_match"]
+    assert result["exact_match"] == run.evaluate(workdir, clock, step=6)["exact_match"]
 
 
 def test_checkpoints_come_at_every_saved_step_and_the_last(finished):
@@ -156,7 +157,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpo
     diverging = {"optimizer": {"name": "sgd", "learning_rate": 1e30}}
     with pytest.raises(UserError, match=r"step \d: the loss is (nan|inf).*training stopped"):
         train(tmp_path, **diverging, checkpoint={"every": 1}, log={"every": 1})
-    _, step, params = experiment.load(tmp_path)
+    _, step, params = run.load(tmp_path)
     assert step == len([row for row in records(tmp_path) if "loss" in row])
     assert np.isfinite(jax.tree.leaves(params)[0]).all() or step == 1
     assert not (tmp_path / "result.json").exists()
@@ -174,10 +175,10 @@ def test_the_best_checkpoint_is_the_one_in_use(tmp_path, monkeypatch):
     best = {"every": 0, "keep": 1, "best": "exact_match"}
     result = train(tmp_path, train={"evaluate_every": 2}, checkpoint=best)
     assert (result["best_step"], result["steps"], result["exact_match"]) == (4, 6, 0.625)
-    assert experiment.load(tmp_path)[1] == 4
-    assert experiment.load(tmp_path, step=6)[1] == 6
+    assert run.load(tmp_path)[1] == 4
+    assert run.load(tmp_path, step=6)[1] == 6
     for step, used in ((None, 4), (6, 6)):
-        assert_same_bits(experiment.load(tmp_path, step)[2], state_of(tmp_path, used)[1].params)
+        assert_same_bits(run.load(tmp_path, step)[2], state_of(tmp_path, used)[1].params)
 
 
 PATIENT = {
@@ -191,7 +192,7 @@ def test_training_stops_when_nothing_got_better_for_as_many_evaluations_as_patie
     result = train(tmp_path, **PATIENT)
     assert (result["steps"], result["best_step"], result["exact_match"]) == (4, 2, 0.125)
     assert not list(left)
-    assert experiment.load(tmp_path)[1] == 2
+    assert run.load(tmp_path)[1] == 2
     assert [row["step"] for row in records(tmp_path) if "loss" in row] == [1, 2, 3, 4]
 
 
@@ -234,20 +235,20 @@ def assert_close(params, expected):
 def test_a_run_uses_the_mean_of_its_newest_checkpoints(finished, tmp_path, caplog):
     averaged = {"checkpoint": {"every": 2, "keep": 3, "average": 2}}
     result = train(tmp_path, **averaged)
-    _, step, params = experiment.load(tmp_path)
+    _, step, params = run.load(tmp_path)
     assert step == 6
     assert_close(params, mean_params(tmp_path, 4, 6))
     assert not np.allclose(params["final"]["kernel"], state_of(tmp_path)[1].params["final"]["kernel"], atol=1e-6)
     # It trains as without, a single checkpoint can be asked for, and the result is that of the mean.
     assert_same_bits(state_of(tmp_path), state_of(finished[0]))
-    assert_same_bits(experiment.load(tmp_path, step=6)[2], state_of(tmp_path, 6)[1].params)
-    assert experiment.evaluate(tmp_path, Clock(time.perf_counter()))["exact_match"] == result["exact_match"]
+    assert_same_bits(run.load(tmp_path, step=6)[2], state_of(tmp_path, 6)[1].params)
+    assert run.evaluate(tmp_path, Clock(time.perf_counter()))["exact_match"] == result["exact_match"]
     # A damaged checkpoint does not count, and is told of once.
     for path in (tmp_path / "checkpoints" / "6").rglob("*"):
         if path.is_file() and path.parent.name == "d":
             path.write_bytes(b"")
     with caplog.at_level(logging.WARNING):
-        _, step, params = experiment.load(tmp_path)
+        _, step, params = run.load(tmp_path)
     assert step == 4
     assert caplog.text.count("passing over the damaged checkpoint of step 6") == 1
     assert_close(params, mean_params(tmp_path, 2, 4))
@@ -255,17 +256,17 @@ def test_a_run_uses_the_mean_of_its_newest_checkpoints(finished, tmp_path, caplo
 
 def test_a_mean_of_more_checkpoints_than_there_are_is_that_of_all(tmp_path):
     train(tmp_path, checkpoint={"every": 3, "keep": 5, "average": 5})
-    assert_close(experiment.load(tmp_path)[2], mean_params(tmp_path, 3, 6))
+    assert_close(run.load(tmp_path)[2], mean_params(tmp_path, 3, 6))
 
 
 def test_the_result_is_the_test_of_the_mean(tmp_path, monkeypatch):
     """By a figure that tells any two params apart: the loss of a batch."""
-    built = experiment.build(tiny_config())
+    built = build(tiny_config())
     batch = jax.tree.map(np.asarray, built.task.batch(jax.random.key(7), 0))
     reversal = importlib.import_module("fxf.tasks.reversal")
     monkeypatch.setattr(reversal, "exact_match", lambda scorer, _: scorer.loss(batch)[0])
     result = train(tmp_path, checkpoint={"every": 1, "keep": 6, "average": 6})
-    mean, last = experiment.load(tmp_path)[2], experiment.load(tmp_path, step=6)[2]
+    mean, last = run.load(tmp_path)[2], run.load(tmp_path, step=6)[2]
     of_mean, of_last = (float(batch_loss(built.model, params, batch)[0]) for params in (mean, last))
     assert result["exact_match"] == pytest.approx(of_mean, rel=1e-6)
     assert abs(of_mean - of_last) > 1e-3
@@ -273,24 +274,24 @@ def test_the_result_is_the_test_of_the_mean(tmp_path, monkeypatch):
 
 def test_evaluate_repeats_the_figures_of_the_run(finished):
     workdir, result = finished
-    scored = experiment.evaluate(workdir, Clock(time.perf_counter()))
+    scored = run.evaluate(workdir, Clock(time.perf_counter()))
     assert scored == {"step": 6, "exact_match": result["exact_match"], "examples": 12}
 
 
 def test_decode_keys_can_be_changed_for_a_run_that_is_there(finished):
     workdir, _ = finished
-    beam, _, _ = experiment.load(workdir, decode={"beam_width": 3})
+    beam, _, _ = run.load(workdir, decode={"beam_width": 3})
     assert beam.decode.beam_width == 3
-    assert experiment.load(workdir)[0].decode.beam_width == 1
-    scored = experiment.evaluate(workdir, Clock(time.perf_counter()), decode={"beam_width": 3})
+    assert run.load(workdir)[0].decode.beam_width == 1
+    scored = run.evaluate(workdir, Clock(time.perf_counter()), decode={"beam_width": 3})
     assert (scored["step"], scored["examples"]) == (6, 12)
     with pytest.raises(UserError, match=r"decode\.beam: unknown key"):
-        experiment.load(workdir, decode={"beam": 3})
+        run.load(workdir, decode={"beam": 3})
 
 
 def generate(workdir, prompts, decode=None, **keywords):
     """Returns the one answer to each prompt that is not a beam's."""
-    answers = experiment.generate(workdir, prompts, decode or {}, **keywords)
+    answers = run.generate(workdir, prompts, decode or {}, **keywords)
     assert all(len(hypotheses) == 1 and hypotheses[0][1] is None for hypotheses in answers)
     return [text for ((text, _),) in answers]
 
@@ -314,7 +315,7 @@ def test_sampling_reaches_the_model(finished):
 
 def test_a_beam_gives_the_hypotheses_of_each_prompt_the_best_first(finished):
     workdir, _ = finished
-    answers = experiment.generate(workdir, ["3 1", "2"], {"beam_width": 3}, n_best=2, max_tokens=4)
+    answers = run.generate(workdir, ["3 1", "2"], {"beam_width": 3}, n_best=2, max_tokens=4)
     for hypotheses in answers:
         assert 2 <= len(hypotheses) <= 3
         scores = [score for _, score in hypotheses]
@@ -325,9 +326,9 @@ def test_a_beam_gives_the_hypotheses_of_each_prompt_the_best_first(finished):
 
 def test_more_hypotheses_than_the_beam_has_are_refused(finished):
     with pytest.raises(UserError, match=r"n_best: 4 is more than the hypotheses of decode.beam_width 3"):
-        experiment.generate(finished[0], ["3 1"], {"beam_width": 3}, n_best=4)
+        run.generate(finished[0], ["3 1"], {"beam_width": 3}, n_best=4)
     with pytest.raises(UserError, match=r"n_best: only beam search scores its hypotheses; set decode.beam_width"):
-        experiment.generate(finished[0], ["3 1"], {}, n_best=1)
+        run.generate(finished[0], ["3 1"], {}, n_best=1)
 
 
 def test_a_damaged_newest_checkpoint_costs_its_steps_and_nothing_else(finished, tmp_path, monkeypatch, caplog):

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from fxf import experiment
+from fxf import run
 from runs import ROOT, environment, script
 
 MODEL = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 20, "dropout": 0.1}
@@ -57,7 +57,7 @@ def records(workdir):
 
 
 def params(workdir):
-    return jax.tree.map(np.asarray, experiment.load(workdir)[2])
+    return jax.tree.map(np.asarray, run.load(workdir)[2])
 
 
 def test_a_run_killed_within_an_epoch_resumes_to_the_same_bits(folder):

@@ -1,0 +1,25 @@
+"""Compiling ahead of a call, so that the time it takes can be counted apart."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import jax
+
+
+def compiled_by_shape(function: Callable[..., Any], compiling: Callable[[], AbstractContextManager]) -> Callable:
+    """Returns `function(params, batch)`, compiled once for each shape of `batch`, a dict of arrays.
+
+    Args:
+      compiling: entered while a program compiles.
+    """
+    programs: dict[Any, Callable] = {}
+
+    def call(params: Any, batch: Any) -> Any:
+        shape = tuple((name, value.shape) for name, value in sorted(batch.items()))
+        if shape not in programs:
+            with compiling():
+                programs[shape] = jax.jit(function).lower(params, batch).compile()
+        return programs[shape](params, batch)
+
+    return call

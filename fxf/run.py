@@ -1,0 +1,198 @@
+"""A run: training in a run folder, and evaluation and generation with what it holds."""
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from fxf import run_folder, weights
+from fxf.errors import UserError
+from fxf.experiment import Experiment, build
+from fxf.tasks.task import Answer
+from fxf.training import checkpoint
+from fxf.training.checkpoint import Checkpoints
+from fxf.training.loop import fit
+from fxf.training.metrics import Clock, MetricsLog
+from fxf.training.step import Metrics, TrainState, make_fed_train_steps, make_train_steps
+
+CHECKPOINTS = "checkpoints"
+
+
+def train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[str, Any]) -> dict[str, Any]:
+    """Trains the run in `workdir` from its newest checkpoint to its last step, and returns its result.
+
+    It prints the samples of the task's test. A finished run is left as it is.
+
+    Args:
+      origin: what the config came from, kept in config.json.
+    """
+    experiment = build(config, workdir)
+    task, figures = experiment.task, experiment.task.figures()
+    run_folder.open_for_training(workdir, experiment.config, origin, task.files)
+    finished = run_folder.read_result(workdir)
+    if finished:
+        print(f"{workdir}: finished already, nothing to do")
+        return finished
+
+    checkpoints = Checkpoints(workdir / CHECKPOINTS, experiment.checkpoint)
+    restored = checkpoint.load(workdir / CHECKPOINTS, experiment.state_shapes())
+    record: dict[str, Any] = {}
+    if restored:
+        step, state, record = restored
+        clock.add_earlier(record["seconds"])
+    else:
+        step = 0
+        with clock.measure("compile"):
+            state = jax.block_until_ready(experiment.new_state())
+    metrics_log = MetricsLog(workdir, experiment.train.steps, step, experiment.log.tensorboard)
+    scorer = experiment.scorer(clock)
+    try:
+        if figures:
+            metrics_log.say("  ".join(f"{name} {value}" for name, value in figures.items()))
+        if restored:
+            metrics_log.say(f"{workdir}: resuming at step {step}")
+        if step < experiment.train.steps:
+            train_steps, position = _make_steps(experiment, state, record, clock)
+            _, record = fit(
+                state,
+                train_steps,
+                train=experiment.train,
+                checkpoint=experiment.checkpoint,
+                log=experiment.log,
+                learning_rate=experiment.learning_rate,
+                evaluate=lambda s: task.validate(scorer(s.params)),
+                metrics_log=metrics_log,
+                checkpoints=checkpoints,
+                clock=clock,
+                position=position,
+                earlier=record,
+            )
+    finally:
+        metrics_log.close()
+        checkpoints.close()
+    step, params = _load_params(experiment, workdir / CHECKPOINTS)
+    with clock.measure("evaluate"):
+        tested = task.test(scorer(params))
+    for prompt, expected, answer in tested.pop("samples", []):
+        print(f"{prompt}  →  {answer}" + ("" if answer == expected else f"   (expected: {expected})"))
+    result = _result(experiment, record, step, {**figures, **tested}, clock.seconds())
+    run_folder.write_result(workdir, result)
+    return result
+
+
+def _make_steps(
+    experiment: Experiment, state: TrainState, record: dict[str, Any], clock: Clock
+) -> tuple[Callable[[TrainState, Any], tuple[TrainState, Metrics]], Callable[[], Any]]:
+    """Returns `train_steps(state, n)`, and a function that returns where the data stand."""
+    task, model, optimizer, config = experiment.task, experiment.model, experiment.optimizer, experiment.train
+    if task.batches is not None:
+        batches = task.batches()
+        if record:
+            batches.set_state(record["data"])
+        fed = make_fed_train_steps(model, optimizer, config, batches, experiment.seed, lambda: clock.measure("compile"))
+        return fed, batches.get_state
+    assert task.batch is not None
+    with clock.measure("compile"):
+        most = min(experiment.log.every, config.steps)
+        train_steps = make_train_steps(model, optimizer, config, task.batch, experiment.seed, most)
+        return train_steps.lower(state, np.int32(0)).compile(), lambda: None
+
+
+def _result(
+    experiment: Experiment, record: dict[str, Any], step: int, figures: dict[str, Any], seconds: dict[str, float]
+) -> dict[str, Any]:
+    """Returns the flat object of result.json; `step` is that of the checkpoint that was tested."""
+    spent = {name: round(value, 3) for name, value in seconds.items()}
+    return {
+        "task": experiment.config["task"]["name"],
+        "steps": record["step"],
+        "seed": experiment.seed,
+        "parameters": weights.count(experiment.model.spec),
+        **({"best_step": step} if experiment.checkpoint.best else {}),
+        **figures,
+        "train_loss": record["train_loss"],
+        "tokens_per_second": round(record["tokens"] / seconds["train"]),
+        "train_seconds": spent["train"],
+        "compile_seconds": spent["compile"],
+        "evaluate_seconds": spent["evaluate"],
+        "wall_seconds": spent["wall"],
+    }
+
+
+def _load_params(experiment: Experiment, directory: Path, step: int | None = None) -> tuple[int, weights.Params]:
+    """Returns a checkpoint's step and params: of `step`, else of the best, or the mean of the newest, as configured.
+
+    Raises:
+      UserError: no such checkpoint, or none undamaged.
+    """
+    shapes, config = experiment.state_shapes(), experiment.checkpoint
+    if step is not None or config.average == 1:
+        restored = checkpoint.load(directory, shapes, step=step, best=config.best)
+        found = [(restored[0], restored[1].params)] if restored else []
+    else:
+        newest = checkpoint.load_newest(directory, shapes, config.average)
+        found = [(saved, state.params) for saved, state, _ in newest]
+    if not found:
+        raise UserError(f"{directory.parent}: no checkpoint yet; train the run first")
+    return found[0][0], jax.tree.map(lambda *copies: sum(copies) / len(copies), *(params for _, params in found))
+
+
+def load(
+    workdir: Path, step: int | None = None, decode: dict[str, Any] | None = None
+) -> tuple[Experiment, int, weights.Params]:
+    """Returns the run's experiment, and the step and params of a checkpoint: of `step`, else those the run reports.
+
+    Args:
+      decode: keys of the `decode` section to change.
+
+    Raises:
+      UserError: no run, no such checkpoint, none undamaged, or a wrong `decode` key.
+    """
+    config = run_folder.read_config(workdir)
+    experiment = build({**config, "decode": {**config["decode"], **(decode or {})}}, workdir)
+    return experiment, *_load_params(experiment, workdir / CHECKPOINTS, step)
+
+
+def evaluate(
+    workdir: Path, clock: Clock, step: int | None = None, decode: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Scores a checkpoint of the run in `workdir`; returns its step and the task's figures."""
+    experiment, found, params = load(workdir, step, decode)
+    figures = experiment.task.test(experiment.scorer(clock)(params))
+    figures.pop("samples", None)
+    return {"step": found, **figures}
+
+
+def generate(
+    workdir: Path,
+    prompts: list[str],
+    decode: dict[str, Any],
+    *,
+    n_best: int | None = None,
+    max_tokens: int = 0,
+    seed: int = 0,
+    step: int | None = None,
+) -> list[list[Answer]]:
+    """Answers each prompt with a checkpoint of the run in `workdir`, in order: its hypotheses, the best first.
+
+    Args:
+      decode: keys of the `decode` section to change.
+      n_best: hypotheses that the caller wants; a beam has to be as wide.
+      max_tokens: tokens to generate at most; 0 for as many as the model's positions allow.
+
+    Raises:
+      UserError: a prompt that the task cannot read or the model cannot hold; the text gives its number.
+    """
+    if not prompts:
+        raise UserError("no prompt: give some as arguments, or one a line on standard input")
+    experiment, _, params = load(workdir, step, decode)
+    width = experiment.decode.beam_width
+    if n_best and width == 1:
+        raise UserError("n_best: only beam search scores its hypotheses; set decode.beam_width above 1")
+    if n_best and n_best > width:
+        raise UserError(f"n_best: {n_best} is more than the hypotheses of decode.beam_width {width}")
+    scorer = experiment.scorer(Clock(time.perf_counter()), seed)(params)
+    return experiment.task.respond(scorer, prompts, max_tokens, experiment.max_len)
