@@ -30,6 +30,7 @@ class TransformerConfig:
     d_model: int = key(512, "width of the residual stream", minimum=1)
     d_ff: int = key(2048, "width inside the feed-forward layer", minimum=1)
     n_heads: int = key(8, "attention heads; divides d_model", minimum=1)
+    n_kv_heads: int = key(0, "heads of keys and values, each shared by a group of query heads; 0: n_heads", minimum=0)
     max_len: int = key(2048, "longest sequence, in tokens, the leading 0 included", minimum=1)
     dropout: float = key(0.0, "rate on what a sublayer adds to the residual stream", minimum=0, below=1)
     embedding_dropout: float = key(0.0, "rate on embeddings with their positions", minimum=0, below=1)
@@ -42,27 +43,57 @@ class TransformerConfig:
     norm_epsilon_in: Literal["deviation", "variance"] = key(
         "deviation", "add it to the standard deviation (seed 004), or to the variance under the root (seeds 000, 003)"
     )
-    positions: Literal["sinusoidal_trained", "learned", "sinusoidal", "sinusoidal_concatenated"] = key(
+    norm: Literal["layer", "rms"] = key("layer", "layer norm, or RMS norm, which neither centres nor shifts")
+    positions: str = key(
         "sinusoidal_trained",
-        "a trained table that starts from sinusoids (seed 004) or at random; or fixed: sine and cosine interleaved "
-        "(seed 003), or all sines before all cosines (seed 000)",
+        "one of fxf.layers.positions.POSITIONS: none; a trained table that starts from sinusoids (seed 004) or learned "
+        "from random; fixed, sine and cosine interleaved (003) or all sines first (000); rotary or alibi (002), in "
+        "self-attention",
     )
-    activation: Literal["relu", "gelu"] = key("relu", "nonlinearity of the feed-forward layer")
+    position_range: int = key(
+        0,
+        "training draws each sequence's positions from this many (randomised positions); 0: they are 0, 1, …",
+        minimum=0,
+    )
+    attention: str = key("softmax", "one of fxf.layers.attention.ATTENTIONS")
+    feature_map: str = key("elu", "of linear attention: one of fxf.layers.linear_attention.FEATURE_MAPS")
+    window: int = key(0, "positions that self-attention sees around a token, its own included; 0: all", minimum=0)
+    qk_norm: bool = key(False, "RMS-normalize each head's queries and keys, with a scale")
+    activation: str = key("relu", "nonlinearity of the feed-forward layer: one of ACTIVATIONS there")
+    gated: bool = key(False, "multiply the feed-forward's hidden layer by a linear map: silu makes SwiGLU, gelu GeGLU")
+    logit_softcap: float = key(0.0, "logits become c·tanh(logits/c); 0 leaves them", minimum=0)
     attention_bias: Literal["output", "all", "none"] = key(
         "output", "which of attention's linear maps have a bias: the last (seed 004), all (000), none (003)"
     )
-    init: Literal["default", "uniform"] = key(
-        "default", "a scaled init for each weight, or seed 004's uniform(-1/2, 1/2) for all"
+    init: Literal["default", "uniform", "gpt2"] = key(
+        "default",
+        "a scaled init for each weight; seed 004's uniform(-1/2, 1/2) for all; or GPT-2's normal(0.02), with less for "
+        "what a sublayer adds",
     )
     scan_blocks: bool = key(False, "train in a loop over blocks: compiles in constant time, runs slower")
 
     def __post_init__(self) -> None:
         if self.d_model % self.n_heads:
             raise UserError(f"model.n_heads: {self.n_heads} does not divide model.d_model {self.d_model}")
-        if self.positions.startswith("sinusoidal_c") and self.d_model % 2:
+        if self.n_heads % self.n_groups:
+            raise UserError(f"model.n_kv_heads: {self.n_kv_heads} does not divide model.n_heads {self.n_heads}")
+        if 0 < self.position_range < self.max_len:
             raise UserError(
-                f"model.positions: 'sinusoidal_concatenated' needs an even model.d_model, got {self.d_model}"
+                f"model.position_range: expected 0 or at least model.max_len {self.max_len}, got {self.position_range}"
             )
+        if self.position_range and self.window:
+            raise UserError("model.window: not with model.position_range, which spreads the tokens")
+        if self.position_range and self.positions == "none":
+            raise UserError("model.position_range: model.positions 'none' does not read it; leave it at 0")
+        if self.attention != "linear" and self.feature_map != "elu":
+            raise UserError(
+                f"model.feature_map: model.attention '{self.attention}' does not read it; leave it at 'elu'"
+            )
+
+    @property
+    def n_groups(self) -> int:
+        """Heads of keys and values."""
+        return self.n_kv_heads or self.n_heads
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +101,14 @@ class TransformerLMConfig(TransformerConfig):
     """The `model` section for `transformer_lm`."""
 
     name: Literal["transformer_lm"] = key("transformer_lm", "the model to build")
+    tied_embeddings: bool = key(False, "read logits from the embedding table")
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskedLMConfig(TransformerLMConfig):
+    """The `model` section for `masked_lm`."""
+
+    name: Literal["masked_lm"] = key("masked_lm", "the model to build")  # type: ignore[assignment]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,8 @@ Initializer = Callable[[jax.Array, tuple[int, ...], Any], jax.Array]
 Spec = dict[str, Any]
 Params = dict[str, Any]
 
-LAYERS = "layers"
+LAYERS = "layers"  # axis of a stack of layers
+BLOCKS = "blocks"  # name of such a stack in a spec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,9 +77,18 @@ def stack(spec: Spec, n: int) -> Spec:
     return map_weights(stacked, spec)
 
 
-def with_init(spec: Spec, init: Initializer) -> Spec:
-    """Returns the spec with `init` for every weight."""
-    return map_weights(lambda _, weight: dataclasses.replace(weight, init=init), spec)
+def unstack(params: Params) -> Params:
+    """Returns the params with every stack of blocks cut into a tuple, a tree for each block.
+
+    A loop over tokens whose body cuts the stack would copy all of it for every token.
+    """
+
+    def cut(name: str, value: Any) -> Any:
+        if name == BLOCKS:
+            return tuple(jax.tree.map(lambda w, i=i: w[i], value) for i in range(len(jax.tree.leaves(value)[0])))
+        return unstack(value) if isinstance(value, dict) else value
+
+    return {name: cut(name, value) for name, value in params.items()}
 
 
 def initialize(spec: Spec, key: jax.Array, dtype: Any = jnp.float32) -> Params:

@@ -28,6 +28,8 @@ def sines_then_cosines(position, d_model):
 
 def position_vector(config, weights, t):
     """Returns what is added at the t-th place, counted from 0. Seeds 000 and 004 count from 1, seed 003 from 0."""
+    if config.positions in ("none", "rotary", "alibi", "alibi_geometric"):
+        return np.zeros(config.d_model)
     if config.positions in ("sinusoidal_trained", "learned"):
         return weights["positions"][t]
     if config.positions == "sinusoidal_concatenated":
@@ -38,18 +40,30 @@ def position_vector(config, weights, t):
 def embedding(config, weights, tokens, scaled=False):
     factor = math.sqrt(config.d_model) if scaled else 1.0
     return np.array(
-        [factor * weights["table"][token] + position_vector(config, weights, t) for t, token in enumerate(tokens)]
+        [
+            factor * weights["table"][token] + position_vector(config, weights, place(config, t))
+            for t, token in enumerate(tokens)
+        ]
     )
+
+
+def place(config, t):
+    """The position of the t-th token: with a position_range, evenly spread over it."""
+    return t * (config.position_range // config.max_len) if config.position_range else t
 
 
 def normalize(config, weights, x):
     rows = []
     for row in x:
-        if config.norm_epsilon_in == "deviation":
-            divisor = np.std(row) + config.norm_epsilon
+        if config.norm == "rms":
+            variance = np.mean(row**2)
         else:
-            divisor = np.sqrt(np.var(row) + config.norm_epsilon)
-        rows.append((row - np.mean(row)) / divisor * weights["scale"] + weights["bias"])
+            row, variance = row - np.mean(row), np.var(row)
+        if config.norm_epsilon_in == "deviation":
+            divisor = np.sqrt(variance) + config.norm_epsilon
+        else:
+            divisor = np.sqrt(variance + config.norm_epsilon)
+        rows.append(row / divisor * weights["scale"] + (0 if config.norm == "rms" else weights["bias"]))
     return np.array(rows)
 
 
@@ -58,20 +72,76 @@ def softmax(row):
     return e / np.sum(e)
 
 
-def attention(config, weights, x, z, allowed):
-    """Each row t of x attends to the rows s of z for which `allowed(t, s)`."""
+def rotate(vector, position):
+    """Turns the pairs (x_0, x_1), (x_2, x_3), … by position · θ_i, θ_i = 10000^(-2i/K) (seed 002; Su et al. 2021)."""
+    turned = np.zeros_like(vector)
+    for i in range(len(vector) // 2):
+        angle = position * 10000 ** (-2 * i / len(vector))
+        matrix = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
+        turned[2 * i : 2 * i + 2] = matrix @ vector[2 * i : 2 * i + 2]
+    return turned
+
+
+def alibi_slope(config, head):
+    """1 / A^(h / H), A = 2^8, h from 1 (seed 002); or, for other head counts than 2^n, the rule of Press et al."""
+    n_heads = config.n_heads
+    if config.positions == "alibi" or n_heads & (n_heads - 1) == 0:
+        return 1 / 256 ** ((head + 1) / n_heads)
+    lower = 2 ** (n_heads.bit_length() - 1)
+    if head < lower:
+        return 1 / 256 ** ((head + 1) / lower)
+    return 1 / 256 ** ((2 * (head - lower) + 1) / (2 * lower))
+
+
+def feature_map(config, x):
+    maps = {
+        "elu": lambda x: np.where(x > 0, x + 1, np.exp(x)),
+        "relu": lambda x: np.maximum(x, 0),
+        "exp": np.exp,
+    }
+    return maps[config.feature_map](x) + 1e-6
+
+
+def weigh(config, head, q, keys, distances):
+    """The weights of the keys that a query may see, at their distances from it; None in cross-attention."""
+    if config.attention == "linear":
+        unnormalized = np.array([feature_map(config, q) @ feature_map(config, k) for k in keys])
+        return unnormalized / unnormalized.sum()
+    scores = np.array([q @ k / np.sqrt(len(q)) for k in keys])
+    decay = np.ones(len(keys))
+    if config.positions.startswith("alibi") and distances is not None:
+        decay = np.exp(-alibi_slope(config, head) * np.array(distances))
+    unnormalized = (scores**2 / (1 + scores**2) if config.attention == "expressive" else np.exp(scores)) * decay
+    return unnormalized / unnormalized.sum()
+
+
+def unit_mean_square(config, x):
+    return x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + config.norm_epsilon)
+
+
+def attention(config, weights, x, z, allowed, crossed=False):
+    """Each row t of x attends to the rows s of z for which `allowed(t, s)`; of its own sequence, or of another."""
     _, n_heads, d_head = weights["query"].shape
+    shared_by = n_heads // weights["key"].shape[1]
     heads = []
     for i in range(n_heads):
         q, k, v = (
-            rows @ weights[name][:, i] + (weights[f"{name}_bias"][i] if config.attention_bias == "all" else 0)
-            for name, rows in (("query", x), ("key", z), ("value", z))
+            rows @ weights[name][:, j] + (weights[f"{name}_bias"][j] if config.attention_bias == "all" else 0)
+            for name, rows, j in (("query", x, i), ("key", z, i // shared_by), ("value", z, i // shared_by))
         )
+        if config.qk_norm:
+            q, k = (
+                unit_mean_square(config, rows) * weights[f"{name}_scale"] for name, rows in (("query", q), ("key", k))
+            )
+        if config.positions == "rotary" and not crossed:
+            q, k = (np.array([rotate(row, place(config, t)) for t, row in enumerate(rows)]) for rows in (q, k))
         head = np.zeros((len(x), d_head))
         for t in range(len(x)):
             seen = [s for s in range(len(z)) if allowed(t, s)]
-            scores = np.array([q[t] @ k[s] / np.sqrt(d_head) for s in seen])
-            for s, weight in zip(seen, softmax(scores), strict=True):
+            if config.window and not crossed:
+                seen = [s for s in seen if abs(t - s) < config.window]
+            distances = None if crossed else [abs(place(config, t) - place(config, s)) for s in seen]
+            for s, weight in zip(seen, weigh(config, i, q[t], k[seen], distances), strict=True):
                 head[t] += weight * v[s]
         heads.append(head)
     concatenated = np.concatenate(heads, axis=1)
@@ -93,8 +163,15 @@ def gelu(x):
 
 
 def feed_forward(config, weights, x):
-    hidden = x @ weights["up"] + weights["up_bias"]
-    hidden = gelu(hidden) if config.activation == "gelu" else np.maximum(0, hidden)
+    activations = {
+        "relu": lambda x: np.maximum(0, x),
+        "gelu": gelu,
+        "gelu_tanh": lambda x: x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
+        "silu": lambda x: x / (1 + np.exp(-x)),
+    }
+    activation = activations[config.activation]
+    up = x @ weights["up"] + weights["up_bias"]
+    hidden = activation(x @ weights["gate"] + weights["gate_bias"]) * up if config.gated else activation(up)
     return hidden @ weights["down"] + weights["down_bias"]
 
 
@@ -107,7 +184,7 @@ def block(config, weights, x, allowed=to_earlier, source=None, source_allowed=No
     if config.block == "post_norm":
         x = norm("attention", x + attention(config, weights["attention"], x, x, allowed))
         if source is not None:
-            crossed = attention(config, weights["cross_attention"], x, source, source_allowed)
+            crossed = attention(config, weights["cross_attention"], x, source, source_allowed, True)
             x = norm("cross_attention", x + crossed)
         return norm("feed_forward", x + feed_forward(config, weights["feed_forward"], x))
 
@@ -116,7 +193,7 @@ def block(config, weights, x, allowed=to_earlier, source=None, source_allowed=No
     if source is not None:
         queries = middle if config.cross_norm == "source" else norm("cross_attention", middle)
         source = norm("cross_attention", source) if config.cross_norm == "source" else source
-        middle = middle + attention(config, weights["cross_attention"], queries, source, source_allowed)
+        middle = middle + attention(config, weights["cross_attention"], queries, source, source_allowed, True)
     changed = feed_forward(config, weights["feed_forward"], norm("feed_forward", middle))
     return x + changed if config.block == "idea" else middle + changed
 
@@ -129,12 +206,15 @@ def block_weights(stacked, i):
     return {k: block_weights(v, i) if isinstance(v, dict) else v[i] for k, v in stacked.items()}
 
 
-def transformer_lm(config, weights, tokens):
+def transformer_lm(config, weights, tokens, allowed=to_earlier):
     """Tokens as they enter the model to logits [n, vocab_size]."""
     x = embedding(config, weights["embedding"], tokens)
     for i in range(config.n_layers):
-        x = block(config, block_weights(weights["blocks"], i), x)
-    return final_layer(weights["final"], normalize(config, weights["norm"], x) if config.final_norm else x)
+        x = block(config, block_weights(weights["blocks"], i), x, allowed)
+    x = normalize(config, weights["norm"], x) if config.final_norm else x
+    logits = x @ weights["embedding"]["table"].T if config.tied_embeddings else final_layer(weights["final"], x)
+    cap = config.logit_softcap
+    return cap * np.tanh(logits / cap) if cap else logits
 
 
 def log_probabilities(config, weights, sequence):

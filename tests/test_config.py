@@ -7,6 +7,7 @@ from fxf.config import (
     CheckpointConfig,
     DecodeConfig,
     EncoderDecoderConfig,
+    MaskedLMConfig,
     TransformerConfig,
     TransformerLMConfig,
     defaults,
@@ -67,15 +68,17 @@ def test_the_defaults_are_those_of_seed_004(config_class):
             {"block": "ideal"},
             "model.block: expected one of pre_norm, post_norm, idea; got 'ideal'; did you mean 'idea'?",
         ),
+        ({"n_kv_heads": 3}, "model.n_kv_heads: 3 does not divide model.n_heads 8"),
+        ({"position_range": 2047}, "model.position_range: expected 0 or at least model.max_len 2048, got 2047"),
         (
-            {"positions": "learnt"},
-            "model.positions: expected one of sinusoidal_trained, learned, sinusoidal, sinusoidal_concatenated; "
-            "got 'learnt'; did you mean 'learned'?",
+            {"position_range": 4096, "window": 5},
+            "model.window: not with model.position_range, which spreads the tokens",
         ),
         (
-            {"positions": "sinusoidal_concatenated", "d_model": 9, "n_heads": 3},
-            "model.positions: 'sinusoidal_concatenated' needs an even model.d_model, got 9",
+            {"position_range": 4096, "positions": "none"},
+            "model.position_range: model.positions 'none' does not read it; leave it at 0",
         ),
+        ({"feature_map": "relu"}, "model.feature_map: model.attention 'softmax' does not read it; leave it at 'elu'"),
         ({"n_heads": 7}, "model.n_heads: 7 does not divide model.d_model 512"),
     ],
 )
@@ -129,7 +132,9 @@ def test_an_int_serves_for_a_float():
 
 
 def test_every_section_there_is_is_among_those_checked_here():
-    assert {EncoderDecoderConfig, TransformerLMConfig, DecodeConfig, CheckpointConfig} < set(ALL_SECTIONS)
+    assert {EncoderDecoderConfig, MaskedLMConfig, TransformerLMConfig, DecodeConfig, CheckpointConfig} < set(
+        ALL_SECTIONS
+    )
     assert {TranslationConfig, DataConfig, ReversalConfig} < set(ALL_SECTIONS)
 
 
@@ -163,7 +168,7 @@ def test_the_default_config_of_translation_builds():
         (lambda c: c.update(seed=-1), "seed: expected an int from 0 to 2**32 - 1, got -1"),
         (
             lambda c: c["model"].update(name="transformer"),
-            "model.name: expected one of transformer_lm, encoder_decoder; got 'transformer'; did you mean",
+            "model.name: expected one of transformer_lm, masked_lm, encoder_decoder; got 'transformer'; did you mean",
         ),
         (lambda c: c["model"].update(max_len=9), "model.max_len: 9 is too short; the task's sequences need 52"),
         (lambda c: c["task"].update(min_length=26), "task.max_length: expected at least task.min_length 26, got 25"),

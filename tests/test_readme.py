@@ -6,28 +6,26 @@ import jax
 import numpy as np
 import pytest
 
-from fxf.layers import block, feed_forward
+from fxf.layers import attention_kinds
+from fxf.layers.attention import ATTENTIONS
 from fxf.training.step import loss_and_gradient
-from fxf.weights import count
 from helpers import random_tokens, small_model
 from runs import ROOT
 
 README = (ROOT / "README.md").read_text()
 
 
-def test_the_worked_example_of_a_layer_variant_trains(monkeypatch):
+def test_the_worked_example_of_a_kind_of_attention_trains(monkeypatch):
     (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    namespace = vars(feed_forward) | {}
+    namespace = vars(attention_kinds) | {}
     exec(code, namespace)
-    plain, _ = small_model()
-    monkeypatch.setattr(block, "feed_forward_spec", namespace["gated_feed_forward_spec"])
-    monkeypatch.setattr(block, "feed_forward", namespace["gated_feed_forward"])
-    model, params = small_model()
-    assert count(model.spec) == count(plain.spec) + 2 * 6 * 11  # a gate in each of two blocks
+    monkeypatch.setitem(ATTENTIONS, "sigmoid", attention_kinds.weighted(namespace["sigmoid"]))
+    model, params = small_model(attention="sigmoid")
     tokens = random_tokens((3, 5))
     batch = {"inputs": tokens, "targets": tokens, "weights": np.ones((3, 5), np.float32)}
-    _, _, gradient = jax.jit(lambda p: loss_and_gradient(model, p, batch))(params)
-    assert np.abs(gradient["blocks"]["feed_forward"]["gate"]).min() > 0
+    loss, weight, gradient = jax.jit(lambda p: loss_and_gradient(model, p, batch))(params)
+    moved = jax.tree.map(lambda p, g: p - 0.1 * g / weight, params, gradient)
+    assert loss_and_gradient(model, moved, batch)[0] < loss
 
 
 @pytest.mark.parametrize("pattern", [r"python (experiments/\w+\.py)", r"`?(configs/\w+\.py)", r"(fxf/[\w/]+\.py)"])

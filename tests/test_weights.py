@@ -5,7 +5,7 @@ import pytest
 
 from fxf.config import EncoderDecoderConfig
 from fxf.models.encoder_decoder import encoder_decoder
-from fxf.weights import Weight, count, decay_mask, fan_in, initialize, leaves, shapes, stack, uniform_half, with_init
+from fxf.weights import Weight, count, decay_mask, fan_in, initialize, leaves, shapes, stack, uniform_half, unstack
 from helpers import small, small_model
 
 ZEROS = jax.nn.initializers.zeros
@@ -52,9 +52,12 @@ def test_count_and_shapes_agree_with_the_arrays():
     )
 
 
-def test_with_init_replaces_every_init():
-    params = initialize(with_init(spec(), ZEROS), jax.random.key(0))
-    assert all((leaf == 0).all() for leaf in jax.tree.leaves(params))
+def test_unstacked_params_are_those_of_each_block_where_blocks_are_stacked():
+    params = {"a": {"blocks": {"w": np.arange(6).reshape(3, 2), "n": {"b": np.arange(3)}}}, "w": np.arange(2)}
+    cut = unstack(params)
+    assert cut["w"] is params["w"]
+    assert [block["w"].tolist() for block in cut["a"]["blocks"]] == [[0, 1], [2, 3], [4, 5]]
+    assert [int(block["n"]["b"]) for block in cut["a"]["blocks"]] == [0, 1, 2]
 
 
 def test_only_matrices_of_linear_maps_decay():

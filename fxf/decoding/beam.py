@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from fxf.config import DecodeConfig
 from fxf.decoding.generate import Prompts, prefill
 from fxf.models.model import Cache, Model
-from fxf.weights import Params
+from fxf.weights import Params, unstack
 
 
 @flax.struct.dataclass
@@ -41,6 +41,8 @@ def beam_search(
       int32 tokens [B, W, max_tokens], what follows an end token filled with it, and scores [B, W], the best first. A
       score of -inf marks a hypothesis that does not exist.
     """
+    assert model.step is not None
+    step, params = model.step, unstack(params)
     width = decode.beam_width
     cache, last = prefill(model, params, prompts, max_tokens, copies=width)
     batch_size = last.shape[0] // width
@@ -58,7 +60,7 @@ def beam_search(
     )
 
     def one_token(beams: _Beams) -> _Beams:
-        logits_RV, cache = model.step(params, beams.cache, beams.last_BW.reshape(-1))
+        logits_RV, cache = step(params, beams.cache, beams.last_BW.reshape(-1))
         vocab_size = logits_RV.shape[1]
         n_candidates = min(2 * width, width * vocab_size)
         log_BC, parent_BC, token_BC = _best(beams.live_log_BW, logits_RV, n_candidates)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from fxf.config import DecodeConfig
 from fxf.decoding.sampling import choose
 from fxf.models.model import Cache, Model
-from fxf.weights import Params
+from fxf.weights import Params, unstack
 
 # What to continue: int32 `tokens` [B, P], right-padded, of which row b holds `lengths[b]` (from 0, nothing but the
 # token 0 in front that a decoder reads, to P), and whatever else the model's prefill reads, such as a `source`.
@@ -33,6 +33,8 @@ def generate(
     Returns:
       int32 [B, max_tokens]; what follows a row's end token is filled with it.
     """
+    assert model.step is not None
+    step, params = model.step, unstack(params)
     batch_size = prompts["tokens"].shape[0]
     cache, last_B = prefill(model, params, prompts, max_tokens)
     row_keys_B = jax.vmap(jax.random.fold_in, (None, 0))(
@@ -45,7 +47,7 @@ def generate(
 
     def one_token(carry: tuple) -> tuple:
         i, cache, tokens_B, ended_B, output_BN = carry
-        logits_BV, cache = model.step(params, cache, tokens_B)
+        logits_BV, cache = step(params, cache, tokens_B)
         keys_B = jax.vmap(jax.random.fold_in, (0, None))(row_keys_B, i)
         tokens_B = jnp.where(ended_B, end_token, choose(decode, logits_BV, keys_B))
         return i + 1, cache, tokens_B, ended_B | (tokens_B == end_token), output_BN.at[:, i].set(tokens_B)
@@ -69,4 +71,5 @@ def prefill(
     inputs_BT = jnp.pad(tokens_BP, ((0, 0), (1, 0)))
     last_B = jnp.take_along_axis(inputs_BT, lengths_B[:, None], axis=1)[:, 0]
     batch = {**rest, "inputs": inputs_BT[:, :-1], "lengths": lengths_B}
+    assert model.prefill is not None
     return model.prefill(params, batch, tokens_BP.shape[1] + max_tokens), last_B

@@ -1,89 +1,147 @@
-"""Multi-head attention (seed 004, "Multi-Head Causal Attention"; seed 000, "SelfAttention Unit").
+"""Multi-head attention (seed 004, "Multi-Head Causal Attention"; seed 000, "SelfAttention Unit"), in several kinds.
 
-It comes in two halves, so that what is attended to can be this sequence, a cache of it, or another sequence:
-`keys_values` of the vectors attended to, and `attend` from the vectors that ask.
+A kind whose output is a weighted mean of values is one function from scores to weights and a line in `ATTENTIONS`; any
+other is an `Attention` of its own, like that of linear_attention.py.
 """
 
-import math
+from typing import Any
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 
-from fxf.config import TransformerConfig
-from fxf.layers.dropout import dropout
+from fxf.config import TransformerConfig, one_of
+from fxf.errors import UserError
+from fxf.layers.attention_kinds import Attention, KeysValues, expressive, softmax, weighted
 from fxf.layers.linear import linear
+from fxf.layers.linear_attention import FEATURE_MAPS, LINEAR
+from fxf.layers.mask import Mask
+from fxf.layers.positions import POSITIONS
 from fxf.weights import Params, Spec, Weight, fan_in
 
-
-@flax.struct.dataclass
-class KeysValues:
-    """The keys and values of one attention layer for C positions, each [B, H, C, K]."""
-
-    keys: jax.Array
-    values: jax.Array
+ATTENTIONS: dict[str, Attention] = {
+    "softmax": weighted(softmax),
+    "expressive": weighted(expressive),
+    "linear": LINEAR,
+}
 
 
 def attention_spec(config: TransformerConfig) -> Spec:
-    d_model, n_heads = config.d_model, config.n_heads
-    shape, axes = (d_model, n_heads, d_model // n_heads), ("embed", "heads", "head_dim")
-    spec = {name: Weight(shape, axes, fan_in()) for name in ("query", "key", "value")}
-    spec["output"] = Weight((*shape[1:], d_model), (*axes[1:], "embed"), fan_in(2))
-    zeros = jax.nn.initializers.zeros
+    """Returns the weights of an attention layer.
+
+    Raises:
+      UserError: the kind of attention is unknown, or does not go with another key.
+    """
+    _check(config)
+    d_model, head_dim, zeros = config.d_model, config.d_model // config.n_heads, jax.nn.initializers.zeros
+    heads = {"query": config.n_heads, "key": config.n_groups, "value": config.n_groups}
+    shapes = {name: (n_heads, head_dim) for name, n_heads in heads.items()}
+    axes = ("heads", "head_dim")
+    spec = {name: Weight((d_model, *shape), ("embed", *axes), fan_in()) for name, shape in shapes.items()}
+    spec["output"] = Weight((*shapes["query"], d_model), (*axes, "embed"), fan_in(2))
     if config.attention_bias == "all":
-        spec |= {f"{name}_bias": Weight(shape[1:], axes[1:], zeros) for name in ("query", "key", "value")}
+        spec |= {f"{name}_bias": Weight(shape, axes, zeros) for name, shape in shapes.items()}
     if config.attention_bias != "none":
         spec["output_bias"] = Weight((d_model,), ("embed",), zeros)
+    if config.qk_norm:
+        ones = jax.nn.initializers.ones
+        spec |= {f"{name}_scale": Weight((head_dim,), ("head_dim",), ones) for name in ("query", "key")}
     return spec
 
 
-def keys_values(params: Params, z_BCD: jax.Array) -> KeysValues:
-    """Returns the keys and values of the vectors to attend to."""
-    return KeysValues(_project(params, "key", z_BCD), _project(params, "value", z_BCD))
+def _check(config: TransformerConfig) -> None:
+    kind = ATTENTIONS[one_of(config.attention, ATTENTIONS, "model.attention")]
+    positions = POSITIONS[one_of(config.positions, POSITIONS, "model.positions")]
+    one_of(config.feature_map, FEATURE_MAPS, "model.feature_map")
+    if not kind.scores:
+        acts_on_scores = {
+            "positions": positions.rotate is not None or positions.bias is not None,
+            "window": config.window > 0,
+            "attention_dropout": config.attention_dropout > 0,
+            "qk_norm": config.qk_norm,
+        }
+        for name, acts in acts_on_scores.items():
+            if acts:
+                value = getattr(config, name)
+                raise UserError(
+                    f"model.{name}: {value!r} acts on the scores of queries and keys; "
+                    f"model.attention '{config.attention}' has none"
+                )
 
 
-def attend(
+def attention(
+    config: TransformerConfig,
     params: Params,
     x_BTD: jax.Array,
-    memory: KeysValues,
-    allowed_BTC: jax.Array,
+    mask: Mask,
     *,
+    cache: Any = None,
     rng: jax.Array | None = None,
-    dropout_rate: float = 0.0,
-) -> jax.Array:
-    """Returns for each vector of x the mean of the values in memory, weighted by how its query meets their keys.
+) -> tuple[jax.Array, Any]:
+    """Self-attention of a sequence, or of its newest tokens to a cache of the earlier ones.
 
     Args:
-      x_BTD: the vectors to attend from. Where memory has fewer rows, each of its rows serves B / rows rows of x in a
-        row, as the hypotheses of one beam.
-      allowed_BTC: which positions of memory each vector may attend to, at least one; axes of size 1 repeat.
       rng: key for dropout of the attention weights; None drops nothing.
 
     Returns:
-      [B, T, D].
+      [B, T, D], and the cache with what is new.
     """
-    grouped_BTD = x_BTD.reshape(memory.keys.shape[0], -1, x_BTD.shape[-1])
-    q_BHTK = _project(params, "query", grouped_BTD)
-    scores_BHTC = jnp.einsum("BHTK,BHCK->BHTC", q_BHTK, memory.keys) / math.sqrt(q_BHTK.shape[-1])
-    weights_BHTC = jax.nn.softmax(jnp.where(allowed_BTC[:, None], scores_BHTC, -jnp.inf))
-    weights_BHTC = dropout(rng, weights_BHTC, dropout_rate)
-    heads_BHTK = jnp.einsum("BHTC,BHCK->BHTK", weights_BHTC, memory.values)
-    concatenated_BTD = heads_BHTK.transpose(0, 2, 1, 3).reshape(x_BTD.shape)
-    return linear(concatenated_BTD, params["output"].reshape(x_BTD.shape[-1], -1), params.get("output_bias"))
+    kind, q_BHTK, new = ATTENTIONS[config.attention], queries(config, params, x_BTD), keys_values(config, params, x_BTD)
+    rotate = POSITIONS[config.positions].rotate
+    if rotate is not None:
+        assert mask.positions is not None
+        q_BHTK, new = rotate(q_BHTK, mask.positions), KeysValues(rotate(new.keys, mask.positions), new.values)
+    if mask.causal:
+        heads_BHTK, cache = kind.extend(config, q_BHTK, new, mask, cache, rng)
+    else:
+        heads_BHTK = kind.recall(config, q_BHTK, kind.remember(config, new, mask), mask, rng)
+    return _output(params, heads_BHTK, x_BTD.shape), cache
 
 
-def write(cache: KeysValues, positions_BT: jax.Array, new: KeysValues) -> KeysValues:
-    """Puts new keys and values, [B, H, T, K], at each row's positions of the cache."""
-    rows_B1 = jnp.arange(cache.keys.shape[0])[:, None]
-    return KeysValues(
-        keys=cache.keys.at[rows_B1, :, positions_BT].set(new.keys.transpose(0, 2, 1, 3)),
-        values=cache.values.at[rows_B1, :, positions_BT].set(new.values.transpose(0, 2, 1, 3)),
-    )
+def cross_memory(config: TransformerConfig, params: Params, z_BSD: jax.Array, mask: Mask) -> Any:
+    """Returns what cross-attention reads of another sequence."""
+    return ATTENTIONS[config.attention].remember(config, keys_values(config, params, z_BSD), mask)
 
 
-def _project(params: Params, name: str, x_BTD: jax.Array) -> jax.Array:
+def cross_attention(
+    config: TransformerConfig,
+    params: Params,
+    x_BTD: jax.Array,
+    memory: Any,
+    mask: Mask,
+    *,
+    rng: jax.Array | None = None,
+) -> jax.Array:
+    """Attention from x to the memory of another sequence: [B, T, D].
+
+    Where memory has fewer rows, each of its rows serves B / rows rows of x in a row, as the hypotheses of one beam.
+    """
+    n_rows = jax.tree.leaves(memory)[0].shape[0]
+    q_BHTK = queries(config, params, x_BTD.reshape(n_rows, -1, x_BTD.shape[-1]))
+    return _output(params, ATTENTIONS[config.attention].recall(config, q_BHTK, memory, mask, rng), x_BTD.shape)
+
+
+def queries(config: TransformerConfig, params: Params, x_BTD: jax.Array) -> jax.Array:
+    return _project(config, params, "query", x_BTD)
+
+
+def keys_values(config: TransformerConfig, params: Params, z_BCD: jax.Array) -> KeysValues:
+    """Returns the keys and values of the vectors to attend to."""
+    return KeysValues(_project(config, params, "key", z_BCD), _project(config, params, "value", z_BCD))
+
+
+def _project(config: TransformerConfig, params: Params, name: str, x_BTD: jax.Array) -> jax.Array:
     """Maps [B, T, D] to [B, H, T, K]."""
     w_DHK = params[name]
     bias = params.get(f"{name}_bias")
     rows = linear(x_BTD, w_DHK.reshape(w_DHK.shape[0], -1), None if bias is None else bias.reshape(-1))
-    return rows.reshape(*x_BTD.shape[:-1], *w_DHK.shape[1:]).transpose(0, 2, 1, 3)
+    x_BTHK = rows.reshape(*x_BTD.shape[:-1], *w_DHK.shape[1:])
+    scale = params.get(f"{name}_scale")
+    if scale is not None:
+        mean_square = jnp.square(x_BTHK).mean(-1, keepdims=True)
+        x_BTHK = x_BTHK * jax.lax.rsqrt(mean_square + config.norm_epsilon) * scale.reshape(1, 1, 1, -1)
+    return x_BTHK.transpose(0, 2, 1, 3)
+
+
+def _output(params: Params, heads_BHTK: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    concatenated = heads_BHTK.transpose(0, 2, 1, 3).reshape(shape)
+    return linear(concatenated, params["output"].reshape(shape[-1], -1), params.get("output_bias"))

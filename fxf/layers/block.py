@@ -4,13 +4,19 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 from fxf.config import EncoderDecoderConfig, TransformerConfig
-from fxf.layers.attention import KeysValues, attend, attention_spec, keys_values, write
+from fxf.layers.attention import ATTENTIONS, attention, attention_spec, cross_attention, cross_memory
 from fxf.layers.dropout import dropout, split
 from fxf.layers.feed_forward import feed_forward, feed_forward_spec
+from fxf.layers.mask import Mask
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.weights import Params, Spec, stack
+
+# What a block with cross-attention reads of the other sequence: the vectors [B, S, D], or what
+# `block_cross_memory` made of them; and which count.
+Source = tuple[Any, Mask]
 
 
 def block_spec(config: TransformerConfig, cross: bool = False) -> Spec:
@@ -27,49 +33,44 @@ def block(
     config: TransformerConfig,
     params: Params,
     x_BTD: jax.Array,
-    allowed_BTC: jax.Array,
+    mask: Mask,
     *,
-    cache: KeysValues | None = None,
-    positions_BT: jax.Array | None = None,
-    source: KeysValues | None = None,
-    source_allowed_BTS: jax.Array | None = None,
+    cache: Any = None,
+    source: Source | None = None,
     rng: jax.Array | None = None,
-) -> tuple[jax.Array, KeysValues | None]:
+) -> tuple[jax.Array, Any]:
     """Adds to x what each sublayer makes of it.
 
     Args:
-      allowed_BTC: the positions that self-attention may see: of x, or of the cache.
-      cache: keys and values by position. Those of x are written to it at `positions_BT` before attending.
-      source: what cross-attention sees (`cross_keys_values`), and `source_allowed_BTS` its positions that count.
+      mask: what self-attention may see: of x, or of the cache.
+      cache: what self-attention remembers of earlier tokens.
+      source: the memory that cross-attention reads (`block_cross_memory`), and its mask.
 
     Returns:
-      [B, T, D], and the cache with what was written.
+      [B, T, D], and the cache with what is new.
     """
     rngs = split(rng, 5)
-    dropout_rate = config.attention_dropout
-    normalized_BTD = _before(config, params, "attention", x_BTD)
-    memory = keys_values(params["attention"], normalized_BTD)
-    if cache is not None:
-        assert positions_BT is not None
-        memory = cache = write(cache, positions_BT, memory)
-    change_BTD = attend(
-        params["attention"], normalized_BTD, memory, allowed_BTC, rng=rngs[0], dropout_rate=dropout_rate
-    )
-    middle_BTD = _add(config, params, "attention", x_BTD, change_BTD, rngs[1])
+    with jax.named_scope("attention"):
+        normalized_BTD = _before(config, params, "attention", x_BTD)
+        change_BTD, cache = attention(config, params["attention"], normalized_BTD, mask, cache=cache, rng=rngs[0])
+        middle_BTD = _add(config, params, "attention", x_BTD, change_BTD, rngs[1])
 
     if source is not None:
-        assert isinstance(config, EncoderDecoderConfig) and source_allowed_BTS is not None
-        queries_BTD = middle_BTD
-        if config.cross_norm == "queries":
-            queries_BTD = _before(config, params, "cross_attention", middle_BTD)
-        change_BTD = attend(
-            params["cross_attention"], queries_BTD, source, source_allowed_BTS, rng=rngs[2], dropout_rate=dropout_rate
-        )
-        middle_BTD = _add(config, params, "cross_attention", middle_BTD, change_BTD, rngs[3])
+        assert isinstance(config, EncoderDecoderConfig)
+        with jax.named_scope("cross_attention"):
+            memory, source_mask = source
+            asking_BTD = middle_BTD
+            if config.cross_norm == "queries":
+                asking_BTD = _before(config, params, "cross_attention", middle_BTD)
+            change_BTD = cross_attention(
+                config, params["cross_attention"], asking_BTD, memory, source_mask, rng=rngs[2]
+            )
+            middle_BTD = _add(config, params, "cross_attention", middle_BTD, change_BTD, rngs[3])
 
     change_BTD = feed_forward(config, params["feed_forward"], _before(config, params, "feed_forward", middle_BTD))
     residual_BTD = x_BTD if config.block == "idea" else middle_BTD
-    return _add(config, params, "feed_forward", residual_BTD, change_BTD, rngs[4]), cache
+    x_BTD = _add(config, params, "feed_forward", residual_BTD, change_BTD, rngs[4])
+    return checkpoint_name(x_BTD, "residual"), cache
 
 
 def _before(config: TransformerConfig, params: Params, name: str, x_BTD: jax.Array) -> jax.Array:
@@ -90,46 +91,42 @@ def _add(
     return normalize(config, params[f"{name}_norm"], x_BTD) if config.block == "post_norm" else x_BTD
 
 
-def cross_keys_values(config: EncoderDecoderConfig, params: Params, source_BSD: jax.Array) -> KeysValues:
-    """Returns what cross-attention in the block with these params sees of the encoder's output."""
+def block_cross_memory(config: EncoderDecoderConfig, params: Params, source_BSD: jax.Array, mask: Mask) -> Any:
+    """Returns what cross-attention in the block with these params reads of the encoder's output."""
     if config.cross_norm == "source":
         source_BSD = normalize(config, params["cross_attention_norm"], source_BSD)
-    return keys_values(params["cross_attention"], source_BSD)
+    return cross_memory(config, params["cross_attention"], source_BSD, mask)
 
 
 def blocks_spec(config: TransformerConfig, cross: bool = False) -> Spec:
     return stack(block_spec(config, cross), config.n_layers)
 
 
-def one_block(params: Params, i: int) -> Params:
-    """Returns the params of block i out of those of all."""
-    return jax.tree.map(lambda w: w[i], params)
+def each_block(params: Any, n_layers: int) -> list[Params]:
+    """Returns the params of every block out of those of all, stacked, or cut already (`fxf.weights.unstack`).
 
-
-def each_block(params: Params, n_layers: int) -> list[Params]:
-    """Returns the params of every block, cut so that their gradients are joined once.
-
-    The gradient of `w[i]` is as large as all of w, and a sum of n of these takes as long as a training step.
+    They are cut so that their gradients are joined once: the gradient of `w[i]` is as large as all of w, and a sum of
+    n of these takes as long as a training step.
     """
+    if isinstance(params, tuple):
+        return list(params)
     leaves, tree = jax.tree.flatten(params)
     cut = [jnp.split(leaf, n_layers) for leaf in leaves]
     return [jax.tree.unflatten(tree, [parts[i][0] for parts in cut]) for i in range(n_layers)]
 
 
-def empty_caches(config: TransformerConfig, batch_size: int, length: int, dtype: Any) -> tuple[KeysValues, ...]:
-    """Returns a cache for each block, with room for `length` positions a row."""
-    zeros = jnp.zeros((batch_size, config.n_heads, length, config.d_model // config.n_heads), dtype)
-    return (KeysValues(zeros, zeros),) * config.n_layers
+def empty_caches(config: TransformerConfig, batch_size: int, length: int, dtype: Any) -> tuple[Any, ...]:
+    """Returns a cache for each block, with room for `length` tokens a row."""
+    return (ATTENTIONS[config.attention].empty(config, batch_size, length, dtype),) * config.n_layers
 
 
 def train_blocks(
     config: TransformerConfig,
     params: Params,
     x_BTD: jax.Array,
-    allowed_BTC: jax.Array,
+    mask: Mask,
     *,
-    source_BSD: jax.Array | None = None,
-    source_allowed_BTS: jax.Array | None = None,
+    source: Source | None = None,
     rng: jax.Array | None = None,
 ) -> jax.Array:
     """Runs the blocks over whole sequences: [B, T, D] to [B, T, D].
@@ -138,58 +135,46 @@ def train_blocks(
 
     Args:
       params: of all blocks, stacked on a leading layers axis.
-      source_BSD: the encoder's output, for blocks with cross-attention.
+      source: the encoder's output [B, S, D], for blocks with cross-attention, and its mask.
     """
 
     def run(x_BTD: jax.Array, layer: Any) -> tuple[jax.Array, None]:
         block_params, block_rng = layer
-        source = None if source_BSD is None else cross_keys_values(config, block_params, source_BSD)  # type: ignore[arg-type]
-        x_BTD, _ = block(
-            config,
-            block_params,
-            x_BTD,
-            allowed_BTC,
-            source=source,
-            source_allowed_BTS=source_allowed_BTS,
-            rng=block_rng,
-        )
-        return x_BTD, None
+        memory = None
+        if source is not None:
+            assert isinstance(config, EncoderDecoderConfig)
+            memory = (block_cross_memory(config, block_params, *source), source[1])
+        return block(config, block_params, x_BTD, mask, source=memory, rng=block_rng)[0], None
 
     rngs = None if rng is None else jax.random.split(rng, config.n_layers)
     if config.scan_blocks:
         return jax.lax.scan(run, x_BTD, (params, rngs))[0]
     for i, block_params in enumerate(each_block(params, config.n_layers)):
-        x_BTD, _ = run(x_BTD, (block_params, None if rngs is None else rngs[i]))
+        with jax.named_scope(f"block_{i}"):
+            x_BTD, _ = run(x_BTD, (block_params, None if rngs is None else rngs[i]))
     return x_BTD
 
 
 def cached_blocks(
     config: TransformerConfig,
-    params: Params,
+    params: Any,
     x_BTD: jax.Array,
-    positions_BT: jax.Array,
-    caches: tuple[KeysValues, ...],
+    mask: Mask,
+    caches: tuple[Any, ...],
     *,
-    sources: tuple[KeysValues, ...] | None = None,
-    source_allowed_BTS: jax.Array | None = None,
-) -> tuple[jax.Array, tuple[KeysValues, ...]]:
-    """Runs the blocks over the vectors at `positions_BT`, which see all positions up to their own in the caches.
+    sources: tuple[Source, ...] | None = None,
+) -> tuple[jax.Array, tuple[Any, ...]]:
+    """Runs the blocks over new tokens, which see all tokens up to their own in the caches.
 
     Each block has a cache of its own, which a decoding loop can update in place.
+
+    Args:
+      sources: for each block with cross-attention, the memory it reads and its mask.
     """
-    allowed_BTC = jnp.arange(caches[0].keys.shape[2])[None, None] <= positions_BT[..., None]
-    written: list[KeysValues] = []
-    for i, cache in enumerate(caches):
-        x_BTD, new_cache = block(
-            config,
-            one_block(params, i),
-            x_BTD,
-            allowed_BTC,
-            cache=cache,
-            positions_BT=positions_BT,
-            source=None if sources is None else sources[i],
-            source_allowed_BTS=source_allowed_BTS,
+    written = []
+    for i, block_params in enumerate(each_block(params, config.n_layers)):
+        x_BTD, cache = block(
+            config, block_params, x_BTD, mask, cache=caches[i], source=None if sources is None else sources[i]
         )
-        assert new_cache is not None
-        written.append(new_cache)
+        written.append(cache)
     return x_BTD, tuple(written)

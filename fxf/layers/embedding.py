@@ -12,14 +12,14 @@ from fxf.layers.positions import positional_encoding, positional_encoding_spec
 from fxf.weights import Params, Spec, Weight, fan_in
 
 
-def embedding_spec(config: TransformerConfig, vocab_size: int, scaled: bool = False) -> Spec:
+def embedding_spec(config: TransformerConfig, vocab_size: int, unit_rows: bool = False) -> Spec:
     """The table of token vectors, and the table of positions where the config asks for one.
 
     Args:
-      scaled: the rows will be read times √d_model.
+      unit_rows: start with rows of unit length, as logits want that are read from the table; else with elements of
+        unit variance, the size of the sinusoids they are added to.
     """
-    # As read, rows have unit variance, the size of the sinusoids they are added to.
-    init = jax.nn.initializers.normal(1 / math.sqrt(config.d_model) if scaled else 1.0)
+    init = jax.nn.initializers.normal(1 / math.sqrt(config.d_model) if unit_rows else 1.0)
     table = Weight((vocab_size, config.d_model), ("vocabulary", "embed"), init)
     return {"table": table, **positional_encoding_spec(config)}
 
@@ -33,12 +33,27 @@ def embedding(
     scaled: bool = False,
     rng: jax.Array | None = None,
 ) -> jax.Array:
-    """Looks up one row a token, adds its position's encoding, and drops out: int32 [B, T] to [B, T, D]."""
+    """Looks up one row a token, adds its position's encoding, and drops out: int32 [B, T] to [B, T, D].
+
+    Args:
+      scaled: read the rows times √d_model (seed 003, where logits are read from the same table).
+    """
     x_BTD = params["table"][tokens_BT]
     if scaled:
         x_BTD = x_BTD * jnp.sqrt(jnp.asarray(config.d_model, x_BTD.dtype))
     x_BTD = positional_encoding(config, params, x_BTD, positions_BT)
     return dropout(rng, x_BTD, config.embedding_dropout)
+
+
+def logits_from_table(config: TransformerConfig, params: Params, x_BTD: jax.Array) -> jax.Array:
+    """Maps vectors to logits by the table of token vectors, [B, T, D] to [B, T, V]."""
+    return soft_cap(config, linear(x_BTD, params["table"].T))
+
+
+def soft_cap(config: TransformerConfig, logits: jax.Array) -> jax.Array:
+    """Keeps logits within ±model.logit_softcap, softly (Gemma Team 2024)."""
+    cap = config.logit_softcap
+    return cap * jnp.tanh(logits / cap) if cap else logits
 
 
 def final_layer_spec(config: TransformerConfig, vocab_size: int) -> Spec:
@@ -48,6 +63,6 @@ def final_layer_spec(config: TransformerConfig, vocab_size: int) -> Spec:
     }
 
 
-def final_layer(params: Params, x_BTD: jax.Array) -> jax.Array:
+def final_layer(config: TransformerConfig, params: Params, x_BTD: jax.Array) -> jax.Array:
     """Maps vectors to logits: [B, T, D] to [B, T, V]."""
-    return linear(x_BTD, params["kernel"], params["bias"])
+    return soft_cap(config, linear(x_BTD, params["kernel"], params["bias"]))

@@ -1,13 +1,35 @@
-"""Positional encodings that are added to the embeddings: trained tables, or formulas of the position."""
+"""Positional encodings, each an object with hooks on embeddings, on queries and keys, and on scores.
+
+A new one is a `Positions` and its line in `POSITIONS`.
+"""
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from fxf.config import TransformerConfig
+from fxf.config import TransformerConfig, one_of
+from fxf.errors import UserError
 from fxf.weights import Params, Spec, Weight
+
+
+class Positions(NamedTuple):
+    """A kind of positional encoding. Positions are int32 [B, T], increasing along a row; [1, T] serve a whole batch.
+
+    Attributes:
+      embed: `embed(params, positions_BT, d_model)` [B, T, D], which is added to the embeddings.
+      rotate: `rotate(x_BHTK, positions_BT)` [B, H, T, K], applied to queries and to keys.
+      bias: `bias(n_heads, queries_BT, keys_BC)` [B, H, T, C], which is added to scores: the logarithm of the factor on
+        what attends from the one position to the other.
+      table: initializer of a trained table of positions, `params["positions"]` of the embedding.
+    """
+
+    embed: Callable[[Params, jax.Array, int], jax.Array] | None = None
+    rotate: Callable[[jax.Array, jax.Array], jax.Array] | None = None
+    bias: Callable[[int, jax.Array, jax.Array], jax.Array] | None = None
+    table: Callable[[jax.Array, tuple[int, ...], Any], jax.Array] | None = None
 
 
 def interleaved(positions: jax.Array, d_model: int) -> jax.Array:
@@ -30,24 +52,105 @@ def sinusoids(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
     return interleaved(jnp.arange(1, shape[0] + 1), shape[1]).astype(dtype)
 
 
-def _normal(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+def unit_vectors(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+    """Normal, each row of about unit length, as an initializer: [M, D]."""
     return jax.random.normal(key, shape, dtype) / math.sqrt(shape[1])
 
 
-TABLES = {"sinusoidal_trained": sinusoids, "learned": _normal}  # by initializer
-FORMULAS = {"sinusoidal": interleaved, "sinusoidal_concatenated": concatenated}
+def look_up(params: Params, positions_BT: jax.Array, d_model: int) -> jax.Array:
+    del d_model
+    return params["positions"][positions_BT]
+
+
+def rotary(x_BHTK: jax.Array, positions_BT: jax.Array) -> jax.Array:
+    """Turns each pair (x_2i, x_2i+1) by the angle p · 10000^(-2i/K) (seed 002, "rotary positional encoding").
+
+    The product of a query and a key then depends on the distance between them (Su et al. 2021).
+    """
+    pairs = x_BHTK.reshape(*x_BHTK.shape[:-1], -1, 2)
+    n_pairs = pairs.shape[-2]
+    frequencies = 10000.0 ** (-jnp.arange(n_pairs) / n_pairs).reshape(1, 1, 1, n_pairs)
+    angles = positions_BT[:, None, :, None] * frequencies
+    cos, sin = jnp.cos(angles).astype(x_BHTK.dtype), jnp.sin(angles).astype(x_BHTK.dtype)
+    turned = jnp.stack([cos * pairs[..., 0] - sin * pairs[..., 1], sin * pairs[..., 0] + cos * pairs[..., 1]], axis=-1)
+    return turned.reshape(x_BHTK.shape)
+
+
+def alibi_slopes(n_heads: int) -> list[float]:
+    """m = 1 / A^(h/H) for h = 1 … H, A = 2^8 (seed 002, "ALiBi positional encoding")."""
+    return [2.0 ** (-8 * h / n_heads) for h in range(1, n_heads + 1)]
+
+
+def alibi_geometric_slopes(n_heads: int) -> list[float]:
+    """The slopes of the paper (Press et al. 2022), which differ where n_heads is no power of two.
+
+    They are those of the next lower power of two, then every other of those of the next higher one.
+    """
+    lower = 2 ** int(math.log2(n_heads))
+    return alibi_slopes(lower) + alibi_slopes(2 * lower)[0::2][: n_heads - lower]
+
+
+def _alibi(slopes: Callable[[int], list[float]]) -> Positions:
+    """Scores fall by slope · distance: -m |i - j|, with a slope for each head."""
+
+    def bias(n_heads: int, queries_BT: jax.Array, keys_BC: jax.Array) -> jax.Array:
+        distances_B1TC = jnp.abs(queries_BT[:, None, :, None] - keys_BC[:, None, None])
+        return -jnp.array(slopes(n_heads)).reshape(1, n_heads, 1, 1) * distances_B1TC
+
+    return Positions(bias=bias)
+
+
+POSITIONS = {
+    "none": Positions(),
+    "sinusoidal_trained": Positions(embed=look_up, table=sinusoids),
+    "learned": Positions(embed=look_up, table=unit_vectors),
+    "sinusoidal": Positions(embed=lambda _, positions, d_model: interleaved(positions, d_model)),
+    "sinusoidal_concatenated": Positions(embed=lambda _, positions, d_model: concatenated(positions, d_model)),
+    "rotary": Positions(rotate=rotary),
+    "alibi": _alibi(alibi_slopes),
+    "alibi_geometric": _alibi(alibi_geometric_slopes),
+}
 
 
 def positional_encoding_spec(config: TransformerConfig) -> Spec:
-    if config.positions in FORMULAS:
+    """Returns the table of positions, where the encoding has one.
+
+    Raises:
+      UserError: the encoding is unknown, or does not fit the model's width.
+    """
+    kind = POSITIONS[one_of(config.positions, POSITIONS, "model.positions")]
+    if config.positions == "sinusoidal_concatenated" and config.d_model % 2:
+        raise UserError(f"model.positions: 'sinusoidal_concatenated' needs an even model.d_model, got {config.d_model}")
+    head_dim = config.d_model // config.n_heads
+    if kind.rotate and head_dim % 2:
+        raise UserError(f"model.positions: '{config.positions}' needs heads of even width, got {head_dim}")
+    if not kind.table:
         return {}
-    return {"positions": Weight((config.max_len, config.d_model), ("position", "embed"), TABLES[config.positions])}
+    n_rows = config.position_range or config.max_len
+    return {"positions": Weight((n_rows, config.d_model), ("position", "embed"), kind.table)}
 
 
 def positional_encoding(
     config: TransformerConfig, params: Params, x_BTD: jax.Array, positions_BT: jax.Array
 ) -> jax.Array:
-    """Adds to each vector the encoding of its position, counted from 0; [1, T] positions serve a whole batch."""
-    if config.positions in FORMULAS:
-        return x_BTD + FORMULAS[config.positions](positions_BT, config.d_model).astype(x_BTD.dtype)
-    return x_BTD + params["positions"][positions_BT]
+    """Adds to each vector the encoding of its position, counted from 0, where the encoding is one that is added."""
+    embed = POSITIONS[config.positions].embed
+    return x_BTD if embed is None else x_BTD + embed(params, positions_BT, config.d_model).astype(x_BTD.dtype)
+
+
+def positions_in_training(config: TransformerConfig, length: int, rng: jax.Array | None) -> jax.Array:
+    """Returns the positions of a batch's tokens, int32 [1, T].
+
+    With a position_range they are drawn from it at random, in increasing order, so that training meets the positions
+    of longer sequences too (Ruoss et al. 2023); without `rng` they are those of `positions_in_decoding`.
+    """
+    order_1T = jnp.arange(length)[None]
+    if rng is None or not config.position_range:
+        return positions_in_decoding(config, order_1T)
+    drawn = jax.random.choice(rng, config.position_range, (length,), replace=False)
+    return jnp.sort(drawn)[None].astype(order_1T.dtype)
+
+
+def positions_in_decoding(config: TransformerConfig, order_BT: jax.Array) -> jax.Array:
+    """Returns the positions of the first, second, … token: 0, 1, …; or spread evenly over the position_range."""
+    return order_BT * (config.position_range // config.max_len) if config.position_range else order_BT

@@ -6,14 +6,23 @@ import jax
 import jax.numpy as jnp
 
 from fxf.config import EncoderDecoderConfig
-from fxf.layers.attention import KeysValues
-from fxf.layers.block import blocks_spec, cached_blocks, cross_keys_values, empty_caches, one_block, train_blocks
+from fxf.layers.block import (
+    Source,
+    block_cross_memory,
+    blocks_spec,
+    cached_blocks,
+    each_block,
+    empty_caches,
+    train_blocks,
+)
 from fxf.layers.dropout import split
-from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec
-from fxf.layers.linear import linear
+from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec, logits_from_table
+from fxf.layers.mask import cached_mask, cross_mask, self_mask
 from fxf.layers.normalization import normalization_spec, normalize
+from fxf.layers.positions import positions_in_decoding, positions_in_training
+from fxf.models.init import initialized_as
 from fxf.models.model import Batch, Cache, Model
-from fxf.weights import Params, Spec, uniform_half, with_init
+from fxf.weights import Params, Spec
 
 # The choices of the two seeds that describe such a model; what they leave open keeps its default.
 PRESETS: dict[str, dict[str, Any]] = {
@@ -43,7 +52,7 @@ def encoder_decoder_spec(config: EncoderDecoderConfig, vocab_size: int) -> Spec:
     if config.final_norm:
         stacks = {name: {**stack, "norm": normalization_spec(config)} for name, stack in stacks.items()}
     if config.embeddings == "shared":
-        spec = {"embedding": embedding_spec(config, vocab_size, scaled=True), **stacks}
+        spec = {"embedding": embedding_spec(config, vocab_size, unit_rows=True), **stacks}
     else:
         spec = {
             "source_embedding": embedding_spec(config, vocab_size),
@@ -51,7 +60,7 @@ def encoder_decoder_spec(config: EncoderDecoderConfig, vocab_size: int) -> Spec:
             **stacks,
             "final": final_layer_spec(config, vocab_size),
         }
-    return with_init(spec, uniform_half) if config.init == "uniform" else spec
+    return initialized_as(config, spec)
 
 
 def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
@@ -70,59 +79,59 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
     def ended(stack_params: Params, x_BTD: jax.Array) -> jax.Array:
         return normalize(config, stack_params["norm"], x_BTD) if config.final_norm else x_BTD
 
-    def encode(params: Params, batch: Batch, rng: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
-        """Returns the encoder's output [B, S, D], and which of its positions count [B, 1, S]."""
-        rng_embedding, rng_blocks = split(rng, 2)
-        source_BS, allowed_B1S = batch["source"], batch["source_mask"][:, None]
-        x_BSD = embed(params, "source", source_BS, jnp.arange(source_BS.shape[1])[None], rng_embedding)
-        x_BSD = train_blocks(config, params["encoder"]["blocks"], x_BSD, allowed_B1S, rng=rng_blocks)
-        return ended(params["encoder"], x_BSD), allowed_B1S
+    def encode(params: Params, batch: Batch, rng: jax.Array | None = None) -> Source:
+        """Returns the encoder's output [B, S, D], and what the decoder may see of it."""
+        rng_embedding, rng_blocks, rng_positions = split(rng, 3)
+        source_BS, counts_BS = batch["source"], batch["source_mask"]
+        positions_1S = positions_in_training(config, source_BS.shape[1], rng_positions)
+        mask = self_mask(config, positions_1S, causal=False, counts_BT=counts_BS)
+        with jax.named_scope("encoder"):
+            x_BSD = embed(params, "source", source_BS, positions_1S, rng_embedding)
+            x_BSD = train_blocks(config, params["encoder"]["blocks"], x_BSD, mask, rng=rng_blocks)
+            return ended(params["encoder"], x_BSD), cross_mask(counts_BS)
 
     def features(params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
-        rng_encoder, rng_embedding, rng_blocks = split(rng, 3)
-        source_BSD, source_allowed_B1S = encode(params, batch, rng_encoder)
+        rng_encoder, rng_embedding, rng_blocks, rng_positions = split(rng, 4)
+        source = encode(params, batch, rng_encoder)
         tokens_BT = batch["inputs"]
-        positions_1T = jnp.arange(tokens_BT.shape[1])[None]
-        x_BTD = train_blocks(
-            config,
-            params["decoder"]["blocks"],
-            embed(params, "target", tokens_BT, positions_1T, rng_embedding),
-            positions_1T[:, None] <= positions_1T[..., None],
-            source_BSD=source_BSD,
-            source_allowed_BTS=source_allowed_B1S,
-            rng=rng_blocks,
-        )
-        return ended(params["decoder"], x_BTD)
+        positions_1T = positions_in_training(config, tokens_BT.shape[1], rng_positions)
+        mask = self_mask(config, positions_1T, causal=True)
+        with jax.named_scope("decoder"):
+            x_BTD = embed(params, "target", tokens_BT, positions_1T, rng_embedding)
+            x_BTD = train_blocks(config, params["decoder"]["blocks"], x_BTD, mask, source=source, rng=rng_blocks)
+            return ended(params["decoder"], x_BTD)
 
     def readout(params: Params, x_BTD: jax.Array) -> jax.Array:
         if shared:
-            return linear(x_BTD, params["embedding"]["table"].T)
-        return final_layer(params["final"], x_BTD)
+            return logits_from_table(config, params["embedding"], x_BTD)
+        return final_layer(config, params["final"], x_BTD)
 
-    def decode(params: Params, cache: Cache, tokens_BT: jax.Array, positions_BT: jax.Array) -> tuple[jax.Array, Cache]:
-        sources, source_allowed_B1S = cache.source
+    def decode(
+        params: Params, cache: Cache, tokens_BT: jax.Array, order_BT: jax.Array, counts_BT: jax.Array | None = None
+    ) -> tuple[jax.Array, Cache]:
+        mask = cached_mask(config, order_BT, cache.room, counts_BT)
         x_BTD, caches = cached_blocks(
             config,
             params["decoder"]["blocks"],
-            embed(params, "target", tokens_BT, positions_BT),
-            positions_BT,
+            embed(params, "target", tokens_BT, positions_in_decoding(config, order_BT)),
+            mask,
             cache.blocks,
-            sources=sources,
-            source_allowed_BTS=source_allowed_B1S,
+            sources=cache.source,
         )
         return ended(params["decoder"], x_BTD), cache.replace(blocks=caches)  # type: ignore[attr-defined]
 
     def prefill(params: Params, batch: Batch, length: int) -> Cache:
-        tokens_BT = batch["inputs"]
-        source_BSD, source_allowed_B1S = encode(params, batch)
+        tokens_BT, lengths_B = batch["inputs"], batch["lengths"]
+        source_BSD, mask = encode(params, batch)
         caches = empty_caches(config, tokens_BT.shape[0], length, source_BSD.dtype)
-        cache = Cache(caches, batch["lengths"], (cross_sources(params, source_BSD), source_allowed_B1S))
-        # Padding is written too, at positions that no query attends to before a later token overwrites them.
-        return decode(params, cache, tokens_BT, jnp.arange(tokens_BT.shape[1])[None])[1] if tokens_BT.size else cache
-
-    def cross_sources(params: Params, source_BSD: jax.Array) -> tuple[KeysValues, ...]:
-        blocks = params["decoder"]["blocks"]
-        return tuple(cross_keys_values(config, one_block(blocks, i), source_BSD) for i in range(config.n_layers))
+        blocks = each_block(params["decoder"]["blocks"], config.n_layers)
+        sources = tuple((block_cross_memory(config, block, source_BSD, mask), mask) for block in blocks)
+        cache = Cache(caches, lengths_B, sources, room=length)
+        if not tokens_BT.size:
+            return cache
+        order_1T = jnp.arange(tokens_BT.shape[1])[None]
+        # Padding is cached too, where no query sees it before a later token overwrites it; or it does not count.
+        return decode(params, cache, tokens_BT, order_1T, order_1T < lengths_B[:, None])[1]
 
     def step(params: Params, cache: Cache, tokens_B: jax.Array) -> tuple[jax.Array, Cache]:
         x_B1D, cache = decode(params, cache, tokens_B[:, None], cache.lengths[:, None])

@@ -24,14 +24,15 @@ class Model(NamedTuple):
         holds `batch['lengths'][b]` tokens before its padding, into a cache with room for `length` tokens. What the
         prompts translate, where the model reads a source, may have fewer rows: each then serves B / rows prompts.
       step: `step(params, cache, tokens) -> (logits, cache)`: reads one more token a row, int32 [B]; logits [B, V].
+        A model that does not generate has neither prefill nor step.
       loss: `loss(readout, features, targets, weights, label_smoothing) -> (loss_sum, weight_sum)`, as `cross_entropy`.
     """
 
     spec: Spec
     features: Callable[..., jax.Array]
     readout: Callable[[Any, jax.Array], jax.Array]
-    prefill: Callable[[Any, Batch, int], "Cache"]
-    step: Callable[[Any, "Cache", jax.Array], tuple[jax.Array, "Cache"]]
+    prefill: Callable[[Any, Batch, int], "Cache"] | None = None
+    step: Callable[[Any, "Cache", jax.Array], tuple[jax.Array, "Cache"]] | None = None
     loss: Callable[..., tuple[jax.Array, jax.Array]] = cross_entropy
 
     def apply(self, params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
@@ -44,14 +45,16 @@ class Cache:
     """What decoding remembers.
 
     Attributes:
-      blocks: the keys and values of each block, by row.
+      blocks: what the attention of each block remembers, by row.
       lengths: tokens read so far, int32 [B].
       source: what the rows attend to and never change: the same for every hypothesis of a beam.
+      room: tokens that a row can hold.
     """
 
     blocks: Any
     lengths: jax.Array
     source: Any = None
+    room: int = flax.struct.field(pytree_node=False, default=0)
 
     def select(self, rows: jax.Array) -> "Cache":
         """Returns the cache whose row b is row `rows[b]` of this one; both must share its source."""

@@ -3,56 +3,77 @@
 import jax
 import jax.numpy as jnp
 
-from fxf.config import TransformerConfig
+from fxf.config import TransformerLMConfig
 from fxf.layers.block import blocks_spec, cached_blocks, empty_caches, train_blocks
 from fxf.layers.dropout import split
-from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec
+from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec, logits_from_table
+from fxf.layers.mask import cached_mask, self_mask
 from fxf.layers.normalization import normalization_spec, normalize
+from fxf.layers.positions import positions_in_decoding, positions_in_training
+from fxf.models.init import initialized_as
 from fxf.models.model import Batch, Cache, Model
-from fxf.weights import Params, Spec, uniform_half, with_init
+from fxf.weights import Params, Spec
 
 
-def transformer_lm_spec(config: TransformerConfig, vocab_size: int) -> Spec:
+def transformer_lm_spec(config: TransformerLMConfig, vocab_size: int) -> Spec:
     spec = {
-        "embedding": embedding_spec(config, vocab_size),
+        "embedding": embedding_spec(config, vocab_size, unit_rows=config.tied_embeddings),
         "blocks": blocks_spec(config),
         **({"norm": normalization_spec(config)} if config.final_norm else {}),
-        "final": final_layer_spec(config, vocab_size),
+        **({} if config.tied_embeddings else {"final": final_layer_spec(config, vocab_size)}),
     }
-    return with_init(spec, uniform_half) if config.init == "uniform" else spec
+    return initialized_as(config, spec)
 
 
-def transformer_lm(config: TransformerConfig, vocab_size: int) -> Model:
+def whole_sequences(
+    config: TransformerLMConfig, params: Params, batch: Batch, rng: jax.Array | None, *, causal: bool
+) -> jax.Array:
+    """Returns the vectors [B, T, D] from which logits are read; of `batch`, `counts` [B, T] tells padding if there."""
+    rng_embedding, rng_blocks, rng_positions = split(rng, 3)
+    tokens_BT = batch["inputs"]
+    positions_1T = positions_in_training(config, tokens_BT.shape[1], rng_positions)
+    mask = self_mask(config, positions_1T, causal=causal, counts_BT=batch.get("counts"))
+    x_BTD = embedding(config, params["embedding"], tokens_BT, positions_1T, rng=rng_embedding)
+    x_BTD = train_blocks(config, params["blocks"], x_BTD, mask, rng=rng_blocks)
+    return normalize(config, params["norm"], x_BTD) if config.final_norm else x_BTD
+
+
+def logits(config: TransformerLMConfig, params: Params, x_BTD: jax.Array) -> jax.Array:
+    if config.tied_embeddings:
+        return logits_from_table(config, params["embedding"], x_BTD)
+    return final_layer(config, params["final"], x_BTD)
+
+
+def transformer_lm(config: TransformerLMConfig, vocab_size: int) -> Model:
     """Builds the model; tokens are 0 … vocab_size - 1."""
 
     def features(params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
-        tokens_BT = batch["inputs"]
-        positions_1T = jnp.arange(tokens_BT.shape[1])[None]
-        causal_1TT = positions_1T[:, None] <= positions_1T[..., None]
-        rng_embedding, rng_blocks = split(rng, 2)
-        x_BTD = embedding(config, params["embedding"], tokens_BT, positions_1T, rng=rng_embedding)
-        x_BTD = train_blocks(config, params["blocks"], x_BTD, causal_1TT, rng=rng_blocks)
-        return normalize(config, params["norm"], x_BTD) if config.final_norm else x_BTD
+        return whole_sequences(config, params, batch, rng, causal=True)
 
     def readout(params: Params, x_BTD: jax.Array) -> jax.Array:
-        return final_layer(params["final"], x_BTD)
+        return logits(config, params, x_BTD)
 
-    def cached(params: Params, cache: Cache, tokens_BT: jax.Array, positions_BT: jax.Array) -> tuple[jax.Array, Cache]:
-        x_BTD = embedding(config, params["embedding"], tokens_BT, positions_BT)
-        x_BTD, caches = cached_blocks(config, params["blocks"], x_BTD, positions_BT, cache.blocks)
+    def cached(
+        params: Params, cache: Cache, tokens_BT: jax.Array, order_BT: jax.Array, counts_BT: jax.Array | None = None
+    ) -> tuple[jax.Array, Cache]:
+        mask = cached_mask(config, order_BT, cache.room, counts_BT)
+        x_BTD = embedding(config, params["embedding"], tokens_BT, positions_in_decoding(config, order_BT))
+        x_BTD, caches = cached_blocks(config, params["blocks"], x_BTD, mask, cache.blocks)
         x_BTD = normalize(config, params["norm"], x_BTD) if config.final_norm else x_BTD
-        return readout(params, x_BTD), Cache(caches, cache.lengths + 1)
+        return x_BTD, cache.replace(blocks=caches)  # type: ignore[attr-defined]
 
     def prefill(params: Params, batch: Batch, length: int) -> Cache:
-        tokens_BT = batch["inputs"]
+        tokens_BT, lengths_B = batch["inputs"], batch["lengths"]
         caches = empty_caches(config, tokens_BT.shape[0], length, params["embedding"]["table"].dtype)
-        cache = Cache(caches, batch["lengths"])
-        # Padding is written too, at positions that no query attends to before a later token overwrites them.
-        _, read = cached(params, cache, tokens_BT, jnp.arange(tokens_BT.shape[1])[None])
-        return Cache(read.blocks, batch["lengths"])
+        cache = Cache(caches, lengths_B, room=length)
+        if not tokens_BT.size:
+            return cache
+        order_1T = jnp.arange(tokens_BT.shape[1])[None]
+        # Padding is cached too, where no query sees it before a later token overwrites it; or it does not count.
+        return cached(params, cache, tokens_BT, order_1T, order_1T < lengths_B[:, None])[1]
 
     def step(params: Params, cache: Cache, tokens_B: jax.Array) -> tuple[jax.Array, Cache]:
-        logits_B1V, cache = cached(params, cache, tokens_B[:, None], cache.lengths[:, None])
-        return logits_B1V[:, 0], cache
+        x_B1D, cache = cached(params, cache, tokens_B[:, None], cache.lengths[:, None])
+        return readout(params, x_B1D)[:, 0], cache.replace(lengths=cache.lengths + 1)  # type: ignore[attr-defined]
 
     return Model(transformer_lm_spec(config, vocab_size), features, readout, prefill, step)

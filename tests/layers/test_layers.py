@@ -9,11 +9,13 @@ import pytest
 
 import oracle
 from fxf.config import EncoderDecoderConfig
-from fxf.layers.attention import KeysValues, attend, attention_spec, keys_values, write
-from fxf.layers.block import block, block_spec, cross_keys_values
+from fxf.layers.attention import attention, attention_spec, cross_attention, cross_memory
+from fxf.layers.attention_kinds import KeysValues, write
+from fxf.layers.block import block, block_cross_memory, block_spec
 from fxf.layers.dropout import dropout
 from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec
-from fxf.layers.feed_forward import feed_forward, feed_forward_spec
+from fxf.layers.feed_forward import ACTIVATIONS, feed_forward, feed_forward_spec
+from fxf.layers.mask import cross_mask, self_mask
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import positional_encoding, positional_encoding_spec
 from fxf.weights import initialize
@@ -22,7 +24,6 @@ from helpers import random_params, small
 B, T, S, D = 3, 5, 4, 6
 TOLERANCE = {"rtol": 0, "atol": 1e-5}
 POSITIONS = ("sinusoidal_trained", "learned", "sinusoidal", "sinusoidal_concatenated")
-CAUSAL = np.tri(T, dtype=bool)[None]
 # Which positions of a source count: not the same in each row, and not only the first ones.
 COUNTS = np.array([[1, 1, 1, 1], [1, 0, 0, 0], [0, 1, 0, 1]], bool)
 
@@ -40,6 +41,10 @@ def positions():
     return jnp.arange(T)[None]
 
 
+def causal(config):
+    return self_mask(config, positions(), causal=True)
+
+
 @pytest.mark.parametrize("kind", POSITIONS)
 @pytest.mark.parametrize("scaled", [False, True])
 def test_embedding_looks_up_the_row_of_each_token_and_adds_its_position(kind, scaled):
@@ -53,7 +58,7 @@ def test_embedding_looks_up_the_row_of_each_token_and_adds_its_position(kind, sc
 
 @pytest.mark.parametrize("scaled", [False, True])
 def test_embeddings_start_with_unit_variance_as_they_are_read(scaled):
-    spec = embedding_spec(small(d_model=96, positions="sinusoidal"), 101, scaled=scaled)
+    spec = embedding_spec(small(d_model=96, positions="sinusoidal"), 101, unit_rows=scaled)
     table = initialize(spec, jax.random.key(0))["table"]
     assert table.std() * (math.sqrt(96) if scaled else 1) == pytest.approx(1, abs=0.03)
 
@@ -135,7 +140,7 @@ def test_attention_is_the_seeds_multi_head_causal_attention(n_heads, bias):
     config = small(n_heads=n_heads, attention_bias=bias)
     params = random_params(attention_spec(config))
     x = vectors()
-    actual = attend(params, x, keys_values(params, x), CAUSAL)
+    actual, _ = attention(config, params, x, causal(config))
     np.testing.assert_allclose(actual, row_by_row(oracle.causal_attention, params, x, config), **TOLERANCE)
 
 
@@ -151,17 +156,24 @@ def test_attention_to_another_sequence_sees_what_counts_of_it_and_no_more():
     params = random_params(attention_spec(config))
     weights, x, z = oracle.float64(params), vectors(), vectors(2, S)
     expected = [
-        oracle.attention(config, weights, x[i].astype(np.float64), z[i], lambda _, s, i=i: COUNTS[i, s])
+        oracle.attention(config, weights, x[i].astype(np.float64), z[i], lambda _, s, i=i: COUNTS[i, s], True)
         for i in range(B)
     ]
-    np.testing.assert_allclose(attend(params, x, keys_values(params, z), COUNTS[:, None]), expected, **TOLERANCE)
+    mask = cross_mask(COUNTS)
+    actual = cross_attention(config, params, x, cross_memory(config, params, z, mask), mask)
+    np.testing.assert_allclose(actual, expected, **TOLERANCE)
 
 
 def test_a_row_of_memory_serves_the_rows_that_share_it():
-    params = random_params(attention_spec(small()))
+    config = small()
+    params = random_params(attention_spec(config))
     x, z = np.concatenate([vectors(), vectors(3)]), vectors(2, S)
-    shared = attend(params, x, keys_values(params, z), COUNTS[:, None])
-    repeated = attend(params, x, keys_values(params, np.repeat(z, 2, 0)), np.repeat(COUNTS[:, None], 2, 0))
+
+    def attend(z, counts):
+        mask = cross_mask(counts)
+        return cross_attention(config, params, x, cross_memory(config, params, z, mask), mask)
+
+    shared, repeated = attend(z, COUNTS), attend(np.repeat(z, 2, 0), np.repeat(COUNTS, 2, 0))
     np.testing.assert_allclose(shared, repeated, **TOLERANCE)
 
 
@@ -179,9 +191,10 @@ def test_a_cache_is_written_at_each_rows_positions_and_nowhere_else():
                 np.testing.assert_array_equal(after[b, :, c], expected)
 
 
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_feed_forward_is_two_linear_maps_with_a_nonlinearity_between(activation):
-    config = small(activation=activation)
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_feed_forward_is_two_linear_maps_with_a_nonlinearity_or_a_gate_between(activation, gated):
+    config = small(activation=activation, gated=gated)
     params = random_params(feed_forward_spec(config))
     x = vectors()
     expected = row_by_row(oracle.feed_forward, params, x, config)
@@ -193,7 +206,7 @@ def test_block_is_the_seeds_definition_or_its_idea_or_normalizes_after_each_subl
     config = small(block=form)
     params = random_params(block_spec(config))
     x = vectors()
-    actual, _ = block(config, params, x, CAUSAL)
+    actual, _ = block(config, params, x, causal(config))
     np.testing.assert_allclose(actual, row_by_row(oracle.block, params, x, config), **TOLERANCE)
 
 
@@ -215,15 +228,16 @@ def test_a_block_with_a_source_attends_to_it_after_its_own_sequence(form, normal
         )
         for i in range(B)
     ]
-    source = cross_keys_values(config, params, z)
-    actual, _ = block(config, params, x, CAUSAL, source=source, source_allowed_BTS=COUNTS[:, None])
+    mask = cross_mask(COUNTS)
+    source = (block_cross_memory(config, params, z, mask), mask)
+    actual, _ = block(config, params, x, causal(config), source=source)
     np.testing.assert_allclose(actual, expected, **TOLERANCE)
 
 
 def test_final_layer_is_linear_with_a_bias():
     params = random_params(final_layer_spec(small(), 7))
     x = vectors()
-    np.testing.assert_allclose(final_layer(params, x), row_by_row(oracle.final_layer, params, x), **TOLERANCE)
+    np.testing.assert_allclose(final_layer(small(), params, x), row_by_row(oracle.final_layer, params, x), **TOLERANCE)
 
 
 def test_dropout_keeps_the_mean_and_drops_its_share():
@@ -254,21 +268,16 @@ def test_embedding_dropout_drops_tokens_and_positions_together():
 
 def test_attention_dropout_drops_the_weights_of_values():
     """Where the values and the last map are the identity, attention returns its weights."""
-    config = small(n_heads=1, attention_bias="none")
+    config = small(n_heads=1, attention_bias="none", attention_dropout=0.25)
     params = random_params(attention_spec(config)) | {"output": jnp.eye(D)[None]}
-    x = vectors()
-    keys = keys_values(params, vectors(2, D)).keys
+    x, mask = vectors(), cross_mask(np.ones((B, D), bool))
+    keys = cross_memory(config, params, vectors(2, D), mask).keys
     memory = KeysValues(keys, jnp.broadcast_to(jnp.eye(D), (B, 1, D, D)))
-    everything = np.ones((1, 1, D), bool)
     query = np.asarray(params["query"], np.float64)[:, 0]
     scores = (x.astype(np.float64) @ query) @ np.asarray(keys, np.float64)[:, 0].transpose(0, 2, 1) / math.sqrt(D)
     expected = np.apply_along_axis(oracle.softmax, -1, scores)
-    np.testing.assert_allclose(attend(params, x, memory, everything), expected, **TOLERANCE)
-    assert_dropped(
-        attend(params, x, memory, everything, rng=jax.random.key(0), dropout_rate=0.25),
-        expected,
-        0.25,
-    )
+    np.testing.assert_allclose(cross_attention(config, params, x, memory, mask), expected, **TOLERANCE)
+    assert_dropped(cross_attention(config, params, x, memory, mask, rng=jax.random.key(0)), expected, 0.25)
 
 
 @pytest.mark.parametrize("name", ["attention", "cross_attention", "feed_forward"])
@@ -276,11 +285,10 @@ def test_dropout_drops_what_a_sublayer_adds_and_not_what_it_adds_to(name):
     config = small(EncoderDecoderConfig, dropout=0.25)
     params = jax.tree.map(jnp.zeros_like, random_params(block_spec(config, cross=True)))
     params[name]["down_bias" if name == "feed_forward" else "output_bias"] = jnp.arange(1.0, D + 1)
-    source = cross_keys_values(config, params, vectors(2, S))
+    mask = cross_mask(COUNTS)
+    source = (block_cross_memory(config, params, vectors(2, S), mask), mask)
     x = vectors()
-    actual, _ = block(
-        config, params, x, CAUSAL, source=source, source_allowed_BTS=COUNTS[:, None], rng=jax.random.key(0)
-    )
+    actual, _ = block(config, params, x, causal(config), source=source, rng=jax.random.key(0))
     added = np.where(np.abs(actual - x) < 1e-5, 0, actual - x)
     assert_dropped(added, np.broadcast_to(np.arange(1.0, D + 1), x.shape), 0.25)
 
@@ -291,7 +299,7 @@ def test_a_block_reads_its_rates_of_dropout(rate):
     params = random_params(block_spec(config))
     x = vectors()
     plain, first, again, other = (
-        block(config, params, x, CAUSAL, rng=key and jax.random.key(key))[0] for key in (None, 1, 1, 2)
+        block(config, params, x, causal(config), rng=key and jax.random.key(key))[0] for key in (None, 1, 1, 2)
     )
     np.testing.assert_array_equal(first, again)
     assert not np.allclose(first, other)

@@ -7,6 +7,7 @@ import pytest
 
 import oracle_encoder_decoder as oracle
 from fxf.config import EncoderDecoderConfig
+from fxf.layers.attention import ATTENTIONS
 from fxf.models.encoder_decoder import PRESETS, encoder_decoder, encoder_decoder_spec
 from fxf.training.step import loss_and_gradient
 from fxf.weights import count, map_weights
@@ -222,11 +223,21 @@ def test_scanned_blocks_equal_unrolled_blocks(form):
     np.testing.assert_allclose(jitted(form, scan_blocks=True)(params, batch), expected, rtol=0, atol=1e-6)
 
 
-@EVERY_FORM
-def test_prefill_and_cached_steps_give_the_logits_of_the_full_forward(form):
-    model, params = model_and_params(form)
+ATTENTION_CHOICES = [
+    *({"attention": kind, "positions": "none"} for kind in ATTENTIONS),
+    {"positions": "rotary", "n_kv_heads": 1},
+    {"positions": "alibi", "window": 3},
+    {"positions": "learned", "position_range": 41, "attention": "linear"},
+]
+
+
+@pytest.mark.parametrize(
+    ("form", "changes"), [*((form, {}) for form in FORMS), *(("tiny", changes) for changes in ATTENTION_CHOICES)]
+)
+def test_prefill_and_cached_steps_give_the_logits_of_the_full_forward(form, changes):
+    model, params = model_and_params(form, **changes)
     batch = random_batch([7, 1, 4, 3], 7, 11)
-    full = jitted(form, scan_blocks=True)(params, batch)
+    full = jitted(form, scan_blocks=True, **changes)(params, batch)
     lengths = np.array([0, 3, 5, 2])  # unequal prompts, padded with tokens that must not be read
     prefill, step = jax.jit(model.prefill, static_argnums=2), jax.jit(model.step)
     cache = prefill(params, {**batch, "inputs": batch["inputs"][:, :5], "lengths": lengths}, 11)

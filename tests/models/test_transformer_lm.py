@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracle
+from fxf.layers.attention import ATTENTIONS
+from fxf.layers.positions import POSITIONS
 from fxf.weights import initialize
 from helpers import VOCAB_SIZE, random_tokens, small, small_model
 
@@ -32,6 +34,27 @@ CHOICES = {
     "seed 000, other positions": {"positions": "sinusoidal_concatenated", "attention_bias": "all"},
     "epsilon in the deviation": {"norm_epsilon": 0.1},
     "epsilon in the variance": {"norm_epsilon": 0.1, "norm_epsilon_in": "variance"},
+    "rms": {"norm": "rms", "norm_epsilon": 0.1},
+    "rms, epsilon in the variance": {"norm": "rms", "norm_epsilon": 0.1, "norm_epsilon_in": "variance"},
+    "gated": {"gated": True, "activation": "silu"},
+    "tied": {"tied_embeddings": True},
+    "soft cap": {"logit_softcap": 0.5},
+    "query–key norm": {"qk_norm": True, "norm_epsilon": 0.1},
+    "one head of keys": {"n_kv_heads": 1},
+    "groups of heads": {"n_heads": 6, "d_model": 12, "n_kv_heads": 2, "attention_bias": "all"},
+    "groups of heads, linear": {"n_heads": 6, "d_model": 12, "n_kv_heads": 2, "attention": "linear"},
+    "window": {"window": 3},
+    "expressive": {"attention": "expressive"},
+    "linear": {"attention": "linear"},
+    "linear, relu": {"attention": "linear", "feature_map": "relu"},
+    "linear, exp": {"attention": "linear", "feature_map": "exp"},
+    "no positions": {"positions": "none"},
+    "rotary": {"positions": "rotary", "d_model": 12},
+    "rotary, spread": {"positions": "rotary", "position_range": 41},
+    "alibi": {"positions": "alibi"},
+    "alibi, geometric": {"positions": "alibi_geometric"},
+    "alibi, expressive": {"positions": "alibi", "attention": "expressive"},
+    "learned, spread": {"positions": "learned", "position_range": 41},
 }  # fmt: skip
 
 
@@ -125,10 +148,24 @@ def test_without_a_key_the_program_draws_nothing(rate):
     assert ["threefry" in program for program in programs] == [False, True]
 
 
+CACHED = [
+    {"positions": positions, "attention": attention}
+    for positions in POSITIONS
+    for attention, kind in ATTENTIONS.items()
+    if kind.scores or not (POSITIONS[positions].rotate or POSITIONS[positions].bias)
+]
+
+
 @pytest.mark.parametrize(
     "changes",
     [
-        {},
+        *CACHED,
+        {"window": 3},
+        {"window": 3, "positions": "alibi", "n_kv_heads": 1},
+        {"attention": "linear", "n_kv_heads": 1},
+        {"position_range": 41, "positions": "rotary", "qk_norm": True},
+        {"position_range": 29, "positions": "learned", "attention": "linear"},
+        {"gated": True, "norm": "rms", "tied_embeddings": True, "logit_softcap": 2.0},
         {"scan_blocks": True},
         {"block": "post_norm", "positions": "sinusoidal", "final_norm": False},
         {"block": "idea", "positions": "sinusoidal_concatenated", "attention_bias": "all"},

@@ -1,0 +1,99 @@
+"""The contract of a kind of attention, and the kinds whose output is a weighted mean of values."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+
+from fxf.config import TransformerConfig
+from fxf.layers.dropout import dropout
+from fxf.layers.mask import Mask
+
+
+@flax.struct.dataclass
+class KeysValues:
+    """The keys and values of one attention layer for C positions, each [B, G, C, K]; G heads, or groups of heads."""
+
+    keys: jax.Array
+    values: jax.Array
+
+
+class Attention(NamedTuple):
+    """A kind of attention. Queries are [B, H, T, K]; H is a multiple of the keys' G.
+
+    Attributes:
+      remember: `remember(config, keys_values, mask) -> memory`: what queries can read of a whole sequence.
+      recall: `recall(config, q_BHTK, memory, mask, rng)` [B, H, T, K].
+      extend: `extend(config, q_BHTK, keys_values, mask, cache, rng) -> (heads [B, H, T, K], cache)`: causal attention
+        to the cache and the new keys and values; without a cache (None), to these alone.
+      empty: `empty(config, batch_size, length, dtype) -> cache`.
+      scores: it has scores, one for a query and a key, so that positional encodings, windows and dropout can act there.
+    """
+
+    remember: Callable[..., Any]
+    recall: Callable[..., jax.Array]
+    extend: Callable[..., tuple[jax.Array, Any]]
+    empty: Callable[..., Any]
+    scores: bool
+
+
+def softmax(scores_BHTC: jax.Array, bias_BHTC: jax.Array) -> jax.Array:
+    """Weights e^(score + bias), normalized."""
+    return jax.nn.softmax(scores_BHTC + bias_BHTC)
+
+
+def expressive(scores_BHTC: jax.Array, bias_BHTC: jax.Array) -> jax.Array:
+    """Weights z² / (1 + z²) · e^bias, normalized, for scores z (Gros 2024; seed 002, "expressive attention")."""
+    # The small number makes the weights of an all-zero row even.
+    squares = jnp.square(scores_BHTC) + 1e-20
+    weights = squares / (1 + squares) * jnp.exp(bias_BHTC)
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def weighted(weigh: Callable[[jax.Array, jax.Array], jax.Array]) -> Attention:
+    """Returns the attention whose weights are `weigh(scores, bias)`, all [B, H, T, C]; bias is that of `Mask`."""
+
+    def recall(
+        config: TransformerConfig, q_BHTK: jax.Array, memory: KeysValues, mask: Mask, rng: jax.Array | None
+    ) -> jax.Array:
+        batch_size, n_groups = memory.keys.shape[:2]
+        grouped = q_BHTK.reshape(batch_size, n_groups, -1, q_BHTK.shape[-1])
+        scores = jnp.einsum("BGTK,BGCK->BGTC", grouped, memory.keys) / math.sqrt(q_BHTK.shape[-1])
+        weights_BHTC = weigh(scores.reshape(*q_BHTK.shape[:-1], -1), mask.bias.astype(scores.dtype))
+        weights_BHTC = dropout(rng, checkpoint_name(weights_BHTC, "weights"), config.attention_dropout)
+        heads = jnp.einsum("BGTC,BGCK->BGTK", weights_BHTC.reshape(scores.shape), memory.values)
+        return heads.reshape(q_BHTK.shape)
+
+    def extend(
+        config: TransformerConfig,
+        q_BHTK: jax.Array,
+        new: KeysValues,
+        mask: Mask,
+        cache: KeysValues | None,
+        rng: jax.Array | None,
+    ) -> tuple[jax.Array, KeysValues | None]:
+        if cache is not None:
+            assert mask.order is not None
+            new = cache = write(cache, mask.order, new)
+        return recall(config, q_BHTK, new, mask, rng), cache
+
+    return Attention(lambda config, new, mask: new, recall, extend, empty_cache, scores=True)
+
+
+def empty_cache(config: TransformerConfig, batch_size: int, length: int, dtype: Any) -> KeysValues:
+    """Returns a cache with room for `length` positions a row."""
+    zeros = jnp.zeros((batch_size, config.n_groups, length, config.d_model // config.n_heads), dtype)
+    return KeysValues(zeros, zeros)
+
+
+def write(cache: KeysValues, order_BT: jax.Array, new: KeysValues) -> KeysValues:
+    """Puts new keys and values, [B, G, T, K], at each row's places of the cache."""
+    rows_B1 = jnp.arange(cache.keys.shape[0])[:, None]
+    return KeysValues(
+        keys=cache.keys.at[rows_B1, :, order_BT].set(new.keys.transpose(0, 2, 1, 3)),
+        values=cache.values.at[rows_B1, :, order_BT].set(new.values.transpose(0, 2, 1, 3)),
+    )

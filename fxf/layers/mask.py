@@ -1,0 +1,63 @@
+"""What each query of an attention layer may see, and how much the place of it counts."""
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from fxf.config import TransformerConfig
+from fxf.layers.positions import POSITIONS, positions_in_decoding
+
+
+@flax.struct.dataclass
+class Mask:
+    """What each query may see.
+
+    Attributes:
+      bias: [B, H, T, C] (axes of size 1 repeat), the logarithm of the factor on what a query at T reads at C: 0, or
+        -inf for what it may not see, or what the positional encoding has there.
+      positions: of the queries, int32 [B, T]; None in cross-attention.
+      counts: bool [B, C], false for padding; None where all counts. In decoding, of the new tokens [B, T].
+      order: where in the cache the new tokens go, int32 [B, T]; None without a cache.
+      causal: no query sees what comes after it.
+    """
+
+    bias: jax.Array
+    positions: jax.Array | None = None
+    counts: jax.Array | None = None
+    order: jax.Array | None = None
+    causal: bool = flax.struct.field(pytree_node=False, default=False)
+
+
+def self_mask(
+    config: TransformerConfig, positions_BT: jax.Array, *, causal: bool, counts_BT: jax.Array | None = None
+) -> Mask:
+    """Returns what the tokens of a sequence may see of each other: earlier ones, or all that count, in the window."""
+    bias = _bias(config, positions_BT, positions_BT, causal)
+    if counts_BT is not None:
+        bias = jnp.where(counts_BT[:, None, None], bias, -jnp.inf)
+    return Mask(bias, positions_BT, counts_BT, causal=causal)
+
+
+def cached_mask(
+    config: TransformerConfig, order_BT: jax.Array, length: int, counts_BT: jax.Array | None = None
+) -> Mask:
+    """Returns what new tokens may see of a cache of `length` positions once they are written to it at `order_BT`."""
+    positions_BT = positions_in_decoding(config, order_BT)
+    keys_1C = positions_in_decoding(config, jnp.arange(length)[None])
+    return Mask(_bias(config, positions_BT, keys_1C, causal=True), positions_BT, counts_BT, order_BT, causal=True)
+
+
+def cross_mask(counts_BS: jax.Array) -> Mask:
+    """Returns what is to be seen of another sequence: the positions that count, for every query."""
+    return Mask(jnp.where(counts_BS[:, None, None], 0.0, -jnp.inf), counts=counts_BS)
+
+
+def _bias(config: TransformerConfig, queries_BT: jax.Array, keys_BC: jax.Array, causal: bool) -> jax.Array:
+    distances_BTC = queries_BT[..., None] - keys_BC[:, None]
+    bias = POSITIONS[config.positions].bias
+    bias_BHTC = jnp.zeros((1, 1, 1, 1)) if bias is None else bias(config.n_heads, queries_BT, keys_BC)
+    if causal:
+        bias_BHTC = jnp.where(distances_BTC[:, None] >= 0, bias_BHTC, -jnp.inf)
+    if config.window:
+        bias_BHTC = jnp.where(jnp.abs(distances_BTC[:, None]) < config.window, bias_BHTC, -jnp.inf)
+    return bias_BHTC

@@ -1,0 +1,32 @@
+"""Ways to initialize all the weights of a model, by config."""
+
+import dataclasses
+import math
+
+import jax
+
+from fxf.config import TransformerConfig
+from fxf.layers.positions import sinusoids
+from fxf.weights import LAYERS, Spec, Weight, map_weights, uniform_half
+
+
+def initialized_as(config: TransformerConfig, spec: Spec) -> Spec:
+    """Returns the spec with the initializers that `config.init` chooses.
+
+    "gpt2" (Radford et al. 2019) draws matrices and tables from normal(0.02), and those of them whose product is added
+    to the residual stream from normal(0.02 / √(2 n_layers)); biases and norms stay as they are.
+    """
+    if config.init == "default":
+        return spec
+
+    def chosen(path: str, weight: Weight) -> Weight:
+        if config.init == "uniform":
+            return dataclasses.replace(weight, init=uniform_half)
+        name = path.split("/")[-1]
+        axes = [axis for axis in weight.axes if axis not in (LAYERS, "heads")]
+        if len(axes) < 2 or weight.init is sinusoids:
+            return weight
+        scale = 0.02 / math.sqrt(2 * config.n_layers) if name in ("output", "down") else 0.02
+        return dataclasses.replace(weight, init=jax.nn.initializers.normal(scale))
+
+    return map_weights(chosen, spec)

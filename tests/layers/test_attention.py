@@ -1,0 +1,219 @@
+"""The laws of attention and of positions, for every kind that they hold for."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import oracle
+from fxf.config import MaskedLMConfig
+from fxf.errors import UserError
+from fxf.layers import linear_attention
+from fxf.layers.attention import ATTENTIONS, attention, attention_spec
+from fxf.layers.attention_kinds import expressive, weighted
+from fxf.layers.mask import self_mask
+from fxf.layers.positions import POSITIONS, alibi_geometric_slopes, alibi_slopes, positions_in_training, rotary
+from fxf.models.masked_lm import masked_lm
+from fxf.models.transformer_lm import transformer_lm
+from fxf.tasks.task import language_model_batch
+from fxf.training.step import loss_and_gradient
+from helpers import random_params, random_tokens, small
+
+EVERY_KIND = pytest.mark.parametrize("kind", ATTENTIONS)
+TOLERANCE = {"rtol": 0, "atol": 1e-5}
+
+
+def vectors(length, d_model=6, seed=1):
+    return np.random.default_rng(seed).normal(size=(2, length, d_model)).astype(np.float32)
+
+
+def attended(config, params, x, causal=True):
+    return attention(config, params, x, self_mask(config, jnp.arange(x.shape[1])[None], causal=causal))[0]
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("positions", ["none", "rotary", "alibi"])
+@pytest.mark.parametrize("window", [0, 3])
+def test_causal_attention_reads_no_later_vector_and_every_earlier_one_in_its_window(kind, positions, window):
+    try:
+        config = small(attention=kind, positions=positions, window=window)
+        params = random_params(attention_spec(config))
+    except UserError:
+        assert kind == "linear"
+        return
+    x = vectors(7)
+    jacobian = jax.jacobian(lambda x: attended(config, params, x[None])[0])(x[0])  # [T, D, T, D]
+    reads = np.abs(jacobian).sum((1, 3)) > 0
+    t, s = np.indices((7, 7))
+    np.testing.assert_array_equal(reads, (s <= t) & ((t - s < window) if window else True))
+
+
+@EVERY_KIND
+@settings(max_examples=5)
+@given(st.permutations(range(5)))
+def test_bidirectional_attention_without_positions_is_permutation_equivariant(kind, order):
+    config = small(MaskedLMConfig, attention=kind, positions="none", n_layers=1)
+    model = masked_lm(config, 7)
+    params, tokens = random_params(model.spec), random_tokens((2, 5))
+    plain, permuted = (np.asarray(model.apply(params, {"inputs": t})) for t in (tokens, tokens[:, list(order)]))
+    np.testing.assert_allclose(permuted, plain[:, list(order)], **TOLERANCE)
+
+
+@given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 1000))
+def test_rotary_scores_depend_on_the_relative_distance_only(i, j, shift):
+    q, k = vectors(1, 8, 2)[:1, None], vectors(1, 8, 3)[:1, None]
+
+    def score(i, j):
+        return float((rotary(q, jnp.array([[i]])) * rotary(k, jnp.array([[j]]))).sum())
+
+    assert score(i + shift, j + shift) == pytest.approx(score(i, j), abs=5e-4)
+
+
+def test_rotary_turns_vectors_and_keeps_their_length():
+    x = vectors(5, 8)[:, None]
+    turned = rotary(x, jnp.arange(5)[None])
+    expected = [[oracle.rotate(row.astype(np.float64), t) for t, row in enumerate(rows[0])] for rows in x]
+    np.testing.assert_allclose(turned[:, 0], expected, **TOLERANCE)
+    np.testing.assert_allclose(np.linalg.norm(turned, axis=-1), np.linalg.norm(x, axis=-1), rtol=1e-5)
+
+
+@given(st.integers(1, 9), st.integers(1, 12))
+def test_alibi_bias_is_the_seeds_formula(n_heads, length):
+    positions = jnp.arange(length)[None]
+    bias = POSITIONS["alibi"].bias(n_heads, positions, positions)
+    for h in range(1, n_heads + 1):
+        m = 1 / 256 ** (h / n_heads)
+        expected = [[-m * abs(i - j) for i in range(length)] for j in range(length)]
+        np.testing.assert_allclose(bias[0, h - 1], expected, rtol=1e-5)
+
+
+def test_alibi_slopes_of_the_paper():
+    assert alibi_geometric_slopes(8) == alibi_slopes(8) == [2.0**-h for h in range(1, 9)]
+    np.testing.assert_allclose(alibi_geometric_slopes(6), [2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3])
+
+
+@given(st.integers(0, 100))
+def test_expressive_weights_sum_to_one_and_ignore_the_sign_of_scores(seed):
+    rng = np.random.default_rng(seed)
+    scores = jnp.array(rng.normal(size=(1, 2, 3, 5)), jnp.float32)
+    bias = jnp.where(rng.random((1, 1, 3, 5)) < 0.3, -jnp.inf, 0).at[..., 0].set(0)
+    weights = expressive(scores, bias)
+    np.testing.assert_allclose(weights.sum(-1), np.ones((1, 2, 3)), rtol=1e-6)
+    np.testing.assert_array_equal(weights, expressive(-scores, bias))
+    assert (np.asarray(weights)[np.broadcast_to(bias, weights.shape) == -np.inf] == 0).all()
+
+
+def test_expressive_weights_of_scores_that_are_all_zero_are_even():
+    assert np.allclose(expressive(jnp.zeros((1, 1, 1, 4)), jnp.zeros((1, 1, 1, 1))), 0.25)
+
+
+@pytest.mark.parametrize("feature_map", linear_attention.FEATURE_MAPS)
+@pytest.mark.parametrize("chunk", [1, 3, 64])
+def test_linear_attention_in_chunks_equals_its_recurrence_token_by_token(monkeypatch, feature_map, chunk):
+    """The recurrence of seed 002: W_m = W_(m-1) + V_m ⊗ K_m, here with features of the keys, read by the query."""
+    monkeypatch.setattr(linear_attention, "CHUNK", chunk)
+    config = small(attention="linear", feature_map=feature_map)
+    rng = np.random.default_rng(0)
+    q, k, v = rng.normal(size=(3, 2, 3, 7, 2)).astype(np.float32)
+    new = linear_attention.KeysValues(jnp.array(k), jnp.array(v))
+    actual, _ = linear_attention.extend(config, jnp.array(q), new, causal_mask(), None, None)
+    for b in range(2):
+        for h in range(3):
+            memory, total = np.zeros((2, 2)), np.zeros(2)
+            for t in range(7):
+                key = oracle.feature_map(config, k[b, h, t].astype(np.float64))
+                memory, total = memory + np.outer(v[b, h, t], key), total + key
+                query = oracle.feature_map(config, q[b, h, t].astype(np.float64))
+                np.testing.assert_allclose(actual[b, h, t], memory @ query / (total @ query), rtol=2e-4)
+
+
+def causal_mask():
+    return self_mask(small(), jnp.arange(7)[None], causal=True)
+
+
+def test_the_memory_of_linear_attention_does_not_grow_with_the_length():
+    def cache_sizes(kind):
+        model = transformer_lm(small(attention=kind, max_len=1000), 7)
+        params = random_params(model.spec)
+        prompt = {"inputs": random_tokens((1, 3)), "lengths": np.array([3])}
+        caches = [jax.eval_shape(lambda n=n: model.prefill(params, prompt, n)).blocks for n in (10, 1000)]
+        return [sum(leaf.size for leaf in jax.tree.leaves(cache)) for cache in caches]
+
+    short, long = cache_sizes("linear")
+    assert short == long
+    short, long = cache_sizes("softmax")
+    assert long == 100 * short
+
+
+@given(st.integers(0, 1000), st.integers(1, 13))
+def test_random_positions_are_distinct_increasing_and_within_their_range(seed, length):
+    drawn = np.asarray(positions_in_training(small(position_range=31), length, jax.random.key(seed)))
+    assert drawn.shape == (1, length)
+    assert (np.diff(drawn[0]) > 0).all() and drawn.min() >= 0 and drawn.max() < 31
+
+
+def test_random_positions_differ_by_key_and_are_spread_evenly_without_one():
+    config = small(position_range=41)
+    a, b = (np.asarray(positions_in_training(config, 11, jax.random.key(seed))) for seed in (0, 1))
+    assert (a != b).any()
+    np.testing.assert_array_equal(positions_in_training(config, 11, None), 3 * np.arange(11)[None])
+
+
+@EVERY_KIND
+def test_an_encoder_equals_the_oracle_whatever_its_attention(kind):
+    config = small(MaskedLMConfig, attention=kind)
+    model = masked_lm(config, 7)
+    params, tokens = random_params(model.spec), random_tokens((2, 5))
+    weights = oracle.float64(params)
+    expected = [oracle.transformer_lm(config, weights, row, allowed=lambda t, s: True) for row in tokens]
+    np.testing.assert_allclose(model.apply(params, {"inputs": tokens}), expected, **TOLERANCE)
+
+
+@EVERY_KIND
+def test_an_encoder_does_not_read_padding(kind):
+    model = masked_lm(small(MaskedLMConfig, attention=kind), 7)
+    params, tokens = random_params(model.spec), random_tokens((2, 5))
+    counts = np.arange(7)[None] < np.array([[5], [5]])
+    padded = {"inputs": np.pad(tokens, ((0, 0), (0, 2)), constant_values=6), "counts": counts}
+    whole = model.apply(params, {"inputs": tokens})
+    np.testing.assert_allclose(model.apply(params, padded)[:, :5], whole, **TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"attention": "sofmax"}, "model.attention: expected one of .*; did you mean 'softmax'"),
+        ({"positions": "rotari"}, "model.positions: expected one of .*; did you mean 'rotary'"),
+        ({"activation": "rellu"}, "model.activation: expected one of .*; did you mean 'relu'"),
+        ({"attention": "linear", "positions": "rotary"}, "model.positions: 'rotary' acts on the scores"),
+        ({"attention": "linear", "positions": "alibi"}, "model.positions: 'alibi' acts on the scores"),
+        ({"attention": "linear", "window": 3}, "model.window: 3 acts on the scores"),
+        ({"attention": "linear", "attention_dropout": 0.1}, "model.attention_dropout: 0.1 acts on the scores"),
+        ({"attention": "linear", "feature_map": "cos"}, "model.feature_map: expected one of elu"),
+        (
+            {"positions": "sinusoidal_concatenated", "d_model": 9},
+            "model.positions: 'sinusoidal_concatenated' needs an even model.d_model, got 9",
+        ),
+        ({"positions": "rotary", "d_model": 9}, "model.positions: 'rotary' needs heads of even width, got 3"),
+    ],
+)
+def test_choices_that_do_not_go_together_are_named(changes, message):
+    with pytest.raises(UserError, match=message):
+        transformer_lm(small(**changes), 7)
+
+
+def test_a_kind_of_attention_is_one_function_and_one_line_of_the_registry(monkeypatch):
+    def sigmoid(scores_BHTC, bias_BHTC):
+        """Weights that need not sum to one (Ramapuram et al. 2024)."""
+        return jax.nn.sigmoid(scores_BHTC - jnp.log(scores_BHTC.shape[-1]) + bias_BHTC)
+
+    monkeypatch.setitem(ATTENTIONS, "sigmoid", weighted(sigmoid))
+
+    model = transformer_lm(small(attention="sigmoid"), 7)
+    params = random_params(model.spec)
+    batch = language_model_batch(random_tokens((3, 5)), jnp.ones((3, 5)))
+    loss, weight, gradient = loss_and_gradient(model, params, batch)
+    stepped = jax.tree.map(lambda p, g: p - 0.1 * g / weight, params, gradient)
+    assert loss_and_gradient(model, stepped, batch)[0] < loss
