@@ -65,6 +65,13 @@ class Tokenizer:
         """Returns the text of `tokens`, without the special ones other than <unk>."""
         return self._backend.decode([t for t in tokens if t > MASK or t == UNK], skip_special_tokens=False)
 
+    def name(self, token: int) -> str:
+        """Returns a token as a reader sees it: the name of a special one, or its text with spaces shown."""
+        if token <= MASK:
+            return SPECIAL_TOKENS[token]
+        text = self._backend.decode([token], skip_special_tokens=False)
+        return text.replace(" ", "␣").replace("\n", "⏎")
+
     def to_json(self) -> str:
         """Returns the text of a file that `tokenizer_from_json` reads."""
         return self._backend.to_str()

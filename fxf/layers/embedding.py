@@ -4,6 +4,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 from fxf.config import TransformerConfig
 from fxf.layers.dropout import dropout
@@ -38,11 +39,12 @@ def embedding(
     Args:
       scaled: read the rows times √d_model (seed 003, where logits are read from the same table).
     """
-    x_BTD = params["table"][tokens_BT]
-    if scaled:
-        x_BTD = x_BTD * jnp.sqrt(jnp.asarray(config.d_model, x_BTD.dtype))
-    x_BTD = positional_encoding(config, params, x_BTD, positions_BT)
-    return dropout(rng, x_BTD, config.embedding_dropout)
+    with jax.named_scope("embedding"):
+        x_BTD = params["table"][tokens_BT]
+        if scaled:
+            x_BTD = x_BTD * jnp.sqrt(jnp.asarray(config.d_model, x_BTD.dtype))
+        x_BTD = positional_encoding(config, params, x_BTD, positions_BT)
+        return checkpoint_name(dropout(rng, x_BTD, config.embedding_dropout), "residual")
 
 
 def logits_from_table(config: TransformerConfig, params: Params, x_BTD: jax.Array) -> jax.Array:

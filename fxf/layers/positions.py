@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 from fxf.config import TransformerConfig, one_of
 from fxf.errors import UserError
@@ -135,7 +136,9 @@ def positional_encoding(
 ) -> jax.Array:
     """Adds to each vector the encoding of its position, counted from 0, where the encoding is one that is added."""
     embed = POSITIONS[config.positions].embed
-    return x_BTD if embed is None else x_BTD + embed(params, positions_BT, config.d_model).astype(x_BTD.dtype)
+    if embed is None:
+        return x_BTD
+    return x_BTD + checkpoint_name(embed(params, positions_BT, config.d_model).astype(x_BTD.dtype), "positions")
 
 
 def positions_in_training(config: TransformerConfig, length: int, rng: jax.Array | None) -> jax.Array:

@@ -98,10 +98,10 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
         mask = self_mask(config, positions_1T, causal=True)
         with jax.named_scope("decoder"):
             x_BTD = embed(params, "target", tokens_BT, positions_1T, rng_embedding)
-            x_BTD = train_blocks(config, params["decoder"]["blocks"], x_BTD, mask, source=source, rng=rng_blocks)
-            return ended(params["decoder"], x_BTD)
+            return train_blocks(config, params["decoder"]["blocks"], x_BTD, mask, source=source, rng=rng_blocks)
 
     def readout(params: Params, x_BTD: jax.Array) -> jax.Array:
+        x_BTD = ended(params["decoder"], x_BTD)
         if shared:
             return logits_from_table(config, params["embedding"], x_BTD)
         return final_layer(config, params["final"], x_BTD)
@@ -118,7 +118,7 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
             cache.blocks,
             sources=cache.source,
         )
-        return ended(params["decoder"], x_BTD), cache.replace(blocks=caches)  # type: ignore[attr-defined]
+        return x_BTD, cache.replace(blocks=caches)  # type: ignore[attr-defined]
 
     def prefill(params: Params, batch: Batch, length: int) -> Cache:
         tokens_BT, lengths_B = batch["inputs"], batch["lengths"]

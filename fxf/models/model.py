@@ -17,9 +17,10 @@ class Model(NamedTuple):
 
     Attributes:
       spec: the table of weights.
-      features: `features(params, batch, *, rng=None)` [B, T, D], the vectors from which logits are read; `rng=None`
+      features: `features(params, batch, *, rng=None)` [B, T, D], the residual stream after the last block; `rng=None`
         means no dropout.
-      readout: `readout(params, features)`: [..., D] to logits [..., V], each row on its own.
+      readout: `readout(params, features)`: [..., D] to logits [..., V], each row on its own: the last norm and the
+        final layer.
       prefill: `prefill(params, batch, length) -> cache`: reads the prompts `batch['inputs']` [B, P], of which row b
         holds `batch['lengths'][b]` tokens before its padding, into a cache with room for `length` tokens. What the
         prompts translate, where the model reads a source, may have fewer rows: each then serves B / rows prompts.

@@ -28,17 +28,18 @@ def transformer_lm_spec(config: TransformerLMConfig, vocab_size: int) -> Spec:
 def whole_sequences(
     config: TransformerLMConfig, params: Params, batch: Batch, rng: jax.Array | None, *, causal: bool
 ) -> jax.Array:
-    """Returns the vectors [B, T, D] from which logits are read; of `batch`, `counts` [B, T] tells padding if there."""
+    """Returns the residual stream after the last block [B, T, D]; in `batch`, `counts` [B, T] is false on padding."""
     rng_embedding, rng_blocks, rng_positions = split(rng, 3)
     tokens_BT = batch["inputs"]
     positions_1T = positions_in_training(config, tokens_BT.shape[1], rng_positions)
     mask = self_mask(config, positions_1T, causal=causal, counts_BT=batch.get("counts"))
     x_BTD = embedding(config, params["embedding"], tokens_BT, positions_1T, rng=rng_embedding)
-    x_BTD = train_blocks(config, params["blocks"], x_BTD, mask, rng=rng_blocks)
-    return normalize(config, params["norm"], x_BTD) if config.final_norm else x_BTD
+    return train_blocks(config, params["blocks"], x_BTD, mask, rng=rng_blocks)
 
 
 def logits(config: TransformerLMConfig, params: Params, x_BTD: jax.Array) -> jax.Array:
+    """Returns what the residual stream [..., D] says of the next token, [..., V]."""
+    x_BTD = normalize(config, params["norm"], x_BTD) if config.final_norm else x_BTD
     if config.tied_embeddings:
         return logits_from_table(config, params["embedding"], x_BTD)
     return final_layer(config, params["final"], x_BTD)
@@ -59,7 +60,6 @@ def transformer_lm(config: TransformerLMConfig, vocab_size: int) -> Model:
         mask = cached_mask(config, order_BT, cache.room, counts_BT)
         x_BTD = embedding(config, params["embedding"], tokens_BT, positions_in_decoding(config, order_BT))
         x_BTD, caches = cached_blocks(config, params["blocks"], x_BTD, mask, cache.blocks)
-        x_BTD = normalize(config, params["norm"], x_BTD) if config.final_norm else x_BTD
         return x_BTD, cache.replace(blocks=caches)  # type: ignore[attr-defined]
 
     def prefill(params: Params, batch: Batch, length: int) -> Cache:

@@ -88,6 +88,9 @@ def reversal(config: ReversalConfig, setting: Setting) -> Task:
         tokens, scores = scorer.predict(prompts(padded), max_tokens or max_len - longest - 1)
         return to_answers(tokens, scores, END, lambda tokens: " ".join(map(str, tokens)))
 
+    def read(prompt: str, answer: str) -> Batch:
+        return {"inputs": jnp.array([[END, *encode(prompt), END, *encode(answer)]])}
+
     return Task(
         vocab_size=config.n_tokens + 1,
         longest=2 * (config.max_length + config.longer) + 2,
@@ -96,6 +99,8 @@ def reversal(config: ReversalConfig, setting: Setting) -> Task:
         validate=evaluate,
         test=evaluate,
         respond=respond,
+        read=read,
+        name=str,
         batch=batch,
     )
 

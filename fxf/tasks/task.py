@@ -61,6 +61,8 @@ class Task(NamedTuple):
       test: the same for the figures that a run reports; it may add a list `samples` of (prompt, expected, answer).
       respond: `respond(scorer, texts, max_tokens, max_len) -> answers`, of each text the best first; max_tokens 0 for
         as many as fit, max_len the positions of the model. Raises UserError, with its number, for what is no prompt.
+      read: `read(prompt, answer) -> batch`, what the model reads of one text and an answer to it, without padding.
+      name: returns a token as a reader sees it.
       batch: `batch(key, step)`, a pure function that runs on the device.
       batches: `batches()`, a Grain iterator of the run's batches, one a step, whose position can be saved.
       largest_batch: returns the shapes of the largest of `batches`.
@@ -75,6 +77,8 @@ class Task(NamedTuple):
     validate: Callable[[Scorer], dict[str, Any]]
     test: Callable[[Scorer], dict[str, Any]]
     respond: Callable[[Scorer, list[str], int, int], list[list[Answer]]]
+    read: Callable[[str, str], Batch]
+    name: Callable[[int], str]
     batch: Callable[[jax.Array, jax.Array], Batch] | None = None
     batches: Callable[[], Any] | None = None
     largest_batch: Callable[[], Any] = dict

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fxf.config import key
-from fxf.data.batches import Batches, iterate, padded
+from fxf.data.batches import Batches, iterate, padded, seq2seq_batch
 from fxf.data.corpus import DataConfig, Example, Tokenized, TokenPair, read_corpus, tokenize
 from fxf.data.tokenizer import BOS, EOS, read_tokenizer, train_tokenizer
 from fxf.decoding.generate import Prompts
 from fxf.errors import UserError
+from fxf.models.model import Batch
 from fxf.tasks.task import Answer, Predict, Scorer, Setting, Task, to_answers
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -100,6 +102,12 @@ def translation(config: TranslationConfig, setting: Setting) -> Task:
             answers[number] = answer
         return answers
 
+    def read(prompt: str, answer: str) -> Batch:
+        texts = (text.lower() if data.lower_case else text for text in (prompt, answer))
+        source, target = tokenizer.encode_all(texts)
+        batch = seq2seq_batch([TokenPair([*source, EOS], [*target, EOS])], 1, len(source) + 1, len(target) + 1)
+        return {name: jnp.asarray(batch[name]) for name in ("source", "source_mask", "inputs")}
+
     def figures() -> dict[str, Any]:
         return {
             "training_pairs": len(tokenized("train").pairs),
@@ -117,6 +125,8 @@ def translation(config: TranslationConfig, setting: Setting) -> Task:
         validate=validate,
         test=lambda scorer: evaluate(scorer, "test"),
         respond=respond,
+        read=read,
+        name=tokenizer.name,
         batches=lambda: iterate(batches("train")),
         largest_batch=lambda: batches("train").largest(),
         figures=figures,

@@ -1,0 +1,59 @@
+"""Shows what is inside a trained model while it reads a prompt and its own answer: attention, vectors, logit lens.
+
+python experiments/probe.py --workdir=runs/reversal "3 1 5"
+python experiments/probe.py --workdir=runs/reversal --name=block_1/attention/weights --head=0 "3 1 5"
+python experiments/probe.py --workdir=runs/reversal --name=block_1/attention/weights --output=heads.png "3 1 5"
+python experiments/probe.py --workdir=runs/reversal --name=embedding/positions --output=positions.svg "3 1 5"
+python experiments/probe.py --workdir=runs/reversal --lens "3 1 5"
+
+Without --name it lists what there is. A second argument is read in place of the model's own answer.
+"""
+
+from pathlib import Path
+
+from absl import flags
+
+from fxf import cli
+from fxf.errors import UserError
+
+WORKDIR = cli.define_workdir()
+NAME = flags.DEFINE_string("name", None, "the array to show; without it, all are listed")
+HEAD = flags.DEFINE_integer("head", None, "of attention weights, this head alone", lower_bound=0)
+LENS = flags.DEFINE_boolean("lens", False, "show what the model would say after each block")
+OUTPUT = flags.DEFINE_string("output", None, "file for a heat map, .png or .svg, in place of text")
+STEP = flags.DEFINE_integer("step", None, "checkpoint to look into; without it, the one that the run reports")
+
+
+def main(texts: list[str]) -> None:
+    from fxf import probe, run
+
+    if not 1 <= len(texts) <= 2:
+        raise UserError(f"expected a prompt and at most one answer, got {len(texts)} arguments")
+    if LENS.value and NAME.value:
+        raise UserError("--lens, --name: one at a time")
+    workdir = cli.require_workdir(WORKDIR)
+    experiment, _, params = run.load(workdir, STEP.value)
+    answer = texts[1] if len(texts) == 2 else run.answer(experiment, params, texts[0])
+    batch = experiment.task.read(texts[0], answer)
+    if LENS.value:
+        for line in cli.table(probe.logit_lens(experiment, params, batch)):
+            print(line)
+        return
+    arrays = probe.arrays_inside(experiment, params, batch)
+    if not NAME.value:
+        for line in cli.table([(name, " x ".join(map(str, value.shape))) for name, value in arrays.items()]):
+            print(line)
+        return
+    shown = probe.matrices(experiment, arrays, NAME.value, batch)
+    if HEAD.value is not None:
+        if HEAD.value >= len(shown.values):
+            raise UserError(f"--head: expected less than {len(shown.values)}, got {HEAD.value}")
+        shown = shown._replace(values=shown.values[HEAD.value :][:1], titles=shown.titles[HEAD.value :][:1])
+    if OUTPUT.value:
+        probe.draw(shown, NAME.value, Path(OUTPUT.value))
+    else:
+        print(probe.as_text(shown, NAME.value))
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,28 @@
+"""Looking inside a computation: the arrays that code names with `jax.ad_checkpoint.checkpoint_name`.
+
+A name costs nothing where nobody asks for it. Attention names its `weights`, embeddings and blocks the `residual` stream
+that leaves them; any line of a layer can name more.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.extend import core
+
+
+def intermediates(function: Callable[..., Any], *args: Any) -> dict[str, jax.Array]:
+    """Returns the named arrays inside `function(*args)`, by their scopes and name: "block_0/attention/weights".
+
+    Those inside a loop over blocks (model.scan_blocks) have no place of their own and are left out.
+    """
+    closed = jax.make_jaxpr(function)(*args)
+    found = {
+        "/".join([*filter(None, [str(equation.source_info.name_stack)]), equation.params["name"]]): equation.outvars[0]
+        for equation in closed.jaxpr.eqns
+        if equation.primitive.name == "name"
+    }
+    debug_info = closed.jaxpr.debug_info._replace(result_paths=None)
+    jaxpr = closed.jaxpr.replace(outvars=list(found.values()), debug_info=debug_info)
+    compute = core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, closed.consts))
+    return dict(zip(found, jax.jit(compute)(*jax.tree.leaves(args)), strict=True))

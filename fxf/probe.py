@@ -1,0 +1,109 @@
+"""Looking inside a run's model while it reads one text: attention weights, vectors, and what each block would say."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from flax.traverse_util import flatten_dict
+
+from fxf.errors import UserError, nearest
+from fxf.experiment import Experiment
+from fxf.intermediates import intermediates
+from fxf.models.model import Batch
+from fxf.weights import Params
+
+
+class Matrices(NamedTuple):
+    """One or more matrices [N, rows, columns] over the same rows and columns; no labels means numbers."""
+
+    values: np.ndarray
+    titles: list[str]
+    row_labels: list[str]
+    column_labels: list[str]
+
+
+def arrays_inside(experiment: Experiment, params: Params, batch: Batch) -> dict[str, np.ndarray]:
+    """Returns by name what can be looked at: the named intermediates of a batch, and the weights, as "params/…"."""
+    if experiment.config["model"].get("scan_blocks"):
+        raise UserError("model.scan_blocks: a loop over blocks cannot be looked into; set it to False")
+    inside = intermediates(experiment.model.apply, params, batch)
+    weights = flatten_dict({"params": params}, sep="/")
+    return {name: np.asarray(value) for name, value in {**inside, **weights}.items()}
+
+
+def matrices(experiment: Experiment, arrays: dict[str, np.ndarray], name: str, batch: Batch) -> Matrices:
+    """Returns the matrices of the array `name`: a head each of attention weights, otherwise rows by vector elements.
+
+    Raises:
+      UserError: there is no such array, or it is no stack of matrices.
+    """
+    if name not in arrays:
+        raise UserError(f"--name: no array '{name}' here{nearest(name, arrays)}; without --name they are listed")
+    value = arrays[name]
+    labels = {side: token_labels(experiment, batch, side) for side in ("inputs", "source") if side in batch}
+    if name.startswith("params/"):
+        if value.ndim == 1:
+            value = value[None]
+        matrix = value.reshape(-1, *value.shape[-2:])
+        return Matrices(matrix, [f"{name} {i}" for i in range(len(matrix))] if len(matrix) > 1 else [name], [], [])
+    rows = labels["source" if name.startswith("encoder/") else "inputs"]
+    if name.endswith("/weights"):
+        columns = labels["source"] if "cross_attention" in name else rows
+        return Matrices(value[0], [f"head {i}" for i in range(value.shape[1])], rows, columns)
+    return Matrices(value[0].reshape(-1, *value.shape[-2:]), [name], rows if len(rows) == value.shape[-2] else [], [])
+
+
+def token_labels(experiment: Experiment, batch: Batch, side: str) -> list[str]:
+    """Returns the tokens of a side of a batch, `inputs` or `source`, as a reader sees them."""
+    return [experiment.task.name(token) for token in np.asarray(batch[side])[0].tolist()]
+
+
+def as_text(shown: Matrices, title: str) -> str:
+    """Returns the matrices as tables: weights in percent, as seed 002 prints them; other values to two digits."""
+    lines = [title]
+    for matrix, name in zip(shown.values, shown.titles, strict=True):
+        rows = shown.row_labels or [str(i) for i in range(matrix.shape[0])]
+        columns = shown.column_labels or [str(i) for i in range(matrix.shape[1])]
+        percent = bool(shown.column_labels)
+        cells = [[f"{100 * v:.0f}" if percent else f"{v:.2f}" for v in row] for row in matrix]
+        widths = [max(len(c), *(len(row[i]) for row in cells)) for i, c in enumerate(columns)]
+        first = max(map(len, rows))
+        lines.append(name)
+        for label, line in zip(["", *rows], [columns, *cells], strict=True):
+            lines.append(" ".join([label.rjust(first), *(c.rjust(w) for c, w in zip(line, widths, strict=True))]))
+    return "\n".join(lines)
+
+
+def draw(shown: Matrices, title: str, path: Path) -> None:
+    """Writes the matrices as heat maps, in the format of the file's name (png or svg).
+
+    Raises:
+      UserError: the name has another ending, or the file cannot be written.
+    """
+    if path.suffix not in (".png", ".svg"):
+        raise UserError(f"--output: expected a name that ends in .png or .svg, got {path}")
+    from fxf.plots import plot_heat_maps
+
+    try:
+        plot_heat_maps(path, shown.values, shown.titles, shown.row_labels, shown.column_labels, title)
+    except OSError as error:
+        raise UserError(f"--output: {path}: {error.strerror}") from None
+
+
+def logit_lens(experiment: Experiment, params: Params, batch: Batch) -> list[Sequence[str]]:
+    """Returns a table: for each token read, what the model would say next after each block, with its probability.
+
+    The residual stream of every block goes through the last norm and the final layer (nostalgebraist 2020).
+    """
+    inside = arrays_inside(experiment, params, batch)
+    streams = {name: value for name, value in inside.items() if name.endswith("residual") and "encoder/" not in name}
+    read = jax.jit(lambda params, x: jax.nn.softmax(experiment.model.readout(params, x)))
+    columns: list[list[str]] = []
+    for name, stream in streams.items():
+        probabilities = np.asarray(read(params, stream))[0]
+        best = probabilities.argmax(-1)
+        said = [f"{experiment.task.name(int(t))} {100 * p[t]:.0f}%" for t, p in zip(best, probabilities, strict=True)]
+        columns.append([name.split("/")[-2], *said])
+    return list(zip(["reads", *token_labels(experiment, batch, "inputs")], *columns, strict=True))
