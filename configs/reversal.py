@@ -10,9 +10,12 @@ notebook0, 1, 2     the seed's, by its notebook's procedure  loss 0.04 to 0.12 (
 On two slow cores the default takes 1 to 2 minutes, an example 8 to 20 seconds, most of them compilation.
 """
 
+from collections.abc import Callable
+
 from ml_collections import ConfigDict
 
 from fxf.experiment import default_config
+from fxf.sweep import grid
 
 # Seed 004's demo examples: symbols, shortest and longest sequence, and the steps its notebook takes.
 EXAMPLES = {"0": (10, 2, 2, 6000), "1": (3, 2, 3, 6000), "2": (4, 2, 4, 16000)}
@@ -38,6 +41,12 @@ def get_config(argument: str = "default") -> ConfigDict:
     config.optimizer.b2, config.optimizer.clip_norm = 0.98, 1.0
     config.train.steps, config.train.batch_size = {"0": 200, "1": 500, "2": 900}[number], 16
     return config
+
+
+def sweep(add: Callable) -> None:
+    rates = [1e-3, 2e-3, 4e-3, 8e-3]
+    for point in grid({"model.n_layers": [1, 2], "optimizer.learning_rate": rates, "seed": range(3)}):
+        add(**point)
 
 
 def _default() -> ConfigDict:

@@ -1,0 +1,94 @@
+"""Plots of the figures of runs, as PNG."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+SEED = "seed"
+MOST_TICKS = 12
+
+
+def choose_x(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> str:
+    """Returns the key for the horizontal axis: of the numeric ones the one with most values, the seed last."""
+    ranks = {key: (key != SEED, _is_numeric(rows, key), len(_values(rows, key))) for key in keys}
+    return max(keys, key=lambda key: ranks[key])
+
+
+def plot_lines(path: Path, rows: Sequence[dict[str, Any]], keys: Sequence[str], x: str, y: str) -> None:
+    """Draws the figure `y` against the key `x`: a line for each combination of the other keys that vary.
+
+    With several seeds a line is their mean, in a band from the lowest to the highest. Rows without `y` are left out.
+
+    Args:
+      keys: the changed keys, which each row has.
+      x: one of them; `seed` is averaged over unless it is `x`.
+    """
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
+
+    rows = [row for row in rows if is_number(row.get(y))]
+    others = [key for key in keys if key not in (x, SEED) and len(_values(rows, key)) > 1]
+    groups = list(dict.fromkeys(tuple(row[key] for key in others) for row in rows))
+    positions = _values(rows, x) if _is_numeric(rows, x) else list(range(len(_values(rows, x))))
+    at = dict(zip(_values(rows, x), positions, strict=True))
+
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    colors = colormaps["viridis"].resampled(max(len(groups), 2) + 1)  # its last color is too light for a line
+    for i, group in enumerate(groups):
+        seen: dict[float, list[float]] = {}
+        for row in rows:
+            if tuple(row[key] for key in others) == group:
+                seen.setdefault(at[row[x]], []).append(row[y])
+        places = sorted(seen)
+        means = [sum(seen[place]) / len(seen[place]) for place in places]
+        label = ", ".join(f"{key}={value}" for key, value in zip(_short(others), group, strict=True))
+        axes.plot(places, means, color=colors(i), marker="o", markersize=4, linewidth=1.6, label=label)
+        lowest, highest = [min(seen[place]) for place in places], [max(seen[place]) for place in places]
+        axes.fill_between(places, lowest, highest, color=colors(i), alpha=0.15, linewidth=0)
+    if _is_numeric(rows, x) and _is_geometric(positions):
+        axes.set_xscale("log")
+    if len(at) <= MOST_TICKS or not _is_numeric(rows, x):
+        axes.set_xticks(positions, [f"{value:g}" if isinstance(value, float) else str(value) for value in at])
+        axes.minorticks_off()
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    if others:
+        figure.legend(loc="outside right upper", frameon=False, fontsize="small")
+    n_seeds = len(_values(rows, SEED)) if SEED in keys and x != SEED else 1
+    if n_seeds > 1:
+        axes.set_title(f"mean of {n_seeds} seeds, band from lowest to highest", fontsize="small", loc="left")
+    figure.savefig(path, dpi=150)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _values(rows: Sequence[dict[str, Any]], key: str) -> list[Any]:
+    """Returns the values of a key, numbers in ascending order, others as they come."""
+    values = list(dict.fromkeys(row[key] for row in rows))
+    return sorted(values) if _is_numeric(rows, key) else values
+
+
+def _is_numeric(rows: Sequence[dict[str, Any]], key: str) -> bool:
+    return all(is_number(row[key]) for row in rows)
+
+
+def _is_geometric(values: Sequence[float]) -> bool:
+    """Whether ascending values are spaced more evenly on a logarithmic scale."""
+    if len(values) < 3 or values[0] <= 0:
+        return False
+    spread = [b - a for a, b in itertools.pairwise(values)]
+    ratios = [math.log(b / a) for a, b in itertools.pairwise(values)]
+    return max(ratios) / min(ratios) < max(spread) / min(spread)
+
+
+def _short(keys: Sequence[str]) -> list[str]:
+    """Returns the last parts of the keys' names where these differ, else the whole names."""
+    parts = [key.rpartition(".")[2] for key in keys]
+    return parts if len(set(parts)) == len(parts) else list(keys)
