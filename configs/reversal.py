@@ -44,7 +44,7 @@ def get_config(argument: str = "default") -> ConfigDict:
 
 
 def sweep(add: Callable) -> None:
-    rates = [1e-3, 2e-3, 4e-3, 8e-3]
+    rates = [1e-4, 2e-4, 4e-4, 8e-4]
     for point in grid({"model.n_layers": [1, 2], "optimizer.learning_rate": rates, "seed": range(3)}):
         add(**point)
 

@@ -74,19 +74,12 @@ def main(_: list[str]) -> None:
         _submit(jobs, workdir)
         return
 
-    failures: dict[Path, str] = {}
-
-    def ended(job: Job, failure: str) -> None:
-        failures[job.folder] = failure
-        print(f"{len(failures)}/{len(jobs)}  {job.folder.name}  {failure or 'finished'}", flush=True)
-
-    if WORKERS.value:
-        run_all(jobs, WORKERS.value, ended)
+    failures = run_all(jobs, WORKERS.value) if WORKERS.value else {}
     for path in report(points, workdir, metrics, X.value, Y.value):
         print(path)
     missing = [job for job in jobs if not (job.folder / "result.json").exists()]
     for job in missing:
-        print(f"{job.folder}: {failures.get(job.folder) or 'no result'}; {last_line(job)}", file=sys.stderr)
+        print(f"{job.folder}: {failures.get(job.folder, 'no result')}; {last_line(job)}", file=sys.stderr)
     if missing:
         sys.exit(1)
 

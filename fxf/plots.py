@@ -8,6 +8,7 @@ from typing import Any
 
 SEED = "seed"
 MOST_TICKS = 12
+DECADES = 100  # a figure that spans two stands on a logarithmic axis
 
 
 def choose_x(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> str:
@@ -50,9 +51,12 @@ def plot_lines(path: Path, rows: Sequence[dict[str, Any]], keys: Sequence[str], 
         axes.fill_between(places, lowest, highest, color=colors(i), alpha=0.15, linewidth=0)
     if _is_numeric(rows, x) and _is_geometric(positions):
         axes.set_xscale("log")
+    heights = [row[y] for row in rows]
+    if min(heights) > 0 and max(heights) >= DECADES * min(heights):
+        axes.set_yscale("log")
     if len(at) <= MOST_TICKS or not _is_numeric(rows, x):
         axes.set_xticks(positions, [f"{value:g}" if isinstance(value, float) else str(value) for value in at])
-        axes.minorticks_off()
+        axes.set_xticks([], minor=True)
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.grid(alpha=0.25)

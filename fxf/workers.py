@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,8 +26,8 @@ class Job(NamedTuple):
     folder: Path
 
 
-def run_all(jobs: Iterable[Job], workers: int, ended: Callable[[Job, str], None]) -> None:
-    """Runs the jobs, `workers` at a time, and calls `ended(job, failure)` for each; exit code 0 is failure "".
+def run_all(jobs: Sequence[Job], workers: int) -> dict[Path, str]:
+    """Runs the jobs, `workers` at a time, prints how each ends, and returns by its folder how each failure ended.
 
     A failure leaves the other jobs alone. A job that a signal killed is started once more, after the others. Whatever
     interrupts this function stops the processes that run.
@@ -35,7 +35,17 @@ def run_all(jobs: Iterable[Job], workers: int, ended: Callable[[Job, str], None]
     waiting = deque(jobs)
     running: list[tuple[Job, subprocess.Popen]] = []
     killed: list[Job] = []
+    failures: dict[Path, str] = {}
+    n_ended = 0
     environment = {**SHARED, **os.environ} if workers > 1 else dict(os.environ)
+
+    def ended(job: Job, failure: str) -> None:
+        nonlocal n_ended
+        n_ended += 1
+        if failure:
+            failures[job.folder] = failure
+        print(f"{n_ended}/{len(jobs)}  {job.folder.name}  {failure or 'finished'}", flush=True)
+
     try:
         while waiting or running:
             while waiting and len(running) < workers:
@@ -47,13 +57,16 @@ def run_all(jobs: Iterable[Job], workers: int, ended: Callable[[Job, str], None]
             time.sleep(POLL_SECONDS)
             for job, process in [entry for entry in running if entry[1].poll() is not None]:
                 running.remove((job, process))
+                failure = _failure(process.returncode)
                 if process.returncode < 0 and job not in killed:
+                    print(f"{job.folder.name}  {failure}, starts again after the others", flush=True)
                     killed.append(job)
                     waiting.append(job)
                 else:
-                    ended(job, _failure(process.returncode))
+                    ended(job, failure)
     finally:
         _stop([process for _, process in running])
+    return failures
 
 
 def submit(jobs: list[Job], folder: Path, parameters: dict[str, Any], cluster: str = "slurm") -> list[Any]:
