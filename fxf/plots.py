@@ -20,7 +20,8 @@ def choose_x(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> str:
 def plot_lines(path: Path, rows: Sequence[dict[str, Any]], keys: Sequence[str], x: str, y: str) -> None:
     """Draws the figure `y` against the key `x`: a line for each combination of the other keys that vary.
 
-    With several seeds a line is their mean, in a band from the lowest to the highest. Rows without `y` are left out.
+    With several seeds a line is their mean, in a band from the lowest to the highest. Where `x` holds names, marks and
+    bars stand for lines and bands. Rows without `y` are left out.
 
     Args:
       keys: the changed keys, which each row has.
@@ -32,8 +33,9 @@ def plot_lines(path: Path, rows: Sequence[dict[str, Any]], keys: Sequence[str], 
     rows = [row for row in rows if is_number(row.get(y))]
     others = [key for key in keys if key not in (x, SEED) and len(_values(rows, key)) > 1]
     groups = list(dict.fromkeys(tuple(row[key] for key in others) for row in rows))
-    positions = _values(rows, x) if _is_numeric(rows, x) else list(range(len(_values(rows, x))))
-    at = dict(zip(_values(rows, x), positions, strict=True))
+    numeric, values = _is_numeric(rows, x), _values(rows, x)
+    positions = values if numeric else list(range(len(values)))
+    at = dict(zip(values, positions, strict=True))
 
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.add_subplot()
@@ -46,15 +48,19 @@ def plot_lines(path: Path, rows: Sequence[dict[str, Any]], keys: Sequence[str], 
         places = sorted(seen)
         means = [sum(seen[place]) / len(seen[place]) for place in places]
         label = ", ".join(f"{key}={value}" for key, value in zip(_short(others), group, strict=True))
-        axes.plot(places, means, color=colors(i), marker="o", markersize=4, linewidth=1.6, label=label)
         lowest, highest = [min(seen[place]) for place in places], [max(seen[place]) for place in places]
-        axes.fill_between(places, lowest, highest, color=colors(i), alpha=0.15, linewidth=0)
-    if _is_numeric(rows, x) and _is_geometric(positions):
+        # Nothing lies between two names: no line joins them.
+        axes.plot(places, means, "o-" if numeric else "o", color=colors(i), markersize=4, linewidth=1.6, label=label)
+        if numeric:
+            axes.fill_between(places, lowest, highest, color=colors(i), alpha=0.15, linewidth=0)
+        else:
+            axes.vlines(places, lowest, highest, color=colors(i), alpha=0.4)
+    if numeric and _is_geometric(positions):
         axes.set_xscale("log")
     heights = [row[y] for row in rows]
     if min(heights) > 0 and max(heights) >= DECADES * min(heights):
         axes.set_yscale("log")
-    if len(at) <= MOST_TICKS or not _is_numeric(rows, x):
+    if len(at) <= MOST_TICKS or not numeric:
         axes.set_xticks(positions, [f"{value:g}" if isinstance(value, float) else str(value) for value in at])
         axes.set_xticks([], minor=True)
     axes.set_xlabel(x)
@@ -65,7 +71,7 @@ def plot_lines(path: Path, rows: Sequence[dict[str, Any]], keys: Sequence[str], 
         figure.legend(loc="outside right upper", frameon=False, fontsize="small")
     n_seeds = len(_values(rows, SEED)) if SEED in keys and x != SEED else 1
     if n_seeds > 1:
-        axes.set_title(f"mean of {n_seeds} seeds, band from lowest to highest", fontsize="small", loc="left")
+        axes.set_title(f"mean of {n_seeds} seeds, and lowest to highest", fontsize="small", loc="left")
     figure.savefig(path, dpi=150)
 
 

@@ -68,6 +68,10 @@ def test_a_figure_that_spans_two_decades_stands_on_a_logarithmic_axis(drawn, hig
     assert axes.get_yscale() == scale
 
 
-def test_names_stand_side_by_side_on_the_axis(drawn):
-    axes, _ = drawn([{"model.block": name, "y": 0.5} for name in ("z", "a")], ["model.block"], "model.block")
+def test_names_stand_side_by_side_and_no_line_joins_them(drawn):
+    rows = [{"model.block": name, "seed": seed, "y": 0.5 + seed} for name in ("z", "a") for seed in (0, 1)]
+    axes, _ = drawn(rows, ["model.block", "seed"], "model.block")
     assert [label.get_text() for label in axes.get_xticklabels()] == ["z", "a"]
+    (marks,) = axes.get_lines()
+    assert (marks.get_linestyle(), marks.get_ydata().tolist()) == ("None", [1.0, 1.0])
+    assert [bar.tolist() for bar in axes.collections[0].get_segments()] == [[[i, 0.5], [i, 1.5]] for i in (0, 1)]
