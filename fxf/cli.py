@@ -5,12 +5,15 @@ import time
 STARTED = time.perf_counter()
 
 import dataclasses  # noqa: E402  STARTED comes first, so that wall_seconds counts the imports.
+import importlib.util  # noqa: E402
+import inspect  # noqa: E402
 import logging  # noqa: E402
 import re  # noqa: E402
 import sys  # noqa: E402
 import traceback  # noqa: E402
 import warnings  # noqa: E402
-from collections.abc import Callable  # noqa: E402
+from collections.abc import Callable, Iterator  # noqa: E402
+from contextlib import contextmanager  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
@@ -88,20 +91,30 @@ def _parse(argv: list[str]) -> list[str]:
         beside = (str(path) for path in Path(config_file).parent.glob("*.py"))
         raise UserError(f"--config: no file {config_file}{nearest(config_file, beside)}")
     try:
-        return flags.FLAGS(argv)
+        with _errors_of(config_file):
+            return flags.FLAGS(argv)
+    except UserError:
+        raise
+    except (AttributeError, KeyError) as error:
+        raise UserError(f"--config.…: unknown key {_one_line(error)}") from None
+    except Exception as error:
+        raise UserError(_one_line(error)) from None
+
+
+@contextmanager
+def _errors_of(config_file: str) -> Iterator[None]:
+    """Turns an exception that passed through the config file into one line that names the file's line."""
+    try:
+        yield
     except Exception as error:
         # A config file's own exception arrives bare or wrapped in an error of the flag parser.
         cause: BaseException = error
-        while cause.__context__ is not None:
-            if _line_in(cause, config_file):
-                break
+        while cause.__context__ is not None and not _line_in(cause, config_file):
             cause = cause.__context__
         where = _line_in(cause, config_file)
         if where:
             raise UserError(f"{config_file}:{where}: {type(cause).__name__}: {_one_line(cause)}") from None
-        if isinstance(error, AttributeError | KeyError):
-            raise UserError(f"--config.…: unknown key {_one_line(error)}") from None
-        raise UserError(_one_line(error)) from None
+        raise
 
 
 def _line_in(error: BaseException, path: str) -> int | None:
@@ -127,6 +140,29 @@ def config_and_origin(flag: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     if not isinstance(flag.value, ConfigDict):
         raise UserError(f"--config: {origin['config_file']}: get_config returned no ConfigDict")
     return flag.value.to_dict(), origin
+
+
+def read_sweep(config_file: str) -> list[dict[str, Any]]:
+    """Returns what `sweep(add)` or `sweep(add, argument)` of FILE[:ARGUMENT] adds: the changed keys of each point.
+
+    Raises:
+      UserError: the file has no such function, or the function raises an exception.
+    """
+    path, *argument = config_file.split(":", 1)
+    added: list[dict[str, Any]] = []
+    try:
+        with _errors_of(path):
+            spec = importlib.util.spec_from_file_location("swept_config", path)
+            assert spec and spec.loader
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            if not hasattr(module, "sweep"):
+                raise UserError(f"--config: {path}: no function sweep(add) beside get_config")
+            takes_argument = len(inspect.signature(module.sweep).parameters) > 1
+            module.sweep(lambda **changes: added.append(changes), *(argument if takes_argument else ()))
+    except TypeError as error:  # of the call itself, so that no line of the file is at fault
+        raise UserError(f"{path}: {_one_line(error)}") from None
+    return added
 
 
 def require_workdir(flag: Any) -> Path:

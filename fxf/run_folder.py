@@ -30,14 +30,9 @@ def open_for_training(
     Raises:
       UserError: the folder cannot be written, or holds a run with another config.
     """
+    require_same_config(workdir, config)
     path = workdir / "config.json"
     if path.exists():
-        there = read_config(workdir)
-        differing = differing_keys(there, config)
-        if differing:
-            old, new = dict(flatten(there)), dict(flatten(config))
-            listed = ", ".join(f"{k} ({old.get(k, 'absent')} there, {new.get(k, 'absent')} here)" for k in differing)
-            raise UserError(f"{workdir}: holds a run with another config; differing keys: {listed}")
         return
     record = {"config": config, **origin, "versions": _versions(), "git_commit": _git_commit(), "device": _device()}
     try:
@@ -47,6 +42,18 @@ def open_for_training(
         write_atomically(path, json.dumps(record, indent=2) + "\n")
     except OSError as error:
         raise UserError(f"{workdir}: cannot write the run folder: {error.strerror}") from error
+
+
+def require_same_config(workdir: Path, config: Mapping[str, Any]) -> None:
+    """Raises a UserError that names the differing keys if `workdir` holds a run with another config."""
+    if not (workdir / "config.json").exists():
+        return
+    there = read_config(workdir)
+    differing = differing_keys(there, config)
+    if differing:
+        old, new = dict(flatten(there)), dict(flatten(config))
+        listed = ", ".join(f"{k} ({old.get(k, 'absent')} there, {new.get(k, 'absent')} here)" for k in differing)
+        raise UserError(f"{workdir}: holds a run with another config; differing keys: {listed}")
 
 
 def read_config(workdir: Path) -> dict[str, Any]:

@@ -1,0 +1,104 @@
+"""Plots of the figures of runs, as PNG."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+SEED = "seed"
+MOST_TICKS = 12
+DECADES = 100  # a figure that spans two stands on a logarithmic axis
+
+
+def choose_x(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> str:
+    """Returns the key for the horizontal axis: of the numeric ones the one with most values, the seed last."""
+    ranks = {key: (key != SEED, _is_numeric(rows, key), len(_values(rows, key))) for key in keys}
+    return max(keys, key=lambda key: ranks[key])
+
+
+def plot_lines(path: Path, rows: Sequence[dict[str, Any]], keys: Sequence[str], x: str, y: str) -> None:
+    """Draws the figure `y` against the key `x`: a line for each combination of the other keys that vary.
+
+    With several seeds a line is their mean, in a band from the lowest to the highest. Where `x` holds names, marks and
+    bars stand for lines and bands. Rows without `y` are left out.
+
+    Args:
+      keys: the changed keys, which each row has.
+      x: one of them; `seed` is averaged over unless it is `x`.
+    """
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
+
+    rows = [row for row in rows if is_number(row.get(y))]
+    others = [key for key in keys if key not in (x, SEED) and len(_values(rows, key)) > 1]
+    groups = list(dict.fromkeys(tuple(row[key] for key in others) for row in rows))
+    numeric, values = _is_numeric(rows, x), _values(rows, x)
+    positions = values if numeric else list(range(len(values)))
+    at = dict(zip(values, positions, strict=True))
+
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    colors = colormaps["viridis"].resampled(max(len(groups), 2) + 1)  # its last color is too light for a line
+    for i, group in enumerate(groups):
+        seen: dict[float, list[float]] = {}
+        for row in rows:
+            if tuple(row[key] for key in others) == group:
+                seen.setdefault(at[row[x]], []).append(row[y])
+        places = sorted(seen)
+        means = [sum(seen[place]) / len(seen[place]) for place in places]
+        label = ", ".join(f"{key}={value}" for key, value in zip(_short(others), group, strict=True))
+        lowest, highest = [min(seen[place]) for place in places], [max(seen[place]) for place in places]
+        # Nothing lies between two names: no line joins them.
+        axes.plot(places, means, "o-" if numeric else "o", color=colors(i), markersize=4, linewidth=1.6, label=label)
+        if numeric:
+            axes.fill_between(places, lowest, highest, color=colors(i), alpha=0.15, linewidth=0)
+        else:
+            axes.vlines(places, lowest, highest, color=colors(i), alpha=0.4)
+    if numeric and _is_geometric(positions):
+        axes.set_xscale("log")
+    heights = [row[y] for row in rows]
+    if min(heights) > 0 and max(heights) >= DECADES * min(heights):
+        axes.set_yscale("log")
+    if len(at) <= MOST_TICKS or not numeric:
+        axes.set_xticks(positions, [f"{value:g}" if isinstance(value, float) else str(value) for value in at])
+        axes.set_xticks([], minor=True)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    if others:
+        figure.legend(loc="outside right upper", frameon=False, fontsize="small")
+    n_seeds = len(_values(rows, SEED)) if SEED in keys and x != SEED else 1
+    if n_seeds > 1:
+        axes.set_title(f"mean of {n_seeds} seeds, and lowest to highest", fontsize="small", loc="left")
+    figure.savefig(path, dpi=150)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _values(rows: Sequence[dict[str, Any]], key: str) -> list[Any]:
+    """Returns the values of a key, numbers in ascending order, others as they come."""
+    values = list(dict.fromkeys(row[key] for row in rows))
+    return sorted(values) if _is_numeric(rows, key) else values
+
+
+def _is_numeric(rows: Sequence[dict[str, Any]], key: str) -> bool:
+    return all(is_number(row[key]) for row in rows)
+
+
+def _is_geometric(values: Sequence[float]) -> bool:
+    """Whether ascending values are spaced more evenly on a logarithmic scale."""
+    if len(values) < 3 or values[0] <= 0:
+        return False
+    spread = [b - a for a, b in itertools.pairwise(values)]
+    ratios = [math.log(b / a) for a, b in itertools.pairwise(values)]
+    return max(ratios) / min(ratios) < max(spread) / min(spread)
+
+
+def _short(keys: Sequence[str]) -> list[str]:
+    """Returns the last parts of the keys' names where these differ, else the whole names."""
+    parts = [key.rpartition(".")[2] for key in keys]
+    return parts if len(set(parts)) == len(parts) else list(keys)

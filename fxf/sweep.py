@@ -1,0 +1,130 @@
+"""The points of a sweep: what a config file's `sweep(add)` adds, each a run with some keys changed.
+
+    from fxf.sweep import grid
+
+    def sweep(add):
+        for point in grid({"model.n_layers": [1, 2], "seed": range(3)}):
+            add(**point)
+
+`add(**{"model.n_layers": 2})` adds one point. A function `sweep(add, argument)` gets the argument that follows the
+file's name, as `get_config(argument)` does, so that one file can hold several sweeps.
+"""
+
+import copy
+import hashlib
+import itertools
+import re
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fxf import run_folder
+from fxf.config import flatten
+from fxf.errors import UserError, nearest
+from fxf.experiment import build
+
+LONGEST_NAME = 100
+
+
+class Point(NamedTuple):
+    """One run of a sweep.
+
+    Attributes:
+      name: of its run folder, made of `changes` alone.
+      changes: the keys that it changes, as `--config.KEY` names them, and their values.
+      config: its whole config, nested.
+    """
+
+    name: str
+    changes: dict[str, Any]
+    config: dict[str, Any]
+
+
+def grid(values: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
+    """Returns a point for every combination of the keys' values; the last key changes fastest."""
+    return [dict(zip(values, combination, strict=True)) for combination in itertools.product(*values.values())]
+
+
+def zipped(values: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
+    """Returns a point for each place in the keys' lists of values.
+
+    Raises:
+      ValueError: the lists differ in length.
+    """
+    lists = {key: list(items) for key, items in values.items()}
+    if len({len(items) for items in lists.values()}) > 1:
+        lengths = ", ".join(f"{key} {len(items)}" for key, items in lists.items())
+        raise ValueError(f"zipped: expected as many values for each key, got {lengths}")
+    return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+
+
+def make_points(
+    config: Mapping[str, Any], added: Iterable[Mapping[str, Any]], overridden: Collection[str] = ()
+) -> list[Point]:
+    """Returns the points of the changes that a sweep added to `config`, in their order.
+
+    Args:
+      overridden: keys that the command line sets for every point.
+
+    Raises:
+      UserError: no point, the same point twice, an unknown or overridden key, or a value that is no scalar.
+    """
+    known = dict(flatten(config))
+    points: list[Point] = []
+    numbers: dict[Any, int] = {}
+    for number, changes in enumerate(added, 1):
+        where, changed = f"sweep: point {number}", copy.deepcopy(dict(config))
+        plain = {key: value.item() if hasattr(value, "item") else value for key, value in changes.items()}
+        for key, value in plain.items():
+            if key not in known:
+                raise UserError(f"{where}: {key}: unknown key{nearest(key, known)}")
+            if key in overridden:
+                raise UserError(f"--config.{key}: the sweep sets this key itself")
+            if not isinstance(value, bool | int | float | str):
+                raise UserError(f"{where}: {key}: expected one number, string or bool, got {value!r}")
+            *sections, last = key.split(".")
+            holder = changed
+            for name in sections:
+                holder = holder[name]
+            holder[last] = value
+        same = numbers.setdefault(frozenset(flatten(changed)), number)
+        if same != number:
+            raise UserError(f"{where}: the same config as point {same}")
+        points.append(Point(point_name(plain), plain, changed))
+    if not points:
+        raise UserError("sweep: it adds no point")
+    return points
+
+
+def point_name(changes: Mapping[str, Any]) -> str:
+    """Returns a file name for a point: `KEY=VALUE,…`, keys in alphabetical order.
+
+    A name that is too long, or that holds other characters than file names can, ends in a digest of the whole.
+    """
+    text = ",".join(f"{key}={changes[key]}" for key in sorted(changes)) or "unchanged"
+    safe = re.sub(r"[^\w.=,+-]", "_", text, flags=re.ASCII)
+    if safe == text and len(text) <= LONGEST_NAME:
+        return text
+    return f"{safe[:LONGEST_NAME]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def changed_keys(points: Iterable[Point]) -> list[str]:
+    """Returns the keys that the points change, in the order in which they come."""
+    return list(dict.fromkeys(key for point in points for key in point.changes))
+
+
+def check(points: Iterable[Point], workdir: Path) -> list[str]:
+    """Builds every point, which also prepares their data; returns the names of their tasks' metrics.
+
+    Raises:
+      UserError: a point's config is wrong, or its folder below `workdir` holds a run with another; it names the point.
+    """
+    metrics: dict[str, None] = {}
+    for number, point in enumerate(points, 1):
+        folder = workdir / point.name
+        try:
+            metrics |= dict.fromkeys(build(point.config, folder).task.metrics)
+            run_folder.require_same_config(folder, point.config)
+        except UserError as error:
+            raise UserError(f"sweep: point {number} ({point.name}): {error}") from None
+    return list(metrics)

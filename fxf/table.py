@@ -1,0 +1,76 @@
+"""The table over the runs of a sweep, as CSV and as Markdown, and its plot."""
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fxf import run_folder
+from fxf.config import flatten, one_of
+from fxf.files import write_atomically
+from fxf.plots import choose_x, is_number, plot_lines
+from fxf.sweep import Point, changed_keys
+
+FINISHED, NO_RESULT = "finished", "no result"
+ALWAYS_SHOWN = ("train_loss", "train_seconds")
+Row = dict[str, Any]
+
+
+def report(
+    points: Sequence[Point], workdir: Path, metrics: Sequence[str], x: str | None = None, y: str | None = None
+) -> list[Path]:
+    """Writes table.csv, table.md and, if a point has a result, plot.png in `workdir`; returns their paths.
+
+    Args:
+      metrics: the task's, for the columns of table.md and the plot.
+      x: key of the plot's horizontal axis, y: figure of its vertical one; both are chosen if None.
+
+    Raises:
+      UserError: no result has a number `y`.
+    """
+    keys, rows = changed_keys(points), read_rows(points, workdir)
+    shown = [*keys, "status", *metrics, *ALWAYS_SHOWN]
+    paths = [workdir / name for name in ("table.csv", "table.md", "plot.png")]
+    workdir.mkdir(parents=True, exist_ok=True)
+    write_atomically(paths[0], to_csv(rows))
+    write_atomically(paths[1], to_markdown(rows, shown))
+    finished = [row for row in rows if row["status"] == FINISHED]
+    if not finished or not keys:
+        return paths[:2]
+    figures = [name for row in finished for name in row if name not in keys and is_number(row[name])]
+    y = one_of(y, dict.fromkeys(figures), "--y") if y else next(name for name in shown if name in figures)
+    plot_lines(paths[2], finished, keys, x or choose_x(rows, keys), y)
+    return paths
+
+
+def read_rows(points: Sequence[Point], workdir: Path) -> list[Row]:
+    """Returns a row for each point: its name, the value of every changed key, `status`, and its result's figures."""
+    keys, rows = changed_keys(points), []
+    for point in points:
+        config, result = dict(flatten(point.config)), run_folder.read_result(workdir / point.name)
+        status = FINISHED if result else NO_RESULT
+        rows.append({"point": point.name, **{key: config[key] for key in keys}, "status": status, **(result or {})})
+    return rows
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """Returns a table with a column for every name of any row; a row leaves what it does not have empty."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
+
+
+def to_markdown(rows: Sequence[Row], columns: Iterable[str]) -> str:
+    """Returns a table of those of the columns that some row has, numbers to the right and to four digits."""
+    shown = [name for name in dict.fromkeys(columns) if any(name in row for row in rows)]
+    right = [all(is_number(row[name]) for row in rows if name in row) for name in shown]
+    cells = [[_cell(row.get(name, "")) for name in shown] for row in rows]
+    lines = [shown, ["---:" if number else "---" for number in right], *cells]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value).replace("|", "\\|")

@@ -1,0 +1,145 @@
+"""Runs as processes of their own: several at a time on this machine, or as an array of jobs on a SLURM cluster."""
+
+import fcntl
+import os
+import signal
+import subprocess
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fxf.errors import UserError
+
+LOG = "log.txt"
+POLL_SECONDS = 0.05
+STOP_SECONDS = 30
+# Processes that share an accelerator take its memory as they need it, not most of it when they start.
+SHARED = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+
+
+class Job(NamedTuple):
+    """A command and the run folder that it writes. What the command prints is added to log.txt in that folder."""
+
+    command: list[str]
+    folder: Path
+
+
+def run_all(jobs: Sequence[Job], workers: int) -> dict[Path, str]:
+    """Runs the jobs, `workers` at a time, prints how each ends, and returns by its folder how each failure ended.
+
+    A failure leaves the other jobs alone. A job that a signal killed is started once more, after the others. Whatever
+    interrupts this function stops the processes that run.
+    """
+    waiting = deque(jobs)
+    running: list[tuple[Job, subprocess.Popen]] = []
+    killed: list[Job] = []
+    failures: dict[Path, str] = {}
+    n_ended = 0
+    environment = {**SHARED, **os.environ} if workers > 1 else dict(os.environ)
+
+    def ended(job: Job, failure: str) -> None:
+        nonlocal n_ended
+        n_ended += 1
+        if failure:
+            failures[job.folder] = failure
+        print(f"{n_ended}/{len(jobs)}  {job.folder.name}  {failure or 'finished'}", flush=True)
+
+    try:
+        while waiting or running:
+            while waiting and len(running) < workers:
+                job = waiting.popleft()
+                try:
+                    running.append((job, _start(job, environment)))
+                except UserError as error:
+                    ended(job, str(error))
+            time.sleep(POLL_SECONDS)
+            for job, process in [entry for entry in running if entry[1].poll() is not None]:
+                running.remove((job, process))
+                failure = _failure(process.returncode)
+                if process.returncode < 0 and job not in killed:
+                    print(f"{job.folder.name}  {failure}, starts again after the others", flush=True)
+                    killed.append(job)
+                    waiting.append(job)
+                else:
+                    ended(job, failure)
+    finally:
+        _stop([process for _, process in running])
+    return failures
+
+
+def submit(jobs: list[Job], folder: Path, parameters: dict[str, Any], cluster: str = "slurm") -> list[Any]:
+    """Submits the jobs as one array through submitit; returns submitit's job objects without waiting for them.
+
+    Args:
+      folder: what submitit writes, with the output of the jobs.
+      parameters: of `submitit.AutoExecutor`; None leaves one as the cluster has it.
+      cluster: `slurm`; `local` runs each job in a process on this machine.
+
+    Raises:
+      UserError: submitit or SLURM is not there, or does not take the jobs.
+    """
+    try:
+        import submitit
+    except ImportError:
+        raise UserError("--slurm: submitit is not installed; pip install 'fxf[slurm]'") from None
+    if not jobs:
+        return []
+    try:
+        executor = submitit.AutoExecutor(folder, cluster)
+        executor.update_parameters(**parameters)
+        return executor.map_array(_run_one, jobs)
+    except (RuntimeError, OSError) as error:
+        raise UserError(f"--slurm: {' '.join(str(error).split())}") from None
+
+
+def last_line(job: Job) -> str:
+    """Returns `LOG: the last line that the job printed`."""
+    path = job.folder / LOG
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.exists() else []
+    return f"{path}: {next((line.strip() for line in reversed(lines) if line.strip()), 'empty')}"
+
+
+def _run_one(job: Job) -> None:
+    failure = _failure(_start(job, dict(os.environ)).wait())
+    if failure:
+        raise RuntimeError(f"{failure}; {last_line(job)}")
+
+
+def _start(job: Job, environment: dict[str, str]) -> subprocess.Popen:
+    """Starts the command in a session of its own, so that Ctrl-C reaches it through `_stop` alone.
+
+    The lock on the log lasts as long as the process, even if what started it is gone: no two write one run folder.
+    """
+    job.folder.mkdir(parents=True, exist_ok=True)
+    with (job.folder / LOG).open("a") as log:
+        try:
+            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError("another process is running it") from None
+        return subprocess.Popen(
+            job.command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+
+
+def _failure(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}" if code else ""
+    return f"killed by {signal.Signals(-code).name}"
+
+
+def _stop(processes: list[subprocess.Popen]) -> None:
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

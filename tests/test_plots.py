@@ -1,0 +1,77 @@
+"""The plot over the runs of a sweep: what is drawn, read from the figure."""
+
+import pytest
+from matplotlib.figure import Figure
+
+from fxf.plots import choose_x, plot_lines
+from fxf.sweep import grid
+
+LAYERS, RATE = "model.n_layers", "optimizer.learning_rate"
+
+
+@pytest.fixture
+def drawn(monkeypatch, tmp_path):
+    """Returns `drawn(rows, keys, x)`: the axes and the legend's labels of the plot of the figure `y`."""
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: figures.append(figure))
+
+    def draw(rows, keys, x):
+        plot_lines(tmp_path / "plot.png", rows, keys, x, "y")
+        labels = [text.get_text() for legend in figures[-1].legends for text in legend.get_texts()]
+        return figures[-1].axes[0], labels
+
+    return draw
+
+
+def test_x_is_the_numeric_key_with_most_values_and_the_seed_last():
+    rows = grid({LAYERS: [1, 2], RATE: [0.1, 0.2, 0.4], "model.block": ["a", "b", "c", "d"], "seed": range(5)})
+    keys = list(rows[0])
+    assert choose_x(rows, keys) == RATE
+    assert choose_x(rows, ["model.block", "seed"]) == "model.block"
+    assert choose_x(rows, ["seed"]) == "seed"
+
+
+def test_a_line_is_the_mean_over_seeds_in_a_band_from_the_lowest_to_the_highest(drawn):
+    points = grid({LAYERS: [3, 1], RATE: [0.4, 0.1], "seed": [0, 1]})
+    rows = [{**p, "y": 10 * p[LAYERS] + p[RATE] + p["seed"]} for p in points]
+    axes, labels = drawn(rows, list(points[0]), RATE)
+    assert labels == ["n_layers=3", "n_layers=1"]
+    for line, layers in zip(axes.get_lines(), (3, 1), strict=True):
+        assert line.get_xdata().tolist() == [0.1, 0.4]
+        assert line.get_ydata() == pytest.approx([10 * layers + 0.6, 10 * layers + 0.9])
+    band = axes.collections[0].get_paths()[0].vertices
+    assert (band[:, 1].min(), band[:, 1].max()) == pytest.approx((30.1, 31.4))
+    assert (axes.get_xlabel(), axes.get_ylabel()) == (RATE, "y")
+    assert "2 seeds" in axes.get_title("left")
+
+
+def test_rows_without_the_figure_leave_a_gap(drawn):
+    rows = [{LAYERS: 1, "y": 1.0}, {LAYERS: 2}, {LAYERS: 3, "y": 9.0}]
+    axes, labels = drawn(rows, [LAYERS], LAYERS)
+    assert axes.get_lines()[0].get_xdata().tolist() == [1, 3]
+    assert labels == []
+
+
+@pytest.mark.parametrize(
+    ("values", "scale"),
+    [([1, 2, 3, 4], "linear"), ([16, 32, 64], "log"), ([0, 1, 10], "linear"), ([0.001, 0.003, 0.01, 0.03], "log")],
+)
+def test_values_that_grow_by_factors_stand_on_a_logarithmic_axis(drawn, values, scale):
+    axes, _ = drawn([{LAYERS: value, "y": 0.5} for value in values], [LAYERS], LAYERS)
+    assert axes.get_xscale() == scale
+    assert axes.get_xticks().tolist() == values
+
+
+@pytest.mark.parametrize(("highest", "scale"), [(0.99, "linear"), (1.0, "log")])
+def test_a_figure_that_spans_two_decades_stands_on_a_logarithmic_axis(drawn, highest, scale):
+    axes, _ = drawn([{LAYERS: 1, "y": 0.01}, {LAYERS: 2, "y": highest}], [LAYERS], LAYERS)
+    assert axes.get_yscale() == scale
+
+
+def test_names_stand_side_by_side_and_no_line_joins_them(drawn):
+    rows = [{"model.block": name, "seed": seed, "y": 0.5 + seed} for name in ("z", "a") for seed in (0, 1)]
+    axes, _ = drawn(rows, ["model.block", "seed"], "model.block")
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["z", "a"]
+    (marks,) = axes.get_lines()
+    assert (marks.get_linestyle(), marks.get_ydata().tolist()) == ("None", [1.0, 1.0])
+    assert [bar.tolist() for bar in axes.collections[0].get_segments()] == [[[i, 0.5], [i, 1.5]] for i in (0, 1)]

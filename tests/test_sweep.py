@@ -1,0 +1,167 @@
+"""Sweeps: the points of a config file, their names and checks, and a sweep as a user runs it."""
+
+import csv
+import os
+
+import numpy as np
+import pytest
+
+from fxf import cli, run_folder
+from fxf.errors import UserError
+from fxf.experiment import build
+from fxf.sweep import changed_keys, check, grid, make_points, point_name, zipped
+from runs import overrides, script, tiny_config
+
+
+def test_a_grid_holds_every_combination_and_the_last_key_changes_fastest():
+    assert grid({"a": [1, 2], "b": range(3)}) == [{"a": a, "b": b} for a in (1, 2) for b in (0, 1, 2)]
+
+
+def test_zipped_takes_the_values_side_by_side():
+    assert zipped({"a": [1, 2, 3], "b": "xyz"}) == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}, {"a": 3, "b": "z"}]
+    with pytest.raises(ValueError, match="as many values for each key, got a 2, b 3"):
+        zipped({"a": [1, 2], "b": [1, 2, 3]})
+
+
+def test_a_point_is_the_config_with_its_keys_changed():
+    config = tiny_config()
+    first, second = make_points(config, [{"model.n_layers": 3, "seed": 5}, {}])
+    assert first.config == tiny_config(model={"n_layers": 3}, seed=5)
+    assert second.config == config == tiny_config()
+    assert (first.name, second.name) == ("model.n_layers=3,seed=5", "unchanged")
+    assert changed_keys([first, second]) == ["model.n_layers", "seed"]
+
+
+def test_values_of_numpy_are_plain_numbers_in_a_point():
+    (point,) = make_points(tiny_config(), [{"optimizer.learning_rate": np.float64(0.25), "seed": np.int64(3)}])
+    assert point.name == "optimizer.learning_rate=0.25,seed=3"
+    assert build(point.config).seed == 3
+
+
+@pytest.mark.parametrize(
+    ("added", "message"),
+    [
+        ([], "sweep: it adds no point"),
+        ([{"seed": 1}, {"model.n_layer": 2}], r"point 2: model.n_layer: unknown key; did you mean 'model.n_layers'\?"),
+        ([{"model": 2}], "point 1: model: unknown key"),
+        ([{"model.n_layers": [1, 2]}], r"model.n_layers: expected one number, string or bool, got \[1, 2\]"),
+        ([{"seed": 1}, {"seed": 2}, {"seed": 1}], "point 3: the same config as point 1"),
+        ([{}, {"optimizer.learning_rate": 1e-3}], "point 2: the same config as point 1"),
+        ([{"train.steps": 3}], "--config.train.steps: the sweep sets this key itself"),
+    ],
+)
+def test_points_that_cannot_be_are_refused(added, message):
+    with pytest.raises(UserError, match=message):
+        make_points(tiny_config(), added, overridden=["train.steps"])
+
+
+def test_a_name_depends_on_what_changes_and_not_on_the_order():
+    assert point_name({"b": 1, "a": "x"}) == point_name({"a": "x", "b": 1}) == "a=x,b=1"
+
+
+def test_names_are_file_names_and_differ_where_the_points_do():
+    values = ["x/y", "x_y", "x y", "é", "è", "v" * 300, "v" * 301, "..", ""]
+    names = [point_name({"data.path": value}) for value in values]
+    assert len(set(names)) == len(values)
+    for name in names:
+        assert len(name) < 120
+        assert set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.=,+-")
+
+
+def test_every_point_is_built_before_anything_runs(tmp_path):
+    points = make_points(tiny_config(), grid({"model.n_heads": [1, 2, 4]}))
+    with pytest.raises(UserError, match=r"point 3 \(model.n_heads=4\): model.n_heads: 4 does not divide"):
+        check(points, tmp_path)
+    assert check(points[:2], tmp_path) == ["exact_match"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_holds_another_run_is_refused_before_anything_runs(tmp_path):
+    (point,) = make_points(tiny_config(), [{"seed": 3}])
+    run_folder.open_for_training(tmp_path / point.name, point.config, {})
+    assert check([point], tmp_path) == ["exact_match"]
+    (changed,) = make_points(tiny_config(train={"steps": 7}), [{"seed": 3}])
+    with pytest.raises(UserError, match=r"point 1 \(seed=3\): .*differing keys: train.steps \(6 there, 7 here\)"):
+        check([changed], tmp_path)
+
+
+def write(path, sweep):
+    path.write_text(f"from fxf.experiment import default_config\nfrom fxf.sweep import grid\n\n\n"
+                    f"def get_config(argument='a'):\n    return default_config('reversal')\n\n\n{sweep}\n")  # fmt: skip
+    return path
+
+
+def test_a_sweep_gets_the_argument_of_its_config_file_if_it_takes_one(tmp_path):
+    named = write(tmp_path / "named.py", "def sweep(add, argument='a'):\n    add(**{'seed': ord(argument)})")
+    assert cli.read_sweep(f"{named}:b") == [{"seed": ord("b")}]
+    assert cli.read_sweep(str(named)) == [{"seed": ord("a")}]
+    plain = write(tmp_path / "plain.py", "def sweep(add):\n    for point in grid({'seed': [1, 2]}): add(**point)")
+    assert cli.read_sweep(f"{plain}:b") == cli.read_sweep(str(plain)) == [{"seed": 1}, {"seed": 2}]
+
+
+@pytest.mark.parametrize(
+    ("sweep", "message"),
+    [
+        ("", r"wrong.py: no function sweep\(add\) beside get_config"),
+        ("def sweep(add):\n    add(seed=1 / 0)", "wrong.py:10: ZeroDivisionError: division by zero"),
+        ("def sweep(add):\n    add(1)", "wrong.py:10: TypeError"),
+        ("def sweep(add, argument):\n    add(seed=1)", "wrong.py: .*missing 1 required positional argument"),
+    ],
+)
+def test_a_wrong_sweep_function_is_one_line(sweep, message, tmp_path):
+    with pytest.raises(UserError, match=message):
+        cli.read_sweep(str(write(tmp_path / "wrong.py", sweep)))
+
+
+def test_a_sweep_runs_its_points_names_the_failed_one_and_goes_on_where_it_stopped(tmp_path):
+    rates = "def sweep(add):\n    for point in grid({'optimizer.learning_rate': [0.001, 1e30]}): add(**point)"
+    tiny = overrides(optimizer={"name": "sgd"}, log={"every": 1})[1:]
+    flags = [flag for flag in tiny if "learning_rate" not in flag]
+    workdir = tmp_path / "sweep"
+    command = ["sweep", f"--config={write(tmp_path / 'rates.py', rates)}", *flags, f"--workdir={workdir}"]
+
+    finished = script(*command, "--workers=2")
+    assert finished.returncode == 1, finished.stderr
+    assert finished.stdout.startswith("2 points, 0 finished already\n")
+    (failure,) = finished.stderr.splitlines()
+    assert failure.startswith(f"{workdir}/optimizer.learning_rate=1e+30: exit code 2; ")
+    assert "log.txt: error: step " in failure
+    with (workdir / "table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["optimizer.learning_rate"] for row in rows] == ["0.001", "1e+30"]
+    assert [row["status"] for row in rows] == ["finished", "no result"]
+    assert [row["examples"] for row in rows] == ["12", ""]
+    assert "| optimizer.learning_rate | status | exact_match |" in (workdir / "table.md").read_text()
+    assert (workdir / "plot.png").stat().st_size > 10_000
+
+    (left,) = script(*command, "--dry_run").stdout.splitlines()
+    assert "experiments/train.py --config=" in left
+    assert left.endswith(f"--config.optimizer.learning_rate=1e+30 --workdir={workdir}/optimizer.learning_rate=1e+30")
+
+
+def test_flags_that_nothing_reads_end_in_one_line(tmp_path):
+    reversal = ["--config=configs/reversal.py", f"--workdir={tmp_path / 'sweep'}"]
+    for flags, part in (
+        (["--minutes=3"], "--minutes: only --slurm reads it"),
+        (["--x=model.n_layer"], "--x: expected one of model.n_layers, optimizer.learning_rate, seed"),
+    ):
+        finished = script("sweep", *reversal, *flags)
+        assert finished.returncode == 2
+        (line,) = finished.stderr.splitlines()
+        assert line.startswith(f"error: {part}")
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_the_points_go_to_slurm_as_one_array_with_the_limits_of_the_flags(tmp_path, monkeypatch):
+    for name, text in (("srun", ""), ("sbatch", f'cp "$1" {tmp_path}/array.sh; echo Submitted batch job 12')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    limits = ["--workers=5", "--partition=gpu", "--minutes=30", "--cpus=4", "--gpus=1"]
+    config = "--config=configs/reversal.py:example0"
+    finished = script("sweep", config, f"--workdir={tmp_path / 'sweep'}", "--slurm", *limits)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.splitlines()[1:] == [f"12_{i}" for i in range(24)]
+    asked = (tmp_path / "array.sh").read_text().splitlines()
+    for line in ("array=0-23%5", "partition=gpu", "time=30", "cpus-per-task=4", "gpus-per-node=1", "job-name=sweep"):
+        assert f"#SBATCH --{line}" in asked

@@ -1,0 +1,68 @@
+"""The table over the runs of a sweep."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from fxf.errors import UserError
+from fxf.sweep import make_points
+from fxf.table import read_rows, report, to_csv, to_markdown
+from runs import tiny_config
+
+RESULT = {"task": "reversal", "seed": 1, "exact_match": 0.123456, "note": "a|b", "train_loss": 2.0}
+
+
+@pytest.fixture
+def points(tmp_path):
+    """Three points, of which the last has no result."""
+    added = [{"model.n_layers": 2, "seed": 1}, {"model.block": "idea", "seed": 1}, {"seed": 7}]
+    points = make_points(tiny_config(), added)
+    for point, extra in zip(points, ({}, {"best_step": 4}), strict=False):
+        (tmp_path / point.name).mkdir()
+        (tmp_path / point.name / "result.json").write_text(json.dumps(RESULT | extra))
+    return points
+
+
+def test_a_row_holds_every_changed_key_of_the_sweep_and_the_figures_of_its_run(points, tmp_path):
+    first, second, third = read_rows(points, tmp_path)
+    assert first == {"point": "model.n_layers=2,seed=1", "model.n_layers": 2, "model.block": "pre_norm",
+                     "status": "finished", **RESULT}  # fmt: skip
+    assert (second["model.n_layers"], second["model.block"], second["best_step"]) == (1, "idea", 4)
+    assert third == {"point": "seed=7", "model.n_layers": 1, "model.block": "pre_norm", "seed": 7,
+                     "status": "no result"}  # fmt: skip
+
+
+def test_the_csv_reads_back_as_all_figures_of_all_rows(points, tmp_path):
+    rows = read_rows(points, tmp_path)
+    read = list(csv.DictReader(io.StringIO(to_csv(rows))))
+    assert list(read[0]) == ["point", "model.n_layers", "seed", "model.block", "status", "task", "exact_match", "note",
+                             "train_loss", "best_step"]  # fmt: skip
+    assert read == [{name: str(row.get(name, "")) for name in read[0]} for row in rows]
+
+
+def test_the_markdown_shows_the_columns_that_there_are():
+    rows = [{"a": 0.123456, "b": "x|y", "c": 3}, {"a": 12345678, "b": "z"}]
+    assert to_markdown(rows, ["b", "c", "a", "b", "absent"]) == (
+        "| b | c | a |\n| --- | ---: | ---: |\n| x\\|y | 3 | 0.1235 |\n| z |  | 12345678 |\n"
+    )
+
+
+def test_a_report_is_a_table_as_csv_and_as_markdown_and_a_plot(points, tmp_path):
+    assert report(points, tmp_path, ["exact_match"]) == [
+        tmp_path / name for name in ("table.csv", "table.md", "plot.png")
+    ]
+    head = "| model.n_layers | seed | model.block | status | exact_match | train_loss |"
+    assert (tmp_path / "table.md").read_text().splitlines()[0] == head
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_report_without_a_result_has_no_plot(points, tmp_path):
+    assert [path.name for path in report(points[2:], tmp_path, ["exact_match"])] == ["table.csv", "table.md"]
+
+
+def test_a_figure_that_no_result_has_is_refused_and_the_table_is_there(points, tmp_path):
+    with pytest.raises(UserError, match=r"--y: expected one of exact_match, train_loss.*did you mean 'exact_match'\?"):
+        report(points, tmp_path, ["exact_match"], y="exact_matches")
+    assert (tmp_path / "table.md").exists()

@@ -1,0 +1,138 @@
+"""Processes of a sweep: isolation of failures, restarts, stopping; each job is a script that takes no time."""
+
+import os
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from fxf import workers
+from fxf.errors import UserError
+from fxf.workers import Job, last_line, run_all, submit
+
+# Writes result.json, but fails while its folder has a file `fail`, and kills itself once if it has a file `kill`.
+POINT = """
+import os, pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+print("started", os.environ.get("XLA_PYTHON_CLIENT_PREALLOCATE"), flush=True)
+if (folder / "fail").exists():
+    sys.exit("error: it fails\\n")
+if (folder / "kill").exists():
+    (folder / "kill").unlink()
+    os.kill(os.getpid(), 9)
+(folder / "result.json").write_text("{}")
+"""
+
+
+def make_jobs(directory, count):
+    script = directory / "point.py"
+    script.write_text(POINT)
+    folders = [directory / f"point{i}" for i in range(count)]
+    return [Job([sys.executable, "-S", str(script), str(folder)], folder) for folder in folders]
+
+
+def mark(job, name):
+    job.folder.mkdir()
+    (job.folder / name).touch()
+
+
+def without_result(jobs):
+    return [job for job in jobs if not (job.folder / "result.json").exists()]
+
+
+def starts(job):
+    return (job.folder / "log.txt").read_text().count("started")
+
+
+def test_of_24_points_one_fails_one_is_killed_23_have_results_and_a_restart_completes_the_sweep(tmp_path, capsys):
+    jobs = make_jobs(tmp_path, 24)
+    mark(jobs[4], "fail")
+    mark(jobs[16], "kill")
+    assert run_all(jobs, 2) == {jobs[4].folder: "exit code 1"}
+    assert without_result(jobs) == [jobs[4]]
+    assert last_line(jobs[4]) == f"{jobs[4].folder}/log.txt: error: it fails"
+    assert [starts(job) for job in jobs] == [2 if i == 16 else 1 for i in range(24)]
+    told = capsys.readouterr().out
+    assert "point4  exit code 1\n" in told
+    assert "point16  killed by SIGKILL, starts again after the others\n" in told
+    assert told.endswith("24/24  point16  finished\n")
+
+    (jobs[4].folder / "fail").unlink()
+    assert run_all(without_result(jobs), 2) == {}
+    assert without_result(jobs) == []
+
+
+def test_a_point_that_is_killed_again_is_a_failure(tmp_path):
+    command = [sys.executable, "-S", "-c", "import os; os.kill(os.getpid(), 9)"]
+    assert run_all([Job(command, tmp_path)], 1) == {tmp_path: "killed by SIGKILL"}
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, "None"), (2, "false")])
+def test_workers_that_share_an_accelerator_do_not_take_its_memory_at_once(tmp_path, monkeypatch, count, expected):
+    monkeypatch.delenv("XLA_PYTHON_CLIENT_PREALLOCATE", raising=False)
+    (job,) = make_jobs(tmp_path, 1)
+    run_all([job], count)
+    assert (job.folder / "log.txt").read_text() == f"started {expected}\n"
+
+
+def sleeping(folder):
+    return Job([sys.executable, "-S", "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(60)"], folder)
+
+
+def wait_for_pid(folder):
+    path = folder / "log.txt"
+    while not (path.exists() and path.read_text().endswith("\n")):
+        time.sleep(0.01)
+    return int(path.read_text())
+
+
+def test_as_many_points_run_at_a_time_as_there_are_workers_and_ctrl_c_stops_them(tmp_path, monkeypatch):
+    jobs = [sleeping(tmp_path / str(i)) for i in range(3)]
+    running = []
+
+    def interrupt(_):
+        running.extend(wait_for_pid(job.folder) for job in jobs[:2])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(workers, "time", SimpleNamespace(sleep=interrupt))
+    with pytest.raises(KeyboardInterrupt):
+        run_all(jobs, 2)
+    assert not jobs[2].folder.exists()
+    for pid in running:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_a_point_that_another_process_runs_is_left_to_it(tmp_path):
+    job = sleeping(tmp_path)
+    process = workers._start(job, dict(os.environ))
+    try:
+        assert run_all([job], 1) == {tmp_path: "another process is running it"}
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_submitit_runs_the_points_as_an_array_and_names_the_failed_one(tmp_path):
+    jobs = make_jobs(tmp_path, 3)
+    mark(jobs[1], "fail")
+    first, failed, last = submit(jobs, tmp_path / "slurm", {"timeout_min": 2, "slurm_partition": None}, "local")
+    assert (first.result(), last.result()) == (None, None)
+    assert "exit code 1" in str(failed.exception())
+    assert "log.txt: error: it fails" in str(failed.exception())
+    assert without_result(jobs) == [jobs[1]]
+
+
+def test_no_points_are_submitted_as_no_job(tmp_path):
+    assert submit([], tmp_path / "slurm", {}) == []
+
+
+def test_a_machine_without_slurm_or_submitit_says_so_in_one_line(tmp_path, monkeypatch):
+    jobs = make_jobs(tmp_path, 1)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(UserError, match='--slurm: Could not detect "srun"'):
+        submit(jobs, tmp_path / "slurm", {})
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    with pytest.raises(UserError, match="--slurm: submitit is not installed; pip install"):
+        submit(jobs, tmp_path / "slurm", {})
