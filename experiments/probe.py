@@ -26,6 +26,7 @@ STEP = flags.DEFINE_integer("step", None, "checkpoint to look into; without it, 
 
 def main(texts: list[str]) -> None:
     from fxf import probe, run
+    from fxf.text_table import aligned
 
     if not 1 <= len(texts) <= 2:
         raise UserError(f"expected a prompt and at most one answer, got {len(texts)} arguments")
@@ -33,15 +34,15 @@ def main(texts: list[str]) -> None:
         raise UserError("--lens, --name: one at a time")
     workdir = cli.require_workdir(WORKDIR)
     experiment, _, params = run.load(workdir, STEP.value)
-    answer = texts[1] if len(texts) == 2 else run.answer(experiment, params, texts[0])
+    answer = texts[1] if len(texts) == 2 else run.answers(experiment, params, texts[:1])[0][0][0]
     batch = experiment.task.read(texts[0], answer)
     if LENS.value:
-        for line in cli.table(probe.logit_lens(experiment, params, batch)):
+        for line in aligned(probe.logit_lens(experiment, params, batch)):
             print(line)
         return
     arrays = probe.arrays_inside(experiment, params, batch)
     if not NAME.value:
-        for line in cli.table([(name, " x ".join(map(str, value.shape))) for name, value in arrays.items()]):
+        for line in aligned([(name, " x ".join(map(str, value.shape))) for name, value in arrays.items()]):
             print(line)
         return
     shown = probe.matrices(experiment, arrays, NAME.value, batch)
@@ -51,6 +52,7 @@ def main(texts: list[str]) -> None:
         shown = shown._replace(values=shown.values[HEAD.value :][:1], titles=shown.titles[HEAD.value :][:1])
     if OUTPUT.value:
         probe.draw(shown, NAME.value, Path(OUTPUT.value))
+        print(OUTPUT.value)
     else:
         print(probe.as_text(shown, NAME.value))
 

@@ -2,13 +2,14 @@
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 
 from fxf import weights
 from fxf.experiment import Experiment
+from fxf.text_table import aligned
 from fxf.training.step import loss_and_gradient, train_step
 
 
@@ -21,7 +22,7 @@ def describe(experiment: Experiment) -> str:
     forward, training = flops_per_token(experiment)
     estimates = [("FLOPs a token, forward", f"{forward:,.0f}"), ("FLOPs a token, training", f"{training:,.0f}")]
     estimates += [(name, f"{n_bytes / 2**20:,.1f} MiB") for name, n_bytes in memory(experiment).items()]
-    return "\n".join([*_table(rows), "", *_table(estimates)])
+    return "\n".join([*aligned(rows), "", *aligned(estimates)])
 
 
 def flops_per_token(experiment: Experiment) -> tuple[float, float]:
@@ -83,14 +84,3 @@ def _bytes(tree: Any) -> int:
 
 def _by(shape: tuple[int, ...]) -> str:
     return " x ".join(map(str, shape))
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Aligns columns; the last one, figures, to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)] + [row[-1].rjust(widths[-1])]
-        )
-        for row in rows
-    ]

@@ -1,7 +1,7 @@
 """Looking inside a computation: the arrays that code names with `jax.ad_checkpoint.checkpoint_name`.
 
-A name costs nothing where nobody asks for it. Attention names its `weights`, embeddings and blocks the `residual` stream
-that leaves them; any line of a layer can name more.
+A name costs nothing where nobody asks for it. Attention names its `weights`, embeddings their `positions`, embeddings
+and blocks the `residual` stream that leaves them; any line of a layer can name more.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Plots of the figures of runs, as PNG."""
+"""Plots of the figures of runs, and heat maps of what is inside a model."""
 
 import itertools
 import math
@@ -72,6 +72,54 @@ def plot_lines(path: Path, rows: Sequence[dict[str, Any]], keys: Sequence[str], 
     n_seeds = len(_values(rows, SEED)) if SEED in keys and x != SEED else 1
     if n_seeds > 1:
         axes.set_title(f"mean of {n_seeds} seeds, and lowest to highest", fontsize="small", loc="left")
+    figure.savefig(path, dpi=150)
+
+
+def plot_heat_maps(
+    path: Path,
+    matrices: Any,
+    titles: Sequence[str],
+    row_labels: Sequence[str],
+    column_labels: Sequence[str],
+    title: str,
+) -> None:
+    """Draws matrices [N, rows, columns] side by side, in one scale of colors; negative values turn to blue.
+
+    Args:
+      row_labels, column_labels: of every matrix; none means numbers.
+    """
+    from matplotlib.figure import Figure
+
+    n, n_rows, n_columns = matrices.shape
+    across = min(n, 4)
+    down = -(-n // across)
+    labelled = bool(row_labels or column_labels)
+    cell = 0.28 if labelled else 3.2 / max(n_rows, n_columns)
+    size = (across * max(2.4, cell * n_columns + 0.9), down * max(1.8, cell * n_rows + 0.9) + 0.4)
+    figure = Figure(figsize=(min(size[0], 24), min(size[1], 24)), layout="constrained")
+    low, high = float(matrices.min()), float(matrices.max())
+    signed = low < 0
+    limit = max(abs(low), abs(high)) or 1.0
+    image = None
+    for i in range(n):
+        axes = figure.add_subplot(down, across, i + 1)
+        image = axes.imshow(
+            matrices[i],
+            cmap="RdBu_r" if signed else "viridis",
+            vmin=-limit if signed else 0,
+            vmax=limit,
+            aspect="equal" if labelled else "auto",
+            interpolation="nearest",
+        )
+        axes.set_title(titles[i], fontsize="small")
+        axes.tick_params(length=0, labelsize="x-small")
+        if column_labels:
+            axes.set_xticks(range(n_columns), column_labels, rotation=90)
+        if row_labels:
+            axes.set_yticks(range(n_rows), row_labels)
+    if image is not None:
+        figure.colorbar(image, ax=figure.axes, shrink=0.8)
+    figure.suptitle(title, fontsize="medium")
     figure.savefig(path, dpi=150)
 
 

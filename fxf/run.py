@@ -194,5 +194,12 @@ def generate(
         raise UserError("n_best: only beam search scores its hypotheses; set decode.beam_width above 1")
     if n_best and n_best > width:
         raise UserError(f"n_best: {n_best} is more than the hypotheses of decode.beam_width {width}")
+    return answers(experiment, params, prompts, max_tokens, seed)
+
+
+def answers(
+    experiment: Experiment, params: weights.Params, prompts: list[str], max_tokens: int = 0, seed: int = 0
+) -> list[list[Answer]]:
+    """Answers each prompt, in order: its hypotheses, the best first."""
     scorer = experiment.scorer(Clock(time.perf_counter()), seed)(params)
     return experiment.task.respond(scorer, prompts, max_tokens, experiment.max_len)

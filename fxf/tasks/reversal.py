@@ -28,6 +28,9 @@ class ReversalConfig:
     min_length: int = key(1, "shortest sequence to reverse", minimum=1)
     max_length: int = key(25, "longest sequence to reverse", minimum=1)
     longer: int = key(0, "score lengths max_length+1 … max_length+longer too, which training never shows", minimum=0)
+    longer_every: int = key(
+        0, "score them apart, as exact_match_N, at every multiple N of this; 0: all together", minimum=0
+    )
     examples: int = key(10_000, "size of each scored sample, where the domain is too large to score whole", minimum=1)
 
     def __post_init__(self) -> None:
@@ -35,6 +38,15 @@ class ReversalConfig:
             raise UserError(
                 f"task.max_length: expected at least task.min_length {self.min_length}, got {self.max_length}"
             )
+        if self.longer_every and not self.longer_scored():
+            raise UserError(f"task.longer_every: no multiple of {self.longer_every} among the task.longer lengths")
+
+    def longer_scored(self) -> list[int]:
+        """Returns the lengths beyond those of training that are scored one by one."""
+        if not self.longer_every:
+            return []
+        longer = range(self.max_length + 1, self.max_length + self.longer + 1)
+        return [n for n in longer if n % self.longer_every == 0]
 
 
 def reversal(config: ReversalConfig, setting: Setting) -> Task:
@@ -62,10 +74,16 @@ def reversal(config: ReversalConfig, setting: Setting) -> Task:
     def evaluate(scorer: Scorer) -> dict[str, float]:
         sample = whole_domain(config, lengths) if scored_whole else draw_sample(config, lengths)
         metrics = {"exact_match": exact_match(scorer, sample), "examples": len(sample)}
-        if config.longer:
+        for length in config.longer_scored():
+            metrics[f"exact_match_{length}"] = exact_match(scorer, draw_sample(config, range(length, length + 1)))
+        if config.longer and not config.longer_every:
             longer = draw_sample(config, range(config.max_length + 1, config.max_length + config.longer + 1))
             metrics |= {"exact_match_longer": exact_match(scorer, longer), "examples_longer": len(longer)}
         return metrics
+
+    longer_metrics = [f"exact_match_{n}" for n in config.longer_scored()]
+    if config.longer and not config.longer_every:
+        longer_metrics = ["exact_match_longer"]
 
     def encode(text: str) -> list[int]:
         for word in text.split():
@@ -95,7 +113,7 @@ def reversal(config: ReversalConfig, setting: Setting) -> Task:
         vocab_size=config.n_tokens + 1,
         longest=2 * (config.max_length + config.longer) + 2,
         end_token=END,
-        metrics=("exact_match", "exact_match_longer") if config.longer else ("exact_match",),
+        metrics=("exact_match", *longer_metrics),
         validate=evaluate,
         test=evaluate,
         respond=respond,

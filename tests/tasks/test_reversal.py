@@ -194,3 +194,22 @@ def test_answers_end_before_their_end_token_and_leave_out_what_a_beam_did_not_fi
     assert to_answers(tokens, scores, 0, joined) == [[("3-1", -0.5), ("1-2-3-4", -1.5)], [("", -0.25)]]
     unscored = [[("3-1", None), ("1-2-3-4", None)], [("", None), ("5-5-5-5", None)]]
     assert to_answers(tokens, None, 0, joined) == unscored
+
+
+def test_longer_lengths_are_scored_one_by_one_where_the_config_says_so():
+    task = reversal(config(longer=7, longer_every=4, examples=5), setting())
+    figures = task.test(PERFECT)
+    longer = {name: value for name, value in figures.items() if name.startswith("exact_match_")}
+    assert longer == {"exact_match_8": 1.0}
+    assert set(longer) < set(task.metrics)
+
+
+def test_an_interval_that_no_longer_length_meets_is_an_error():
+    with pytest.raises(UserError, match=r"task.longer_every: no multiple of 9 among the task.longer lengths"):
+        config(longer=2, longer_every=9)
+
+
+def test_what_the_model_reads_of_a_prompt_is_the_prompt_and_the_answer():
+    task = reversal(config(), setting())
+    assert task.read("3 1", "1 3")["inputs"].tolist() == [[0, 3, 1, 0, 1, 3]]
+    assert task.name(3) == "3"

@@ -1,0 +1,87 @@
+import jax
+import numpy as np
+import pytest
+
+from fxf import probe, run
+from fxf.errors import UserError
+from fxf.experiment import build
+from fxf.weights import initialize
+from runs import overrides, script, tiny_config
+
+
+@pytest.fixture(scope="module")
+def looked_into():
+    experiment = build(tiny_config(model={"n_layers": 2}))
+    params = initialize(experiment.model.spec, jax.random.key(0))
+    batch = experiment.task.read("3 1", "1 3")
+    return experiment, params, batch, probe.arrays_inside(experiment, params, batch)
+
+
+def test_attention_weights_are_shown_by_head_with_the_tokens_that_are_read(looked_into):
+    experiment, _, batch, arrays = looked_into
+    shown = probe.matrices(experiment, arrays, "block_1/attention/weights", batch)
+    assert shown.values.shape == (2, 6, 6)
+    assert shown.titles == ["head 0", "head 1"]
+    assert shown.row_labels == shown.column_labels == ["0", "3", "1", "0", "1", "3"]
+    text = probe.as_text(shown, "weights").splitlines()
+    assert text[:3] == ["weights", "head 0", "    0  3  1  0  1  3"]
+    assert text[3] == "0 100  0  0  0  0  0"
+    assert len(text) == 1 + 2 * 8
+
+
+def test_weights_of_the_model_are_shown_without_labels(looked_into):
+    experiment, params, batch, arrays = looked_into
+    shown = probe.matrices(experiment, arrays, "params/embedding/table", batch)
+    np.testing.assert_array_equal(shown.values[0], params["embedding"]["table"])
+    assert shown.row_labels == shown.column_labels == []
+
+
+def test_a_name_that_is_not_there_is_named(looked_into):
+    experiment, _, batch, arrays = looked_into
+    with pytest.raises(UserError, match="--name: no array 'block_1/attention/weight' here; did you mean"):
+        probe.matrices(experiment, arrays, "block_1/attention/weight", batch)
+
+
+def test_a_loop_over_blocks_cannot_be_looked_into():
+    experiment = build(tiny_config(model={"scan_blocks": True}))
+    with pytest.raises(UserError, match="scan_blocks"):
+        probe.arrays_inside(experiment, initialize(experiment.model.spec, jax.random.key(0)), {})
+
+
+def test_the_logit_lens_ends_in_what_the_model_says(looked_into):
+    experiment, params, batch, _ = looked_into
+    header, *rows = probe.logit_lens(experiment, params, batch)
+    assert header == ("reads", "embedding", "block_0", "block_1")
+    assert [row[0] for row in rows] == ["0", "3", "1", "0", "1", "3"]
+    said = np.asarray(experiment.model.apply(params, batch))[0].argmax(-1)
+    assert [row[-1].split()[0] for row in rows] == [str(token) for token in said]
+
+
+@pytest.mark.parametrize("name", ["heads.png", "heads.svg"])
+def test_heat_maps_are_drawn(looked_into, tmp_path, name):
+    experiment, _, batch, arrays = looked_into
+    for array in ("block_0/attention/weights", "params/blocks/feed_forward/up_bias", "embedding/residual"):
+        probe.draw(probe.matrices(experiment, arrays, array, batch), array, tmp_path / name)
+        content = (tmp_path / name).read_bytes()
+        assert content[1:4] == b"PNG" if name.endswith("png") else b"<svg" in content
+
+
+def test_a_picture_in_another_format_is_an_error(looked_into, tmp_path):
+    experiment, _, batch, arrays = looked_into
+    with pytest.raises(UserError, match=r"--output: expected a name that ends in .png or .svg, got .*heads.gif"):
+        probe.draw(probe.matrices(experiment, arrays, "embedding/residual", batch), "residual", tmp_path / "heads.gif")
+
+
+def test_the_script_looks_into_a_run(tmp_path):
+    assert script("train", *overrides(), f"--workdir={tmp_path}").returncode == 0
+    experiment, _, params = run.load(tmp_path)
+    answer = run.answers(experiment, params, ["3 1"])[0][0][0]
+    listed = script("probe", f"--workdir={tmp_path}", "3 1").stdout
+    assert "block_0/attention/weights" in listed and "params/embedding/table" in listed
+    shown = script("probe", f"--workdir={tmp_path}", "--name=block_0/attention/weights", "--head=1", "3 1")
+    assert shown.stdout.splitlines()[1] == "head 1"
+    assert shown.stdout.splitlines()[2].split() == ["0", "3", "1", "0", *answer.split()]
+    lens = script("probe", f"--workdir={tmp_path}", "--lens", "3 1", "2")
+    assert lens.stdout.split()[:3] == ["reads", "embedding", "block_0"]
+    wrong = script("probe", f"--workdir={tmp_path}", "--name=block_0/attention/weights", "--head=2", "3 1")
+    assert (wrong.returncode, wrong.stderr) == (2, "error: --head: expected less than 2, got 2\n")
