@@ -1,5 +1,6 @@
 """A run: training in a run folder, and evaluation and generation with what it holds."""
 
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -195,4 +196,5 @@ def generate(
     if n_best and n_best > width:
         raise UserError(f"n_best: {n_best} is more than the hypotheses of decode.beam_width {width}")
     scorer = experiment.scorer(Clock(time.perf_counter()), seed)(params)
-    return experiment.task.respond(scorer, prompts, max_tokens, experiment.max_len)
+    limit = sys.maxsize if experiment.model.slides and max_tokens else experiment.max_len
+    return experiment.task.respond(scorer, prompts, max_tokens, limit)

@@ -1,10 +1,16 @@
 """Models by name: the section class that configures each, and the function that builds it."""
 
-from fxf.config import EncoderDecoderConfig, TransformerLMConfig
+from collections.abc import Callable
+from typing import Any
+
+from fxf.config import BilayerConfig, EncoderDecoderConfig, TransformerLMConfig
+from fxf.models.bilayer import bilayer
 from fxf.models.encoder_decoder import encoder_decoder
+from fxf.models.model import Model
 from fxf.models.transformer_lm import transformer_lm
 
-MODELS = {
+MODELS: dict[str, tuple[type, Callable[[Any, int], Model]]] = {
     "transformer_lm": (TransformerLMConfig, transformer_lm),
     "encoder_decoder": (EncoderDecoderConfig, encoder_decoder),
+    "bilayer": (BilayerConfig, bilayer),
 }

@@ -25,6 +25,8 @@ class Model(NamedTuple):
         prompts translate, where the model reads a source, may have fewer rows: each then serves B / rows prompts.
       step: `step(params, cache, tokens) -> (logits, cache)`: reads one more token a row, int32 [B]; logits [B, V].
       loss: `loss(readout, features, targets, weights, label_smoothing) -> (loss_sum, weight_sum)`, as `cross_entropy`.
+      copies: models in one; a batch's rows are a multiple of it.
+      slides: decoding goes on behind the last position, over a window that slides.
     """
 
     spec: Spec
@@ -33,6 +35,8 @@ class Model(NamedTuple):
     prefill: Callable[[Any, Batch, int], "Cache"]
     step: Callable[[Any, "Cache", jax.Array], tuple[jax.Array, "Cache"]]
     loss: Callable[..., tuple[jax.Array, jax.Array]] = cross_entropy
+    copies: int = 1
+    slides: bool = False
 
     def apply(self, params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
         """Returns logits [B, T, V] for a batch."""
