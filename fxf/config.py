@@ -212,6 +212,17 @@ class LogConfig:
     tensorboard: bool = key(True, "write TensorBoard event files too")
 
 
+@dataclasses.dataclass(frozen=True)
+class BilayerConfig:
+    """The `model` section for `bilayer`; the defaults are those of seed 002, "transfomer bilayer code"."""
+
+    name: Literal["bilayer"] = key("bilayer", "the model to build")
+    n_layers: int = key(3, "bilayers, each of attention and a feed-forward layer", minimum=1)
+    max_len: int = key(5, "positions, each with weights of its own; decoding slides over longer texts", minimum=2)
+    expand: int = key(4, "width inside the feed-forward layer, in widths of the task's vectors", minimum=1)
+    copies: int = key(1, "models side by side, each for its share of a batch's rows", minimum=1)
+
+
 def defaults(cls: type) -> dict[str, Any]:
     """Returns every key of the section class `cls` with its default."""
     return dataclasses.asdict(cls())

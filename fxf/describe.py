@@ -31,7 +31,7 @@ def flops_per_token(experiment: Experiment) -> tuple[float, float]:
     A product of [m, k] and [k, n] counts 2mkn. Positions of padding count as tokens, since they are computed.
     """
     model, batch = experiment.model, _batch_shapes(experiment)
-    params, tokens = weights.shapes(model.spec), math.prod(batch["targets"].shape)
+    params, tokens = weights.shapes(model.spec), math.prod(batch["weights"].shape)
     forward = jax.make_jaxpr(lambda p, b: model.apply(p, b))(params, batch)
     training = jax.make_jaxpr(lambda p, b: loss_and_gradient(model, p, b))(params, batch)
     return matrix_flops(forward.jaxpr) / tokens, matrix_flops(training.jaxpr) / tokens

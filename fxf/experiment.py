@@ -28,6 +28,7 @@ from fxf.models import MODELS
 from fxf.models.model import Model
 from fxf.tasks import TASKS
 from fxf.tasks.task import Scorer, Setting, Task
+from fxf.training.loss import cross_entropy
 from fxf.training.metrics import Clock
 from fxf.training.optimizer import make_optimizer, make_schedule
 from fxf.training.step import TrainState, batch_loss, init_state, run_keys
@@ -62,7 +63,9 @@ class Experiment(NamedTuple):
     def new_state(self) -> TrainState:
         """Draws the state of step 0, in one compiled call."""
         init_key, _, _ = run_keys(self.seed)
-        return jax.jit(lambda key: init_state(self.model, self.optimizer, key))(init_key)
+        # Random bits take seconds to compile for a CPU at the usual level; the same bits come as fast from this one.
+        options = {"xla_backend_optimization_level": 1} if jax.default_backend() == "cpu" else None
+        return jax.jit(lambda key: init_state(self.model, self.optimizer, key), compiler_options=options)(init_key)
 
     def state_shapes(self) -> TrainState:
         """Returns the state's shapes and dtypes; allocates nothing."""
@@ -142,6 +145,11 @@ def build(config: Mapping[str, Any], folder: Path | None = None) -> Experiment:
     elif train.patience:
         raise UserError("train.patience: set checkpoint.best to the figure that has to improve")
     model = make_model(sections["model"], task.vocab_size)
+    if (train.batch_size // train.microbatches) % model.copies:
+        parts = "train.batch_size" + (" / train.microbatches" if train.microbatches > 1 else "")
+        raise UserError(f"model.copies: {model.copies} does not divide {parts}")
+    if train.label_smoothing and model.loss is not cross_entropy:
+        raise UserError(f"train.label_smoothing: model '{config['model']['name']}' does not read it; leave it at 0")
     return Experiment(
         config={"seed": config["seed"], **{name: dataclasses.asdict(value) for name, value in sections.items()}},
         train=train,

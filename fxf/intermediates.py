@@ -4,6 +4,7 @@ A name costs nothing where nobody asks for it. Attention names its `weights`, em
 and blocks the `residual` stream that leaves them; any line of a layer can name more.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -18,11 +19,14 @@ def intermediates(function: Callable[..., Any], *args: Any) -> dict[str, jax.Arr
     """
     closed = jax.make_jaxpr(function)(*args)
     found = {
-        "/".join([*filter(None, [str(equation.source_info.name_stack)]), equation.params["name"]]): equation.outvars[0]
-        for equation in closed.jaxpr.eqns
-        if equation.primitive.name == "name"
+        _path(equation): equation.outvars[0] for equation in closed.jaxpr.eqns if equation.primitive.name == "name"
     }
     debug_info = closed.jaxpr.debug_info._replace(result_paths=None)
     jaxpr = closed.jaxpr.replace(outvars=list(found.values()), debug_info=debug_info)
     compute = core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, closed.consts))
     return dict(zip(found, jax.jit(compute)(*jax.tree.leaves(args)), strict=True))
+
+
+def _path(equation: Any) -> str:
+    scopes = re.sub(r"\w+\(|\)", "", str(equation.source_info.name_stack))  # without transformations: vmap(block_0)
+    return f"{scopes}/{equation.params['name']}".lstrip("/")

@@ -1,5 +1,6 @@
 """A run: training in a run folder, and evaluation and generation with what it holds."""
 
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -202,4 +203,5 @@ def answers(
 ) -> list[list[Answer]]:
     """Answers each prompt, in order: its hypotheses, the best first."""
     scorer = experiment.scorer(Clock(time.perf_counter()), seed)(params)
-    return experiment.task.respond(scorer, prompts, max_tokens, experiment.max_len)
+    limit = sys.maxsize if experiment.model.slides and max_tokens else experiment.max_len
+    return experiment.task.respond(scorer, prompts, max_tokens, limit)

@@ -18,6 +18,7 @@ Params = dict[str, Any]
 
 LAYERS = "layers"  # axis of a stack of layers
 BLOCKS = "blocks"  # name of such a stack in a spec
+COPIES = "copies"  # axis of a stack of models side by side
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,15 +65,15 @@ def map_weights(f: Callable[[str, Weight], Any], spec: Spec, prefix: str = "") -
     }
 
 
-def stack(spec: Spec, n: int) -> Spec:
-    """Returns the spec of `n` copies stacked on a leading `layers` axis, each copy initialized on its own."""
+def stack(spec: Spec, n: int, axis: str = LAYERS) -> Spec:
+    """Returns the spec of `n` copies stacked on a leading axis, each copy initialized on its own."""
 
     def stacked(_: str, weight: Weight) -> Weight:
         def init(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
             keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(shape[0]))
             return jax.vmap(lambda k: weight.init(k, shape[1:], dtype))(keys)
 
-        return Weight((n, *weight.shape), (LAYERS, *weight.axes), init)
+        return Weight((n, *weight.shape), (axis, *weight.axes), init)
 
     return map_weights(stacked, spec)
 
@@ -115,7 +116,7 @@ def decay_mask(spec: Spec) -> Any:
     tables = {"vocabulary", "position"}
 
     def decays(_: str, weight: Weight) -> bool:
-        axes = [axis for axis in weight.axes if axis not in (LAYERS, "heads")]
+        axes = [axis for axis in weight.axes if axis not in (LAYERS, COPIES, "heads")]
         return len(axes) >= 2 and axes[0] not in tables
 
     return map_weights(decays, spec)

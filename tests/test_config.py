@@ -4,6 +4,7 @@ import typing
 import pytest
 
 from fxf.config import (
+    BilayerConfig,
     CheckpointConfig,
     DecodeConfig,
     EncoderDecoderConfig,
@@ -20,7 +21,9 @@ from fxf.errors import UserError
 from fxf.experiment import SECTIONS, build, default_config
 from fxf.models import MODELS
 from fxf.tasks import TASKS
+from fxf.tasks.boolean_map import BooleanMapConfig
 from fxf.tasks.reversal import ReversalConfig
+from fxf.tasks.time_series import TimeSeriesConfig
 from fxf.tasks.translation import TranslationConfig
 
 ALL_SECTIONS = [
@@ -132,10 +135,9 @@ def test_an_int_serves_for_a_float():
 
 
 def test_every_section_there_is_is_among_those_checked_here():
-    assert {EncoderDecoderConfig, MaskedLMConfig, TransformerLMConfig, DecodeConfig, CheckpointConfig} < set(
-        ALL_SECTIONS
-    )
-    assert {TranslationConfig, DataConfig, ReversalConfig} < set(ALL_SECTIONS)
+    models = {BilayerConfig, EncoderDecoderConfig, MaskedLMConfig, TransformerLMConfig}
+    tasks = {TranslationConfig, DataConfig, ReversalConfig, TimeSeriesConfig, BooleanMapConfig}
+    assert models | tasks | {DecodeConfig, CheckpointConfig} < set(ALL_SECTIONS)
 
 
 @pytest.mark.parametrize("cls", ALL_SECTIONS)
@@ -168,7 +170,7 @@ def test_the_default_config_of_translation_builds():
         (lambda c: c.update(seed=-1), "seed: expected an int from 0 to 2**32 - 1, got -1"),
         (
             lambda c: c["model"].update(name="transformer"),
-            "model.name: expected one of transformer_lm, masked_lm, encoder_decoder; got 'transformer'; did you mean",
+            "model.name: expected one of transformer_lm, masked_lm, encoder_decoder, bilayer; got 'transformer'; did",
         ),
         (lambda c: c["model"].update(max_len=9), "model.max_len: 9 is too short; the task's sequences need 52"),
         (lambda c: c["task"].update(min_length=26), "task.max_length: expected at least task.min_length 26, got 25"),

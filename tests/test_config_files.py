@@ -17,7 +17,7 @@ def config_of(name, argument, tmp_path):
     spec = importlib.util.spec_from_file_location(name, ROOT / "configs" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    config = module.get_config(argument)
+    config = module.get_config(*argument.split())
     if argument == "anki":
         (tmp_path / "fra.txt").write_text("".join(f"Sentence {i}.\tPhrase {i}.\n" for i in range(9)))
         config.data.path = str(tmp_path / "fra.txt")
@@ -31,7 +31,12 @@ def config_of(name, argument, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "argument"),
-    [*(("reversal", argument) for argument in REVERSAL), *(("translation", argument) for argument in TRANSLATION)],
+    [
+        ("time_series", ""),
+        ("boolean_map", ""),
+        *(("reversal", argument) for argument in REVERSAL),
+        *(("translation", argument) for argument in TRANSLATION),
+    ],
 )
 def test_every_argument_of_every_config_builds(name, argument, tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))

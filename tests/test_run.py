@@ -9,9 +9,12 @@ import jax
 import numpy as np
 import pytest
 
+from fxf import experiment as experiment_module
 from fxf import run
+from fxf.config import BilayerConfig, defaults
 from fxf.errors import UserError
 from fxf.experiment import build
+from fxf.tasks import TASKS
 from fxf.training import checkpoint, loop
 from fxf.training.metrics import Clock
 from fxf.training.step import batch_loss
@@ -341,3 +344,20 @@ def test_a_damaged_newest_checkpoint_costs_its_steps_and_nothing_else(finished, 
         train(tmp_path, **sections)
     assert "passing over the damaged checkpoint of step 4" in caplog.text
     assert_same_bits(state_of(tmp_path), state_of(finished[0]))
+
+
+def test_a_model_that_slides_generates_as_many_tokens_as_are_asked_for(monkeypatch, tmp_path):
+    monkeypatch.setitem(TASKS, "reversal", TASKS["reversal"]._replace(models=("bilayer",)))
+    config = tiny_config(train={"steps": 1}) | {"model": defaults(BilayerConfig) | {"max_len": 6}}
+    run.train(config, tmp_path, Clock(time.perf_counter()), ORIGIN)
+    asked = []
+
+    def predict(params, prompts, max_tokens):
+        asked.append(max_tokens)
+        return np.ones((len(prompts["tokens"]), 1, max_tokens), np.int32), None
+
+    monkeypatch.setattr(experiment_module, "make_predictor", lambda *_, **__: predict)
+    (answers,) = run.generate(tmp_path, ["1 2 3 1 2 3 1"], {}, max_tokens=17)
+    assert (answers[0][0], asked) == (" ".join("1" * 17), [17])
+    with pytest.raises(UserError, match=r"prompt 1: 8 tokens and 1 to generate; model.max_len is 6"):
+        run.generate(tmp_path, ["1 2 3 1 2 3 1"], {})

@@ -3,14 +3,16 @@
 from collections.abc import Callable
 from typing import Any
 
-from fxf.config import EncoderDecoderConfig, MaskedLMConfig, TransformerLMConfig
+from fxf.config import BilayerConfig, EncoderDecoderConfig, MaskedLMConfig, TransformerLMConfig
+from fxf.models.bilayer import bilayer
 from fxf.models.encoder_decoder import encoder_decoder
 from fxf.models.masked_lm import masked_lm
 from fxf.models.model import Model
 from fxf.models.transformer_lm import transformer_lm
 
-MODELS: dict[str, tuple[Any, Callable[..., Model]]] = {
+MODELS: dict[str, tuple[type, Callable[[Any, int], Model]]] = {
     "transformer_lm": (TransformerLMConfig, transformer_lm),
     "masked_lm": (MaskedLMConfig, masked_lm),
     "encoder_decoder": (EncoderDecoderConfig, encoder_decoder),
+    "bilayer": (BilayerConfig, bilayer),
 }

@@ -27,6 +27,8 @@ class Model(NamedTuple):
       step: `step(params, cache, tokens) -> (logits, cache)`: reads one more token a row, int32 [B]; logits [B, V].
         A model that does not generate has neither prefill nor step.
       loss: `loss(readout, features, targets, weights, label_smoothing) -> (loss_sum, weight_sum)`, as `cross_entropy`.
+      copies: models in one; a batch's rows are a multiple of it.
+      slides: decoding goes on behind the last position, over a window that slides.
     """
 
     spec: Spec
@@ -35,6 +37,8 @@ class Model(NamedTuple):
     prefill: Callable[[Any, Batch, int], "Cache"] | None = None
     step: Callable[[Any, "Cache", jax.Array], tuple[jax.Array, "Cache"]] | None = None
     loss: Callable[..., tuple[jax.Array, jax.Array]] = cross_entropy
+    copies: int = 1
+    slides: bool = False
 
     def apply(self, params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
         """Returns logits [B, T, V] for a batch."""

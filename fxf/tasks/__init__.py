@@ -4,8 +4,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fxf.data.corpus import DataConfig
+from fxf.tasks.boolean_map import BooleanMapConfig, boolean_map
 from fxf.tasks.reversal import ReversalConfig, reversal
 from fxf.tasks.task import Setting, Task
+from fxf.tasks.time_series import TimeSeriesConfig, time_series
 from fxf.tasks.translation import TranslationConfig, translation
 
 
@@ -23,4 +25,6 @@ class Registered(NamedTuple):
 TASKS = {
     "reversal": Registered({"task": ReversalConfig}, reversal, ("transformer_lm",)),
     "translation": Registered({"task": TranslationConfig, "data": DataConfig}, translation, ("encoder_decoder",)),
+    "time_series": Registered({"task": TimeSeriesConfig}, time_series, ("transformer_lm",)),
+    "boolean_map": Registered({"task": BooleanMapConfig}, boolean_map, ("bilayer",)),
 }

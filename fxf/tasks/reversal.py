@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +12,11 @@ from fxf.config import key
 from fxf.decoding.generate import Prompts
 from fxf.errors import UserError
 from fxf.models.model import Batch
+from fxf.tasks.held_out import SHARE, held_out, sample_held_out
 from fxf.tasks.task import Answer, Scorer, Setting, Task, language_model_batch, to_answers
 
 END = 0
 LARGEST_DOMAIN = 100_000
-HELD_OUT_SHARE = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,15 +136,6 @@ def reversal_targets(sequences_BN: jax.Array, lengths_B1: jax.Array) -> tuple[ja
     return jnp.where(is_token, tokens, END), counts.astype(jnp.float32)
 
 
-def held_out(sequences: Any) -> Any:
-    """Returns a bool a row: True for one sequence in sixteen. Rows are token arrays padded with 0, NumPy's or JAX's."""
-    multipliers = np.array([pow(0x9E3779B1, i, 2**32) for i in range(1, sequences.shape[-1] + 1)], np.uint32)
-    mixed = (sequences.astype("uint32") * multipliers[None]).sum(-1, dtype="uint32")
-    for shift in (16, 13):
-        mixed = (mixed ^ (mixed >> np.uint32(shift))) * np.uint32(0x85EBCA6B)
-    return mixed >> np.uint32(16) & np.uint32(HELD_OUT_SHARE - 1) == 0
-
-
 def whole_domain(config: ReversalConfig, lengths: range) -> np.ndarray:
     """Returns every sequence of the given lengths, int32 [n, longest], padded with 0."""
     tokens = range(1, config.n_tokens + 1)
@@ -158,13 +149,11 @@ def draw_sample(config: ReversalConfig, lengths: range) -> np.ndarray:
     The sample is the same for every seed. Of lengths with fewer held-out sequences than their share it takes all.
     """
     rng = np.random.default_rng(0)
-    n_drawn = 2 * HELD_OUT_SHARE * config.examples
+    n_drawn = 2 * SHARE * config.examples
     lengths_N1 = rng.integers(lengths[0], lengths[-1] + 1, (n_drawn, 1))
     drawn = rng.integers(1, config.n_tokens + 1, (n_drawn, lengths[-1]), np.int32)
     drawn[np.arange(lengths[-1]) >= lengths_N1] = END
-    drawn = drawn[held_out(drawn)]
-    _, first = np.unique(drawn, axis=0, return_index=True)
-    return drawn[np.sort(first)[: config.examples]]
+    return sample_held_out(drawn, config.examples)
 
 
 def prompts(sequences: np.ndarray) -> Prompts:

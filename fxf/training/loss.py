@@ -48,6 +48,27 @@ def cross_entropy(
     return _sum_over_groups(one_group, closed_over, *groups), jnp.sum(weights_BT)
 
 
+def squared_error(
+    readout: Callable[[jax.Array], jax.Array],
+    features_BTD: jax.Array,
+    targets: jax.Array,
+    weights_BT: jax.Array,
+    label_smoothing: float = 0.0,
+) -> tuple[jax.Array, jax.Array]:
+    """Returns (loss_sum, weight_sum): Σ ω |y - target|² over the batch, y the vectors read out, and Σ ω (seed 002).
+
+    Args:
+      readout: maps vectors [B, T, D] to [B, T, E].
+      targets: vectors [B, T, E], or tokens [B, T] that stand for one-hot vectors.
+      label_smoothing: 0; only cross-entropy knows it.
+    """
+    assert label_smoothing == 0
+    outputs_BTE = readout(features_BTD)
+    if jnp.issubdtype(targets.dtype, jnp.integer):
+        targets = jax.nn.one_hot(targets, outputs_BTE.shape[-1])
+    return jnp.sum(weights_BT * jnp.square(outputs_BTE - targets).sum(-1)), jnp.sum(weights_BT)
+
+
 def _group_loss(
     readout: Callable[..., jax.Array],
     label_smoothing: float,

@@ -12,7 +12,7 @@ import oracle
 from fxf.models.transformer_lm import transformer_lm
 from fxf.tasks.task import language_model_batch
 from fxf.training import loss as loss_module
-from fxf.training.loss import cross_entropy, mean
+from fxf.training.loss import cross_entropy, mean, squared_error
 from fxf.training.step import batch_loss, loss_and_gradient
 from fxf.weights import shapes
 from helpers import random_tokens, small, small_model
@@ -191,3 +191,20 @@ def test_microbatches_drop_out_differently():
     assert first != pytest.approx(second, rel=1e-3)
     both, _, _ = jax.jit(lambda batch: loss_and_gradient(model, params, batch, key, microbatches=2))(twice)
     assert float(both) == pytest.approx(first + second, rel=1e-5)
+
+
+@pytest.mark.parametrize("tokens", [False, True])
+def test_the_squared_error_is_the_weighted_sum_of_squared_distances(tokens):
+    rng = np.random.default_rng(0)
+    features, kernel = rng.normal(size=(3, 5, 7)).astype(np.float32), rng.normal(size=(7, 4)).astype(np.float32)
+    targets = rng.integers(0, 4, (3, 5)) if tokens else rng.normal(size=(3, 5, 4)).astype(np.float32)
+    weights = rng.uniform(size=(3, 5)).astype(np.float32) * (rng.uniform(size=(3, 5)) < 0.7)
+    loss_sum, weight_sum = squared_error(lambda x: x @ kernel, features, jnp.asarray(targets), weights)
+    vectors = np.eye(4)[targets] if tokens else targets
+    expected = sum(
+        weights[b, t] * (features[b, t] @ kernel - vectors[b, t]) @ (features[b, t] @ kernel - vectors[b, t])
+        for b in range(3)
+        for t in range(5)
+    )
+    np.testing.assert_allclose(loss_sum, expected, rtol=1e-5)
+    np.testing.assert_allclose(weight_sum, weights.sum(), rtol=1e-6)

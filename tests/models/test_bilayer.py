@@ -1,0 +1,166 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fxf.config import BilayerConfig
+from fxf.decoding.generate import generate
+from fxf.errors import UserError
+from fxf.intermediates import intermediates
+from fxf.models.bilayer import as_vectors, bilayer
+from fxf.training.step import batch_loss
+from fxf.weights import decay_mask, initialize, leaves
+
+WIDTH = 3
+
+
+def small(**changes):
+    config = BilayerConfig(**({"n_layers": 2, "max_len": 5, "expand": 2} | changes))
+    return config, bilayer(config, WIDTH)
+
+
+def random_params(model, seed=0):
+    """Returns params large enough to matter, biases too."""
+    shapes = jax.eval_shape(lambda: initialize(model.spec, jax.random.key(0)))
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(lambda s: jnp.asarray(rng.normal(0, 0.7, s.shape), jnp.float32), shapes)
+
+
+def vectors(shape, seed=1):
+    return np.random.default_rng(seed).normal(0, 1, shape).astype(np.float32)
+
+
+def by_the_seeds_formulas(params, x, n_layers):
+    """Runs one copy over one sequence [T, D] in plain loops; returns its output and each layer's attention."""
+    everything = {name: np.asarray(value, np.float64)[0] for name, value in params.items()}
+    attention = []
+    for i in range(n_layers):
+        w = {name: value[i] for name, value in everything.items()}
+        n = len(x)
+        q, k, v = (np.array([w[name][:, t].T @ x[t] for t in range(n)]) for name in ("query", "key", "value"))
+        alpha = np.zeros((n, n))
+        for t in range(n):
+            for s in range(t + 1):
+                alpha[t, s] = np.exp(q[t] @ k[s])
+            alpha[t] /= alpha[t].sum()
+        x = alpha @ v + x
+        change = np.zeros_like(x)
+        for t in range(n):
+            change[t] = w["contract"][:, t].T @ np.tanh(w["expand"][:, t].T @ x[t] - w["bias"][t])
+        x = change + x
+        attention.append(alpha)
+    return x, np.array(attention)
+
+
+@pytest.mark.parametrize("length", [5, 3])
+def test_the_forward_pass_is_the_seeds(length):
+    config, model = small()
+    params, x_BTD = random_params(model), vectors((2, length, WIDTH))
+    outputs = model.apply(params, {"inputs": jnp.asarray(x_BTD)})
+    inside = intermediates(model.apply, params, {"inputs": jnp.asarray(x_BTD)})
+    attention = np.stack([inside[f"block_{i}/weights"][0] for i in range(config.n_layers)])
+    for row in range(2):
+        expected, alpha = by_the_seeds_formulas(params, x_BTD[row].astype(np.float64), config.n_layers)
+        np.testing.assert_allclose(outputs[row], expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(attention[:, row], alpha, rtol=1e-4, atol=1e-6)
+
+
+def test_weights_start_with_the_seeds_deviations():
+    config = BilayerConfig(max_len=41, copies=7)
+    params = initialize(bilayer(config, 3).spec, jax.random.key(0))
+    for name, deviation in {"query": 1 / 9, "key": 1 / 9, "value": 1 / 9, "expand": 1 / 36, "contract": 1 / 36}.items():
+        assert params[name].std() == pytest.approx(deviation, rel=0.05)
+    assert (params["bias"] == 0).all()
+
+
+def test_each_position_has_weights_of_its_own():
+    _, model = small()
+    params, x = random_params(model), np.ones((1, 5, WIDTH), np.float32)
+
+    def output(params):
+        return model.apply(params, {"inputs": x})
+
+    for name in params:
+        axis = 2 if name == "bias" else 3
+        moved = params | {name: jnp.moveaxis(jnp.moveaxis(params[name], axis, 0).at[2].add(0.5), 0, axis)}
+        changed = np.abs(np.asarray(output(moved) - output(params))).max(axis=(0, 2)) > 1e-6
+        assert not changed[:2].any() and changed[2]
+
+
+def test_an_output_depends_on_no_later_input():
+    _, model = small()
+    params, x = random_params(model), jnp.asarray(vectors((1, 5, WIDTH)))
+    jacobian = jax.jacobian(lambda x: model.apply(params, {"inputs": x}))(x)[0, :, :, 0]
+    depends = np.abs(np.asarray(jacobian)).max(axis=(1, 3)) > 0
+    np.testing.assert_array_equal(depends, np.tril(np.ones((5, 5), bool)))
+
+
+def test_each_copy_reads_its_share_of_the_rows():
+    _, model = small(copies=3)
+    _, single = small()
+    params, x = random_params(model), vectors((6, 5, WIDTH))
+    outputs = model.apply(params, {"inputs": x})
+    for row in range(6):
+        own = jax.tree.map(lambda w, row=row: w[row % 3][None], params)
+        np.testing.assert_allclose(outputs[row], single.apply(own, {"inputs": x[row : row + 1]})[0], rtol=1e-5)
+    with pytest.raises(UserError, match=r"model.copies: 3 does not divide 4 rows"):
+        model.apply(params, {"inputs": x[:4]})
+
+
+def test_copies_start_apart_and_the_first_as_if_alone():
+    three, one = (initialize(small(copies=n)[1].spec, jax.random.key(0)) for n in (3, 1))
+    np.testing.assert_array_equal(three["query"][0], one["query"][0])
+    assert not np.array_equal(three["query"][0], three["query"][1])
+
+
+def test_biases_alone_do_not_decay():
+    mask = decay_mask(small()[1].spec)
+    assert [name for name, decays in mask.items() if not decays] == ["bias"]
+    assert {weight.axes[:2] for _, weight in leaves(small()[1].spec)} == {("copies", "layers")}
+
+
+def test_tokens_are_read_as_one_hot_vectors_and_scored_against_them():
+    _, model = small()
+    params = random_params(model)
+    tokens, targets = np.array([[2, 0, 1, 1]]), np.array([[0, 1, 1, 2]])
+    one_hot = np.eye(WIDTH, dtype=np.float32)
+    np.testing.assert_array_equal(as_vectors(jnp.asarray(tokens), WIDTH), one_hot[tokens])
+    weights = np.array([[1, 0, 2, 0.5]], np.float32)
+    loss_sum, weight_sum = batch_loss(model, params, {"inputs": tokens, "targets": targets, "weights": weights})
+    outputs = np.asarray(model.apply(params, {"inputs": one_hot[tokens]}))
+    expected = (weights * ((outputs - one_hot[targets]) ** 2).sum(-1)).sum()
+    assert (float(loss_sum), float(weight_sum)) == (pytest.approx(expected, rel=1e-5), 3.5)
+
+
+def slid(tokens, n_positions):
+    """Returns token 0 and the last of the others that fit behind it."""
+    return tokens if len(tokens) <= n_positions else [tokens[0], *tokens[1 - n_positions :]]
+
+
+def test_decoding_equals_the_full_forward_over_the_window_that_slides():
+    _, model = small()
+    params = random_params(model)
+    tokens = [0, *np.random.default_rng(2).integers(0, WIDTH, 12).tolist()]
+    step, apply = jax.jit(model.step), jax.jit(model.apply)
+    for read in (0, 1, 4, 5, 6, 9):
+        prompt = np.array([tokens[:read] + [1] * (9 - read)], np.int32)
+        cache = model.prefill(params, {"inputs": prompt, "lengths": np.array([read], np.int32)}, 20)
+        for n in range(read, 12):
+            logits, cache = step(params, cache, np.array([tokens[n]], np.int32))
+            window = slid(tokens[: n + 1], 5)
+            expected = apply(params, {"inputs": np.array([window], np.int32)})[0, -1]
+            np.testing.assert_allclose(logits[0], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_greedy_generation_takes_the_nearest_one_hot_vector():
+    _, model = small()
+    params = random_params(model)
+    prompts = {"tokens": np.array([[2, 1, 0], [1, 2, 2]], np.int32), "lengths": np.array([3, 1], np.int32)}
+    generated = jax.jit(lambda p: generate(model, p, prompts, max_tokens=9, end_token=-1))(params)
+    for row, prompt in enumerate([[2, 1, 0], [1]]):
+        tokens = [0, *prompt]
+        for token in generated[row].tolist():
+            window = np.array([slid(tokens, 5)], np.int32)
+            output = np.asarray(model.apply(params, {"inputs": window}))[0, -1]
+            assert token == np.square(output - np.eye(WIDTH)).sum(axis=1).argmin()
+            tokens.append(token)
