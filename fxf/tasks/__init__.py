@@ -4,6 +4,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fxf.data.corpus import DataConfig
+from fxf.data.text import TextConfig
+from fxf.tasks.characters import CharactersConfig, characters
+from fxf.tasks.masking import MaskingConfig, masking
 from fxf.tasks.reversal import ReversalConfig, reversal
 from fxf.tasks.task import Setting, Task
 from fxf.tasks.translation import TranslationConfig, translation
@@ -23,4 +26,6 @@ class Registered(NamedTuple):
 TASKS = {
     "reversal": Registered({"task": ReversalConfig}, reversal, ("transformer_lm",)),
     "translation": Registered({"task": TranslationConfig, "data": DataConfig}, translation, ("encoder_decoder",)),
+    "characters": Registered({"task": CharactersConfig, "data": TextConfig}, characters, ("transformer_lm",)),
+    "masking": Registered({"task": MaskingConfig, "data": TextConfig}, masking, ("masked_lm",)),
 }
