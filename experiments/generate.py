@@ -1,6 +1,9 @@
 """Answers prompts with a trained run: translates sentences, reverses sequences. One line out for each in, in order.
 
+Where the run models a text, it continues the prompts, which may take several lines, or fills in their blanks.
+
 python experiments/generate.py --workdir=runs/reversal "3 1 4 1 5" "9 2 6"
+python experiments/generate.py --workdir=runs/characters --temperature=0.8 --top_k=20 "The king"
 python experiments/generate.py --workdir=runs/translation --input=sentences.txt > translations.txt
 python experiments/generate.py --workdir=runs/translation --beam_width=5 --n_best=3 < sentences.txt
 

@@ -192,7 +192,9 @@ class CheckpointConfig:
 
     every: int = key(0, "steps between checkpoints; 0 saves after the last step only", minimum=0)
     keep: int = key(2, "newest checkpoints kept", minimum=1)
-    best: str = key("", "a metric of the evaluation: the checkpoint where it is highest is kept and preferred")
+    best: str = key(
+        "", "a metric of the evaluation: the checkpoint where it is highest, with - in front lowest, is kept and used"
+    )
     average: int = key(
         1, "newest checkpoints whose mean params the run's result, evaluate.py and generate.py use", minimum=1
     )

@@ -78,7 +78,8 @@ def train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[s
     with clock.measure("evaluate"):
         tested = task.test(scorer(params))
     for prompt, expected, answer in tested.pop("samples", []):
-        print(f"{prompt}  →  {answer}" + ("" if answer == expected else f"   (expected: {expected})"))
+        wrong = expected is not None and answer != expected
+        print((f"{prompt}  →  " if prompt else "") + answer + (f"   (expected: {expected})" if wrong else ""))
     result = _result(experiment, record, step, {**figures, **tested}, clock.seconds())
     run_folder.write_result(workdir, result)
     return result

@@ -120,3 +120,21 @@ def decay_mask(spec: Spec) -> Any:
         return len(axes) >= 2 and axes[0] not in tables
 
     return map_weights(decays, spec)
+
+
+def matrix_axes(spec: Spec) -> Any:
+    """Returns a tree of the numbers of the axes that are the rows and the columns of each matrix, or None.
+
+    Matrices are those of linear maps between vectors; the map to logits is none of them. `heads` and `head_dim` are one
+    axis, `layers` counts matrices.
+    """
+
+    def axes(_: str, weight: Weight) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        names = weight.axes
+        starts = [i for i, name in enumerate(names) if name not in (LAYERS, "head_dim")]
+        if len(starts) != 2 or {"vocabulary", "position"} & set(names):
+            return None
+        first, second = starts
+        return tuple(range(first, second)), tuple(range(second, len(names)))
+
+    return map_weights(axes, spec)

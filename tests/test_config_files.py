@@ -9,6 +9,7 @@ from fxf.weights import count
 from runs import ROOT
 
 TRANSLATION = ("fr", "es", "six", "anki", "multi30k_de", "multi30k_fr", "multi30k_deen")
+CHARACTERS = ("default", "nanogpt_cpu", "nanogpt_gpu", "fast")
 REVERSAL = ("default", *(f"{kind}{number}" for kind in ("example", "notebook") for number in range(3)))
 
 
@@ -34,6 +35,8 @@ def config_of(name, argument, tmp_path):
     [
         ("time_series", ""),
         ("boolean_map", ""),
+        ("masking", ""),
+        *(("characters", argument) for argument in CHARACTERS),
         *(("reversal", argument) for argument in REVERSAL),
         *(("translation", argument) for argument in TRANSLATION),
     ],
@@ -41,6 +44,14 @@ def config_of(name, argument, tmp_path):
 def test_every_argument_of_every_config_builds(name, argument, tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
     assert count(build(config_of(name, argument, tmp_path).to_dict()).model.spec) > 0
+
+
+@pytest.mark.parametrize(("argument", "millions"), [("nanogpt_cpu", 0.8), ("nanogpt_gpu", 10.65)])
+def test_the_recipes_of_nanogpt_are_its_size(argument, millions, tmp_path):
+    """As it counts: without positions."""
+    spec = build(config_of("characters", argument, tmp_path).to_dict()).model.spec
+    rest = count(spec) - count({"positions": spec["embedding"]["positions"]})
+    assert rest / 1e6 == pytest.approx(millions, rel=0.005)
 
 
 @pytest.mark.parametrize("argument", ["multi30k_de", "multi30k_fr", "multi30k_deen"])

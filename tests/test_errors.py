@@ -27,6 +27,7 @@ def assert_one_line(finished, *parts):
 
 
 REVERSAL = "--config=configs/reversal.py"
+CHARACTERS = "--config=configs/characters.py"
 
 
 @pytest.mark.parametrize(
@@ -58,6 +59,11 @@ REVERSAL = "--config=configs/reversal.py"
         ([REVERSAL, "--config.train.steps=0"], ["train.steps: expected at least 1, got 0"]),
         ([REVERSAL, "--config.checkpoint.best=bleu"], ["checkpoint.best: expected one of exact_match"]),
         ([REVERSAL, "--config.seed=-1"], ["seed: expected an int from 0"]),
+        ([CHARACTERS, "--config.data.path=absent.txt"], ["data.path: absent.txt: No such file"]),
+        (
+            [CHARACTERS, "--config.checkpoint.best=validation_loss"],
+            ["checkpoint.best: expected one of -validation_loss", "did you mean '-validation_loss'?"],
+        ),
     ],
 )
 def test_a_wrong_config(flags, parts, tmp_path):

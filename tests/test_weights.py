@@ -5,7 +5,19 @@ import pytest
 
 from fxf.config import EncoderDecoderConfig
 from fxf.models.encoder_decoder import encoder_decoder
-from fxf.weights import Weight, count, decay_mask, fan_in, initialize, leaves, shapes, stack, uniform_half, unstack
+from fxf.weights import (
+    Weight,
+    count,
+    decay_mask,
+    fan_in,
+    initialize,
+    leaves,
+    matrix_axes,
+    shapes,
+    stack,
+    uniform_half,
+    unstack,
+)
 from helpers import small, small_model
 
 ZEROS = jax.nn.initializers.zeros
@@ -96,3 +108,13 @@ def test_a_weight_names_each_of_its_axes():
 
 def test_dtype_of_the_params_is_chosen_at_init():
     assert initialize(spec(), jax.random.key(0), jnp.bfloat16)["a"].dtype == jnp.bfloat16
+
+
+def test_matrices_are_the_linear_maps_between_vectors_with_heads_cut_in_two_as_one_axis():
+    model, _ = small_model(attention_bias="all")
+    axes = matrix_axes(model.spec)
+    attention = axes["blocks"]["attention"]
+    assert [attention[name] for name in ("query", "key", "value")] == [((1,), (2, 3))] * 3
+    assert attention["output"] == ((1, 2), (3,))
+    assert {axes["blocks"]["feed_forward"][name] for name in ("up", "down")} == {((1,), (2,))}
+    assert sum(found is not None for found in jax.tree.leaves(axes, is_leaf=lambda x: not isinstance(x, dict))) == 6

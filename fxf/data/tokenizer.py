@@ -5,7 +5,7 @@ Tokens 0 … 4 are the special ones. Text never becomes one of them, except what
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +17,8 @@ from fxf.errors import UserError
 
 SPECIAL_TOKENS = ("<bos>", "<pad>", "<eos>", "<unk>", "<mask>")
 BOS, PAD, EOS, UNK, MASK = range(5)
+
+TOKENIZER_FILE = "tokenizer.json"  # in a run folder
 
 # The library's threads do not survive a fork: unless told to use none, some versions of it warn, or hang.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -62,8 +64,8 @@ class Tokenizer:
         return [self.encode(text) for text in texts]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Returns the text of `tokens`, without the special ones other than <unk>."""
-        return self._backend.decode([t for t in tokens if t > MASK or t == UNK], skip_special_tokens=False)
+        """Returns the text of `tokens`, without <bos>, <pad> and <eos>."""
+        return self._backend.decode([t for t in tokens if t > EOS], skip_special_tokens=False)
 
     def name(self, token: int) -> str:
         """Returns a token as a reader sees it: the name of a special one, or its text with spaces shown."""
@@ -148,3 +150,14 @@ def read_tokenizer(path: Path) -> Tokenizer:
         raise UserError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UserError(f"{path}: not a tokenizer file: not UTF-8 text") from None
+
+
+def tokenizer_of(folder: Path | None, kind: str, vocab_size: int, texts: Callable[[], Iterable[str]]) -> Tokenizer:
+    """Returns the tokenizer in the run folder, or else one learned from `texts()`.
+
+    Raises:
+      UserError: as `read_tokenizer` and `train_tokenizer`.
+    """
+    if folder is not None and (folder / TOKENIZER_FILE).exists():
+        return read_tokenizer(folder / TOKENIZER_FILE)
+    return train_tokenizer(kind, vocab_size, texts())

@@ -4,7 +4,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fxf.data.corpus import DataConfig
+from fxf.data.text import TextConfig
 from fxf.tasks.boolean_map import BooleanMapConfig, boolean_map
+from fxf.tasks.characters import CharactersConfig, characters
+from fxf.tasks.masking import MaskingConfig, masking
 from fxf.tasks.reversal import ReversalConfig, reversal
 from fxf.tasks.task import Setting, Task
 from fxf.tasks.time_series import TimeSeriesConfig, time_series
@@ -27,4 +30,6 @@ TASKS = {
     "translation": Registered({"task": TranslationConfig, "data": DataConfig}, translation, ("encoder_decoder",)),
     "time_series": Registered({"task": TimeSeriesConfig}, time_series, ("transformer_lm",)),
     "boolean_map": Registered({"task": BooleanMapConfig}, boolean_map, ("bilayer",)),
+    "characters": Registered({"task": CharactersConfig, "data": TextConfig}, characters, ("transformer_lm", "bilayer")),
+    "masking": Registered({"task": MaskingConfig, "data": TextConfig}, masking, ("masked_lm",)),
 }

@@ -56,9 +56,11 @@ class Task(NamedTuple):
       vocab_size: tokens are 0 … vocab_size - 1.
       longest: tokens in the longest sequence that a model must read to be trained and scored.
       end_token: the token that ends a generated sequence.
-      metrics: names of figures of `validate` that are the better the higher, by which a checkpoint can be chosen.
+      metrics: names of figures of `validate` by which a checkpoint can be chosen: the better the higher, or with a -
+        in front the better the lower.
       validate: `validate(scorer) -> figures` by plain names, on data kept apart for choices made during a run.
-      test: the same for the figures that a run reports; it may add a list `samples` of (prompt, expected, answer).
+      test: the same for the figures that a run reports; it may add a list `samples` of (prompt, expected, answer),
+        the prompt "" where there is none, and expected None where no answer is the right one.
       respond: `respond(scorer, texts, max_tokens, max_len) -> answers`, of each text the best first; max_tokens 0 for
         as many as fit, max_len the positions of the model. Raises UserError, with its number, for what is no prompt.
       read: `read(prompt, answer) -> batch`, what the model reads of one text and an answer to it, without padding.

@@ -12,13 +12,12 @@ import numpy as np
 from fxf.config import key
 from fxf.data.batches import Batches, iterate, padded, seq2seq_batch
 from fxf.data.corpus import DataConfig, Example, Tokenized, TokenPair, read_corpus, tokenize
-from fxf.data.tokenizer import BOS, EOS, read_tokenizer, train_tokenizer
+from fxf.data.tokenizer import BOS, EOS, TOKENIZER_FILE, tokenizer_of
 from fxf.decoding.generate import Prompts
 from fxf.errors import UserError
 from fxf.models.model import Batch
 from fxf.tasks.task import Answer, Predict, Scorer, Setting, Task, to_answers
 
-TOKENIZER_FILE = "tokenizer.json"
 SAMPLES = 10
 LENGTH_STEP = 16
 
@@ -41,11 +40,12 @@ def translation(config: TranslationConfig, setting: Setting) -> Task:
     """
     data: DataConfig = setting.data
     corpus = functools.cache(lambda: read_corpus(data))
-    if setting.folder is not None and (setting.folder / TOKENIZER_FILE).exists():
-        tokenizer = read_tokenizer(setting.folder / TOKENIZER_FILE)
-    else:
-        texts = (text for example in corpus().train for text in (example.source, example.target))
-        tokenizer = train_tokenizer(data.tokenizer, data.vocab_size, texts)
+    tokenizer = tokenizer_of(
+        setting.folder,
+        data.tokenizer,
+        data.vocab_size,
+        lambda: (text for example in corpus().train for text in (example.source, example.target)),
+    )
 
     @functools.cache
     def tokenized(name: str) -> Tokenized:

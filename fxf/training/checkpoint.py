@@ -8,7 +8,7 @@ import hashlib
 import json
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,14 @@ DIGESTS = "digests.json"
 
 # The step, the state, and the record saved with it.
 Restored = tuple[int, Any, dict[str, Any]]
+
+
+def rank(metrics: Mapping[str, float], best: str) -> float:
+    """Returns the metric `best`, or minus it where `best` has a - in front; -inf where it is absent."""
+    value = metrics.get(best.removeprefix("-"))
+    if value is None:
+        return -float("inf")
+    return -value if best.startswith("-") else value
 
 
 class Checkpoints:
@@ -45,7 +53,7 @@ class Checkpoints:
         kept: list[Any] = [policies.LatestN(config.keep)]
         if config.best:
             best = policies.BestN(
-                n=1, get_metric_fn=lambda metrics: metrics[config.best], keep_checkpoints_without_metrics=False
+                n=1, get_metric_fn=lambda metrics: rank(metrics, config.best), keep_checkpoints_without_metrics=False
             )
             kept.append(best)
         self._checkpointer = ocp.training.Checkpointer(
@@ -67,7 +75,7 @@ class Checkpoints:
 
 
 def load(directory: Path, shapes: Any, *, step: int | None = None, best: str = "") -> Restored | None:
-    """Loads a checkpoint: of `step`, else the one where the metric `best` is highest, else the newest.
+    """Loads a checkpoint: of `step`, else the one that ranks highest by `best`, else the newest.
 
     A damaged one is passed over with a warning, for the next in that order.
 
@@ -89,8 +97,8 @@ def load(directory: Path, shapes: Any, *, step: int | None = None, best: str = "
     if step is not None and not whole:
         raise UserError(f"{directory}: the checkpoint of step {step} is damaged")
     if best:
-        scores = {s: _metadata(directory / str(s))["record"]["evaluated"].get(best) for s in whole}
-        whole.sort(key=lambda s: -float("inf") if scores[s] is None else scores[s], reverse=True)
+        ranks = {s: rank(_metadata(directory / str(s))["record"]["evaluated"], best) for s in whole}
+        whole.sort(key=lambda s: ranks[s], reverse=True)
     return _read(directory / str(whole[0]), shapes) if whole else None
 
 

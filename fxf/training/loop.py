@@ -8,7 +8,7 @@ import numpy as np
 
 from fxf.config import CheckpointConfig, LogConfig, TrainConfig
 from fxf.errors import UserError
-from fxf.training.checkpoint import Checkpoints
+from fxf.training.checkpoint import Checkpoints, rank
 from fxf.training.metrics import Clock, MetricsLog
 from fxf.training.step import Metrics, TrainState
 
@@ -74,7 +74,7 @@ def fit(
             metrics_log.record(step, evaluated)
             metrics_log.say(f"step {step}  " + "  ".join(f"{k} {v:g}" for k, v in evaluated.items()))
         if checkpoint.best and evaluated:
-            best = max(best, (evaluated[checkpoint.best], step), key=lambda found: found[0])
+            best = max(best, (rank(evaluated, checkpoint.best), step), key=lambda found: found[0])
             stopped = train.patience > 0 and step - best[1] >= train.patience * train.evaluate_every
         record = {
             "step": step,

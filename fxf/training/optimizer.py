@@ -4,14 +4,43 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import optax
 
 from fxf.config import OptimizerConfig, one_of
 from fxf.errors import UserError
-from fxf.weights import Spec, decay_mask
+from fxf.weights import Spec, decay_mask, matrix_axes
 
 Schedule = Callable[[Any], Any]
+
+
+def muon(
+    learning_rate: Any, *, b1: float, b2: float, eps: float, weight_decay: float, mask: Any, matrices: Any
+) -> optax.GradientTransformation:
+    """Orthogonalizes the momentum of matrices, and is NAdam for all else (Jordan et al. 2024).
+
+    Updates of a matrix have the size of Adam's, so that one learning rate serves both (Liu et al. 2025).
+
+    Args:
+      matrices: tree of the two groups of axes of each matrix, None where a weight is none.
+    """
+    from optax import contrib  # imported here because no other optimizer needs it
+
+    def numbers(axes: Any) -> Any:
+        return axes and contrib.MuonDimensionNumbers(*axes)
+
+    return contrib.muon(
+        learning_rate,
+        eps=eps,
+        weight_decay=weight_decay,
+        weight_decay_mask=mask,
+        adam_b1=b1,
+        adam_b2=b2,
+        muon_weight_dimension_numbers=jax.tree.map(numbers, matrices, is_leaf=lambda x: not isinstance(x, dict)),
+        consistent_rms=0.2,
+    )
+
 
 # Each optimizer: how to build it from its learning rate and keywords, and the config keys it reads as keywords.
 OPTIMIZERS: dict[str, tuple[Callable[..., optax.GradientTransformation], tuple[str, ...]]] = {
@@ -22,6 +51,7 @@ OPTIMIZERS: dict[str, tuple[Callable[..., optax.GradientTransformation], tuple[s
     "lamb": (optax.lamb, ("b1", "b2", "eps", "weight_decay")),
     "lion": (optax.lion, ("b1", "b2", "weight_decay")),
     "rmsprop": (optax.rmsprop, ("eps", "momentum")),
+    "muon": (muon, ("b1", "b2", "eps", "weight_decay")),
     "adafactor": (optax.adafactor, ()),
 }
 
@@ -56,6 +86,8 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
     keywords = {name: getattr(config, name) for name in reads}
     if "weight_decay" in reads:
         keywords["mask"] = decay_mask(spec)
+    if config.name == "muon":
+        keywords["matrices"] = matrix_axes(spec)
     optimizer = build(make_schedule(config, steps), **keywords)
     return optax.chain(optax.clip_by_global_norm(config.clip_norm), optimizer) if config.clip_norm else optimizer
 

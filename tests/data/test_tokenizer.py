@@ -98,11 +98,12 @@ def test_text_spelled_like_a_special_token_is_text(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_decoding_drops_special_tokens_other_than_unk(kind):
+def test_decoding_drops_special_tokens_other_than_unk_and_mask(kind):
     tokenizer = train_tokenizer(kind, 300, TEXTS)
     tokens = tokenizer.encode("the cat")
-    assert tokenizer.decode(np.array([0, *tokens, 2, 1, 1, 4])) == "the cat"
-    assert "<unk>" in tokenizer.decode([UNK, *tokens])
+    assert tokenizer.decode(np.array([0, *tokens, 2, 1, 1])) == "the cat"
+    for kept in (UNK, MASK):
+        assert SPECIAL_TOKENS[kept] in tokenizer.decode([kept, *tokens])
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -70,6 +70,14 @@ def test_the_best_is_kept_beside_the_newest_and_loaded_on_demand(tmp_path):
     assert load(tmp_path, SHAPES, best="exact_match")[0] == 2
 
 
+def test_with_a_minus_in_front_the_best_is_the_lowest(tmp_path):
+    losses = {1: 3.5, 2: 1.25, 3: 2.0, 4: 1.5}
+    save(tmp_path, *losses, metric=losses.get, keep=1, best="-exact_match")
+    save(tmp_path, 5, keep=2, best="-exact_match")
+    assert steps_in(tmp_path) == [2, 4, 5]
+    assert load(tmp_path, SHAPES, best="-exact_match")[0] == 2
+
+
 def test_among_equally_good_and_unscored_the_newest_good_one_is_best(tmp_path):
     save(tmp_path, 1, 2, metric=lambda step: 0.5, keep=9)
     save(tmp_path, 3, keep=9)

@@ -52,6 +52,16 @@ def test_adam_is_kingma_and_bas():
     np.testing.assert_allclose(actual["bias"], p, rtol=1e-6)
 
 
+def test_the_first_step_of_muon_is_nearly_orthogonal_and_of_the_size_of_adams():
+    moved = move(1, name="muon", learning_rate=0.01)
+    step = (np.asarray(PARAMS["kernel"]) - moved["kernel"]) / 0.01
+    singular = np.linalg.svd(step, compute_uv=False)
+    before = np.linalg.svd(np.asarray(GRADIENTS[0]["kernel"]), compute_uv=False)
+    assert singular.max() / singular.min() < 2 < before.max() / before.min()
+    assert singular.mean() == pytest.approx(0.2 * np.sqrt(5), rel=0.3)
+    np.testing.assert_array_equal(moved["bias"], move(1, name="nadamw", learning_rate=0.01)["bias"])
+
+
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_optimizer_moves_the_params(name):
     assert differ(move(name=name), jax.tree.map(np.asarray, PARAMS))

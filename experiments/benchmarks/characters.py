@@ -1,0 +1,177 @@
+"""Training a character model beside PyTorch, by nanoGPT's recipe for a CPU, in one run.
+
+pip install -e '.[bench]'
+python experiments/benchmarks/characters.py --config=configs/characters.py:nanogpt_cpu --config.data.path=input.txt
+python experiments/benchmarks/characters.py --config=configs/characters.py:fast --config.data.path=input.txt --train
+
+PyTorch's model is a plain GPT as in nanoGPT: the same sizes, `scaled_dot_product_attention`, fused AdamW, no
+`torch.compile`. fxf trains by the config given. Both take turns, a few steps at a time, on all cores; the median of
+each counts, compilation and the first steps do not. With --train both runs are trained to their ends, and the
+validation loss, in nats a character, is that of the whole validation part.
+"""
+
+import math
+import os
+import time
+
+import jax
+import numpy as np
+import torch
+from absl import flags
+from torch import nn
+from torch.nn import functional
+
+from fxf import cli
+from fxf.config import section
+from fxf.data.text import TextConfig, encoded_text
+from fxf.experiment import Experiment, build
+from fxf.training.metrics import Clock
+from fxf.training.step import make_train_steps
+
+CONFIG = cli.define_config()
+TRAIN = flags.DEFINE_boolean("train", False, "train both to the end")
+TURNS = flags.DEFINE_integer("turns", 7, "turns of each, where they are not trained to the end", 1)
+STEPS = flags.DEFINE_integer("steps", 20, "steps in a turn", 1)
+THREADS = flags.DEFINE_integer("threads", os.cpu_count() or 1, "threads of PyTorch; XLA takes every core", 1)
+
+# nanoGPT's recipe, from the part of its README on a CPU.
+N_LAYERS, N_HEADS, D_MODEL, LENGTH, BATCH, N_STEPS = 4, 4, 128, 64, 12, 2000
+PEAK, FINAL, WARMUP, DECAY, CLIP, BETAS = 1e-3, 1e-4, 100, 0.1, 1.0, (0.9, 0.99)
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(D_MODEL, bias=False), nn.LayerNorm(D_MODEL, bias=False)
+        self.qkv = nn.Linear(D_MODEL, 3 * D_MODEL, bias=False)
+        self.out = nn.Linear(D_MODEL, D_MODEL, bias=False)
+        self.up = nn.Linear(D_MODEL, 4 * D_MODEL, bias=False)
+        self.down = nn.Linear(4 * D_MODEL, D_MODEL, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parts = self.qkv(self.norm1(x)).chunk(3, -1)
+        query, key, value = (part.unflatten(-1, (N_HEADS, -1)).transpose(1, 2) for part in parts)
+        attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.out(attended.transpose(1, 2).flatten(2))
+        return x + self.down(functional.gelu(self.up(self.norm2(x))))
+
+
+class GPT(nn.Module):
+    """nanoGPT's model: learned positions, the output tied to the table of tokens, no biases."""
+
+    def __init__(self, vocab_size: int) -> None:
+        super().__init__()
+        self.table, self.positions = nn.Embedding(vocab_size, D_MODEL), nn.Embedding(LENGTH, D_MODEL)
+        self.blocks = nn.Sequential(*(Block() for _ in range(N_LAYERS)))
+        self.norm = nn.LayerNorm(D_MODEL, bias=False)
+        for name, weight in self.named_parameters():
+            if weight.dim() == 2:
+                residual = name.endswith(("out.weight", "down.weight"))
+                nn.init.normal_(weight, std=0.02 / math.sqrt(2 * N_LAYERS) if residual else 0.02)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        h = self.blocks(self.table(x) + self.positions.weight[: x.shape[1]])
+        return functional.cross_entropy((self.norm(h) @ self.table.weight.T).flatten(0, 1), y.flatten())
+
+
+class Torch:
+    """A run of nanoGPT's recipe."""
+
+    name, n_steps = "PyTorch", N_STEPS
+
+    def __init__(self, vocab_size: int, train: np.ndarray, validation: np.ndarray) -> None:
+        torch.set_num_threads(THREADS.value)
+        torch.manual_seed(0)
+        self.tokens, self.validation = (torch.tensor(part.astype(np.int64)) for part in (train, validation))
+        self.model = GPT(vocab_size)
+        weights = list(self.model.parameters())
+        groups = [
+            {"params": [w for w in weights if w.dim() == 2], "weight_decay": DECAY},
+            {"params": [w for w in weights if w.dim() < 2], "weight_decay": 0.0},
+        ]
+        self.optimizer = torch.optim.AdamW(groups, lr=PEAK, betas=BETAS, fused=True)
+        self.step = 0
+
+    def run(self, n: int) -> None:
+        for _ in range(n):
+            share = (self.step - WARMUP) / (N_STEPS - WARMUP)
+            rate = FINAL + (PEAK - FINAL) * (1 + math.cos(math.pi * share)) / 2
+            for group in self.optimizer.param_groups:
+                group["lr"] = PEAK * (self.step + 1) / (WARMUP + 1) if share < 0 else rate
+            windows = torch.randint(len(self.tokens) - LENGTH, (BATCH, 1)) + torch.arange(LENGTH + 1)
+            rows = self.tokens[windows]
+            self.model(rows[:, :-1], rows[:, 1:]).backward()
+            nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+            self.step += 1
+
+    @torch.no_grad()
+    def validation_loss(self) -> float:
+        n = (len(self.validation) - 1) // LENGTH * LENGTH
+        x, y = (self.validation[i : n + i].view(-1, LENGTH) for i in (0, 1))
+        losses = [(self.model(a, b).item(), len(a)) for a, b in zip(x.split(128), y.split(128), strict=True)]
+        return sum(loss * rows for loss, rows in losses) / len(x)
+
+
+class Fxf:
+    """A run by a config."""
+
+    name = "fxf"
+
+    def __init__(self, experiment: Experiment) -> None:
+        assert experiment.task.batch is not None
+        self.experiment, self.state, self.n_steps = experiment, experiment.new_state(), experiment.train.steps
+        batch, optimizer = experiment.task.batch, experiment.optimizer
+        self.train_steps = make_train_steps(
+            experiment.model, optimizer, experiment.train, batch, experiment.seed, STEPS.value
+        )
+
+    def run(self, n: int) -> None:
+        self.state, _ = self.train_steps(self.state, np.int32(n))
+        jax.block_until_ready(self.state)
+
+    def validation_loss(self) -> float:
+        scorer = self.experiment.scorer(Clock(0.0))(self.state.params)
+        return self.experiment.task.validate(scorer)["validation_loss"]
+
+
+def take_turns(ways: list[Fxf | Torch]) -> dict[str, list[float]]:
+    """Trains the ways in turns; returns the seconds of a step in each turn."""
+    seconds: dict[str, list[float]] = {way.name: [] for way in ways}
+    done = dict.fromkeys(seconds, 0)
+    while any(left(way, done[way.name]) for way in ways):
+        for way in ways:
+            n = min(STEPS.value, left(way, done[way.name]))
+            if n:
+                start = time.perf_counter()
+                way.run(n)
+                seconds[way.name].append((time.perf_counter() - start) / n)
+                done[way.name] += n
+    return seconds
+
+
+def left(way: Fxf | Torch, done: int) -> int:
+    return (way.n_steps if TRAIN.value else min(way.n_steps, TURNS.value * STEPS.value)) - done
+
+
+def main(_: list[str]) -> None:
+    config, _origin = cli.config_and_origin(CONFIG)
+    experiment = build(config)
+    text = encoded_text(section(TextConfig, config["data"], "data"), None, LENGTH + 1)
+    ways: list[Fxf | Torch] = [
+        Fxf(experiment),
+        Torch(text.tokenizer.vocab_size, text.tokens("train"), text.tokens("validation")),
+    ]
+    seconds = take_turns(ways)
+    medians = {name: float(np.median(turns[1:] or turns)) for name, turns in seconds.items()}
+    for way in ways:
+        line = f"{way.name:8} {1e3 * medians[way.name]:7.2f} ms/step   {way.n_steps} steps in"
+        line += f" {medians[way.name] * way.n_steps:6.1f} s"
+        print(line + (f"   validation_loss {way.validation_loss():.4f}" if TRAIN.value else ""), flush=True)
+    whole = medians["fxf"] * ways[0].n_steps / (medians["PyTorch"] * ways[1].n_steps)
+    print(f"a step of fxf takes {medians['fxf'] / medians['PyTorch']:.2f} of PyTorch's time, its whole run {whole:.2f}")
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,144 @@
+"""A text as tokens: where it comes from, how it is split, and the windows in which it is scored."""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fxf.config import key
+from fxf.data.sentence_files import read_bytes
+from fxf.data.tokenizer import PAD, UNK, Tokenizer, tokenizer_of
+from fxf.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class TextConfig:
+    """The `data` section of tasks on running text. Its first part is for training, then validation, then test."""
+
+    path: str = key("", "the text file, UTF-8; without it the English of the phrase book, one sentence a line")
+    validation: float = key(0.1, "share of the text's characters for validation", above=0, below=0.5)
+    test: float = key(0.0, "share for the test; 0 tests on the validation part", minimum=0, below=0.5)
+    lower_case: bool = key(False, "turn the text to lower case")
+    tokenizer: str = key("character", "one of fxf.data.tokenizer.TOKENIZERS; 'word' forgets where lines end")
+    vocab_size: int = key(8000, "most tokens in the vocabulary, the 5 special ones included", minimum=6)
+
+
+class Text(NamedTuple):
+    """The parts of a text. `test` is `validation` where there is no share for it."""
+
+    train: str
+    validation: str
+    test: str
+
+
+class EncodedText(NamedTuple):
+    """A text with its tokenizer. What needs the file waits until it is asked for, so a trained run does without.
+
+    Attributes:
+      parts: returns the text.
+      tokens: `tokens(part)`, those of "train", "validation" or "test" [N].
+      figures: returns sizes, and the share of tokens that the vocabulary lacks.
+    """
+
+    tokenizer: Tokenizer
+    parts: Callable[[], Text]
+    tokens: Callable[[str], np.ndarray]
+    figures: Callable[[], dict[str, Any]]
+
+
+def encoded_text(config: TextConfig, folder: Path | None, length: int) -> EncodedText:
+    """Returns the text that `config` names, with the tokenizer in the run folder or one learned from its first part.
+
+    Args:
+      length: tokens that each part must have at least.
+
+    Raises:
+      UserError: the text or the tokenizer cannot be read or made, or the text is too short.
+    """
+    parts = functools.cache(lambda: read_text(config))
+    tokenizer = tokenizer_of(folder, config.tokenizer, config.vocab_size, lambda: _lines(parts().train))
+
+    @functools.cache
+    def tokens(part: str) -> np.ndarray:
+        """Each line is encoded with its end, on its own; in the smallest type that holds the vocabulary."""
+        encoded = itertools.chain.from_iterable(tokenizer.encode_all(_lines(getattr(parts(), part))))
+        found = np.array(list(encoded), np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32)
+        if len(found) < length:
+            name = config.path or "the phrase book"
+            raise UserError(f"data.path: {name}: {part} has {len(found)} tokens; task.length needs {length}")
+        return found
+
+    def figures() -> dict[str, Any]:
+        train, validation = tokens("train"), tokens("validation")
+        unknown = float(np.mean(np.concatenate([train, validation]) == UNK))
+        return {
+            "training_tokens": len(train),
+            "validation_tokens": len(validation),
+            "vocabulary": tokenizer.vocab_size,
+            "unknown_share": round(unknown, 6),
+        }
+
+    return EncodedText(tokenizer, parts, tokens, figures)
+
+
+def read_text(config: TextConfig) -> Text:
+    r"""Reads the text and splits it by position; \r\n becomes \n.
+
+    Raises:
+      UserError: the file is missing, empty, not UTF-8, or too short to split.
+    """
+    if config.path:
+        text = _file_text(Path(config.path).expanduser())
+    else:
+        from fxf.data.phrasebook import phrasebook  # imported here because not every text needs it
+
+        text = "".join(f"{phrase.source}\n" for phrase in phrasebook("fr"))
+    if config.lower_case:
+        text = text.lower()
+    first, second = (int(len(text) * share) for share in (1 - config.validation - config.test, 1 - config.test))
+    parts = Text(text[:first], text[first:second], text[second:] if config.test else text[first:second])
+    if not all(parts):
+        raise UserError(f"data.path: {config.path}: too short to split: its length is {len(text)}")
+    return parts
+
+
+def draw_windows(key: jax.Array, tokens_N: np.ndarray, shape: tuple[int, int]) -> jax.Array:
+    """Returns windows of the tokens, int32 `shape` [B, T], each starting anywhere.
+
+    Under `jax.jit` the tokens become a constant of the program, which is on the device once.
+    """
+    starts_B1 = jax.random.randint(key, (shape[0], 1), 0, len(tokens_N) - shape[1] + 1)
+    return jnp.asarray(tokens_N)[starts_B1 + jnp.arange(shape[1])[None]].astype(jnp.int32)
+
+
+def scoring_windows(tokens_N: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Cuts tokens into windows of `length` targets [W, length], each beginning with the last token of the one before.
+
+    The weights [W, length] count every token once: where one before it is in its window, but for the text's first.
+    """
+    step = length - 1
+    n_windows = max(1, -(-(len(tokens_N) - 1) // step))
+    index = np.arange(n_windows)[:, None] * step + np.arange(length)
+    targets = np.where(index < len(tokens_N), tokens_N[np.minimum(index, len(tokens_N) - 1)], PAD)
+    weights = (index < len(tokens_N)).astype(np.float32)
+    weights[1:, 0] = 0
+    return targets.astype(np.int32), weights
+
+
+def _lines(text: str) -> list[str]:
+    return text.splitlines(keepends=True)
+
+
+def _file_text(path: Path) -> str:
+    content = read_bytes(path, "data.path")
+    try:
+        return content.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise UserError(f"{path}:{line}: not UTF-8: byte {content[error.start]:#04x}") from None

@@ -1,0 +1,112 @@
+"""A language model of a text, by characters unless its tokenizer says otherwise."""
+
+import dataclasses
+import math
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fxf.config import key
+from fxf.data.text import TextConfig, draw_windows, encoded_text, scoring_windows
+from fxf.data.tokenizer import BOS, PAD, TOKENIZER_FILE
+from fxf.decoding.generate import Prompts
+from fxf.errors import UserError
+from fxf.models.model import Batch
+from fxf.tasks.task import Answer, Scorer, Setting, Task, language_model_batch, to_answers
+
+NO_END = -1  # no token ends a text
+TOKENS_AT_ONCE = 8192
+SAMPLES = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class CharactersConfig:
+    """The `task` section for `characters`."""
+
+    name: Literal["characters"] = key("characters", "the task to learn")
+    length: int = key(128, "tokens in a window of the text; the model reads <bos> and all but the last", minimum=2)
+
+
+def characters(config: CharactersConfig, setting: Setting) -> Task:
+    """Builds the task.
+
+    A batch holds windows of the training part that start anywhere. <bos> stands in front of each, so that the model
+    also learns how to begin; a window is scored from its second token on, whose context is one token at least.
+
+    Raises:
+      UserError: the text or the tokenizer cannot be read or made.
+    """
+    assert BOS == 0
+    data: TextConfig = setting.data
+    text = encoded_text(data, setting.folder, config.length)
+    tokenizer = text.tokenizer
+
+    def batch(key: jax.Array, step: jax.Array) -> Batch:
+        del step
+        windows_BT = draw_windows(key, text.tokens("train"), (setting.train.batch_size, config.length))
+        return language_model_batch(windows_BT, jnp.ones(windows_BT.shape))
+
+    def evaluate(scorer: Scorer, part: str) -> dict[str, float]:
+        targets_WT, weights_WT = scoring_windows(text.tokens(part), config.length)
+        rows = min(len(targets_WT), max(1, TOKENS_AT_ONCE // config.length))
+        missing = ((0, -len(targets_WT) % rows), (0, 0))
+        targets = np.pad(targets_WT, missing, constant_values=PAD).reshape(-1, rows, config.length)
+        weights = np.pad(weights_WT, missing).reshape(targets.shape)
+        batches = [
+            {"inputs": np.pad(t, ((0, 0), (1, 0)), constant_values=BOS)[:, :-1], "targets": t, "weights": w}
+            for t, w in zip(targets, weights, strict=True)
+        ]
+        loss_sum, weight_sum = np.sum([scorer.loss(batch) for batch in batches], axis=0)
+        bits = loss_sum / math.log(2) / len(getattr(text.parts(), part))
+        return {"loss": float(loss_sum / weight_sum), "bits_per_character": float(bits)}
+
+    def validate(scorer: Scorer) -> dict[str, Any]:
+        figures = evaluate(scorer, "validation")
+        return {"validation_loss": figures.pop("loss"), **figures}
+
+    def test(scorer: Scorer) -> dict[str, Any]:
+        figures = evaluate(scorer, "test")
+        tokens = scorer.best(prompts([[]] * SAMPLES), config.length)
+        texts = dict.fromkeys(tokenizer.decode(row) for row in tokens.tolist())  # greedy ones are all the same
+        name = "test_loss" if data.test else "validation_loss"
+        return {name: figures.pop("loss"), **figures, "samples": [("", None, "\n---\n".join(texts))]}
+
+    def respond(scorer: Scorer, texts: list[str], max_tokens: int, max_len: int) -> list[list[Answer]]:
+        rows = tokenizer.encode_all([text.lower() if data.lower_case else text for text in texts])
+        for number, row in enumerate(rows, 1):
+            if len(row) + max(max_tokens, 1) > max_len:
+                needed = f"{len(row)} tokens and {max(max_tokens, 1)} to generate"
+                raise UserError(f"prompt {number}: {needed}; model.max_len is {max_len}")
+        tokens, scores = scorer.predict(prompts(rows), max_tokens or max_len - max(map(len, rows)))
+        answers = to_answers(tokens, scores, NO_END, tokenizer.decode)
+        return [[(prompt + new, score) for new, score in a] for prompt, a in zip(texts, answers, strict=True)]
+
+    def read(prompt: str, answer: str) -> Batch:
+        return {
+            "inputs": jnp.array([[BOS, *tokenizer.encode(answer if answer.startswith(prompt) else prompt + answer)]])
+        }
+
+    return Task(
+        vocab_size=tokenizer.vocab_size,
+        longest=config.length,
+        end_token=NO_END,
+        metrics=("-validation_loss", "-bits_per_character"),
+        validate=validate,
+        test=test,
+        respond=respond,
+        read=read,
+        name=tokenizer.name,
+        batch=batch,
+        figures=text.figures,
+        files={TOKENIZER_FILE: tokenizer.to_json()},
+    )
+
+
+def prompts(rows: list[list[int]]) -> Prompts:
+    """Returns the rows as prompts, padded to the longest."""
+    tokens = np.full((len(rows), max(map(len, rows))), PAD, np.int32)
+    for row, sequence in zip(tokens, rows, strict=True):
+        row[: len(sequence)] = sequence
+    return {"tokens": tokens, "lengths": np.array([len(row) for row in rows], np.int32)}

@@ -1,0 +1,104 @@
+import jax
+import numpy as np
+import pytest
+
+from fxf.data.text import TextConfig, draw_windows, encoded_text, read_text, scoring_windows
+from fxf.data.tokenizer import BOS, UNK
+from fxf.errors import UserError
+
+LINES = "".join(f"line {i} of a small text\n" for i in range(40))
+
+
+def config(tmp_path, content=LINES, **changes):
+    path = tmp_path / "text.txt"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return TextConfig(path=str(path), **changes)
+
+
+def test_the_parts_follow_each_other_and_are_the_text(tmp_path):
+    text = read_text(config(tmp_path, validation=0.2, test=0.1))
+    assert text.train + text.validation + text.test == LINES
+    assert [len(part) / len(LINES) for part in text] == pytest.approx([0.7, 0.2, 0.1], abs=2 / len(LINES))
+
+
+def test_without_a_share_the_test_is_the_validation_after_nine_tenths_as_in_nanogpt(tmp_path):
+    text = read_text(config(tmp_path))
+    assert text.train == LINES[: int(len(LINES) * 0.9)]
+    assert text.test == text.validation == LINES[len(text.train) :]
+
+
+def test_ends_of_lines_a_byte_order_mark_and_case_are_as_asked_for(tmp_path):
+    text = read_text(config(tmp_path, b"\xef\xbb\xbfAb\r\nC\rD" * 9, lower_case=True))
+    assert "".join(text[:2]) == ("ab\nc\rd" + "\ufeffab\nc\rd" * 8)
+
+
+def test_the_text_without_a_path_is_the_english_of_the_phrase_book():
+    text = read_text(TextConfig())
+    lines = text.train.split("\n")
+    assert len(text.train) > 1_000_000
+    assert lines[0] == "Our nephews have two rabbits."
+    assert not set(lines[:-1]) & set(text.validation.split("\n")[1:-1])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", r"data.path: .*text.txt: the file is empty"),
+        (b"one\ntwo \xff\n", r"text.txt:2: not UTF-8: byte 0xff"),
+        (b"a", r"data.path: .*text.txt: too short to split: its length is 1"),
+    ],
+)
+def test_a_file_that_is_no_text_is_named(content, message, tmp_path):
+    with pytest.raises(UserError, match=message):
+        read_text(config(tmp_path, content))
+
+
+def test_a_missing_file_is_named_with_the_nearest_there(tmp_path):
+    config(tmp_path)
+    with pytest.raises(UserError, match=r"data.path: .*tex.txt: No such file or directory; did you mean 'text.txt'"):
+        read_text(TextConfig(path=str(tmp_path / "tex.txt")))
+
+
+def test_a_part_too_short_for_a_window_is_named(tmp_path):
+    encoded_text(config(tmp_path), None, 95).figures()
+    with pytest.raises(UserError, match=r"data.path: .*: validation has 95 tokens; task.length needs 96"):
+        encoded_text(config(tmp_path), None, 96).figures()
+
+
+@pytest.mark.parametrize("tokenizer", ["character", "bpe"])
+def test_the_tokens_of_a_part_are_all_of_its_text(tokenizer, tmp_path):
+    text = encoded_text(config(tmp_path, tokenizer=tokenizer, vocab_size=280), None, 2)
+    for part in ("train", "validation", "test"):
+        assert text.tokenizer.decode(text.tokens(part).tolist()) == getattr(text.parts(), part)
+    assert text.tokens("train").dtype == np.uint16
+    figures = text.figures()
+    assert figures["training_tokens"] == len(text.tokens("train"))
+    assert (figures["vocabulary"], figures["unknown_share"]) == (text.tokenizer.vocab_size, 0)
+
+
+def test_what_the_vocabulary_lacks_is_counted(tmp_path):
+    text = encoded_text(config(tmp_path, "abcd" * 25, vocab_size=8), None, 2)
+    assert text.figures()["unknown_share"] == pytest.approx(0.25, abs=0.01)
+    assert UNK in text.tokens("validation")
+
+
+def test_windows_start_anywhere_and_are_pieces_of_the_text():
+    tokens = np.arange(11, dtype=np.uint16)
+    windows = np.asarray(draw_windows(jax.random.key(0), tokens, (499, 7)))
+    assert windows.dtype == np.int32
+    np.testing.assert_array_equal(windows - windows[:, :1], np.tile(np.arange(7), (499, 1)))
+    assert set(windows[:, 0].tolist()) == set(range(5))
+
+
+@pytest.mark.parametrize(("n", "length"), [(2, 5), (5, 5), (6, 5), (9, 5), (10, 5), (13, 2), (7, 7)])
+def test_scoring_windows_count_every_token_once_behind_the_one_before_it(n, length):
+    tokens = np.arange(5, 5 + n, dtype=np.uint16)
+    targets, weights = scoring_windows(tokens, length)
+    assert targets.shape == weights.shape
+    assert targets.shape[1] == length
+    np.testing.assert_array_equal(targets[weights > 0], tokens)
+    for row, counts in zip(targets[1:], weights[1:], strict=True):
+        assert counts[0] == 0
+        for i in np.flatnonzero(counts):
+            assert row[i] == row[i - 1] + 1
+    assert weights[-1].any() and BOS not in targets

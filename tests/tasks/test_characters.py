@@ -1,0 +1,121 @@
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from fxf.config import TrainConfig
+from fxf.data.text import TextConfig
+from fxf.data.tokenizer import TOKENIZER_FILE, read_tokenizer
+from fxf.errors import UserError
+from fxf.tasks.characters import CharactersConfig, characters
+from fxf.tasks.task import Scorer, Setting
+
+LINES = "".join(f"{i} and {i * i}\n" for i in range(60))
+
+
+def make(tmp_path, length=7, **data):
+    path = tmp_path / "text.txt"
+    path.write_text(LINES)
+    setting = Setting(TrainConfig(batch_size=5), TextConfig(path=str(path), **data))
+    return characters(CharactersConfig(length=length), setting)
+
+
+def scorer(loss=None, continuation=None):
+    """A scorer that continues every prompt by `continuation` and counts a loss of `loss(batch)`."""
+
+    def predict(prompts, max_tokens):
+        rows = np.tile(np.resize(continuation, max_tokens), (len(prompts["tokens"]), 1))
+        return rows[:, None], None
+
+    return Scorer(predict, loss, lambda batch: None)
+
+
+def test_inputs_are_the_windows_behind_bos_and_every_token_counts(tmp_path):
+    task = make(tmp_path)
+    batch = jax.tree.map(np.asarray, task.batch(jax.random.key(3), 0))
+    assert batch["targets"].shape == (5, 7)
+    np.testing.assert_array_equal(batch["inputs"][:, 1:], batch["targets"][:, :-1])
+    assert (batch["inputs"][:, 0] == 0).all()
+    assert (batch["weights"] == 1).all()
+    decode = decoder(task, tmp_path)
+    train = LINES[: int(len(LINES) * 0.9)]
+    assert all(decode(row) in train for row in batch["targets"].tolist())
+
+
+def decoder(task, tmp_path):
+    (tmp_path / TOKENIZER_FILE).write_text(task.files[TOKENIZER_FILE])
+    return read_tokenizer(tmp_path / TOKENIZER_FILE).decode
+
+
+def test_a_batch_is_a_pure_function_of_key_and_step(tmp_path):
+    task = make(tmp_path)
+    first, again, other = (task.batch(jax.random.key(seed), 0)["targets"] for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_the_validation_counts_each_of_its_tokens_once(tmp_path):
+    task, counted = make(tmp_path), []
+
+    def loss(batch):
+        assert (batch["inputs"][:, 0] == 0).all()
+        np.testing.assert_array_equal(batch["inputs"][:, 1:], batch["targets"][:, :-1])
+        counted.extend(batch["targets"][batch["weights"] > 0].tolist())
+        return 1.5 * batch["weights"].sum(), batch["weights"].sum()
+
+    figures = task.validate(scorer(loss))
+    validation = LINES[int(len(LINES) * 0.9) :]
+    assert decoder(task, tmp_path)(counted) == validation
+    assert figures == {"validation_loss": 1.5, "bits_per_character": pytest.approx(1.5 / math.log(2))}
+    assert {name.removeprefix("-") for name in task.metrics} == set(figures)
+
+
+def test_bits_per_character_are_per_character_whatever_the_tokens(tmp_path):
+    task = make(tmp_path, tokenizer="bpe", vocab_size=300)
+    figures = task.validate(scorer(lambda batch: (2 * batch["weights"].sum(), batch["weights"].sum())))
+    n_tokens, n_characters = task.figures()["validation_tokens"], len(LINES) - int(len(LINES) * 0.9)
+    assert n_tokens < n_characters
+    assert figures["bits_per_character"] == pytest.approx(2 * n_tokens / math.log(2) / n_characters)
+
+
+@pytest.mark.parametrize(("share", "name"), [(0.0, "validation_loss"), (0.2, "test_loss")])
+def test_the_test_is_of_the_last_part_or_of_the_validation(share, name, tmp_path):
+    task, counted = make(tmp_path, test=share), []
+
+    def loss(batch):
+        counted.extend(batch["targets"][batch["weights"] > 0].tolist())
+        return batch["weights"].sum(), batch["weights"].sum()
+
+    figures = task.test(scorer(loss, [5, 6]))
+    assert LINES.endswith(decoder(task, tmp_path)(counted))
+    assert len(counted) == pytest.approx(len(LINES) * (share or 0.1), abs=2)
+    assert set(figures) == {name, "bits_per_character", "samples"}
+    ((prompt, expected, text),) = figures["samples"]
+    assert (prompt, expected, len(text)) == ("", None, 7)
+
+
+def test_answers_are_the_prompts_continued_to_the_last_position(tmp_path):
+    task = make(tmp_path)
+    decode = decoder(task, tmp_path)
+    answers = task.respond(scorer(continuation=[7]), ["1 an", ""], 0, 9)
+    assert [answer[0] for answer in answers] == [(text + 5 * decode([7]), None) for text in ("1 an", "")]
+    assert task.respond(scorer(continuation=[7]), ["1"], 2, 9)[0][0][0] == "1" + 2 * decode([7])
+
+
+def test_a_prompt_that_leaves_no_room_is_named(tmp_path):
+    for texts, max_tokens, message in [
+        (["1", "and 1 and"], 0, "prompt 2: 9 tokens and 1 to generate; model.max_len is 9"),
+        (["1 and"], 5, "prompt 1: 5 tokens and 5 to generate; model.max_len is 9"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            make(tmp_path).respond(scorer(continuation=[7]), texts, max_tokens, 9)
+
+
+def test_a_run_folder_serves_without_the_text(tmp_path):
+    task = make(tmp_path)
+    (tmp_path / TOKENIZER_FILE).write_text(task.files[TOKENIZER_FILE])
+    later = characters(CharactersConfig(), Setting(TrainConfig(), TextConfig(path="absent"), 0, tmp_path))
+    assert later.files == task.files
+    with pytest.raises(UserError, match="absent"):
+        later.figures()
