@@ -55,6 +55,9 @@ class TransformerConfig:
         "training draws each sequence's positions from this many (randomised positions); 0: they are 0, 1, …",
         minimum=0,
     )
+    position_stretch: float = key(
+        1.0, "training multiplies each sequence's positions by a factor from 1 to this; 1: it does not", minimum=1
+    )
     attention: str = key("softmax", "one of fxf.layers.attention.ATTENTIONS")
     feature_map: str = key("elu", "of linear attention: one of fxf.layers.linear_attention.FEATURE_MAPS")
     window: int = key(0, "positions that self-attention sees around a token, its own included; 0: all", minimum=0)
@@ -81,10 +84,13 @@ class TransformerConfig:
             raise UserError(
                 f"model.position_range: expected 0 or at least model.max_len {self.max_len}, got {self.position_range}"
             )
-        if self.position_range and self.window:
-            raise UserError("model.window: not with model.position_range, which spreads the tokens")
-        if self.position_range and self.positions == "none":
-            raise UserError("model.position_range: model.positions 'none' does not read it; leave it at 0")
+        for name, off in (("position_range", 0), ("position_stretch", 1)):
+            if getattr(self, name) != off and self.positions == "none":
+                raise UserError(f"model.{name}: model.positions 'none' does not read it; leave it at {off}")
+            if getattr(self, name) != off and self.window:
+                raise UserError(f"model.window: not with model.{name}, which spreads the tokens")
+        if self.position_range and self.position_stretch > 1:
+            raise UserError("model.position_stretch: not with model.position_range; training draws positions one way")
         if self.attention != "linear" and self.feature_map != "elu":
             raise UserError(
                 f"model.feature_map: model.attention '{self.attention}' does not read it; leave it at 'elu'"

@@ -94,14 +94,19 @@ class Experiment(NamedTuple):
                 predict=lambda prompts, max_tokens: predict(params, prompts, max_tokens),
                 loss=loss_sums,
                 logits=lambda batch: np.asarray(logits(params, batch)),
+                in_nats=self.model.loss is cross_entropy,
             )
 
         return with_params
 
 
-def default_config(task: str) -> ConfigDict:
-    """Returns a config that holds every key of every section with its default, for a config file to change."""
-    chosen = {**TASKS[task].sections, "model": MODELS[TASKS[task].models[0]][0], **SECTIONS}
+def default_config(task: str, model: str = "") -> ConfigDict:
+    """Returns a config that holds every key of every section with its default, for a config file to change.
+
+    Args:
+      model: one of those that fit the task; the first of them if not given.
+    """
+    chosen = {**TASKS[task].sections, "model": MODELS[model or TASKS[task].models[0]][0], **SECTIONS}
     return ConfigDict({"seed": 0, **{name: defaults(cls) for name, cls in chosen.items()}})
 
 

@@ -81,6 +81,11 @@ def test_the_defaults_are_those_of_seed_004(config_class):
             {"position_range": 4096, "positions": "none"},
             "model.position_range: model.positions 'none' does not read it; leave it at 0",
         ),
+        (
+            {"position_range": 4096, "position_stretch": 2.0},
+            "model.position_stretch: not with model.position_range; training draws positions one way",
+        ),
+        ({"position_stretch": 0.5}, "model.position_stretch: expected at least 1, got 0.5"),
         ({"feature_map": "relu"}, "model.feature_map: model.attention 'softmax' does not read it; leave it at 'elu'"),
         ({"n_heads": 7}, "model.n_heads: 7 does not divide model.d_model 512"),
     ],

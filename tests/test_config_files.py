@@ -9,7 +9,7 @@ from fxf.weights import count
 from runs import ROOT
 
 TRANSLATION = ("fr", "es", "six", "anki", "multi30k_de", "multi30k_fr", "multi30k_deen")
-CHARACTERS = ("default", "nanogpt_cpu", "nanogpt_gpu", "fast")
+CHARACTERS = ("default", "nanogpt_cpu", "nanogpt_gpu", "fast", "primer")
 REVERSAL = ("default", *(f"{kind}{number}" for kind in ("example", "notebook") for number in range(3)))
 
 

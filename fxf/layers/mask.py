@@ -15,7 +15,7 @@ class Mask:
     Attributes:
       bias: [B, H, T, C] (axes of size 1 repeat), the logarithm of the factor on what a query at T reads at C: 0, or
         -inf for what it may not see, or what the positional encoding has there.
-      positions: of the queries, int32 [B, T]; None in cross-attention.
+      positions: of the queries, [B, T]; None in cross-attention.
       counts: bool [B, C], false for padding; None where all counts. In decoding, of the new tokens [B, T].
       order: where in the cache the new tokens go, int32 [B, T]; None without a cache.
       causal: no query sees what comes after it.

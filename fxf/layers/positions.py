@@ -17,7 +17,7 @@ from fxf.weights import Params, Spec, Weight
 
 
 class Positions(NamedTuple):
-    """A kind of positional encoding. Positions are int32 [B, T], increasing along a row; [1, T] serve a whole batch.
+    """A kind of positional encoding. Positions are [B, T], increasing along a row; [1, T] serve a whole batch.
 
     Attributes:
       embed: `embed(params, positions_BT, d_model)` [B, T, D], which is added to the embeddings.
@@ -127,6 +127,10 @@ def positional_encoding_spec(config: TransformerConfig) -> Spec:
         raise UserError(f"model.positions: '{config.positions}' needs heads of even width, got {head_dim}")
     if not kind.table:
         return {}
+    if config.position_stretch > 1:
+        raise UserError(
+            f"model.position_stretch: positions between the rows of a table; '{config.positions}' has a table"
+        )
     n_rows = config.position_range or config.max_len
     return {"positions": Weight((n_rows, config.d_model), ("position", "embed"), kind.table)}
 
@@ -141,17 +145,20 @@ def positional_encoding(
     return x_BTD + checkpoint_name(embed(params, positions_BT, config.d_model).astype(x_BTD.dtype), "positions")
 
 
-def positions_in_training(config: TransformerConfig, length: int, rng: jax.Array | None) -> jax.Array:
-    """Returns the positions of a batch's tokens, int32 [1, T].
+def positions_in_training(config: TransformerConfig, tokens_BT: jax.Array, rng: jax.Array | None) -> jax.Array:
+    """Returns the positions of a batch's tokens, [1, T] or [B, T]: 0, 1, …, or drawn at random.
 
-    With a position_range they are drawn from it at random, in increasing order, so that training meets the positions
-    of longer sequences too (Ruoss et al. 2023); without `rng` they are those of `positions_in_decoding`.
+    With a position_range they are drawn from it, in increasing order, so that training meets the positions of longer
+    sequences too (Ruoss et al. 2023); with a position_stretch each sequence's are multiplied by a factor of its own.
+    Without `rng` they are those of `positions_in_decoding`.
     """
-    order_1T = jnp.arange(length)[None]
-    if rng is None or not config.position_range:
+    order_1T = jnp.arange(tokens_BT.shape[1])[None]
+    if rng is None or (config.position_range == 0 and config.position_stretch == 1):
         return positions_in_decoding(config, order_1T)
-    drawn = jax.random.choice(rng, config.position_range, (length,), replace=False)
-    return jnp.sort(drawn)[None].astype(order_1T.dtype)
+    if config.position_range:
+        drawn = jax.random.choice(rng, config.position_range, order_1T.shape[1:], replace=False)
+        return jnp.sort(drawn)[None].astype(order_1T.dtype)
+    return order_1T * jax.random.uniform(rng, (len(tokens_BT), 1), minval=1, maxval=config.position_stretch)
 
 
 def positions_in_decoding(config: TransformerConfig, order_BT: jax.Array) -> jax.Array:

@@ -83,10 +83,10 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
         """Returns the encoder's output [B, S, D], and what the decoder may see of it."""
         rng_embedding, rng_blocks, rng_positions = split(rng, 3)
         source_BS, counts_BS = batch["source"], batch["source_mask"]
-        positions_1S = positions_in_training(config, source_BS.shape[1], rng_positions)
-        mask = self_mask(config, positions_1S, causal=False, counts_BT=counts_BS)
+        positions_BS = positions_in_training(config, source_BS, rng_positions)
+        mask = self_mask(config, positions_BS, causal=False, counts_BT=counts_BS)
         with jax.named_scope("encoder"):
-            x_BSD = embed(params, "source", source_BS, positions_1S, rng_embedding)
+            x_BSD = embed(params, "source", source_BS, positions_BS, rng_embedding)
             x_BSD = train_blocks(config, params["encoder"]["blocks"], x_BSD, mask, rng=rng_blocks)
             return ended(params["encoder"], x_BSD), cross_mask(counts_BS)
 
@@ -94,10 +94,10 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
         rng_encoder, rng_embedding, rng_blocks, rng_positions = split(rng, 4)
         source = encode(params, batch, rng_encoder)
         tokens_BT = batch["inputs"]
-        positions_1T = positions_in_training(config, tokens_BT.shape[1], rng_positions)
-        mask = self_mask(config, positions_1T, causal=True)
+        positions_BT = positions_in_training(config, tokens_BT, rng_positions)
+        mask = self_mask(config, positions_BT, causal=True)
         with jax.named_scope("decoder"):
-            x_BTD = embed(params, "target", tokens_BT, positions_1T, rng_embedding)
+            x_BTD = embed(params, "target", tokens_BT, positions_BT, rng_embedding)
             return train_blocks(config, params["decoder"]["blocks"], x_BTD, mask, source=source, rng=rng_blocks)
 
     def readout(params: Params, x_BTD: jax.Array) -> jax.Array:

@@ -31,9 +31,9 @@ def whole_sequences(
     """Returns the residual stream after the last block [B, T, D]; in `batch`, `counts` [B, T] is false on padding."""
     rng_embedding, rng_blocks, rng_positions = split(rng, 3)
     tokens_BT = batch["inputs"]
-    positions_1T = positions_in_training(config, tokens_BT.shape[1], rng_positions)
-    mask = self_mask(config, positions_1T, causal=causal, counts_BT=batch.get("counts"))
-    x_BTD = embedding(config, params["embedding"], tokens_BT, positions_1T, rng=rng_embedding)
+    positions_BT = positions_in_training(config, tokens_BT, rng_positions)
+    mask = self_mask(config, positions_BT, causal=causal, counts_BT=batch.get("counts"))
+    x_BTD = embedding(config, params["embedding"], tokens_BT, positions_BT, rng=rng_embedding)
     return train_blocks(config, params["blocks"], x_BTD, mask, rng=rng_blocks)
 
 

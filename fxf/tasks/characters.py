@@ -27,13 +27,15 @@ class CharactersConfig:
 
     name: Literal["characters"] = key("characters", "the task to learn")
     length: int = key(128, "tokens in a window of the text; the model reads <bos> and all but the last", minimum=2)
+    score: Literal["all", "last"] = key("all", "the tokens of a window that count: all, or the last alone (seed 002)")
 
 
 def characters(config: CharactersConfig, setting: Setting) -> Task:
     """Builds the task.
 
     A batch holds windows of the training part that start anywhere. <bos> stands in front of each, so that the model
-    also learns how to begin; a window is scored from its second token on, whose context is one token at least.
+    also learns how to begin; a window is scored from its second token on, whose context is one token at least. A model
+    whose loss is no cross-entropy has `accuracy`, the share of tokens that are its first choice, in place of bits.
 
     Raises:
       UserError: the text or the tokenizer cannot be read or made.
@@ -42,25 +44,32 @@ def characters(config: CharactersConfig, setting: Setting) -> Task:
     data: TextConfig = setting.data
     text = encoded_text(data, setting.folder, config.length)
     tokenizer = text.tokenizer
+    scored_1T = np.ones((1, config.length), np.float32)
+    if config.score == "last":
+        scored_1T[:, :-1] = 0
 
     def batch(key: jax.Array, step: jax.Array) -> Batch:
         del step
         windows_BT = draw_windows(key, text.tokens("train"), (setting.train.batch_size, config.length))
-        return language_model_batch(windows_BT, jnp.ones(windows_BT.shape))
+        return language_model_batch(windows_BT, jnp.broadcast_to(scored_1T, windows_BT.shape))
 
     def evaluate(scorer: Scorer, part: str) -> dict[str, float]:
         targets_WT, weights_WT = scoring_windows(text.tokens(part), config.length)
         rows = min(len(targets_WT), max(1, TOKENS_AT_ONCE // config.length))
         missing = ((0, -len(targets_WT) % rows), (0, 0))
         targets = np.pad(targets_WT, missing, constant_values=PAD).reshape(-1, rows, config.length)
-        weights = np.pad(weights_WT, missing).reshape(targets.shape)
+        weights = np.pad(weights_WT * scored_1T, missing).reshape(targets.shape)
         batches = [
             {"inputs": np.pad(t, ((0, 0), (1, 0)), constant_values=BOS)[:, :-1], "targets": t, "weights": w}
             for t, w in zip(targets, weights, strict=True)
         ]
         loss_sum, weight_sum = np.sum([scorer.loss(batch) for batch in batches], axis=0)
-        bits = loss_sum / math.log(2) / len(getattr(text.parts(), part))
-        return {"loss": float(loss_sum / weight_sum), "bits_per_character": float(bits)}
+        figures = {"loss": float(loss_sum / weight_sum)}
+        if scorer.in_nats:
+            characters_a_token = len(getattr(text.parts(), part)) / len(text.tokens(part))
+            return {**figures, "bits_per_character": figures["loss"] / math.log(2) / characters_a_token}
+        right = [((scorer.logits(b).argmax(-1) == b["targets"]) * b["weights"]).sum() for b in batches]
+        return {**figures, "accuracy": float(sum(right) / weight_sum)}
 
     def validate(scorer: Scorer) -> dict[str, Any]:
         figures = evaluate(scorer, "validation")

@@ -35,14 +35,15 @@ class Scorer(NamedTuple):
 
     Attributes:
       predict: continues prompts.
-      loss: `loss(batch) -> (loss_sum, weight_sum)`, by the model's loss without dropout or smoothing; cross-entropy
-        is in nats.
+      loss: `loss(batch) -> (loss_sum, weight_sum)`, by the model's loss without dropout or smoothing.
       logits: `logits(batch)` [B, T, V].
+      in_nats: the loss is cross-entropy.
     """
 
     predict: Predict
     loss: Callable[[Mapping[str, Any]], tuple[float, float]]
     logits: Callable[[Mapping[str, Any]], np.ndarray]
+    in_nats: bool = True
 
     def best(self, prompts: Prompts, max_tokens: int) -> np.ndarray:
         """Returns the best continuation of each prompt, int32 [N, max_tokens]."""

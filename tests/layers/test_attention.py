@@ -149,16 +149,36 @@ def test_the_memory_of_linear_attention_does_not_grow_with_the_length():
 
 @given(st.integers(0, 1000), st.integers(1, 13))
 def test_random_positions_are_distinct_increasing_and_within_their_range(seed, length):
-    drawn = np.asarray(positions_in_training(small(position_range=31), length, jax.random.key(seed)))
+    tokens = np.zeros((2, length), np.int32)
+    drawn = np.asarray(positions_in_training(small(position_range=31), tokens, jax.random.key(seed)))
     assert drawn.shape == (1, length)
     assert (np.diff(drawn[0]) > 0).all() and drawn.min() >= 0 and drawn.max() < 31
 
 
 def test_random_positions_differ_by_key_and_are_spread_evenly_without_one():
     config = small(position_range=41)
-    a, b = (np.asarray(positions_in_training(config, 11, jax.random.key(seed))) for seed in (0, 1))
+    tokens = np.zeros((2, 11), np.int32)
+    a, b = (np.asarray(positions_in_training(config, tokens, jax.random.key(seed))) for seed in (0, 1))
     assert (a != b).any()
-    np.testing.assert_array_equal(positions_in_training(config, 11, None), 3 * np.arange(11)[None])
+    np.testing.assert_array_equal(positions_in_training(config, tokens, None), 3 * np.arange(11)[None])
+
+
+def test_stretched_positions_are_multiples_of_a_factor_of_each_row_and_are_counted_without_a_key():
+    config, tokens = small(position_stretch=3.0, positions="rotary"), np.zeros((50, 7), np.int32)
+    drawn = np.asarray(positions_in_training(config, tokens, jax.random.key(0)))
+    factors = drawn[:, 1]
+    np.testing.assert_allclose(drawn, factors[:, None] * np.arange(7)[None], rtol=1e-6)
+    assert factors.min() >= 1 and factors.max() <= 3 and np.ptp(factors) > 1.5
+    np.testing.assert_array_equal(positions_in_training(config, tokens, None), np.arange(7)[None])
+
+
+@pytest.mark.parametrize("positions", ["rotary", "alibi", "sinusoidal"])
+def test_a_stretch_changes_logits_in_training_and_not_without_a_key(positions):
+    model = transformer_lm(small(position_stretch=3.0, positions=positions), 7)
+    params, batch = random_params(model.spec), {"inputs": random_tokens((2, 5))}
+    plain = transformer_lm(small(positions=positions), 7).apply(params, batch)
+    np.testing.assert_array_equal(model.apply(params, batch), plain)
+    assert not np.allclose(model.apply(params, batch, rng=jax.random.key(0)), plain)
 
 
 @EVERY_KIND
@@ -196,6 +216,7 @@ def test_an_encoder_does_not_read_padding(kind):
             {"positions": "sinusoidal_concatenated", "d_model": 9},
             "model.positions: 'sinusoidal_concatenated' needs an even model.d_model, got 9",
         ),
+        ({"positions": "learned", "position_stretch": 2.0}, "model.position_stretch: positions between the rows of a"),
         ({"positions": "rotary", "d_model": 9}, "model.positions: 'rotary' needs heads of even width, got 3"),
     ],
 )

@@ -1,0 +1,34 @@
+"""Study: the definition's block, the idea of seed 004, and normalization after each sublayer, on reversal.
+
+python experiments/sweep.py --config=configs/studies/blocks.py --workdir=runs/studies/blocks --workers=2
+"""
+
+from collections.abc import Callable
+
+from ml_collections import ConfigDict
+
+from fxf.experiment import default_config
+from fxf.sweep import grid
+
+
+def get_config() -> ConfigDict:
+    config = default_config(task="reversal")
+    config.task.max_length, config.task.examples = 12, 2000
+    config.model.n_layers, config.model.d_model, config.model.d_ff, config.model.n_heads = 3, 64, 128, 4
+    config.model.max_len = 26
+    config.optimizer.schedule, config.optimizer.warmup_steps = "cosine", 50
+    config.optimizer.b2, config.optimizer.clip_norm = 0.98, 1.0
+    config.train.steps, config.train.batch_size = 800, 64
+    config.log.tensorboard = False
+    return config
+
+
+def sweep(add: Callable[..., None]) -> None:
+    for point in grid(
+        {
+            "model.block": ["pre_norm", "post_norm", "idea"],
+            "optimizer.learning_rate": [1e-3, 3e-3, 1e-2],
+            "seed": range(3),
+        }
+    ):
+        add(**point)
