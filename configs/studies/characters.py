@@ -27,5 +27,5 @@ def get_config() -> ConfigDict:
 
 
 def sweep(add: Callable[..., None]) -> None:
-    for point in grid({"model.positions": KINDS, "seed": range(3)}):
+    for point in grid({"model.positions": KINDS, "seed": range(2)}):
         add(**point)

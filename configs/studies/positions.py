@@ -9,7 +9,6 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from fxf.experiment import default_config
-from fxf.sweep import grid
 
 PLAIN = ("none", "learned", "sinusoidal_trained", "sinusoidal", "rotary", "alibi")
 
@@ -33,5 +32,4 @@ def sweep(add: Callable[..., None]) -> None:
         *({"model.positions": kind, "model.position_stretch": 3.0} for kind in ("sinusoidal", "rotary", "alibi")),
     ]
     for kind in kinds:
-        for seed in grid({"seed": range(2)}):
-            add(**kind, **seed)
+        add(**kind)
