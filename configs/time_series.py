@@ -8,9 +8,12 @@ Expect exact_match 1, in about 12 seconds of one core, half of them compilation;
 the loss stays that of a guess for about 400 steps, until both numbers are attended to.
 """
 
+from collections.abc import Callable
+
 from ml_collections import ConfigDict
 
 from fxf.experiment import default_config
+from fxf.sweep import grid
 
 
 def get_config() -> ConfigDict:
@@ -21,3 +24,8 @@ def get_config() -> ConfigDict:
     config.optimizer.b2, config.optimizer.clip_norm = 0.98, 1.0
     config.train.steps, config.train.batch_size = 900, 64
     return config
+
+
+def sweep(add: Callable[..., None]) -> None:
+    for point in grid({"task.delay": range(1, 6), "task.base": range(2, 17)}):
+        add(**point)

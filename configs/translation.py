@@ -61,9 +61,9 @@ def _six() -> ConfigDict:
 
 
 def _anki() -> ConfigDict:
-    """Seed 000's model and its four rounds with Adam, in larger batches than its 16 sentences; `data.path` names the file.
+    """Seed 000's model and its four rounds with Adam, in larger batches than its 16 sentences.
 
-    In lower case, so that "thank you" is what the file has as "Thank you".
+    `data.path` names the file. In lower case, so that "thank you" is what the file has as "Thank you".
     """
     config = default_config(task="translation")
     config.model.update(PRESETS["wolfram"])
