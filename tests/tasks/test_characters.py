@@ -14,11 +14,11 @@ from fxf.tasks.task import Scorer, Setting
 LINES = "".join(f"{i} and {i * i}\n" for i in range(60))
 
 
-def make(tmp_path, length=7, **data):
+def make(tmp_path, length=7, score="all", **data):
     path = tmp_path / "text.txt"
     path.write_text(LINES)
     setting = Setting(TrainConfig(batch_size=5), TextConfig(path=str(path), **data))
-    return characters(CharactersConfig(length=length), setting)
+    return characters(CharactersConfig(length=length, score=score), setting)
 
 
 def scorer(loss=None, continuation=None):
@@ -119,3 +119,40 @@ def test_a_run_folder_serves_without_the_text(tmp_path):
     assert later.files == task.files
     with pytest.raises(UserError, match="absent"):
         later.figures()
+
+
+def test_where_the_last_token_alone_is_scored_the_others_weigh_nothing(tmp_path):
+    task, counted = make(tmp_path, score="last"), []
+    weights = np.asarray(task.batch(jax.random.key(3), 0)["weights"])
+    np.testing.assert_array_equal(weights, np.eye(7)[[6] * 5])
+
+    def loss(batch):
+        counted.append(batch["weights"])
+        return 1.0, batch["weights"].sum()
+
+    task.validate(scorer(loss))
+    assert (np.concatenate(counted)[:, :-1] == 0).all() and np.concatenate(counted)[:, -1].sum() > 1
+
+
+def test_a_model_without_cross_entropy_has_the_share_of_right_first_choices(tmp_path):
+    task = make(tmp_path)
+    vocabulary = np.arange(task.vocab_size)
+
+    def right_about_odd_tokens(batch):
+        seen = batch["targets"] * (batch["targets"] % 2)  # and token 0 in place of even ones
+        return (vocabulary == seen[..., None]).astype(np.float32)
+
+    model = Scorer(None, lambda b: (3.0 * b["weights"].sum(), b["weights"].sum()), right_about_odd_tokens, False)
+    tokens = []
+    task.validate(scorer(lambda b: (tokens.extend(b["targets"][b["weights"] > 0].tolist()), 1.0)[1:] * 2))
+    figures = task.validate(model)
+    assert figures == {"validation_loss": 3.0, "accuracy": pytest.approx(np.mean(np.array(tokens) % 2))}
+
+
+def test_what_the_model_reads_of_a_prompt_is_the_prompt_with_its_continuation(tmp_path):
+    task = make(tmp_path)
+    decode = decoder(task, tmp_path)
+    for prompt, answer, read in (("1 a", "1 and 1", "1 and 1"), ("1 a", "", "1 a"), ("1 a", "nd 1", "1 and 1")):
+        tokens = task.read(prompt, answer)["inputs"][0].tolist()
+        assert (tokens[0], decode(tokens[1:])) == (0, read)
+    assert task.name(0) == "<bos>" and task.name(task.read("a", "")["inputs"][0, 1].item()) == "a"

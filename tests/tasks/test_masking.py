@@ -6,7 +6,7 @@ from fxf.config import TrainConfig
 from fxf.data.text import TextConfig
 from fxf.data.tokenizer import BOS, EOS, MASK, PAD, TOKENIZER_FILE, read_tokenizer
 from fxf.errors import UserError
-from fxf.tasks.masking import MaskingConfig, masked_batch, masking
+from fxf.tasks.masking import MaskingConfig, masked_batch, masking, predicted
 from fxf.tasks.task import Scorer, Setting
 
 LINES = "".join(f"the {a} {b} the {c}\n" for a in "abc" for b in "defg" for c in "hijkl")
@@ -182,3 +182,11 @@ def test_a_blank_of_subwords_takes_the_space_before_it(tmp_path):
 def test_what_cannot_be_filled_in_is_named(prompt, max_tokens, message, tmp_path):
     with pytest.raises(UserError, match=message):
         make(tmp_path).respond(counting(), ["<mask>", prompt], max_tokens, 9)
+
+
+def test_padding_is_told_to_the_model(tmp_path):
+    batch = masked_batch(jax.random.key(0), np.full((2, 7), 9), np.array([[7], [3]]), 0.5, 11)
+    np.testing.assert_array_equal(batch["counts"], np.arange(9)[None] < np.array([[9], [5]]))
+    asked = []
+    predicted(Scorer(None, None, lambda batch: asked.append(batch) or np.zeros((1, 4, 9))), np.array([[0, 7, 2, 1]]))
+    np.testing.assert_array_equal(asked[0]["counts"], [[True, True, True, False]])
