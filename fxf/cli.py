@@ -21,9 +21,10 @@ from absl import flags  # noqa: E402
 from absl import logging as absl_logging  # noqa: E402
 from ml_collections import ConfigDict, config_flags  # noqa: E402
 
-from fxf.errors import UserError, nearest  # noqa: E402
+from fxf.errors import Interrupted, UserError, nearest  # noqa: E402
 
 EXIT_USER_ERROR = 2
+EXIT_INTERRUPTED = 75  # "try again": what was done is saved
 
 
 def define_config() -> Any:
@@ -78,6 +79,9 @@ def run(main: Callable[[list[str]], None]) -> None:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(EXIT_USER_ERROR)
+    except Interrupted as stop:
+        print(stop, file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)

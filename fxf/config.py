@@ -160,6 +160,9 @@ class TrainConfig:
     batch_size: int = key(64, "sequences a step; for batches of a token budget, at most", minimum=1)
     microbatches: int = key(1, "equal parts of a batch whose gradients are summed one after the other", minimum=1)
     label_smoothing: float = key(0.0, "share of a target's probability spread over all tokens", minimum=0, below=1)
+    skip_nonfinite: int = key(
+        0, "steps whose loss or gradient is not finite that a run may have; they move nothing", minimum=0
+    )
     evaluate_every: int = key(0, "steps between validations; the test after the last step comes anyway", minimum=0)
     patience: int = key(
         0, "evaluations without a better checkpoint.best after which training stops; 0 never stops", minimum=0

@@ -12,6 +12,7 @@ import numpy as np
 from fxf import run_folder, weights
 from fxf.errors import UserError
 from fxf.experiment import Experiment, build
+from fxf.signals import listening
 from fxf.tasks.task import Answer
 from fxf.training import checkpoint
 from fxf.training.checkpoint import Checkpoints
@@ -29,6 +30,10 @@ def train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[s
 
     Args:
       origin: what the config came from, kept in config.json.
+
+    Raises:
+      UserError: the config is wrong, the folder holds another run, or the loss is not finite.
+      Interrupted: SIGTERM or SIGINT came; the step reached is saved.
     """
     experiment = build(config, workdir)
     task, figures = experiment.task, experiment.task.figures()
@@ -57,20 +62,22 @@ def train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[s
             metrics_log.say(f"{workdir}: resuming at step {step}")
         if step < experiment.train.steps:
             train_steps, position = _make_steps(experiment, state, record, clock)
-            _, record = fit(
-                state,
-                train_steps,
-                train=experiment.train,
-                checkpoint=experiment.checkpoint,
-                log=experiment.log,
-                learning_rate=experiment.learning_rate,
-                evaluate=lambda s: task.validate(scorer(s.params)),
-                metrics_log=metrics_log,
-                checkpoints=checkpoints,
-                clock=clock,
-                position=position,
-                earlier=record,
-            )
+            with listening() as interrupted:
+                _, record = fit(
+                    state,
+                    train_steps,
+                    train=experiment.train,
+                    checkpoint=experiment.checkpoint,
+                    log=experiment.log,
+                    learning_rate=experiment.learning_rate,
+                    evaluate=lambda s: task.validate(scorer(s.params)),
+                    metrics_log=metrics_log,
+                    checkpoints=checkpoints,
+                    clock=clock,
+                    position=position,
+                    earlier=record,
+                    interrupted=interrupted,
+                )
     finally:
         metrics_log.close()
         checkpoints.close()
@@ -116,6 +123,7 @@ def _result(
         **({"best_step": step} if experiment.checkpoint.best else {}),
         **figures,
         "train_loss": record["train_loss"],
+        **({"skipped_steps": record["skipped"]} if experiment.train.skip_nonfinite else {}),
         "tokens_per_second": round(record["tokens"] / seconds["train"]),
         "train_seconds": spent["train"],
         "compile_seconds": spent["compile"],

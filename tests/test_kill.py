@@ -1,12 +1,15 @@
-"""SIGKILL at any moment, then the same command again: the run ends with the bits of one that was never killed."""
+"""A signal at any moment, then the same command again: the run ends with the bits of one that never stopped."""
 
 import json
+import re
+import signal
 import subprocess
 import sys
 import time
 
 import jax
 import numpy as np
+import pytest
 
 from fxf import run
 from fxf.training import checkpoint
@@ -22,17 +25,21 @@ def lines(workdir):
     return path.read_text().splitlines() if path.exists() else []
 
 
-def train_and_kill(workdir, n_lines, seconds):
+def train_and_stop(workdir, n_lines, seconds, number=signal.SIGKILL):
+    """Returns the exit code and standard error of a run that gets the signal."""
     command = [sys.executable, "experiments/train.py", *FLAGS, f"--workdir={workdir}"]
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL, env=environment())
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env=environment())
     try:
         while len(lines(workdir)) < n_lines and process.poll() is None:
             time.sleep(0.001)
         time.sleep(seconds)
+        process.send_signal(number)
+        errors = process.communicate(timeout=60)[1]
     finally:
         process.kill()
         process.wait()
     assert not (workdir / "result.json").exists()
+    return process.returncode, errors
 
 
 def final_state(workdir):
@@ -41,11 +48,17 @@ def final_state(workdir):
     return jax.tree.map(np.asarray, state)
 
 
-def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
-    unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
-    assert script("train", *FLAGS, f"--workdir={unbroken}").returncode == 0
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("unbroken")
+    assert script("train", *FLAGS, f"--workdir={workdir}").returncode == 0
+    return workdir
+
+
+def test_a_killed_run_resumes_to_the_same_bits(unbroken, tmp_path):
+    killed = tmp_path / "killed"
     for n_lines, seconds in KILL_POINTS:
-        train_and_kill(killed, n_lines, seconds)
+        train_and_stop(killed, n_lines, seconds)
     finished = script("train", *FLAGS, f"--workdir={killed}")
     assert finished.returncode == 0, finished.stderr
     assert "resuming at step" in finished.stderr
@@ -53,3 +66,14 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
     steps, losses = ([json.loads(line).get(key) for line in lines(killed)] for key in ("step", "loss"))
     assert steps == [json.loads(line)["step"] for line in lines(unbroken)]
     assert losses == [json.loads(line).get("loss") for line in lines(unbroken)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_run_asked_to_stop_saves_its_step_and_says_so_by_its_exit_code(unbroken, number, tmp_path):
+    code, errors = train_and_stop(tmp_path, 23, 0.0, number)
+    assert code == 75
+    stopped_at = int(re.search(r"stopped at step (\d+), which is saved", errors)[1])
+    assert checkpoint.load(tmp_path / "checkpoints", run.load(tmp_path)[0].state_shapes())[0] == stopped_at
+    finished = script("train", *FLAGS, f"--workdir={tmp_path}")
+    assert f"resuming at step {stopped_at}" in finished.stderr
+    jax.tree.map(np.testing.assert_array_equal, final_state(tmp_path), final_state(unbroken))

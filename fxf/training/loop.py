@@ -7,10 +7,12 @@ import jax
 import numpy as np
 
 from fxf.config import CheckpointConfig, LogConfig, TrainConfig
-from fxf.errors import UserError
+from fxf.errors import Interrupted, UserError
 from fxf.training.checkpoint import Checkpoints, rank
 from fxf.training.metrics import Clock, MetricsLog
 from fxf.training.step import Metrics, TrainState
+
+CALL_SECONDS = 1.0  # of training at once, so that a signal is soon heard
 
 
 def fit(
@@ -27,6 +29,7 @@ def fit(
     clock: Clock,
     position: Callable[[], Any],
     earlier: dict[str, Any],
+    interrupted: Callable[[], bool],
 ) -> tuple[TrainState, dict[str, Any]]:
     """Trains to `train.steps` from the step that `state` has reached.
 
@@ -34,6 +37,8 @@ def fit(
       evaluate: returns the figures of the validation.
       position: returns where the data stand, as JSON.
       earlier: the record saved with `state`, or an empty one.
+      interrupted: tells whether to stop; it is asked about once a second. The figures of a run that goes on after it
+        stopped between two records are of the steps since.
 
     Tokens are counted, also those of a second, as the loss counts them: by their weight.
 
@@ -42,31 +47,39 @@ def fit(
       the best evaluation was reached and training stopped for want of a better one, tokens and seconds.
 
     Raises:
-      UserError: the loss is not finite. Nothing of that call is saved.
+      UserError: the loss is not finite, more often than `train.skip_nonfinite` allows. Nothing since the last
+        checkpoint is saved.
+      Interrupted: `interrupted` told so.
     """
-    step = int(state.step)
+    step = saved = int(state.step)
     record, tokens, stopped = earlier, earlier.get("tokens", 0.0), earlier.get("stopped", False)
+    skipped = earlier.get("skipped", 0)
     best: tuple[float, int] = tuple(earlier.get("best", (-float("inf"), 0)))
+    at_once = 1
     while step < train.steps and not stopped:
         n = _until_next(step, train.steps, (log.every, train.evaluate_every, checkpoint.every))
         before = clock.seconds()["train"]
-        with clock.measure("train"):
-            state, arrays = train_steps(state, np.int32(n))
-            history = {name: np.asarray(values)[:n] for name, values in jax.device_get(arrays).items()}
-        seconds = clock.seconds()["train"] - before  # without what a first batch of its shape takes to compile
-        _require_finite(history, step)
-        step += n
+        state, calls, at_once = _train(state, train_steps, n, clock, interrupted, at_once)
+        if not calls:
+            break
+        # Without what a first batch of its shape takes to compile.
+        seconds = clock.seconds()["train"] - before
+        history = {name: np.concatenate([call[name] for call in calls]) for name in calls[0]}
+        done = len(history["loss_sum"])
+        skipped += _not_finite(history, step, train.skip_nonfinite - skipped)
+        step += done
         weight = float(history["weight_sum"].sum(dtype=np.float64))
         tokens += weight
         trained = {
             "loss": float(history["loss_sum"].sum(dtype=np.float64)) / weight if weight else 0.0,
             "gradient_norm": float(history["gradient_norm"].mean()),
             "learning_rate": float(learning_rate(step - 1)),
-            "steps_per_second": n / seconds,
+            "steps_per_second": done / seconds,
             "tokens_per_second": weight / seconds,
         }
-        metrics_log.record(step, trained)
-        metrics_log.show(step, trained)
+        if done == n:
+            metrics_log.record(step, trained)
+            metrics_log.show(step, trained)
         evaluated: dict[str, float] = {}
         if _due(step, train.evaluate_every):
             with clock.measure("evaluate"):
@@ -82,12 +95,44 @@ def fit(
             "evaluated": evaluated,
             **({"best": best, "stopped": stopped} if checkpoint.best else {}),
             "tokens": tokens,
+            "skipped": skipped,
             "data": position(),
             "seconds": clock.seconds(),
         }
-        if _due(step, checkpoint.every) or step == train.steps or stopped or (checkpoint.best and evaluated):
+        due = _due(step, checkpoint.every) or step == train.steps or stopped or (checkpoint.best and evaluated)
+        if due or interrupted():
             checkpoints.save(step, state, evaluated, record)
+            saved = step
+    if step < train.steps and not stopped:
+        if saved < step:
+            checkpoints.save(step, state, {}, record)
+        raise Interrupted(step)
     return state, record
+
+
+def _train(
+    state: TrainState,
+    train_steps: Callable[[TrainState, Any], tuple[TrainState, Metrics]],
+    n: int,
+    clock: Clock,
+    interrupted: Callable[[], bool],
+    at_once: int,
+) -> tuple[TrainState, list[dict[str, np.ndarray]], int]:
+    """Takes n steps, or fewer if interrupted, in calls of about a second; the first is of `at_once` steps.
+
+    Returns:
+      The state, the metrics of each call, and the number of steps for the next one.
+    """
+    calls, done = [], 0
+    while done < n and not interrupted():
+        several, before = min(at_once, n - done), clock.seconds()["train"]
+        with clock.measure("train"):
+            state, arrays = train_steps(state, np.int32(several))
+            calls.append({name: np.asarray(values)[:several] for name, values in jax.device_get(arrays).items()})
+        a_step = (clock.seconds()["train"] - before) / several
+        at_once = max(1, min(2 * several, int(CALL_SECONDS / max(a_step, 1e-9))))
+        done += several
+    return state, calls, at_once
 
 
 def _due(step: int, every: int) -> bool:
@@ -99,12 +144,20 @@ def _until_next(step: int, last: int, intervals: tuple[int, ...]) -> int:
     return min([last - step] + [every - step % every for every in intervals if every])
 
 
-def _require_finite(history: dict[str, np.ndarray], step: int) -> None:
+def _not_finite(history: dict[str, np.ndarray], step: int, allowed: int) -> int:
+    """Returns how many steps had a loss or gradient that is not finite, and takes their loss out of the sums.
+
+    Raises:
+      UserError: they are more than allowed.
+    """
     bad = ~(np.isfinite(history["loss_sum"]) & np.isfinite(history["gradient_norm"]))
-    if bad.any():
-        first = int(bad.argmax())
+    if bad.sum() > allowed:
+        last = int(np.flatnonzero(bad)[allowed])
         raise UserError(
-            f"step {step + first + 1}: the loss is {history['loss_sum'][first]} and the gradient's norm "
-            f"{history['gradient_norm'][first]}; training stopped, checkpoints of earlier steps are kept. "
+            f"step {step + last + 1}: the loss is {history['loss_sum'][last]} and the gradient's norm "
+            f"{history['gradient_norm'][last]}; training stopped, checkpoints of earlier steps are kept. "
             "A lower optimizer.learning_rate or an optimizer.clip_norm may help."
         )
+    for name in ("loss_sum", "weight_sum", "gradient_norm"):
+        history[name] = np.where(bad, 0, history[name])
+    return int(bad.sum())

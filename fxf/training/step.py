@@ -90,7 +90,10 @@ def train_step(
     batch: Batch,
     rng: jax.Array | None,
 ) -> tuple[TrainState, Metrics]:
-    """Moves the weights by one batch. Metrics: loss_sum, weight_sum, and the gradient's norm before clipping."""
+    """Moves the weights by one batch. Metrics: loss_sum, weight_sum, and the gradient's norm before clipping.
+
+    Where `config.skip_nonfinite` is not 0, a batch whose loss or gradient is not finite moves nothing.
+    """
     loss_sum, weight_sum, gradient = loss_and_gradient(
         model,
         state.params,
@@ -102,7 +105,12 @@ def train_step(
     gradient = jax.tree.map(lambda g: mean(g, weight_sum), gradient)
     updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
     params = optax.apply_updates(state.params, updates)
-    metrics = {"loss_sum": loss_sum, "weight_sum": weight_sum, "gradient_norm": optax.tree.norm(gradient)}
+    norm = optax.tree.norm(gradient)
+    if config.skip_nonfinite:
+        finite = jnp.isfinite(loss_sum) & jnp.isfinite(norm)
+        moved, unmoved = (params, opt_state), (state.params, state.opt_state)
+        params, opt_state = jax.tree.map(lambda new, old: jnp.where(finite, new, old), moved, unmoved)
+    metrics = {"loss_sum": loss_sum, "weight_sum": weight_sum, "gradient_norm": norm}
     return TrainState(state.step + 1, params, opt_state), metrics
 
 
