@@ -6,6 +6,7 @@ import logging
 import time
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -164,6 +165,28 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpo
     assert step == len([row for row in records(tmp_path) if "loss" in row])
     assert np.isfinite(jax.tree.leaves(params)[0]).all() or step == 1
     assert not (tmp_path / "result.json").exists()
+
+
+def test_steps_that_are_not_finite_are_skipped_and_counted_up_to_a_limit(tmp_path, monkeypatch):
+    """Batches of steps 2 and 4 have a weight that is not a number."""
+
+    def with_bad_steps(task):
+        def batch(key, step):
+            made = task.batch(key, step)
+            bad = (step == 2) | (step == 4)
+            return {**made, "weights": jnp.where(bad, jnp.nan, made["weights"])}
+
+        return task._replace(batch=batch)
+
+    make = run.build
+    monkeypatch.setattr(run, "build", lambda *a: (e := make(*a))._replace(task=with_bad_steps(e.task)))
+    with pytest.raises(UserError, match="step 3: the loss is nan"):
+        train(tmp_path / "none")
+    with pytest.raises(UserError, match="step 5: the loss is nan"):
+        train(tmp_path / "one", train={"skip_nonfinite": 1})
+    result = train(tmp_path / "two", train={"skip_nonfinite": 2})
+    assert result["skipped_steps"] == 2 and np.isfinite(result["train_loss"])
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run.load(tmp_path / "two")[2]))
 
 
 def score(monkeypatch, *scores):
