@@ -13,7 +13,7 @@ from fxf.plots import choose_x, is_number, plot_lines
 from fxf.sweep import Point, changed_keys
 
 FINISHED, NO_RESULT = "finished", "no result"
-ALWAYS_SHOWN = ("train_loss", "train_seconds")
+ALWAYS_SHOWN = ("test_loss", "train_loss", "train_seconds")
 Row = dict[str, Any]
 
 
@@ -23,14 +23,14 @@ def report(
     """Writes table.csv, table.md and, if a point has a result, plot.png in `workdir`; returns their paths.
 
     Args:
-      metrics: the task's, for the columns of table.md and the plot.
+      metrics: the task's, as `Task.metrics` names them, for the columns of table.md and the plot.
       x: key of the plot's horizontal axis, y: figure of its vertical one; both are chosen if None.
 
     Raises:
       UserError: no result has a number `y`.
     """
     keys, rows = changed_keys(points), read_rows(points, workdir)
-    shown = [*keys, "status", *metrics, *ALWAYS_SHOWN]
+    shown = [*keys, "status", *(name.removeprefix("-") for name in metrics), *ALWAYS_SHOWN]
     paths = [workdir / name for name in ("table.csv", "table.md", "plot.png")]
     workdir.mkdir(parents=True, exist_ok=True)
     write_atomically(paths[0], to_csv(rows))
