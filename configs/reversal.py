@@ -21,14 +21,15 @@ from fxf.sweep import grid
 
 # Seed 004's demo examples: symbols, shortest and longest sequence, and the steps its notebook takes.
 EXAMPLES = {"0": (10, 2, 2, 6000), "1": (3, 2, 3, 6000), "2": (4, 2, 4, 16000)}
+ARGUMENTS = ("default", *(f"{kind}{number}" for kind in ("example", "notebook") for number in EXAMPLES))
 
 
 def get_config(argument: str = "default") -> ConfigDict:
+    if argument not in ARGUMENTS:
+        raise ValueError(f"unknown argument '{argument}'; one of {', '.join(ARGUMENTS)}")
     if argument == "default":
         return _default()
     kind, number = argument[:-1], argument[-1:]
-    if kind not in ("example", "notebook") or number not in EXAMPLES:
-        raise ValueError(f"unknown argument '{argument}'; one of example0, example1, example2, notebook0, …")
     n_tokens, min_length, max_length, steps = EXAMPLES[number]
     config = default_config(task="reversal")
     config.task.n_tokens, config.task.min_length, config.task.max_length = n_tokens, min_length, max_length

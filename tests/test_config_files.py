@@ -1,24 +1,33 @@
-"""Every experiment of configs/ builds offline, and is the size that its source says."""
+"""Every experiment of configs/ and every point of its sweeps builds offline, and is the size that its source says."""
 
 import importlib.util
+import inspect
 
 import pytest
 
+from fxf import cli
 from fxf.experiment import build
+from fxf.sweep import check, make_points
 from fxf.weights import count
 from runs import ROOT
 
-TRANSLATION = ("fr", "es", "six", "anki", "multi30k_de", "multi30k_fr", "multi30k_deen")
-CHARACTERS = ("default", "nanogpt_cpu", "nanogpt_gpu", "fast", "primer")
-REVERSAL = ("default", *(f"{kind}{number}" for kind in ("example", "notebook") for number in range(3)))
+NAMES = sorted(str(path.relative_to(ROOT / "configs").with_suffix("")) for path in (ROOT / "configs").rglob("*.py"))
+
+
+def module_of(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "configs" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def arguments_of(name):
+    return getattr(module_of(name), "ARGUMENTS", ("",))
 
 
 def config_of(name, argument, tmp_path):
     """Returns the config, its path a small file or folder where it needs one."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "configs" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    config = module.get_config(*argument.split())
+    config = module_of(name).get_config(*argument.split())
     if argument == "anki":
         (tmp_path / "fra.txt").write_text("".join(f"Sentence {i}.\tPhrase {i}.\n" for i in range(9)))
         config.data.path = str(tmp_path / "fra.txt")
@@ -30,20 +39,27 @@ def config_of(name, argument, tmp_path):
     return config
 
 
-@pytest.mark.parametrize(
-    ("name", "argument"),
-    [
-        ("time_series", ""),
-        ("boolean_map", ""),
-        ("masking", ""),
-        *(("characters", argument) for argument in CHARACTERS),
-        *(("reversal", argument) for argument in REVERSAL),
-        *(("translation", argument) for argument in TRANSLATION),
-    ],
-)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_config_lists_the_arguments_that_it_takes(name):
+    module = module_of(name)
+    assert len(inspect.signature(module.get_config).parameters) == hasattr(module, "ARGUMENTS")
+    assert len(set(arguments_of(name))) == len(arguments_of(name)) > 0
+
+
+@pytest.mark.parametrize(("name", "argument"), [(name, argument) for name in NAMES for argument in arguments_of(name)])
 def test_every_argument_of_every_config_builds(name, argument, tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
     assert count(build(config_of(name, argument, tmp_path).to_dict()).model.spec) > 0
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if hasattr(module_of(name), "sweep")])
+def test_every_point_of_every_sweep_builds(name, tmp_path):
+    """But for the seed, on which it does not depend whether a config builds."""
+    for argument in arguments_of(name):
+        added = cli.read_sweep(":".join([str(ROOT / "configs" / f"{name}.py"), *argument.split()]))
+        points = make_points(config_of(name, argument, tmp_path).to_dict(), added)
+        different = {str({**point.changes, "seed": 0}): point for point in points}
+        assert check(different.values(), tmp_path)
 
 
 @pytest.mark.parametrize(("argument", "millions"), [("nanogpt_cpu", 0.8), ("nanogpt_gpu", 10.65)])

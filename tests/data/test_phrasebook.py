@@ -16,8 +16,7 @@ from fxf.data.phrasebook.verbs import GIVING, HAVE, INTRANSITIVE, MOVING, SAYING
 VERBS = (*INTRANSITIVE, *TRANSITIVE, *TAKING_MASS, *GIVING, *MOVING, *SAYING, HAVE)
 
 
-@cache
-def corpus(language: str) -> list[Phrase]:
+def corpus(language: str) -> tuple[Phrase, ...]:
     return phrasebook(language)
 
 

@@ -45,8 +45,9 @@ class Phrase(NamedTuple):
     held_out: str
 
 
-def phrasebook(language: str) -> list[Phrase]:
-    """Returns the phrasebook of English and `language`, "fr" or "es", always in the same order.
+@cache
+def phrasebook(language: str) -> tuple[Phrase, ...]:
+    """Returns the phrasebook of English and `language`, "fr" or "es", always in the same order; made once a process.
 
     The English sentences are distinct, and the same for both languages.
     """
@@ -62,7 +63,7 @@ def phrasebook(language: str) -> list[Phrase]:
             continue
         counts[held_out] += 1
         phrases[source] = Phrase(source, translate(clause), held_out)
-    return list(phrases.values())
+    return tuple(phrases.values())
 
 
 def sensible(clause: Clause) -> bool:

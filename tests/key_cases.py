@@ -1,0 +1,162 @@
+"""For each key of every section another value, and the config under which the key is read."""
+
+from typing import Any, NamedTuple
+
+from fxf.config import flatten
+
+
+class Case(NamedTuple):
+    """Another value for a key, the other keys under which it is read, and how the value is refused if it must be."""
+
+    value: Any
+    under: tuple[tuple[str, Any], ...] = ()
+    refusal: str = ""
+
+
+def case(value, /, refusal="", **sections):
+    """Returns a case under the changes of `sections`, for example model={"n_layers": 2}."""
+    return Case(value, tuple(flatten(sections)), refusal)
+
+
+NAME = {name: case("another", refusal=rf"^{name}\.name: expected one of") for name in ("task", "model")}
+
+TRANSFORMER = {
+    "model.name": NAME["model"],
+    "model.n_layers": case(2),
+    "model.d_model": case(12),
+    "model.d_ff": case(5),
+    "model.n_heads": case(2),
+    "model.n_kv_heads": case(1),
+    "model.max_len": case(19),
+    "model.dropout": case(0.5),
+    "model.embedding_dropout": case(0.5),
+    "model.attention_dropout": case(0.5),
+    "model.block": case("post_norm"),
+    "model.final_norm": case(False),
+    "model.norm_epsilon": case(0.1),
+    "model.norm_epsilon_in": case("variance", model={"norm_epsilon": 0.1}),
+    "model.norm": case("rms"),
+    "model.positions": case("sinusoidal", model={"positions": "sinusoidal_concatenated"}),
+    "model.position_range": case(29, model={"positions": "sinusoidal"}),
+    "model.position_stretch": case(3.0, model={"positions": "sinusoidal"}),
+    "model.attention": case("expressive"),
+    "model.feature_map": case("relu", model={"attention": "linear"}),
+    "model.window": case(2),
+    "model.qk_norm": case(True),
+    "model.activation": case("silu"),
+    "model.gated": case(True),
+    "model.logit_softcap": case(0.3),
+    "model.attention_bias": case("all"),
+    "model.init": case("gpt2"),
+    "model.scan_blocks": case(True, model={"n_layers": 3}),
+}
+LANGUAGE_MODEL = {**TRANSFORMER, "model.tied_embeddings": case(True)}
+TEXT = {
+    "data.path": case("other.txt"),
+    "data.validation": case(0.3),
+    "data.test": case(0.3),
+    "data.lower_case": case(True),
+    "data.tokenizer": case("word"),
+    "data.vocab_size": case(9),
+}
+PAIRS, BAD_PAIRS = ({"name": "pairs", "path": path} for path in ("pairs.txt", "bad.txt"))
+PARALLEL = {"name": "parallel", "path": "a", "train": "x", "validation": "y", "test": "y"}
+
+# The keys of each model and of each task, and among those of a task the common ones that are shown with it.
+CASES: dict[str, dict[str, Case]] = {
+    "transformer_lm": LANGUAGE_MODEL,
+    "masked_lm": LANGUAGE_MODEL,
+    "encoder_decoder": {**TRANSFORMER, "model.embeddings": case("shared"), "model.cross_norm": case("source")},
+    "bilayer": {
+        "model.name": NAME["model"],
+        "model.n_layers": case(2),
+        "model.max_len": case(7),
+        "model.expand": case(3),
+        "model.copies": case(2),
+    },
+    "reversal": {
+        "task.name": NAME["task"],
+        "task.n_tokens": case(7),
+        "task.min_length": case(2),
+        "task.max_length": case(4),
+        "task.longer": case(2),
+        "task.longer_every": case(2, task={"longer": 3}),
+        "task.examples": case(11, task={"n_tokens": 47, "examples": 13}),
+        "train.batch_size": case(6),
+        "train.microbatches": case(2, model={"dropout": 0.5}, optimizer={"name": "sgd"}),
+        "train.label_smoothing": case(0.3),
+        "decode.temperature": case(2.0),
+        "decode.top_k": case(2, decode={"temperature": 2.0}),
+        "decode.top_p": case(0.3, decode={"temperature": 2.0}),
+        "decode.beam_width": case(3),
+        "decode.length_penalty": case(0.0, decode={"beam_width": 2}),
+        "decode.early_stop": case(False, decode={"beam_width": 2}),
+    },
+    "time_series": {
+        "task.name": NAME["task"],
+        "task.base": case(5),
+        "task.delay": case(2),
+        "task.length": case(6),
+        "task.examples": case(3),
+    },
+    "boolean_map": {
+        "task.name": NAME["task"],
+        "task.positions": case(3),
+        "task.dim": case(3),
+        "seed": case(1),
+        "optimizer.name": case("nadamw"),
+        "optimizer.learning_rate": case(0.3),
+        "optimizer.schedule": case("linear"),
+        "optimizer.warmup_steps": case(2),
+        "optimizer.final_learning_rate": case(0.05, optimizer={"schedule": "linear"}),
+        "optimizer.b1": case(0.3),
+        "optimizer.b2": case(0.3),
+        "optimizer.eps": case(0.1),
+        "optimizer.momentum": case(0.5, optimizer={"name": "sgd"}),
+        "optimizer.weight_decay": case(0.1, optimizer={"name": "adamw"}),
+        "optimizer.clip_norm": case(0.1, optimizer={"name": "sgd"}),
+        "train.steps": case(4),
+        "train.evaluate_every": case(1),
+        "train.patience": case(1, train={"evaluate_every": 1}, checkpoint={"best": "solved"}),
+        "checkpoint.every": case(2),
+        "checkpoint.keep": case(1, checkpoint={"every": 1}),
+        "checkpoint.best": case("solved", train={"evaluate_every": 1}),
+        "checkpoint.average": case(2, checkpoint={"every": 1}),
+        "log.every": case(1),
+        "log.tensorboard": case(True),
+    },
+    "characters": {"task.name": NAME["task"], "task.length": case(7), "task.score": case("last"), **TEXT},
+    "masking": {"task.name": NAME["task"], "task.length": case(7), "task.share": case(0.5), **TEXT},
+    "translation": {
+        "task.name": NAME["task"],
+        "task.tokenized": case(True),
+        "data.name": case("phrasebook"),
+        "data.path": case("b", data=PARALLEL),
+        "data.source": case("de", data=PARALLEL),
+        "data.target": case("de", data=PARALLEL),
+        "data.train": case("y", data=PARALLEL),
+        "data.validation": case("x", data=PARALLEL),
+        "data.test": case("x", data=PARALLEL),
+        "data.held_out": case(0.4, data=PAIRS),
+        "data.lower_case": case(True, data=PAIRS),
+        "data.tokenizer": case("character", data={"max_length": 41}, model={"max_len": 41}),
+        "data.vocab_size": case(11),
+        "data.max_length": case(5, data={"on_error": "skip"}),
+        "data.on_error": case(
+            "stop", data={**BAD_PAIRS, "on_error": "skip"}, refusal="^bad.txt:1: expected source TAB"
+        ),
+        "data.batch_tokens": case(11),
+        "data.shapes": case(1),
+    },
+}
+
+TINY_MODEL = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 3, "max_len": 17}
+TINY: dict[str, dict[str, Any]] = {
+    "reversal": {"task": {"n_tokens": 5, "max_length": 3}, "model": TINY_MODEL},
+    "time_series": {"task": {"base": 3, "length": 5}, "model": TINY_MODEL},
+    "boolean_map": {"model": {"n_layers": 1}, "optimizer": {"learning_rate": 0.1}},
+    "characters": {"task": {"length": 8}, "data": {"path": "text.txt"}, "model": TINY_MODEL},
+    "masking": {"task": {"length": 8}, "data": {"path": "text.txt"}, "model": TINY_MODEL},
+    "translation": {"data": {"name": "six", "tokenizer": "word", "max_length": 17}, "model": TINY_MODEL},
+}
+COMMON = {"train": {"steps": 3, "batch_size": 4}, "log": {"every": 3, "tensorboard": False}}

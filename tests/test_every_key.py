@@ -1,0 +1,221 @@
+"""Every key of every section changes something that the user sees; a name is refused if there is no such thing."""
+
+import dataclasses
+import functools
+import itertools
+import json
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fxf import run
+from fxf.config import flatten
+from fxf.errors import UserError
+from fxf.experiment import SECTIONS, build, default_config
+from fxf.models import MODELS
+from fxf.sweep import make_points
+from fxf.tasks import TASKS
+from fxf.tasks.task import Scorer
+from fxf.training.metrics import Clock
+from fxf.training.step import TrainState, batch_loss, run_keys, train_step
+from fxf.weights import initialize, leaves
+from helpers import random_params
+from key_cases import CASES, COMMON, TINY
+
+
+@pytest.fixture(scope="module", autouse=True)
+def files(tmp_path_factory):
+    """The texts that the configs name, in the working folder."""
+    folder = tmp_path_factory.mktemp("files")
+    texts = {
+        "text.txt": "".join(f"Text {i}\n" for i in range(70)),
+        "other.txt": "".join(f"Other {i}\n" for i in range(60)),
+        "pairs.txt": "".join(f"Sentence {i}\tPhrase {i} {i}\n" for i in range(17)),
+    }
+    texts["bad.txt"] = "no tab\n" + texts["pairs.txt"]
+    for path, split, language in itertools.product("ab", "xy", ("en", "fr", "de")):
+        texts[f"{path}/{split}.{language}"] = f"{path} {split} {language}\n" * (3 if split == "x" else 2)
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("TFDS_DATA_DIR", str(folder / "tfds"))
+        yield
+
+
+def keys_there_are():
+    """Yields (its model or task, or "" if it is common, the key) for all keys."""
+    classes = [("", SECTIONS), *((name, {"model": cls}) for name, (cls, _) in MODELS.items())]
+    classes += [(name, task.sections) for name, task in TASKS.items()]
+    yield "", "seed"
+    for owner, sections in classes:
+        for section, cls in sections.items():
+            yield from ((owner, f"{section}.{field.name}") for field in dataclasses.fields(cls))
+
+
+def test_every_key_has_one_case():
+    common = {"seed", *SECTIONS}
+    cases = [("" if key.split(".")[0] in common else owner, key) for owner, keys in CASES.items() for key in keys]
+    differing = sorted(set(cases) ^ set(keys_there_are()))
+    assert not differing, f"key_cases.py has no case for a key, or one for no key: {differing}"
+    assert max(Counter(cases).values()) == 1
+
+
+def plain_config(owner, under=()):
+    """Returns the small config of a task, or of the task of a model, with the keys `under` changed."""
+    task = owner if owner in TASKS else next(name for name, task in TASKS.items() if task.models[0] == owner)
+    changes = dict(flatten({**COMMON, **TINY[task]}))
+    return make_points(default_config(task).to_dict(), [changes | dict(under)])[0].config
+
+
+@functools.cache
+def experiment_of(config):
+    return build(json.loads(config))
+
+
+def spec(experiment):
+    return {path: (weight.shape, weight.axes) for path, weight in leaves(experiment.model.spec)}
+
+
+def batches(experiment):
+    task = experiment.task
+    if task.batches:
+        made = task.batches()
+        return [next(made) for _ in range(3)]
+    return [task.batch(jax.random.key(i), i) for i in range(2)]
+
+
+def loss_of(experiment):
+    batch = {name: jnp.asarray(value) for name, value in batches(experiment)[0].items()}
+    smoothing = experiment.train.label_smoothing
+    return lambda params: batch_loss(experiment.model, params, batch, jax.random.key(1), smoothing)
+
+
+def loss(experiment):
+    return loss_of(experiment)(random_params(experiment.model.spec))
+
+
+def initial(experiment):
+    return initialize(experiment.model.spec, run_keys(experiment.seed)[0])
+
+
+def program(experiment):
+    """Returns the size of what XLA compiles."""
+    lowered = jax.jit(loss_of(experiment)).lower(random_params(experiment.model.spec))
+    return len(lowered.as_text().splitlines())
+
+
+def steps(experiment):
+    params = random_params(experiment.model.spec)
+    state = TrainState(jnp.int32(0), params, experiment.optimizer.init(params))
+    step = jax.jit(functools.partial(train_step, experiment.model, experiment.optimizer, experiment.train))
+    metrics = []
+    for i in range(3):
+        state, figures = step(state, batches(experiment)[0], jax.random.key(i))
+        metrics.append(figures)
+    return state.params, metrics
+
+
+def figures(experiment):
+    """Returns what the task tells of its data, and the scores of a model that always says the same."""
+    task = experiment.task
+    always_V = np.cos(np.arange(task.vocab_size))
+
+    def predict(prompts, max_tokens):
+        return np.full((len(prompts["tokens"]), 1, max_tokens), 5), None
+
+    def loss_sums(batch):
+        return float((batch["targets"] * batch["weights"]).sum()), float(batch["weights"].sum())
+
+    scorer = Scorer(predict, loss_sums, lambda batch: np.tile(always_V, (*batch["inputs"].shape[:2], 1)))
+    return task.figures(), task.validate(scorer), task.test(scorer)
+
+
+PROMPTS = [f"{first} {second}" for first in range(1, 6) for second in range(1, 6)]
+
+
+def answers(experiment):
+    # Weights so large that some hypotheses of a beam end early.
+    params = jax.tree.map(lambda w: 4 * w, random_params(experiment.model.spec))
+    return run.answers(experiment, params, PROMPTS, max_tokens=9)
+
+
+def finished_run(experiment):
+    """Returns what the run leaves in its folder, without times."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        clock = Clock(time.perf_counter())
+        result = run.train(experiment.config, folder, clock, {"config_file": "", "overrides": {}})
+        records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        untimed = [{k: v for k, v in row.items() if "second" not in k} for row in [result, *records]]
+        names = sorted(str(path.relative_to(folder)) for path in folder.glob("*"))
+        return untimed, names, sorted(path.name for path in (folder / "checkpoints").iterdir())
+
+
+# Where a key, or the other keys of a section, are to be seen; the cheapest first.
+STAGES = {
+    "seed": (initial,),
+    "model": (spec, loss),
+    "model.init": (initial,),
+    "model.scan_blocks": (program,),
+    "task": (batches, figures),
+    "data": (batches, figures),
+    "optimizer": (steps,),
+    "train": (finished_run,),
+    "train.batch_size": (batches,),
+    "train.microbatches": (steps,),
+    "train.label_smoothing": (loss,),
+    "decode": (answers,),
+    "checkpoint": (finished_run,),
+    "log": (finished_run,),
+}
+
+
+def stages_of(key):
+    return STAGES.get(key) or STAGES[key.split(".")[0]]
+
+
+@functools.cache
+def seen(stage, config):
+    return jax.tree.map(np.asarray, stage(experiment_of(config)))
+
+
+def same(a, b):
+    """Returns whether two trees of figures and names are the same, but for rounding."""
+
+    def equal(x, y):
+        numbers = np.issubdtype(x.dtype, np.number) and np.issubdtype(y.dtype, np.number)
+        return x.shape == y.shape and (np.allclose(x, y, rtol=1e-4, atol=1e-6) if numbers else (x == y).all())
+
+    return jax.tree.structure(a) == jax.tree.structure(b) and all(jax.tree.leaves(jax.tree.map(equal, a, b)))
+
+
+@pytest.mark.parametrize(("owner", "key"), [(owner, key) for owner, keys in CASES.items() for key in keys])
+def test_every_key_changes_something(owner, key):
+    value, under, refusal = CASES[owner][key]
+    config = plain_config(owner, under)
+    (changed,) = make_points(config, [{key: value}])
+    before, after = json.dumps(config), json.dumps(changed.config)
+    assert before != after
+    experiment_of(before)
+    if refusal:
+        with pytest.raises(UserError, match=refusal):
+            experiment_of(after)
+        return
+    assert not all(same(seen(stage, before), seen(stage, after)) for stage in stages_of(key)), f"nothing reads {key}"
+
+
+@pytest.mark.parametrize("owner", CASES)
+def test_what_is_seen_of_the_same_config_is_the_same(owner):
+    """Else any key would seem to change something."""
+    config = json.dumps(plain_config(owner))
+    for stage in dict.fromkeys(stage for key in CASES[owner] for stage in stages_of(key)):
+        again = jax.tree.map(np.asarray, stage(build(json.loads(config))))
+        assert same(seen(stage, config), again), stage.__name__
