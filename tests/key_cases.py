@@ -117,6 +117,7 @@ CASES: dict[str, dict[str, Case]] = {
         "optimizer.clip_norm": case(0.1, optimizer={"name": "sgd"}),
         "train.steps": case(4),
         "train.evaluate_every": case(1),
+        "train.skip_nonfinite": case(1),
         "train.patience": case(1, train={"evaluate_every": 1}, checkpoint={"best": "solved"}),
         "checkpoint.every": case(2),
         "checkpoint.keep": case(1, checkpoint={"every": 1}),
