@@ -10,6 +10,7 @@ RUN/model.npz; fxf/interop/export.py shows how. huggingface: a folder RUN/huggin
 """
 
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 
@@ -50,7 +51,7 @@ def main(arguments: list[str]) -> None:
         from fxf.models import MODELS
 
         values = experiment.config["model"]
-        config = section(MODELS[values["name"]][0], values, "model")
+        config: Any = section(MODELS[values["name"]][0], values, "model")
         huggingface.save(output, config, params, first=0, end=experiment.task.end_token, padding=PAD)
     print(output)
 

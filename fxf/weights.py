@@ -127,6 +127,7 @@ def decay_mask(spec: Spec) -> Any:
     A table of rows (embedding, positions) has a first axis that is looked up, not summed over. The axes `heads` and
     `head_dim` are one that is cut in two.
     """
+
     def decays(_: str, weight: Weight) -> bool:
         axes = [axis for axis in weight.axes if axis not in (LAYERS, COPIES, "heads")]
         return len(axes) >= 2 and axes[0] not in TABLES

@@ -1,7 +1,7 @@
 """A model with its weights in one file that runs with jax and numpy, without fxf, by `jax.export`.
 
-The file is an .npz archive: under `weights/…` the weights by path, and the programs `forward`, `prefill` and `step` (the
-last two where the model generates), for CPUs, GPUs and TPUs and for any number of rows and tokens:
+The file is an .npz archive: under `weights/…` the weights by path, and the programs `forward`, `prefill` and `step`
+(the last two where the model generates), for CPUs, GPUs and TPUs and for any number of rows and tokens:
 
     file = np.load("model.npz")
     weights = {name.removeprefix("weights/"): file[name] for name in file.files if name.startswith("weights/")}
@@ -75,8 +75,8 @@ def export_model(path: Path, model: Model, params: Params, batch: Mapping[str, A
     def exported(function: Any, *arguments: Any) -> Any:
         try:
             return export.export(jax.jit(function), platforms=PLATFORMS)(weights, *arguments)
-        except jax.core.InconclusiveDimensionOperation:
-            raise UserError(f"{path}: this model is another program for other numbers of tokens; cannot export it") from None
+        except jax.errors.InconclusiveDimensionOperation:
+            raise UserError(f"{path}: the number of tokens decides what this model does; cannot export it") from None
 
     programs = {"forward": exported(forward, shapes)}
     if model.step is not None:
@@ -92,6 +92,6 @@ def export_model(path: Path, model: Model, params: Params, batch: Mapping[str, A
     arrays |= {name: np.frombuffer(program.serialize(), np.uint8) for name, program in programs.items()}
     try:
         with path.open("wb") as file:
-            np.savez(file, **arrays)
+            np.savez(file, allow_pickle=False, **arrays)
     except OSError as error:
         raise UserError(f"{path}: cannot write it: {error.strerror}") from None

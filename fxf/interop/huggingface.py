@@ -140,7 +140,7 @@ def _architecture(config: TransformerConfig) -> Architecture:
 
 
 def _pieces(architecture: Architecture, spec: Spec) -> Iterator[tuple[str, Weight, str, int, int]]:
-    """Yields the path of each weight, the weight of one block, its tensor's template, its place there, and of how many."""
+    """Yields path, weight, the template of its tensor's name, its place in that tensor, and of how many."""
     for path, weight in leaves(spec):
         template = architecture.tensors[path]
         together = [other for other, name in architecture.tensors.items() if name == template]
@@ -164,7 +164,7 @@ def _blocks(weight: Weight, value: jax.Array) -> jax.Array:
 
 
 def _tensor(architecture: Architecture, weight: Weight, axes: Any, block: jax.Array) -> jax.Array:
-    """Returns the weight of one block as a matrix or, where it belongs to no matrix, with heads and their axes joined."""
+    """Returns the weight of one block as a matrix, or where it is none, with the axes of its heads joined."""
     if axes is None:
         return block.reshape(-1) if weight.axes[0] == LAYERS else block
     n_in = np.prod([weight.shape[axis] for axis in axes[0]], dtype=int)

@@ -38,9 +38,7 @@ class _Weights(nn.Module):
 
     @nn.compact
     def __call__(self, key: jax.Array) -> dict[str, Any]:
-        return {
-            name: _weights(self, name, value, f"{self.prefix}/{name}", key) for name, value in self.spec.items()
-        }
+        return {name: _weights(self, name, value, f"{self.prefix}/{name}", key) for name, value in self.spec.items()}
 
 
 def _weights(module: nn.Module, name: str, value: Any, path: str, key: jax.Array) -> Any:
