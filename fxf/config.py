@@ -34,6 +34,7 @@ class TransformerConfig:
     max_len: int = key(2048, "longest sequence, in tokens, the leading 0 included", minimum=1)
     dropout: float = key(0.0, "rate on what a sublayer adds to the residual stream", minimum=0, below=1)
     embedding_dropout: float = key(0.0, "rate on embeddings with their positions", minimum=0, below=1)
+    embedding_norm: bool = key(False, "normalize embeddings with their positions, before dropout")
     attention_dropout: float = key(0.0, "rate on attention weights", minimum=0, below=1)
     block: Literal["pre_norm", "post_norm", "idea"] = key(
         "pre_norm", "X + F(N X) for each sublayer, N(X + F X), or seed 004's idea X + FF(N(X + CA(N X)))"
@@ -47,7 +48,8 @@ class TransformerConfig:
     positions: str = key(
         "sinusoidal_trained",
         "one of fxf.layers.positions.POSITIONS: none; a trained table that starts from sinusoids (seed 004) or learned "
-        "from random; fixed, sine and cosine interleaved (003) or all sines first (000); rotary or alibi (002), in "
+        "from random; fixed, sine and cosine interleaved (003) or all sines first, counted from 1 (000) or, as "
+        "sinusoidal_halves, from 0; rotary or alibi (002), in "
         "self-attention",
     )
     position_range: int = key(
@@ -64,6 +66,7 @@ class TransformerConfig:
     qk_norm: bool = key(False, "RMS-normalize each head's queries and keys, with a scale")
     activation: str = key("relu", "nonlinearity of the feed-forward layer: one of ACTIVATIONS there")
     gated: bool = key(False, "multiply the feed-forward's hidden layer by a linear map: silu makes SwiGLU, gelu GeGLU")
+    logits_bias: bool = key(False, "where logits are read from the embedding table, add a bias to each")
     logit_softcap: float = key(0.0, "logits become c·tanh(logits/c); 0 leaves them", minimum=0)
     attention_bias: Literal["output", "all", "none"] = key(
         "output", "which of attention's linear maps have a bias: the last (seed 004), all (000), none (003)"
@@ -108,6 +111,14 @@ class TransformerLMConfig(TransformerConfig):
 
     name: Literal["transformer_lm"] = key("transformer_lm", "the model to build")
     tied_embeddings: bool = key(False, "read logits from the embedding table")
+    head: Literal["linear", "transform"] = key(
+        "linear", "what reads logits: a linear map, or a dense layer with activation and norm, and then that map (BERT)"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.logits_bias and not self.tied_embeddings:
+            raise UserError("model.logits_bias: with model.tied_embeddings False logits have a bias; leave it at False")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,6 +126,7 @@ class MaskedLMConfig(TransformerLMConfig):
     """The `model` section for `masked_lm`."""
 
     name: Literal["masked_lm"] = key("masked_lm", "the model to build")  # type: ignore[assignment]
+    segments: int = key(0, "kinds of segment that a token can be in, each with a trained vector; 0: none", minimum=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,6 +145,8 @@ class EncoderDecoderConfig(TransformerConfig):
         super().__post_init__()
         if self.block != "pre_norm" and self.cross_norm != "queries":
             raise UserError(f"model.cross_norm: model.block '{self.block}' does not read it; leave it at 'queries'")
+        if self.logits_bias and self.embeddings == "separate":
+            raise UserError("model.logits_bias: with model.embeddings 'separate' logits have a bias; leave it at False")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,7 +30,7 @@ def flops_per_token(experiment: Experiment) -> tuple[float, float]:
 
     A product of [m, k] and [k, n] counts 2mkn. Positions of padding count as tokens, since they are computed.
     """
-    model, batch = experiment.model, _batch_shapes(experiment)
+    model, batch = experiment.model, experiment.batch_shapes()
     params, tokens = weights.shapes(model.spec), math.prod(batch["weights"].shape)
     forward = jax.make_jaxpr(lambda p, b: model.apply(p, b))(params, batch)
     training = jax.make_jaxpr(lambda p, b: loss_and_gradient(model, p, b))(params, batch)
@@ -60,7 +60,7 @@ def _inner_jaxprs(params: dict[str, Any]) -> Iterator[Any]:
 
 def memory(experiment: Experiment) -> dict[str, int]:
     """Returns bytes by use, the last as the compiler plans it for one training step on this kind of device."""
-    state, batch, rng = experiment.state_shapes(), _batch_shapes(experiment), jax.random.key(0)
+    state, batch, rng = experiment.state_shapes(), experiment.batch_shapes(), jax.random.key(0)
     step = functools.partial(train_step, experiment.model, experiment.optimizer, experiment.train)
     plan: Any = jax.jit(step, donate_argnums=0).lower(state, batch, rng).compile().memory_analysis()
     return {
@@ -68,14 +68,6 @@ def memory(experiment: Experiment) -> dict[str, int]:
         "optimizer state": _bytes(state.opt_state),
         "gradient, activations and batch": plan.temp_size_in_bytes,
     }
-
-
-def _batch_shapes(experiment: Experiment) -> Any:
-    """Returns the shapes of a batch; of fed ones, those of the largest."""
-    task = experiment.task
-    if task.batch is not None:
-        return jax.eval_shape(task.batch, jax.random.key(0), jax.numpy.int32(0))
-    return task.largest_batch()
 
 
 def _bytes(tree: Any) -> int:

@@ -71,6 +71,12 @@ class Experiment(NamedTuple):
         """Returns the state's shapes and dtypes; allocates nothing."""
         return jax.eval_shape(lambda: init_state(self.model, self.optimizer, jax.random.key(0)))
 
+    def batch_shapes(self) -> Any:
+        """Returns the shapes of a batch; of fed ones, those of the largest."""
+        if self.task.batch is not None:
+            return jax.eval_shape(self.task.batch, jax.random.key(0), np.int32(0))
+        return self.task.largest_batch()
+
     def scorer(self, clock: Clock, seed: int = 0) -> Callable[[weights.Params], Scorer]:
         """Returns `scorer(params)`; its programs compile once, whatever the params.
 

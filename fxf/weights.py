@@ -6,7 +6,7 @@ A spec is a nested dict of `Weight`; params are the same tree with an array in e
 import dataclasses
 import math
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -19,6 +19,7 @@ Params = dict[str, Any]
 LAYERS = "layers"  # axis of a stack of layers
 BLOCKS = "blocks"  # name of such a stack in a spec
 COPIES = "copies"  # axis of a stack of models side by side
+TABLES = {"vocabulary", "position", "segment"}  # axes whose rows are looked up
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +66,14 @@ def map_weights(f: Callable[[str, Weight], Any], spec: Spec, prefix: str = "") -
     }
 
 
+def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
+    """Returns the leaves of a nested dict by path, 'a/b/c': of params, or of any tree made by `map_weights`."""
+    flat: dict[str, Any] = {}
+    for name, value in tree.items():
+        flat |= flatten(value, f"{prefix}{name}/") if isinstance(value, Mapping) else {prefix + name: value}
+    return flat
+
+
 def stack(spec: Spec, n: int, axis: str = LAYERS) -> Spec:
     """Returns the spec of `n` copies stacked on a leading axis, each copy initialized on its own."""
 
@@ -94,7 +103,12 @@ def unstack(params: Params) -> Params:
 
 def initialize(spec: Spec, key: jax.Array, dtype: Any = jnp.float32) -> Params:
     """Draws the params. Each weight's key derives from its path alone, so adding one leaves the others as they were."""
-    return map_weights(lambda path, w: w.init(jax.random.fold_in(key, zlib.crc32(path.encode())), w.shape, dtype), spec)
+    return map_weights(lambda path, weight: draw(path, weight, key, dtype), spec)
+
+
+def draw(path: str, weight: Weight, key: jax.Array, dtype: Any = jnp.float32) -> jax.Array:
+    """Draws the weight at `path` of a spec from the key of all."""
+    return weight.init(jax.random.fold_in(key, zlib.crc32(path.encode())), weight.shape, dtype)
 
 
 def shapes(spec: Spec, dtype: Any = jnp.float32) -> Params:
@@ -113,11 +127,10 @@ def decay_mask(spec: Spec) -> Any:
     A table of rows (embedding, positions) has a first axis that is looked up, not summed over. The axes `heads` and
     `head_dim` are one that is cut in two.
     """
-    tables = {"vocabulary", "position"}
 
     def decays(_: str, weight: Weight) -> bool:
         axes = [axis for axis in weight.axes if axis not in (LAYERS, COPIES, "heads")]
-        return len(axes) >= 2 and axes[0] not in tables
+        return len(axes) >= 2 and axes[0] not in TABLES
 
     return map_weights(decays, spec)
 
@@ -132,7 +145,7 @@ def matrix_axes(spec: Spec) -> Any:
     def axes(_: str, weight: Weight) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
         names = weight.axes
         starts = [i for i, name in enumerate(names) if name not in (LAYERS, "head_dim")]
-        if len(starts) != 2 or {"vocabulary", "position"} & set(names):
+        if len(starts) != 2 or TABLES & set(names):
             return None
         first, second = starts
         return tuple(range(first, second)), tuple(range(second, len(names)))

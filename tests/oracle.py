@@ -26,6 +26,11 @@ def sines_then_cosines(position, d_model):
     return [math.sin(position * c) for c in coefficients] + [math.cos(position * c) for c in coefficients]
 
 
+def sines_then_cosines_from_0(position, d_model):
+    """The sines and cosines of seed 003, those of even axes first."""
+    return [sinusoid(position, axis, d_model) for axis in [*range(0, d_model, 2), *range(1, d_model, 2)]]
+
+
 def position_vector(config, weights, t):
     """Returns what is added at the t-th place, counted from 0. Seeds 000 and 004 count from 1, seed 003 from 0."""
     if config.positions in ("none", "rotary", "alibi", "alibi_geometric"):
@@ -34,17 +39,22 @@ def position_vector(config, weights, t):
         return weights["positions"][t]
     if config.positions == "sinusoidal_concatenated":
         return np.array(sines_then_cosines(t + 1, config.d_model))
+    if config.positions == "sinusoidal_halves":
+        return np.array(sines_then_cosines_from_0(t, config.d_model))
     return np.array([sinusoid(t, axis, config.d_model) for axis in range(config.d_model)])
 
 
-def embedding(config, weights, tokens, scaled=False):
+def embedding(config, weights, tokens, scaled=False, segments=None):
     factor = math.sqrt(config.d_model) if scaled else 1.0
-    return np.array(
+    x = np.array(
         [
             factor * weights["table"][token] + position_vector(config, weights, place(config, t))
             for t, token in enumerate(tokens)
         ]
     )
+    if "segments" in weights:
+        x = x + np.array([weights["segments"][segment] for segment in segments])
+    return normalize(config, weights["norm"], x) if config.embedding_norm else x
 
 
 def place(config, t):
@@ -163,16 +173,22 @@ def gelu(x):
 
 
 def feed_forward(config, weights, x):
+    up = x @ weights["up"] + weights["up_bias"]
+    if config.gated:
+        hidden = activation(config, x @ weights["gate"] + weights["gate_bias"]) * up
+    else:
+        hidden = activation(config, up)
+    return hidden @ weights["down"] + weights["down_bias"]
+
+
+def activation(config, x):
     activations = {
         "relu": lambda x: np.maximum(0, x),
         "gelu": gelu,
         "gelu_tanh": lambda x: x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
         "silu": lambda x: x / (1 + np.exp(-x)),
     }
-    activation = activations[config.activation]
-    up = x @ weights["up"] + weights["up_bias"]
-    hidden = activation(x @ weights["gate"] + weights["gate_bias"]) * up if config.gated else activation(up)
-    return hidden @ weights["down"] + weights["down_bias"]
+    return activations[config.activation](x)
 
 
 def block(config, weights, x, allowed=to_earlier, source=None, source_allowed=None):
@@ -206,13 +222,19 @@ def block_weights(stacked, i):
     return {k: block_weights(v, i) if isinstance(v, dict) else v[i] for k, v in stacked.items()}
 
 
-def transformer_lm(config, weights, tokens, allowed=to_earlier):
+def transformer_lm(config, weights, tokens, allowed=to_earlier, segments=None):
     """Tokens as they enter the model to logits [n, vocab_size]."""
-    x = embedding(config, weights["embedding"], tokens)
+    x = embedding(config, weights["embedding"], tokens, segments=segments)
     for i in range(config.n_layers):
         x = block(config, block_weights(weights["blocks"], i), x, allowed)
     x = normalize(config, weights["norm"], x) if config.final_norm else x
-    logits = x @ weights["embedding"]["table"].T if config.tied_embeddings else final_layer(weights["final"], x)
+    if config.head == "transform":
+        dense = weights["transform"]
+        x = normalize(config, dense["norm"], activation(config, x @ dense["kernel"] + dense["bias"]))
+    if config.tied_embeddings:
+        logits = x @ weights["embedding"]["table"].T + weights["embedding"].get("logits_bias", 0)
+    else:
+        logits = final_layer(weights["final"], x)
     cap = config.logit_softcap
     return cap * np.tanh(logits / cap) if cap else logits
 

@@ -88,6 +88,11 @@ def test_the_defaults_are_those_of_seed_004(config_class):
         ({"position_stretch": 0.5}, "model.position_stretch: expected at least 1, got 0.5"),
         ({"feature_map": "relu"}, "model.feature_map: model.attention 'softmax' does not read it; leave it at 'elu'"),
         ({"n_heads": 7}, "model.n_heads: 7 does not divide model.d_model 512"),
+        (
+            {"logits_bias": True},
+            "model.logits_bias: with model.tied_embeddings False logits have a bias; leave it at False",
+        ),
+        ({"head": "dense"}, "model.head: expected one of linear, transform; got 'dense'"),
     ],
 )
 def test_what_a_section_cannot_read_is_named(changes, message):
@@ -102,6 +107,10 @@ def test_what_a_section_cannot_read_is_named(changes, message):
         (
             {"cross_norm": "source", "block": "post_norm"},
             "model.cross_norm: model.block 'post_norm' does not read it; leave it at 'queries'",
+        ),
+        (
+            {"logits_bias": True},
+            "model.logits_bias: with model.embeddings 'separate' logits have a bias; leave it at False",
         ),
         ({"embeddings": "share"}, "model.embeddings: expected one of separate, shared; got 'share'; did you mean "),
         ({"n_heads": 7}, "model.n_heads: 7 does not divide model.d_model 512"),

@@ -10,8 +10,9 @@ from fxf.decoding.sampling import choose
 from fxf.models.model import Cache, Model
 from fxf.weights import Params, unstack
 
-# What to continue: int32 `tokens` [B, P], right-padded, of which row b holds `lengths[b]` (from 0, nothing but the
-# token 0 in front that a decoder reads, to P), and whatever else the model's prefill reads, such as a `source`.
+# What to continue: int32 `tokens` [B, P], right-padded, of which row b holds `lengths[b]` (from 0 to P); where it is
+# another than token 0, the token `first` [B] that a decoder reads in front of them; and whatever else the model's
+# prefill reads, such as a `source`.
 Prompts = dict[str, Any]
 
 
@@ -68,7 +69,8 @@ def prefill(
     """
     rest = dict(prompts)
     tokens_BP, lengths_B = (jnp.repeat(rest.pop(name), copies, axis=0) for name in ("tokens", "lengths"))
-    inputs_BT = jnp.pad(tokens_BP, ((0, 0), (1, 0)))
+    first_B = jnp.repeat(rest.pop("first"), copies) if "first" in rest else jnp.zeros_like(lengths_B)
+    inputs_BT = jnp.concatenate([first_B[:, None], tokens_BP], axis=1)
     last_B = jnp.take_along_axis(inputs_BT, lengths_B[:, None], axis=1)[:, 0]
     batch = {**rest, "inputs": inputs_BT[:, :-1], "lengths": lengths_B}
     assert model.prefill is not None

@@ -134,7 +134,7 @@ def train_blocks(
     With scan_blocks the compiled program holds one block and loops over it; without, it holds every block.
 
     Args:
-      params: of all blocks, stacked on a leading layers axis.
+      params: of all blocks, stacked on a leading layers axis, or cut already, which leaves nothing to loop over.
       source: the encoder's output [B, S, D], for blocks with cross-attention, and its mask.
     """
 
@@ -147,7 +147,7 @@ def train_blocks(
         return block(config, block_params, x_BTD, mask, source=memory, rng=block_rng)[0], None
 
     rngs = None if rng is None else jax.random.split(rng, config.n_layers)
-    if config.scan_blocks:
+    if config.scan_blocks and not isinstance(params, tuple):
         return jax.lax.scan(run, x_BTD, (params, rngs))[0]
     for i, block_params in enumerate(each_block(params, config.n_layers)):
         with jax.named_scope(f"block_{i}"):

@@ -9,20 +9,26 @@ from jax.ad_checkpoint import checkpoint_name
 from fxf.config import TransformerConfig
 from fxf.layers.dropout import dropout
 from fxf.layers.linear import linear
+from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import positional_encoding, positional_encoding_spec
 from fxf.weights import Params, Spec, Weight, fan_in
 
 
-def embedding_spec(config: TransformerConfig, vocab_size: int, unit_rows: bool = False) -> Spec:
-    """The table of token vectors, and the table of positions where the config asks for one.
+def embedding_spec(config: TransformerConfig, vocab_size: int, tied: bool = False) -> Spec:
+    """The table of token vectors; a table of positions, a norm and a bias where the config asks for them.
 
     Args:
-      unit_rows: start with rows of unit length, as logits want that are read from the table; else with elements of
-        unit variance, the size of the sinusoids they are added to.
+      tied: logits are read from the table too, which then starts with rows of unit length; else with elements of unit
+        variance, the size of the sinusoids they are added to.
     """
-    init = jax.nn.initializers.normal(1 / math.sqrt(config.d_model) if unit_rows else 1.0)
-    table = Weight((vocab_size, config.d_model), ("vocabulary", "embed"), init)
-    return {"table": table, **positional_encoding_spec(config)}
+    init = jax.nn.initializers.normal(1 / math.sqrt(config.d_model) if tied else 1.0)
+    bias = Weight((vocab_size,), ("vocabulary",), jax.nn.initializers.zeros)
+    return {
+        "table": Weight((vocab_size, config.d_model), ("vocabulary", "embed"), init),
+        **positional_encoding_spec(config),
+        **({"norm": normalization_spec(config)} if config.embedding_norm else {}),
+        **({"logits_bias": bias} if config.logits_bias else {}),
+    }
 
 
 def embedding(
@@ -31,25 +37,31 @@ def embedding(
     tokens_BT: jax.Array,
     positions_BT: jax.Array,
     *,
+    segments_BT: jax.Array | None = None,
     scaled: bool = False,
     rng: jax.Array | None = None,
 ) -> jax.Array:
     """Looks up one row a token, adds its position's encoding, and drops out: int32 [B, T] to [B, T, D].
 
     Args:
+      segments_BT: the segment that each token is in, where the params have a table of segments; None for 0.
       scaled: read the rows times √d_model (seed 003, where logits are read from the same table).
     """
     with jax.named_scope("embedding"):
         x_BTD = params["table"][tokens_BT]
         if scaled:
             x_BTD = x_BTD * jnp.sqrt(jnp.asarray(config.d_model, x_BTD.dtype))
+        if "segments" in params:
+            x_BTD = x_BTD + params["segments"][jnp.zeros_like(tokens_BT) if segments_BT is None else segments_BT]
         x_BTD = positional_encoding(config, params, x_BTD, positions_BT)
+        if config.embedding_norm:
+            x_BTD = normalize(config, params["norm"], x_BTD)
         return checkpoint_name(dropout(rng, x_BTD, config.embedding_dropout), "residual")
 
 
 def logits_from_table(config: TransformerConfig, params: Params, x_BTD: jax.Array) -> jax.Array:
     """Maps vectors to logits by the table of token vectors, [B, T, D] to [B, T, V]."""
-    return soft_cap(config, linear(x_BTD, params["table"].T))
+    return soft_cap(config, linear(x_BTD, params["table"].T, params.get("logits_bias")))
 
 
 def soft_cap(config: TransformerConfig, logits: jax.Array) -> jax.Array:

@@ -47,6 +47,12 @@ def concatenated(positions: jax.Array, d_model: int) -> jax.Array:
     return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1)
 
 
+def halves(positions: jax.Array, d_model: int) -> jax.Array:
+    """The interleaved sines and cosines, all sines first (the code of Vaswani et al. 2017): [...] to [..., D]."""
+    x = interleaved(positions, d_model)
+    return jnp.concatenate([x[..., 0::2], x[..., 1::2]], axis=-1)
+
+
 def sinusoids(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
     """The interleaved sinusoids of positions 1 … M as an initializer (seed 004, "Positional Encoding"): [M, D]."""
     del key
@@ -107,6 +113,7 @@ POSITIONS = {
     "learned": Positions(embed=look_up, table=unit_vectors),
     "sinusoidal": Positions(embed=lambda _, positions, d_model: interleaved(positions, d_model)),
     "sinusoidal_concatenated": Positions(embed=lambda _, positions, d_model: concatenated(positions, d_model)),
+    "sinusoidal_halves": Positions(embed=lambda _, positions, d_model: halves(positions, d_model)),
     "rotary": Positions(rotate=rotary),
     "alibi": _alibi(alibi_slopes),
     "alibi_geometric": _alibi(alibi_geometric_slopes),

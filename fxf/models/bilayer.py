@@ -63,7 +63,7 @@ def bilayer(config: BilayerConfig, width: int) -> Model:
         window_BT, last = cache.blocks, config.max_len - 1
         slid_BT = window_BT.at[:, 1:last].set(window_BT[:, 2:])
         window_BT = jnp.where(cache.lengths[:, None] > last, slid_BT, window_BT)
-        rows_B, written_B = jnp.arange(len(tokens_B)), jnp.minimum(cache.lengths, last)
+        rows_B, written_B = jnp.arange(tokens_B.shape[0]), jnp.minimum(cache.lengths, last)
         window_BT = window_BT.at[rows_B, written_B].set(tokens_B)
         outputs_BTD = features(params, {"inputs": window_BT})
         return outputs_BTD[rows_B, written_B], Cache(window_BT, cache.lengths + 1)
@@ -87,8 +87,8 @@ def as_vectors(inputs: jax.Array, width: int) -> jax.Array:
 
 def run_bilayers(config: BilayerConfig, params: Params, x_BTD: jax.Array) -> jax.Array:
     """Returns what leaves the last bilayer, [B, T, D]."""
-    if len(x_BTD) % config.copies:
-        raise UserError(f"model.copies: {config.copies} does not divide {len(x_BTD)} rows")
+    if x_BTD.shape[0] % config.copies:
+        raise UserError(f"model.copies: {config.copies} does not divide {x_BTD.shape[0]} rows")
 
     def one_copy(layers: Params, x_BTD: jax.Array) -> jax.Array:
         for i in range(config.n_layers):

@@ -52,7 +52,7 @@ def encoder_decoder_spec(config: EncoderDecoderConfig, vocab_size: int) -> Spec:
     if config.final_norm:
         stacks = {name: {**stack, "norm": normalization_spec(config)} for name, stack in stacks.items()}
     if config.embeddings == "shared":
-        spec = {"embedding": embedding_spec(config, vocab_size, unit_rows=True), **stacks}
+        spec = {"embedding": embedding_spec(config, vocab_size, tied=True), **stacks}
     else:
         spec = {
             "source_embedding": embedding_spec(config, vocab_size),

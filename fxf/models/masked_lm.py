@@ -3,15 +3,25 @@
 import jax
 
 from fxf.config import MaskedLMConfig
+from fxf.layers.positions import unit_vectors
+from fxf.models.init import initialized_as
 from fxf.models.model import Batch, Model
 from fxf.models.transformer_lm import logits, transformer_lm_spec, whole_sequences
-from fxf.weights import Params
+from fxf.weights import Params, Spec, Weight
+
+
+def masked_lm_spec(config: MaskedLMConfig, vocab_size: int) -> Spec:
+    spec = transformer_lm_spec(config, vocab_size)
+    if config.segments:
+        spec["embedding"]["segments"] = Weight((config.segments, config.d_model), ("segment", "embed"), unit_vectors)
+    return initialized_as(config, spec)
 
 
 def masked_lm(config: MaskedLMConfig, vocab_size: int) -> Model:
     """Builds the model: that of transformer_lm, except that every token sees all; it does not generate.
 
-    A batch holds `inputs` [B, T] and, where there is padding, `counts` [B, T], false on it.
+    A batch holds `inputs` [B, T]; where there is padding, `counts` [B, T], false on it; and with `config.segments`,
+    where there is more than one, `segments` [B, T], the segment of each token from 0.
     """
 
     def features(params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
@@ -20,4 +30,4 @@ def masked_lm(config: MaskedLMConfig, vocab_size: int) -> Model:
     def readout(params: Params, x_BTD: jax.Array) -> jax.Array:
         return logits(config, params, x_BTD)
 
-    return Model(transformer_lm_spec(config, vocab_size), features, readout)
+    return Model(masked_lm_spec(config, vocab_size), features, readout)

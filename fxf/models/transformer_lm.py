@@ -10,6 +10,7 @@ from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_l
 from fxf.layers.mask import cached_mask, self_mask
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import positions_in_decoding, positions_in_training
+from fxf.layers.transform import transform, transform_spec
 from fxf.models.init import initialized_as
 from fxf.models.model import Batch, Cache, Model
 from fxf.weights import Params, Spec
@@ -17,9 +18,10 @@ from fxf.weights import Params, Spec
 
 def transformer_lm_spec(config: TransformerLMConfig, vocab_size: int) -> Spec:
     spec = {
-        "embedding": embedding_spec(config, vocab_size, unit_rows=config.tied_embeddings),
+        "embedding": embedding_spec(config, vocab_size, tied=config.tied_embeddings),
         "blocks": blocks_spec(config),
         **({"norm": normalization_spec(config)} if config.final_norm else {}),
+        **({"transform": transform_spec(config)} if config.head == "transform" else {}),
         **({} if config.tied_embeddings else {"final": final_layer_spec(config, vocab_size)}),
     }
     return initialized_as(config, spec)
@@ -33,13 +35,15 @@ def whole_sequences(
     tokens_BT = batch["inputs"]
     positions_BT = positions_in_training(config, tokens_BT, rng_positions)
     mask = self_mask(config, positions_BT, causal=causal, counts_BT=batch.get("counts"))
-    x_BTD = embedding(config, params["embedding"], tokens_BT, positions_BT, rng=rng_embedding)
+    segments_BT = batch.get("segments")
+    x_BTD = embedding(config, params["embedding"], tokens_BT, positions_BT, segments_BT=segments_BT, rng=rng_embedding)
     return train_blocks(config, params["blocks"], x_BTD, mask, rng=rng_blocks)
 
 
 def logits(config: TransformerLMConfig, params: Params, x_BTD: jax.Array) -> jax.Array:
     """Returns what the residual stream [..., D] says of the next token, [..., V]."""
     x_BTD = normalize(config, params["norm"], x_BTD) if config.final_norm else x_BTD
+    x_BTD = transform(config, params["transform"], x_BTD) if config.head == "transform" else x_BTD
     if config.tied_embeddings:
         return logits_from_table(config, params["embedding"], x_BTD)
     return final_layer(config, params["final"], x_BTD)

@@ -23,7 +23,7 @@ from helpers import random_params, small
 
 B, T, S, D = 3, 5, 4, 6
 TOLERANCE = {"rtol": 0, "atol": 1e-5}
-POSITIONS = ("sinusoidal_trained", "learned", "sinusoidal", "sinusoidal_concatenated")
+POSITIONS = ("sinusoidal_trained", "learned", "sinusoidal", "sinusoidal_concatenated", "sinusoidal_halves")
 # Which positions of a source count: not the same in each row, and not only the first ones.
 COUNTS = np.array([[1, 1, 1, 1], [1, 0, 0, 0], [0, 1, 0, 1]], bool)
 
@@ -58,7 +58,7 @@ def test_embedding_looks_up_the_row_of_each_token_and_adds_its_position(kind, sc
 
 @pytest.mark.parametrize("scaled", [False, True])
 def test_embeddings_start_with_unit_variance_as_they_are_read(scaled):
-    spec = embedding_spec(small(d_model=96, positions="sinusoidal"), 101, unit_rows=scaled)
+    spec = embedding_spec(small(d_model=96, positions="sinusoidal"), 101, tied=scaled)
     table = initialize(spec, jax.random.key(0))["table"]
     assert table.std() * (math.sqrt(96) if scaled else 1) == pytest.approx(1, abs=0.03)
 

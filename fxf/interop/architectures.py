@@ -1,0 +1,225 @@
+"""What fxf and the `transformers` library call the parts of three models: GPT-2, BERT and Marian."""
+
+from typing import Any, NamedTuple
+
+# Activations of fxf by the names that config.json may have; the first name of each is the one that is written.
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+
+
+class Architecture(NamedTuple):
+    """A class of `transformers`, in the terms of fxf.
+
+    Attributes:
+      name: the class.
+      model: fxf's model.
+      keys: pairs of a key of fxf's `model` section and one of config.json. Where one has several partners, these have
+        to be equal.
+      section: other keys of the `model` section, where they are not the defaults.
+      config: keys of config.json that must have these values, where they are given.
+      tokens: keys of config.json that name special tokens, by what they name: 'first', 'end' or 'padding'.
+      tensors: tensor names by the path of fxf's weight; {} is the number of the block. Weights that share a tensor
+        stand in it side by side, in this order.
+      transposed: matrices are [out, in].
+      rows: tensors [1, n] of what is [n] in fxf.
+      renamed: pairs of a regular expression for the names in older files and its replacement.
+      ignored: a regular expression for tensors that repeat another one, or hold no weights of this model.
+    """
+
+    name: str
+    model: str
+    keys: tuple[tuple[str, str], ...]
+    section: dict[str, Any]
+    config: dict[str, Any]
+    tokens: dict[str, str]
+    tensors: dict[str, str]
+    transposed: bool = True
+    rows: tuple[str, ...] = ()
+    renamed: tuple[tuple[str, str], ...] = ()
+    ignored: str = ""
+
+
+def _layers(path: str, name: str, parts: dict[str, str], suffixes: tuple[str, str]) -> dict[str, str]:
+    """Returns weight and bias of layers: `parts` are names of fxf and of the tensor."""
+    weight, bias = suffixes
+    tensors = {f"{path}/{a}{weight}": f"{name}.{b}.weight" for a, b in parts.items()}
+    return tensors | {f"{path}/{a}{bias}": f"{name}.{b}.bias" for a, b in parts.items()}
+
+
+def _linear(path: str, name: str, parts: dict[str, str]) -> dict[str, str]:
+    return _layers(path, name, parts, ("", "_bias"))
+
+
+def _norms(path: str, name: str, parts: dict[str, str]) -> dict[str, str]:
+    return _layers(path, name, parts, ("/scale", "/bias"))
+
+
+_GPT2_BLOCK = "transformer.h.{}"
+GPT2 = Architecture(
+    name="GPT2LMHeadModel",
+    model="transformer_lm",
+    keys=(
+        ("n_layers", "n_layer"),
+        ("d_model", "n_embd"),
+        ("d_ff", "n_inner"),
+        ("n_heads", "n_head"),
+        ("max_len", "n_positions"),
+        ("activation", "activation_function"),
+        ("norm_epsilon", "layer_norm_epsilon"),
+        ("dropout", "resid_pdrop"),
+        ("embedding_dropout", "embd_pdrop"),
+        ("attention_dropout", "attn_pdrop"),
+    ),
+    section={
+        "norm_epsilon_in": "variance",
+        "positions": "learned",
+        "attention_bias": "all",
+        "tied_embeddings": True,
+    },
+    config={
+        "tie_word_embeddings": True,
+        "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False,
+        "add_cross_attention": False,
+    },
+    tokens={"bos_token_id": "first", "eos_token_id": "end"},
+    tensors={
+        "embedding/table": "transformer.wte.weight",
+        "embedding/positions": "transformer.wpe.weight",
+        **_linear("blocks/attention", f"{_GPT2_BLOCK}.attn", dict.fromkeys(("query", "key", "value"), "c_attn")),
+        **_linear("blocks/attention", f"{_GPT2_BLOCK}.attn", {"output": "c_proj"}),
+        **_linear("blocks/feed_forward", f"{_GPT2_BLOCK}.mlp", {"up": "c_fc", "down": "c_proj"}),
+        **_norms("blocks", _GPT2_BLOCK, {"attention_norm": "ln_1", "feed_forward_norm": "ln_2"}),
+        "norm/scale": "transformer.ln_f.weight",
+        "norm/bias": "transformer.ln_f.bias",
+    },
+    transposed=False,
+    renamed=((r"^(?=(wte|wpe|ln_f|h)\.)", "transformer."),),
+    ignored=r"\.attn\.(masked_)?bias$|^lm_head\.weight$",
+)
+
+_BERT_BLOCK = "bert.encoder.layer.{}"
+_BERT_HEAD = "cls.predictions.transform"
+BERT = Architecture(
+    name="BertForMaskedLM",
+    model="masked_lm",
+    keys=(
+        ("n_layers", "num_hidden_layers"),
+        ("d_model", "hidden_size"),
+        ("d_ff", "intermediate_size"),
+        ("n_heads", "num_attention_heads"),
+        ("max_len", "max_position_embeddings"),
+        ("segments", "type_vocab_size"),
+        ("activation", "hidden_act"),
+        ("norm_epsilon", "layer_norm_eps"),
+        ("dropout", "hidden_dropout_prob"),
+        ("embedding_dropout", "hidden_dropout_prob"),
+        ("attention_dropout", "attention_probs_dropout_prob"),
+    ),
+    section={
+        "block": "post_norm",
+        "final_norm": False,
+        "embedding_norm": True,
+        "norm_epsilon_in": "variance",
+        "positions": "learned",
+        "attention_bias": "all",
+        "tied_embeddings": True,
+        "logits_bias": True,
+        "head": "transform",
+    },
+    config={
+        "tie_word_embeddings": True,
+        "is_decoder": False,
+        "add_cross_attention": False,
+        "position_embedding_type": "absolute",
+    },
+    tokens={"pad_token_id": "padding"},
+    tensors={
+        "embedding/table": "bert.embeddings.word_embeddings.weight",
+        "embedding/positions": "bert.embeddings.position_embeddings.weight",
+        "embedding/segments": "bert.embeddings.token_type_embeddings.weight",
+        **_norms("embedding", "bert.embeddings", {"norm": "LayerNorm"}),
+        **_linear("blocks/attention", f"{_BERT_BLOCK}.attention.self", {n: n for n in ("query", "key", "value")}),
+        **_linear("blocks/attention", f"{_BERT_BLOCK}.attention.output", {"output": "dense"}),
+        **_norms("blocks", f"{_BERT_BLOCK}.attention.output", {"attention_norm": "LayerNorm"}),
+        **_linear("blocks/feed_forward", _BERT_BLOCK, {"up": "intermediate.dense", "down": "output.dense"}),
+        **_norms("blocks", f"{_BERT_BLOCK}.output", {"feed_forward_norm": "LayerNorm"}),
+        "transform/kernel": f"{_BERT_HEAD}.dense.weight",
+        "transform/bias": f"{_BERT_HEAD}.dense.bias",
+        **_norms("transform", _BERT_HEAD, {"norm": "LayerNorm"}),
+        "embedding/logits_bias": "cls.predictions.bias",
+    },
+    renamed=((r"LayerNorm\.gamma$", "LayerNorm.weight"), (r"LayerNorm\.beta$", "LayerNorm.bias")),
+    ignored=r"^cls\.predictions\.decoder\.|^cls\.seq_relationship\.|^bert\.pooler\.|\.position_ids$",
+)
+
+_HEADS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
+
+
+def _marian_blocks(stack: str, attentions: dict[str, str]) -> dict[str, str]:
+    """Returns the tensors of the encoder or the decoder; `attentions` are names of fxf and of `transformers`."""
+    blocks, layer = f"{stack}/blocks", f"model.{stack}.layers.{{}}"
+    norms = {f"{name}_norm": f"{theirs}_layer_norm" for name, theirs in attentions.items()}
+    tensors = _norms(blocks, layer, {**norms, "feed_forward_norm": "final_layer_norm"})
+    for name, theirs in attentions.items():
+        tensors |= _linear(f"{blocks}/{name}", f"{layer}.{theirs}", _HEADS)
+    return tensors | _linear(f"{blocks}/feed_forward", layer, {"up": "fc1", "down": "fc2"})
+
+
+MARIAN = Architecture(
+    name="MarianMTModel",
+    model="encoder_decoder",
+    keys=(
+        ("n_layers", "encoder_layers"),
+        ("n_layers", "decoder_layers"),
+        ("d_model", "d_model"),
+        ("d_ff", "encoder_ffn_dim"),
+        ("d_ff", "decoder_ffn_dim"),
+        ("n_heads", "encoder_attention_heads"),
+        ("n_heads", "decoder_attention_heads"),
+        ("max_len", "max_position_embeddings"),
+        ("activation", "activation_function"),
+        ("dropout", "dropout"),
+        ("embedding_dropout", "dropout"),
+        ("attention_dropout", "attention_dropout"),
+    ),
+    section={
+        "block": "post_norm",
+        "final_norm": False,
+        "norm_epsilon": 1e-5,
+        "norm_epsilon_in": "variance",
+        "positions": "sinusoidal_halves",
+        "attention_bias": "all",
+        "embeddings": "shared",
+        "logits_bias": True,
+    },
+    config={
+        "tie_word_embeddings": True,
+        "share_encoder_decoder_embeddings": True,
+        "scale_embedding": True,
+        "normalize_before": False,
+        "normalize_embedding": False,
+        "add_final_layer_norm": False,
+        "static_position_embeddings": True,
+        "activation_dropout": 0.0,
+        "is_encoder_decoder": True,
+    },
+    tokens={"decoder_start_token_id": "first", "eos_token_id": "end", "pad_token_id": "padding"},
+    tensors={
+        "embedding/table": "model.shared.weight",
+        "embedding/logits_bias": "final_logits_bias",
+        **_marian_blocks("encoder", {"attention": "self_attn"}),
+        **_marian_blocks("decoder", {"attention": "self_attn", "cross_attention": "encoder_attn"}),
+    },
+    rows=("final_logits_bias",),
+    ignored=r"\.embed_tokens\.weight$|\.embed_positions\.weight$|^lm_head\.weight$",
+)
+
+# By the `model_type` of config.json.
+ARCHITECTURES = {"gpt2": GPT2, "bert": BERT, "marian": MARIAN}

@@ -1,0 +1,97 @@
+"""A model with its weights in one file that runs with jax and numpy, without fxf, by `jax.export`.
+
+The file is an .npz archive: under `weights/…` the weights by path, and the programs `forward`, `prefill` and `step`
+(the last two where the model generates), for CPUs, GPUs and TPUs and for any number of rows and tokens:
+
+    file = np.load("model.npz")
+    weights = {name.removeprefix("weights/"): file[name] for name in file.files if name.startswith("weights/")}
+    programs = {name: jax.export.deserialize(file[name].tobytes()) for name in ("forward", "prefill", "step")}
+    logits_BTV = programs["forward"].call(weights, batch)
+    cache = programs["prefill"].call(weights, batch_of_prompts)
+    logits_BV, cache = programs["step"].call(weights, cache, tokens_B)
+
+`batch` is what `model.apply` reads, and `batch_of_prompts` what `model.prefill` reads, dicts of arrays; a cache is a
+list of arrays with room for `max_len` tokens a row.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fxf.errors import UserError
+from fxf.models.model import Batch, Model
+from fxf.weights import Params, flatten, map_weights
+
+PLATFORMS = ("cpu", "cuda", "tpu")
+SOURCE = ("source", "source_mask")  # what has as many positions as the source
+
+
+def export_model(path: Path, model: Model, params: Params, batch: Mapping[str, Any], max_len: int) -> None:
+    """Writes the file.
+
+    Args:
+      batch: arrays, or their shapes, of what `model.apply` reads: the names count, and the types, but no size does.
+      max_len: positions of the model: the room of a cache, and the most tokens in a row.
+
+    Raises:
+      UserError: the model's programs depend on the number of tokens, or the file cannot be written.
+    """
+    from jax import export
+
+    sizes = ["T", "S"] if any(name in SOURCE for name in batch) else ["T"]
+    scope = export.SymbolicScope([f"{size} <= {max_len}" for size in sizes])
+    (rows,) = export.symbolic_shape(f"{model.copies}*B", scope=scope)
+    length, source_length = export.symbolic_shape("T, S", scope=scope)
+    shapes = {
+        name: jax.ShapeDtypeStruct((rows, source_length if name in SOURCE else length, *x.shape[2:]), x.dtype)
+        for name, x in batch.items()
+    }
+    weights = flatten(params)
+    structure: list[Any] = []
+
+    def nested(weights: dict[str, jax.Array]) -> Params:
+        return map_weights(lambda name, _: weights[name], model.spec)
+
+    def forward(weights: dict[str, jax.Array], batch: Batch) -> jax.Array:
+        return model.apply(nested(weights), batch)
+
+    def prefill(weights: dict[str, jax.Array], batch: Batch) -> list[jax.Array]:
+        assert model.prefill is not None
+        leaves, tree = jax.tree.flatten(model.prefill(nested(weights), batch, max_len))
+        structure.append(tree)
+        return leaves
+
+    def step(
+        weights: dict[str, jax.Array], cache: list[jax.Array], tokens_B: jax.Array
+    ) -> tuple[jax.Array, list[jax.Array]]:
+        assert model.step is not None
+        logits_BV, after = model.step(nested(weights), jax.tree.unflatten(structure[0], cache), tokens_B)
+        return logits_BV, jax.tree.leaves(after)
+
+    def exported(function: Any, *arguments: Any) -> Any:
+        try:
+            return export.export(jax.jit(function), platforms=PLATFORMS)(weights, *arguments)
+        except jax.errors.InconclusiveDimensionOperation:
+            raise UserError(f"{path}: the number of tokens decides what this model does; cannot export it") from None
+
+    programs = {"forward": exported(forward, shapes)}
+    if model.step is not None:
+        programs["prefill"] = exported(prefill, {**shapes, "lengths": jax.ShapeDtypeStruct((rows,), jnp.int32)})
+        scope = export.SymbolicScope()  # a step reads no T, of which the other scope demands something
+
+        def freed(shape: Any, dtype: Any) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct(export.symbolic_shape(", ".join(map(str, shape)), scope=scope), dtype)
+
+        cache = [freed(x.shape, x.dtype) for x in programs["prefill"].out_avals]
+        programs["step"] = exported(step, cache, freed((rows,), jnp.int32))
+    arrays = {f"weights/{name}": np.asarray(x) for name, x in jax.device_get(weights).items()}
+    arrays |= {name: np.frombuffer(program.serialize(), np.uint8) for name, program in programs.items()}
+    try:
+        with path.open("wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)
+    except OSError as error:
+        raise UserError(f"{path}: cannot write it: {error.strerror}") from None

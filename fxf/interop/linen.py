@@ -1,0 +1,55 @@
+"""A Flax Linen module around any model of fxf."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+
+from fxf.models.model import Batch, Model
+from fxf.weights import Weight, draw
+
+
+class LinenModel(nn.Module):
+    """A model of fxf with the `init`, `apply` and `tabulate` of Linen.
+
+    `init(key, batch)` draws `initialize(model.spec, key)`, and `apply({'params': params}, batch)` is
+    `model.apply(params, batch)`. Inside another module its key is the one that Linen gives it.
+    """
+
+    model: Model
+
+    @nn.compact
+    def __call__(self, batch: Batch, *, train: bool = False) -> jax.Array:
+        """Returns logits [B, T, V].
+
+        Args:
+          train: drop out, with the stream of random keys 'dropout'.
+        """
+        params = {name: _weights(self, name, value, name, _init_key(self)) for name, value in self.model.spec.items()}
+        return self.model.apply(params, batch, rng=self.make_rng("dropout") if train else None)
+
+
+class _Weights(nn.Module):
+    """A part of the table of weights, a module of its own so that `tabulate` gives it a row."""
+
+    spec: Mapping[str, Any]
+    prefix: str
+
+    @nn.compact
+    def __call__(self, key: jax.Array) -> dict[str, Any]:
+        return {name: _weights(self, name, value, f"{self.prefix}/{name}", key) for name, value in self.spec.items()}
+
+
+def _weights(module: nn.Module, name: str, value: Any, path: str, key: jax.Array) -> Any:
+    """Returns the weight or the subtree of weights `name` of the module."""
+    if isinstance(value, Weight):
+        return module.param(name, lambda _: draw(path, value, key))
+    return _Weights(value, path, name=name)(key)
+
+
+def _init_key(module: nn.Module) -> jax.Array:
+    """Returns the key of `init` as it was given; Linen's own way would fold the names of modules into it."""
+    assert module.scope is not None
+    given = module.scope.rngs.get("params")
+    return jax.random.key(0) if given is None else given.as_jax_rng()

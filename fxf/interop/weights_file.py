@@ -1,0 +1,79 @@
+"""Params in a safetensors file: an array for each weight, named by its path ('blocks/attention/query')."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from fxf.errors import UserError, nearest
+from fxf.weights import Params, Spec, flatten, leaves, map_weights
+
+DIGEST = "digest"
+
+
+def save_weights(path: Path, params: Params) -> None:
+    """Writes the params, with a digest of them.
+
+    Raises:
+      UserError: the file cannot be written.
+    """
+    arrays = {name: np.asarray(value) for name, value in flatten(jax.device_get(params)).items()}
+    write_tensors(path, arrays, {DIGEST: _digest(arrays)})
+
+
+def load_weights(path: Path, spec: Spec) -> Params:
+    """Reads the params of a model with the table of weights `spec`.
+
+    Raises:
+      UserError: the file cannot be read, differs from its digest, or holds other weights than those of `spec`.
+    """
+    arrays, metadata = read_tensors(path)
+    check_shapes(str(path), {name: x.shape for name, x in arrays.items()}, {name: w.shape for name, w in leaves(spec)})
+    if metadata.get(DIGEST, _digest(arrays)) != _digest(arrays):
+        raise UserError(f"{path}: damaged: its arrays differ from those that were saved")
+    return map_weights(lambda name, _: arrays[name], spec)
+
+
+def check_shapes(where: str, found: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]]) -> None:
+    """Raises a UserError that names the first array that is absent, unexpected or of another shape."""
+    for name, shape in expected.items():
+        if name not in found:
+            raise UserError(f"{where}: {name} is absent; expected shape {list(shape)}{nearest(name, found)}")
+        if found[name] != shape:
+            raise UserError(f"{where}: {name} has shape {list(found[name])}; expected {list(shape)}")
+    for name in found:
+        if name not in expected:
+            raise UserError(f"{where}: {name} is no weight of this model{nearest(name, expected)}")
+
+
+def write_tensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: dict[str, str]) -> None:
+    """Writes a safetensors file. Raises a UserError where it cannot."""
+    from safetensors.numpy import save_file
+
+    try:
+        save_file({name: np.ascontiguousarray(x) for name, x in arrays.items()}, path, metadata)
+    except Exception as error:  # the library has an exception class of its own for each cause
+        raise UserError(f"{path}: cannot write it: {error}") from None
+
+
+def read_tensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Returns the arrays of a safetensors file by name, and its metadata. Raises a UserError where it cannot."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="np") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{path}: cannot read it as safetensors: {error}") from None
+
+
+def _digest(arrays: Mapping[str, np.ndarray]) -> str:
+    """Returns a hash of names, types, shapes and bytes."""
+    total = hashlib.blake2b(digest_size=16)
+    for name, x in sorted(arrays.items()):
+        total.update(f"{name} {x.dtype} {x.shape}\n".encode())
+        total.update(np.ascontiguousarray(x).tobytes())
+    return total.hexdigest()

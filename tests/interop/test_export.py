@@ -1,0 +1,162 @@
+"""What an exported file does is run by a Python that never imports fxf."""
+
+import json
+import os
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from fxf import run
+from fxf.config import EncoderDecoderConfig, TransformerLMConfig
+from fxf.decoding.generate import generate
+from fxf.errors import UserError
+from fxf.interop import huggingface
+from fxf.interop.export import export_model
+from fxf.interop.weights_file import load_weights
+from fxf.models import MODELS
+from helpers import VOCAB_SIZE, random_params, random_tokens, small
+from runs import overrides, script
+
+pytest.importorskip("flatbuffers")
+pytest.importorskip("safetensors")
+
+END, MAX_TOKENS = 3, 5
+
+# Reads model.npz and batch.npz; writes logits, and the greedy continuation of the prompts token by token.
+PROGRAM = """
+import sys
+import jax.export
+import numpy as np
+file, batch = np.load("model.npz"), dict(np.load("batch.npz"))
+tokens, lengths = batch.pop("tokens"), batch.pop("lengths")
+weights = {name.removeprefix("weights/"): file[name] for name in file.files if name.startswith("weights/")}
+programs = {name: jax.export.deserialize(file[name].tobytes()) for name in ("forward", "prefill", "step")}
+logits = programs["forward"].call(weights, batch)
+before = np.pad(tokens, ((0, 0), (1, 0)))
+last = np.take_along_axis(before, lengths[:, None], axis=1)[:, 0]
+cache = programs["prefill"].call(weights, {**batch, "inputs": before[:, :-1], "lengths": lengths})
+continued = []
+for _ in range(5):
+    step_logits, cache = programs["step"].call(weights, cache, last)
+    last = np.asarray(step_logits).argmax(-1).astype(np.int32)
+    continued.append(last)
+np.savez("output.npz", logits=logits, continued=np.stack(continued, axis=1))
+assert not {"fxf", "flax", "optax"} & {name.split(".")[0] for name in sys.modules}, "not without fxf"
+"""
+
+
+def run_elsewhere(folder):
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    finished = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**environment, "JAX_PLATFORMS": "cpu", "JAX_DEFAULT_MATMUL_PRECISION": "highest"},
+    )
+    assert finished.returncode == 0, finished.stderr
+    return np.load(folder / "output.npz")
+
+
+def cut_at_the_end(tokens_BN):
+    """Returns the tokens with END in place of what follows the first END of a row."""
+    ended = np.cumsum(tokens_BN == END, axis=1) - (tokens_BN == END) > 0
+    return np.where(ended, END, tokens_BN)
+
+
+@pytest.mark.parametrize(
+    ("name", "config_class", "changes"),
+    [
+        ("transformer_lm", TransformerLMConfig, {"positions": "rotary", "d_model": 12, "window": 3}),
+        ("encoder_decoder", EncoderDecoderConfig, {"scan_blocks": True}),
+    ],
+)
+def test_the_file_gives_the_logits_and_the_greedy_tokens_of_the_model(name, config_class, changes, tmp_path):
+    model = MODELS[name][1](small(config_class, **changes), VOCAB_SIZE)
+    params = random_params(model.spec)
+    source = {"source": random_tokens((1, 1)), "source_mask": np.ones((1, 1), bool)} if "encoder" in name else {}
+    export_model(tmp_path / "model.npz", model, params, {"inputs": random_tokens((1, 1)), **source}, 13)
+
+    # Other sizes than those above.
+    if source:
+        mask = np.arange(4)[None] < np.array([[4], [1], [3]])
+        source = {"source": random_tokens((3, 4), seed=1), "source_mask": mask}
+    batch = {"inputs": random_tokens((3, 7)), **source}
+    prompts = {"tokens": random_tokens((3, 2), seed=2), "lengths": np.array([2, 0, 1], np.int32)}
+    np.savez(tmp_path / "batch.npz", **batch, **prompts)
+    output = run_elsewhere(tmp_path)
+    np.testing.assert_allclose(output["logits"], jax.jit(model.apply)(params, batch), rtol=0, atol=1e-5)
+    asked = {**prompts, **source}
+    expected = jax.jit(lambda p: generate(model, p, asked, max_tokens=MAX_TOKENS, end_token=END))(params)
+    np.testing.assert_array_equal(cut_at_the_end(output["continued"]), expected)
+
+
+def test_more_tokens_than_positions_are_refused(tmp_path):
+    model = MODELS["transformer_lm"][1](small(), VOCAB_SIZE)
+    params = random_params(model.spec)
+    export_model(tmp_path / "model.npz", model, params, {"inputs": random_tokens((1, 1))}, 13)
+    file = np.load(tmp_path / "model.npz")
+    weights = {name.removeprefix("weights/"): file[name] for name in file.files if name.startswith("weights/")}
+    forward = jax.export.deserialize(file["forward"].tobytes())
+    assert set(forward.platforms) == {"cpu", "cuda", "tpu"}
+    assert forward.call(weights, {"inputs": random_tokens((2, 13))}).shape == (2, 13, VOCAB_SIZE)
+    with pytest.raises(ValueError, match="shapes"):
+        forward.call(weights, {"inputs": random_tokens((2, 14))})
+
+
+def test_a_model_whose_program_depends_on_the_length_is_one_line(tmp_path):
+    config = small(max_len=131, attention="linear")  # which goes through a sequence in chunks
+    model = MODELS["transformer_lm"][1](config, VOCAB_SIZE)
+    with pytest.raises(UserError, match=r"model.npz: the number of tokens decides what this model does"):
+        export_model(tmp_path / "model.npz", model, random_params(model.spec), {"inputs": random_tokens((1, 1))}, 131)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("export") / "run"
+    choices = {"norm_epsilon_in": "variance", "positions": "learned", "attention_bias": "all", "tied_embeddings": True}
+    finished = script("train", *overrides(model=choices), f"--workdir={workdir}")
+    assert finished.returncode == 0, finished.stderr
+    return workdir
+
+
+def exported(trained, *flags):
+    finished = script("export", f"--workdir={trained}", *flags)
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout.strip()
+
+
+def test_a_run_is_exported_in_every_format(trained, tmp_path):
+    assert exported(trained, "--format=safetensors") == str(trained / "params.safetensors")
+    assert exported(trained, "--format=jax", f"--output={tmp_path / 'model.npz'}") == str(tmp_path / "model.npz")
+    assert exported(trained, "--format=huggingface") == str(trained / "huggingface")
+    experiment, _, params = run.load(trained)
+    for loaded in (
+        load_weights(trained / "params.safetensors", experiment.model.spec),
+        huggingface.load(trained / "huggingface").params,
+    ):
+        jax.tree.map(np.testing.assert_array_equal, loaded, params)
+    assert json.loads((trained / "huggingface" / "config.json").read_text())["architectures"] == ["GPT2LMHeadModel"]
+    file = np.load(tmp_path / "model.npz")
+    np.testing.assert_array_equal(file["weights/embedding/table"], params["embedding"]["table"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "part"),
+    [
+        ([], "--format: expected one of safetensors, jax, huggingface; got None"),
+        (["--format=safetensor"], "got 'safetensor'; did you mean 'safetensors'?"),
+        (["--format=jax", "--output=absent/model.npz"], "absent/model.npz: cannot write it: No such file"),
+        (["--format=jax", "model.npz"], "expected flags alone, got 'model.npz'"),
+    ],
+)
+def test_a_wrong_export_is_one_line(trained, flags, part):
+    finished = script("export", f"--workdir={trained}", *flags)
+    assert finished.returncode == 2, finished.stderr
+    (line,) = finished.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert part in line

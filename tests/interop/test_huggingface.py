@@ -1,0 +1,267 @@
+"""Models with random weights, built by `transformers` without a download: the same logits and tokens here and there."""
+
+import functools
+import json
+import warnings
+
+import jax
+import numpy as np
+import pytest
+
+from fxf.config import EncoderDecoderConfig, MaskedLMConfig, TransformerLMConfig
+from fxf.decoding.generate import generate
+from fxf.errors import UserError
+from fxf.interop import huggingface
+from fxf.interop.architectures import ARCHITECTURES
+from fxf.models import MODELS
+from fxf.weights import flatten
+from helpers import random_params, random_tokens
+
+torch = pytest.importorskip("torch")
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("safetensors")
+
+VOCAB_SIZE, PADDING, LENGTH = 31, 29, 13
+CONFIGS = {
+    "gpt2": {"n_positions": LENGTH, "n_embd": 12, "n_layer": 2, "n_head": 3, "bos_token_id": 0, "eos_token_id": 3},
+    "bert": {"max_position_embeddings": LENGTH, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3,
+             "intermediate_size": 17, "type_vocab_size": 3, "pad_token_id": PADDING},
+    "marian": {"max_position_embeddings": LENGTH, "d_model": 12, "encoder_layers": 2, "decoder_layers": 2,
+               "encoder_attention_heads": 3, "decoder_attention_heads": 3, "encoder_ffn_dim": 17, "decoder_ffn_dim": 17,
+               "activation_function": "swish", "scale_embedding": True, "pad_token_id": PADDING, "eos_token_id": 3,
+               "decoder_start_token_id": PADDING, "forced_eos_token_id": None},
+}  # fmt: skip
+CLASSES = {"gpt2": "GPT2", "bert": "Bert", "marian": "Marian"}
+EVERY = pytest.mark.parametrize("name", CONFIGS)
+
+
+@functools.cache
+def theirs(name):
+    """Returns a model whose weights, biases and norms are all random."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        config = getattr(transformers, f"{CLASSES[name]}Config")(vocab_size=VOCAB_SIZE, **CONFIGS[name])
+        model = getattr(transformers, ARCHITECTURES[name].name)(config).eval()
+    generator = torch.Generator().manual_seed(0)
+    for key, value in [*model.named_parameters(), *model.named_buffers()]:
+        if value.is_floating_point() and "embed_positions" not in key:
+            # Small biases, and scales around one: else the tokens would hardly matter.
+            size, middle = 0.1 if key.endswith("bias") else 0.5, float(value.ndim == 1 and key.endswith("weight"))
+            # In Marian's last block around minus one: else every token, doubled by the residual, begets itself.
+            middle = -middle if key == "model.decoder.layers.1.final_layer_norm.weight" else middle
+            value.data.uniform_(middle - size, middle + size, generator=generator)
+    return model
+
+
+@functools.cache
+def ours(name):
+    loaded = huggingface.load(theirs(name))
+    return loaded, jax.jit(loaded.model.apply)
+
+
+def batch_of(name):
+    """Returns a batch as fxf reads it, with padding where the model has some."""
+    inputs = random_tokens((3, 7), VOCAB_SIZE)
+    if name == "bert":
+        counts = np.arange(7)[None] < np.array([[7], [2], [5]])
+        return {"inputs": inputs, "counts": counts, "segments": random_tokens((3, 7), 3, seed=1)}
+    if name == "marian":
+        mask = np.arange(5)[None] < np.array([[5], [1], [3]])
+        return {"inputs": inputs, "source": random_tokens((3, 5), VOCAB_SIZE, seed=1), "source_mask": mask}
+    return {"inputs": inputs}
+
+
+NAMES = {
+    "gpt2": {"inputs": "input_ids"},
+    "bert": {"inputs": "input_ids", "counts": "attention_mask", "segments": "token_type_ids"},
+    "marian": {"inputs": "decoder_input_ids", "source": "input_ids", "source_mask": "attention_mask"},
+}
+
+
+def logits_of(model, name, batch):
+    arguments = {NAMES[name][key]: torch.tensor(value, dtype=torch.long) for key, value in batch.items()}
+    with torch.no_grad():
+        return model(**arguments).logits.numpy()
+
+
+@EVERY
+def test_logits_of_a_model_object_are_equal(name):
+    (loaded, apply), batch = ours(name), batch_of(name)
+    expected = logits_of(theirs(name), name, batch)
+    assert np.abs(expected).max() > 0.5
+    np.testing.assert_allclose(apply(loaded.params, batch), expected, rtol=0, atol=1e-5)
+
+
+@EVERY
+def test_a_folder_holds_the_same_params_as_its_model(name, tmp_path):
+    theirs(name).save_pretrained(tmp_path)
+    loaded, expected = huggingface.load(tmp_path), ours(name)[0]
+    assert loaded.config == expected.config
+    jax.tree.map(np.testing.assert_array_equal, loaded.params, expected.params)
+
+
+@EVERY
+def test_tensors_go_back_as_they_came(name):
+    loaded, state = ours(name)[0], theirs(name).state_dict()
+    tensors = huggingface.to_tensors(loaded.config, loaded.params)
+    for key, value in tensors.items():
+        np.testing.assert_array_equal(value, state[key].numpy())
+    assert {key for key, _ in theirs(name).named_parameters()} - {"model.encoder.embed_positions.weight",
+            "model.decoder.embed_positions.weight"} <= set(tensors)  # fmt: skip
+
+
+CHOSEN = {
+    "gpt2": (TransformerLMConfig, {"norm_epsilon": 1e-3, "activation": "gelu_tanh"}),
+    "bert": (MaskedLMConfig, {"norm_epsilon": 1e-3, "segments": 2, "activation": "gelu"}),
+    "marian": (EncoderDecoderConfig, {"norm_epsilon": 1e-5, "activation": "silu"}),
+}
+SIZES = {"n_layers": 2, "d_model": 12, "d_ff": 17, "n_heads": 3, "max_len": LENGTH}
+
+
+def chosen(name, **changes):
+    config_class, choices = CHOSEN[name]
+    return config_class(**{**ARCHITECTURES[name].section, **choices, **SIZES, **changes})
+
+
+@EVERY
+def test_from_pretrained_of_a_saved_model_gives_its_logits(name, tmp_path):
+    config = chosen(name)
+    model = MODELS[config.name][1](config, VOCAB_SIZE)
+    params = random_params(model.spec)
+    huggingface.save(tmp_path, config, params, first=0, end=2, padding=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        there, report = getattr(transformers, ARCHITECTURES[name].name).from_pretrained(
+            tmp_path, output_loading_info=True
+        )
+    assert not report["missing_keys"]
+    assert not report["unexpected_keys"]
+    batch = batch_of(name)
+    if name == "bert":
+        batch["segments"] = batch["segments"] % 2
+    logits = jax.jit(model.apply)(params, batch)
+    np.testing.assert_allclose(logits, logits_of(there.eval(), name, batch), rtol=0, atol=1e-5)
+
+
+def generated(model, end, **arguments):
+    """Returns the greedy continuation by `transformers`, what follows an end token filled with it."""
+    model.generation_config.eos_token_id = end
+    model.generation_config.pad_token_id = end
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tensors = {key: torch.tensor(value, dtype=torch.long) for key, value in arguments.items()}
+        tokens = model.generate(**tensors, max_new_tokens=8, do_sample=False, num_beams=1).numpy()
+    n_prompt = arguments["input_ids"].shape[1] if "attention_mask" not in arguments else 1
+    return np.pad(tokens[:, n_prompt:], ((0, 0), (0, n_prompt + 8 - tokens.shape[1])), constant_values=end)
+
+
+def continued(loaded, prompts, end):
+    run = jax.jit(lambda params: generate(loaded.model, params, prompts, max_tokens=8, end_token=end))
+    return np.asarray(run(loaded.params))
+
+
+def assert_equal_token_for_token(loaded, prompts, there):
+    """Once to the last token, and once to an end token that one of the rows reaches before."""
+    free = continued(loaded, prompts, VOCAB_SIZE)
+    assert len(np.unique(free)) > 3
+    for end in (VOCAB_SIZE, int(free[0, 3])):
+        np.testing.assert_array_equal(continued(loaded, prompts, end), there(end))
+
+
+def test_greedy_tokens_of_gpt2_are_equal():
+    loaded, tokens = ours("gpt2")[0], random_tokens((3, 5), VOCAB_SIZE, seed=4)
+    # The first token of the prompt stands where fxf's own models have token 0.
+    prompts = {"first": tokens[:, 0], "tokens": tokens[:, 1:], "lengths": np.full(3, 4, np.int32)}
+    mask = {"input_ids": tokens}
+    assert_equal_token_for_token(loaded, prompts, lambda end: generated(theirs("gpt2"), end, **mask))
+
+
+def test_greedy_tokens_of_marian_are_equal():
+    loaded, batch = ours("marian")[0], batch_of("marian")
+    start = loaded.huggingface["decoder_start_token_id"]
+    prompts = {
+        "first": np.full(3, start, np.int32),
+        "tokens": np.zeros((3, 0), np.int32),
+        "lengths": np.zeros(3, np.int32),
+        "source": batch["source"],
+        "source_mask": batch["source_mask"],
+    }
+    read = {"input_ids": batch["source"], "attention_mask": batch["source_mask"]}
+    assert_equal_token_for_token(loaded, prompts, lambda end: generated(theirs("marian"), end, **read))
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("gpt2", r"transformer.", ""),
+        ("bert", "LayerNorm.weight", "LayerNorm.gamma"),
+        ("bert", "LayerNorm.bias", "LayerNorm.beta"),
+    ],
+)
+def test_names_in_older_files_are_read(name, old, new, tmp_path):
+    loaded = ours(name)[0]
+    huggingface.save(tmp_path, loaded.config, loaded.params, first=0, end=2, padding=1)
+    path = tmp_path / huggingface.TENSORS_FILE
+    tensors, _ = huggingface.read_tensors(path)
+    huggingface.write_tensors(path, {key.replace(old, new): value for key, value in tensors.items()}, {})
+    jax.tree.map(np.testing.assert_array_equal, huggingface.load(tmp_path).params, loaded.params)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("gpt2", {"model_type": "gpt"}, "model_type: expected one of gpt2, bert, marian; got 'gpt'; did you mean"),
+        ("gpt2", {"scale_attn_weights": False}, "scale_attn_weights: fxf has GPT2LMHeadModel with True, got False"),
+        (
+            "gpt2",
+            {"activation_function": "gelu_fast"},
+            "activation_function: expected one of gelu, ",
+        ),
+        ("gpt2", {"n_head": 5}, "model.n_heads: 5 does not divide model.d_model 12"),
+        ("gpt2", {"n_layer": 3}, "transformer.h.2.attn.c_attn.* is absent"),
+        ("gpt2", {"n_layer": 1}, "transformer.h.1.attn.c_attn.* is no weight of this model"),
+        ("gpt2", {"n_positions": 14}, r"transformer.wpe.weight has shape \[13, 12\]; expected \[14, 12\]"),
+        ("gpt2", {"vocab_size": None}, "vocab_size: expected an int, got None"),
+        ("marian", {"decoder_layers": 3}, "decoder_layers: fxf has one model.n_layers; expected 2, got 3"),
+        ("marian", {"scale_embedding": False}, "scale_embedding: fxf has MarianMTModel with True, got False"),
+    ],
+)
+def test_a_model_that_fxf_does_not_have_is_one_line(name, changes, message, tmp_path):
+    loaded = ours(name)[0]
+    huggingface.save(tmp_path, loaded.config, loaded.params, first=0, end=2, padding=1)
+    path = tmp_path / huggingface.CONFIG_FILE
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(UserError, match=f"^[^\n]*{message}[^\n]*$"):
+        huggingface.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("gpt2", {"block": "post_norm"}, "model.block: GPT2LMHeadModel has 'pre_norm', got 'post_norm'"),
+        ("gpt2", {"tied_embeddings": False}, "model.tied_embeddings: GPT2LMHeadModel has True, got False"),
+        ("bert", {"embedding_dropout": 0.5}, "hidden_dropout_prob: fxf has one model|model.dropout: BertForMaskedLM"),
+        ("marian", {"positions": "sinusoidal"}, "model.positions: MarianMTModel has 'sinusoidal_halves'"),
+    ],
+)
+def test_a_model_that_transformers_does_not_have_is_one_line(name, changes, message, tmp_path):
+    config = chosen(name, **changes)
+    params = random_params(MODELS[config.name][1](config, VOCAB_SIZE).spec)
+    with pytest.raises(UserError, match=message):
+        huggingface.save(tmp_path / "saved", config, params, first=0, end=2, padding=1)
+    assert not (tmp_path / "saved").exists()
+
+
+def test_what_cannot_be_read_is_one_line(tmp_path):
+    with pytest.raises(UserError, match=r"config.json: No such file"):
+        huggingface.load(tmp_path)
+    (tmp_path / huggingface.CONFIG_FILE).write_text("{")
+    with pytest.raises(UserError, match=r"config.json: not JSON: "):
+        huggingface.load(tmp_path)
+
+
+def test_every_weight_of_the_three_has_a_tensor():
+    for name, architecture in ARCHITECTURES.items():
+        assert set(flatten(ours(name)[0].params)) == set(architecture.tensors)

@@ -1,0 +1,77 @@
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+
+from fxf.config import BilayerConfig, EncoderDecoderConfig, MaskedLMConfig, TransformerLMConfig
+from fxf.interop.linen import LinenModel
+from fxf.models import MODELS
+from fxf.weights import count, initialize
+from helpers import VOCAB_SIZE, random_tokens, small, small_model
+
+TOKENS = random_tokens((3, 5))
+SOURCE = {"source": random_tokens((3, 4), seed=1), "source_mask": np.arange(4)[None] < np.array([[4], [1], [3]])}
+CASES = {
+    "transformer_lm": (small(TransformerLMConfig), {"inputs": TOKENS}),
+    "masked_lm": (small(MaskedLMConfig, segments=2), {"inputs": TOKENS, "segments": TOKENS % 2}),
+    "encoder_decoder": (small(EncoderDecoderConfig), {"inputs": TOKENS, **SOURCE}),
+    "bilayer": (BilayerConfig(copies=3), {"inputs": TOKENS}),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_init_and_apply_equal_those_of_every_model_bit_for_bit(name):
+    config, batch = CASES[name]
+    model = MODELS[name][1](config, VOCAB_SIZE)
+    module, key = LinenModel(model), jax.random.key(3)
+    params = initialize(model.spec, key)
+    variables = module.init(key, batch)
+    assert set(variables) == {"params"}
+    assert jax.tree.structure(variables["params"]) == jax.tree.structure(params)
+    jax.tree.map(np.testing.assert_array_equal, variables["params"], params)
+    expected = jax.jit(model.apply)(params, batch)
+    np.testing.assert_array_equal(jax.jit(module.apply)({"params": params}, batch), expected)
+
+
+def test_gradients_are_equal_bit_for_bit():
+    model, params = small_model()
+    module, batch = LinenModel(model), {"inputs": TOKENS}
+    ours = jax.jit(jax.grad(lambda p: model.apply(p, batch)[..., 2].sum()))(params)
+    theirs = jax.jit(jax.grad(lambda p: module.apply({"params": p}, batch)[..., 2].sum()))(params)
+    jax.tree.map(np.testing.assert_array_equal, theirs, ours)
+    assert any(np.any(np.asarray(x)) for x in jax.tree.leaves(ours))
+
+
+def test_dropout_reads_the_stream_of_that_name_in_training_alone():
+    model, params = small_model(dropout=0.5)
+    module, variables, batch = LinenModel(model), {"params": params}, {"inputs": TOKENS}
+
+    def trained(seed):
+        return np.asarray(module.apply(variables, batch, train=True, rngs={"dropout": jax.random.key(seed)}))
+
+    np.testing.assert_array_equal(trained(0), trained(0))
+    assert np.any(trained(0) != trained(1))
+    assert np.any(trained(0) != model.apply(params, batch))
+    np.testing.assert_array_equal(module.apply(variables, batch), model.apply(params, batch))
+
+
+def test_tabulate_has_a_row_for_every_layer_and_the_count_of_all():
+    model, _ = small_model()
+    table = LinenModel(model).tabulate(jax.random.key(0), {"inputs": TOKENS}, console_kwargs={"width": 240})
+    for path in ("embedding", "blocks/attention", "blocks/feed_forward", "blocks/attention_norm", "norm", "final"):
+        assert f"│ {path} " in table
+    assert f"Total Parameters: {count(model.spec)}" in table
+
+
+def test_it_serves_inside_another_module():
+    model, _ = small_model()
+
+    class Doubled(nn.Module):
+        @nn.compact
+        def __call__(self, batch):
+            return 2 * LinenModel(model, name="inner")(batch)
+
+    module, batch = Doubled(), {"inputs": TOKENS}
+    variables = module.init(jax.random.key(0), batch)
+    inner = variables["params"]["inner"]
+    np.testing.assert_array_equal(module.apply(variables, batch), 2 * model.apply(inner, batch))

@@ -1,0 +1,74 @@
+import jax
+import numpy as np
+import pytest
+
+from fxf.errors import UserError
+from fxf.interop.weights_file import load_weights, save_weights, write_tensors
+from fxf.weights import flatten, leaves
+from helpers import small_model
+
+safetensors = pytest.importorskip("safetensors.numpy")
+
+
+@pytest.fixture
+def saved(tmp_path):
+    model, params = small_model()
+    save_weights(tmp_path / "params.safetensors", params)
+    return tmp_path / "params.safetensors", model, params
+
+
+def test_params_come_back_bit_for_bit(saved):
+    path, model, params = saved
+    loaded = load_weights(path, model.spec)
+    assert jax.tree.structure(loaded) == jax.tree.structure(params)
+    jax.tree.map(np.testing.assert_array_equal, loaded, params)
+
+
+def test_the_file_holds_an_array_for_each_path(saved):
+    path, model, params = saved
+    arrays = safetensors.load_file(path)
+    assert set(arrays) == {name for name, _ in leaves(model.spec)}
+    query = params["blocks"]["attention"]["query"]
+    np.testing.assert_array_equal(arrays["blocks/attention/query"], query)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"d_ff": 12}, r"blocks/feed_forward/up has shape \[2, 6, 11\]; expected \[2, 6, 12\]"),
+        ({"norm": "rms"}, "blocks/attention_norm/bias is no weight of this model; did you mean"),
+        ({"gated": True}, r"blocks/feed_forward/gate is absent; expected shape \[2, 6, 11\]"),
+    ],
+)
+def test_weights_of_another_model_are_refused(saved, changes, message):
+    with pytest.raises(UserError, match=f"params.safetensors: {message}"):
+        load_weights(saved[0], small_model(**changes)[0].spec)
+
+
+def test_a_changed_byte_is_noticed(saved):
+    path, model, _ = saved
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"params.safetensors: damaged: its arrays differ"):
+        load_weights(path, model.spec)
+
+
+def test_a_file_of_others_without_a_digest_is_read(saved, tmp_path):
+    _, model, params = saved
+    write_tensors(tmp_path / "other.safetensors", {k: np.asarray(v) for k, v in flatten(params).items()}, {})
+    jax.tree.map(np.testing.assert_array_equal, load_weights(tmp_path / "other.safetensors", model.spec), params)
+
+
+@pytest.mark.parametrize("content", [b"", b"not safetensors", None])
+def test_a_file_that_cannot_be_read_is_one_line(saved, tmp_path, content):
+    path = tmp_path / "wrong.safetensors"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=r"^.*wrong.safetensors: cannot read it as safetensors: [^\n]+$"):
+        load_weights(path, saved[1].spec)
+
+
+def test_a_file_that_cannot_be_written_is_one_line(saved, tmp_path):
+    with pytest.raises(UserError, match=r"^.*absent/params.safetensors: cannot write it: [^\n]+$"):
+        save_weights(tmp_path / "absent" / "params.safetensors", saved[2])

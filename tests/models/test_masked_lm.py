@@ -1,0 +1,32 @@
+import jax
+import numpy as np
+
+import oracle
+from fxf.config import MaskedLMConfig
+from fxf.models.masked_lm import masked_lm
+from helpers import random_params, random_tokens, small
+
+VOCAB_SIZE = 7
+
+
+def to_all(t, s):
+    return True
+
+
+def test_logits_with_segments_equal_the_oracle():
+    config = small(MaskedLMConfig, segments=3, embedding_norm=True, head="transform")
+    model = masked_lm(config, VOCAB_SIZE)
+    params = random_params(model.spec)
+    tokens, segments = random_tokens((2, 5)), random_tokens((2, 5), vocab_size=3, seed=1)
+    logits = jax.jit(model.apply)(params, {"inputs": tokens, "segments": segments})
+    weights = oracle.float64(params)
+    for row, kinds, actual in zip(tokens, segments, logits, strict=True):
+        expected = oracle.transformer_lm(config, weights, row, to_all, segments=kinds)
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5)
+
+
+def test_without_segments_in_the_batch_all_tokens_are_in_the_first():
+    model = masked_lm(small(MaskedLMConfig, segments=2), VOCAB_SIZE)
+    params, tokens = random_params(model.spec), random_tokens((2, 5))
+    given = model.apply(params, {"inputs": tokens, "segments": np.zeros_like(tokens)})
+    np.testing.assert_array_equal(model.apply(params, {"inputs": tokens}), given)
