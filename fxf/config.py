@@ -175,7 +175,7 @@ class TrainConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ParallelConfig:
-    """The `parallel` section: how training is spread over devices. It changes no number, so a resumed run may change it."""
+    """The `parallel` section: how training is spread over devices. It changes no number but what dropout draws."""
 
     kind: Literal["jit", "pmap"] = key(
         "jit", "one program over a mesh of devices; or the step mapped over them, all weights on each"

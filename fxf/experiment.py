@@ -103,15 +103,16 @@ class Experiment(NamedTuple):
         def compiling() -> Any:
             return clock.measure("compile")
 
-        def rows(batch: Any) -> Any:
-            return layout.spread(batch) if layout else batch
-
         model = self.model
+
+        def spread(params: weights.Params, batch: Any) -> tuple[weights.Params, Any]:
+            return (layout.whole_rows(params, model.spec), layout.spread(batch)) if layout else (params, batch)
+
         predict = make_predictor(
-            model, self.task.end_token, decode=self.decode, seed=seed, compiling=compiling, rows=rows
+            model, self.task.end_token, decode=self.decode, seed=seed, compiling=compiling, spread=spread
         )
-        loss = compiled_by_shape(lambda params, batch: batch_loss(model, params, rows(batch)), compiling)
-        logits = compiled_by_shape(lambda params, batch: model.apply(params, rows(batch)), compiling)
+        loss = compiled_by_shape(lambda params, batch: batch_loss(model, *spread(params, batch)), compiling)
+        logits = compiled_by_shape(lambda params, batch: model.apply(*spread(params, batch)), compiling)
 
         def with_params(params: weights.Params) -> Scorer:
             def loss_sums(batch: Mapping[str, Any]) -> tuple[float, float]:

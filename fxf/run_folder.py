@@ -47,7 +47,7 @@ def open_for_training(
 def require_same_config(workdir: Path, config: Mapping[str, Any]) -> None:
     """Raises a UserError that names the differing keys if `workdir` holds a run with another config.
 
-    How a run is spread over devices changes no number, so `parallel` may differ.
+    `parallel` may differ, so that a run can go on with other devices.
     """
     if not (workdir / "config.json").exists():
         return

@@ -19,6 +19,7 @@ Params = dict[str, Any]
 LAYERS = "layers"  # axis of a stack of layers
 BLOCKS = "blocks"  # name of such a stack in a spec
 COPIES = "copies"  # axis of a stack of models side by side
+TABLES = {"vocabulary", "position"}  # first axis of a table of rows: it is looked up, not summed over
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,14 +111,12 @@ def count(spec: Spec) -> int:
 def decay_mask(spec: Spec) -> Any:
     """Returns a tree of bools: True for the matrices of linear maps, False for biases, norms and tables of rows.
 
-    A table of rows (embedding, positions) has a first axis that is looked up, not summed over. The axes `heads` and
-    `head_dim` are one that is cut in two.
+    Tables of rows are those of embedding and positions. The axes `heads` and `head_dim` are one that is cut in two.
     """
-    tables = {"vocabulary", "position"}
 
     def decays(_: str, weight: Weight) -> bool:
         axes = [axis for axis in weight.axes if axis not in (LAYERS, COPIES, "heads")]
-        return len(axes) >= 2 and axes[0] not in tables
+        return len(axes) >= 2 and axes[0] not in TABLES
 
     return map_weights(decays, spec)
 
@@ -132,7 +131,7 @@ def matrix_axes(spec: Spec) -> Any:
     def axes(_: str, weight: Weight) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
         names = weight.axes
         starts = [i for i, name in enumerate(names) if name not in (LAYERS, "head_dim")]
-        if len(starts) != 2 or {"vocabulary", "position"} & set(names):
+        if len(starts) != 2 or TABLES & set(names):
             return None
         first, second = starts
         return tuple(range(first, second)), tuple(range(second, len(names)))

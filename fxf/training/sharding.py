@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import optax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+from jax.tree_util import DictKey
 
 from fxf.config import ParallelConfig
 from fxf.errors import UserError
-from fxf.weights import Spec, Weight, map_weights
+from fxf.weights import TABLES, Params, Spec, Weight, leaves, map_weights
 
 DATA, FSDP, TENSOR = "data", "fsdp", "tensor"
 
@@ -58,31 +58,41 @@ class Layout(NamedTuple):
             lambda x: x if len(x) % self.parts else jax.lax.with_sharding_constraint(x, self.rows), batch
         )
 
+    def whole_rows(self, params: Params, spec: Spec) -> Params:
+        """Gathers, inside a compiled function, the rows of tables, for a device looks up rows and not parts of rows."""
+
+        def gathered(_: str, weight: Weight) -> NamedSharding:
+            cuts = partition(weight, self.mesh)
+            if weight.axes[0] in TABLES:
+                cuts = P(*(None if cut == FSDP else cut for cut in cuts))
+            return NamedSharding(self.mesh, cuts)
+
+        return jax.lax.with_sharding_constraint(params, map_weights(gathered, spec))
+
     def weights(self, spec: Spec) -> Any:
         """Returns the tree of the weights' shardings."""
         return map_weights(lambda _, weight: NamedSharding(self.mesh, partition(weight, self.mesh)), spec)
 
-    def optimizer_state(self, optimizer: optax.GradientTransformation, shapes: Any, params: Any, spec: Spec) -> Any:
-        """Returns the tree of the optimizer state's shardings: what has the shape of its weight lies as the weight does.
+    def optimizer_state(self, shapes: Any, spec: Spec) -> Any:
+        """Returns the tree of the optimizer state's shardings, from that of its shapes.
 
-        Args:
-          shapes: the state's tree with shapes as leaves.
-          params: that of the weights.
+        An array whose path ends in that of a weight, and that has its shape, is cut as the weight is.
         """
+        cut = {path: (w.shape, NamedSharding(self.mesh, partition(w, self.mesh))) for path, w in leaves(spec)}
 
-        def follow(leaf: Any, weight: Any, sharding: NamedSharding) -> NamedSharding:
-            return sharding if leaf.shape == weight.shape else self.everywhere
+        def follow(path: tuple, leaf: Any) -> NamedSharding:
+            name = "/".join(["", *(key.key for key in path if isinstance(key, DictKey))])
+            weight = max((w for w in cut if name.endswith(f"/{w}")), key=len, default=None)
+            return cut[weight][1] if weight and cut[weight][0] == leaf.shape else self.everywhere
 
-        return optax.tree.map_params(
-            optimizer, follow, shapes, params, self.weights(spec), transform_non_params=lambda _: self.everywhere
-        )
+        return jax.tree_util.tree_map_with_path(follow, shapes)
 
     def place(self, batch: dict[str, np.ndarray], parts: int) -> dict[str, jax.Array]:
         """Puts a batch, or this process's rows of it, on the devices.
 
         Rows of weight 0 fill it up to a multiple of `parts`; they repeat the last row, which any model can read.
         """
-        missing = -len(batch["weights"]) % parts
+        missing = -len(batch["weights"]) % (parts // jax.process_count())
         filled = {name: np.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1), "edge") for name, x in batch.items()}
         filled["weights"][len(batch["weights"]) :] = 0
         return {name: jax.make_array_from_process_local_data(self.rows, x) for name, x in filled.items()}

@@ -43,7 +43,7 @@ def init_state(model: Model, optimizer: optax.GradientTransformation, key: jax.A
 def state_shardings(model: Model, optimizer: optax.GradientTransformation, layout: Layout) -> TrainState:
     """Returns the state's tree with the sharding of each array as leaves."""
     shapes = jax.eval_shape(lambda: init_state(model, optimizer, jax.random.key(0)))
-    opt_state = layout.optimizer_state(optimizer, shapes.opt_state, shapes.params, model.spec)
+    opt_state = layout.optimizer_state(shapes.opt_state, model.spec)
     return TrainState(layout.everywhere, layout.weights(model.spec), opt_state)  # type: ignore[arg-type]
 
 
@@ -57,7 +57,7 @@ def batch_loss(
 ) -> tuple[jax.Array, jax.Array]:
     """Returns (loss_sum, weight_sum) of a batch."""
     if layout:
-        batch = layout.spread(batch)
+        params, batch = layout.whole_rows(params, model.spec), layout.spread(batch)
     features = model.features(params, batch, rng=rng)
 
     def loss(features: jax.Array, targets: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -90,6 +90,7 @@ def loss_and_gradient(
 
     Args:
       microbatches: number of equal parts to take one after the other, each in the memory of the one before.
+      layout: of the devices that share the rows of each part, and of the params.
     """
 
     def part(part_batch: Batch, part_rng: jax.Array | None) -> tuple[jax.Array, jax.Array, Params]:
@@ -154,9 +155,7 @@ def make_step(
         rng = jax.random.fold_in(dropout_key, state.step)
         if mapped:
             rng = jax.random.fold_in(rng, jax.lax.axis_index(DATA))
-        return train_step(
-            model, optimizer, config, state, batch, rng, layout=None if mapped else layout, mapped=mapped
-        )
+        return train_step(model, optimizer, config, state, batch, rng, layout=None if mapped else layout, mapped=mapped)
 
     if layout is None or not layout.pmap:
         return step
@@ -167,8 +166,8 @@ def make_step(
     return lambda state, batch: on_each(state, {name: _cut(value, parts) for name, value in batch.items()})
 
 
-def _jit(program: Callable, model: Model, optimizer: optax.GradientTransformation, layout: Layout | None) -> Any:
-    """Compiles `program(state, _) -> (state, metrics)`, which leaves the state where it was."""
+def jit_step(program: Callable, model: Model, optimizer: optax.GradientTransformation, layout: Layout | None) -> Any:
+    """Returns `program(state, ...) -> (state, metrics)`, jitted: the state is donated, and stays where it was."""
     if layout is None:
         return jax.jit(program, donate_argnums=0)
     shardings = (state_shardings(model, optimizer, layout), layout.everywhere)
@@ -205,7 +204,7 @@ def make_train_steps(
         history = {name: jnp.zeros(most) for name in METRICS}
         return jax.lax.fori_loop(0, n, body, (state, history))
 
-    return _jit(train_steps, model, optimizer, layout)
+    return jit_step(train_steps, model, optimizer, layout)
 
 
 def make_fed_train_steps(
@@ -225,7 +224,7 @@ def make_fed_train_steps(
       compiling: entered while a program compiles, to count that time apart.
     """
     compiled: dict[Any, Callable] = {}
-    program = _jit(make_step(model, optimizer, config, seed, layout), model, optimizer, layout)
+    program = jit_step(make_step(model, optimizer, config, seed, layout), model, optimizer, layout)
 
     def train_steps(state: TrainState, n: int) -> tuple[TrainState, Metrics]:
         history = []
