@@ -107,7 +107,7 @@ def make_layout(config: ParallelConfig, devices: Sequence[Any]) -> Layout | None
     others = config.fsdp * config.tensor
     if not config.data and len(devices) % others:
         sizes = f"parallel.fsdp {config.fsdp} × parallel.tensor {config.tensor}"
-        raise UserError(f"{sizes}: {others} does not divide the {len(devices)} devices here")
+        raise UserError(f"{sizes}: {others} does not divide the number of devices here, {len(devices)}")
     shape = (config.data or len(devices) // others, config.fsdp, config.tensor)
     n = math.prod(shape)
     if n > len(devices):

@@ -17,6 +17,7 @@ import optax
 
 from fxf import run
 from fxf.config import ParallelConfig, TrainConfig, TransformerLMConfig
+from fxf.describe import describe
 from fxf.experiment import build
 from fxf.models.transformer_lm import transformer_lm
 from fxf.training import checkpoint
@@ -89,6 +90,11 @@ def resume(folder):
     return distance(go_on(folder / "one", {"data": 1}), unbroken)
 
 
+def described():
+    sections = {"train": {"batch_size": 8}, "model": {"d_model": 16, "d_ff": 24}}
+    return describe(build(tiny_config(parallel={"fsdp": 2, "tensor": 2}, **sections))).splitlines()
+
+
 def share_of_the_optimizer_state():
     experiment = build(tiny_config(parallel={"fsdp": 8}, train={"batch_size": 8}, model={"d_model": 16, "d_ff": 24}))
     leaves = jax.tree.leaves(experiment.new_state(experiment.layout()).opt_state)
@@ -96,5 +102,10 @@ def share_of_the_optimizer_state():
 
 
 if __name__ == "__main__":
-    figures = {"distances": compare(), "share": share_of_the_optimizer_state(), "resumed": resume(Path(sys.argv[1]))}
+    figures = {
+        "distances": compare(),
+        "described": described(),
+        "share": share_of_the_optimizer_state(),
+        "resumed": resume(Path(sys.argv[1])),
+    }
     print(json.dumps(figures))

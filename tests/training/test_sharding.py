@@ -52,6 +52,15 @@ def test_a_device_of_eight_holds_an_eighth_of_the_optimizer_state(figures):
     assert 1 / 8 <= figures["share"] <= 1 / 7
 
 
+def test_the_description_shows_how_each_weight_is_cut_and_what_of_it_a_device_holds(figures):
+    rows = {line.split()[0]: line.split() for line in figures["described"] if line}
+    axes = ["layers", "embed", "heads", "head_dim"]
+    assert rows["blocks/attention/query"][-10:] == [*axes, "256", "-", "fsdp", "tensor", "-", "256"]
+    assert rows["blocks/feed_forward/up_bias"][-2:] == ["tensor", "48"]
+    assert rows["embedding/table"][-3:] == ["tensor", "fsdp", str(4 * 4 * 16 // 4)]
+    assert "params, on each of 8 devices" in "\n".join(figures["described"])
+
+
 def test_a_run_saved_on_eight_devices_goes_on_on_one(figures):
     assert figures["resumed"] <= 1e-6
 
@@ -98,14 +107,17 @@ def test_the_state_of_every_optimizer_is_cut_as_its_weights_are(name):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"fsdp": 2, "tensor": 2}, "parallel.fsdp 2 × parallel.tensor 2: 4 does not divide the 6 devices here"),
+        (
+            {"fsdp": 2, "tensor": 2},
+            "parallel.fsdp 2 × parallel.tensor 2: 4 does not divide the number of devices here, 6",
+        ),
         ({"data": 4, "fsdp": 2}, "parallel.data 4 × parallel.fsdp 2 × parallel.tensor 1: needs 8 devices; here are 6"),
     ],
 )
 def test_devices_that_do_not_fit_the_mesh_are_an_error(changes, message):
     with pytest.raises(UserError) as error:
         make_layout(ParallelConfig(**changes), [None] * 6)
-    assert str(error.value) == message
+    assert str(error.value) == f"parallel.{message}"
 
 
 def test_pmap_cuts_no_weights():
