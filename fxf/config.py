@@ -77,6 +77,13 @@ class TransformerConfig:
         "what a sublayer adds",
     )
     scan_blocks: bool = key(False, "train in a loop over blocks: compiles in constant time, runs slower")
+    remat: Literal["none", "full", "dots"] = key(
+        "none",
+        "what the backward pass computes again: nothing; all inside a block; all but its products with weights",
+    )
+    dtype: Literal["float32", "bfloat16"] = key(
+        "float32", "of the computation; weights, statistics of norms and softmaxes, logits and losses stay float32"
+    )
 
     def __post_init__(self) -> None:
         if self.d_model % self.n_heads:
@@ -181,6 +188,22 @@ class TrainConfig:
     patience: int = key(
         0, "evaluations without a better checkpoint.best after which training stops; 0 never stops", minimum=0
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class ParallelConfig:
+    """The `parallel` section: how training is spread over devices. It changes no number but what dropout draws."""
+
+    kind: Literal["jit", "pmap"] = key(
+        "jit", "one program over a mesh of devices; or the step mapped over them, all weights on each"
+    )
+    data: int = key(0, "parts of a batch's rows, with all weights for each; 0: as many as the devices allow", minimum=0)
+    fsdp: int = key(1, "parts of a batch's rows, and of weights and optimizer state", minimum=1)
+    tensor: int = key(1, "parts of heads, hidden units and vocabulary, and of their weights", minimum=1)
+
+    def __post_init__(self) -> None:
+        if self.kind == "pmap" and self.fsdp * self.tensor > 1:
+            raise UserError("parallel.kind: 'pmap' cuts no weights; leave parallel.fsdp and parallel.tensor at 1")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,28 +1,42 @@
 """What an experiment is made of, computed from shapes alone: parameters, operations a token, memory."""
 
-import functools
 import math
 from collections.abc import Iterator
 from typing import Any
 
 import jax
+from jax.sharding import NamedSharding
 
 from fxf import weights
 from fxf.experiment import Experiment
 from fxf.text_table import aligned
-from fxf.training.step import loss_and_gradient, train_step
+from fxf.training.sharding import Layout, partition
+from fxf.training.step import jit_step, loss_and_gradient, make_step
 
 
 def describe(experiment: Experiment) -> str:
-    """Returns the parameter table and the estimates as text. Compiles the training step, but allocates no array."""
-    rows = [("weight", "shape", "axes", "count")]
+    """Returns the parameter table and the estimates as text. Compiles the training step, but allocates no array.
+
+    On several devices the table also has the axis of the mesh that cuts each axis of a weight, - where none does, and
+    the bytes of it that a device holds; memory is that of one device.
+    """
+    layout = experiment.layout()
+    rows = [("weight", "shape", "axes", "count", *(("sharding", "bytes a device") if layout else ()))]
     for path, weight in weights.leaves(experiment.model.spec):
-        rows.append((path, _by(weight.shape), " ".join(weight.axes), f"{math.prod(weight.shape):,}"))
-    rows.append(("total", "", "", f"{weights.count(experiment.model.spec):,}"))
+        row = (path, _by(weight.shape), " ".join(weight.axes), f"{math.prod(weight.shape):,}")
+        rows.append((*row, *(_on_a_device(weight, layout) if layout else ())))
+    rows.append(("total", "", "", f"{weights.count(experiment.model.spec):,}", *(("", "") if layout else ())))
     forward, training = flops_per_token(experiment)
     estimates = [("FLOPs a token, forward", f"{forward:,.0f}"), ("FLOPs a token, training", f"{training:,.0f}")]
-    estimates += [(name, f"{n_bytes / 2**20:,.1f} MiB") for name, n_bytes in memory(experiment).items()]
+    per_device = f", on each of {layout.mesh.size} devices" if layout else ""
+    estimates += [(name + per_device, f"{size / 2**20:,.1f} MiB") for name, size in memory(experiment).items()]
     return "\n".join([*aligned(rows), "", *aligned(estimates)])
+
+
+def _on_a_device(weight: weights.Weight, layout: Layout) -> tuple[str, str]:
+    cuts = partition(weight, layout.mesh)
+    shape = NamedSharding(layout.mesh, cuts).shard_shape(weight.shape)
+    return " ".join(cut or "-" for cut in cuts), f"{4 * math.prod(shape):,}"
 
 
 def flops_per_token(experiment: Experiment) -> tuple[float, float]:
@@ -59,19 +73,27 @@ def _inner_jaxprs(params: dict[str, Any]) -> Iterator[Any]:
 
 
 def memory(experiment: Experiment) -> dict[str, int]:
-    """Returns bytes by use, the last as the compiler plans it for one training step on this kind of device."""
-    state, batch, rng = experiment.state_shapes(), experiment.batch_shapes(), jax.random.key(0)
-    step = functools.partial(train_step, experiment.model, experiment.optimizer, experiment.train)
-    plan: Any = jax.jit(step, donate_argnums=0).lower(state, batch, rng).compile().memory_analysis()
+    """Returns a device's bytes by use, the last as the compiler plans it for one step on this kind of device."""
+    layout, batch = experiment.layout(), experiment.batch_shapes()
+    state = experiment.state_shapes(layout)
+    if layout:
+        rows = -(-len(batch["weights"]) // layout.parts) * layout.parts
+        shapes = {name: (rows, *x.shape[1:]) for name, x in batch.items()}
+        batch = {name: jax.ShapeDtypeStruct(shapes[name], x.dtype, sharding=layout.rows) for name, x in batch.items()}
+    step = make_step(experiment.model, experiment.optimizer, experiment.train, experiment.seed, layout)
+    plan: Any = jit_step(step, experiment.model, experiment.optimizer, layout).lower(state, batch).compile()
     return {
         "params": _bytes(state.params),
         "optimizer state": _bytes(state.opt_state),
-        "gradient, activations and batch": plan.temp_size_in_bytes,
+        "gradient, activations and batch": plan.memory_analysis().temp_size_in_bytes,
     }
 
 
 def _bytes(tree: Any) -> int:
-    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+    """Returns the bytes of a tree of shapes that one device holds."""
+    leaves = jax.tree.leaves(tree)
+    shapes = (leaf.sharding.shard_shape(leaf.shape) if leaf.sharding else leaf.shape for leaf in leaves)
+    return sum(math.prod(shape) * leaf.dtype.itemsize for shape, leaf in zip(shapes, leaves, strict=True))
 
 
 def _by(shape: tuple[int, ...]) -> str:

@@ -1,6 +1,7 @@
 """From a config to what it names: the one place where task, model and optimizer meet."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from fxf.config import (
     DecodeConfig,
     LogConfig,
     OptimizerConfig,
+    ParallelConfig,
     TrainConfig,
     defaults,
     one_of,
@@ -31,11 +33,13 @@ from fxf.tasks.task import Scorer, Setting, Task
 from fxf.training.loss import cross_entropy
 from fxf.training.metrics import Clock
 from fxf.training.optimizer import make_optimizer, make_schedule
-from fxf.training.step import TrainState, batch_loss, init_state, run_keys
+from fxf.training.sharding import Layout, make_layout, require_divisible
+from fxf.training.step import TrainState, batch_loss, init_state, run_keys, state_shardings
 
 SECTIONS = {
     "optimizer": OptimizerConfig,
     "train": TrainConfig,
+    "parallel": ParallelConfig,
     "decode": DecodeConfig,
     "checkpoint": CheckpointConfig,
     "log": LogConfig,
@@ -47,6 +51,7 @@ class Experiment(NamedTuple):
 
     config: dict[str, Any]
     train: TrainConfig
+    parallel: ParallelConfig
     decode: DecodeConfig
     checkpoint: CheckpointConfig
     log: LogConfig
@@ -60,16 +65,32 @@ class Experiment(NamedTuple):
     def seed(self) -> int:
         return self.config["seed"]
 
-    def new_state(self) -> TrainState:
-        """Draws the state of step 0, in one compiled call."""
+    def layout(self) -> Layout | None:
+        """Returns how training is spread over the devices here.
+
+        Raises:
+          UserError: `parallel` or a batch does not fit the devices.
+        """
+        layout = make_layout(self.parallel, jax.devices())
+        require_divisible(layout, self.train.batch_size, self.train.microbatches)
+        return layout
+
+    def new_state(self, layout: Layout | None = None) -> TrainState:
+        """Draws the state of step 0, in one compiled call, each device its part."""
         init_key, _, _ = run_keys(self.seed)
         # Random bits take seconds to compile for a CPU at the usual level; the same bits come as fast from this one.
         options = {"xla_backend_optimization_level": 1} if jax.default_backend() == "cpu" else None
-        return jax.jit(lambda key: init_state(self.model, self.optimizer, key), compiler_options=options)(init_key)
+        init = functools.partial(init_state, self.model, self.optimizer)
+        shardings = layout and state_shardings(self.model, self.optimizer, layout)
+        return jax.jit(init, out_shardings=shardings, compiler_options=options)(init_key)
 
-    def state_shapes(self) -> TrainState:
-        """Returns the state's shapes and dtypes; allocates nothing."""
-        return jax.eval_shape(lambda: init_state(self.model, self.optimizer, jax.random.key(0)))
+    def state_shapes(self, layout: Layout | None = None) -> TrainState:
+        """Returns the state's shapes and dtypes, and with a layout its shardings; allocates nothing."""
+        shapes = jax.eval_shape(lambda: init_state(self.model, self.optimizer, jax.random.key(0)))
+        if layout is None:
+            return shapes
+        shardings = state_shardings(self.model, self.optimizer, layout)
+        return jax.tree.map(lambda s, sharding: s.update(sharding=sharding), shapes, shardings)
 
     def batch_shapes(self) -> Any:
         """Returns the shapes of a batch; of fed ones, those of the largest."""
@@ -77,19 +98,27 @@ class Experiment(NamedTuple):
             return jax.eval_shape(self.task.batch, jax.random.key(0), np.int32(0))
         return self.task.largest_batch()
 
-    def scorer(self, clock: Clock, seed: int = 0) -> Callable[[weights.Params], Scorer]:
+    def scorer(self, clock: Clock, seed: int = 0, layout: Layout | None = None) -> Callable[[weights.Params], Scorer]:
         """Returns `scorer(params)`; its programs compile once, whatever the params.
 
         Args:
           seed: of the tokens drawn where `decode` samples.
+          layout: of the params; the devices share the rows of a batch.
         """
 
         def compiling() -> Any:
             return clock.measure("compile")
 
-        predict = make_predictor(self.model, self.task.end_token, decode=self.decode, seed=seed, compiling=compiling)
-        loss = compiled_by_shape(lambda params, batch: batch_loss(self.model, params, batch), compiling)
-        logits = compiled_by_shape(self.model.apply, compiling)
+        model = self.model
+
+        def spread(params: weights.Params, batch: Any) -> tuple[weights.Params, Any]:
+            return (layout.whole_rows(params, model.spec), layout.spread(batch)) if layout else (params, batch)
+
+        predict = make_predictor(
+            model, self.task.end_token, decode=self.decode, seed=seed, compiling=compiling, spread=spread
+        )
+        loss = compiled_by_shape(lambda params, batch: batch_loss(model, *spread(params, batch)), compiling)
+        logits = compiled_by_shape(lambda params, batch: model.apply(*spread(params, batch)), compiling)
 
         def with_params(params: weights.Params) -> Scorer:
             def loss_sums(batch: Mapping[str, Any]) -> tuple[float, float]:
@@ -100,7 +129,7 @@ class Experiment(NamedTuple):
                 predict=lambda prompts, max_tokens: predict(params, prompts, max_tokens),
                 loss=loss_sums,
                 logits=lambda batch: np.asarray(logits(params, batch)),
-                in_nats=self.model.loss is cross_entropy,
+                in_nats=model.loss is cross_entropy,
             )
 
         return with_params
@@ -164,6 +193,7 @@ def build(config: Mapping[str, Any], folder: Path | None = None) -> Experiment:
     return Experiment(
         config={"seed": config["seed"], **{name: dataclasses.asdict(value) for name, value in sections.items()}},
         train=train,
+        parallel=sections["parallel"],
         decode=sections["decode"],
         checkpoint=saved,
         log=sections["log"],

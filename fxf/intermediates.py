@@ -15,7 +15,8 @@ from jax.extend import core
 def intermediates(function: Callable[..., Any], *args: Any) -> dict[str, jax.Array]:
     """Returns the named arrays inside `function(*args)`, by their scopes and name: "block_0/attention/weights".
 
-    Those inside a loop over blocks (model.scan_blocks) have no place of their own and are left out.
+    Those inside a loop over blocks (model.scan_blocks) have no place of their own and are left out, and so are those
+    that a backward pass computes again (model.remat).
     """
     closed = jax.make_jaxpr(function)(*args)
     found = {

@@ -1,5 +1,6 @@
 """A run: training in a run folder, and evaluation and generation with what it holds."""
 
+import dataclasses
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from fxf.training import checkpoint
 from fxf.training.checkpoint import Checkpoints
 from fxf.training.loop import fit
 from fxf.training.metrics import Clock, MetricsLog
+from fxf.training.sharding import Layout, make_layout
 from fxf.training.step import Metrics, TrainState, make_fed_train_steps, make_train_steps
 
 CHECKPOINTS = "checkpoints"
@@ -36,6 +38,7 @@ def train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[s
       Interrupted: SIGTERM or SIGINT came; the step reached is saved.
     """
     experiment = build(config, workdir)
+    layout = experiment.layout()
     task, figures = experiment.task, experiment.task.figures()
     run_folder.open_for_training(workdir, experiment.config, origin, task.files)
     finished = run_folder.read_result(workdir)
@@ -44,7 +47,7 @@ def train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[s
         return finished
 
     checkpoints = Checkpoints(workdir / CHECKPOINTS, experiment.checkpoint)
-    restored = checkpoint.load(workdir / CHECKPOINTS, experiment.state_shapes())
+    restored = checkpoint.load(workdir / CHECKPOINTS, experiment.state_shapes(layout))
     record: dict[str, Any] = {}
     if restored:
         step, state, record = restored
@@ -52,16 +55,16 @@ def train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[s
     else:
         step = 0
         with clock.measure("compile"):
-            state = jax.block_until_ready(experiment.new_state())
+            state = jax.block_until_ready(experiment.new_state(layout))
     metrics_log = MetricsLog(workdir, experiment.train.steps, step, experiment.log.tensorboard)
-    scorer = experiment.scorer(clock)
+    scorer = experiment.scorer(clock, layout=layout)
     try:
         if figures:
             metrics_log.say("  ".join(f"{name} {value}" for name, value in figures.items()))
         if restored:
             metrics_log.say(f"{workdir}: resuming at step {step}")
         if step < experiment.train.steps:
-            train_steps, position = _make_steps(experiment, state, record, clock)
+            train_steps, position = _make_steps(experiment, layout, state, record, clock)
             with listening() as interrupted:
                 _, record = fit(
                     state,
@@ -81,7 +84,7 @@ def train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[s
     finally:
         metrics_log.close()
         checkpoints.close()
-    step, params = _load_params(experiment, workdir / CHECKPOINTS)
+    step, params = _load_params(experiment, layout, workdir / CHECKPOINTS)
     with clock.measure("evaluate"):
         tested = task.test(scorer(params))
     for prompt, expected, answer in tested.pop("samples", []):
@@ -93,7 +96,7 @@ def train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[s
 
 
 def _make_steps(
-    experiment: Experiment, state: TrainState, record: dict[str, Any], clock: Clock
+    experiment: Experiment, layout: Layout | None, state: TrainState, record: dict[str, Any], clock: Clock
 ) -> tuple[Callable[[TrainState, Any], tuple[TrainState, Metrics]], Callable[[], Any]]:
     """Returns `train_steps(state, n)`, and a function that returns where the data stand."""
     task, model, optimizer, config = experiment.task, experiment.model, experiment.optimizer, experiment.train
@@ -101,12 +104,14 @@ def _make_steps(
         batches = task.batches()
         if record:
             batches.set_state(record["data"])
-        fed = make_fed_train_steps(model, optimizer, config, batches, experiment.seed, lambda: clock.measure("compile"))
+        fed = make_fed_train_steps(
+            model, optimizer, config, batches, experiment.seed, lambda: clock.measure("compile"), layout
+        )
         return fed, batches.get_state
     assert task.batch is not None
     with clock.measure("compile"):
         most = min(experiment.log.every, config.steps)
-        train_steps = make_train_steps(model, optimizer, config, task.batch, experiment.seed, most)
+        train_steps = make_train_steps(model, optimizer, config, task.batch, experiment.seed, most, layout)
         return train_steps.lower(state, np.int32(0)).compile(), lambda: None
 
 
@@ -132,13 +137,15 @@ def _result(
     }
 
 
-def _load_params(experiment: Experiment, directory: Path, step: int | None = None) -> tuple[int, weights.Params]:
+def _load_params(
+    experiment: Experiment, layout: Layout | None, directory: Path, step: int | None = None
+) -> tuple[int, weights.Params]:
     """Returns a checkpoint's step and params: of `step`, else of the best, or the mean of the newest, as configured.
 
     Raises:
       UserError: no such checkpoint, or none undamaged.
     """
-    shapes, config = experiment.state_shapes(), experiment.checkpoint
+    shapes, config = experiment.state_shapes(layout), experiment.checkpoint
     if step is not None or config.average == 1:
         restored = checkpoint.load(directory, shapes, step=step, best=config.best)
         found = [(restored[0], restored[1].params)] if restored else []
@@ -163,7 +170,11 @@ def load(
     """
     config = run_folder.read_config(workdir)
     experiment = build({**config, "decode": {**config["decode"], **(decode or {})}}, workdir)
-    return experiment, *_load_params(experiment, workdir / CHECKPOINTS, step)
+    # One copy of the weights serves; it is cut as in training if there are as many devices.
+    parallel = dataclasses.replace(experiment.parallel, data=1)
+    cut = parallel.fsdp * parallel.tensor <= jax.device_count()
+    layout = make_layout(parallel, jax.devices()) if cut else None
+    return experiment, *_load_params(experiment, layout, workdir / CHECKPOINTS, step)
 
 
 def evaluate(

@@ -45,11 +45,14 @@ def open_for_training(
 
 
 def require_same_config(workdir: Path, config: Mapping[str, Any]) -> None:
-    """Raises a UserError that names the differing keys if `workdir` holds a run with another config."""
+    """Raises a UserError that names the differing keys if `workdir` holds a run with another config.
+
+    `parallel` may differ, so that a run can go on with other devices.
+    """
     if not (workdir / "config.json").exists():
         return
     there = read_config(workdir)
-    differing = differing_keys(there, config)
+    differing = [key for key in differing_keys(there, config) if not key.startswith("parallel.")]
     if differing:
         old, new = dict(flatten(there)), dict(flatten(config))
         listed = ", ".join(f"{k} ({old.get(k, 'absent')} there, {new.get(k, 'absent')} here)" for k in differing)

@@ -19,7 +19,7 @@ Params = dict[str, Any]
 LAYERS = "layers"  # axis of a stack of layers
 BLOCKS = "blocks"  # name of such a stack in a spec
 COPIES = "copies"  # axis of a stack of models side by side
-TABLES = {"vocabulary", "position", "segment"}  # axes whose rows are looked up
+TABLES = {"vocabulary", "position", "segment"}  # first axis of a table of rows: it is looked up, not summed over
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,8 +124,7 @@ def count(spec: Spec) -> int:
 def decay_mask(spec: Spec) -> Any:
     """Returns a tree of bools: True for the matrices of linear maps, False for biases, norms and tables of rows.
 
-    A table of rows (embedding, positions) has a first axis that is looked up, not summed over. The axes `heads` and
-    `head_dim` are one that is cut in two.
+    Tables of rows are those of embedding and positions. The axes `heads` and `head_dim` are one that is cut in two.
     """
 
     def decays(_: str, weight: Weight) -> bool:

@@ -31,6 +31,7 @@ TRANSFORMER = {
     "model.dropout": case(0.5),
     "model.embedding_dropout": case(0.5),
     "model.attention_dropout": case(0.5),
+    "model.embedding_norm": case(True),
     "model.block": case("post_norm"),
     "model.final_norm": case(False),
     "model.norm_epsilon": case(0.1),
@@ -49,8 +50,15 @@ TRANSFORMER = {
     "model.attention_bias": case("all"),
     "model.init": case("gpt2"),
     "model.scan_blocks": case(True, model={"n_layers": 3}),
+    "model.remat": case("full"),
+    "model.dtype": case("bfloat16"),
 }
-LANGUAGE_MODEL = {**TRANSFORMER, "model.tied_embeddings": case(True)}
+LANGUAGE_MODEL = {
+    **TRANSFORMER,
+    "model.tied_embeddings": case(True),
+    "model.head": case("transform"),
+    "model.logits_bias": case(True, model={"tied_embeddings": True}),
+}
 TEXT = {
     "data.path": case("other.txt"),
     "data.validation": case(0.3),
@@ -65,8 +73,13 @@ PARALLEL = {"name": "parallel", "path": "a", "train": "x", "validation": "y", "t
 # The keys of each model and of each task, and among those of a task the common ones that are shown with it.
 CASES: dict[str, dict[str, Case]] = {
     "transformer_lm": LANGUAGE_MODEL,
-    "masked_lm": LANGUAGE_MODEL,
-    "encoder_decoder": {**TRANSFORMER, "model.embeddings": case("shared"), "model.cross_norm": case("source")},
+    "masked_lm": {**LANGUAGE_MODEL, "model.segments": case(2)},
+    "encoder_decoder": {
+        **TRANSFORMER,
+        "model.embeddings": case("shared"),
+        "model.cross_norm": case("source"),
+        "model.logits_bias": case(True, model={"embeddings": "shared"}),
+    },
     "bilayer": {
         "model.name": NAME["model"],
         "model.n_layers": case(2),
@@ -118,6 +131,11 @@ CASES: dict[str, dict[str, Case]] = {
         "train.steps": case(4),
         "train.evaluate_every": case(1),
         "train.skip_nonfinite": case(1),
+        # What they do on several devices is in tests/training/test_sharding.py.
+        "parallel.kind": case("pmap", refusal="'pmap' cuts no weights", parallel={"tensor": 2}),
+        "parallel.data": case(2, refusal="parallel.data 2 .* needs 2 devices"),
+        "parallel.fsdp": case(2, refusal="parallel.fsdp 2 .* does not divide the number of devices here, 1"),
+        "parallel.tensor": case(2, refusal="parallel.tensor 2: 2 does not divide the number of devices here, 1"),
         "train.patience": case(1, train={"evaluate_every": 1}, checkpoint={"best": "solved"}),
         "checkpoint.every": case(2),
         "checkpoint.keep": case(1, checkpoint={"every": 1}),

@@ -58,6 +58,11 @@ CHARACTERS = "--config=configs/characters.py"
         ([REVERSAL, "--config.optimizer.momentum=0.9"], ["optimizer.momentum: optimizer 'adam' does not read it"]),
         ([REVERSAL, "--config.train.steps=0"], ["train.steps: expected at least 1, got 0"]),
         ([REVERSAL, "--config.checkpoint.best=bleu"], ["checkpoint.best: expected one of exact_match"]),
+        (
+            [REVERSAL, "--config.parallel.tensor=2"],
+            ["parallel.fsdp 1 × parallel.tensor 2: 2 does not divide the number of devices here, 1"],
+        ),
+        ([REVERSAL, "--config.parallel.kind=pmab"], ["parallel.kind: expected one of jit, pmap", "'pmap'?"]),
         ([REVERSAL, "--config.seed=-1"], ["seed: expected an int from 0"]),
         ([CHARACTERS, "--config.data.path=absent.txt"], ["data.path: absent.txt: No such file"]),
         (

@@ -107,8 +107,10 @@ def initial(experiment):
 
 
 def program(experiment):
-    """Returns the size of what XLA compiles."""
-    lowered = jax.jit(loss_of(experiment)).lower(random_params(experiment.model.spec))
+    """Returns the size of what XLA compiles for a gradient."""
+    lowered = jax.jit(jax.grad(lambda params: loss_of(experiment)(params)[0])).lower(
+        random_params(experiment.model.spec)
+    )
     return len(lowered.as_text().splitlines())
 
 
@@ -165,6 +167,7 @@ STAGES = {
     "model": (spec, loss),
     "model.init": (initial,),
     "model.scan_blocks": (program,),
+    "model.remat": (program,),
     "task": (batches, figures),
     "data": (batches, figures),
     "optimizer": (steps,),
@@ -207,7 +210,7 @@ def test_every_key_changes_something(owner, key):
     experiment_of(before)
     if refusal:
         with pytest.raises(UserError, match=refusal):
-            experiment_of(after)
+            experiment_of(after).layout()
         return
     assert not all(same(seen(stage, before), seen(stage, after)) for stage in stages_of(key)), f"nothing reads {key}"
 

@@ -3,6 +3,7 @@
 import importlib
 import json
 import logging
+import shutil
 import time
 
 import jax
@@ -302,6 +303,15 @@ def test_evaluate_repeats_the_figures_of_the_run(finished):
     workdir, result = finished
     scored = run.evaluate(workdir, Clock(time.perf_counter()))
     assert scored == {"step": 6, "exact_match": result["exact_match"], "examples": 12}
+
+
+def test_a_run_whose_weights_were_cut_is_read_on_a_machine_with_fewer_devices(finished, tmp_path):
+    shutil.copytree(finished[0], tmp_path / "run")
+    path = tmp_path / "run" / "config.json"
+    record = json.loads(path.read_text())
+    record["config"]["parallel"]["fsdp"] = 16
+    path.write_text(json.dumps(record))
+    assert_same_bits(run.load(tmp_path / "run")[2], run.load(finished[0])[2])
 
 
 def test_decode_keys_can_be_changed_for_a_run_that_is_there(finished):

@@ -25,6 +25,7 @@ def make_predictor(
     decode: DecodeConfig = DecodeConfig(),
     seed: int = 0,
     compiling: Callable[[], AbstractContextManager] = nullcontext,
+    spread: Callable[[Params, Prompts], tuple[Params, Prompts]] = lambda params, prompts: (params, prompts),
 ) -> Callable[[Params, Prompts, int], tuple[np.ndarray, np.ndarray | None]]:
     """Returns `predict(params, prompts, max_tokens) -> (tokens, scores)` for any number N of prompts.
 
@@ -33,11 +34,13 @@ def make_predictor(
 
     Args:
       compiling: entered while a program compiles, to count that time apart.
+      spread: says, inside the program, which devices hold what.
     """
     compiled: dict[Any, Callable] = {}
     row_bytes: dict[Any, int] = {}
 
     def run(params: Params, prompts: Prompts, key: jax.Array, max_tokens: int) -> Any:
+        params, prompts = spread(params, prompts)
         if decode.beam_width > 1:
             return beam_search(model, params, prompts, max_tokens=max_tokens, end_token=end_token, decode=decode)
         tokens = generate(model, params, prompts, max_tokens=max_tokens, end_token=end_token, decode=decode, key=key)

@@ -137,8 +137,9 @@ def _project(config: TransformerConfig, params: Params, name: str, x_BTD: jax.Ar
     x_BTHK = rows.reshape(*x_BTD.shape[:-1], *w_DHK.shape[1:])
     scale = params.get(f"{name}_scale")
     if scale is not None:
-        mean_square = jnp.square(x_BTHK).mean(-1, keepdims=True)
-        x_BTHK = x_BTHK * jax.lax.rsqrt(mean_square + config.norm_epsilon) * scale.reshape(1, 1, 1, -1)
+        mean_square = jnp.square(x_BTHK.astype(jnp.float32)).mean(-1, keepdims=True)
+        normalized = x_BTHK * jax.lax.rsqrt(mean_square + config.norm_epsilon) * scale.reshape(1, 1, 1, -1)
+        x_BTHK = normalized.astype(x_BTHK.dtype)
     return x_BTHK.transpose(0, 2, 1, 3)
 
 

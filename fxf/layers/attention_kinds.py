@@ -62,10 +62,12 @@ def weighted(weigh: Callable[[jax.Array, jax.Array], jax.Array]) -> Attention:
     ) -> jax.Array:
         batch_size, n_groups = memory.keys.shape[:2]
         grouped = q_BHTK.reshape(batch_size, n_groups, -1, q_BHTK.shape[-1])
-        scores = jnp.einsum("BGTK,BGCK->BGTC", grouped, memory.keys) / math.sqrt(q_BHTK.shape[-1])
+        products = jnp.einsum("BGTK,BGCK->BGTC", grouped, memory.keys).astype(jnp.float32)
+        scores = products / math.sqrt(q_BHTK.shape[-1])
         weights_BHTC = weigh(scores.reshape(*q_BHTK.shape[:-1], -1), mask.bias.astype(scores.dtype))
         weights_BHTC = dropout(rng, checkpoint_name(weights_BHTC, "weights"), config.attention_dropout)
-        heads = jnp.einsum("BGTC,BGCK->BGTK", weights_BHTC.reshape(scores.shape), memory.values)
+        weights_BGTC = weights_BHTC.reshape(scores.shape).astype(q_BHTK.dtype)
+        heads = jnp.einsum("BGTC,BGCK->BGTK", weights_BGTC, memory.values)
         return heads.reshape(q_BHTK.shape)
 
     def extend(

@@ -14,6 +14,12 @@ from fxf.layers.mask import Mask
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.weights import Params, Spec, stack
 
+# What the backward pass finds in memory of a block; all else of it is computed again. "none" computes nothing again.
+REMAT = {
+    "full": jax.checkpoint_policies.nothing_saveable,
+    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+}
+
 # What a block with cross-attention reads of the other sequence: the vectors [B, S, D], or what
 # `block_cross_memory` made of them; and which count.
 Source = tuple[Any, Mask]
@@ -146,6 +152,8 @@ def train_blocks(
             memory = (block_cross_memory(config, block_params, *source), source[1])
         return block(config, block_params, x_BTD, mask, source=memory, rng=block_rng)[0], None
 
+    if config.remat != "none":
+        run = jax.checkpoint(run, policy=REMAT[config.remat], prevent_cse=not config.scan_blocks)
     rngs = None if rng is None else jax.random.split(rng, config.n_layers)
     if config.scan_blocks and not isinstance(params, tuple):
         return jax.lax.scan(run, x_BTD, (params, rngs))[0]

@@ -56,7 +56,7 @@ def embedding(
         x_BTD = positional_encoding(config, params, x_BTD, positions_BT)
         if config.embedding_norm:
             x_BTD = normalize(config, params["norm"], x_BTD)
-        return checkpoint_name(dropout(rng, x_BTD, config.embedding_dropout), "residual")
+        return checkpoint_name(dropout(rng, x_BTD, config.embedding_dropout).astype(config.dtype), "residual")
 
 
 def logits_from_table(config: TransformerConfig, params: Params, x_BTD: jax.Array) -> jax.Array:
@@ -65,8 +65,8 @@ def logits_from_table(config: TransformerConfig, params: Params, x_BTD: jax.Arra
 
 
 def soft_cap(config: TransformerConfig, logits: jax.Array) -> jax.Array:
-    """Keeps logits within ±model.logit_softcap, softly (Gemma Team 2024)."""
-    cap = config.logit_softcap
+    """Keeps logits within ±model.logit_softcap, softly (Gemma Team 2024), in float32."""
+    cap, logits = config.logit_softcap, logits.astype(jnp.float32)
     return cap * jnp.tanh(logits / cap) if cap else logits
 
 

@@ -7,8 +7,9 @@ def linear(x: jax.Array, w: jax.Array, bias: jax.Array | None = None) -> jax.Arr
     """Maps x [..., in] to x w + bias [..., out], for w [in, out] and bias [out].
 
     Rows are folded to one matrix first: one large product is about twice as fast on a CPU as a batch of small ones.
+    The product is taken in the type of x; the bias is added in its own.
     """
-    rows = x.reshape(-1, w.shape[0]) @ w
+    rows = x.reshape(-1, w.shape[0]) @ w.astype(x.dtype)
     if bias is not None:
         rows = rows + bias[None]
-    return rows.reshape(*x.shape[:-1], w.shape[1])
+    return rows.astype(x.dtype).reshape(*x.shape[:-1], w.shape[1])

@@ -28,17 +28,17 @@ FEATURE_MAPS = {
 
 @flax.struct.dataclass
 class Associations:
-    """W [B, G, K, V] (keys' features by values) and z [B, G, K]."""
+    """W [B, G, K, V] (keys' features by values) and z [B, G, K], sums that are kept in float32."""
 
     values: jax.Array
     total: jax.Array
 
 
 def empty(config: TransformerConfig, batch_size: int, length: int, dtype: Any) -> Associations:
-    del length
+    del length, dtype
     head_dim = config.d_model // config.n_heads
     shape = (batch_size, config.n_groups, head_dim)
-    return Associations(jnp.zeros((*shape, head_dim), dtype), jnp.zeros(shape, dtype))
+    return Associations(jnp.zeros((*shape, head_dim)), jnp.zeros(shape))
 
 
 def remember(config: TransformerConfig, new: KeysValues, mask: Mask) -> Associations:
@@ -56,7 +56,7 @@ def recall(
     q_BGRK = _features(config, q_BHTK).reshape(batch_size, n_groups, -1, q_BHTK.shape[-1])
     read = jnp.einsum("BGRK,BGKV->BGRV", q_BGRK, memory.values)
     weight = jnp.einsum("BGRK,BGK->BGR", q_BGRK, memory.total)
-    return (read / weight[..., None]).reshape(q_BHTK.shape)
+    return (read / weight[..., None]).reshape(q_BHTK.shape).astype(q_BHTK.dtype)
 
 
 def extend(
@@ -82,7 +82,7 @@ def extend(
 
     q_BGRTK = _features(config, q_BHTK).reshape(batch_size, n_groups, n_heads // n_groups, length, head_dim)
     k_BGTK = _features(config, new.keys, mask.counts)
-    earlier_TC = jnp.tril(jnp.ones((chunk, chunk), q_BHTK.dtype)).reshape(1, 1, 1, chunk, chunk)
+    earlier_TC = jnp.tril(jnp.ones((chunk, chunk))).reshape(1, 1, 1, chunk, chunk)
 
     def one_chunk(memory: Associations, part: tuple) -> tuple[Associations, jax.Array]:
         q, k, v = part
@@ -93,7 +93,7 @@ def extend(
         # Rows of padding read nothing of nothing.
         return after, read / jnp.where(weight > 0, weight, 1)[..., None]
 
-    start = empty(config, batch_size, 0, q_BHTK.dtype) if cache is None else cache
+    start = empty(config, batch_size, 0, jnp.float32) if cache is None else cache
     parts = (chunked(q_BGRTK), chunked(k_BGTK), chunked(new.values))
     if n_chunks == 1:
         after, heads = one_chunk(start, jax.tree.map(lambda x: x[0], parts))
@@ -105,12 +105,12 @@ def extend(
         products = jnp.einsum("BGRTK,BGCK->BGRTC", q_BGRTK, k_BGTK) * jnp.tril(jnp.ones((1, 1, 1, length, length)))
         weights = products / products.sum(-1, keepdims=True)
         checkpoint_name(weights.reshape(batch_size, n_heads, length, length), "weights")
-    return heads.reshape(q_BHTK.shape), None if cache is None else after
+    return heads.reshape(q_BHTK.shape).astype(q_BHTK.dtype), None if cache is None else after
 
 
 def _features(config: TransformerConfig, x_BHTK: jax.Array, counts_BT: jax.Array | None = None) -> jax.Array:
-    """Returns φ(x), and zeros for what does not count."""
-    features_BHTK = FEATURE_MAPS[config.feature_map](x_BHTK)
+    """Returns φ(x) in float32, and zeros for what does not count."""
+    features_BHTK = FEATURE_MAPS[config.feature_map](x_BHTK.astype(jnp.float32))
     if counts_BT is None:
         return features_BHTK
     return jnp.where(counts_BT[:, None, :, None], features_BHTK, 0)

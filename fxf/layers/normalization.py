@@ -18,9 +18,9 @@ def normalize(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Ar
     """Standardizes each vector of x [..., D], then scales and shifts it; RMS norm neither centres nor shifts.
 
     It divides by (standard deviation + epsilon), or with norm_epsilon_in='variance' by √(variance + epsilon). The
-    deviation is that from the mean, or in RMS norm from 0.
+    deviation is that from the mean, or in RMS norm from 0. All is computed in float32.
     """
-    rows = x.reshape(-1, x.shape[-1])
+    rows = x.reshape(-1, x.shape[-1]).astype(jnp.float32)
     if config.norm == "layer":
         rows = rows - rows.mean(-1, keepdims=True)
     variance = jnp.square(rows).mean(-1, keepdims=True)
@@ -32,4 +32,4 @@ def normalize(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Ar
         deviation = jnp.where(positive, jnp.sqrt(jnp.where(positive, variance, 1)), 0)
         rows = rows / (deviation + config.norm_epsilon)
     rows = rows * params["scale"][None]
-    return (rows + params["bias"][None] if "bias" in params else rows).reshape(x.shape)
+    return (rows + params["bias"][None] if "bias" in params else rows).reshape(x.shape).astype(x.dtype)

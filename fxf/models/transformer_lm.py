@@ -68,7 +68,7 @@ def transformer_lm(config: TransformerLMConfig, vocab_size: int) -> Model:
 
     def prefill(params: Params, batch: Batch, length: int) -> Cache:
         tokens_BT, lengths_B = batch["inputs"], batch["lengths"]
-        caches = empty_caches(config, tokens_BT.shape[0], length, params["embedding"]["table"].dtype)
+        caches = empty_caches(config, tokens_BT.shape[0], length, config.dtype)
         cache = Cache(caches, lengths_B, room=length)
         if not tokens_BT.size:
             return cache

@@ -80,7 +80,7 @@ def load(directory: Path, shapes: Any, *, step: int | None = None, best: str = "
     A damaged one is passed over with a warning, for the next in that order.
 
     Args:
-      shapes: the state's tree with `jax.ShapeDtypeStruct` leaves.
+      shapes: the state's tree with `jax.ShapeDtypeStruct` leaves, which may have shardings; else one device holds it.
 
     Returns:
       Its step, state and record, or None where there is none at all.
@@ -113,7 +113,7 @@ def load_newest(directory: Path, shapes: Any, n: int) -> Iterator[Restored]:
 def _read(folder: Path, shapes: Any) -> Restored:
     """Reads one checkpoint, after a look at whether its arrays are those of `shapes`."""
     device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    placed = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=device), shapes)
+    placed = jax.tree.map(lambda s: s.update(sharding=s.sharding or device), shapes)
     saved, wanted = _metadata(folder)["arrays"], _arrays(shapes)
     for name in sorted({*saved, *wanted}):
         if saved.get(name) != wanted.get(name):

@@ -110,7 +110,7 @@ def _forward(
 
 
 def _backward(_: Any, gradients: tuple, cotangent: jax.Array) -> tuple:
-    closed_over_gradient, feature_gradient = jax.tree.map(lambda g: g * cotangent, gradients)
+    closed_over_gradient, feature_gradient = jax.tree.map(lambda g: (g * cotangent).astype(g.dtype), gradients)
     return closed_over_gradient, feature_gradient, None, None  # targets and weights are data
 
 

@@ -14,6 +14,7 @@ import optax
 from fxf.config import TrainConfig
 from fxf.models.model import Batch, Model
 from fxf.training.loss import mean
+from fxf.training.sharding import DATA, Layout
 from fxf.weights import Params, initialize
 
 Metrics = dict[str, Any]
@@ -39,13 +40,40 @@ def init_state(model: Model, optimizer: optax.GradientTransformation, key: jax.A
     return TrainState(jnp.int32(0), params, optimizer.init(params))
 
 
+def state_shardings(model: Model, optimizer: optax.GradientTransformation, layout: Layout) -> TrainState:
+    """Returns the state's tree with the sharding of each array as leaves."""
+    shapes = jax.eval_shape(lambda: init_state(model, optimizer, jax.random.key(0)))
+    opt_state = layout.optimizer_state(shapes.opt_state, model.spec)
+    return TrainState(layout.everywhere, layout.weights(model.spec), opt_state)  # type: ignore[arg-type]
+
+
 def batch_loss(
-    model: Model, params: Params, batch: Batch, rng: jax.Array | None = None, label_smoothing: float = 0.0
+    model: Model,
+    params: Params,
+    batch: Batch,
+    rng: jax.Array | None = None,
+    label_smoothing: float = 0.0,
+    layout: Layout | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """Returns (loss_sum, weight_sum) of a batch."""
+    if layout:
+        params, batch = layout.whole_rows(params, model.spec), layout.spread(batch)
     features = model.features(params, batch, rng=rng)
-    readout = functools.partial(model.readout, params)
-    return model.loss(readout, features, batch["targets"], batch["weights"], label_smoothing)
+
+    def loss(features: jax.Array, targets: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return model.loss(functools.partial(model.readout, params), features, targets, weights, label_smoothing)
+
+    arrays = (features, batch["targets"], batch["weights"])
+    if layout is None:
+        return loss(*arrays)
+    # The loss reads rows out in groups: each device takes groups of its own rows, and the sums meet once.
+    sums = jax.vmap(loss)(*(_cut(x, layout.parts) for x in layout.spread(arrays)))
+    return jax.tree.map(jnp.sum, sums)
+
+
+def _cut(x: jax.Array, parts: int) -> jax.Array:
+    """Cuts the rows [B, ...] into [parts, B / parts, ...]."""
+    return x.reshape(parts, -1, *x.shape[1:])
 
 
 def loss_and_gradient(
@@ -56,16 +84,18 @@ def loss_and_gradient(
     *,
     label_smoothing: float = 0.0,
     microbatches: int = 1,
+    layout: Layout | None = None,
 ) -> tuple[jax.Array, jax.Array, Params]:
     """Returns (loss_sum, weight_sum, gradient of loss_sum): sums, so that parts of a batch can be added up.
 
     Args:
       microbatches: number of equal parts to take one after the other, each in the memory of the one before.
+      layout: of the devices that share the rows of each part, and of the params.
     """
 
     def part(part_batch: Batch, part_rng: jax.Array | None) -> tuple[jax.Array, jax.Array, Params]:
         def loss(p: Params) -> tuple[jax.Array, jax.Array]:
-            return batch_loss(model, p, part_batch, part_rng, label_smoothing)
+            return batch_loss(model, p, part_batch, part_rng, label_smoothing, layout)
 
         (loss_sum, weight_sum), gradient = jax.value_and_grad(loss, has_aux=True)(params)
         return loss_sum, weight_sum, gradient
@@ -77,7 +107,7 @@ def loss_and_gradient(
         i, part_batch = one
         return jax.tree.map(jnp.add, total, part(part_batch, None if rng is None else jax.random.fold_in(rng, i))), None
 
-    parts = {name: value.reshape(microbatches, -1, *value.shape[1:]) for name, value in batch.items()}
+    parts = {name: _cut(value, microbatches) for name, value in batch.items()}
     start = (jnp.zeros(()), jnp.zeros(()), jax.tree.map(jnp.zeros_like, params))
     return jax.lax.scan(add, start, (jnp.arange(microbatches), parts))[0]
 
@@ -89,19 +119,27 @@ def train_step(
     state: TrainState,
     batch: Batch,
     rng: jax.Array | None,
+    *,
+    layout: Layout | None = None,
+    mapped: bool = False,
 ) -> tuple[TrainState, Metrics]:
     """Moves the weights by one batch. Metrics: loss_sum, weight_sum, and the gradient's norm before clipping.
 
     Where `config.skip_nonfinite` is not 0, a batch whose loss or gradient is not finite moves nothing.
+
+    Args:
+      mapped: the batch is a device's part of one, and other devices take the same step with theirs.
     """
-    loss_sum, weight_sum, gradient = loss_and_gradient(
+    sums = loss_and_gradient(
         model,
         state.params,
         batch,
         rng,
         label_smoothing=config.label_smoothing,
         microbatches=config.microbatches,
+        layout=layout,
     )
+    loss_sum, weight_sum, gradient = jax.lax.psum(sums, DATA) if mapped else sums
     gradient = jax.tree.map(lambda g: mean(g, weight_sum), gradient)
     updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
     params = optax.apply_updates(state.params, updates)
@@ -114,6 +152,35 @@ def train_step(
     return TrainState(state.step + 1, params, opt_state), metrics
 
 
+def make_step(
+    model: Model, optimizer: optax.GradientTransformation, config: TrainConfig, seed: int, layout: Layout | None
+) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
+    """Returns `step(state, batch)`, whose dropout derives from (seed, step); call it under `jax.jit`."""
+    _, _, dropout_key = run_keys(seed)
+
+    def step(state: TrainState, batch: Batch, mapped: bool = False) -> tuple[TrainState, Metrics]:
+        rng = jax.random.fold_in(dropout_key, state.step)
+        if mapped:
+            rng = jax.random.fold_in(rng, jax.lax.axis_index(DATA))
+        return train_step(model, optimizer, config, state, batch, rng, layout=None if mapped else layout, mapped=mapped)
+
+    if layout is None or not layout.pmap:
+        return step
+    parts, devices = layout.parts, list(layout.mesh.devices.flat)
+    on_each = jax.pmap(
+        functools.partial(step, mapped=True), axis_name=DATA, in_axes=(None, 0), out_axes=None, devices=devices
+    )
+    return lambda state, batch: on_each(state, {name: _cut(value, parts) for name, value in batch.items()})
+
+
+def jit_step(program: Callable, model: Model, optimizer: optax.GradientTransformation, layout: Layout | None) -> Any:
+    """Returns `program(state, ...) -> (state, metrics)`, jitted: the state is donated, and stays where it was."""
+    if layout is None:
+        return jax.jit(program, donate_argnums=0)
+    shardings = (state_shardings(model, optimizer, layout), layout.everywhere)
+    return jax.jit(program, donate_argnums=0, out_shardings=shardings)
+
+
 def make_train_steps(
     model: Model,
     optimizer: optax.GradientTransformation,
@@ -121,6 +188,7 @@ def make_train_steps(
     make_batch: Callable[[jax.Array, jax.Array], Batch],
     seed: int,
     most: int,
+    layout: Layout | None = None,
 ) -> Any:
     """Returns a jitted `train_steps(state, n) -> (state, metrics)`: n steps in one call, with `state` donated.
 
@@ -130,20 +198,20 @@ def make_train_steps(
     One compiled program serves every n up to `most`: a run resumed between two calls takes the same steps through the
     same program, so it ends with the same bits.
     """
-    _, data_key, dropout_key = run_keys(seed)
+    _, data_key, _ = run_keys(seed)
+    step = make_step(model, optimizer, config, seed, layout)
 
     def body(i: jax.Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
         state, history = carry
         batch = make_batch(jax.random.fold_in(data_key, state.step), state.step)
-        rng = jax.random.fold_in(dropout_key, state.step)
-        state, metrics = train_step(model, optimizer, config, state, batch, rng)
+        state, metrics = step(state, layout.spread(batch) if layout else batch)
         return state, {name: history[name].at[i].set(value) for name, value in metrics.items()}
 
     def train_steps(state: TrainState, n: jax.Array) -> tuple[TrainState, Metrics]:
         history = {name: jnp.zeros(most) for name in METRICS}
         return jax.lax.fori_loop(0, n, body, (state, history))
 
-    return jax.jit(train_steps, donate_argnums=0)
+    return jit_step(train_steps, model, optimizer, layout)
 
 
 def make_fed_train_steps(
@@ -153,6 +221,7 @@ def make_fed_train_steps(
     batches: Any,
     seed: int,
     compiling: Callable[[], AbstractContextManager],
+    layout: Layout | None = None,
 ) -> Callable[[TrainState, int], tuple[TrainState, Metrics]]:
     """Returns `train_steps(state, n)` like `make_train_steps`, whose steps take the next batches of an iterator.
 
@@ -161,20 +230,19 @@ def make_fed_train_steps(
     Args:
       compiling: entered while a program compiles, to count that time apart.
     """
-    _, _, dropout_key = run_keys(seed)
     compiled: dict[Any, Callable] = {}
-
-    def one_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
-        return train_step(model, optimizer, config, state, batch, jax.random.fold_in(dropout_key, state.step))
+    program = jit_step(make_step(model, optimizer, config, seed, layout), model, optimizer, layout)
 
     def train_steps(state: TrainState, n: int) -> tuple[TrainState, Metrics]:
         history = []
         for _ in range(n):
             batch = next(batches)
+            if layout:
+                batch = layout.place(batch, config.microbatches * layout.parts)
             shape = tuple((name, value.shape) for name, value in sorted(batch.items()))
             if shape not in compiled:
                 with compiling():
-                    compiled[shape] = jax.jit(one_step, donate_argnums=0).lower(state, batch).compile()
+                    compiled[shape] = program.lower(state, batch).compile()
             state, metrics = compiled[shape](state, batch)
             history.append(metrics)
         arrays = jax.device_get(history)

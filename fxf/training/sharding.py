@@ -1,0 +1,139 @@
+"""Which device holds what: a mesh of devices, and the rules by which it cuts weights and batches.
+
+The mesh has three axes. A batch's rows are cut along `data` and `fsdp`; weights, their gradient and the optimizer's
+state along `fsdp`, which gathers a weight where it is used, and `tensor`, which also cuts the computation.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from jax.tree_util import DictKey
+
+from fxf.config import ParallelConfig
+from fxf.errors import UserError
+from fxf.weights import TABLES, Params, Spec, Weight, leaves, map_weights
+
+DATA, FSDP, TENSOR = "data", "fsdp", "tensor"
+
+# Each axis of the mesh cuts the first of these axes of a weight that it divides and that is not cut yet.
+RULES = {
+    TENSOR: ("heads", "mlp", "vocabulary"),
+    FSDP: ("embed", "mlp", "vocabulary", "heads", "head_dim", "position"),
+}
+
+
+class Layout(NamedTuple):
+    """How a run is spread over several devices; a run on one device has none.
+
+    Attributes:
+      pmap: the step runs under `jax.pmap`, with the whole state on each device.
+    """
+
+    mesh: Mesh
+    pmap: bool = False
+
+    @property
+    def parts(self) -> int:
+        """Parts that the rows of a batch are cut into."""
+        return self.mesh.shape[DATA] * self.mesh.shape[FSDP]
+
+    @property
+    def everywhere(self) -> NamedSharding:
+        """Sharding of what every device holds whole."""
+        return NamedSharding(self.mesh, P())
+
+    @property
+    def rows(self) -> NamedSharding:
+        """Sharding of what is cut along its first axis, the rows of a batch."""
+        return NamedSharding(self.mesh, P((DATA, FSDP)))
+
+    def spread(self, batch: Any) -> Any:
+        """Says, inside a compiled function, that the devices share the rows of arrays whose rows they divide."""
+        return jax.tree.map(
+            lambda x: x if len(x) % self.parts else jax.lax.with_sharding_constraint(x, self.rows), batch
+        )
+
+    def whole_rows(self, params: Params, spec: Spec) -> Params:
+        """Gathers, inside a compiled function, the rows of tables, for a device looks up rows and not parts of rows."""
+
+        def gathered(_: str, weight: Weight) -> NamedSharding:
+            cuts = partition(weight, self.mesh)
+            if weight.axes[0] in TABLES:
+                cuts = P(*(None if cut == FSDP else cut for cut in cuts))
+            return NamedSharding(self.mesh, cuts)
+
+        return jax.lax.with_sharding_constraint(params, map_weights(gathered, spec))
+
+    def weights(self, spec: Spec) -> Any:
+        """Returns the tree of the weights' shardings."""
+        return map_weights(lambda _, weight: NamedSharding(self.mesh, partition(weight, self.mesh)), spec)
+
+    def optimizer_state(self, shapes: Any, spec: Spec) -> Any:
+        """Returns the tree of the optimizer state's shardings, from that of its shapes.
+
+        An array whose path ends in that of a weight, and that has its shape, is cut as the weight is.
+        """
+        cut = {path: (w.shape, NamedSharding(self.mesh, partition(w, self.mesh))) for path, w in leaves(spec)}
+
+        def follow(path: tuple, leaf: Any) -> NamedSharding:
+            name = "/".join(["", *(key.key for key in path if isinstance(key, DictKey))])
+            weight = max((w for w in cut if name.endswith(f"/{w}")), key=len, default=None)
+            return cut[weight][1] if weight and cut[weight][0] == leaf.shape else self.everywhere
+
+        return jax.tree_util.tree_map_with_path(follow, shapes)
+
+    def place(self, batch: dict[str, np.ndarray], parts: int) -> dict[str, jax.Array]:
+        """Puts a batch, or this process's rows of it, on the devices.
+
+        Rows of weight 0 fill it up to a multiple of `parts`; they repeat the last row, which any model can read.
+        """
+        missing = -len(batch["weights"]) % (parts // jax.process_count())
+        filled = {name: np.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1), "edge") for name, x in batch.items()}
+        filled["weights"][len(batch["weights"]) :] = 0
+        return {name: jax.make_array_from_process_local_data(self.rows, x) for name, x in filled.items()}
+
+
+def make_layout(config: ParallelConfig, devices: Sequence[Any]) -> Layout | None:
+    """Returns the layout of the first devices, as many as the config names, or None where that is one.
+
+    Raises:
+      UserError: there are fewer devices, or `data` is left open and the other axes do not divide them.
+    """
+    others = config.fsdp * config.tensor
+    if not config.data and len(devices) % others:
+        sizes = f"parallel.fsdp {config.fsdp} × parallel.tensor {config.tensor}"
+        raise UserError(f"{sizes}: {others} does not divide the number of devices here, {len(devices)}")
+    shape = (config.data or len(devices) // others, config.fsdp, config.tensor)
+    n = math.prod(shape)
+    if n > len(devices):
+        sizes = " × ".join(f"parallel.{name} {size}" for name, size in zip((DATA, FSDP, TENSOR), shape, strict=True))
+        raise UserError(f"{sizes}: needs {n} devices; here are {len(devices)}")
+    if n == 1:
+        return None
+    mesh = jax.make_mesh(shape, (DATA, FSDP, TENSOR), axis_types=(AxisType.Auto,) * 3, devices=devices[:n])
+    return Layout(mesh, config.kind == "pmap")
+
+
+def require_divisible(layout: Layout | None, batch_size: int, microbatches: int) -> None:
+    """Raises a UserError if the rows of a microbatch cannot be cut into equal parts for the devices."""
+    if layout and (batch_size // microbatches) % layout.parts:
+        sizes = f"parallel.data {layout.mesh.shape[DATA]} × parallel.fsdp {layout.mesh.shape[FSDP]}"
+        rows = f"{batch_size} / train.microbatches {microbatches}" if microbatches > 1 else f"{batch_size}"
+        raise UserError(f"train.batch_size: {rows} does not divide into {layout.parts} equal parts ({sizes})")
+
+
+def partition(weight: Weight, mesh: Mesh) -> P:
+    """Returns the axis of the mesh, or None, that cuts each axis of a weight, by `RULES`."""
+    cuts: list[str | None] = [None] * len(weight.axes)
+    for mesh_axis, logical_axes in RULES.items():
+        size = mesh.shape[mesh_axis]
+        free = (weight.axes.index(name) for name in logical_axes if name in weight.axes)
+        found = next((i for i in free if cuts[i] is None and weight.shape[i] % size == 0), None)
+        if size > 1 and found is not None:
+            cuts[found] = mesh_axis
+    return P(*cuts)

@@ -1,0 +1,54 @@
+"""model.dtype=bfloat16: the computation is in bfloat16; weights, their gradient, statistics and losses in float32."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fxf.intermediates import intermediates
+from fxf.layers.normalization import normalize
+from fxf.training.step import loss_and_gradient
+from helpers import random_tokens, small, small_model
+
+BATCH = {"inputs": random_tokens((3, 11)), "targets": random_tokens((3, 11), seed=1), "weights": np.ones((3, 11), "f")}
+KINDS = [{"qk_norm": True}, {"attention": "linear", "norm": "rms"}]
+
+
+@pytest.mark.parametrize("changes", KINDS)
+def test_losses_and_gradients_are_float32_and_close_to_those_of_a_float32_computation(changes):
+    exact, params = small_model(**changes)
+    rounded, _ = small_model(**changes, dtype="bfloat16")
+    loss, weight, gradient = jax.jit(lambda p: loss_and_gradient(exact, p, BATCH))(params)
+    loss_16, weight_16, gradient_16 = jax.jit(lambda p: loss_and_gradient(rounded, p, BATCH))(params)
+    assert {leaf.dtype for leaf in jax.tree.leaves((loss_16, weight_16, gradient_16))} == {jnp.dtype("float32")}
+    assert weight_16 == weight
+    assert 1e-6 < abs(loss_16 / loss - 1) < 1e-2
+    for a, b in zip(jax.tree.leaves(gradient_16), jax.tree.leaves(gradient), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=0.05 * float(jnp.abs(b).max()) + 1e-2)
+
+
+def test_the_residual_stream_is_bfloat16_and_the_weights_of_attention_sum_to_one_in_float32():
+    model, params = small_model(dtype="bfloat16")
+    found = intermediates(model.features, params, BATCH)
+    assert found["block_1/residual"].dtype == found["embedding/residual"].dtype == jnp.bfloat16
+    np.testing.assert_allclose(found["block_0/attention/weights"].sum(-1), 1, rtol=0, atol=1e-6)
+    assert model.apply(params, BATCH).dtype == jnp.float32
+
+
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+def test_norms_are_those_of_float32_rounded_once(norm):
+    config = small(norm=norm)
+    params = {"scale": jnp.linspace(0.5, 2, 6), "bias": jnp.linspace(-1, 1, 6)}
+    x = (100 + jax.random.normal(jax.random.key(0), (5, 6))).astype(jnp.bfloat16)
+    expected = normalize(config, params, x.astype(jnp.float32)).astype(jnp.bfloat16)
+    np.testing.assert_array_equal(normalize(config, params, x), expected)
+
+
+@pytest.mark.parametrize("changes", KINDS)
+def test_decoding_with_a_cache_gives_the_logits_of_the_whole_sequence(changes):
+    model, params = small_model(**changes, dtype="bfloat16")
+    tokens = jnp.asarray(BATCH["inputs"])
+    prompt = {"inputs": tokens[:, :9], "lengths": jnp.full(3, 9)}
+    cache = model.prefill(params, prompt, 11)
+    logits, _ = model.step(params, cache, tokens[:, 9])
+    np.testing.assert_allclose(logits, model.apply(params, {"inputs": tokens})[:, 9], rtol=0, atol=0.1)

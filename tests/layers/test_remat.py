@@ -1,0 +1,73 @@
+"""model.remat: the same numbers in less memory; and what a loop over blocks costs to compile."""
+
+import functools
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fxf.config import TransformerLMConfig
+from fxf.describe import matrix_flops
+from fxf.models.transformer_lm import transformer_lm
+from fxf.training.step import batch_loss
+from fxf.weights import shapes
+from helpers import random_tokens, small_model
+
+
+@pytest.mark.parametrize("scan_blocks", [False, True])
+@pytest.mark.parametrize("remat", ["full", "dots"])
+def test_the_gradient_is_the_one_without_and_more_is_computed_for_it(remat, scan_blocks):
+    batch = {name: random_tokens((3, 11), seed=i) for i, name in enumerate(("inputs", "targets"))}
+    batch["weights"] = np.ones((3, 11), np.float32)
+
+    def gradient(**changes):
+        model, params = small_model(scan_blocks=scan_blocks, dropout=0.3, **changes)
+        compute = jax.grad(lambda p: batch_loss(model, p, batch, jax.random.key(0))[0])
+        return matrix_flops(jax.make_jaxpr(compute)(params).jaxpr), jax.jit(compute)(params)
+
+    (plain, expected), (recomputed, found) = gradient(), gradient(remat=remat)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-5), found, expected)
+    assert recomputed > plain
+
+
+def compiled(n_layers, length=16, width=16, **changes):
+    """Returns the compiled gradient of a deep model, for which no array is allocated."""
+    config = TransformerLMConfig(
+        n_layers=n_layers, d_model=width, d_ff=2 * width, n_heads=1, max_len=length, scan_blocks=True, **changes
+    )
+    model = transformer_lm(config, 11)
+    tokens = jax.ShapeDtypeStruct((1, length), jnp.int32)
+    batch = {"inputs": tokens, "targets": tokens, "weights": jax.ShapeDtypeStruct((1, length), jnp.float32)}
+    compute = jax.grad(lambda p, b: batch_loss(model, p, b)[0])
+    return jax.jit(compute).lower(shapes(model.spec), batch)
+
+
+@functools.cache
+def temporary_memory(remat):
+    return compiled(24, length=2048, remat=remat).compile().memory_analysis().temp_size_in_bytes
+
+
+def test_computing_blocks_again_takes_a_quarter_of_the_memory_or_less():
+    assert temporary_memory("full") <= temporary_memory("none") / 4
+
+
+def test_keeping_the_products_with_weights_takes_memory_between():
+    assert temporary_memory("full") < temporary_memory("dots") <= temporary_memory("none") / 4
+
+
+def test_a_loop_over_blocks_is_a_program_of_one_size():
+    few, many = (len(compiled(n).as_text()) for n in (6, 48))
+    assert many <= 1.01 * few
+
+
+@pytest.mark.slow
+def test_forty_eight_blocks_in_a_loop_compile_almost_as_fast_as_six():
+    def seconds(n_layers):
+        lowered, start = compiled(n_layers, width=64), time.perf_counter()
+        lowered.compile()
+        return time.perf_counter() - start
+
+    seconds(5)  # what only the first compilation pays
+    assert seconds(48) <= 1.5 * seconds(6)

@@ -1,0 +1,111 @@
+"""Trains on one and on eight devices, and prints how far apart the numbers are, as JSON.
+
+JAX takes its number of devices when it starts: tests/training/test_sharding.py runs this in a process of its own, with
+JAX_NUM_CPU_DEVICES=8.
+"""
+
+import contextlib
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import optax
+
+from fxf import run
+from fxf.config import ParallelConfig, TrainConfig, TransformerLMConfig
+from fxf.describe import describe
+from fxf.experiment import build
+from fxf.models.transformer_lm import transformer_lm
+from fxf.training import checkpoint
+from fxf.training.metrics import Clock
+from fxf.training.sharding import make_layout
+from fxf.training.step import init_state, make_fed_train_steps, state_shardings
+from runs import tiny_config
+
+STEPS, ROWS = 20, 24
+MODEL = transformer_lm(TransformerLMConfig(n_layers=2, d_model=8, d_ff=14, n_heads=2, max_len=7, scan_blocks=True), 10)
+# Its state also holds the newest gradient.
+KEEP = optax.GradientTransformation(
+    lambda params: jax.tree.map(jax.numpy.zeros_like, params), lambda gradient, _, params=None: (gradient, gradient)
+)
+OPTIMIZER = optax.chain(KEEP, optax.adam(1e-3))
+
+
+def batches():
+    """Yields batches whose weights differ from row to row; the first third of the rows counts for nothing."""
+    rng = np.random.default_rng(0)
+    while True:
+        tokens = rng.integers(0, 10, (2, ROWS, 7)).astype(np.int32)
+        weights = rng.uniform(0, 1, (ROWS, 7)).astype(np.float32) * np.linspace(0, 4, ROWS, dtype=np.float32)[:, None]
+        weights[: ROWS // 3] = 0
+        yield {"inputs": tokens[0], "targets": tokens[1], "weights": weights}
+
+
+def train(parallel, microbatches=1):
+    """Returns loss and gradient of the first step, and the params after all."""
+    layout = make_layout(ParallelConfig(**parallel), jax.devices())
+    config = TrainConfig(batch_size=ROWS, microbatches=microbatches)
+    state = jax.jit(lambda: init_state(MODEL, OPTIMIZER, jax.random.key(0)))()
+    state = jax.device_put(state, state_shardings(MODEL, OPTIMIZER, layout) if layout else jax.devices()[0])
+    steps = make_fed_train_steps(MODEL, OPTIMIZER, config, batches(), 0, contextlib.nullcontext, layout)
+    state, first = steps(state, 1)
+    gradient = jax.device_get(state.opt_state[0])
+    state, _ = steps(state, STEPS - 1)
+    return first["loss_sum"][0] / first["weight_sum"][0], gradient, jax.device_get(state.params)
+
+
+def distance(a, b):
+    """Returns the largest difference between two trees."""
+    return float(max(np.abs(x - y).max() for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)))
+
+
+def compare():
+    one = train({"data": 1})
+    others = {
+        "data 8": train({}),
+        "data 2, fsdp 2, tensor 2": train({"fsdp": 2, "tensor": 2}, microbatches=2),
+        "pmap 8": train({"kind": "pmap"}),
+        "4 microbatches": train({"data": 1}, microbatches=4),
+    }
+    parts = ("loss", "gradient", "params")
+    return {name: dict(zip(parts, map(distance, one, other), strict=True)) for name, other in others.items()}
+
+
+def resume(folder):
+    """Saves a run on eight devices, and lets a copy of it go on from step 4 on one."""
+
+    def go_on(workdir, parallel):
+        config = tiny_config(parallel=parallel, train={"batch_size": 8}, model={"d_model": 8, "d_ff": 16})
+        run.train(config, workdir, Clock(time.perf_counter()), {"config_file": "", "overrides": {}})
+        return jax.device_get(checkpoint.load(workdir / "checkpoints", build(config).state_shapes())[1].params)
+
+    unbroken = go_on(folder / "eight", {"fsdp": 8})
+    shutil.copytree(folder / "eight", folder / "one")
+    (folder / "one" / "result.json").unlink()
+    shutil.rmtree(folder / "one" / "checkpoints" / "6")
+    return distance(go_on(folder / "one", {"data": 1}), unbroken)
+
+
+def described():
+    sections = {"train": {"batch_size": 8}, "model": {"d_model": 16, "d_ff": 24}}
+    return describe(build(tiny_config(parallel={"fsdp": 2, "tensor": 2}, **sections))).splitlines()
+
+
+def share_of_the_optimizer_state():
+    experiment = build(tiny_config(parallel={"fsdp": 8}, train={"batch_size": 8}, model={"d_model": 16, "d_ff": 24}))
+    leaves = jax.tree.leaves(experiment.new_state(experiment.layout()).opt_state)
+    return sum(leaf.addressable_shards[3].data.nbytes for leaf in leaves) / sum(leaf.nbytes for leaf in leaves)
+
+
+if __name__ == "__main__":
+    figures = {
+        "distances": compare(),
+        "described": described(),
+        "share": share_of_the_optimizer_state(),
+        "resumed": resume(Path(sys.argv[1])),
+    }
+    print(json.dumps(figures))

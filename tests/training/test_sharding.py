@@ -1,0 +1,152 @@
+import json
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from fxf.config import OptimizerConfig, ParallelConfig
+from fxf.errors import UserError
+from fxf.training.optimizer import OPTIMIZERS, make_optimizer
+from fxf.training.sharding import Layout, make_layout, partition, require_divisible
+from fxf.training.step import init_state, state_shardings
+from fxf.weights import Weight
+from helpers import small_model
+from runs import ROOT, environment
+
+EIGHT = {
+    "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
+    "JAX_NUM_CPU_DEVICES": "8",
+    "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+    "JAX_DEFAULT_MATMUL_PRECISION": "highest",
+    "JAX_NUMPY_RANK_PROMOTION": "raise",
+}
+LAYOUTS = ["data 8", "data 2, fsdp 2, tensor 2", "pmap 8", "4 microbatches"]
+
+
+@pytest.fixture(scope="module")
+def figures(tmp_path_factory):
+    command = [sys.executable, "tests/training/eight_devices.py", str(tmp_path_factory.mktemp("eight"))]
+    finished = subprocess.run(
+        command, cwd=ROOT, env={**environment(), **EIGHT}, capture_output=True, text=True, timeout=600
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert "rematerialization" not in finished.stderr  # an array that all devices gather whole, to cut it another way
+    return json.loads(finished.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_loss_and_gradient_are_those_of_the_whole_batch_on_one_device(figures, layout):
+    assert figures["distances"][layout]["loss"] <= 1e-6
+    assert figures["distances"][layout]["gradient"] <= 1e-6
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_params_after_twenty_steps_are_those_of_one_device(figures, layout):
+    assert figures["distances"][layout]["params"] <= 1e-5
+
+
+def test_a_device_of_eight_holds_an_eighth_of_the_optimizer_state(figures):
+    assert 1 / 8 <= figures["share"] <= 1 / 7
+
+
+def test_the_description_shows_how_each_weight_is_cut_and_what_of_it_a_device_holds(figures):
+    rows = {line.split()[0]: line.split() for line in figures["described"] if line}
+    axes = ["layers", "embed", "heads", "head_dim"]
+    assert rows["blocks/attention/query"][-10:] == [*axes, "256", "-", "fsdp", "tensor", "-", "256"]
+    assert rows["blocks/feed_forward/up_bias"][-2:] == ["tensor", "48"]
+    assert rows["embedding/table"][-3:] == ["tensor", "fsdp", str(4 * 4 * 16 // 4)]
+    assert "params, on each of 8 devices" in "\n".join(figures["described"])
+
+
+def test_a_run_saved_on_eight_devices_goes_on_on_one(figures):
+    assert figures["resumed"] <= 1e-6
+
+
+class Devices:
+    """Stands for a mesh where only its sizes are read."""
+
+    def __init__(self, data=1, fsdp=1, tensor=1):
+        self.shape = {"data": data, "fsdp": fsdp, "tensor": tensor}
+
+
+@pytest.mark.parametrize(
+    ("axes", "shape", "sizes", "expected"),
+    [
+        (("layers", "embed", "heads", "head_dim"), (2, 8, 4, 3), {"fsdp": 4, "tensor": 2}, P(None, "fsdp", "tensor")),
+        (("layers", "embed", "heads", "head_dim"), (2, 8, 3, 4), {"fsdp": 4, "tensor": 2}, P(None, "fsdp", None)),
+        (("vocabulary", "embed"), (7, 8), {"fsdp": 4, "tensor": 2}, P(None, "fsdp")),
+        (("mlp", "embed"), (12, 6), {"fsdp": 4, "tensor": 2}, P("tensor", None)),
+        (("mlp", "embed"), (12, 6), {"fsdp": 4}, P("fsdp", None)),
+        (("layers", "mlp"), (4, 12), {"data": 4, "tensor": 3}, P(None, "tensor")),
+        (("layers", "mlp"), (4, 12), {"data": 4}, P(None, None)),
+    ],
+)
+def test_each_axis_of_the_mesh_cuts_the_first_axis_that_it_divides(axes, shape, sizes, expected):
+    cuts = tuple(partition(Weight(shape, axes, None), Devices(**sizes)))
+    assert cuts == tuple(expected) + (None,) * (len(axes) - len(expected))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_state_of_every_optimizer_is_cut_as_its_weights_are(name):
+    """By shardings alone, on a mesh without devices behind it."""
+    model, _ = small_model()
+    optimizer = make_optimizer(OptimizerConfig(name=name, clip_norm=1.0), 9, model.spec)
+    mesh = jax.sharding.AbstractMesh((1, 2, 3), ("data", "fsdp", "tensor"))
+    shardings = state_shardings(model, optimizer, Layout(mesh))
+    shapes = jax.eval_shape(lambda: init_state(model, optimizer, jax.random.key(0)))
+    jax.tree.map(lambda s, sharding: sharding.shard_shape(s.shape), shapes, shardings)  # each fits its array
+    leaves = list(zip(*map(jax.tree.leaves, (shapes.opt_state, shardings.opt_state)), strict=True))
+    cut = [sharding.spec == P(None, "fsdp", None) for s, sharding in leaves if s.shape == (2, 6, 11)]
+    assert cut
+    assert all(cut)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"fsdp": 2, "tensor": 2},
+            "parallel.fsdp 2 × parallel.tensor 2: 4 does not divide the number of devices here, 6",
+        ),
+        ({"data": 4, "fsdp": 2}, "parallel.data 4 × parallel.fsdp 2 × parallel.tensor 1: needs 8 devices; here are 6"),
+    ],
+)
+def test_devices_that_do_not_fit_the_mesh_are_an_error(changes, message):
+    with pytest.raises(UserError) as error:
+        make_layout(ParallelConfig(**changes), [None] * 6)
+    assert str(error.value) == message
+
+
+def test_pmap_cuts_no_weights():
+    with pytest.raises(UserError, match=r"parallel.kind: 'pmap' cuts no weights"):
+        ParallelConfig(kind="pmap", fsdp=2)
+
+
+def test_one_device_has_no_layout():
+    assert make_layout(ParallelConfig(), jax.devices()[:1]) is None
+    assert make_layout(ParallelConfig(data=1), [None] * 6) is None
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "microbatches", "rows"), [(9, 1, "9"), (16, 4, "16 / train.microbatches 4"), (16, 2, None)]
+)
+def test_a_batch_that_the_devices_do_not_divide_is_an_error_that_names_the_sizes(batch_size, microbatches, rows):
+    layout = Layout(Devices(data=4, fsdp=2))
+    if rows is None:
+        return require_divisible(layout, batch_size, microbatches)
+    with pytest.raises(UserError) as error:
+        require_divisible(layout, batch_size, microbatches)
+    sizes = "8 equal parts (parallel.data 4 × parallel.fsdp 2)"
+    assert str(error.value) == f"train.batch_size: {rows} does not divide into {sizes}"
+
+
+def test_a_fed_batch_is_filled_up_with_rows_that_count_for_nothing():
+    mesh = jax.make_mesh((1, 1, 1), ("data", "fsdp", "tensor"), axis_types=(jax.sharding.AxisType.Auto,) * 3)
+    batch = {"inputs": np.arange(15).reshape(5, 3), "weights": np.ones((5, 3), np.float32)}
+    placed = jax.device_get(Layout(mesh).place(batch, 4))
+    np.testing.assert_array_equal(placed["inputs"][:5], batch["inputs"])
+    np.testing.assert_array_equal(placed["inputs"][5:], batch["inputs"][[4, 4, 4]])
+    np.testing.assert_array_equal(placed["weights"], np.repeat([[1.0], [0.0]], [5, 3], axis=0) * np.ones((1, 3)))
