@@ -21,8 +21,9 @@ def get_config() -> ConfigDict:
     config.model.n_layers, config.model.d_model, config.model.d_ff, config.model.n_heads = 1, 64, 256, 8
     config.model.max_len = config.task.length
     config.optimizer.learning_rate, config.optimizer.schedule, config.optimizer.warmup_steps = 6e-3, "cosine", 20
+    config.optimizer.name, config.optimizer.weight_decay = "adamw", 0.1
     config.optimizer.b2, config.optimizer.clip_norm = 0.98, 1.0
-    config.train.steps, config.train.batch_size = 900, 64
+    config.train.steps, config.train.batch_size = 1200, 64
     return config
 
 
