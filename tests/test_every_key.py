@@ -175,6 +175,7 @@ STAGES = {
     "train.batch_size": (batches,),
     "train.microbatches": (steps,),
     "train.label_smoothing": (loss,),
+    "parallel": (spec,),
     "decode": (answers,),
     "checkpoint": (finished_run,),
     "log": (finished_run,),

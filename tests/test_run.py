@@ -115,12 +115,13 @@ class StoppedError(Exception):
 def train_and_stop_after(step, workdir, monkeypatch, **sections):
     """Stops the run as a crash would, after the call that reaches `step` and before anything is saved of it."""
 
-    def stop(history, before):
+    def stop(history, before, _):
         if before + len(history["loss_sum"]) >= step:
             raise StoppedError
+        return 0
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "_require_finite", stop)
+        patch.setattr(loop, "_not_finite", stop)
         with pytest.raises(StoppedError):
             train(workdir, **sections)
 

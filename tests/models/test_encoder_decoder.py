@@ -8,6 +8,7 @@ import pytest
 import oracle_encoder_decoder as oracle
 from fxf.config import EncoderDecoderConfig
 from fxf.layers.attention import ATTENTIONS
+from fxf.layers.normalization import normalize
 from fxf.models.encoder_decoder import PRESETS, encoder_decoder, encoder_decoder_spec
 from fxf.training.step import loss_and_gradient
 from fxf.weights import count, map_weights
@@ -137,6 +138,8 @@ def test_features_equal_those_of_torch(choices):
     params = random_params(model.spec, config.d_model)
     batch = random_batch([7, 2, 5, 1], 7, 9)
     actual = jax.jit(model.features)(params, batch)
+    if config.final_norm:
+        actual = normalize(config, params["decoder"]["norm"], actual)
 
     transformer = torch_transformer(
         torch,
