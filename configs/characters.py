@@ -5,7 +5,7 @@ python experiments/train.py --config=configs/characters.py:nanogpt_cpu --config.
 
 argument      what                                           expect (seed 0)
 (none)        the phrase book's English, or data.path        test_loss 0.68, bits_per_character 0.99
-nanogpt_cpu   nanoGPT's recipe for a CPU, 2,000 steps        tinyshakespeare: validation_loss 1.82
+nanogpt_cpu   nanoGPT's recipe for a CPU, 2,000 steps        tinyshakespeare: validation_loss 1.90
 nanogpt_gpu   nanoGPT's recipe for a GPU, 5,000 steps        tinyshakespeare: nanoGPT reports 1.4697
 fast          350 steps with Muon, of half the size          tinyshakespeare: validation_loss 1.85
 primer        seed 002's bilayer on one-hot letters          Goethe's Faust: accuracy 0.37
