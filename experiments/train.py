@@ -9,12 +9,13 @@ CONFIG, WORKDIR = cli.define_config(), cli.define_workdir()
 
 
 def main(_: list[str]) -> None:
-    from fxf import run
+    from fxf import processes, run
     from fxf.training.metrics import Clock
 
     config, origin = cli.config_and_origin(CONFIG)
     result = run.train(config, cli.require_workdir(WORKDIR), Clock(cli.STARTED), origin)
-    cli.print_figures(result)
+    if processes.first():
+        cli.print_figures(result)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import dataclasses  # noqa: E402  STARTED comes first, so that wall_seconds coun
 import importlib.util  # noqa: E402
 import inspect  # noqa: E402
 import logging  # noqa: E402
+import os  # noqa: E402
 import re  # noqa: E402
 import sys  # noqa: E402
 import traceback  # noqa: E402
@@ -21,10 +22,10 @@ from absl import flags  # noqa: E402
 from absl import logging as absl_logging  # noqa: E402
 from ml_collections import ConfigDict, config_flags  # noqa: E402
 
-from fxf.errors import Interrupted, UserError, nearest  # noqa: E402
+from fxf.errors import Interrupted, PeerLost, UserError, nearest  # noqa: E402
 
 EXIT_USER_ERROR = 2
-EXIT_INTERRUPTED = 75  # "try again": what was done is saved
+EXIT_INTERRUPTED = 75  # "try again": the same command goes on from the newest checkpoint
 
 
 def define_config() -> Any:
@@ -82,6 +83,9 @@ def run(main: Callable[[list[str]], None]) -> None:
     except Interrupted as stop:
         print(stop, file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
+    except PeerLost as lost:
+        print(f"error: {lost}", file=sys.stderr, flush=True)
+        os._exit(EXIT_INTERRUPTED)  # JAX's own way out waits for the others
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)

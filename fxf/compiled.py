@@ -7,11 +7,14 @@ from typing import Any
 import jax
 
 
-def compiled_by_shape(function: Callable[..., Any], compiling: Callable[[], AbstractContextManager]) -> Callable:
+def compiled_by_shape(
+    function: Callable[..., Any], compiling: Callable[[], AbstractContextManager], out_shardings: Any = None
+) -> Callable:
     """Returns `function(params, batch)`, compiled once for each shape of `batch`, a dict of arrays.
 
     Args:
       compiling: entered while a program compiles.
+      out_shardings: where the outputs shall be, as `jax.jit` takes it.
     """
     programs: dict[Any, Callable] = {}
 
@@ -19,7 +22,7 @@ def compiled_by_shape(function: Callable[..., Any], compiling: Callable[[], Abst
         shape = tuple((name, value.shape) for name, value in sorted(batch.items()))
         if shape not in programs:
             with compiling():
-                programs[shape] = jax.jit(function).lower(params, batch).compile()
+                programs[shape] = jax.jit(function, out_shardings=out_shardings).lower(params, batch).compile()
         return programs[shape](params, batch)
 
     return call

@@ -15,6 +15,10 @@ class Interrupted(Exception):  # noqa: N818  It is no error.
         super().__init__(f"stopped at step {step}, which is saved; the same command goes on from there")
 
 
+class PeerLost(Exception):  # noqa: N818  As it is no bug of this process.
+    """Another process of the run is gone, so this one cannot go on; all can from the newest checkpoint."""
+
+
 def nearest(name: str, valid: Iterable[str]) -> str:
     """Returns `; did you mean 'x'?` for the valid name closest to `name`, or nothing when none is close."""
     matches = difflib.get_close_matches(name, list(valid), n=1)

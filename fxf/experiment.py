@@ -114,11 +114,18 @@ class Experiment(NamedTuple):
         def spread(params: weights.Params, batch: Any) -> tuple[weights.Params, Any]:
             return (layout.whole_rows(params, model.spec), layout.spread(batch)) if layout else (params, batch)
 
+        everywhere = layout and layout.everywhere  # so that each process can read them
         predict = make_predictor(
-            model, self.task.end_token, decode=self.decode, seed=seed, compiling=compiling, spread=spread
+            model,
+            self.task.end_token,
+            decode=self.decode,
+            seed=seed,
+            compiling=compiling,
+            spread=spread,
+            out_shardings=everywhere,
         )
-        loss = compiled_by_shape(lambda params, batch: batch_loss(model, *spread(params, batch)), compiling)
-        logits = compiled_by_shape(lambda params, batch: model.apply(*spread(params, batch)), compiling)
+        loss = compiled_by_shape(lambda params, batch: batch_loss(model, *spread(params, batch)), compiling, everywhere)
+        logits = compiled_by_shape(lambda params, batch: model.apply(*spread(params, batch)), compiling, everywhere)
 
         def with_params(params: weights.Params) -> Scorer:
             def loss_sums(batch: Mapping[str, Any]) -> tuple[float, float]:

@@ -10,7 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from fxf import run_folder, weights
+from fxf import processes, run_folder, weights
+from fxf.config import ParallelConfig, section
 from fxf.errors import UserError
 from fxf.experiment import Experiment, build
 from fxf.signals import listening
@@ -18,7 +19,7 @@ from fxf.tasks.task import Answer
 from fxf.training import checkpoint
 from fxf.training.checkpoint import Checkpoints
 from fxf.training.loop import fit
-from fxf.training.metrics import Clock, MetricsLog
+from fxf.training.metrics import Clock, MetricsLog, NoLog
 from fxf.training.sharding import Layout, make_layout
 from fxf.training.step import Metrics, TrainState, make_fed_train_steps, make_train_steps
 
@@ -28,7 +29,8 @@ CHECKPOINTS = "checkpoints"
 def train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[str, Any]) -> dict[str, Any]:
     """Trains the run in `workdir` from its newest checkpoint to its last step, and returns its result.
 
-    It prints the samples of the task's test. A finished run is left as it is.
+    It prints the samples of the task's test. A finished run is left as it is. Where `parallel` names several
+    processes, each calls this with the same arguments but `parallel.process`, and a `workdir` that all of them see.
 
     Args:
       origin: what the config came from, kept in config.json.
@@ -36,14 +38,22 @@ def train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[s
     Raises:
       UserError: the config is wrong, the folder holds another run, or the loss is not finite.
       Interrupted: SIGTERM or SIGINT came; the step reached is saved.
+      PeerLost: another process of the run is gone.
     """
+    processes.join(section(ParallelConfig, config.get("parallel"), "parallel"))
+    with processes.together():
+        return _train(config, workdir, clock, origin)
+
+
+def _train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[str, Any]) -> dict[str, Any]:
     experiment = build(config, workdir)
     layout = experiment.layout()
     task, figures = experiment.task, experiment.task.figures()
     run_folder.open_for_training(workdir, experiment.config, origin, task.files)
     finished = run_folder.read_result(workdir)
     if finished:
-        print(f"{workdir}: finished already, nothing to do")
+        if processes.first():
+            print(f"{workdir}: finished already, nothing to do")
         return finished
 
     checkpoints = Checkpoints(workdir / CHECKPOINTS, experiment.checkpoint)
@@ -56,7 +66,8 @@ def train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[s
         step = 0
         with clock.measure("compile"):
             state = jax.block_until_ready(experiment.new_state(layout))
-    metrics_log = MetricsLog(workdir, experiment.train.steps, step, experiment.log.tensorboard)
+    logged = (workdir, experiment.train.steps, step, experiment.log.tensorboard)
+    metrics_log = MetricsLog(*logged) if processes.first() else NoLog()
     scorer = experiment.scorer(clock, layout=layout)
     try:
         if figures:
@@ -65,7 +76,7 @@ def train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[s
             metrics_log.say(f"{workdir}: resuming at step {step}")
         if step < experiment.train.steps:
             train_steps, position = _make_steps(experiment, layout, state, record, clock)
-            with listening() as interrupted:
+            with listening() as heard:
                 _, record = fit(
                     state,
                     train_steps,
@@ -79,7 +90,7 @@ def train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[s
                     clock=clock,
                     position=position,
                     earlier=record,
-                    interrupted=interrupted,
+                    interrupted=lambda: processes.any_of(heard()),
                 )
     finally:
         metrics_log.close()
@@ -87,7 +98,8 @@ def train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[s
     step, params = _load_params(experiment, layout, workdir / CHECKPOINTS)
     with clock.measure("evaluate"):
         tested = task.test(scorer(params))
-    for prompt, expected, answer in tested.pop("samples", []):
+    samples = tested.pop("samples", [])
+    for prompt, expected, answer in samples if processes.first() else []:
         wrong = expected is not None and answer != expected
         print((f"{prompt}  →  " if prompt else "") + answer + (f"   (expected: {expected})" if wrong else ""))
     result = _result(experiment, record, step, {**figures, **tested}, clock.seconds())

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 
+from fxf import processes
 from fxf.config import differing_keys, flatten
 from fxf.errors import UserError
 from fxf.files import write_atomically
@@ -22,6 +23,8 @@ def open_for_training(
 ) -> None:
     """Makes the folder and writes config.json, or checks that the run it holds has the same config.
 
+    Of several processes the first one writes.
+
     Args:
       config: the resolved config.
       origin: what it came from: file and overrides.
@@ -32,7 +35,7 @@ def open_for_training(
     """
     require_same_config(workdir, config)
     path = workdir / "config.json"
-    if path.exists():
+    if path.exists() or not processes.first():
         return
     record = {"config": config, **origin, "versions": _versions(), "git_commit": _git_commit(), "device": _device()}
     try:
@@ -77,6 +80,8 @@ def read_result(workdir: Path) -> dict[str, Any] | None:
 
 
 def write_result(workdir: Path, result: dict[str, Any]) -> None:
+    if not processes.first():
+        return
     write_atomically(workdir / "result.json", json.dumps(result, indent=2) + "\n")
 
 

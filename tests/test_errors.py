@@ -56,6 +56,10 @@ CHARACTERS = "--config=configs/characters.py"
         ),
         ([REVERSAL, "--config.optimizer.name=adamm"], ["optimizer.name", "did you mean 'adam'?"]),
         ([REVERSAL, "--config.optimizer.momentum=0.9"], ["optimizer.momentum: optimizer 'adam' does not read it"]),
+        (
+            [REVERSAL, "--config.parallel.processes=0"],
+            ["parallel.processes: 0 asks SLURM, Open MPI or a TPU pod, and none has started this process"],
+        ),
         ([REVERSAL, "--config.train.steps=0"], ["train.steps: expected at least 1, got 0"]),
         ([REVERSAL, "--config.checkpoint.best=bleu"], ["checkpoint.best: expected one of exact_match"]),
         (

@@ -26,6 +26,7 @@ def make_predictor(
     seed: int = 0,
     compiling: Callable[[], AbstractContextManager] = nullcontext,
     spread: Callable[[Params, Prompts], tuple[Params, Prompts]] = lambda params, prompts: (params, prompts),
+    out_shardings: Any = None,
 ) -> Callable[[Params, Prompts, int], tuple[np.ndarray, np.ndarray | None]]:
     """Returns `predict(params, prompts, max_tokens) -> (tokens, scores)` for any number N of prompts.
 
@@ -35,6 +36,7 @@ def make_predictor(
     Args:
       compiling: entered while a program compiles, to count that time apart.
       spread: says, inside the program, which devices hold what.
+      out_shardings: where the outputs shall be, as `jax.jit` takes it.
     """
     compiled: dict[Any, Callable] = {}
     row_bytes: dict[Any, int] = {}
@@ -50,8 +52,8 @@ def make_predictor(
         shape = (max_tokens, *((name, value.shape) for name, value in sorted(prompts.items())))
         if shape not in compiled:
             with compiling():
-                lowered = jax.jit(run, static_argnums=3).lower(params, prompts, jax.random.key(0), max_tokens)
-                compiled[shape] = lowered.compile()
+                jitted = jax.jit(run, static_argnums=3, out_shardings=out_shardings)
+                compiled[shape] = jitted.lower(params, prompts, jax.random.key(0), max_tokens).compile()
         return compiled[shape]
 
     def predict(params: Params, prompts: Prompts, max_tokens: int) -> tuple[np.ndarray, np.ndarray | None]:

@@ -34,7 +34,11 @@ def self_mask(
     """Returns what the tokens of a sequence may see of each other: earlier ones, or all that count, in the window."""
     bias = _bias(config, positions_BT, positions_BT, causal)
     if counts_BT is not None:
-        bias = jnp.where(counts_BT[:, None, None], bias, -jnp.inf)
+        seen = counts_BT[:, None, None]
+        if config.window:
+            # Padding sees itself, for its window may hold padding alone, and a softmax over nothing is not a number.
+            seen |= jnp.eye(counts_BT.shape[1], dtype=bool)[None, None]
+        bias = jnp.where(seen, bias, -jnp.inf)
     return Mask(bias, positions_BT, counts_BT, causal=causal)
 
 

@@ -60,7 +60,8 @@ def translation(config: TranslationConfig, setting: Setting) -> Task:
             shapes=data.shapes,
             seed=setting.seed,
             multiple=setting.train.microbatches,
-            process=(jax.process_index(), jax.process_count()),
+            # Every process evaluates all.
+            process=(jax.process_index(), jax.process_count()) if name == "train" else (0, 1),
         )
 
     def translate(predict: Predict, sources: Sequence[list[int]], max_tokens: int = 0) -> list[list[Answer]]:

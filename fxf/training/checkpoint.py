@@ -15,6 +15,7 @@ from typing import Any
 import jax
 from orbax.checkpoint import v1 as ocp
 
+from fxf import processes
 from fxf.config import CheckpointConfig
 from fxf.errors import UserError
 from fxf.files import write_atomically
@@ -36,7 +37,7 @@ def rank(metrics: Mapping[str, float], best: str) -> float:
 
 
 class Checkpoints:
-    """The checkpoints that a training run writes into `directory`. One process writes at a time; any may `load`."""
+    """The checkpoints that a training run writes into `directory`, one run at a time; any process may `load`."""
 
     def __init__(self, directory: Path, config: CheckpointConfig) -> None:
         """Opens the folder. Damaged checkpoints are renamed to STEP.damaged, with a warning.
@@ -45,10 +46,13 @@ class Checkpoints:
           UserError: there are checkpoints, and all of them are damaged.
         """
         self._directory = directory.absolute()
-        for step in _damaged(self._directory):
+        damaged = _damaged(self._directory)
+        processes.wait()  # for the others to have looked
+        for step in damaged if processes.first() else []:
             aside = self._directory / f"{step}.damaged"
             shutil.rmtree(aside, ignore_errors=True)
             (self._directory / str(step)).rename(aside)
+        processes.wait()
         policies = ocp.training.preservation_policies
         kept: list[Any] = [policies.LatestN(config.keep)]
         if config.best:
@@ -68,7 +72,8 @@ class Checkpoints:
         metadata = {"arrays": _arrays(state), "record": record}
         self._checkpointer.save(step, state, metrics=metrics or None, custom_metadata=metadata)
         folder = self._directory / str(step)
-        write_atomically(folder / DIGESTS, json.dumps(_digests(folder)))
+        if processes.first():
+            write_atomically(folder / DIGESTS, json.dumps(_digests(folder)))
 
     def close(self) -> None:
         self._checkpointer.close()

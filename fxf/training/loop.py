@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from fxf import processes
 from fxf.config import CheckpointConfig, LogConfig, TrainConfig
 from fxf.errors import Interrupted, UserError
 from fxf.training.checkpoint import Checkpoints, rank
@@ -37,8 +38,8 @@ def fit(
       evaluate: returns the figures of the validation.
       position: returns where the data stand, as JSON.
       earlier: the record saved with `state`, or an empty one.
-      interrupted: tells whether to stop; it is asked about once a second. The figures of a run that goes on after it
-        stopped between two records are of the steps since.
+      interrupted: tells whether to stop, every process the same; it is asked about once a second. The figures of a
+        run that goes on after it stopped between two records are of the steps since.
 
     Tokens are counted, also those of a second, as the loss counts them: by their weight.
 
@@ -130,7 +131,7 @@ def _train(
             state, arrays = train_steps(state, np.int32(several))
             calls.append({name: np.asarray(values)[:several] for name, values in jax.device_get(arrays).items()})
         a_step = (clock.seconds()["train"] - before) / several
-        at_once = max(1, min(2 * several, int(CALL_SECONDS / max(a_step, 1e-9))))
+        at_once = processes.first_says(max(1, min(2 * several, int(CALL_SECONDS / max(a_step, 1e-9)))))
         done += several
     return state, calls, at_once
 

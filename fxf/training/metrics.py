@@ -95,6 +95,25 @@ class MetricsLog:
             self._progress.stop()
 
 
+class NoLog(MetricsLog):
+    """Of a process that is not the first one: it writes and shows nothing."""
+
+    def __init__(self) -> None:
+        pass
+
+    def record(self, step: int, values: dict[str, float]) -> None:
+        pass
+
+    def show(self, step: int, values: dict[str, float]) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 def _keep_until(path: Path, step: int) -> None:
     """Drops the records after `step`, which a resumed run will write again, and a last line cut short by a kill."""
     if not path.exists():

@@ -102,7 +102,8 @@ def make_layout(config: ParallelConfig, devices: Sequence[Any]) -> Layout | None
     """Returns the layout of the first devices, as many as the config names, or None where that is one.
 
     Raises:
-      UserError: there are fewer devices, or `data` is left open and the other axes do not divide them.
+      UserError: there are fewer devices; `data` is left open and the other axes do not divide them; or of several
+        processes one would have no device, or a part of a row.
     """
     others = config.fsdp * config.tensor
     if not config.data and len(devices) % others:
@@ -113,6 +114,12 @@ def make_layout(config: ParallelConfig, devices: Sequence[Any]) -> Layout | None
     if n > len(devices):
         sizes = " × ".join(f"parallel.{name} {size}" for name, size in zip((DATA, FSDP, TENSOR), shape, strict=True))
         raise UserError(f"{sizes}: needs {n} devices; here are {len(devices)}")
+    n_processes = jax.process_count()
+    if n_processes > 1 and n < len(devices):
+        raise UserError(f"parallel: uses {n} devices of {len(devices)}; {n_processes} processes use all of theirs")
+    if n_processes > 1 and jax.local_device_count() % config.tensor:
+        here = f"the devices of a process, {jax.local_device_count()}"
+        raise UserError(f"parallel.tensor: {config.tensor} does not divide {here}")
     if n == 1:
         return None
     mesh = jax.make_mesh(shape, (DATA, FSDP, TENSOR), axis_types=(AxisType.Auto,) * 3, devices=devices[:n])

@@ -1,7 +1,7 @@
 """Trains on one and on eight devices, and prints how far apart the numbers are, as JSON.
 
 JAX takes its number of devices when it starts: tests/training/test_sharding.py runs this in a process of its own, with
-JAX_NUM_CPU_DEVICES=8.
+JAX_NUM_CPU_DEVICES=8. It leaves in its folder what two_processes.py compares its numbers with.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import optax
+from jax.experimental.multihost_utils import process_allgather
 
 from fxf import run
 from fxf.config import ParallelConfig, TrainConfig, TransformerLMConfig
@@ -35,14 +36,18 @@ KEEP = optax.GradientTransformation(
 OPTIMIZER = optax.chain(KEEP, optax.adam(1e-3))
 
 
-def batches():
-    """Yields batches whose weights differ from row to row; the first third of the rows counts for nothing."""
+def batches(index=0, count=1):
+    """Yields batches whose weights differ from row to row; the first third of the rows counts for nothing.
+
+    Of `count` processes, the one of this index gets every count-th row.
+    """
     rng = np.random.default_rng(0)
     while True:
         tokens = rng.integers(0, 10, (2, ROWS, 7)).astype(np.int32)
         weights = rng.uniform(0, 1, (ROWS, 7)).astype(np.float32) * np.linspace(0, 4, ROWS, dtype=np.float32)[:, None]
         weights[: ROWS // 3] = 0
-        yield {"inputs": tokens[0], "targets": tokens[1], "weights": weights}
+        batch = {"inputs": tokens[0], "targets": tokens[1], "weights": weights}
+        yield {name: x[index::count] for name, x in batch.items()}
 
 
 def train(parallel, microbatches=1):
@@ -51,11 +56,17 @@ def train(parallel, microbatches=1):
     config = TrainConfig(batch_size=ROWS, microbatches=microbatches)
     state = jax.jit(lambda: init_state(MODEL, OPTIMIZER, jax.random.key(0)))()
     state = jax.device_put(state, state_shardings(MODEL, OPTIMIZER, layout) if layout else jax.devices()[0])
-    steps = make_fed_train_steps(MODEL, OPTIMIZER, config, batches(), 0, contextlib.nullcontext, layout)
+    fed = batches(jax.process_index(), jax.process_count())
+    steps = make_fed_train_steps(MODEL, OPTIMIZER, config, fed, 0, contextlib.nullcontext, layout)
     state, first = steps(state, 1)
-    gradient = jax.device_get(state.opt_state[0])
+    gradient = whole(state.opt_state[0])
     state, _ = steps(state, STEPS - 1)
-    return first["loss_sum"][0] / first["weight_sum"][0], gradient, jax.device_get(state.params)
+    return first["loss_sum"][0] / first["weight_sum"][0], gradient, whole(state.params)
+
+
+def whole(tree):
+    """Returns arrays of which each process has a part."""
+    return process_allgather(tree, tiled=True) if jax.process_count() > 1 else jax.device_get(tree)
 
 
 def distance(a, b):
@@ -63,30 +74,39 @@ def distance(a, b):
     return float(max(np.abs(x - y).max() for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)))
 
 
-def compare():
+def distances(one, other):
+    return dict(zip(("loss", "gradient", "params"), map(distance, one, other), strict=True))
+
+
+def compare(folder):
     one = train({"data": 1})
+    np.savez(folder / "one.npz", *jax.tree.leaves(one))
     others = {
         "data 8": train({}),
         "data 2, fsdp 2, tensor 2": train({"fsdp": 2, "tensor": 2}, microbatches=2),
         "pmap 8": train({"kind": "pmap"}),
         "4 microbatches": train({"data": 1}, microbatches=4),
     }
-    parts = ("loss", "gradient", "params")
-    return {name: dict(zip(parts, map(distance, one, other), strict=True)) for name, other in others.items()}
+    return {name: distances(one, other) for name, other in others.items()}
+
+
+def go_on(workdir, parallel):
+    """Trains a small run to its end, from the newest checkpoint in the folder; returns its params."""
+    config = tiny_config(parallel=parallel, train={"batch_size": 8}, model={"d_model": 8, "d_ff": 16})
+    run.train(config, workdir, Clock(time.perf_counter()), {"config_file": "", "overrides": {}})
+    experiment = build(config)
+    _, state, _ = checkpoint.load(workdir / "checkpoints", experiment.state_shapes(experiment.layout()))
+    return whole(state.params)
 
 
 def resume(folder):
-    """Saves a run on eight devices, and lets a copy of it go on from step 4 on one."""
-
-    def go_on(workdir, parallel):
-        config = tiny_config(parallel=parallel, train={"batch_size": 8}, model={"d_model": 8, "d_ff": 16})
-        run.train(config, workdir, Clock(time.perf_counter()), {"config_file": "", "overrides": {}})
-        return jax.device_get(checkpoint.load(workdir / "checkpoints", build(config).state_shapes())[1].params)
-
+    """Saves a run on eight devices, and lets a copy of it go on from step 4 on one; another is for two processes."""
     unbroken = go_on(folder / "eight", {"fsdp": 8})
-    shutil.copytree(folder / "eight", folder / "one")
-    (folder / "one" / "result.json").unlink()
-    shutil.rmtree(folder / "one" / "checkpoints" / "6")
+    np.savez(folder / "unbroken.npz", *jax.tree.leaves(unbroken))
+    for copy in ("one", "two"):
+        shutil.copytree(folder / "eight", folder / copy)
+        (folder / copy / "result.json").unlink()
+        shutil.rmtree(folder / copy / "checkpoints" / "6")
     return distance(go_on(folder / "one", {"data": 1}), unbroken)
 
 
@@ -102,10 +122,11 @@ def share_of_the_optimizer_state():
 
 
 if __name__ == "__main__":
+    folder = Path(sys.argv[1])
     figures = {
-        "distances": compare(),
+        "distances": compare(folder),
         "described": described(),
         "share": share_of_the_optimizer_state(),
-        "resumed": resume(Path(sys.argv[1])),
+        "resumed": resume(folder),
     }
     print(json.dumps(figures))

@@ -1,4 +1,6 @@
 import json
+import signal
+import socket
 import subprocess
 import sys
 
@@ -16,25 +18,48 @@ from fxf.weights import Weight
 from helpers import small_model
 from runs import ROOT, environment
 
-EIGHT = {
+SETTINGS = {
     "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
-    "JAX_NUM_CPU_DEVICES": "8",
     "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
     "JAX_DEFAULT_MATMUL_PRECISION": "highest",
     "JAX_NUMPY_RANK_PROMOTION": "raise",
 }
 LAYOUTS = ["data 8", "data 2, fsdp 2, tensor 2", "pmap 8", "4 microbatches"]
+TWO_PROCESSES = ["data 2, fsdp 2", "fsdp 4"]
+
+
+def ask(program, *arguments, devices):
+    """Starts a program of this folder that prints figures."""
+    command = [sys.executable, f"tests/training/{program}.py", *map(str, arguments)]
+    env = {**environment(), **SETTINGS, "JAX_NUM_CPU_DEVICES": str(devices)}
+    return subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def answer(process):
+    stdout, stderr = process.communicate(timeout=600)
+    assert process.returncode == 0, stderr
+    assert "rematerialization" not in stderr  # an array that all devices gather whole, to cut it another way
+    return json.loads(stdout.splitlines()[-1])
 
 
 @pytest.fixture(scope="module")
-def figures(tmp_path_factory):
-    command = [sys.executable, "tests/training/eight_devices.py", str(tmp_path_factory.mktemp("eight"))]
-    finished = subprocess.run(
-        command, cwd=ROOT, env={**environment(), **EIGHT}, capture_output=True, text=True, timeout=600
-    )
-    assert finished.returncode == 0, finished.stderr
-    assert "rematerialization" not in finished.stderr  # an array that all devices gather whole, to cut it another way
-    return json.loads(finished.stdout.splitlines()[-1])
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("devices")
+
+
+@pytest.fixture(scope="module")
+def figures(folder):
+    return answer(ask("eight_devices", folder, devices=8))
+
+
+@pytest.fixture(scope="module")
+def figures_of_two_processes(folder, figures):
+    with socket.create_server(("localhost", 0)) as free:
+        coordinator = f"localhost:{free.getsockname()[1]}"
+    first, second = (ask("two_processes", folder, coordinator, process, devices=2) for process in range(2))
+    figures = answer(first)
+    assert second.wait() == -signal.SIGKILL  # as the program has it
+    return figures
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -46,6 +71,22 @@ def test_loss_and_gradient_are_those_of_the_whole_batch_on_one_device(figures, l
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_params_after_twenty_steps_are_those_of_one_device(figures, layout):
     assert figures["distances"][layout]["params"] <= 1e-5
+
+
+@pytest.mark.parametrize("layout", TWO_PROCESSES)
+def test_two_processes_have_the_numbers_of_one_device(figures_of_two_processes, layout):
+    distances = figures_of_two_processes["distances"][layout]
+    assert distances["loss"] <= 1e-6
+    assert distances["gradient"] <= 1e-6
+    assert distances["params"] <= 1e-5
+
+
+def test_a_run_saved_on_eight_devices_goes_on_in_two_processes(figures_of_two_processes):
+    assert figures_of_two_processes["resumed"] <= 1e-6
+
+
+def test_a_process_notices_that_the_other_is_gone(figures_of_two_processes):
+    assert "process 0 of 2: lost another one" in figures_of_two_processes["lost"]
 
 
 def test_a_device_of_eight_holds_an_eighth_of_the_optimizer_state(figures):
@@ -120,9 +161,34 @@ def test_devices_that_do_not_fit_the_mesh_are_an_error(changes, message):
     assert str(error.value) == message
 
 
-def test_pmap_cuts_no_weights():
-    with pytest.raises(UserError, match=r"parallel.kind: 'pmap' cuts no weights"):
-        ParallelConfig(kind="pmap", fsdp=2)
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data": 2}, "parallel: uses 2 devices of 6; 2 processes use all of theirs"),
+        ({"tensor": 2}, "parallel.tensor: 2 does not divide the devices of a process, 3"),
+    ],
+)
+def test_devices_that_do_not_fit_several_processes_are_an_error(changes, message, monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(jax, "local_device_count", lambda: 3)
+    with pytest.raises(UserError) as error:
+        make_layout(ParallelConfig(**changes), [None] * 6)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kind": "pmap", "fsdp": 2}, "parallel.kind: 'pmap' cuts no weights"),
+        ({"kind": "pmap", "processes": 0}, "parallel.kind: 'pmap' maps over the devices of one process"),
+        ({"processes": 2, "coordinator": "there"}, "parallel.coordinator: expected host:port of the first process"),
+        ({"processes": 2, "coordinator": "there:1", "process": 2}, "parallel.process: expected less than parallel"),
+        ({"processes": 0, "process": 1}, "only read where parallel.processes is above 1"),
+    ],
+)
+def test_settings_that_cannot_be_are_an_error(changes, message):
+    with pytest.raises(UserError, match=message):
+        ParallelConfig(**changes)
 
 
 def test_one_device_has_no_layout():

@@ -1,0 +1,52 @@
+"""Trains on the two devices of each of two processes, and prints how far the numbers are from those of one device.
+
+tests/training/test_sharding.py runs this twice at once, after eight_devices.py has left its numbers in the folder. In
+the end the second process is killed; what the first one makes of it is among the figures.
+"""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+from eight_devices import distance, distances, go_on, train
+
+from fxf import processes
+from fxf.config import ParallelConfig
+from fxf.errors import PeerLost
+
+
+def read(path):
+    with np.load(path) as arrays:
+        return list(arrays.values())
+
+
+def compare(folder, parallel):
+    """Returns the distances of loss, gradient and params."""
+    loss, *trees = read(folder / "one.npz")
+    gradient, params = trees[: len(trees) // 2], trees[len(trees) // 2 :]
+    return distances((loss, gradient, params), train(parallel))
+
+
+if __name__ == "__main__":
+    folder, coordinator, process = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    parallel = {"processes": 2, "coordinator": coordinator, "process": process}
+    processes.join(ParallelConfig(**parallel))
+    figures = {
+        "distances": {
+            "data 2, fsdp 2": compare(folder, {**parallel, "fsdp": 2}),
+            "fsdp 4": compare(folder, {**parallel, "fsdp": 4}),
+        },
+        "resumed": distance(read(folder / "unbroken.npz"), go_on(folder / "two", {**parallel, "fsdp": 4})),
+    }
+    if process == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        with processes.together():
+            processes.wait()
+    except PeerLost as lost:
+        figures["lost"] = str(lost)
+    print(json.dumps(figures), flush=True)
+    os._exit(0)  # JAX's own way out waits for the other
