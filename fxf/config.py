@@ -63,8 +63,8 @@ class TransformerConfig:
     attention: str = key("softmax", "one of fxf.layers.attention.ATTENTIONS")
     attention_implementation: Literal["xla", "cudnn"] = key(
         "xla",
-        "what computes attention in training: XLA; or, of softmax in bfloat16, cuDNN's flash attention, which never holds "
-        "the scores whole in memory and needs an NVIDIA GPU of Ampere or later",
+        "what computes attention in training: XLA; or, of softmax in bfloat16, cuDNN's flash attention, which never "
+        "holds the scores whole in memory and needs an NVIDIA GPU of Ampere or later",
     )
     feature_map: str = key("elu", "of linear attention: one of fxf.layers.linear_attention.FEATURE_MAPS")
     window: int = key(0, "positions that self-attention sees around a token, its own included; 0: all", minimum=0)

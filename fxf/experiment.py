@@ -84,7 +84,7 @@ class Experiment(NamedTuple):
         if values.get("attention_implementation", "xla") == "xla":
             return self
         config_class, make_model = MODELS[values["name"]]
-        config = section(config_class, {**values, "attention_implementation": "xla"}, "model")
+        config: Any = section(config_class, {**values, "attention_implementation": "xla"}, "model")
         return self._replace(model=make_model(config, self.task.vocab_size))
 
     def new_state(self, layout: Layout | None = None) -> TrainState:

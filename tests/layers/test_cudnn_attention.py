@@ -70,15 +70,15 @@ CASES = [
     (
         TransformerLMConfig,
         T,
-        {"positions": "alibi_geometric", "window": 5, "n_kv_heads": 2, "d_model": 8, "n_heads": 4},
+        {"positions": "alibi_geometric", "window": 5, "n_kv_heads": 1},
     ),
     (TransformerLMConfig, T, {"positions": "rotary", "position_range": 29, "qk_norm": True}),
     (
         TransformerLMConfig,
         T,
-        {"positions": "sinusoidal", "position_stretch": 3.0, "scan_blocks": True, "remat": "full"},
+        {"positions": "sinusoidal", "position_stretch": 3.0, "remat": "full"},
     ),
-    (MaskedLMConfig, T, {}),
+    (MaskedLMConfig, T, {"n_kv_heads": 2, "d_model": 8, "n_heads": 4, "scan_blocks": True}),
     (MaskedLMConfig, 12, {"positions": "alibi", "n_kv_heads": 1}),
     (EncoderDecoderConfig, T, {"positions": "alibi"}),
     (EncoderDecoderConfig, T, {"n_kv_heads": 1, "attention_bias": "all", "block": "post_norm", "window": 7}),
