@@ -39,7 +39,7 @@ from fxf.training.step import make_train_steps
 
 CONFIG = cli.define_config()
 VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 50257, "tokens of both models", 2)
-PEAK = flags.DEFINE_float("peak", 989.0, "TFLOP/s of the device at its best", 0.0)
+PEAK = flags.DEFINE_float("peak", 989.0, "TFLOP/s of the device at its best", 1e-3)
 TURNS = flags.DEFINE_integer("turns", 7, "turns of each, the first of which does not count", 2)
 STEPS = flags.DEFINE_integer("steps", 20, "steps in a turn", 1)
 COMPILE = flags.DEFINE_boolean("compile", True, "PyTorch's model goes through torch.compile")
@@ -116,9 +116,7 @@ def main(_: list[str]) -> None:
     n_weights = weights.count(fxf.model.spec)
     operations = 6 * (n_weights - c.max_len * c.d_model) + 12 * c.n_layers * c.d_model * c.max_len
     tokens = config["train"]["batch_size"] * c.max_len
-    print(
-        f"{n_weights:,} weights, of PyTorch's {peer.n_weights:,}; {tokens:,} tokens a step; {operations:,} FLOPs each"
-    )
+    print(f"{n_weights:,} weights, PyTorch's {peer.n_weights:,}; {tokens:,} tokens a step; {operations:,} FLOPs each")
     seconds: dict[str, list[float]] = {fxf.name: [], peer.name: []}
     for _turn in range(TURNS.value):
         for way in (fxf, peer):
