@@ -8,6 +8,7 @@ argument      what                                           expect (seed 0)
 nanogpt_cpu   nanoGPT's recipe for a CPU, 2,000 steps        tinyshakespeare: validation_loss 1.90
 nanogpt_gpu   nanoGPT's recipe for a GPU, 5,000 steps        tinyshakespeare: nanoGPT reports 1.4697
 fast          350 steps with Muon, of half the size          tinyshakespeare: validation_loss 1.85
+gpt2          GPT-2's 124M and cuDNN's attention             for experiments/benchmarks/gpt2.py, on a GPU
 primer        seed 002's bilayer on one-hot letters          Goethe's Faust: accuracy 0.37
 
 For the others than the default, data.path is tinyshakespeare's input.txt, or another text.
@@ -17,7 +18,7 @@ from ml_collections import ConfigDict
 
 from fxf.experiment import default_config
 
-ARGUMENTS = ("default", "nanogpt_cpu", "nanogpt_gpu", "fast", "primer")
+ARGUMENTS = ("default", "nanogpt_cpu", "nanogpt_gpu", "fast", "gpt2", "primer")
 
 
 def get_config(argument: str = "default") -> ConfigDict:
@@ -29,7 +30,7 @@ def get_config(argument: str = "default") -> ConfigDict:
     config.decode.temperature = 0.8
     if argument.startswith("nanogpt"):
         return _nanogpt(config, argument == "nanogpt_gpu")
-    return _fast(config) if argument == "fast" else _default(config)
+    return {"default": _default, "fast": _fast, "gpt2": _gpt2}[argument](config)
 
 
 def _nanogpt(config: ConfigDict, gpu: bool) -> ConfigDict:
@@ -62,6 +63,22 @@ def _fast(config: ConfigDict) -> ConfigDict:
     config.optimizer.b2, config.optimizer.warmup_steps = 0.95, 20
     config.train.steps, config.train.batch_size, config.train.evaluate_every = 350, 24, 0
     config.checkpoint.best = ""
+    return config
+
+
+def _gpt2(config: ConfigDict) -> ConfigDict:
+    """The smallest GPT-2 (Radford et al. 2019), with nanoGPT's optimizer; of 124M with its 50,257 tokens."""
+    model, optimizer = config.model, config.optimizer
+    model.n_layers, model.d_model, model.d_ff, model.n_heads = 12, 768, 3072, 12
+    model.positions, model.activation, model.attention_bias = "learned", "gelu_tanh", "all"
+    model.norm_epsilon, model.norm_epsilon_in = 1e-5, "variance"
+    model.tied_embeddings, model.init = True, "gpt2"
+    model.dtype, model.attention_implementation = "bfloat16", "cudnn"
+    config.task.length = model.max_len = 1024
+    optimizer.name, optimizer.schedule = "adamw", "cosine"
+    optimizer.learning_rate, optimizer.final_learning_rate, optimizer.warmup_steps = 6e-4, 6e-5, 2000
+    optimizer.b2, optimizer.weight_decay, optimizer.clip_norm = 0.95, 0.1, 1.0
+    config.train.steps, config.train.batch_size = 600_000, 32
     return config
 
 

@@ -62,6 +62,11 @@ class TransformerConfig:
         1.0, "training multiplies each sequence's positions by a factor from 1 to this; 1: it does not", minimum=1
     )
     attention: str = key("softmax", "one of fxf.layers.attention.ATTENTIONS")
+    attention_implementation: Literal["xla", "cudnn"] = key(
+        "xla",
+        "what computes attention in training: XLA; or, of softmax in bfloat16, cuDNN's flash attention, which never "
+        "holds the scores whole in memory and needs an NVIDIA GPU of Ampere or later",
+    )
     feature_map: str = key("elu", "of linear attention: one of fxf.layers.linear_attention.FEATURE_MAPS")
     window: int = key(0, "positions that self-attention sees around a token, its own included; 0: all", minimum=0)
     qk_norm: bool = key(False, "RMS-normalize each head's queries and keys, with a scale")
@@ -105,6 +110,21 @@ class TransformerConfig:
         if self.attention != "linear" and self.feature_map != "elu":
             raise UserError(
                 f"model.feature_map: model.attention '{self.attention}' does not read it; leave it at 'elu'"
+            )
+
+        if self.attention_implementation == "cudnn":
+            self._check_cudnn()
+
+    def _check_cudnn(self) -> None:
+        """Raises a UserError if another key asks for what cuDNN's flash attention has not."""
+        needs, head_dim = "model.attention_implementation: cudnn needs", self.d_model // self.n_heads
+        for name, needed in (("attention", "softmax"), ("dtype", "bfloat16"), ("attention_dropout", 0.0)):
+            if getattr(self, name) != needed:
+                raise UserError(f"{needs} model.{name} {needed!r}, got {getattr(self, name)!r}")
+        if head_dim % 8 or head_dim > 128:
+            raise UserError(
+                f"{needs} heads whose width (model.d_model / model.n_heads) is a multiple of 8 and at most 128, "
+                f"got {head_dim}"
             )
 
     @property

@@ -26,6 +26,7 @@ from fxf.config import (
 )
 from fxf.decoding.predict import make_predictor
 from fxf.errors import UserError, nearest
+from fxf.layers.cudnn_attention import require_nvidia_gpu
 from fxf.models import MODELS
 from fxf.models.model import Model
 from fxf.tasks import TASKS
@@ -69,11 +70,22 @@ class Experiment(NamedTuple):
         """Returns how training is spread over the devices here.
 
         Raises:
-          UserError: `parallel` or a batch does not fit the devices.
+          UserError: `parallel`, a batch or the implementation of attention does not fit the devices.
         """
+        if self.config["model"].get("attention_implementation") == "cudnn":
+            require_nvidia_gpu()
         layout = make_layout(self.parallel, jax.devices())
         require_divisible(layout, self.train.batch_size, self.train.microbatches)
         return layout
+
+    def with_xla_attention(self) -> "Experiment":
+        """Returns the experiment with a model that any device can run; `config` stays that of the training."""
+        values = self.config["model"]
+        if values.get("attention_implementation", "xla") == "xla":
+            return self
+        config_class, make_model = MODELS[values["name"]]
+        config: Any = section(config_class, {**values, "attention_implementation": "xla"}, "model")
+        return self._replace(model=make_model(config, self.task.vocab_size))
 
     def new_state(self, layout: Layout | None = None) -> TrainState:
         """Draws the state of step 0, in one compiled call, each device its part."""

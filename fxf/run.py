@@ -174,6 +174,8 @@ def load(
 ) -> tuple[Experiment, int, weights.Params]:
     """Returns the run's experiment, and the step and params of a checkpoint: of `step`, else those the run reports.
 
+    Attention is computed by XLA: another device than that of the training may do, and its weights can be looked at.
+
     Args:
       decode: keys of the `decode` section to change.
 
@@ -181,7 +183,7 @@ def load(
       UserError: no run, no such checkpoint, none undamaged, or a wrong `decode` key.
     """
     config = run_folder.read_config(workdir)
-    experiment = build({**config, "decode": {**config["decode"], **(decode or {})}}, workdir)
+    experiment = build({**config, "decode": {**config["decode"], **(decode or {})}}, workdir).with_xla_attention()
     # One copy of the weights serves; it is cut as in training if there are as many devices.
     parallel = dataclasses.replace(experiment.parallel, data=1)
     cut = parallel.fsdp * parallel.tensor <= jax.device_count()

@@ -41,6 +41,9 @@ TRANSFORMER = {
     "model.position_range": case(29, model={"positions": "sinusoidal"}),
     "model.position_stretch": case(3.0, model={"positions": "sinusoidal"}),
     "model.attention": case("expressive"),
+    "model.attention_implementation": case(
+        "cudnn", refusal="cudnn needs an NVIDIA GPU; the device here is cpu", model={"dtype": "bfloat16", "d_model": 24}
+    ),
     "model.feature_map": case("relu", model={"attention": "linear"}),
     "model.window": case(2),
     "model.qk_norm": case(True),

@@ -6,7 +6,9 @@ import inspect
 import pytest
 
 from fxf import cli
+from fxf.config import TransformerLMConfig, section
 from fxf.experiment import build
+from fxf.models.transformer_lm import transformer_lm
 from fxf.sweep import check, make_points
 from fxf.weights import count
 from runs import ROOT
@@ -68,6 +70,11 @@ def test_the_recipes_of_nanogpt_are_its_size(argument, millions, tmp_path):
     spec = build(config_of("characters", argument, tmp_path).to_dict()).model.spec
     rest = count(spec) - count({"positions": spec["embedding"]["positions"]})
     assert rest / 1e6 == pytest.approx(millions, rel=0.005)
+
+
+def test_gpt2_is_its_size(tmp_path):
+    model = section(TransformerLMConfig, config_of("characters", "gpt2", tmp_path).model.to_dict(), "model")
+    assert count(transformer_lm(model, 50257).spec) == 124_439_808
 
 
 @pytest.mark.parametrize("argument", ["multi30k_de", "multi30k_fr", "multi30k_deen"])

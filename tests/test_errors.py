@@ -66,6 +66,14 @@ CHARACTERS = "--config=configs/characters.py"
             [REVERSAL, "--config.parallel.tensor=2"],
             ["parallel.fsdp 1 × parallel.tensor 2: 2 does not divide the number of devices here, 1"],
         ),
+        (
+            [REVERSAL, "--config.model.attention_implementation=cudnn"],
+            ["model.attention_implementation: cudnn needs model.dtype 'bfloat16', got 'float32'"],
+        ),
+        (
+            [REVERSAL, "--config.model.attention_implementation=cudnn", "--config.model.dtype=bfloat16"],
+            ["model.attention_implementation: cudnn needs an NVIDIA GPU; the device here is cpu"],
+        ),
         ([REVERSAL, "--config.parallel.kind=pmab"], ["parallel.kind: expected one of jit, pmap", "'pmap'?"]),
         ([REVERSAL, "--config.seed=-1"], ["seed: expected an int from 0"]),
         ([CHARACTERS, "--config.data.path=absent.txt"], ["data.path: absent.txt: No such file"]),

@@ -18,8 +18,8 @@ import jax
 import numpy as np
 import torch
 from absl import flags
+from peers import GPT, Sizes, adamw
 from torch import nn
-from torch.nn import functional
 
 from fxf import cli
 from fxf.config import section
@@ -39,41 +39,6 @@ N_LAYERS, N_HEADS, D_MODEL, LENGTH, BATCH, N_STEPS = 4, 4, 128, 64, 12, 2000
 PEAK, FINAL, WARMUP, DECAY, CLIP, BETAS = 1e-3, 1e-4, 100, 0.1, 1.0, (0.9, 0.99)
 
 
-class Block(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(D_MODEL, bias=False), nn.LayerNorm(D_MODEL, bias=False)
-        self.qkv = nn.Linear(D_MODEL, 3 * D_MODEL, bias=False)
-        self.out = nn.Linear(D_MODEL, D_MODEL, bias=False)
-        self.up = nn.Linear(D_MODEL, 4 * D_MODEL, bias=False)
-        self.down = nn.Linear(4 * D_MODEL, D_MODEL, bias=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        parts = self.qkv(self.norm1(x)).chunk(3, -1)
-        query, key, value = (part.unflatten(-1, (N_HEADS, -1)).transpose(1, 2) for part in parts)
-        attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.out(attended.transpose(1, 2).flatten(2))
-        return x + self.down(functional.gelu(self.up(self.norm2(x))))
-
-
-class GPT(nn.Module):
-    """nanoGPT's model: learned positions, the output tied to the table of tokens, no biases."""
-
-    def __init__(self, vocab_size: int) -> None:
-        super().__init__()
-        self.table, self.positions = nn.Embedding(vocab_size, D_MODEL), nn.Embedding(LENGTH, D_MODEL)
-        self.blocks = nn.Sequential(*(Block() for _ in range(N_LAYERS)))
-        self.norm = nn.LayerNorm(D_MODEL, bias=False)
-        for name, weight in self.named_parameters():
-            if weight.dim() == 2:
-                residual = name.endswith(("out.weight", "down.weight"))
-                nn.init.normal_(weight, std=0.02 / math.sqrt(2 * N_LAYERS) if residual else 0.02)
-
-    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        h = self.blocks(self.table(x) + self.positions.weight[: x.shape[1]])
-        return functional.cross_entropy((self.norm(h) @ self.table.weight.T).flatten(0, 1), y.flatten())
-
-
 class Torch:
     """A run of nanoGPT's recipe."""
 
@@ -83,13 +48,8 @@ class Torch:
         torch.set_num_threads(THREADS.value)
         torch.manual_seed(0)
         self.tokens, self.validation = (torch.tensor(part.astype(np.int64)) for part in (train, validation))
-        self.model = GPT(vocab_size)
-        weights = list(self.model.parameters())
-        groups = [
-            {"params": [w for w in weights if w.dim() == 2], "weight_decay": DECAY},
-            {"params": [w for w in weights if w.dim() < 2], "weight_decay": 0.0},
-        ]
-        self.optimizer = torch.optim.AdamW(groups, lr=PEAK, betas=BETAS, fused=True)
+        self.model = GPT(Sizes(vocab_size, LENGTH, N_LAYERS, N_HEADS, D_MODEL))
+        self.optimizer = adamw(self.model, PEAK, BETAS, DECAY)
         self.step = 0
 
     def run(self, n: int) -> None:

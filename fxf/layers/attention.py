@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from fxf.config import TransformerConfig, one_of
 from fxf.errors import UserError
+from fxf.layers import cudnn_attention
 from fxf.layers.attention_kinds import Attention, KeysValues, expressive, softmax, weighted
 from fxf.layers.linear import linear
 from fxf.layers.linear_attention import FEATURE_MAPS, LINEAR
@@ -23,6 +24,12 @@ ATTENTIONS: dict[str, Attention] = {
     "expressive": weighted(expressive),
     "linear": LINEAR,
 }
+CUDNN = ATTENTIONS["softmax"]._replace(recall=cudnn_attention.recall, extend=cudnn_attention.extend)
+
+
+def kind_of(config: TransformerConfig) -> Attention:
+    """Returns the kind of attention, in the implementation that the config chooses."""
+    return CUDNN if config.attention_implementation == "cudnn" else ATTENTIONS[config.attention]
 
 
 def attention_spec(config: TransformerConfig) -> Spec:
@@ -85,7 +92,7 @@ def attention(
     Returns:
       [B, T, D], and the cache with what is new.
     """
-    kind, q_BHTK, new = ATTENTIONS[config.attention], queries(config, params, x_BTD), keys_values(config, params, x_BTD)
+    kind, q_BHTK, new = kind_of(config), queries(config, params, x_BTD), keys_values(config, params, x_BTD)
     rotate = POSITIONS[config.positions].rotate
     if rotate is not None:
         assert mask.positions is not None
@@ -99,7 +106,7 @@ def attention(
 
 def cross_memory(config: TransformerConfig, params: Params, z_BSD: jax.Array, mask: Mask) -> Any:
     """Returns what cross-attention reads of another sequence."""
-    return ATTENTIONS[config.attention].remember(config, keys_values(config, params, z_BSD), mask)
+    return kind_of(config).remember(config, keys_values(config, params, z_BSD), mask)
 
 
 def cross_attention(
@@ -117,7 +124,7 @@ def cross_attention(
     """
     n_rows = jax.tree.leaves(memory)[0].shape[0]
     q_BHTK = queries(config, params, x_BTD.reshape(n_rows, -1, x_BTD.shape[-1]))
-    return _output(params, ATTENTIONS[config.attention].recall(config, q_BHTK, memory, mask, rng), x_BTD.shape)
+    return _output(params, kind_of(config).recall(config, q_BHTK, memory, mask, rng), x_BTD.shape)
 
 
 def queries(config: TransformerConfig, params: Params, x_BTD: jax.Array) -> jax.Array:

@@ -1,5 +1,6 @@
 """Blocks and stacks of them: seed 004, "DecoderBlock Definition" and "inspirational idea"; seeds 000 and 003."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -174,11 +175,13 @@ def cached_blocks(
 ) -> tuple[jax.Array, tuple[Any, ...]]:
     """Runs the blocks over new tokens, which see all tokens up to their own in the caches.
 
-    Each block has a cache of its own, which a decoding loop can update in place.
+    Each block has a cache of its own, which a decoding loop can update in place. Attention is computed by XLA, whatever
+    `config.attention_implementation`: for one query a row there are few scores.
 
     Args:
       sources: for each block with cross-attention, the memory it reads and its mask.
     """
+    config = dataclasses.replace(config, attention_implementation="xla")
     written = []
     for i, block_params in enumerate(each_block(params, config.n_layers)):
         x_BTD, cache = block(

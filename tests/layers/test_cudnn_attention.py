@@ -1,0 +1,207 @@
+"""model.attention_implementation=cudnn equals fxf's own path; here through what JAX has for any device.
+
+What cuDNN itself computes needs an NVIDIA GPU; these tests show what it is asked for.
+"""
+
+import copy
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fxf.config import EncoderDecoderConfig, MaskedLMConfig, TransformerLMConfig
+from fxf.errors import UserError
+from fxf.experiment import build, default_config
+from fxf.layers import cudnn_attention
+from fxf.models.encoder_decoder import encoder_decoder
+from fxf.models.masked_lm import masked_lm
+from fxf.models.transformer_lm import transformer_lm
+from fxf.training.step import loss_and_gradient
+from helpers import VOCAB_SIZE, random_params, random_tokens, small
+
+MODELS = {
+    TransformerLMConfig: transformer_lm,
+    MaskedLMConfig: masked_lm,
+    EncoderDecoderConfig: encoder_decoder,
+}
+B, T, S = 3, 11, 7
+# What counts of a source: not the same in each row, and not only the first ones.
+COUNTS = np.arange(S) % np.array([[1], [2], [5]]) == 0
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Lets JAX's own implementation stand in for cuDNN's; returns what each call asks of it."""
+    calls = []
+    compute = jax.nn.dot_product_attention
+
+    def recorded(q, k, v, **options):
+        calls.append({"lengths": (q.shape[1], k.shape[1]), **options})
+        return compute(q, k, v, **options)
+
+    monkeypatch.setattr(jax.nn, "dot_product_attention", recorded)
+    monkeypatch.setattr(cudnn_attention, "IMPLEMENTATION", "xla")
+    monkeypatch.setattr(cudnn_attention, "require_nvidia_gpu", lambda: None)
+    return calls
+
+
+def in_float32(config):
+    """Returns the config with cudnn, which it would refuse: what stands in for cuDNN can compute in float32."""
+    config = copy.copy(config)
+    object.__setattr__(config, "attention_implementation", "cudnn")
+    return config
+
+
+def a_batch(config_class, length=T):
+    batch = {"inputs": random_tokens((B, length)), "targets": random_tokens((B, length), seed=1)}
+    batch["weights"] = np.ones((B, length), np.float32)
+    if config_class is EncoderDecoderConfig:
+        batch |= {"source": random_tokens((B, S), seed=2), "source_mask": COUNTS}
+    if config_class is MaskedLMConfig:
+        batch["counts"] = np.arange(length) < np.array([[length], [5], [3]])
+        batch["weights"] *= batch["counts"]
+    return batch
+
+
+CASES = [
+    (TransformerLMConfig, T, {}),
+    (TransformerLMConfig, 12, {"window": 3, "n_kv_heads": 1, "positions": "rotary"}),
+    (
+        TransformerLMConfig,
+        T,
+        {"positions": "alibi_geometric", "window": 5, "n_kv_heads": 1},
+    ),
+    (TransformerLMConfig, T, {"positions": "rotary", "position_range": 29, "qk_norm": True}),
+    (
+        TransformerLMConfig,
+        T,
+        {"positions": "sinusoidal", "position_stretch": 3.0, "remat": "full"},
+    ),
+    (MaskedLMConfig, T, {"n_kv_heads": 2, "d_model": 8, "n_heads": 4, "scan_blocks": True}),
+    (MaskedLMConfig, 12, {"positions": "alibi", "n_kv_heads": 1}),
+    (EncoderDecoderConfig, T, {"positions": "alibi"}),
+    (EncoderDecoderConfig, T, {"n_kv_heads": 1, "attention_bias": "all", "block": "post_norm", "window": 7}),
+]
+
+
+@pytest.mark.parametrize(("config_class", "length", "changes"), CASES)
+def test_losses_logits_and_gradients_are_those_of_the_default(asked, config_class, length, changes):
+    config, batch = small(config_class, **changes), a_batch(config_class, length)
+    models = [MODELS[config_class](each, VOCAB_SIZE) for each in (config, in_float32(config))]
+    params = random_params(models[0].spec)
+
+    def computed(model):
+        both = jax.jit(lambda p: (loss_and_gradient(model, p, batch, jax.random.key(0)), model.apply(p, batch)))(params)
+        return *both[0], both[1][batch.get("counts", np.ones((B, length), bool))]
+
+    expected, found = map(computed, models)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-5), found, expected)
+    assert asked and all(size % 2 == 0 for call in asked for size in call["lengths"])
+
+
+@pytest.mark.parametrize("window", [0, 3])
+def test_causal_attention_is_asked_for_as_such_without_an_array_of_all_pairs(asked, window):
+    model = transformer_lm(in_float32(small(window=window)), VOCAB_SIZE)
+    jax.eval_shape(model.apply, random_params(model.spec), a_batch(TransformerLMConfig))
+    expected = {"bias": None, "mask": None, "is_causal": True, "local_window_size": (2, 0) if window else None}
+    assert len(asked) == 2 and all(expected.items() <= call.items() for call in asked)
+
+
+def test_padding_and_the_bias_of_positions_are_handed_over_as_arrays(asked):
+    model = masked_lm(in_float32(small(MaskedLMConfig, positions="alibi")), VOCAB_SIZE)
+    jax.eval_shape(model.apply, random_params(model.spec), a_batch(MaskedLMConfig))
+    even = T + 1
+    assert not asked[0]["is_causal"] and asked[0]["bias"].shape == (B, 3, even, even)
+    assert asked[0]["mask"].shape == (B, 3, even, even) and asked[0]["mask"].dtype == bool
+
+
+def test_a_query_that_may_see_nothing_leaves_the_others_as_they_are(asked):
+    """Padding whose window holds padding alone."""
+    config = small(MaskedLMConfig, window=2)
+    model = masked_lm(in_float32(config), VOCAB_SIZE)
+    params, tokens = random_params(model.spec), random_tokens((1, 7))
+    padded = jax.jit(model.apply)(params, {"inputs": tokens, "counts": np.arange(7)[None] < 3})
+    whole = jax.jit(masked_lm(config, VOCAB_SIZE).apply)(params, {"inputs": tokens[:, :3]})
+    np.testing.assert_allclose(padded[:, :3], whole, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "alibi"])
+def test_in_bfloat16_losses_and_gradients_are_those_of_the_default_within_its_precision(asked, positions):
+    sizes = {"d_model": 24, "dtype": "bfloat16", "positions": positions}
+    default = transformer_lm(small(**sizes), VOCAB_SIZE)
+    cudnn = transformer_lm(small(**sizes, attention_implementation="cudnn"), VOCAB_SIZE)
+    params, batch = random_params(default.spec), a_batch(TransformerLMConfig)
+    expected, found = (jax.jit(lambda p, m=m: loss_and_gradient(m, p, batch))(params) for m in (default, cudnn))
+    assert found[0] == pytest.approx(float(expected[0]), rel=1e-2)
+    for a, b in zip(jax.tree.leaves(found[2]), jax.tree.leaves(expected[2]), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=0.05 * float(jnp.abs(b).max()) + 1e-2)
+    assert all(call["bias"] is None or call["bias"].dtype == jnp.bfloat16 for call in asked)
+
+
+@pytest.mark.parametrize("config_class", [TransformerLMConfig, EncoderDecoderConfig])
+def test_cached_decoding_goes_by_xla_and_gives_the_logits_of_the_whole(asked, config_class):
+    model = MODELS[config_class](in_float32(small(config_class)), VOCAB_SIZE)
+    params, batch = random_params(model.spec), a_batch(config_class)
+    prompt = {**batch, "inputs": batch["inputs"][:, :5], "lengths": np.full(B, 5)}
+    cache = jax.jit(model.prefill, static_argnums=2)(params, prompt, T)
+    assert len(asked) == (2 if config_class is EncoderDecoderConfig else 0)  # an encoder reads whole sequences
+    logits, _ = jax.jit(model.step)(params, cache, jnp.asarray(batch["inputs"][:, 5]))
+    np.testing.assert_allclose(logits, jax.jit(model.apply)(params, batch)[:, 5], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dtype": "float32"}, "cudnn needs model.dtype 'bfloat16', got 'float32'"),
+        ({"attention": "linear"}, "cudnn needs model.attention 'softmax', got 'linear'"),
+        ({"attention": "expressive"}, "cudnn needs model.attention 'softmax', got 'expressive'"),
+        ({"attention_dropout": 0.1}, "cudnn needs model.attention_dropout 0.0, got 0.1"),
+        ({"n_heads": 2}, "cudnn needs heads whose width .* is a multiple of 8 and at most 128, got 12"),
+        ({"d_model": 136, "n_heads": 1}, "cudnn needs heads whose width .* at most 128, got 136"),
+    ],
+)
+def test_what_cudnn_has_not_is_named(changes, message):
+    with pytest.raises(UserError, match=f"^model.attention_implementation: {message}"):
+        small(**{"d_model": 24, "dtype": "bfloat16", "attention_implementation": "cudnn", **changes})
+
+
+class Device:
+    """A GPU, as JAX describes it."""
+
+    platform, device_kind = "gpu", "Tesla V100"
+
+    def __init__(self, version, capability):
+        self.client, self.compute_capability = self, capability
+        self.platform_version = version
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        (None, "cudnn needs an NVIDIA GPU; the device here is cpu$"),
+        (Device("PJRT C API\nrocm 60300", "gfx90a"), "cudnn needs an NVIDIA GPU; the device here is gpu"),
+        (Device("PJRT C API\ncuda 13000", "7.0"), "cudnn needs an NVIDIA GPU of compute capability 8.0 or more; Tesla"),
+        (Device("PJRT C API\ncuda 13000", "9.0"), ""),
+        (Device("PJRT C API\ncuda 13000", "12.0"), ""),
+    ],
+)
+def test_a_device_without_cudnns_attention_is_named(monkeypatch, device, message):
+    if device:
+        monkeypatch.setattr(jax, "devices", lambda: [device])
+    if not message:
+        return cudnn_attention.require_nvidia_gpu()
+    with pytest.raises(UserError, match=f"^model.attention_implementation: {message}"):
+        cudnn_attention.require_nvidia_gpu()
+
+
+def test_training_on_another_device_is_refused_and_the_weights_are_read_by_xla():
+    config = default_config("reversal")
+    config.model.update(n_layers=1, d_model=16, d_ff=8, n_heads=2, dtype="bfloat16", attention_implementation="cudnn")
+    experiment = build(config.to_dict())
+    with pytest.raises(UserError, match="cudnn needs an NVIDIA GPU"):
+        experiment.layout()
+    params, batch = random_params(experiment.model.spec), {"inputs": random_tokens((2, 5))}
+    with pytest.raises(UserError, match="cudnn needs an NVIDIA GPU"):
+        experiment.model.apply(params, batch)
+    assert np.isfinite(jax.jit(experiment.with_xla_attention().model.apply)(params, batch)).all()
