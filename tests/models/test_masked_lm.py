@@ -30,3 +30,13 @@ def test_without_segments_in_the_batch_all_tokens_are_in_the_first():
     params, tokens = random_params(model.spec), random_tokens((2, 5))
     given = model.apply(params, {"inputs": tokens, "segments": np.zeros_like(tokens)})
     np.testing.assert_array_equal(model.apply(params, {"inputs": tokens}), given)
+
+
+def test_in_a_window_padding_changes_no_logit():
+    """Also where a window holds padding alone."""
+    model = masked_lm(small(MaskedLMConfig, window=2), VOCAB_SIZE)
+    params, tokens = random_params(model.spec), random_tokens((1, 7))
+    counts = np.arange(7)[None] < 3
+    expected = model.apply(params, {"inputs": tokens[:, :3]})
+    actual = model.apply(params, {"inputs": tokens, "counts": counts})
+    np.testing.assert_allclose(actual[:, :3], expected, rtol=0, atol=1e-6)
