@@ -1,11 +1,17 @@
 """Small experiments, and the scripts run as a user runs them."""
 
+import atexit
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from fxf.experiment import default_config
+
+CACHE = tempfile.mkdtemp(prefix="fxf-scripts-")
+atexit.register(shutil.rmtree, CACHE, ignore_errors=True)
 
 ROOT = Path(__file__).parent.parent
 TINY = {
@@ -38,13 +44,22 @@ def overrides(**sections):
     return flags
 
 
-def script(name, *arguments, stdin="", python=("-W", "error::RuntimeWarning")):
+def script(name, *arguments, stdin="", python=("-W", "error::RuntimeWarning"), env=None):
     """Runs experiments/NAME.py; returns the finished process, its output as text."""
     command = [sys.executable, *python, f"experiments/{name}.py", *map(str, arguments)]
-    return subprocess.run(
-        command, cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=120, env=environment()
-    )
+    env = env or compiled_once()
+    return subprocess.run(command, cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=120, env=env)
 
 
 def environment():
     return {**os.environ, "JAX_PLATFORMS": "cpu"}
+
+
+def compiled_once():
+    """Returns the environment of scripts that run one after the other, and compile each program but once."""
+    return {
+        **environment(),
+        "JAX_COMPILATION_CACHE_DIR": CACHE,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }

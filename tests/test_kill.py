@@ -13,7 +13,7 @@ import pytest
 
 from fxf import run
 from fxf.training import checkpoint
-from runs import ROOT, environment, overrides, script
+from runs import ROOT, compiled_once, overrides, script
 
 FLAGS = overrides(train={"steps": 90}, checkpoint={"every": 2}, log={"every": 2})
 # Lines of metrics.jsonl to wait for, and seconds more: a save takes about 0.07 s, so these fall in and between saves.
@@ -28,7 +28,7 @@ def lines(workdir):
 def train_and_stop(workdir, n_lines, seconds, number=signal.SIGKILL):
     """Returns the exit code and standard error of a run that gets the signal."""
     command = [sys.executable, "experiments/train.py", *FLAGS, f"--workdir={workdir}"]
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env=environment())
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env=compiled_once())
     try:
         while len(lines(workdir)) < n_lines and process.poll() is None:
             time.sleep(0.001)

@@ -10,7 +10,7 @@ from fxf import cli, run_folder
 from fxf.errors import UserError
 from fxf.experiment import build
 from fxf.sweep import changed_keys, check, grid, make_points, point_name, zipped
-from runs import overrides, script, tiny_config
+from runs import environment, overrides, script, tiny_config
 
 
 def test_a_grid_holds_every_combination_and_the_last_key_changes_fastest():
@@ -120,7 +120,7 @@ def test_a_sweep_runs_its_points_names_the_failed_one_and_goes_on_where_it_stopp
     workdir = tmp_path / "sweep"
     command = ["sweep", f"--config={write(tmp_path / 'rates.py', rates)}", *flags, f"--workdir={workdir}"]
 
-    finished = script(*command, "--workers=2")
+    finished = script(*command, "--workers=2", env=environment())
     assert finished.returncode == 1, finished.stderr
     assert finished.stdout.startswith("2 points, 0 finished already\n")
     (failure,) = finished.stderr.splitlines()

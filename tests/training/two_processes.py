@@ -35,10 +35,7 @@ if __name__ == "__main__":
     parallel = {"processes": 2, "coordinator": coordinator, "process": process}
     processes.join(ParallelConfig(**parallel))
     figures = {
-        "distances": {
-            "data 2, fsdp 2": compare(folder, {**parallel, "fsdp": 2}),
-            "fsdp 4": compare(folder, {**parallel, "fsdp": 4}),
-        },
+        "distances": compare(folder, {**parallel, "fsdp": 2}),
         "resumed": distance(read(folder / "unbroken.npz"), go_on(folder / "two", {**parallel, "fsdp": 4})),
     }
     if process == 1:
