@@ -3,7 +3,8 @@
 import dataclasses
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from fxf import run_folder, weights
 from fxf.errors import UserError
 from fxf.experiment import Experiment, build
+from fxf.files import why_not_written
 from fxf.signals import listening
 from fxf.tasks.task import Answer
 from fxf.training import checkpoint
@@ -34,9 +36,27 @@ def train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[s
       origin: what the config came from, kept in config.json.
 
     Raises:
-      UserError: the config is wrong, the folder holds another run, or the loss is not finite.
+      UserError: the config is wrong, the folder holds another run, the loss is not finite, or the disk is full.
       Interrupted: SIGTERM or SIGINT came; the step reached is saved.
     """
+    with _checkpoints_kept(workdir):
+        return _train(config, workdir, clock, origin)
+
+
+@contextmanager
+def _checkpoints_kept(workdir: Path) -> Iterator[None]:
+    """Turns an error of a full disk, whatever was written, into a UserError that says what there is to go on from."""
+    try:
+        yield
+    except Exception as error:
+        if not (why := why_not_written(error)):
+            raise
+        steps = checkpoint.steps_in(workdir / CHECKPOINTS)
+        kept = f"checkpoints of steps {', '.join(map(str, steps))} are kept" if steps else "there is no checkpoint yet"
+        raise UserError(f"{workdir}: {why}; {kept}; with room, the same command goes on") from error
+
+
+def _train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[str, Any]) -> dict[str, Any]:
     experiment = build(config, workdir)
     layout = experiment.layout()
     task, figures = experiment.task, experiment.task.figures()
@@ -58,7 +78,7 @@ def train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[s
             state = jax.block_until_ready(experiment.new_state(layout))
     metrics_log = MetricsLog(workdir, experiment.train.steps, step, experiment.log.tensorboard)
     scorer = experiment.scorer(clock, layout=layout)
-    try:
+    with closing(checkpoints), closing(metrics_log):
         if figures:
             metrics_log.say("  ".join(f"{name} {value}" for name, value in figures.items()))
         if restored:
@@ -81,9 +101,6 @@ def train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[s
                     earlier=record,
                     interrupted=interrupted,
                 )
-    finally:
-        metrics_log.close()
-        checkpoints.close()
     step, params = _load_params(experiment, layout, workdir / CHECKPOINTS)
     with clock.measure("evaluate"):
         tested = task.test(scorer(params))

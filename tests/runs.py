@@ -1,8 +1,10 @@
 """Small experiments, and the scripts run as a user runs them."""
 
 import os
+import resource
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 from fxf.experiment import default_config
@@ -48,3 +50,14 @@ def script(name, *arguments, stdin="", python=("-W", "error::RuntimeWarning")):
 
 def environment():
     return {**os.environ, "JAX_PLATFORMS": "cpu"}
+
+
+@contextmanager
+def no_file_larger_than(n_bytes):
+    """Makes writes fail beyond so many bytes of a file, in this process and those it starts, as on a full disk."""
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))

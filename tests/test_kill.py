@@ -1,7 +1,8 @@
-"""A signal at any moment, then the same command again: the run ends with the bits of one that never stopped."""
+"""A signal or a full disk, then the same command again: the run ends with the bits of one that never stopped."""
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 from fxf import run
 from fxf.training import checkpoint
-from runs import ROOT, environment, overrides, script
+from runs import ROOT, environment, no_file_larger_than, overrides, script
 
 FLAGS = overrides(train={"steps": 90}, checkpoint={"every": 2}, log={"every": 2})
 # Lines of metrics.jsonl to wait for, and seconds more: a save takes about 0.07 s, so these fall in and between saves.
@@ -76,4 +77,22 @@ def test_a_run_asked_to_stop_saves_its_step_and_says_so_by_its_exit_code(unbroke
     assert checkpoint.load(tmp_path / "checkpoints", run.load(tmp_path)[0].state_shapes())[0] == stopped_at
     finished = script("train", *FLAGS, f"--workdir={tmp_path}")
     assert f"resuming at step {stopped_at}" in finished.stderr
+    jax.tree.map(np.testing.assert_array_equal, final_state(tmp_path), final_state(unbroken))
+
+
+def test_a_save_without_room_ends_in_one_line_and_the_run_goes_on_when_there_is_some(unbroken, tmp_path):
+    shutil.copytree(unbroken, tmp_path, dirs_exist_ok=True)
+    shutil.rmtree(tmp_path / "checkpoints" / "90")
+    (tmp_path / "result.json").unlink()
+    # The largest file of a checkpoint is of 20 kB, and metrics.jsonl of 9.
+    with no_file_larger_than(16_000):
+        stopped = script("train", *FLAGS, f"--workdir={tmp_path}")
+    assert stopped.returncode == 2, stopped.stderr
+    assert [line for line in stopped.stderr.splitlines() if not line.startswith("step ")] == [
+        f"{tmp_path}: resuming at step 88",
+        f"error: {tmp_path}: a file would be larger than the limit (File too large); "
+        "checkpoints of steps 86, 88 are kept; with room, the same command goes on",
+    ]
+    finished = script("train", *FLAGS, f"--workdir={tmp_path}")
+    assert "resuming at step 88" in finished.stderr
     jax.tree.map(np.testing.assert_array_equal, final_state(tmp_path), final_state(unbroken))

@@ -89,7 +89,7 @@ def load(directory: Path, shapes: Any, *, step: int | None = None, best: str = "
       UserError: no checkpoint of `step`, or all are damaged, or it does not fit `shapes`.
     """
     directory = directory.absolute()
-    steps = _steps(directory)
+    steps = steps_in(directory)
     if step is not None and step not in steps:
         raise UserError(f"{directory}: no checkpoint of step {step}; there are {steps or 'none'}")
     damaged = _damaged(directory)
@@ -106,7 +106,7 @@ def load_newest(directory: Path, shapes: Any, n: int) -> Iterator[Restored]:
     """Loads the n newest undamaged checkpoints, or as many as there are, the newest first. Raises as `load` does."""
     directory = directory.absolute()
     damaged = _damaged(directory)
-    for step in [s for s in reversed(_steps(directory)) if s not in damaged][:n]:
+    for step in [s for s in reversed(steps_in(directory)) if s not in damaged][:n]:
         yield _read(directory / str(step), shapes)
 
 
@@ -132,7 +132,8 @@ def _arrays(tree: Any) -> dict[str, str]:
     return {jax.tree_util.keystr(path): f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in leaves}
 
 
-def _steps(directory: Path) -> list[int]:
+def steps_in(directory: Path) -> list[int]:
+    """Returns the steps of the checkpoints in a folder, which need not be there; an unfinished save is none."""
     if not directory.is_dir():
         return []
     return sorted(int(path.name) for path in directory.iterdir() if path.name.isdecimal())
@@ -141,12 +142,12 @@ def _steps(directory: Path) -> list[int]:
 def _damaged(directory: Path) -> list[int]:
     """Returns the steps whose files differ from their digests, warning of each; raises a UserError if all do."""
     damaged = {}
-    for step in _steps(directory):
+    for step in steps_in(directory):
         folder = directory / str(step)
         # Without digests it was committed by a process killed before it wrote them: whole, as far as can be told.
         if (folder / DIGESTS).exists() and (what := _difference(folder)):
             damaged[step] = what
-    if damaged and len(damaged) == len(_steps(directory)):
+    if damaged and len(damaged) == len(steps_in(directory)):
         raise UserError(f"{directory}: every checkpoint is damaged (steps {', '.join(map(str, damaged))})")
     for step, what in damaged.items():
         log.warning("warning: %s: passing over the damaged checkpoint of step %d: %s", directory, step, what)
