@@ -49,6 +49,9 @@ class Checkpoints:
             aside = self._directory / f"{step}.damaged"
             shutil.rmtree(aside, ignore_errors=True)
             (self._directory / str(step)).rename(aside)
+        for step in steps_in(self._directory)[-1:]:
+            if not (self._directory / str(step) / DIGESTS).exists():
+                _write_digests(self._directory / str(step))
         policies = ocp.training.preservation_policies
         kept: list[Any] = [policies.LatestN(config.keep)]
         if config.best:
@@ -67,8 +70,7 @@ class Checkpoints:
         """Saves `state` as of `step`; `metrics` rank it for best-of, `record` comes back with it."""
         metadata = {"arrays": _arrays(state), "record": record}
         self._checkpointer.save(step, state, metrics=metrics or None, custom_metadata=metadata)
-        folder = self._directory / str(step)
-        write_atomically(folder / DIGESTS, json.dumps(_digests(folder)))
+        _write_digests(self._directory / str(step))
 
     def close(self) -> None:
         self._checkpointer.close()
@@ -143,9 +145,7 @@ def _damaged(directory: Path) -> list[int]:
     """Returns the steps whose files differ from their digests, warning of each; raises a UserError if all do."""
     damaged = {}
     for step in steps_in(directory):
-        folder = directory / str(step)
-        # Without digests it was committed by a process killed before it wrote them: whole, as far as can be told.
-        if (folder / DIGESTS).exists() and (what := _difference(folder)):
+        if what := _difference(directory / str(step), step == steps_in(directory)[-1]):
             damaged[step] = what
     if damaged and len(damaged) == len(steps_in(directory)):
         raise UserError(f"{directory}: every checkpoint is damaged (steps {', '.join(map(str, damaged))})")
@@ -154,8 +154,14 @@ def _damaged(directory: Path) -> list[int]:
     return list(damaged)
 
 
-def _difference(folder: Path) -> str:
-    """Returns what differs between a checkpoint's files and their digests, or nothing."""
+def _difference(folder: Path, newest: bool) -> str:
+    """Returns what differs between a checkpoint's files and their digests, or nothing.
+
+    Without digests, the newest was committed by a process killed before it wrote them, and is whole as far as can be
+    told; an older one is what a process left that was killed while it removed it.
+    """
+    if not (folder / DIGESTS).exists():
+        return "" if newest else "it is removed in part"
     try:
         expected = json.loads((folder / DIGESTS).read_text(encoding="utf-8"))
     except ValueError:
@@ -163,6 +169,10 @@ def _difference(folder: Path) -> str:
     found = _digests(folder)
     differing = sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name))
     return f"{differing[0]} differs from what was saved" if differing else ""
+
+
+def _write_digests(folder: Path) -> None:
+    write_atomically(folder / DIGESTS, json.dumps(_digests(folder)))
 
 
 def _digests(folder: Path) -> dict[str, str]:
