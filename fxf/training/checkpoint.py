@@ -176,8 +176,8 @@ def _write_digests(folder: Path) -> None:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """Returns a hash of each file in the folder, by its path in it."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != DIGESTS)
+    """Returns a hash of each file in the folder, by its path in it, but for the digests, also those half written."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(DIGESTS))
     return {
         path.relative_to(folder).as_posix(): hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
         for path in paths
