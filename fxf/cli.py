@@ -14,7 +14,7 @@ import sys  # noqa: E402
 import traceback  # noqa: E402
 import warnings  # noqa: E402
 from collections.abc import Callable, Iterator  # noqa: E402
-from contextlib import contextmanager  # noqa: E402
+from contextlib import contextmanager, suppress  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
@@ -75,10 +75,12 @@ def run(main: Callable[[list[str]], None]) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     absl_logging.set_verbosity(absl_logging.FATAL)  # Orbax reports damage to its log as well as by raising
     warnings.filterwarnings("ignore", module="orbax")
+    sys.unraisablehook = _unraisable
     try:
         main(_parse(sys.argv)[1:])
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        with suppress(OSError):  # a log on the full disk that the error tells of
+            print(f"error: {error}", file=sys.stderr)
         sys.exit(EXIT_USER_ERROR)
     except Interrupted as stop:
         print(stop, file=sys.stderr)
@@ -89,6 +91,12 @@ def run(main: Callable[[list[str]], None]) -> None:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
+
+
+def _unraisable(what: Any) -> None:
+    """Keeps quiet of writes that were under way when a save met a full disk, whose end Orbax no longer waits for."""
+    if str(what.exc_value) != "Event loop is closed":
+        sys.__unraisablehook__(what)
 
 
 def _parse(argv: list[str]) -> list[str]:

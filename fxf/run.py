@@ -3,7 +3,8 @@
 import dataclasses
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from fxf import processes, run_folder, weights
 from fxf.config import ParallelConfig, section
 from fxf.errors import UserError
 from fxf.experiment import Experiment, build
+from fxf.files import why_not_written
 from fxf.signals import listening
 from fxf.tasks.task import Answer
 from fxf.training import checkpoint
@@ -36,13 +38,26 @@ def train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[s
       origin: what the config came from, kept in config.json.
 
     Raises:
-      UserError: the config is wrong, the folder holds another run, or the loss is not finite.
+      UserError: the config is wrong, the folder holds another run, the loss is not finite, or the disk is full.
       Interrupted: SIGTERM or SIGINT came; the step reached is saved.
       PeerLost: another process of the run is gone.
     """
     processes.join(section(ParallelConfig, config.get("parallel"), "parallel"))
-    with processes.together():
+    with processes.together(), _checkpoints_kept(workdir):
         return _train(config, workdir, clock, origin)
+
+
+@contextmanager
+def _checkpoints_kept(workdir: Path) -> Iterator[None]:
+    """Turns an error of a full disk, whatever was written, into a UserError that says what there is to go on from."""
+    try:
+        yield
+    except Exception as error:
+        if not (why := why_not_written(error)):
+            raise
+        steps = checkpoint.steps_in(workdir / CHECKPOINTS)
+        kept = f"checkpoints of steps {', '.join(map(str, steps))} are kept" if steps else "there is no checkpoint yet"
+        raise UserError(f"{workdir}: {why}; {kept}; with room, the same command goes on") from error
 
 
 def _train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[str, Any]) -> dict[str, Any]:
@@ -69,7 +84,7 @@ def _train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[
     logged = (workdir, experiment.train.steps, step, experiment.log.tensorboard)
     metrics_log = MetricsLog(*logged) if processes.first() else NoLog()
     scorer = experiment.scorer(clock, layout=layout)
-    try:
+    with closing(checkpoints), closing(metrics_log):
         if figures:
             metrics_log.say("  ".join(f"{name} {value}" for name, value in figures.items()))
         if restored:
@@ -92,9 +107,6 @@ def _train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[
                     earlier=record,
                     interrupted=lambda: processes.any_of(heard()),
                 )
-    finally:
-        metrics_log.close()
-        checkpoints.close()
     step, params = _load_params(experiment, layout, workdir / CHECKPOINTS)
     with clock.measure("evaluate"):
         tested = task.test(scorer(params))

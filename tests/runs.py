@@ -2,10 +2,12 @@
 
 import atexit
 import os
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 from fxf.experiment import default_config
@@ -63,3 +65,14 @@ def compiled_once():
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
+
+
+@contextmanager
+def no_file_larger_than(n_bytes):
+    """Makes writes fail beyond so many bytes of a file, in this process and those it starts, as on a full disk."""
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))

@@ -1,7 +1,8 @@
-"""A signal at any moment, then the same command again: the run ends with the bits of one that never stopped."""
+"""A signal or a full disk, then the same command again: the run ends with the bits of one that never stopped."""
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 from fxf import run
 from fxf.training import checkpoint
-from runs import ROOT, compiled_once, overrides, script
+from runs import ROOT, compiled_once, environment, no_file_larger_than, overrides, script
 
 FLAGS = overrides(train={"steps": 90}, checkpoint={"every": 2}, log={"every": 2})
 # Lines of metrics.jsonl to wait for, and seconds more: a save takes about 0.07 s, so these fall in and between saves.
@@ -55,25 +56,35 @@ def unbroken(tmp_path_factory):
     return workdir
 
 
-def test_a_killed_run_resumes_to_the_same_bits(unbroken, tmp_path):
-    killed = tmp_path / "killed"
+def test_a_run_killed_and_asked_to_stop_ends_with_the_bits_of_one_that_never_stopped(unbroken, tmp_path):
     for n_lines, seconds in KILL_POINTS:
-        train_and_stop(killed, n_lines, seconds)
-    finished = script("train", *FLAGS, f"--workdir={killed}")
-    assert finished.returncode == 0, finished.stderr
-    assert "resuming at step" in finished.stderr
-    jax.tree.map(np.testing.assert_array_equal, final_state(killed), final_state(unbroken))
-    steps, losses = ([json.loads(line).get(key) for line in lines(killed)] for key in ("step", "loss"))
-    assert steps == [json.loads(line)["step"] for line in lines(unbroken)]
-    assert losses == [json.loads(line).get("loss") for line in lines(unbroken)]
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_run_asked_to_stop_saves_its_step_and_says_so_by_its_exit_code(unbroken, number, tmp_path):
-    code, errors = train_and_stop(tmp_path, 23, 0.0, number)
+        train_and_stop(tmp_path, n_lines, seconds)
+    code, errors = train_and_stop(tmp_path, 30, 0.0, signal.SIGTERM)
     assert code == 75
     stopped_at = int(re.search(r"stopped at step (\d+), which is saved", errors)[1])
     assert checkpoint.load(tmp_path / "checkpoints", run.load(tmp_path)[0].state_shapes())[0] == stopped_at
     finished = script("train", *FLAGS, f"--workdir={tmp_path}")
+    assert finished.returncode == 0, finished.stderr
     assert f"resuming at step {stopped_at}" in finished.stderr
+    jax.tree.map(np.testing.assert_array_equal, final_state(tmp_path), final_state(unbroken))
+    steps, losses = ([json.loads(line).get(key) for line in lines(tmp_path)] for key in ("step", "loss"))
+    assert steps == [json.loads(line)["step"] for line in lines(unbroken)]
+    assert losses == [json.loads(line).get("loss") for line in lines(unbroken)]
+
+
+def test_a_save_without_room_ends_in_one_line_and_the_run_goes_on_when_there_is_some(unbroken, tmp_path):
+    shutil.copytree(unbroken, tmp_path, dirs_exist_ok=True)
+    shutil.rmtree(tmp_path / "checkpoints" / "90")
+    (tmp_path / "result.json").unlink()
+    # The largest file of a checkpoint is of 20 kB, and metrics.jsonl of 9.
+    with no_file_larger_than(16_000):
+        stopped = script("train", *FLAGS, f"--workdir={tmp_path}", env=environment())
+    assert stopped.returncode == 2, stopped.stderr
+    assert [line for line in stopped.stderr.splitlines() if not line.startswith("step ")] == [
+        f"{tmp_path}: resuming at step 88",
+        f"error: {tmp_path}: a file would be larger than the limit (File too large); "
+        "checkpoints of steps 86, 88 are kept; with room, the same command goes on",
+    ]
+    finished = script("train", *FLAGS, f"--workdir={tmp_path}")
+    assert "resuming at step 88" in finished.stderr
     jax.tree.map(np.testing.assert_array_equal, final_state(tmp_path), final_state(unbroken))

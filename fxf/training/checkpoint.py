@@ -52,6 +52,9 @@ class Checkpoints:
             aside = self._directory / f"{step}.damaged"
             shutil.rmtree(aside, ignore_errors=True)
             (self._directory / str(step)).rename(aside)
+        for step in steps_in(self._directory)[-1:] if processes.first() else []:
+            if not (self._directory / str(step) / DIGESTS).exists():
+                _write_digests(self._directory / str(step))
         processes.wait()
         policies = ocp.training.preservation_policies
         kept: list[Any] = [policies.LatestN(config.keep)]
@@ -71,9 +74,8 @@ class Checkpoints:
         """Saves `state` as of `step`; `metrics` rank it for best-of, `record` comes back with it."""
         metadata = {"arrays": _arrays(state), "record": record}
         self._checkpointer.save(step, state, metrics=metrics or None, custom_metadata=metadata)
-        folder = self._directory / str(step)
         if processes.first():
-            write_atomically(folder / DIGESTS, json.dumps(_digests(folder)))
+            _write_digests(self._directory / str(step))
 
     def close(self) -> None:
         self._checkpointer.close()
@@ -94,7 +96,7 @@ def load(directory: Path, shapes: Any, *, step: int | None = None, best: str = "
       UserError: no checkpoint of `step`, or all are damaged, or it does not fit `shapes`.
     """
     directory = directory.absolute()
-    steps = _steps(directory)
+    steps = steps_in(directory)
     if step is not None and step not in steps:
         raise UserError(f"{directory}: no checkpoint of step {step}; there are {steps or 'none'}")
     damaged = _damaged(directory)
@@ -111,7 +113,7 @@ def load_newest(directory: Path, shapes: Any, n: int) -> Iterator[Restored]:
     """Loads the n newest undamaged checkpoints, or as many as there are, the newest first. Raises as `load` does."""
     directory = directory.absolute()
     damaged = _damaged(directory)
-    for step in [s for s in reversed(_steps(directory)) if s not in damaged][:n]:
+    for step in [s for s in reversed(steps_in(directory)) if s not in damaged][:n]:
         yield _read(directory / str(step), shapes)
 
 
@@ -137,7 +139,8 @@ def _arrays(tree: Any) -> dict[str, str]:
     return {jax.tree_util.keystr(path): f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in leaves}
 
 
-def _steps(directory: Path) -> list[int]:
+def steps_in(directory: Path) -> list[int]:
+    """Returns the steps of the checkpoints in a folder, which need not be there; an unfinished save is none."""
     if not directory.is_dir():
         return []
     return sorted(int(path.name) for path in directory.iterdir() if path.name.isdecimal())
@@ -146,20 +149,24 @@ def _steps(directory: Path) -> list[int]:
 def _damaged(directory: Path) -> list[int]:
     """Returns the steps whose files differ from their digests, warning of each; raises a UserError if all do."""
     damaged = {}
-    for step in _steps(directory):
-        folder = directory / str(step)
-        # Without digests it was committed by a process killed before it wrote them: whole, as far as can be told.
-        if (folder / DIGESTS).exists() and (what := _difference(folder)):
+    for step in steps_in(directory):
+        if what := _difference(directory / str(step), step == steps_in(directory)[-1]):
             damaged[step] = what
-    if damaged and len(damaged) == len(_steps(directory)):
+    if damaged and len(damaged) == len(steps_in(directory)):
         raise UserError(f"{directory}: every checkpoint is damaged (steps {', '.join(map(str, damaged))})")
     for step, what in damaged.items():
         log.warning("warning: %s: passing over the damaged checkpoint of step %d: %s", directory, step, what)
     return list(damaged)
 
 
-def _difference(folder: Path) -> str:
-    """Returns what differs between a checkpoint's files and their digests, or nothing."""
+def _difference(folder: Path, newest: bool) -> str:
+    """Returns what differs between a checkpoint's files and their digests, or nothing.
+
+    Without digests, the newest was committed by a process killed before it wrote them, and is whole as far as can be
+    told; an older one is what a process left that was killed while it removed it.
+    """
+    if not (folder / DIGESTS).exists():
+        return "" if newest else "it is removed in part"
     try:
         expected = json.loads((folder / DIGESTS).read_text(encoding="utf-8"))
     except ValueError:
@@ -169,9 +176,13 @@ def _difference(folder: Path) -> str:
     return f"{differing[0]} differs from what was saved" if differing else ""
 
 
+def _write_digests(folder: Path) -> None:
+    write_atomically(folder / DIGESTS, json.dumps(_digests(folder)))
+
+
 def _digests(folder: Path) -> dict[str, str]:
-    """Returns a hash of each file in the folder, by its path in it."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != DIGESTS)
+    """Returns a hash of each file in the folder, by its path in it, but for the digests, also those half written."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(DIGESTS))
     return {
         path.relative_to(folder).as_posix(): hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
         for path in paths

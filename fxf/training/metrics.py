@@ -1,10 +1,12 @@
 """What a run tells while it trains: metrics.jsonl, TensorBoard, and a progress bar or plain lines."""
 
 import json
+import socket
+import struct
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -49,11 +51,7 @@ class MetricsLog:
         path = directory / "metrics.jsonl"
         _keep_until(path, resumed_at)
         self._file = path.open("a", encoding="utf-8")
-        self._writer: Any = None
-        if tensorboard:
-            from tensorboardX import SummaryWriter  # imported here because it takes a tenth of a second
-
-            self._writer = SummaryWriter(str(directory / "tensorboard"), purge_step=resumed_at + 1)
+        self._tensorboard = _TensorBoard(directory / "tensorboard", resumed_at) if tensorboard else None
         self._progress: Progress | None = None
         if sys.stderr.isatty():
             self._progress = Progress(BarColumn(), TextColumn("{task.description}"), console=Console(stderr=True))
@@ -64,9 +62,8 @@ class MetricsLog:
         """Writes one object; step 12's record tells of the steps up to and including the twelfth."""
         self._file.write(json.dumps({"step": step, **values}) + "\n")
         self._file.flush()
-        if self._writer:
-            for name, value in values.items():
-                self._writer.add_scalar(name, value, step)
+        if self._tensorboard:
+            self._tensorboard.record(step, values)
 
     def show(self, step: int, values: dict[str, float]) -> None:
         """Shows a record of training on the progress bar, or as a line where stderr is no terminal."""
@@ -88,11 +85,44 @@ class MetricsLog:
             print(text, file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        self._file.close()
-        if self._writer:
-            self._writer.close()
         if self._progress:
             self._progress.stop()
+        with closing(self._file):
+            if self._tensorboard:
+                self._tensorboard.close()
+
+
+class _TensorBoard:
+    """An event file, written by the thread that calls, so that a full disk raises here.
+
+    tensorboardX's own writer has a thread, which ends at a full disk; who gives it more then waits for ever.
+    """
+
+    def __init__(self, directory: Path, resumed_at: int) -> None:
+        # Imported here because it takes a tenth of a second.
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
+        from tensorboardX.record_writer import masked_crc32c
+        from tensorboardX.summary import scalar
+
+        self._event, self._checksum, self._scalar = Event, masked_crc32c, scalar
+        directory.mkdir(exist_ok=True)
+        self._file = (directory / f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}").open("wb")
+        self._write(file_version="brain.Event:2")
+        # A session that starts at a step takes the place of what an earlier one wrote from there on.
+        self._write(step=resumed_at + 1, session_log=SessionLog(status=SessionLog.START))
+
+    def record(self, step: int, values: dict[str, float]) -> None:
+        for name, value in values.items():
+            self._write(step=step, summary=self._scalar(name, value))
+        self._file.flush()
+
+    def _write(self, **fields: Any) -> None:
+        data = self._event(wall_time=time.time(), **fields).SerializeToString()
+        for part in (struct.pack("<Q", len(data)), data):
+            self._file.write(part + struct.pack("<I", self._checksum(part)))
+
+    def close(self) -> None:
+        self._file.close()
 
 
 class NoLog(MetricsLog):

@@ -177,8 +177,19 @@ def test_a_save_cut_short_is_not_read_and_cleared_by_the_next_run(tmp_path):
 
 def test_a_checkpoint_committed_before_its_digests_were_written_is_read(tmp_path):
     save(tmp_path, 1, 2)
-    (tmp_path / "2" / "digests.json").unlink()
+    (tmp_path / "2" / "digests.json").rename(tmp_path / "2" / "digests.json.tmp")
     assert load(tmp_path, SHAPES)[0] == 2
+    save(tmp_path, 3)
+    assert [step for step, _, _ in load_newest(tmp_path, SHAPES, 3)] == [3, 2]
+
+
+def test_a_checkpoint_removed_in_part_is_passed_over_also_where_it_would_be_the_best(tmp_path):
+    save(tmp_path, 1, 2, 3, metric=lambda step: -step, keep=3)
+    for path in (tmp_path / "1" / "digests.json", tmp_path / "1" / "_CHECKPOINT_METADATA"):
+        path.unlink()
+    assert load(tmp_path, SHAPES, best="exact_match")[0] == 2
+    save(tmp_path, 4, metric=lambda step: -step, keep=1, best="exact_match")
+    assert steps_in(tmp_path) == [2, 4]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import time
 import pytest
 
 from fxf.training.metrics import Clock, MetricsLog
+from runs import no_file_larger_than
 
 
 def lines(folder):
@@ -45,6 +46,15 @@ def test_tensorboard_gets_the_same_figures(tmp_path):
         scalars += [(event.step, value.tag, value.simple_value) for value in event.summary.value]
         data = data[16 + length :]
     assert scalars == [(3, "loss", 0.25)]
+
+
+@pytest.mark.parametrize("tensorboard", [False, True])
+def test_a_record_without_room_raises_at_once_and_so_does_closing(tensorboard, tmp_path):
+    log = log_of(tmp_path, tensorboard=tensorboard)
+    with no_file_larger_than(0):
+        for write in (lambda: log.record(2, {"loss": 1.5}), log.close):
+            with pytest.raises(OSError, match="File too large"):
+                write()
 
 
 def test_without_a_terminal_progress_is_plain_lines(tmp_path, capsys):
