@@ -17,7 +17,7 @@ from collections.abc import Callable
 from ml_collections import ConfigDict
 
 from fxf.experiment import default_config
-from fxf.sweep import grid
+from fxf.sweeps.points import grid
 
 # Seed 004's demo examples: symbols, shortest and longest sequence, and the steps its notebook takes.
 EXAMPLES = {"0": (10, 2, 2, 6000), "1": (3, 2, 3, 6000), "2": (4, 2, 4, 16000)}

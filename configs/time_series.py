@@ -13,7 +13,7 @@ from collections.abc import Callable
 from ml_collections import ConfigDict
 
 from fxf.experiment import default_config
-from fxf.sweep import grid
+from fxf.sweeps.points import grid
 
 
 def get_config() -> ConfigDict:

@@ -9,8 +9,8 @@ CONFIG = cli.define_config()
 
 
 def main(_: list[str]) -> None:
-    from fxf.describe import describe
     from fxf.experiment import build
+    from fxf.reports.describe import describe
 
     config, _origin = cli.config_and_origin(CONFIG)
     print(describe(build(config)))

@@ -25,8 +25,9 @@ STEP = flags.DEFINE_integer("step", None, "checkpoint to look into; without it, 
 
 
 def main(texts: list[str]) -> None:
-    from fxf import probe, run
-    from fxf.text_table import aligned
+    from fxf import run
+    from fxf.reports import probe
+    from fxf.reports.text_table import aligned
 
     if not 1 <= len(texts) <= 2:
         raise UserError(f"expected a prompt and at most one answer, got {len(texts)} arguments")

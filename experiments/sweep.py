@@ -44,9 +44,9 @@ TRAIN = Path(__file__).with_name("train.py")
 def main(_: list[str]) -> None:
     import jax
 
-    from fxf.sweep import changed_keys, check, make_points
-    from fxf.table import report
-    from fxf.workers import Job, last_line, run_all
+    from fxf.sweeps.points import changed_keys, check, make_points
+    from fxf.sweeps.table import report
+    from fxf.sweeps.workers import Job, last_line, run_all
 
     for flag in (PARTITION, MINUTES, CPUS, GPUS):
         if flag.value is not None and not SLURM.value:
@@ -90,7 +90,7 @@ def _command(config_file: str, changes: dict[str, Any], folder: Path) -> list[st
 
 
 def _submit(jobs: list[Any], workdir: Path) -> None:
-    from fxf.workers import submit
+    from fxf.sweeps.workers import submit
 
     parameters = {
         "name": workdir.name,

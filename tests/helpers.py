@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from fxf.config import TransformerLMConfig
+from fxf.model_config import TransformerLMConfig
 from fxf.models.transformer_lm import transformer_lm
 from fxf.weights import map_weights
 

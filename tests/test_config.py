@@ -3,22 +3,11 @@ import typing
 
 import pytest
 
-from fxf.config import (
-    BilayerConfig,
-    CheckpointConfig,
-    DecodeConfig,
-    EncoderDecoderConfig,
-    MaskedLMConfig,
-    TransformerConfig,
-    TransformerLMConfig,
-    defaults,
-    differing_keys,
-    flatten,
-    section,
-)
+from fxf.config import CheckpointConfig, DecodeConfig, defaults, differing_keys, flatten, section
 from fxf.data.corpus import DataConfig
 from fxf.errors import UserError
 from fxf.experiment import SECTIONS, build, default_config
+from fxf.model_config import BilayerConfig, EncoderDecoderConfig, MaskedLMConfig, TransformerConfig, TransformerLMConfig
 from fxf.models import MODELS
 from fxf.tasks import TASKS
 from fxf.tasks.boolean_map import BooleanMapConfig

@@ -6,10 +6,11 @@ import inspect
 import pytest
 
 from fxf import cli
-from fxf.config import TransformerLMConfig, section
+from fxf.config import section
 from fxf.experiment import build
+from fxf.model_config import TransformerLMConfig
 from fxf.models.transformer_lm import transformer_lm
-from fxf.sweep import check, make_points
+from fxf.sweeps.points import check, make_points
 from fxf.weights import count
 from runs import ROOT
 

@@ -19,7 +19,7 @@ from fxf.config import flatten
 from fxf.errors import UserError
 from fxf.experiment import SECTIONS, build, default_config
 from fxf.models import MODELS
-from fxf.sweep import make_points
+from fxf.sweeps.points import make_points
 from fxf.tasks import TASKS
 from fxf.tasks.task import Scorer
 from fxf.training.metrics import Clock

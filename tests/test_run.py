@@ -13,9 +13,10 @@ import pytest
 
 from fxf import experiment as experiment_module
 from fxf import run
-from fxf.config import BilayerConfig, defaults
+from fxf.config import defaults
 from fxf.errors import UserError
 from fxf.experiment import build
+from fxf.model_config import BilayerConfig
 from fxf.tasks import TASKS
 from fxf.training import checkpoint, loop
 from fxf.training.metrics import Clock

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from absl import app, flags
 
-from fxf.config import TransformerLMConfig
 from fxf.decoding.predict import make_predictor
+from fxf.model_config import TransformerLMConfig
 from fxf.models.model import Model
 from fxf.models.transformer_lm import transformer_lm
 from fxf.weights import Params, initialize

@@ -29,7 +29,7 @@ import numpy as np
 from absl import app, flags, logging
 
 from fxf import run
-from fxf.text_table import aligned
+from fxf.reports.text_table import aligned
 from fxf.training import checkpoint
 
 COUNTS = {

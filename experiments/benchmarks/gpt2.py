@@ -29,8 +29,9 @@ from peers import GPT, Sizes, adamw
 from torch import nn
 
 from fxf import cli, weights
-from fxf.config import OptimizerConfig, TransformerLMConfig, section
+from fxf.config import OptimizerConfig, section
 from fxf.experiment import build
+from fxf.model_config import TransformerLMConfig
 from fxf.models.model import Batch
 from fxf.models.transformer_lm import transformer_lm
 from fxf.tasks.task import language_model_batch

@@ -30,9 +30,10 @@ import torch
 from absl import app, flags
 from torch.nn import functional
 
-from fxf.config import DecodeConfig, EncoderDecoderConfig, OptimizerConfig, TrainConfig
+from fxf.config import DecodeConfig, OptimizerConfig, TrainConfig
 from fxf.decoding.predict import make_predictor
 from fxf.layers.positions import interleaved
+from fxf.model_config import EncoderDecoderConfig
 from fxf.models.encoder_decoder import PRESETS, encoder_decoder
 from fxf.training.optimizer import make_optimizer
 from fxf.training.step import TrainState, batch_loss, make_fed_train_steps

@@ -14,10 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fxf.config import TransformerConfig, defaults, one_of, section
+from fxf.config import defaults, one_of, section
 from fxf.errors import UserError
 from fxf.interop.architectures import ACTIVATIONS, ARCHITECTURES, Architecture
 from fxf.interop.weights_file import check_shapes, read_tensors, write_tensors
+from fxf.model_config import TransformerConfig
 from fxf.models import MODELS
 from fxf.models.model import Model
 from fxf.weights import LAYERS, Params, Spec, Weight, flatten, leaves, map_weights, matrix_axes, shapes

@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from fxf.config import EncoderDecoderConfig, TransformerConfig
 from fxf.layers.attention import ATTENTIONS, attention, attention_spec, cross_attention, cross_memory
 from fxf.layers.dropout import dropout, split
 from fxf.layers.feed_forward import feed_forward, feed_forward_spec
 from fxf.layers.mask import Mask
 from fxf.layers.normalization import normalization_spec, normalize
+from fxf.model_config import EncoderDecoderConfig, TransformerConfig
 from fxf.weights import Params, Spec, stack
 
 # What the backward pass finds in memory of a block; all else of it is computed again. "none" computes nothing again.

@@ -8,11 +8,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fxf.config import TransformerConfig
 from fxf.errors import UserError
 from fxf.layers.attention_kinds import KeysValues
 from fxf.layers.mask import Mask
 from fxf.layers.positions import POSITIONS
+from fxf.model_config import TransformerConfig
 
 IMPLEMENTATION: Any = "cudnn"
 AMPERE = 8.0  # its compute capability

@@ -2,8 +2,9 @@
 
 import jax
 
-from fxf.config import TransformerConfig, one_of
+from fxf.config import one_of
 from fxf.layers.linear import linear
+from fxf.model_config import TransformerConfig
 from fxf.weights import Params, Spec, Weight, fan_in
 
 ACTIVATIONS = {

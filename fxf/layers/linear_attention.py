@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from fxf.config import TransformerConfig
 from fxf.layers.attention_kinds import Attention, KeysValues
 from fxf.layers.mask import Mask
+from fxf.model_config import TransformerConfig
 
 # Tokens whose products with each other are taken at once; between chunks the memory carries what came before.
 CHUNK = 64

@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from fxf.config import TransformerConfig, one_of
+from fxf.config import one_of
 from fxf.errors import UserError
+from fxf.model_config import TransformerConfig
 from fxf.weights import Params, Spec, Weight
 
 

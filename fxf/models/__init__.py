@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from fxf.config import BilayerConfig, EncoderDecoderConfig, MaskedLMConfig, TransformerLMConfig
+from fxf.model_config import BilayerConfig, EncoderDecoderConfig, MaskedLMConfig, TransformerLMConfig
 from fxf.models.bilayer import bilayer
 from fxf.models.encoder_decoder import encoder_decoder
 from fxf.models.masked_lm import masked_lm

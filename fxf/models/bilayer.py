@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from fxf.config import BilayerConfig
 from fxf.errors import UserError
+from fxf.model_config import BilayerConfig
 from fxf.models.model import Batch, Cache, Model
 from fxf.training.loss import squared_error
 from fxf.weights import COPIES, Params, Spec, Weight, stack

@@ -5,7 +5,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fxf.config import EncoderDecoderConfig
 from fxf.layers.block import (
     Source,
     block_cross_memory,
@@ -20,6 +19,7 @@ from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_l
 from fxf.layers.mask import cached_mask, cross_mask, self_mask
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import positions_in_decoding, positions_in_training
+from fxf.model_config import EncoderDecoderConfig
 from fxf.models.init import initialized_as
 from fxf.models.model import Batch, Cache, Model
 from fxf.weights import Params, Spec

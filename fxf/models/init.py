@@ -5,8 +5,8 @@ import math
 
 import jax
 
-from fxf.config import TransformerConfig
 from fxf.layers.positions import sinusoids
+from fxf.model_config import TransformerConfig
 from fxf.weights import LAYERS, Spec, Weight, map_weights, uniform_half
 
 

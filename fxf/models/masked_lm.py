@@ -2,8 +2,8 @@
 
 import jax
 
-from fxf.config import MaskedLMConfig
 from fxf.layers.positions import unit_vectors
+from fxf.model_config import MaskedLMConfig
 from fxf.models.init import initialized_as
 from fxf.models.model import Batch, Model
 from fxf.models.transformer_lm import logits, transformer_lm_spec, whole_sequences

@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 
-from fxf.config import TransformerLMConfig
 from fxf.layers.block import blocks_spec, cached_blocks, empty_caches, train_blocks
 from fxf.layers.dropout import split
 from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec, logits_from_table
@@ -11,6 +10,7 @@ from fxf.layers.mask import cached_mask, self_mask
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import positions_in_decoding, positions_in_training
 from fxf.layers.transform import transform, transform_spec
+from fxf.model_config import TransformerLMConfig
 from fxf.models.init import initialized_as
 from fxf.models.model import Batch, Cache, Model
 from fxf.weights import Params, Spec

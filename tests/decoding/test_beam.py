@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fxf.config import DecodeConfig, EncoderDecoderConfig, TransformerLMConfig
+from fxf.config import DecodeConfig
 from fxf.decoding.beam import beam_search
 from fxf.decoding.generate import generate
+from fxf.model_config import EncoderDecoderConfig, TransformerLMConfig
 from fxf.models.encoder_decoder import encoder_decoder
 from fxf.models.transformer_lm import transformer_lm
 from fxf.weights import map_weights

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from fxf import run
-from fxf.config import EncoderDecoderConfig, TransformerLMConfig
 from fxf.decoding.generate import generate
 from fxf.errors import UserError
 from fxf.interop import huggingface
 from fxf.interop.export import export_model
 from fxf.interop.weights_file import load_weights
+from fxf.model_config import EncoderDecoderConfig, TransformerLMConfig
 from fxf.models import MODELS
 from helpers import VOCAB_SIZE, random_params, random_tokens, small
 from runs import overrides, script

@@ -8,11 +8,11 @@ import jax
 import numpy as np
 import pytest
 
-from fxf.config import EncoderDecoderConfig, MaskedLMConfig, TransformerLMConfig
 from fxf.decoding.generate import generate
 from fxf.errors import UserError
 from fxf.interop import huggingface
 from fxf.interop.architectures import ARCHITECTURES
+from fxf.model_config import EncoderDecoderConfig, MaskedLMConfig, TransformerLMConfig
 from fxf.models import MODELS
 from fxf.weights import flatten
 from helpers import random_params, random_tokens

@@ -3,8 +3,8 @@ import jax
 import numpy as np
 import pytest
 
-from fxf.config import BilayerConfig, EncoderDecoderConfig, MaskedLMConfig, TransformerLMConfig
 from fxf.interop.linen import LinenModel
+from fxf.model_config import BilayerConfig, EncoderDecoderConfig, MaskedLMConfig, TransformerLMConfig
 from fxf.models import MODELS
 from fxf.weights import count, initialize
 from helpers import VOCAB_SIZE, random_tokens, small, small_model

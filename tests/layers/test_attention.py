@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracle
-from fxf.config import MaskedLMConfig
 from fxf.errors import UserError
 from fxf.layers import linear_attention
 from fxf.layers.attention import ATTENTIONS, attention, attention_spec
 from fxf.layers.attention_kinds import expressive, weighted
 from fxf.layers.mask import self_mask
 from fxf.layers.positions import POSITIONS, alibi_geometric_slopes, alibi_slopes, positions_in_training, rotary
+from fxf.model_config import MaskedLMConfig
 from fxf.models.masked_lm import masked_lm
 from fxf.models.transformer_lm import transformer_lm
 from fxf.tasks.task import language_model_batch

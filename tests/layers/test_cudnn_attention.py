@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fxf.config import EncoderDecoderConfig, MaskedLMConfig, TransformerLMConfig
 from fxf.errors import UserError
 from fxf.experiment import build, default_config
 from fxf.layers import cudnn_attention
+from fxf.model_config import EncoderDecoderConfig, MaskedLMConfig, TransformerLMConfig
 from fxf.models.encoder_decoder import encoder_decoder
 from fxf.models.masked_lm import masked_lm
 from fxf.models.transformer_lm import transformer_lm

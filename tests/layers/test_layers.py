@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import oracle
-from fxf.config import EncoderDecoderConfig
 from fxf.layers.attention import attention, attention_spec, cross_attention, cross_memory
 from fxf.layers.attention_kinds import KeysValues, write
 from fxf.layers.block import block, block_cross_memory, block_spec
@@ -18,6 +17,7 @@ from fxf.layers.feed_forward import ACTIVATIONS, feed_forward, feed_forward_spec
 from fxf.layers.mask import cross_mask, self_mask
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import positional_encoding, positional_encoding_spec
+from fxf.model_config import EncoderDecoderConfig
 from fxf.weights import initialize
 from helpers import random_params, small
 

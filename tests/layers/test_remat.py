@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fxf.config import TransformerLMConfig
-from fxf.describe import matrix_flops
+from fxf.model_config import TransformerLMConfig
 from fxf.models.transformer_lm import transformer_lm
+from fxf.reports.describe import matrix_flops
 from fxf.training.step import batch_loss
 from fxf.weights import shapes
 from helpers import random_tokens, small_model

@@ -3,10 +3,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fxf.config import BilayerConfig
 from fxf.decoding.generate import generate
 from fxf.errors import UserError
 from fxf.intermediates import intermediates
+from fxf.model_config import BilayerConfig
 from fxf.models.bilayer import as_vectors, bilayer
 from fxf.training.step import batch_loss
 from fxf.weights import decay_mask, initialize, leaves

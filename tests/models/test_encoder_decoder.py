@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import oracle_encoder_decoder as oracle
-from fxf.config import EncoderDecoderConfig
 from fxf.layers.attention import ATTENTIONS
 from fxf.layers.normalization import normalize
+from fxf.model_config import EncoderDecoderConfig
 from fxf.models.encoder_decoder import PRESETS, encoder_decoder, encoder_decoder_spec
 from fxf.training.step import loss_and_gradient
 from fxf.weights import count, map_weights

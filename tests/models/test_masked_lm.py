@@ -2,7 +2,7 @@ import jax
 import numpy as np
 
 import oracle
-from fxf.config import MaskedLMConfig
+from fxf.model_config import MaskedLMConfig
 from fxf.models.masked_lm import masked_lm
 from helpers import random_params, random_tokens, small
 

@@ -17,10 +17,11 @@ import optax
 from jax.experimental.multihost_utils import process_allgather
 
 from fxf import run
-from fxf.config import ParallelConfig, TrainConfig, TransformerLMConfig
-from fxf.describe import describe
+from fxf.config import ParallelConfig, TrainConfig
 from fxf.experiment import build
+from fxf.model_config import TransformerLMConfig
 from fxf.models.transformer_lm import transformer_lm
+from fxf.reports.describe import describe
 from fxf.training import checkpoint
 from fxf.training.metrics import Clock
 from fxf.training.sharding import make_layout

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from fxf import workers
 from fxf.errors import UserError
-from fxf.workers import Job, last_line, run_all, submit
+from fxf.sweeps import workers
+from fxf.sweeps.workers import Job, last_line, run_all, submit
 
 # Writes result.json, but fails while its folder has a file `fail`, and kills itself once if it has a file `kill`.
 POINT = """

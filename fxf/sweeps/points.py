@@ -1,6 +1,6 @@
 """The points of a sweep: what a config file's `sweep(add)` adds, each a run with some keys changed.
 
-    from fxf.sweep import grid
+    from fxf.sweeps.points import grid
 
     def sweep(add):
         for point in grid({"model.n_layers": [1, 2], "seed": range(3)}):

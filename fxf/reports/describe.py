@@ -9,7 +9,7 @@ from jax.sharding import NamedSharding
 
 from fxf import weights
 from fxf.experiment import Experiment
-from fxf.text_table import aligned
+from fxf.reports.text_table import aligned
 from fxf.training.sharding import Layout, partition
 from fxf.training.step import jit_step, loss_and_gradient, make_step
 

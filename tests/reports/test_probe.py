@@ -2,9 +2,10 @@ import jax
 import numpy as np
 import pytest
 
-from fxf import probe, run
+from fxf import run
 from fxf.errors import UserError
 from fxf.experiment import build
+from fxf.reports import probe
 from fxf.weights import initialize
 from runs import overrides, script, tiny_config
 

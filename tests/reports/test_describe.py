@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from fxf.describe import describe, flops_per_token, matrix_flops, memory
 from fxf.experiment import build, default_config
+from fxf.reports.describe import describe, flops_per_token, matrix_flops, memory
 from fxf.weights import count
 from runs import script, tiny_config
 

@@ -3,8 +3,8 @@
 import pytest
 from matplotlib.figure import Figure
 
-from fxf.plots import choose_x, plot_lines
-from fxf.sweep import grid
+from fxf.reports.plots import choose_x, plot_lines
+from fxf.sweeps.points import grid
 
 LAYERS, RATE = "model.n_layers", "optimizer.learning_rate"
 

@@ -9,8 +9,8 @@ from typing import Any
 from fxf import run_folder
 from fxf.config import flatten, one_of
 from fxf.files import write_atomically
-from fxf.plots import choose_x, is_number, plot_lines
-from fxf.sweep import Point, changed_keys
+from fxf.reports.plots import choose_x, is_number, plot_lines
+from fxf.sweeps.points import Point, changed_keys
 
 FINISHED, NO_RESULT = "finished", "no result"
 ALWAYS_SHOWN = ("test_loss", "train_loss", "train_seconds")

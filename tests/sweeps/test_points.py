@@ -9,7 +9,7 @@ import pytest
 from fxf import cli, run_folder
 from fxf.errors import UserError
 from fxf.experiment import build
-from fxf.sweep import changed_keys, check, grid, make_points, point_name, zipped
+from fxf.sweeps.points import changed_keys, check, grid, make_points, point_name, zipped
 from runs import environment, overrides, script, tiny_config
 
 
@@ -86,7 +86,7 @@ def test_a_folder_that_holds_another_run_is_refused_before_anything_runs(tmp_pat
 
 
 def write(path, sweep):
-    path.write_text(f"from fxf.experiment import default_config\nfrom fxf.sweep import grid\n\n\n"
+    path.write_text(f"from fxf.experiment import default_config\nfrom fxf.sweeps.points import grid\n\n\n"
                     f"def get_config(argument='a'):\n    return default_config('reversal')\n\n\n{sweep}\n")  # fmt: skip
     return path
 

@@ -86,7 +86,7 @@ def draw(shown: Matrices, title: str, path: Path) -> None:
     """
     if path.suffix not in (".png", ".svg"):
         raise UserError(f"--output: expected a name that ends in .png or .svg, got {path}")
-    from fxf.plots import plot_heat_maps
+    from fxf.reports.plots import plot_heat_maps
 
     try:
         plot_heat_maps(path, shown.values, shown.titles, shown.row_labels, shown.column_labels, title)
