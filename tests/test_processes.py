@@ -1,10 +1,15 @@
 """What one process can show; tests/training/test_sharding.py trains in two, tests/cluster/run.sh under launchers."""
 
+import dataclasses
+import re
+
 import jax
 import pytest
 
 from fxf import processes
+from fxf.config import ParallelConfig
 from fxf.errors import PeerLost
+from runs import ROOT
 
 
 def raises(message):
@@ -36,3 +41,11 @@ def test_one_process_agrees_with_itself():
     assert [processes.any_of(told) for told in (True, False)] == [True, False]
     assert processes.first_says(7) == 7
     processes.wait()
+
+
+@pytest.mark.parametrize("path", ["slurm/train.sbatch", "kubernetes/train.yaml"])
+def test_what_launches_them_sets_keys_that_there_are(path):
+    text = (ROOT / "experiments" / path).read_text()
+    keys = re.findall(r"--config\.parallel\.(\w+)=", text)
+    assert "processes" in keys
+    assert {*keys} <= {field.name for field in dataclasses.fields(ParallelConfig)}
