@@ -63,13 +63,14 @@ def _six() -> ConfigDict:
 def _anki() -> ConfigDict:
     """Seed 000's model and its four rounds with Adam, in larger batches than its 16 sentences.
 
-    `data.path` names the file. In lower case, so that "thank you" is what the file has as "Thank you".
+    `data.path` names the file. In lower case and at times without punctuation, so that "thank you" is what the file has
+    as "Thank you.".
     """
     config = default_config(task="translation")
     config.model.update(PRESETS["wolfram"])
     data = config.data
     data.name, data.vocab_size, data.held_out, data.lower_case = "pairs", 8000, 0.05, True
-    data.batch_tokens = 2048
+    data.unpunctuated, data.batch_tokens = 0.1, 2048
     config.optimizer.learning_rate, config.optimizer.schedule, config.optimizer.warmup_steps = 2e-3, "cosine", 200
     config.optimizer.b2, config.optimizer.clip_norm = 0.98, 1.0
     config.train.steps, config.train.batch_size = 4000, 512

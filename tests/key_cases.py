@@ -164,6 +164,7 @@ CASES: dict[str, dict[str, Case]] = {
         "data.test": case("x", data=PARALLEL),
         "data.held_out": case(0.4, data=PAIRS),
         "data.lower_case": case(True, data=PAIRS),
+        "data.unpunctuated": case(0.9, data=PAIRS),
         "data.tokenizer": case("character", data={"max_length": 41}, model={"max_len": 41}),
         "data.vocab_size": case(11),
         "data.max_length": case(5, data={"on_error": "skip"}),

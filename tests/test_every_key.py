@@ -36,7 +36,7 @@ def files(tmp_path_factory):
     texts = {
         "text.txt": "".join(f"Text {i}\n" for i in range(70)),
         "other.txt": "".join(f"Other {i}\n" for i in range(60)),
-        "pairs.txt": "".join(f"Sentence {i}\tPhrase {i} {i}\n" for i in range(17)),
+        "pairs.txt": "".join(f"Sentence {i}.\tPhrase {i} {i}.\n" for i in range(17)),
     }
     texts["bad.txt"] = "no tab\n" + texts["pairs.txt"]
     for path, split, language in itertools.product("ab", "xy", ("en", "fr", "de")):

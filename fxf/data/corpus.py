@@ -4,9 +4,11 @@ Seed 000, "Prepare Datasets".
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
+
+import numpy as np
 
 from fxf.config import key, one_of
 from fxf.data.sentence_files import Line, aligned, good_lines, read_bytes, split_by_source, tab_separated
@@ -32,6 +34,9 @@ class DataConfig:
         0.02, "pairs: share of the source sentences held out for validation, as many for test", above=0, below=0.5
     )
     lower_case: bool = key(False, "turn both sides to lower case")
+    unpunctuated: float = key(
+        0.0, "share of the training pairs whose sides lose the . ! ? at their ends, as people type", minimum=0, below=1
+    )
     tokenizer: str = key("bpe", "one of fxf.data.tokenizer.TOKENIZERS")
     vocab_size: int = key(8000, "most tokens in the vocabulary, the 5 special ones included", minimum=6)
     max_length: int = key(128, "longest source or target in tokens, the end token included", minimum=2)
@@ -89,11 +94,23 @@ def read_corpus(config: DataConfig) -> Corpus:
         raise UserError(f"data.path: corpus '{config.name}' needs it")
     if "source" in keys and config.source == config.target:
         raise UserError(f"data.target: expected another language than data.source, got '{config.target}' for both")
-    corpus = read(config)
-    if not config.lower_case:
-        return corpus
-    lower = [[Example(e.source.lower(), e.target.lower(), e.where) for e in split] for split in corpus[:3]]
-    return Corpus(lower[0], lower[1], lower[2], corpus.skipped)
+    train, validation, test, skipped = read(config)
+    if config.lower_case:
+        train, validation, test = (_changed(str.lower, split) for split in (train, validation, test))
+    if config.unpunctuated:
+        chosen = np.random.default_rng(0).random(len(train)) < config.unpunctuated
+        train = [b if c else a for a, b, c in zip(train, _changed(_unpunctuated, train), chosen, strict=True)]
+    return Corpus(train, validation, test, skipped)
+
+
+def _changed(change: Callable[[str], str], examples: Sequence[Example]) -> list[Example]:
+    """Returns the examples with both sides changed."""
+    return [Example(change(e.source), change(e.target), e.where) for e in examples]
+
+
+def _unpunctuated(text: str) -> str:
+    """Returns a text without the punctuation at its end, unless it has nothing else."""
+    return text.rstrip(".!? \N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}") or text
 
 
 def tokenize(config: DataConfig, tokenizer: Tokenizer, examples: Sequence[Example]) -> Tokenized:

@@ -170,6 +170,22 @@ def test_lower_case_turns_both_sides_down(tmp_path):
     assert corpus.train == [Example("éa b", "αβ", "train.en:1")]
 
 
+def test_a_share_of_the_training_pairs_loses_its_punctuation_on_both_sides(tmp_path):
+    lines = [f"Is it {i}?!" for i in range(999)], [f"Est-ce {i} ?" for i in range(999)]
+    corpus = read_corpus(parallel(tmp_path, *lines, unpunctuated=0.25))
+    bare = [e for e in corpus.train if not e.source.endswith("?!")]
+    assert 200 < len(bare) < 300
+    assert all(e.source[-1].isdigit() and e.target[-1].isdigit() for e in bare)
+    assert all(e.target.endswith(" ?") for e in corpus.train if e.source.endswith("?!"))
+    assert corpus.test == read_corpus(parallel(tmp_path, *lines)).test
+
+
+def test_what_is_punctuation_alone_keeps_it(tmp_path):
+    assert read_corpus(parallel(tmp_path, ["?!"], ["!"], unpunctuated=0.999)).train == [
+        Example("?!", "!", "train.en:1")
+    ]
+
+
 def test_the_phrasebook_has_three_splits():
     corpus = read_corpus(DataConfig(target="es"))
     assert all(corpus[:3])
