@@ -78,13 +78,14 @@ class Experiment(NamedTuple):
         require_divisible(layout, self.train.batch_size, self.train.microbatches)
         return layout
 
-    def with_xla_attention(self) -> "Experiment":
-        """Returns the experiment with a model that any device can run; `config` stays that of the training."""
+    def with_model(self, **changes: Any) -> "Experiment":
+        """Returns the experiment with a model that has other values of those keys that it reads; `config` stays."""
         values = self.config["model"]
-        if values.get("attention_implementation", "xla") == "xla":
+        changed = {**values, **{name: value for name, value in changes.items() if name in values}}
+        if changed == values:
             return self
         config_class, make_model = MODELS[values["name"]]
-        config: Any = section(config_class, {**values, "attention_implementation": "xla"}, "model")
+        config: Any = section(config_class, changed, "model")
         return self._replace(model=make_model(config, self.task.vocab_size))
 
     def new_state(self, layout: Layout | None = None) -> TrainState:

@@ -195,7 +195,8 @@ def load(
       UserError: no run, no such checkpoint, none undamaged, or a wrong `decode` key.
     """
     config = run_folder.read_config(workdir)
-    experiment = build({**config, "decode": {**config["decode"], **(decode or {})}}, workdir).with_xla_attention()
+    built = build({**config, "decode": {**config["decode"], **(decode or {})}}, workdir)
+    experiment = built.with_model(attention_implementation="xla")
     # One copy of the weights serves; it is cut as in training if there are as many devices.
     parallel = dataclasses.replace(experiment.parallel, data=1)
     cut = parallel.fsdp * parallel.tensor <= jax.device_count()

@@ -45,7 +45,7 @@ def flops_per_token(experiment: Experiment) -> tuple[float, float]:
     A product of [m, k] and [k, n] counts 2mkn. Positions of padding count as tokens, since they are computed.
     """
     # Inside cuDNN's attention nothing can be counted.
-    model, batch = experiment.with_xla_attention().model, experiment.batch_shapes()
+    model, batch = experiment.with_model(attention_implementation="xla").model, experiment.batch_shapes()
     params, tokens = weights.shapes(model.spec), math.prod(batch["weights"].shape)
     forward = jax.make_jaxpr(lambda p, b: model.apply(p, b))(params, batch)
     training = jax.make_jaxpr(lambda p, b: loss_and_gradient(model, p, b))(params, batch)

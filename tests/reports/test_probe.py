@@ -43,10 +43,11 @@ def test_a_name_that_is_not_there_is_named(looked_into):
         probe.matrices(experiment, arrays, "block_1/attention/weight", batch)
 
 
-def test_a_loop_over_blocks_cannot_be_looked_into():
-    experiment = build(tiny_config(model={"scan_blocks": True}))
-    with pytest.raises(UserError, match="scan_blocks"):
-        probe.arrays_inside(experiment, initialize(experiment.model.spec, jax.random.key(0)), {})
+def test_a_loop_over_blocks_that_are_computed_again_shows_the_same(looked_into):
+    experiment, params, batch, arrays = looked_into
+    looped = build({**experiment.config, "model": {**experiment.config["model"], "scan_blocks": True, "remat": "full"}})
+    found = probe.arrays_inside(looped, params, batch)
+    jax.tree.map(np.testing.assert_array_equal, found, arrays)
 
 
 def test_the_logit_lens_ends_in_what_the_model_says(looked_into):

@@ -57,7 +57,8 @@ def figures_of_two_processes(folder, figures):
         coordinator = f"localhost:{free.getsockname()[1]}"
     first, second = (ask("two_processes", folder, coordinator, process, devices=2) for process in range(2))
     figures = answer(first)
-    assert second.wait() == -signal.SIGKILL  # as the program has it
+    second.communicate(timeout=600)
+    assert second.returncode == -signal.SIGKILL  # as the program has it
     return figures
 
 
