@@ -32,7 +32,8 @@ def self_mask(
     config: TransformerConfig, positions_BT: jax.Array, *, causal: bool, counts_BT: jax.Array | None = None
 ) -> Mask:
     """Returns what the tokens of a sequence may see of each other: earlier ones, or all that count, in the window."""
-    bias = _bias(config, positions_BT, positions_BT, causal)
+    order_1T = jnp.arange(positions_BT.shape[1])[None]
+    bias = _bias(config, positions_BT, positions_BT, (order_1T, order_1T) if causal else None)
     if counts_BT is not None:
         seen = counts_BT[:, None, None]
         if config.window:
@@ -47,8 +48,9 @@ def cached_mask(
 ) -> Mask:
     """Returns what new tokens may see of a cache of `length` positions once they are written to it at `order_BT`."""
     positions_BT = positions_in_decoding(config, order_BT)
-    keys_1C = positions_in_decoding(config, jnp.arange(length)[None])
-    return Mask(_bias(config, positions_BT, keys_1C, causal=True), positions_BT, counts_BT, order_BT, causal=True)
+    order_1C = jnp.arange(length)[None]
+    bias = _bias(config, positions_BT, positions_in_decoding(config, order_1C), (order_BT, order_1C))
+    return Mask(bias, positions_BT, counts_BT, order_BT, causal=True)
 
 
 def cross_mask(counts_BS: jax.Array) -> Mask:
@@ -56,12 +58,22 @@ def cross_mask(counts_BS: jax.Array) -> Mask:
     return Mask(jnp.where(counts_BS[:, None, None], 0.0, -jnp.inf), counts=counts_BS)
 
 
-def _bias(config: TransformerConfig, queries_BT: jax.Array, keys_BC: jax.Array, causal: bool) -> jax.Array:
-    distances_BTC = queries_BT[..., None] - keys_BC[:, None]
+def _bias(
+    config: TransformerConfig,
+    queries_BT: jax.Array,
+    keys_BC: jax.Array,
+    order: tuple[jax.Array, jax.Array] | None,
+) -> jax.Array:
+    """Returns the bias of positions and window; with the `order` of queries and keys, also the causal one.
+
+    Positions do not tell the order: those that are computed may not equal themselves, as XLA leaves out a rounding.
+    """
     bias = POSITIONS[config.positions].bias
     bias_BHTC = jnp.zeros((1, 1, 1, 1)) if bias is None else bias(config.n_heads, queries_BT, keys_BC)
-    if causal:
-        bias_BHTC = jnp.where(distances_BTC[:, None] >= 0, bias_BHTC, -jnp.inf)
+    if order is not None:
+        order_BT, order_BC = order
+        bias_BHTC = jnp.where((order_BT[..., None] >= order_BC[:, None])[:, None], bias_BHTC, -jnp.inf)
     if config.window:
+        distances_BTC = queries_BT[..., None] - keys_BC[:, None]
         bias_BHTC = jnp.where(jnp.abs(distances_BTC[:, None]) < config.window, bias_BHTC, -jnp.inf)
     return bias_BHTC

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
 from fxf.config import one_of
@@ -34,17 +35,25 @@ class Positions(NamedTuple):
     table: Callable[[jax.Array, tuple[int, ...], Any], jax.Array] | None = None
 
 
+def _frequencies(exponents: np.ndarray, width: int, n_axes: int) -> np.ndarray:
+    """Returns 10000^(-exponent / width) behind so many axes of size 1.
+
+    To the last bit of float32: a rounding error of XLA's power would be multiplied by the position.
+    """
+    return (10000.0 ** (-exponents / width)).astype(np.float32).reshape((1,) * n_axes + (-1,))
+
+
 def interleaved(positions: jax.Array, d_model: int) -> jax.Array:
     """PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos of the same (seeds 003 and 004): [...] to [..., D]."""
-    axis = jnp.arange(d_model).reshape((1,) * positions.ndim + (d_model,))
-    angles = positions[..., None] / 10000.0 ** ((axis - axis % 2) / d_model)
-    return jnp.where(axis % 2 == 0, jnp.sin(angles), jnp.cos(angles))
+    axis = np.arange(d_model)
+    angles = positions[..., None] * _frequencies(axis - axis % 2, d_model, positions.ndim)
+    even = (axis % 2 == 0).reshape((1,) * positions.ndim + (d_model,))
+    return jnp.where(even, jnp.sin(angles), jnp.cos(angles))
 
 
 def concatenated(positions: jax.Array, d_model: int) -> jax.Array:
     """sin(p / 10000^(2i/D)) for i = 1 … D/2, then the cosines; p counts from 1 (seed 000, "Embedding")."""
-    i = jnp.arange(1, d_model // 2 + 1).reshape((1,) * positions.ndim + (d_model // 2,))
-    angles = (positions[..., None] + 1) / 10000.0 ** (2 * i / d_model)
+    angles = (positions[..., None] + 1) * _frequencies(2 * np.arange(1, d_model // 2 + 1), d_model, positions.ndim)
     return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1)
 
 
@@ -77,8 +86,7 @@ def rotary(x_BHTK: jax.Array, positions_BT: jax.Array) -> jax.Array:
     """
     pairs = x_BHTK.reshape(*x_BHTK.shape[:-1], -1, 2)
     n_pairs = pairs.shape[-2]
-    frequencies = 10000.0 ** (-jnp.arange(n_pairs) / n_pairs).reshape(1, 1, 1, n_pairs)
-    angles = positions_BT[:, None, :, None] * frequencies
+    angles = positions_BT[:, None, :, None] * _frequencies(np.arange(n_pairs), n_pairs, 3)
     cos, sin = jnp.cos(angles).astype(x_BHTK.dtype), jnp.sin(angles).astype(x_BHTK.dtype)
     turned = jnp.stack([cos * pairs[..., 0] - sin * pairs[..., 1], sin * pairs[..., 0] + cos * pairs[..., 1]], axis=-1)
     return turned.reshape(x_BHTK.shape)

@@ -238,3 +238,14 @@ def test_a_kind_of_attention_is_one_function_and_one_line_of_the_registry(monkey
     loss, weight, gradient = loss_and_gradient(model, params, batch)
     stepped = jax.tree.map(lambda p, g: p - 0.1 * g / weight, params, gradient)
     assert loss_and_gradient(model, stepped, batch)[0] < loss
+
+
+def test_a_token_sees_itself_whatever_its_position():
+    """Compiled, a position that is a product may differ from itself by a rounding."""
+    config, tokens = small(position_stretch=3.0, positions="rotary"), np.zeros((50, 37), np.int32)
+
+    def bias(key):
+        return self_mask(config, positions_in_training(config, tokens, key), causal=True).bias
+
+    found = np.asarray(jax.jit(bias)(jax.random.key(0)))
+    np.testing.assert_array_equal(found, np.broadcast_to(np.where(np.tri(37, dtype=bool), 0, -np.inf), found.shape))

@@ -69,6 +69,7 @@ CASES = [
     (TransformerLMConfig, 12, {"window": 3, "n_kv_heads": 1, "positions": "rotary"}),
     (TransformerLMConfig, T, {"positions": "alibi_geometric", "window": 5, "n_kv_heads": 1}),
     (TransformerLMConfig, T, {"positions": "rotary", "position_range": 29, "qk_norm": True, "remat": "full"}),
+    (TransformerLMConfig, T, {"positions": "sinusoidal", "position_stretch": 3.0}),
     (MaskedLMConfig, T, {"n_kv_heads": 2, "d_model": 8, "n_heads": 4, "scan_blocks": True}),
     (MaskedLMConfig, 12, {"positions": "alibi", "n_kv_heads": 1}),
     (EncoderDecoderConfig, T, {"positions": "alibi"}),
