@@ -116,14 +116,20 @@ node_is_up() { sinfo --noheader --format=%t 2>/dev/null | grep -q idle; }
 until_true 60 node_is_up || fail "the node did not come up"
 
 job=$(sbatch --parsable --ntasks=2 --output="$WORK/slurm.log" experiments/slurm/train.sbatch "${RUN[@]}" --workdir="$WORK/slurm")
-# A job that was put back waits a while by SLURM's own rule.
-start_now() { scontrol update JobId="$job" StartTime=now > /dev/null 2>&1; reached "$WORK/slurm" "$1"; }
+is_pending() { squeue --noheader --job="$job" --format=%T | grep -q PENDING; }
+# By itself SLURM starts a job that was put back two minutes later; at once, it would take it for the one that ended.
+start_again() {
+    until_true $LIMIT is_pending || fail "the job is not back in the queue"
+    sleep 5
+    scontrol update JobId="$job" StartTime=now
+}
 until_true 300 reached "$WORK/slurm" 5 || fail "no fifth record"
 kill_a_peer "$WORK/slurm"
-until_true 300 start_now 12 || fail "the job did not go on"
+start_again
+until_true 300 reached "$WORK/slurm" 12 || fail "the job did not go on"
 scancel --signal=TERM "$job"
 until_true 60 grep -q "exit code 75: back to the queue" "$WORK/slurm.log" || fail "the run did not stop by exit code 75"
-start_and_finish() { scontrol update JobId="$job" StartTime=now > /dev/null 2>&1; finished "$WORK/slurm"; }
-until_true 300 start_and_finish || fail "the job did not finish"
+start_again
+until_true 300 finished "$WORK/slurm" || fail "the job did not finish"
 same_bits "$WORK/slurm"
 say "all runs ended with the same bits"
