@@ -31,8 +31,8 @@ def main(texts: list[str]) -> None:
 
     if not 1 <= len(texts) <= 2:
         raise UserError(f"expected a prompt and at most one answer, got {len(texts)} arguments")
-    if LENS.value and NAME.value:
-        raise UserError("--lens, --name: one at a time")
+    if LENS.value and (NAME.value or OUTPUT.value):
+        raise UserError("--lens: is a table of its own, without --name and --output")
     workdir = cli.require_workdir(WORKDIR)
     experiment, _, params = run.load(workdir, STEP.value)
     answer = texts[1] if len(texts) == 2 else run.answers(experiment, params, texts[:1])[0][0][0]

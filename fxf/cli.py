@@ -8,7 +8,6 @@ import dataclasses  # noqa: E402  STARTED comes first, so that wall_seconds coun
 import importlib.util  # noqa: E402
 import inspect  # noqa: E402
 import logging  # noqa: E402
-import os  # noqa: E402
 import re  # noqa: E402
 import sys  # noqa: E402
 import traceback  # noqa: E402
@@ -22,10 +21,7 @@ from absl import flags  # noqa: E402
 from absl import logging as absl_logging  # noqa: E402
 from ml_collections import ConfigDict, config_flags  # noqa: E402
 
-from fxf.errors import Interrupted, PeerLost, UserError, nearest  # noqa: E402
-
-EXIT_USER_ERROR = 2
-EXIT_INTERRUPTED = 75  # "try again": the same command goes on from the newest checkpoint
+from fxf.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, Interrupted, UserError, nearest  # noqa: E402
 
 
 def define_config() -> Any:
@@ -85,9 +81,6 @@ def run(main: Callable[[list[str]], None]) -> None:
     except Interrupted as stop:
         print(stop, file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
-    except PeerLost as lost:
-        print(f"error: {lost}", file=sys.stderr, flush=True)
-        os._exit(EXIT_INTERRUPTED)  # JAX's own way out waits for the others
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
@@ -101,6 +94,11 @@ def _unraisable(what: Any) -> None:
 
 def _parse(argv: list[str]) -> list[str]:
     """Lets absl and ml_collections read the flags; whatever they raise becomes a UserError."""
+    if {"--help", "-help", "--helpfull", "-h"} & set(argv[1:]):
+        print(sys.modules["__main__"].__doc__)
+        for module in (__name__, argv[0]):
+            print(flags.FLAGS.module_help(module))
+        sys.exit(0)
     named = re.search(r"(?:^| )--?config[= ](\S+)", " ".join(argv[1:]))
     config_file = named[1].split(":")[0] if named else ""
     if config_file and not Path(config_file).is_file():
@@ -112,6 +110,8 @@ def _parse(argv: list[str]) -> list[str]:
     except UserError:
         raise
     except (AttributeError, KeyError) as error:
+        if "no attribute 'get_config'" in str(error):
+            raise UserError(f"{config_file}: no function get_config") from None
         raise UserError(f"--config.…: unknown key {_one_line(error)}") from None
     except Exception as error:
         raise UserError(_one_line(error)) from None
@@ -129,7 +129,9 @@ def _errors_of(config_file: str) -> Iterator[None]:
             cause = cause.__context__
         where = _line_in(cause, config_file)
         if where:
-            raise UserError(f"{config_file}:{where}: {type(cause).__name__}: {_one_line(cause)}") from None
+            *_, last = traceback.extract_tb(cause.__traceback__)
+            within = "" if last.filename.endswith(config_file) else f" ({last.filename}:{last.lineno})"
+            raise UserError(f"{config_file}:{where}: {type(cause).__name__}: {_one_line(cause)}{within}") from None
         raise
 
 

@@ -3,6 +3,9 @@
 import difflib
 from collections.abc import Iterable
 
+EXIT_USER_ERROR = 2
+EXIT_INTERRUPTED = 75  # "try again": the same command goes on from the newest checkpoint
+
 
 class UserError(Exception):
     """A wrong config, file, token or checkpoint. The command line prints its text alone and exits with code 2."""
@@ -13,10 +16,6 @@ class Interrupted(Exception):  # noqa: N818  It is no error.
 
     def __init__(self, step: int) -> None:
         super().__init__(f"stopped at step {step}, which is saved; the same command goes on from there")
-
-
-class PeerLost(Exception):  # noqa: N818  As it is no bug of this process.
-    """Another process of the run is gone, so this one cannot go on; all can from the newest checkpoint."""
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

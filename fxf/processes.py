@@ -4,7 +4,10 @@ Every process runs the same program over the devices of all, and stops at the sa
 own clock or signals is agreed upon first.
 """
 
-from collections.abc import Iterator
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,8 +15,8 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from fxf.config import ParallelConfig
-from fxf.errors import PeerLost, UserError
+from fxf.config import ParallelConfig, differing_keys
+from fxf.errors import EXIT_INTERRUPTED, UserError
 
 HEARTBEAT_SECONDS = 20  # without a sign of life, after which a process counts as lost
 START_SECONDS = 300  # for all processes to come
@@ -38,6 +41,8 @@ def join(config: ParallelConfig) -> None:
             "process_id": config.process,
             "cluster_detection_method": "deactivate",
         }
+        others = f"{config.processes} processes to meet at {config.coordinator}"
+        print(f"process {config.process}: waiting for {others}", file=sys.stderr, flush=True)
     try:
         jax.distributed.initialize(
             **given,
@@ -54,15 +59,30 @@ def join(config: ParallelConfig) -> None:
 
 @contextmanager
 def together() -> Iterator[None]:
-    """Turns the loss of another process into a PeerLost."""
+    """Ends this process at once, with one line and an exit code of its own, where it lost another.
+
+    The usual way out, through closing the checkpoints and leaving JAX's runtime, waits for the others.
+    """
     try:
         yield
-    except jax.errors.JaxRuntimeError as error:
+    except (jax.errors.JaxRuntimeError, TimeoutError) as error:
         if jax.process_count() == 1 or str(error).startswith(OWN_FAILURES):
             raise
-        who = f"process {jax.process_index()} of {jax.process_count()}"
         what = "lost another one; the same command goes on from the newest checkpoint"
-        raise PeerLost(f"{who}: {what} ({_first_line(error)})") from error
+        print(f"error: {_who()}: {what} ({_first_line(error)})", file=sys.stderr, flush=True)
+        os._exit(EXIT_INTERRUPTED)
+
+
+def require_same_config(config: Mapping[str, Any]) -> None:
+    """Raises a UserError, in every process, if another has another config; all call it together."""
+    if jax.process_count() == 1:
+        return
+    text = np.frombuffer(json.dumps(config).encode(), np.uint8)
+    longest = multihost_utils.process_allgather(np.array(len(text))).max()
+    for i, row in enumerate(multihost_utils.process_allgather(np.pad(text, (0, longest - len(text))))):
+        there = json.loads(row.tobytes().rstrip(b"\0"))
+        if differing := [key for key in differing_keys(there, config) if key != "parallel.process"]:
+            raise UserError(f"{_who()}: process {i} has another config; differing keys: {', '.join(differing)}")
 
 
 def first() -> bool:
@@ -84,6 +104,10 @@ def any_of(told: bool) -> bool:
 def first_says(number: int) -> int:
     """Returns the number that the first process has; all ask together."""
     return number if jax.process_count() == 1 else int(multihost_utils.broadcast_one_to_all(np.int32(number)))
+
+
+def _who() -> str:
+    return f"process {jax.process_index()} of {jax.process_count()}"
 
 
 def _first_line(error: Exception) -> str:

@@ -40,7 +40,6 @@ def train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[s
     Raises:
       UserError: the config is wrong, the folder holds another run, the loss is not finite, or the disk is full.
       Interrupted: SIGTERM or SIGINT came; the step reached is saved.
-      PeerLost: another process of the run is gone.
     """
     processes.join(section(ParallelConfig, config.get("parallel"), "parallel"))
     with processes.together(), _checkpoints_kept(workdir):
@@ -62,6 +61,7 @@ def _checkpoints_kept(workdir: Path) -> Iterator[None]:
 
 def _train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[str, Any]) -> dict[str, Any]:
     experiment = build(config, workdir)
+    processes.require_same_config(experiment.config)
     layout = experiment.layout()
     task, figures = experiment.task, experiment.task.figures()
     run_folder.open_for_training(workdir, experiment.config, origin, task.files)
@@ -84,7 +84,7 @@ def _train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[
     logged = (workdir, experiment.train.steps, step, experiment.log.tensorboard)
     metrics_log = MetricsLog(*logged) if processes.first() else NoLog()
     scorer = experiment.scorer(clock, layout=layout)
-    with closing(checkpoints), closing(metrics_log):
+    with closing(checkpoints), closing(metrics_log), processes.together():
         if figures:
             metrics_log.say("  ".join(f"{name} {value}" for name, value in figures.items()))
         if restored:

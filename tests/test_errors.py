@@ -89,12 +89,20 @@ def test_a_wrong_config(flags, parts, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_help_lists_the_flags_of_a_script():
+    finished = script("generate", "--help")
+    assert finished.returncode == 0
+    assert all(flag in finished.stdout for flag in ("--workdir", "--beam_width", "--input", "experiments/generate.py"))
+
+
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
         ("def get_config():\n    return None\n", ["get_config returned no ConfigDict"]),
         ("def get_config():\n    return {}['x']\n", ["wrong.py:2:", "KeyError", "'x'"]),
         ("def get_config(:\n", ["wrong.py:1:", "SyntaxError"]),
+        ("x = 1\n", ["wrong.py: no function get_config"]),
+        ("import json\n\n\ndef get_config():\n    json.loads('')\n", ["wrong.py:5: JSONDecodeError", "decoder.py:"]),
         ("from fxf.experiment import default_config\n\n\ndef get_config():\n"
          "    config = default_config('reversal')\n    config.model.layers = 3\n    return config\n",
          ["model.layers: unknown key", "did you mean 'n_layers'?"]),

@@ -1,29 +1,34 @@
 """What one process can show; tests/training/test_sharding.py trains in two, tests/cluster/run.sh under launchers."""
 
 import dataclasses
+import json
 import re
+import sys
 
 import jax
+import numpy as np
 import pytest
 
 from fxf import processes
 from fxf.config import ParallelConfig
-from fxf.errors import PeerLost
+from fxf.errors import UserError
 from runs import ROOT
 
 
-def raises(message):
+def raises(error):
     with processes.together():
-        raise jax.errors.JaxRuntimeError(message)
+        raise error
 
 
-def test_the_loss_of_another_process_is_told_in_one_line(monkeypatch):
+@pytest.mark.parametrize("error", [jax.errors.JaxRuntimeError, TimeoutError])
+def test_the_loss_of_another_process_ends_this_one_in_one_line(error, monkeypatch, capsys):
     monkeypatch.setattr(jax, "process_count", lambda: 3)
-    with pytest.raises(PeerLost) as lost:
-        raises("UNKNOWN: Gloo AllGather failed: Connection closed by peer\nand more")
-    assert str(lost.value) == (
-        "process 0 of 3: lost another one; the same command goes on from the newest checkpoint "
-        "(UNKNOWN: Gloo AllGather failed: Connection closed by peer)"
+    monkeypatch.setattr(processes.os, "_exit", sys.exit)
+    with pytest.raises(SystemExit, match="75"):
+        raises(error("UNKNOWN: Gloo AllGather failed: Connection closed by peer\nand more"))
+    assert capsys.readouterr().err == (
+        "error: process 0 of 3: lost another one; the same command goes on from the newest checkpoint "
+        "(UNKNOWN: Gloo AllGather failed: Connection closed by peer)\n"
     )
 
 
@@ -33,7 +38,24 @@ def test_the_loss_of_another_process_is_told_in_one_line(monkeypatch):
 def test_what_no_other_process_is_the_cause_of_stays_what_it_is(count, message, monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: count)
     with pytest.raises(jax.errors.JaxRuntimeError, match=message):
-        raises(message)
+        raises(jax.errors.JaxRuntimeError(message))
+
+
+def test_processes_with_other_configs_are_told_apart_by_key(monkeypatch):
+    """A gather that adds what another process would have sent."""
+    here = {"seed": 0, "parallel": {"processes": 2, "process": 0}}
+    there = {"seed": 30, "parallel": {"processes": 2, "process": 1}}
+
+    def gather(x):
+        other = np.frombuffer(json.dumps(there).encode(), np.uint8)
+        return np.stack([x, np.array(len(other)) if x.ndim == 0 else np.pad(other, (0, len(x) - len(other)))])
+
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(processes.multihost_utils, "process_allgather", gather)
+    with pytest.raises(UserError, match=r"^process 0 of 2: process 1 has another config; differing keys: seed$"):
+        processes.require_same_config(here)
+    there = {**there, "seed": 0}
+    processes.require_same_config(here)
 
 
 def test_one_process_agrees_with_itself():
