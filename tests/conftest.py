@@ -25,3 +25,10 @@ jax.config.update("jax_default_matmul_precision", "highest")
 
 hypothesis.settings.register_profile("fxf", deadline=None, derandomize=True, max_examples=10)
 hypothesis.settings.load_profile("fxf")
+
+# Files of few and long tests, which would otherwise come last, when the other workers have nothing left to do.
+FIRST = ("test_sharding.py", "test_run_translation.py", "test_kill.py", "test_run.py", "test_points.py")
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.name not in FIRST)
