@@ -49,38 +49,20 @@ CHARACTERS = "--config=configs/characters.py"
         ([REVERSAL, "--config.model={}"], ["model: missing name"]),
         ([REVERSAL, "--config.model=3"], ["config.model", "'3'"]),
         ([REVERSAL, "--config.model.n_heads=3"], ["model.n_heads: 3 does not divide model.d_model 64"]),
-        ([REVERSAL, "--config.model.max_len=40"], ["model.max_len: 40 is too short", "62"]),
         (
             [REVERSAL, "--config.task.name=reverse"],
             ["task.name: expected one of reversal, translation", "did you mean 'reversal'?"],
         ),
         ([REVERSAL, "--config.optimizer.name=adamm"], ["optimizer.name", "did you mean 'adam'?"]),
-        ([REVERSAL, "--config.optimizer.momentum=0.9"], ["optimizer.momentum: optimizer 'adam' does not read it"]),
         (
             [REVERSAL, "--config.parallel.processes=0"],
             ["parallel.processes: 0 asks SLURM, Open MPI or a TPU pod, and none has started this process"],
-        ),
-        ([REVERSAL, "--config.train.steps=0"], ["train.steps: expected at least 1, got 0"]),
-        ([REVERSAL, "--config.checkpoint.best=bleu"], ["checkpoint.best: expected one of exact_match"]),
-        (
-            [REVERSAL, "--config.parallel.tensor=2"],
-            ["parallel.fsdp 1 × parallel.tensor 2: 2 does not divide the number of devices here, 1"],
-        ),
-        (
-            [REVERSAL, "--config.model.attention_implementation=cudnn"],
-            ["model.attention_implementation: cudnn needs model.dtype 'bfloat16', got 'float32'"],
         ),
         (
             [REVERSAL, "--config.model.attention_implementation=cudnn", "--config.model.dtype=bfloat16"],
             ["model.attention_implementation: cudnn needs an NVIDIA GPU; the device here is cpu"],
         ),
-        ([REVERSAL, "--config.parallel.kind=pmab"], ["parallel.kind: expected one of jit, pmap", "'pmap'?"]),
-        ([REVERSAL, "--config.seed=-1"], ["seed: expected an int from 0"]),
         ([CHARACTERS, "--config.data.path=absent.txt"], ["data.path: absent.txt: No such file"]),
-        (
-            [CHARACTERS, "--config.checkpoint.best=validation_loss"],
-            ["checkpoint.best: expected one of -validation_loss", "did you mean '-validation_loss'?"],
-        ),
     ],
 )
 def test_a_wrong_config(flags, parts, tmp_path):
