@@ -56,8 +56,10 @@ def figures_of_two_processes(folder, figures):
     with socket.create_server(("localhost", 0)) as free:
         coordinator = f"localhost:{free.getsockname()[1]}"
     first, second = (ask("two_processes", folder, coordinator, process, devices=2) for process in range(2))
-    figures = answer(first, code=75)
-    second.communicate(timeout=600)
+    try:
+        figures = answer(first, code=75)
+    finally:
+        second.communicate(timeout=60)
     assert second.returncode == -signal.SIGKILL  # as the program has it
     return figures
 
