@@ -1,11 +1,18 @@
 """The models in plain PyTorch that fxf is compared with."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
+
+from fxf.layers.positions import interleaved
+from fxf.model_config import EncoderDecoderConfig
+from fxf.weights import Params
 
 
 class Sizes(NamedTuple):
@@ -68,3 +75,159 @@ def adamw(model: nn.Module, rate: float, betas: tuple[float, float], decay: floa
         {"params": [w for w in weights if w.dim() < 2], "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(groups, lr=rate, betas=betas, fused=True)
+
+
+class TorchTranslator(torch.nn.Module):
+    """`torch.nn.Transformer` between embeddings and logits, with the weights of fxf's params."""
+
+    def __init__(self, config: EncoderDecoderConfig, params: Params) -> None:
+        super().__init__()
+        assert config.embeddings == "shared" and config.positions == "sinusoidal" and not config.final_norm
+        self.config = config
+        self.table = _parameter(params["embedding"]["table"])
+        sinusoids = interleaved(jnp.arange(config.max_len), config.d_model)
+        self.register_buffer("sinusoids", torch.tensor(np.array(sinusoids)))
+        self.embedding_dropout = torch.nn.Dropout(config.embedding_dropout)
+        options: dict[str, Any] = {
+            **{"batch_first": True, "norm_first": config.block == "pre_norm", "layer_norm_eps": config.norm_epsilon},
+            **{"dropout": config.dropout, "activation": config.activation},
+        }
+        sizes = (config.d_model, config.n_heads, config.d_ff)
+        encoder_layer = torch.nn.TransformerEncoderLayer(*sizes, **options)
+        decoder_layer = torch.nn.TransformerDecoderLayer(*sizes, **options)
+        self.transformer = torch.nn.Transformer(
+            *sizes[:2],
+            custom_encoder=torch.nn.TransformerEncoder(encoder_layer, config.n_layers, enable_nested_tensor=False),
+            custom_decoder=torch.nn.TransformerDecoder(decoder_layer, config.n_layers),
+            batch_first=True,
+        )
+        for name in ("encoder", "decoder"):
+            for i, layer in enumerate(getattr(self.transformer, name).layers):
+                _copy_block(layer, jax.tree.map(lambda w, i=i: np.asarray(w[i]), params[name]["blocks"]))
+
+    def embed(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = functional.embedding(tokens, self.table) * self.config.d_model**0.5
+        return self.embedding_dropout(x + self.sinusoids[: tokens.shape[1]])
+
+    def forward(self, source: torch.Tensor, padding: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+        causal = torch.nn.Transformer.generate_square_subsequent_mask(inputs.shape[1], dtype=torch.bool)
+        x = self.transformer(
+            self.embed(source),
+            self.embed(inputs),
+            tgt_mask=causal,
+            tgt_is_causal=True,
+            src_key_padding_mask=padding,
+            memory_key_padding_mask=padding,
+        )
+        return x @ self.table.T
+
+    @torch.inference_mode()
+    def beam_search(
+        self,
+        source: torch.Tensor,
+        padding: torch.Tensor,
+        *,
+        width: int,
+        max_tokens: int,
+        end_token: int,
+    ) -> torch.Tensor:
+        """Returns the tokens found, by the rule of `fxf.decoding.beam.beam_search`, whose scores divide by length."""
+        batch_size, n_rows, vocab_size = len(source), len(source) * width, len(self.table)
+        d_model, n_heads = self.config.d_model, self.config.n_heads
+        nowhere = torch.full((batch_size, width), -torch.inf)
+        live_log, done_score = nowhere.clone(), nowhere.clone()
+        live_log[:, 0] = 0
+        live = torch.full((batch_size, width, max_tokens), end_token)
+        done = live.clone()
+        stopped = torch.zeros(batch_size, dtype=torch.bool)
+        last = torch.zeros(n_rows, dtype=torch.long)
+        first_rows = torch.arange(batch_size)[:, None] * width
+        layers = self.transformer.decoder.layers
+        encoded = self.transformer.encoder(self.embed(source), src_key_padding_mask=padding)
+        # What cross-attention sees is the same for every hypothesis of a sentence, so it is kept once.
+        sources = [_heads(_project(layer.multihead_attn, encoded, 1, 3), 2 * n_heads).chunk(2, 1) for layer in layers]
+        allowed = ~padding[:, None, None]
+        empty = torch.zeros(n_rows, n_heads, 0, d_model // n_heads)
+        caches = [(empty, empty) for _ in layers]
+
+        for i in range(max_tokens):
+            x = functional.embedding(last, self.table) * d_model**0.5 + self.sinusoids[i]
+            for j, (layer, (source_keys, source_values)) in enumerate(zip(layers, sources, strict=True)):
+                query, *new = _heads(_project(layer.self_attn, layer.norm1(x), 0, 3)[:, None], 3 * n_heads).chunk(3, 1)
+                keys, values = (torch.cat(pair, 2) for pair in zip(caches[j], new, strict=True))
+                caches[j] = keys, values
+                heads = functional.scaled_dot_product_attention(query, keys, values)
+                x = x + layer.self_attn.out_proj(heads.reshape(n_rows, d_model))
+                query = _project(layer.multihead_attn, layer.norm2(x), 0, 1).view(batch_size, width, d_model)
+                heads = functional.scaled_dot_product_attention(
+                    _heads(query, n_heads), source_keys, source_values, attn_mask=allowed
+                )
+                x = x + layer.multihead_attn.out_proj(heads.transpose(1, 2).reshape(n_rows, d_model))
+                x = x + layer.linear2(functional.relu(layer.linear1(layer.norm3(x))))
+            log = functional.log_softmax(x @ self.table.T, dim=-1).view(batch_size, width, vocab_size)
+            log, index = (live_log[..., None] + log).view(batch_size, -1).topk(2 * width)
+            parent, token = index // vocab_size, index % vocab_size
+            tokens = live.gather(1, parent[..., None].expand(-1, -1, max_tokens))
+            tokens[:, :, i] = token
+
+            ends = token == end_token
+            aside = ends & (torch.arange(2 * width) < width) & ~stopped[:, None]
+            done_score, done = _merge(done_score, done, torch.where(aside, log / (i + 1), -torch.inf), tokens)
+            live_log, chosen = log.masked_fill(ends, -torch.inf).topk(width)
+            live = tokens.gather(1, chosen[..., None].expand(-1, -1, max_tokens))
+            last = token.gather(1, chosen).view(-1)
+            rows = (first_rows + parent.gather(1, chosen)).view(-1)
+            caches = [(keys.index_select(0, rows), values.index_select(0, rows)) for keys, values in caches]
+            stopped |= done_score[:, -1] > -torch.inf
+            if stopped.all():
+                break
+        left = torch.where(stopped[:, None], -torch.inf, live_log / max_tokens)
+        return _merge(done_score, done, left, live)[1]
+
+
+def _project(attention: torch.nn.MultiheadAttention, x: torch.Tensor, start: int, end: int) -> torch.Tensor:
+    """Returns one or more of the queries (0), keys (1) and values (2) of x, side by side."""
+    rows = slice(start * attention.embed_dim, end * attention.embed_dim)
+    return functional.linear(x, attention.in_proj_weight[rows], attention.in_proj_bias[rows])
+
+
+def _heads(x: torch.Tensor, n_heads: int) -> torch.Tensor:
+    """[B, T, D] to [B, H, T, K]."""
+    return x.view(*x.shape[:2], n_heads, -1).transpose(1, 2)
+
+
+def _merge(
+    done_score: torch.Tensor, done: torch.Tensor, score: torch.Tensor, tokens: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    best, chosen = torch.cat([done_score, score], 1).topk(done_score.shape[1])
+    both = torch.cat([done, tokens], 1)
+    return best, both.gather(1, chosen[..., None].expand(-1, -1, both.shape[2]))
+
+
+def _parameter(x: Any) -> torch.nn.Parameter:
+    return torch.nn.Parameter(torch.tensor(np.array(x)))
+
+
+def _copy_block(layer: Any, block: Params) -> None:
+    """Gives a layer of torch.nn.Transformer the weights of one block, and the dropout that fxf has."""
+    d_model = layer.self_attn.embed_dim
+    attentions, norms = {"self_attn": "attention"}, {"norm1": "attention", "norm2": "feed_forward"}
+    if "cross_attention" in block:
+        attentions |= {"multihead_attn": "cross_attention"}
+        norms |= {"norm2": "cross_attention", "norm3": "feed_forward"}
+    for name, ours in attentions.items():
+        attention, weights, zeros = getattr(layer, name), block[ours], np.zeros(d_model, np.float32)
+        kernels = [weights[part].reshape(d_model, -1).T for part in ("query", "key", "value")]
+        biases = [weights.get(f"{part}_bias", zeros).reshape(-1) for part in ("query", "key", "value")]
+        attention.in_proj_weight = _parameter(np.concatenate(kernels))
+        attention.in_proj_bias = _parameter(np.concatenate(biases))
+        attention.out_proj.weight = _parameter(weights["output"].reshape(-1, d_model).T)
+        attention.out_proj.bias = _parameter(weights.get("output_bias", zeros))
+        attention.dropout = 0.0
+    for name, ours in {"linear1": "up", "linear2": "down"}.items():
+        linear, weights = getattr(layer, name), block["feed_forward"]
+        linear.weight, linear.bias = _parameter(weights[ours].T), _parameter(weights[f"{ours}_bias"])
+    for name, ours in norms.items():
+        norm, weights = getattr(layer, name), block[f"{ours}_norm"]
+        norm.weight, norm.bias = _parameter(weights["scale"]), _parameter(weights["bias"])
+    layer.dropout = torch.nn.Identity()  # inside the feed-forward layer
