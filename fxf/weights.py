@@ -17,7 +17,7 @@ Spec = dict[str, Any]
 Params = dict[str, Any]
 
 LAYERS = "layers"  # axis of a stack of layers
-BLOCKS = "blocks"  # name of such a stack in a spec
+BLOCKS = "blocks"  # name of the blocks of a model in a spec: by number, or stacked
 COPIES = "copies"  # axis of a stack of models side by side
 TABLES = {"vocabulary", "position", "segment"}  # first axis of a table of rows: it is looked up, not summed over
 
@@ -78,24 +78,41 @@ def stack(spec: Spec, n: int, axis: str = LAYERS) -> Spec:
     """Returns the spec of `n` copies stacked on a leading axis, each copy initialized on its own."""
 
     def stacked(_: str, weight: Weight) -> Weight:
-        def init(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-            keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(shape[0]))
-            return jax.vmap(lambda k: weight.init(k, shape[1:], dtype))(keys)
-
-        return Weight((n, *weight.shape), (axis, *weight.axes), init)
+        return Weight((n, *weight.shape), (axis, *weight.axes), each_copy(weight.init))
 
     return map_weights(stacked, spec)
 
 
+def each_copy(init: Initializer) -> Initializer:
+    """Returns the initializer of a stack, whose copies are drawn one by one."""
+
+    def stacked(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(shape[0]))
+        return jax.vmap(lambda k: init(k, shape[1:], dtype))(keys)
+
+    return stacked
+
+
+def numbered(spec: Spec, n: int) -> Spec:
+    """Returns the spec of `n` copies by number, '0' to 'n-1', which start with the weights that a stack of them has."""
+    return {str(i): spec for i in range(n)}
+
+
+def is_numbered(tree: Mapping[str, Any]) -> bool:
+    """Tells whether these are blocks by number, not stacked."""
+    return "0" in tree
+
+
 def unstack(params: Params) -> Params:
-    """Returns the params with every stack of blocks cut into a tuple, a tree for each block.
+    """Returns the params with every stack of blocks cut into blocks by number.
 
     A loop over tokens whose body cuts the stack would copy all of it for every token.
     """
 
     def cut(name: str, value: Any) -> Any:
-        if name == BLOCKS:
-            return tuple(jax.tree.map(lambda w, i=i: w[i], value) for i in range(len(jax.tree.leaves(value)[0])))
+        if name == BLOCKS and not is_numbered(value):
+            n = len(jax.tree.leaves(value)[0])
+            return {str(i): jax.tree.map(lambda w, i=i: w[i], value) for i in range(n)}
         return unstack(value) if isinstance(value, dict) else value
 
     return {name: cut(name, value) for name, value in params.items()}
@@ -108,7 +125,16 @@ def initialize(spec: Spec, key: jax.Array, dtype: Any = jnp.float32) -> Params:
 
 def draw(path: str, weight: Weight, key: jax.Array, dtype: Any = jnp.float32) -> jax.Array:
     """Draws the weight at `path` of a spec from the key of all."""
-    return weight.init(jax.random.fold_in(key, zlib.crc32(path.encode())), weight.shape, dtype)
+    key = jax.random.fold_in(key, zlib.crc32(without_numbers(path).encode()))
+    for part in path.split("/"):
+        if part.isdecimal():
+            key = jax.random.fold_in(key, int(part))
+    return weight.init(key, weight.shape, dtype)
+
+
+def without_numbers(path: str) -> str:
+    """Returns the path that a weight of every block shares."""
+    return "/".join(part for part in path.split("/") if not part.isdecimal())
 
 
 def shapes(spec: Spec, dtype: Any = jnp.float32) -> Params:

@@ -218,8 +218,10 @@ def final_layer(weights, x):
     return x @ weights["kernel"] + weights["bias"]
 
 
-def block_weights(stacked, i):
-    return {k: block_weights(v, i) if isinstance(v, dict) else v[i] for k, v in stacked.items()}
+def block_weights(blocks, i):
+    if "0" in blocks:
+        return blocks[str(i)]
+    return {k: block_weights(v, i) if isinstance(v, dict) else v[i] for k, v in blocks.items()}
 
 
 def transformer_lm(config, weights, tokens, allowed=to_earlier, segments=None):

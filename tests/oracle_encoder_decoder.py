@@ -56,7 +56,8 @@ def feed_forward(weights, x, activation):
 
 def layers(stack):
     blocks = stack["blocks"]
-    return [block_weights(blocks, i) for i in range(len(blocks["attention_norm"]["scale"]))]
+    n_layers = len(blocks) if "0" in blocks else len(blocks["attention_norm"]["scale"])
+    return [block_weights(blocks, i) for i in range(n_layers)]
 
 
 def scaled_embedding(weights, tokens):

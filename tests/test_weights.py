@@ -68,8 +68,21 @@ def test_unstacked_params_are_those_of_each_block_where_blocks_are_stacked():
     params = {"a": {"blocks": {"w": np.arange(6).reshape(3, 2), "n": {"b": np.arange(3)}}}, "w": np.arange(2)}
     cut = unstack(params)
     assert cut["w"] is params["w"]
-    assert [block["w"].tolist() for block in cut["a"]["blocks"]] == [[0, 1], [2, 3], [4, 5]]
-    assert [int(block["n"]["b"]) for block in cut["a"]["blocks"]] == [0, 1, 2]
+    assert list(cut["a"]["blocks"]) == ["0", "1", "2"]
+    assert [block["w"].tolist() for block in cut["a"]["blocks"].values()] == [[0, 1], [2, 3], [4, 5]]
+    assert [int(block["n"]["b"]) for block in cut["a"]["blocks"].values()] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("init", ["default", "uniform", "gpt2"])
+def test_blocks_by_number_start_with_the_weights_of_stacked_ones(init):
+    by_number, stacked = (
+        small_model(init=init, n_layers=3, scan_blocks=scan_blocks)[0].spec for scan_blocks in (False, True)
+    )
+    drawn, cut = initialize(by_number, jax.random.key(0)), unstack(initialize(stacked, jax.random.key(0)))
+    assert jax.tree.structure(drawn) == jax.tree.structure(cut)
+    jax.tree.map(np.testing.assert_array_equal, drawn, cut)
+    up = [block["feed_forward"]["up"] for block in drawn["blocks"].values()]
+    assert not np.allclose(up[0], up[1])
 
 
 def test_only_matrices_of_linear_maps_decay():
@@ -77,7 +90,7 @@ def test_only_matrices_of_linear_maps_decay():
     decaying = {
         path for (path, _), decays in zip(leaves(model.spec), _flat(decay_mask(model.spec)), strict=True) if decays
     }
-    assert decaying == matrices("blocks", "attention") | {"final/kernel"}
+    assert decaying == matrices("blocks", 2, "attention") | {"final/kernel"}
 
 
 @pytest.mark.parametrize("embeddings", ["separate", "shared"])
@@ -85,15 +98,16 @@ def test_only_matrices_of_an_encoder_decoder_decay_too(embeddings):
     config = small(EncoderDecoderConfig, embeddings=embeddings, positions="learned", attention_bias="all")
     spec = encoder_decoder(config, 7).spec
     decaying = {path for (path, _), decays in zip(leaves(spec), _flat(decay_mask(spec)), strict=True) if decays}
-    encoder = matrices("encoder/blocks", "attention")
-    decoder = matrices("decoder/blocks", "attention", "cross_attention")
+    encoder = matrices("encoder/blocks", config.n_layers, "attention")
+    decoder = matrices("decoder/blocks", config.n_layers, "attention", "cross_attention")
     # A shared table is read by its rows, though the logits come from its product too.
     assert decaying == encoder | decoder | ({"final/kernel"} if embeddings == "separate" else set())
 
 
-def matrices(blocks, *attentions):
-    attention = {f"{blocks}/{layer}/{name}" for layer in attentions for name in ("query", "key", "value", "output")}
-    return attention | {f"{blocks}/feed_forward/{name}" for name in ("up", "down")}
+def matrices(blocks, n_layers, *attentions):
+    names = [f"{layer}/{name}" for layer in attentions for name in ("query", "key", "value", "output")]
+    names += [f"feed_forward/{name}" for name in ("up", "down")]
+    return {f"{blocks}/{i}/{name}" for i in range(n_layers) for name in names}
 
 
 def _flat(tree):
@@ -111,10 +125,13 @@ def test_dtype_of_the_params_is_chosen_at_init():
 
 
 def test_matrices_are_the_linear_maps_between_vectors_with_heads_cut_in_two_as_one_axis():
-    model, _ = small_model(attention_bias="all")
-    axes = matrix_axes(model.spec)
-    attention = axes["blocks"]["attention"]
-    assert [attention[name] for name in ("query", "key", "value")] == [((1,), (2, 3))] * 3
-    assert attention["output"] == ((1, 2), (3,))
-    assert {axes["blocks"]["feed_forward"][name] for name in ("up", "down")} == {((1,), (2,))}
-    assert sum(found is not None for found in jax.tree.leaves(axes, is_leaf=lambda x: not isinstance(x, dict))) == 6
+    model, _ = small_model(attention_bias="all", n_layers=1)
+    stacked, _ = small_model(attention_bias="all", scan_blocks=True)
+    for axes, first in ((matrix_axes(model.spec)["blocks"]["0"], 0), (matrix_axes(stacked.spec)["blocks"], 1)):
+        matrix = ((first,), (first + 1,))
+        assert [axes["attention"][name] for name in ("query", "key", "value")] == [
+            ((first,), (first + 1, first + 2))
+        ] * 3
+        assert axes["attention"]["output"] == ((first, first + 1), (first + 2,))
+        assert [axes["feed_forward"][name] for name in ("up", "down")] == [matrix] * 2
+        assert sum(found is not None for found in jax.tree.leaves(axes, is_leaf=lambda x: not isinstance(x, dict))) == 6

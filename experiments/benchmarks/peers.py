@@ -103,7 +103,7 @@ class TorchTranslator(torch.nn.Module):
         )
         for name in ("encoder", "decoder"):
             for i, layer in enumerate(getattr(self.transformer, name).layers):
-                _copy_block(layer, jax.tree.map(lambda w, i=i: np.asarray(w[i]), params[name]["blocks"]))
+                _copy_block(layer, jax.tree.map(np.asarray, params[name]["blocks"][str(i)]))
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         x = functional.embedding(tokens, self.table) * self.config.d_model**0.5

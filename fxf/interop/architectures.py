@@ -24,8 +24,8 @@ class Architecture(NamedTuple):
       section: other keys of the `model` section, where they are not the defaults.
       config: keys of config.json that must have these values, where they are given.
       tokens: keys of config.json that name special tokens, by what they name: 'first', 'end' or 'padding'.
-      tensors: tensor names by the path of fxf's weight; {} is the number of the block. Weights that share a tensor
-        stand in it side by side, in this order.
+      tensors: tensor names by the path of fxf's weight; {} is the number of the block, which the path leaves out.
+        Weights that share a tensor stand in it side by side, in this order.
       transposed: matrices are [out, in].
       rows: tensors [1, n] of what is [n] in fxf.
       renamed: pairs of a regular expression for the names in older files and its replacement.

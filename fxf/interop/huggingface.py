@@ -21,7 +21,19 @@ from fxf.interop.weights_file import check_shapes, read_tensors, write_tensors
 from fxf.model_config import TransformerConfig
 from fxf.models import MODELS
 from fxf.models.model import Model
-from fxf.weights import LAYERS, Params, Spec, Weight, flatten, leaves, map_weights, matrix_axes, shapes
+from fxf.weights import (
+    TABLES,
+    Params,
+    Spec,
+    Weight,
+    flatten,
+    leaves,
+    map_weights,
+    matrix_axes,
+    shapes,
+    unstack,
+    without_numbers,
+)
 
 CONFIG_FILE, TENSORS_FILE = "config.json", "model.safetensors"
 # Keys that say how to train, which nothing in config.json says.
@@ -93,8 +105,9 @@ def to_tensors(config: TransformerConfig, params: Params) -> dict[str, np.ndarra
     """
     architecture = _architecture(config)
     write_config(architecture, config)
-    spec = MODELS[architecture.model][1](config, len(params["embedding"]["table"])).spec
-    return {name: np.asarray(x) for name, x in jax.device_get(_joined(architecture, spec, params)).items()}
+    unrolled = dataclasses.replace(config, scan_blocks=False)
+    spec = MODELS[architecture.model][1](unrolled, len(params["embedding"]["table"])).spec
+    return {name: np.asarray(x) for name, x in jax.device_get(_joined(architecture, spec, unstack(params))).items()}
 
 
 def read_config(architecture: Architecture, huggingface: Mapping[str, Any], where: str) -> TransformerConfig:
@@ -141,35 +154,31 @@ def _architecture(config: TransformerConfig) -> Architecture:
 
 
 def _pieces(architecture: Architecture, spec: Spec) -> Iterator[tuple[str, Weight, str, int, int]]:
-    """Yields path, weight, the template of its tensor's name, its place in that tensor, and of how many."""
+    """Yields path, weight, the name of its tensor, its place in that tensor, and of how many."""
     for path, weight in leaves(spec):
-        template = architecture.tensors[path]
+        shared = without_numbers(path)
+        template = architecture.tensors[shared]
         together = [other for other, name in architecture.tensors.items() if name == template]
-        yield path, weight, template, together.index(path), len(together)
+        number = [part for part in path.split("/") if part.isdecimal()]
+        yield path, weight, template.format(*number), together.index(shared), len(together)
 
 
 def _joined(architecture: Architecture, spec: Spec, params: Params) -> dict[str, jax.Array]:
     """Returns the tensors, by name, that hold the params."""
     values, axes = flatten(params), flatten(matrix_axes(spec))
     joined: dict[str, list[jax.Array]] = {}
-    for path, weight, template, *_ in _pieces(architecture, spec):
-        for i, block in enumerate(_blocks(weight, values[path])):
-            joined.setdefault(template.format(i), []).append(_tensor(architecture, weight, axes[path], block))
+    for path, weight, name, *_ in _pieces(architecture, spec):
+        joined.setdefault(name, []).append(_tensor(architecture, weight, axes[path], values[path]))
     tensors = {name: jnp.concatenate(parts, axis=-1) for name, parts in joined.items()}
     return tensors | {name: tensors[name][None] for name in architecture.rows}
 
 
-def _blocks(weight: Weight, value: jax.Array) -> jax.Array:
-    """Returns the weight of every block, stacked; one that is in no block, alone."""
-    return value if weight.axes[0] == LAYERS else value[None]
-
-
-def _tensor(architecture: Architecture, weight: Weight, axes: Any, block: jax.Array) -> jax.Array:
-    """Returns the weight of one block as a matrix, or where it is none, with the axes of its heads joined."""
+def _tensor(architecture: Architecture, weight: Weight, axes: Any, value: jax.Array) -> jax.Array:
+    """Returns a weight as a matrix, or where it is none, with the axes of its heads joined; a table as it is."""
     if axes is None:
-        return block.reshape(-1) if weight.axes[0] == LAYERS else block
+        return value if weight.axes[0] in TABLES else value.reshape(-1)
     n_in = np.prod([weight.shape[axis] for axis in axes[0]], dtype=int)
-    matrix = block.reshape(n_in, -1)
+    matrix = value.reshape(n_in, -1)
     return matrix.T if architecture.transposed else matrix
 
 
@@ -184,13 +193,11 @@ def _to_params(architecture: Architecture, spec: Spec, tensors: Mapping[str, np.
     expected = jax.eval_shape(lambda params: _joined(architecture, spec, params), shapes(spec))
     check_shapes(where, {name: x.shape for name, x in found.items()}, {name: x.shape for name, x in expected.items()})
     axes, values = flatten(matrix_axes(spec)), {}
-    for path, weight, template, part, n_parts in _pieces(architecture, spec):
-        stacked = weight.axes[0] == LAYERS
-        blocks = [found[template.format(i)] for i in range(weight.shape[0] if stacked else 1)]
-        parts = [np.split(block, n_parts, axis=-1)[part] for block in blocks]
+    for path, weight, name, part, n_parts in _pieces(architecture, spec):
+        value = np.split(found[name], n_parts, axis=-1)[part]
         if axes[path] is not None and architecture.transposed:
-            parts = [block.T for block in parts]
-        values[path] = jnp.array(np.stack(parts).reshape(weight.shape))
+            value = value.T
+        values[path] = jnp.array(value.reshape(weight.shape))
     return map_weights(lambda path, _: values[path], spec)
 
 

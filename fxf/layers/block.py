@@ -4,7 +4,6 @@ import dataclasses
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from fxf.layers.attention import ATTENTIONS, attention, attention_spec, cross_attention, cross_memory
@@ -13,7 +12,7 @@ from fxf.layers.feed_forward import feed_forward, feed_forward_spec
 from fxf.layers.mask import Mask
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.model_config import EncoderDecoderConfig, TransformerConfig
-from fxf.weights import Params, Spec, stack
+from fxf.weights import BLOCKS, Params, Spec, is_numbered, numbered, stack, unstack
 
 # What the backward pass finds in memory of a block; all else of it is computed again. "none" computes nothing again.
 REMAT = {
@@ -106,20 +105,19 @@ def block_cross_memory(config: EncoderDecoderConfig, params: Params, source_BSD:
 
 
 def blocks_spec(config: TransformerConfig, cross: bool = False) -> Spec:
-    return stack(block_spec(config, cross), config.n_layers)
+    """Each block by its number; with scan_blocks all in one stack, over which the compiled program can loop.
 
-
-def each_block(params: Any, n_layers: int) -> list[Params]:
-    """Returns the params of every block out of those of all, stacked, or cut already (`fxf.weights.unstack`).
-
-    They are cut so that their gradients are joined once: the gradient of `w[i]` is as large as all of w, and a sum of
-    n of these takes as long as a training step.
+    Without a loop no program shall have to cut a stack, and to join the gradients of its parts: of a small batch, that
+    takes a third of the time of a training step.
     """
-    if isinstance(params, tuple):
-        return list(params)
-    leaves, tree = jax.tree.flatten(params)
-    cut = [jnp.split(leaf, n_layers) for leaf in leaves]
-    return [jax.tree.unflatten(tree, [parts[i][0] for parts in cut]) for i in range(n_layers)]
+    spec = block_spec(config, cross)
+    return stack(spec, config.n_layers) if config.scan_blocks else numbered(spec, config.n_layers)
+
+
+def each_block(params: Params, n_layers: int) -> list[Params]:
+    """Returns the params of every block, in order."""
+    blocks = params if is_numbered(params) else unstack({BLOCKS: params})[BLOCKS]
+    return [blocks[str(i)] for i in range(n_layers)]
 
 
 def empty_caches(config: TransformerConfig, batch_size: int, length: int, dtype: Any) -> tuple[Any, ...]:
@@ -141,7 +139,7 @@ def train_blocks(
     With scan_blocks the compiled program holds one block and loops over it; without, it holds every block.
 
     Args:
-      params: of all blocks, stacked on a leading layers axis, or cut already, which leaves nothing to loop over.
+      params: of all blocks (`blocks_spec`).
       source: the encoder's output [B, S, D], for blocks with cross-attention, and its mask.
     """
 
@@ -156,7 +154,7 @@ def train_blocks(
     if config.remat != "none":
         run = jax.checkpoint(run, policy=REMAT[config.remat], prevent_cse=not config.scan_blocks)
     rngs = None if rng is None else jax.random.split(rng, config.n_layers)
-    if config.scan_blocks and not isinstance(params, tuple):
+    if config.scan_blocks and not is_numbered(params):
         return jax.lax.scan(run, x_BTD, (params, rngs))[0]
     for i, block_params in enumerate(each_block(params, config.n_layers)):
         with jax.named_scope(f"block_{i}"):
@@ -166,7 +164,7 @@ def train_blocks(
 
 def cached_blocks(
     config: TransformerConfig,
-    params: Any,
+    params: Params,
     x_BTD: jax.Array,
     mask: Mask,
     caches: tuple[Any, ...],

@@ -9,7 +9,8 @@ from fxf.weights import Params, Spec, Weight, fan_in
 
 ACTIVATIONS = {
     "relu": jax.nn.relu,
-    "gelu": lambda x: jax.nn.gelu(x, approximate=False),  # as in its paper (Hendrycks and Gimpel 2016)
+    # As in its paper (Hendrycks and Gimpel 2016); the erfc of jax.nn.gelu costs a CPU three times as much.
+    "gelu": lambda x: x * (1 + jax.lax.erf(x * 0.5**0.5)) / 2,
     "gelu_tanh": lambda x: jax.nn.gelu(x, approximate=True),
     "silu": jax.nn.silu,
 }

@@ -22,9 +22,10 @@ def describe(experiment: Experiment) -> str:
     """
     layout = experiment.layout()
     rows = [("weight", "shape", "axes", "count", *(("sharding", "bytes a device") if layout else ()))]
-    for path, weight in weights.leaves(experiment.model.spec):
-        row = (path, _by(weight.shape), " ".join(weight.axes), f"{math.prod(weight.shape):,}")
-        rows.append((*row, *(_on_a_device(weight, layout) if layout else ())))
+    for path, (weight, copies) in _without_repeats(experiment.model.spec).items():
+        times = f"{copies} x " if copies > 1 else ""
+        row = (path, times + _by(weight.shape), " ".join(weight.axes), f"{copies * math.prod(weight.shape):,}")
+        rows.append((*row, *(_on_a_device(weight, copies, layout) if layout else ())))
     rows.append(("total", "", "", f"{weights.count(experiment.model.spec):,}", *(("", "") if layout else ())))
     forward, training = flops_per_token(experiment)
     estimates = [("FLOPs a token, forward", f"{forward:,.0f}"), ("FLOPs a token, training", f"{training:,.0f}")]
@@ -33,10 +34,19 @@ def describe(experiment: Experiment) -> str:
     return "\n".join([*aligned(rows), "", *aligned(estimates)])
 
 
-def _on_a_device(weight: weights.Weight, layout: Layout) -> tuple[str, str]:
+def _without_repeats(spec: weights.Spec) -> dict[str, tuple[weights.Weight, int]]:
+    """Returns each weight once, with the number of blocks that have it; their numbers are left out of its path."""
+    found: dict[str, tuple[weights.Weight, int]] = {}
+    for path, weight in weights.leaves(spec):
+        shared = weights.without_numbers(path)
+        found[shared] = (weight, found.get(shared, (weight, 0))[1] + 1)
+    return found
+
+
+def _on_a_device(weight: weights.Weight, copies: int, layout: Layout) -> tuple[str, str]:
     cuts = partition(weight, layout.mesh)
     shape = NamedSharding(layout.mesh, cuts).shard_shape(weight.shape)
-    return " ".join(cut or "-" for cut in cuts), f"{4 * math.prod(shape):,}"
+    return " ".join(cut or "-" for cut in cuts), f"{4 * copies * math.prod(shape):,}"
 
 
 def flops_per_token(experiment: Experiment) -> tuple[float, float]:

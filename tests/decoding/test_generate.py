@@ -164,14 +164,14 @@ def test_a_program_compiles_once_for_each_shape_whatever_the_params():
 
 
 def test_a_given_first_token_stands_in_front_of_the_prompt():
-    _, _, apply = model_and_params(0)
+    _, _, apply = model_and_params(2)
     prompts = prompts_of([0, 2, 0, 0, 1, 0])
     first = np.array([5, 0, 2, 1, 6, 4], np.int32)
-    actual = predictor(0)({**prompts, "first": first}, 4)
+    actual = predictor(2)({**prompts, "first": first}, 4)
     for row, token, tokens, n in zip(actual, first, prompts["tokens"], prompts["lengths"], strict=True):
         padded = np.zeros((1, LENGTH), np.int32)
         padded[0, : n + 1] = [token, *tokens[:n]]
         assert row[0] == np.argmax(apply(padded)[0, n])
     zeros = np.zeros(6, np.int32)
-    np.testing.assert_array_equal(predictor(0)({**prompts, "first": zeros}, 4), predictor(0)(prompts, 4))
-    assert np.any(actual != predictor(0)(prompts, 4))
+    np.testing.assert_array_equal(predictor(2)({**prompts, "first": zeros}, 4), predictor(2)(prompts, 4))
+    assert np.any(actual != predictor(2)(prompts, 4))

@@ -14,7 +14,7 @@ from fxf.interop import huggingface
 from fxf.interop.architectures import ARCHITECTURES
 from fxf.model_config import EncoderDecoderConfig, MaskedLMConfig, TransformerLMConfig
 from fxf.models import MODELS
-from fxf.weights import flatten
+from fxf.weights import flatten, without_numbers
 from helpers import random_params, random_tokens
 
 torch = pytest.importorskip("torch")
@@ -264,4 +264,4 @@ def test_what_cannot_be_read_is_one_line(tmp_path):
 
 def test_every_weight_of_the_three_has_a_tensor():
     for name, architecture in ARCHITECTURES.items():
-        assert set(flatten(ours(name)[0].params)) == set(architecture.tensors)
+        assert {without_numbers(path) for path in flatten(ours(name)[0].params)} == set(architecture.tensors)

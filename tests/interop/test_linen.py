@@ -58,7 +58,14 @@ def test_dropout_reads_the_stream_of_that_name_in_training_alone():
 def test_tabulate_has_a_row_for_every_layer_and_the_count_of_all():
     model, _ = small_model()
     table = LinenModel(model).tabulate(jax.random.key(0), {"inputs": TOKENS}, console_kwargs={"width": 240})
-    for path in ("embedding", "blocks/attention", "blocks/feed_forward", "blocks/attention_norm", "norm", "final"):
+    for path in (
+        "embedding",
+        "blocks/0/attention",
+        "blocks/1/feed_forward",
+        "blocks/1/attention_norm",
+        "norm",
+        "final",
+    ):
         assert f"│ {path} " in table
     assert f"Total Parameters: {count(model.spec)}" in table
 

@@ -28,16 +28,16 @@ def test_the_file_holds_an_array_for_each_path(saved):
     path, model, params = saved
     arrays = safetensors.load_file(path)
     assert set(arrays) == {name for name, _ in leaves(model.spec)}
-    query = params["blocks"]["attention"]["query"]
-    np.testing.assert_array_equal(arrays["blocks/attention/query"], query)
+    query = params["blocks"]["1"]["attention"]["query"]
+    np.testing.assert_array_equal(arrays["blocks/1/attention/query"], query)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"d_ff": 12}, r"blocks/feed_forward/up has shape \[2, 6, 11\]; expected \[2, 6, 12\]"),
-        ({"norm": "rms"}, "blocks/attention_norm/bias is no weight of this model; did you mean"),
-        ({"gated": True}, r"blocks/feed_forward/gate is absent; expected shape \[2, 6, 11\]"),
+        ({"d_ff": 12}, r"blocks/0/feed_forward/up has shape \[6, 11\]; expected \[6, 12\]"),
+        ({"norm": "rms"}, "blocks/0/attention_norm/bias is no weight of this model; did you mean"),
+        ({"gated": True}, r"blocks/0/feed_forward/gate is absent; expected shape \[6, 11\]"),
     ],
 )
 def test_weights_of_another_model_are_refused(saved, changes, message):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import oracle
 from fxf.layers.attention import ATTENTIONS
 from fxf.layers.positions import POSITIONS
-from fxf.weights import initialize
+from fxf.weights import initialize, unstack
 from helpers import VOCAB_SIZE, random_tokens, small, small_model
 
 
@@ -122,9 +122,10 @@ def test_no_logit_depends_on_a_later_token(n_layers, n_heads, head_dim, d_ff, le
 
 def test_scanned_blocks_equal_unrolled_blocks():
     tokens = random_tokens((3, 11))
-    (unrolled, params), (scanned, _) = small_model(n_layers=3), small_model(n_layers=3, scan_blocks=True)
-    expected = apply(unrolled, params, tokens)
-    np.testing.assert_allclose(apply(scanned, params, tokens), expected, rtol=0, atol=1e-6)
+    (unrolled, _), (scanned, params) = small_model(n_layers=3), small_model(n_layers=3, scan_blocks=True)
+    expected = apply(scanned, params, tokens)
+    for blocks in (params, unstack(params)):
+        np.testing.assert_allclose(apply(unrolled, blocks, tokens), expected, rtol=0, atol=1e-6)
 
 
 RATES = ["dropout", "embedding_dropout", "attention_dropout"]

@@ -14,7 +14,7 @@ def test_every_weight_stands_in_the_table_with_its_shape_axes_and_count():
     experiment = build(tiny_config(model={"n_layers": 3}))
     rows = {line.split()[0]: line.split() for line in describe(experiment).splitlines() if line}
     query = " ".join(rows["blocks/attention/query"])
-    assert query == "blocks/attention/query 3 x 6 x 2 x 3 layers embed heads head_dim 108"
+    assert query == "blocks/attention/query 3 x 6 x 2 x 3 embed heads head_dim 108"
     assert rows["final/bias"][1:] == ["4", "vocabulary", "4"]
     assert rows["total"][1:] == [f"{count(experiment.model.spec):,}"]
 

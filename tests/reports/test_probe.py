@@ -62,7 +62,7 @@ def test_the_logit_lens_ends_in_what_the_model_says(looked_into):
 @pytest.mark.parametrize("name", ["heads.png", "heads.svg"])
 def test_heat_maps_are_drawn(looked_into, tmp_path, name):
     experiment, _, batch, arrays = looked_into
-    for array in ("block_0/attention/weights", "params/blocks/feed_forward/up_bias", "embedding/residual"):
+    for array in ("block_0/attention/weights", "params/blocks/1/feed_forward/up", "embedding/residual"):
         probe.draw(probe.matrices(experiment, arrays, array, batch), array, tmp_path / name)
         content = (tmp_path / name).read_bytes()
         assert content[1:4] == b"PNG" if name.endswith("png") else b"<svg" in content
