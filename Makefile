@@ -9,6 +9,9 @@ UV := $(shell command -v uv 2>/dev/null)
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
+# Linux then backs the large buffers of a training step with huge pages, which saves up to a fifth of its time.
+reversal translation: export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
+
 reversal: $(READY)  ## train the default reversal experiment and print its result
 	$(BIN)/python experiments/train.py --config=configs/reversal.py --workdir=runs/reversal
 

@@ -11,6 +11,8 @@ from fxf.decoding.generate import Prompts, prefill
 from fxf.models.model import Cache, Model
 from fxf.weights import Params, unstack
 
+GROUP = 16  # columns whose maximum stands for them in `largest`
+
 
 @flax.struct.dataclass
 class _Beams:
@@ -108,10 +110,27 @@ def _best(live_log_BW: jax.Array, logits_RV: jax.Array, n: int) -> tuple[jax.Arr
     """Returns the n most probable continuations of each prompt: log-probability, hypothesis and token, each [B, n]."""
     batch_size = len(live_log_BW)
     # First within each hypothesis, where logits rank as log-probabilities do: only the few best are normalized.
-    logits_RC, token_RC = jax.lax.top_k(logits_RV, min(n, logits_RV.shape[1]))
+    logits_RC, token_RC = largest(logits_RV, min(n, logits_RV.shape[1]))
     log_RC = live_log_BW.reshape(-1, 1) + logits_RC - jax.nn.logsumexp(logits_RV, axis=-1, keepdims=True)
     log_BC, chosen_BC = jax.lax.top_k(log_RC.reshape(batch_size, -1), n)
     return log_BC, chosen_BC // token_RC.shape[1], _take(token_RC.reshape(batch_size, -1), chosen_BC)
+
+
+def largest(x_RV: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+    """Returns what `jax.lax.top_k` does, which takes a CPU three times as long where V is large.
+
+    The k largest of a row are in k of its groups of columns: those with the largest maxima.
+    """
+    n_groups = -(-x_RV.shape[1] // GROUP)
+    if n_groups <= k:
+        return jax.lax.top_k(x_RV, k)
+    padded_RV = jnp.pad(x_RV, ((0, 0), (0, n_groups * GROUP - x_RV.shape[1])), constant_values=-jnp.inf)
+    maxima = padded_RV.reshape(len(x_RV), n_groups, GROUP).max(-1)
+    # In order, so that of equal elements the first still comes first.
+    groups = jnp.sort(jax.lax.top_k(maxima, k)[1])
+    columns = (groups[:, :, None] * GROUP + jnp.arange(GROUP)[None, None]).reshape(len(x_RV), -1)
+    values, chosen = jax.lax.top_k(_take(padded_RV, columns), k)
+    return values, _take(columns, chosen)
 
 
 def _merge(beams: _Beams, score_BC: jax.Array, tokens_BCN: jax.Array) -> tuple[jax.Array, jax.Array]:

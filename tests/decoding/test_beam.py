@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fxf.config import DecodeConfig
-from fxf.decoding.beam import beam_search
+from fxf.decoding.beam import GROUP, beam_search, largest
 from fxf.decoding.generate import generate
 from fxf.model_config import EncoderDecoderConfig, TransformerLMConfig
 from fxf.models.encoder_decoder import encoder_decoder
@@ -264,3 +264,14 @@ def test_what_is_found_for_a_prompt_does_not_depend_on_its_batch(case, seed, len
         alone_tokens, alone_scores = search(case, params, prompt, length_penalty)
         np.testing.assert_array_equal(alone_tokens[0], tokens[row])
         np.testing.assert_allclose(alone_scores[0], scores[row], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("k", [1, 3, 5])
+@pytest.mark.parametrize("size", [5, 3 * GROUP, 7 * GROUP - 5, 9 * GROUP])
+def test_the_largest_are_those_of_top_k_in_its_order_also_among_equals(size, k):
+    rng = np.random.default_rng(size)
+    few = rng.integers(0, 4, (9, size)).astype(np.float32)
+    few[:, rng.permutation(size)[: size - 2]] = -np.inf
+    for x in (rng.normal(size=(9, size)).astype(np.float32), rng.integers(0, 4, (9, size)).astype(np.float32), few):
+        for found, expected in zip(largest(x, k), jax.lax.top_k(x, k), strict=True):
+            np.testing.assert_array_equal(found, expected)
