@@ -66,7 +66,9 @@ class TransformerConfig:
         "a scaled init for each weight; seed 004's uniform(-1/2, 1/2) for all; or GPT-2's normal(0.02), with less for "
         "what a sublayer adds",
     )
-    scan_blocks: bool = key(False, "train in a loop over blocks: compiles in constant time, runs slower")
+    scan_blocks: bool = key(
+        False, "train in a loop over blocks, their weights stacked: compiles in constant time, runs slower"
+    )
     remat: Literal["none", "full", "dots"] = key(
         "none",
         "what the backward pass computes again: nothing; all inside a block; all but its products with weights",
