@@ -1,0 +1,31 @@
+import jax
+import numpy as np
+import pytest
+
+from fxf.layers.linear import linear
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 9, 5), (3, 4, 5, 9), (1, 3, 9, 5), (3, 4, 9, 9)])
+def test_gradients_and_tangents_are_those_of_the_product_for_every_order_of_sizes(shape):
+    """Many rows or few, narrowing or widening: the gradient of w is taken in another order for some."""
+    batch, length, width, out = shape
+    rng = np.random.default_rng(0)
+    x, dx = rng.normal(size=(2, batch, length, width)).astype(np.float32)
+    w, dw = rng.normal(size=(2, width, out)).astype(np.float32)
+    dy = rng.normal(size=(batch, length, out)).astype(np.float32)
+    y, pullback = jax.vjp(linear, x, w)
+    found = (y, *pullback(dy), jax.jvp(linear, (x, w), (dx, dw))[1])
+    x2, dy2 = x.reshape(-1, width), dy.reshape(-1, out)
+    expected = (x2 @ w, dy2 @ w.T, x2.T @ dy2, dx.reshape(-1, width) @ w + x2 @ dw)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(np.reshape(a, b.shape), b, rtol=0, atol=1e-5)
+
+
+def test_the_gradient_of_a_narrowing_map_of_many_rows_is_taken_transposed():
+    gradient = jax.grad(lambda w, x: linear(x, w).sum())
+    narrowing, widening = (
+        jax.jit(gradient).lower(np.ones((n_in, n_out), np.float32), np.ones((24, n_in), np.float32)).as_text()
+        for n_in, n_out in ((8, 4), (4, 8))
+    )
+    assert "optimization_barrier" in narrowing
+    assert "optimization_barrier" not in widening
