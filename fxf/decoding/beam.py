@@ -11,7 +11,7 @@ from fxf.decoding.generate import Prompts, prefill
 from fxf.models.model import Cache, Model
 from fxf.weights import Params, unstack
 
-GROUP = 16  # columns whose maximum stands for them in `largest`
+GROUP = 32  # tokens whose maximum stands for them in `best_continuations`
 
 
 @flax.struct.dataclass
@@ -46,14 +46,14 @@ def beam_search(
     assert model.step is not None
     step, params = model.step, unstack(params)
     width = decode.beam_width
-    cache, last = prefill(model, params, prompts, max_tokens, copies=width)
-    batch_size = last.shape[0] // width
+    cache, last_R = prefill(model, params, prompts, max_tokens, width)
+    batch_size = len(last_R) // width
     nothing_BW = jnp.full((batch_size, width), -jnp.inf)
     tokens_BWN = jnp.full((batch_size, width, max_tokens), end_token, jnp.int32)
     start = _Beams(
         i=jnp.int32(0),
         cache=cache,
-        last_BW=last.reshape(batch_size, width),
+        last_BW=last_R.reshape(batch_size, width),
         live_BWN=tokens_BWN,
         live_log_BW=nothing_BW.at[:, 0].set(0),  # all hypotheses are still the same: one of them counts
         done_BWN=tokens_BWN,
@@ -63,9 +63,9 @@ def beam_search(
 
     def one_token(beams: _Beams) -> _Beams:
         logits_RV, cache = step(params, beams.cache, beams.last_BW.reshape(-1))
-        vocab_size = logits_RV.shape[1]
-        n_candidates = min(2 * width, width * vocab_size)
-        log_BC, parent_BC, token_BC = _best(beams.live_log_BW, logits_RV, n_candidates)
+        logits_BWV = logits_RV.reshape(batch_size, width, -1)
+        n_candidates = min(2 * width, width * logits_BWV.shape[2])
+        log_BC, parent_BC, token_BC = best_continuations(beams.live_log_BW, logits_BWV, n_candidates)
         tokens_BCN = _take(beams.live_BWN, parent_BC).at[:, :, beams.i].set(token_BC)
 
         ends_BC = token_BC == end_token
@@ -74,11 +74,9 @@ def beam_search(
         done_score_BW, done_BWN = _merge(beams, score_BC, tokens_BCN)
 
         live_log_BW, chosen_BW = jax.lax.top_k(jnp.where(ends_BC, -jnp.inf, log_BC), width)
-        parent_BW = _take(parent_BC, chosen_BW)
-        rows_R = (jnp.arange(batch_size)[:, None] * width + parent_BW).reshape(-1)
         beams = _Beams(
             i=beams.i + 1,
-            cache=cache.select(rows_R),
+            cache=cache.select(_take(parent_BC, chosen_BW)),
             last_BW=_take(token_BC, chosen_BW),
             live_BWN=_take(tokens_BCN, chosen_BW),
             live_log_BW=live_log_BW,
@@ -106,31 +104,33 @@ def _length(n_tokens: Any, decode: DecodeConfig) -> jax.Array:
     return jnp.asarray(n_tokens, jnp.float32) ** decode.length_penalty
 
 
-def _best(live_log_BW: jax.Array, logits_RV: jax.Array, n: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns the n most probable continuations of each prompt: log-probability, hypothesis and token, each [B, n]."""
-    batch_size = len(live_log_BW)
-    # First within each hypothesis, where logits rank as log-probabilities do: only the few best are normalized.
-    logits_RC, token_RC = largest(logits_RV, min(n, logits_RV.shape[1]))
-    log_RC = live_log_BW.reshape(-1, 1) + logits_RC - jax.nn.logsumexp(logits_RV, axis=-1, keepdims=True)
-    log_BC, chosen_BC = jax.lax.top_k(log_RC.reshape(batch_size, -1), n)
-    return log_BC, chosen_BC // token_RC.shape[1], _take(token_RC.reshape(batch_size, -1), chosen_BC)
+def best_continuations(live_log_BW: jax.Array, logits_BWV: jax.Array, k: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Returns the k most probable continuations of each prompt: log-probability, hypothesis and token, each [B, k].
 
-
-def largest(x_RV: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
-    """Returns what `jax.lax.top_k` does, which takes a CPU three times as long where V is large.
-
-    The k largest of a row are in k of its groups of columns: those with the largest maxima.
+    Of equal ones the first come first, as in `jax.lax.top_k`, which would take a CPU three times as long for all of a
+    large vocabulary: the k largest elements are in k of the groups of columns, those of the largest maxima.
     """
-    n_groups = -(-x_RV.shape[1] // GROUP)
-    if n_groups <= k:
-        return jax.lax.top_k(x_RV, k)
-    padded_RV = jnp.pad(x_RV, ((0, 0), (0, n_groups * GROUP - x_RV.shape[1])), constant_values=-jnp.inf)
-    maxima = padded_RV.reshape(len(x_RV), n_groups, GROUP).max(-1)
+    batch_size, _, vocab_size = logits_BWV.shape
+    n_groups = -(-vocab_size // GROUP)
+    one_group, padding = (1, 1, GROUP), ((0, 0), (0, 0), (0, n_groups * GROUP - vocab_size))
+    maxima_BWG = jax.lax.reduce_window(logits_BWV, -jnp.inf, jax.lax.max, one_group, one_group, padding)
+    largest_BW = maxima_BWG.max(-1)
+    sum_BW = jnp.exp(logits_BWV - largest_BW[..., None]).sum(-1)
+    shift_BW = live_log_BW - largest_BW - jnp.log(sum_BW)  # from logits to log-probabilities
+
+    maxima_BG = (maxima_BWG + shift_BW[..., None]).reshape(batch_size, -1)
     # In order, so that of equal elements the first still comes first.
-    groups = jnp.sort(jax.lax.top_k(maxima, k)[1])
-    columns = (groups[:, :, None] * GROUP + jnp.arange(GROUP)[None, None]).reshape(len(x_RV), -1)
-    values, chosen = jax.lax.top_k(_take(padded_RV, columns), k)
-    return values, _take(columns, chosen)
+    chosen_BK = jnp.sort(jax.lax.top_k(maxima_BG, min(k, maxima_BG.shape[1]))[1])
+    hypothesis_BK = chosen_BK // n_groups
+    token_BKG = (chosen_BK % n_groups * GROUP)[..., None] + jnp.arange(GROUP)[None, None]
+    row_B11 = jnp.arange(batch_size)[:, None, None]
+    logits_BKG = logits_BWV.at[row_B11, hypothesis_BK[..., None], token_BKG].get(mode="fill", fill_value=-jnp.inf)
+    log_BKG = logits_BKG + _take(shift_BW, hypothesis_BK)[..., None]
+
+    log_BC, best_BC = jax.lax.top_k(log_BKG.reshape(batch_size, -1), k)
+    token_BC = _take(token_BKG.reshape(batch_size, -1), best_BC)
+    # Where there are fewer than k, the others have a log-probability of -inf, and some token.
+    return log_BC, _take(hypothesis_BK, best_BC // GROUP), jnp.minimum(token_BC, vocab_size - 1)
 
 
 def _merge(beams: _Beams, score_BC: jax.Array, tokens_BCN: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -58,20 +58,21 @@ def generate(
     return jax.lax.while_loop(unfinished, one_token, start)[-1]
 
 
-def prefill(
-    model: Model, params: Params, prompts: Prompts, max_tokens: int, copies: int = 1
-) -> tuple[Cache, jax.Array]:
-    """Reads the prompts, each `copies` times, into a cache with room for `max_tokens` more.
+def prefill(model: Model, params: Params, prompts: Prompts, max_tokens: int, width: int = 1) -> tuple[Cache, jax.Array]:
+    """Reads the prompts into a cache with room for `max_tokens` more in each of `width` hypotheses.
 
     Returns:
-      The cache, and each row's last token, int32 [B · copies], which is left to the first step: its logits choose the
+      The cache, and each row's last token, int32 [B · width], which is left to the first step: its logits choose the
       first new token.
     """
     rest = dict(prompts)
-    tokens_BP, lengths_B = (jnp.repeat(rest.pop(name), copies, axis=0) for name in ("tokens", "lengths"))
-    first_B = jnp.repeat(rest.pop("first"), copies) if "first" in rest else jnp.zeros_like(lengths_B)
+    tokens_BP, lengths_B = (jnp.asarray(rest.pop(name)) for name in ("tokens", "lengths"))
+    first_B = jnp.asarray(rest.pop("first")) if "first" in rest else jnp.zeros_like(lengths_B)
     inputs_BT = jnp.concatenate([first_B[:, None], tokens_BP], axis=1)
     last_B = jnp.take_along_axis(inputs_BT, lengths_B[:, None], axis=1)[:, 0]
     batch = {**rest, "inputs": inputs_BT[:, :-1], "lengths": lengths_B}
     assert model.prefill is not None
-    return model.prefill(params, batch, tokens_BP.shape[1] + max_tokens), last_B
+    cache = model.prefill(params, batch, tokens_BP.shape[1] + max_tokens)
+    if width == 1:
+        return cache, last_B
+    return cache.select(jnp.zeros((len(last_B), width), jnp.int32)), jnp.repeat(last_B, width)

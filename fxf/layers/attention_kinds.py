@@ -79,8 +79,8 @@ def weighted(weigh: Callable[[jax.Array, jax.Array], jax.Array]) -> Attention:
         rng: jax.Array | None,
     ) -> tuple[jax.Array, KeysValues | None]:
         if cache is not None:
-            assert mask.order is not None
-            new = cache = write(cache, mask.order, new)
+            assert mask.places is not None
+            new = cache = write(cache, mask.places, new)
         return recall(config, q_BHTK, new, mask, rng), cache
 
     return Attention(lambda config, new, mask: new, recall, extend, empty_cache, scores=True)
@@ -92,10 +92,15 @@ def empty_cache(config: TransformerConfig, batch_size: int, length: int, dtype: 
     return KeysValues(zeros, zeros)
 
 
-def write(cache: KeysValues, order_BT: jax.Array, new: KeysValues) -> KeysValues:
+def with_places(caches: Any, n_places: int) -> Any:
+    """Returns caches of keys and values with more places, the old ones in front."""
+    return jax.tree.map(lambda x: jnp.pad(x, ((0, 0), (0, 0), (0, n_places - x.shape[2]), (0, 0))), caches)
+
+
+def write(cache: KeysValues, places_BT: jax.Array, new: KeysValues) -> KeysValues:
     """Puts new keys and values, [B, G, T, K], at each row's places of the cache."""
     rows_B1 = jnp.arange(cache.keys.shape[0])[:, None]
     return KeysValues(
-        keys=cache.keys.at[rows_B1, :, order_BT].set(new.keys.transpose(0, 2, 1, 3)),
-        values=cache.values.at[rows_B1, :, order_BT].set(new.values.transpose(0, 2, 1, 3)),
+        keys=cache.keys.at[rows_B1, :, places_BT].set(new.keys.transpose(0, 2, 1, 3)),
+        values=cache.values.at[rows_B1, :, places_BT].set(new.values.transpose(0, 2, 1, 3)),
     )

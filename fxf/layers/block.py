@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from fxf.layers.attention import ATTENTIONS, attention, attention_spec, cross_attention, cross_memory
@@ -121,9 +122,13 @@ def each_block(params: Params, n_layers: int) -> list[Params]:
     return [blocks[str(i)] for i in range(n_layers)]
 
 
-def empty_caches(config: TransformerConfig, batch_size: int, length: int, dtype: Any) -> tuple[Any, ...]:
-    """Returns a cache for each block, with room for `length` tokens a row."""
-    return (ATTENTIONS[config.attention].empty(config, batch_size, length, dtype),) * config.n_layers
+def empty_caches(
+    config: TransformerConfig, batch_size: int, length: int, dtype: Any
+) -> tuple[tuple[Any, ...], jax.Array | None]:
+    """Returns a cache for each block, with room for `length` tokens a row, and the ancestors of `Cache`."""
+    kind = ATTENTIONS[config.attention]
+    caches = (kind.empty(config, batch_size, length, dtype),) * config.n_layers
+    return caches, jnp.zeros((batch_size, 1, length), jnp.int32) if kind.scores else None
 
 
 def train_blocks(

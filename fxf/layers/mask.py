@@ -17,14 +17,14 @@ class Mask:
         -inf for what it may not see, or what the positional encoding has there.
       positions: of the queries, [B, T]; None in cross-attention.
       counts: bool [B, C], false for padding; None where all counts. In decoding, of the new tokens [B, T].
-      order: where in the cache the new tokens go, int32 [B, T]; None without a cache.
+      places: where in the cache the new tokens go, int32 [B, T]; None without a cache.
       causal: no query sees what comes after it.
     """
 
     bias: jax.Array
     positions: jax.Array | None = None
     counts: jax.Array | None = None
-    order: jax.Array | None = None
+    places: jax.Array | None = None
     causal: bool = flax.struct.field(pytree_node=False, default=False)
 
 
@@ -44,13 +44,28 @@ def self_mask(
 
 
 def cached_mask(
-    config: TransformerConfig, order_BT: jax.Array, length: int, counts_BT: jax.Array | None = None
+    config: TransformerConfig,
+    order_BT: jax.Array,
+    ancestors_BWC: jax.Array | None,
+    counts_BT: jax.Array | None = None,
 ) -> Mask:
-    """Returns what new tokens may see of a cache of `length` positions once they are written to it at `order_BT`."""
+    """Returns what new tokens, at `order_BT` of their sequences, may see of a cache once they are written to it.
+
+    Args:
+      ancestors_BWC: those of `Cache`. The cache then has C places for each of W hypotheses, one after the other, and
+        the new tokens are one of each hypothesis, or any of the only one.
+    """
     positions_BT = positions_in_decoding(config, order_BT)
-    order_1C = jnp.arange(length)[None]
+    if ancestors_BWC is None:
+        return Mask(jnp.zeros((1, 1, 1, 1)), positions_BT, counts_BT, causal=True)
+    width, room = ancestors_BWC.shape[1:]
+    order_1C = jnp.tile(jnp.arange(room), width)[None]
     bias = _bias(config, positions_BT, positions_in_decoding(config, order_1C), (order_BT, order_1C))
-    return Mask(bias, positions_BT, counts_BT, order_BT, causal=True)
+    if width > 1:
+        own_BWWC = ancestors_BWC[:, :, None] == jnp.arange(width)[None, None, :, None]
+        bias = jnp.where(own_BWWC.reshape(-1, 1, width, width * room), bias, -jnp.inf)
+    places_BT = order_BT + jnp.arange(width)[None] * room
+    return Mask(bias, positions_BT, counts_BT, places_BT, causal=True)
 
 
 def cross_mask(counts_BS: jax.Array) -> Mask:

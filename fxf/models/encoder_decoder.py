@@ -109,7 +109,7 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
     def decode(
         params: Params, cache: Cache, tokens_BT: jax.Array, order_BT: jax.Array, counts_BT: jax.Array | None = None
     ) -> tuple[jax.Array, Cache]:
-        mask = cached_mask(config, order_BT, cache.room, counts_BT)
+        mask = cached_mask(config, order_BT, cache.ancestors, counts_BT)
         x_BTD, caches = cached_blocks(
             config,
             params["decoder"]["blocks"],
@@ -123,18 +123,19 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
     def prefill(params: Params, batch: Batch, length: int) -> Cache:
         tokens_BT, lengths_B = batch["inputs"], batch["lengths"]
         source_BSD, mask = encode(params, batch)
-        caches = empty_caches(config, tokens_BT.shape[0], length, source_BSD.dtype)
+        caches, ancestors = empty_caches(config, tokens_BT.shape[0], length, source_BSD.dtype)
         blocks = each_block(params["decoder"]["blocks"], config.n_layers)
         sources = tuple((block_cross_memory(config, block, source_BSD, mask), mask) for block in blocks)
-        cache = Cache(caches, lengths_B, sources, room=length)
+        cache = Cache(caches, lengths_B, sources, ancestors)
         if not tokens_BT.size:
             return cache
         order_1T = jnp.arange(tokens_BT.shape[1])[None]
         # Padding is cached too, where no query sees it before a later token overwrites it; or it does not count.
         return decode(params, cache, tokens_BT, order_1T, order_1T < lengths_B[:, None])[1]
 
-    def step(params: Params, cache: Cache, tokens_B: jax.Array) -> tuple[jax.Array, Cache]:
-        x_B1D, cache = decode(params, cache, tokens_B[:, None], cache.lengths[:, None])
-        return readout(params, x_B1D[:, 0]), cache.replace(lengths=cache.lengths + 1)  # type: ignore[attr-defined]
+    def step(params: Params, cache: Cache, tokens_R: jax.Array) -> tuple[jax.Array, Cache]:
+        tokens_BT, order_BT = (x.reshape(cache.tokens_shape) for x in (tokens_R, cache.lengths))
+        x_BTD, cache = decode(params, cache, tokens_BT, order_BT)
+        return readout(params, x_BTD.reshape(-1, x_BTD.shape[-1])), cache.replace(lengths=cache.lengths + 1)  # type: ignore[attr-defined]
 
     return Model(encoder_decoder_spec(config, vocab_size), features, readout, prefill, step)

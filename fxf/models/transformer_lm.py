@@ -61,23 +61,24 @@ def transformer_lm(config: TransformerLMConfig, vocab_size: int) -> Model:
     def cached(
         params: Params, cache: Cache, tokens_BT: jax.Array, order_BT: jax.Array, counts_BT: jax.Array | None = None
     ) -> tuple[jax.Array, Cache]:
-        mask = cached_mask(config, order_BT, cache.room, counts_BT)
+        mask = cached_mask(config, order_BT, cache.ancestors, counts_BT)
         x_BTD = embedding(config, params["embedding"], tokens_BT, positions_in_decoding(config, order_BT))
         x_BTD, caches = cached_blocks(config, params["blocks"], x_BTD, mask, cache.blocks)
         return x_BTD, cache.replace(blocks=caches)  # type: ignore[attr-defined]
 
     def prefill(params: Params, batch: Batch, length: int) -> Cache:
         tokens_BT, lengths_B = batch["inputs"], batch["lengths"]
-        caches = empty_caches(config, tokens_BT.shape[0], length, config.dtype)
-        cache = Cache(caches, lengths_B, room=length)
+        caches, ancestors = empty_caches(config, tokens_BT.shape[0], length, config.dtype)
+        cache = Cache(caches, lengths_B, ancestors=ancestors)
         if not tokens_BT.size:
             return cache
         order_1T = jnp.arange(tokens_BT.shape[1])[None]
         # Padding is cached too, where no query sees it before a later token overwrites it; or it does not count.
         return cached(params, cache, tokens_BT, order_1T, order_1T < lengths_B[:, None])[1]
 
-    def step(params: Params, cache: Cache, tokens_B: jax.Array) -> tuple[jax.Array, Cache]:
-        x_B1D, cache = cached(params, cache, tokens_B[:, None], cache.lengths[:, None])
-        return readout(params, x_B1D)[:, 0], cache.replace(lengths=cache.lengths + 1)  # type: ignore[attr-defined]
+    def step(params: Params, cache: Cache, tokens_R: jax.Array) -> tuple[jax.Array, Cache]:
+        tokens_BT, order_BT = (x.reshape(cache.tokens_shape) for x in (tokens_R, cache.lengths))
+        x_BTD, cache = cached(params, cache, tokens_BT, order_BT)
+        return readout(params, x_BTD.reshape(-1, x_BTD.shape[-1])), cache.replace(lengths=cache.lengths + 1)  # type: ignore[attr-defined]
 
     return Model(transformer_lm_spec(config, vocab_size), features, readout, prefill, step)

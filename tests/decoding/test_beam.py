@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fxf.config import DecodeConfig
-from fxf.decoding.beam import GROUP, beam_search, largest
+from fxf.decoding.beam import GROUP, beam_search, best_continuations
 from fxf.decoding.generate import generate
 from fxf.model_config import EncoderDecoderConfig, TransformerLMConfig
 from fxf.models.encoder_decoder import encoder_decoder
@@ -38,6 +38,8 @@ def model_of(kind, vocab_size):
     config_class, build = {
         "transformer_lm": (TransformerLMConfig, transformer_lm),
         "encoder_decoder": (EncoderDecoderConfig, encoder_decoder),
+        # Its memory is by row, and so reordered, where that of the others is shared by a prompt's hypotheses.
+        "linear_attention": (functools.partial(EncoderDecoderConfig, attention="linear"), encoder_decoder),
     }[kind]
     return build(config_class(**SIZES), vocab_size)
 
@@ -57,7 +59,7 @@ def prompts_of(case, lengths, seed):
         "tokens": rng.integers(0, case.vocab_size, (len(lengths), LONGEST)).astype(np.int32),
         "lengths": np.array(lengths, np.int32),
     }
-    if case.kind == "encoder_decoder":
+    if case.kind != "transformer_lm":
         prompts["source"] = rng.integers(0, case.vocab_size, (len(lengths), N_SOURCE)).astype(np.int32)
         source_lengths = rng.integers(1, N_SOURCE + 1, (len(lengths), 1))
         prompts["source_mask"] = np.arange(N_SOURCE)[None] < source_lengths
@@ -170,6 +172,7 @@ problems = given(
         Case("encoder_decoder", vocab_size=4, max_tokens=5, width=3),
         Case("encoder_decoder", vocab_size=5, max_tokens=4, width=2, early_stop=False),
         Case("encoder_decoder", vocab_size=3, max_tokens=5, width=5),
+        Case("linear_attention", vocab_size=4, max_tokens=4, width=3),
     ],
     ids=str,
 )
@@ -267,11 +270,18 @@ def test_what_is_found_for_a_prompt_does_not_depend_on_its_batch(case, seed, len
 
 
 @pytest.mark.parametrize("k", [1, 3, 5])
-@pytest.mark.parametrize("size", [5, 3 * GROUP, 7 * GROUP - 5, 9 * GROUP])
-def test_the_largest_are_those_of_top_k_in_its_order_also_among_equals(size, k):
-    rng = np.random.default_rng(size)
-    few = rng.integers(0, 4, (9, size)).astype(np.float32)
-    few[:, rng.permutation(size)[: size - 2]] = -np.inf
-    for x in (rng.normal(size=(9, size)).astype(np.float32), rng.integers(0, 4, (9, size)).astype(np.float32), few):
-        for found, expected in zip(largest(x, k), jax.lax.top_k(x, k), strict=True):
-            np.testing.assert_array_equal(found, expected)
+@pytest.mark.parametrize("vocab_size", [5, 3 * GROUP, 7 * GROUP - 5, 9 * GROUP])
+def test_the_best_continuations_are_those_of_top_k_in_its_order_also_among_equals(vocab_size, k):
+    rng = np.random.default_rng(vocab_size)
+    few = rng.integers(0, 4, (9, 3, vocab_size)).astype(np.float32)
+    few[:, :, rng.permutation(vocab_size)[: vocab_size - 2]] = -np.inf
+    # All hypotheses of a prompt alike, so that their continuations are equal in pairs.
+    equal = np.repeat(rng.integers(0, 4, (9, 1, vocab_size)).astype(np.float32), 3, axis=1)
+    for logits in (rng.normal(size=(9, 3, vocab_size)).astype(np.float32), equal, few):
+        live = np.repeat(rng.normal(size=(9, 1)).astype(np.float32), 3, axis=1)
+        live[:, 2] = -np.inf
+        log = live[..., None] + np.asarray(jax.nn.log_softmax(logits))
+        expected, chosen = jax.lax.top_k(log.reshape(9, -1), k)
+        found, hypothesis, token = jax.jit(best_continuations, static_argnums=2)(live, logits, k)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+        np.testing.assert_array_equal(hypothesis * vocab_size + token, chosen)

@@ -131,7 +131,8 @@ def test_samples_of_one_batch_are_not_those_of_the_next(monkeypatch):
 @pytest.mark.parametrize("width", [1, 2])
 def test_a_batch_is_as_large_as_its_cache_may_be(monkeypatch, width):
     model, params, _ = model_and_params(0)
-    row_bytes = width * (2 * 2 * 6 * 15 * 4 + 4)  # layers, keys and values, D, positions, bytes; and one length
+    # Layers, keys and values, D, positions, bytes; and one length, and the ancestors.
+    row_bytes = width * (2 * 2 * 6 * 15 * 4 + 4 + 15 * 4)
     monkeypatch.setattr(predict_module, "LARGEST_CACHE", 3 * row_bytes)
     seen = []
 

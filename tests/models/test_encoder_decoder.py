@@ -257,25 +257,31 @@ def test_prefill_and_cached_steps_give_the_logits_of_the_full_forward(form, chan
         np.testing.assert_allclose(logits, full[np.arange(4), at], rtol=0, atol=1e-5)
 
 
-@BOTH_PRESETS
-def test_a_cache_read_for_several_rows_a_source_and_reordered_gives_the_logits_of_the_full_forward(form):
-    model, params = model_and_params(form)
+@pytest.mark.parametrize(
+    ("form", "changes"), [*((form, {}) for form in FORMS), *(("tiny", changes) for changes in ATTENTION_CHOICES)]
+)
+def test_hypotheses_that_branch_give_the_logits_of_the_full_forward(form, changes):
+    model, params = model_and_params(form, **changes)
     sources = random_batch([4, 7], 7, 1)
-    inputs = random_batch([1] * 6, 1, 9, seed=1)["inputs"]
-    prompts = {**sources, "inputs": inputs[:, :0], "lengths": np.zeros(6, np.int32)}
+    inputs = random_batch([1] * 6, 1, 11, seed=1)["inputs"]
+    prompts = {**sources, "inputs": inputs[::3, :3], "lengths": np.array([3, 2])}
     prefill, step = jax.jit(model.prefill, static_argnums=2), jax.jit(model.step)
-    cache = prefill(params, prompts, 9)
+    cache = prefill(params, prompts, 11)
     assert jax.tree.leaves(cache.source)[0].shape[0] == 2
-    order = np.array([2, 0, 0, 5, 4, 3])  # each row goes on from another of the same source, one of them twice
-    for t in range(4):
-        _, cache = step(params, cache, inputs[:, t])
-    cache = cache.select(order)
-    inputs = np.concatenate([inputs[order, :4], inputs[:, 4:]], axis=1)
+    cache = cache.select(np.zeros((2, 3), np.int32))
+    inputs[:3, :3], inputs[3:, :2] = inputs[0, :3], inputs[3, :2]
+    starts = np.repeat(prompts["lengths"], 3)
+    for t in range(2):
+        _, cache = step(params, cache, inputs[np.arange(6), starts + t])
+    parents = np.array([[2, 0, 0], [2, 1, 0]])
+    cache = cache.select(parents)
+    before = np.arange(11)[None] < starts[:, None] + 2
+    inputs = np.where(before, inputs[np.concatenate([parents[0], 3 + parents[1]])], inputs)
     repeated = {name: np.repeat(value, 3, axis=0) for name, value in sources.items()}
-    full = jitted(form, scan_blocks=True)(params, {**repeated, "inputs": inputs})
-    for t in range(4, 9):
-        logits, cache = step(params, cache, inputs[:, t])
-        np.testing.assert_allclose(logits, full[:, t], rtol=0, atol=1e-5)
+    full = jitted(form, scan_blocks=True, **changes)(params, {**repeated, "inputs": inputs})
+    for t in range(2, 8):
+        logits, cache = step(params, cache, inputs[np.arange(6), starts + t])
+        np.testing.assert_allclose(logits, full[np.arange(6), starts + t], rtol=0, atol=1e-5)
 
 
 def test_dropout_changes_logits_by_key_and_not_without_one():

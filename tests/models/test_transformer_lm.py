@@ -200,14 +200,21 @@ def test_a_prompt_of_no_tokens_at_all_is_read():
     np.testing.assert_array_equal(cache.lengths, [1] * 4)
 
 
-def test_a_cache_of_selected_rows_goes_on_as_those_rows():
-    model, params = small_model()
-    tokens, lengths, rows = random_tokens((4, 11)), np.array([0, 3, 5, 2]), np.array([2, 2, 0, 1])
-    full = apply(model, params, tokens[rows])
-    cache = jax.jit(model.prefill, static_argnums=2)(params, {"inputs": tokens[:, :5], "lengths": lengths}, 11)
-    at = lengths[rows]
-    logits, _ = jax.jit(model.step)(params, cache.select(rows), tokens[rows, at])
-    np.testing.assert_allclose(logits, full[np.arange(4), at], rtol=0, atol=1e-5)
+@pytest.mark.parametrize("changes", [*CACHED, {"window": 3}, {"position_range": 41, "positions": "rotary"}])
+def test_hypotheses_that_branch_give_the_logits_of_the_full_forward(changes):
+    model, params = small_model(**changes)
+    prompts, lengths, rng = random_tokens((4, 5)), np.array([0, 3, 5, 2]), np.random.default_rng(1)
+    cache = jax.jit(model.prefill, static_argnums=2)(params, {"inputs": prompts, "lengths": lengths}, 11)
+    step, select = jax.jit(model.step), jax.jit(type(cache).select)
+    texts = [[prompts[b, :n].tolist()] for b, n in enumerate(lengths)]
+    for before, width in ((1, 1), (1, 3), (3, 3), (3, 3), (3, 5), (5, 5)):  # all possible lengths are 11 at most
+        parents, tokens = rng.integers(0, before, (4, width)), rng.integers(0, VOCAB_SIZE, (4, width))
+        texts = [[[*texts[b][parents[b, w]], int(tokens[b, w])] for w in range(width)] for b in range(4)]
+        logits, cache = step(params, select(cache, parents), tokens.reshape(-1))
+        read = [text for prompt in texts for text in prompt]
+        full = apply(model, params, np.array([text + [0] * (11 - len(text)) for text in read]))
+        expected = full[np.arange(len(read)), [len(text) - 1 for text in read]]
+        np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-5)
 
 
 def test_features_read_out_are_the_logits():
