@@ -41,7 +41,8 @@ def _nanogpt(config: ConfigDict, gpu: bool) -> ConfigDict:
     model.positions, model.activation, model.attention_bias = "learned", "gelu", "none"
     model.norm_epsilon, model.norm_epsilon_in = 1e-5, "variance"
     model.tied_embeddings, model.init = True, "gpt2"
-    config.task.length = model.max_len = 256 if gpu else 65  # on a CPU nanoGPT's 64 characters behind <bos>
+    config.task.bos, config.task.length = False, 256 if gpu else 64
+    model.max_len = config.task.length
     config.train.steps, config.train.batch_size = (5000, 64) if gpu else (2000, 12)
     if gpu:
         model.dropout = model.embedding_dropout = model.attention_dropout = 0.2
@@ -54,9 +55,9 @@ def _nanogpt(config: ConfigDict, gpu: bool) -> ConfigDict:
 
 
 def _fast(config: ConfigDict) -> ConfigDict:
-    """Half the size of nanoGPT's CPU recipe, twice its batch, positions that start as sinusoids, and Muon."""
+    """Half the size of nanoGPT's CPU recipe, twice its batch, <bos>, positions that start as sinusoids, and Muon."""
     config = _nanogpt(config, gpu=False)
-    config.task.length = config.model.max_len = 64
+    config.task.bos = True
     config.model.n_layers, config.model.d_ff = 2, 256
     config.model.positions, config.model.activation = "sinusoidal_trained", "relu"
     config.model.tied_embeddings, config.model.init = False, "default"

@@ -205,6 +205,8 @@ def build(config: Mapping[str, Any], folder: Path | None = None) -> Experiment:
     elif train.patience:
         raise UserError("train.patience: set checkpoint.best to the figure that has to improve")
     model = make_model(sections["model"], task.vocab_size)
+    if model.slides and not getattr(sections["task"], "bos", True):
+        raise UserError(f"task.bos: model '{config['model']['name']}' reads <bos> at its first position; leave it True")
     if (train.batch_size // train.microbatches) % model.copies:
         parts = "train.batch_size" + (" / train.microbatches" if train.microbatches > 1 else "")
         raise UserError(f"model.copies: {model.copies} does not divide {parts}")

@@ -150,7 +150,13 @@ CASES: dict[str, dict[str, Case]] = {
         "log.every": case(1),
         "log.tensorboard": case(True),
     },
-    "characters": {"task.name": NAME["task"], "task.length": case(7), "task.score": case("last"), **TEXT},
+    "characters": {
+        "task.name": NAME["task"],
+        "task.length": case(7),
+        "task.bos": case(False),
+        "task.score": case("last"),
+        **TEXT,
+    },
     "masking": {"task.name": NAME["task"], "task.length": case(7), "task.share": case(0.5), **TEXT},
     "translation": {
         "task.name": NAME["task"],

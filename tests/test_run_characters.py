@@ -7,7 +7,8 @@ import time
 import pytest
 
 from fxf import run
-from fxf.experiment import default_config
+from fxf.errors import UserError
+from fxf.experiment import build, default_config
 from fxf.training.metrics import Clock
 
 ORIGIN = {"config_file": "test", "overrides": {}}
@@ -44,6 +45,15 @@ def test_a_result_has_the_figures_of_the_text(finished):
     assert evaluated["test_loss"] == result["test_loss"]
     assert result["bits_per_character"] > 1
     assert result["training_tokens"] == int(len(LINES) * 0.8)
+
+
+def test_a_model_whose_window_slides_needs_bos(tmp_path):
+    (tmp_path / "text.txt").write_text(LINES)
+    config = default_config("characters", model="bilayer").to_dict()
+    config["task"] |= {"length": 5, "bos": False}
+    config["data"] |= {"path": str(tmp_path / "text.txt")}
+    with pytest.raises(UserError, match=r"^task\.bos: model 'bilayer' reads <bos> at its first position"):
+        build(config)
 
 
 def test_a_prompt_is_continued_without_the_text(finished, tmp_path):

@@ -1,13 +1,15 @@
 """Training and beam search of encoder–decoders beside PyTorch, in one run.
 
 pip install -e '.[bench]'
-python experiments/benchmarks/translation.py [--part=training] [--part=six] [--part=beam] [--repeats=5]
+python experiments/benchmarks/translation.py [--part=training] [--part=beam] [--repeats=5]
 
 PyTorch's model is `torch.nn.Transformer` with the weights of fxf's, on all cores. What is compared:
   training    tokens/s at Transformer-Tiny's size: batches of 256 pairs of 16 tokens, dropout, label smoothing, Adam
   six         seconds a step at the size of seed 003, on a batch of 6 pairs of 20 tokens, as its six pairs are
   beam        sentences/s of a beam of 5 at Transformer-Tiny's size, for 24 tokens each: `make_predictor`, and in
-              PyTorch a batched search by the same rule with a cache, 64 sentences at a time and one at a time
+              PyTorch a batched search by the same rule with a cache. For as many sentences as `make_predictor` takes at
+              a time (200), for 64, and one at a time
+  generate    the same beside `generate` of Hugging Face's transformers, with the weights of its Marian model
 Before anything is timed, both must give the same loss without dropout, or find the same translations.
 
 Where they differ: fxf compiles the step, PyTorch runs it operation by operation, with its fused Adam. Dropout is where
@@ -33,18 +35,20 @@ from torch.nn import functional
 
 from fxf.config import DecodeConfig, OptimizerConfig, TrainConfig
 from fxf.decoding.predict import make_predictor
+from fxf.interop import huggingface
 from fxf.model_config import EncoderDecoderConfig
 from fxf.models.encoder_decoder import PRESETS, encoder_decoder
+from fxf.models.model import Model
 from fxf.training.optimizer import make_optimizer
 from fxf.training.step import TrainState, batch_loss, make_fed_train_steps
-from fxf.weights import initialize
+from fxf.weights import Params, initialize
 
-PARTS = ("training", "six", "beam")
+PARTS = ("training", "six", "beam", "generate")
 PART = flags.DEFINE_multi_enum("part", list(PARTS), list(PARTS), "what to compare")
 REPEATS = flags.DEFINE_integer("repeats", 5, "times that each way is timed; the median counts", lower_bound=1)
 STEPS = flags.DEFINE_integer("steps", 4, "training steps timed at a time", lower_bound=1)
 THREADS = flags.DEFINE_integer("threads", os.cpu_count() or 1, "threads of PyTorch; XLA takes every core")
-SENTENCES = flags.DEFINE_integer("sentences", 64, "sentences that a beam search translates at a time", lower_bound=1)
+SENTENCES = flags.DEFINE_multi_integer("sentences", [200, 64], "sentences that a beam search translates at a time", 1)
 
 TINY_CHOICES: dict[str, Any] = {
     **{"n_layers": 4, "d_model": 128, "d_ff": 256, "n_heads": 4, "max_len": 64},
@@ -56,6 +60,13 @@ TINY = EncoderDecoderConfig(**TINY_CHOICES)
 TINY_VOCAB_SIZE = 9712
 SIX = EncoderDecoderConfig(**PRESETS["annotated"])
 SIX_VOCAB_SIZE = 32
+# Marian's model of that size. Random weights of its own deviation would repeat a token, so that all scores are alike.
+MARIAN: dict[str, Any] = {
+    **{"d_model": 128, "activation_function": "relu", "max_position_embeddings": 64, "scale_embedding": True},
+    **{"pad_token_id": 0, "decoder_start_token_id": 0, "forced_eos_token_id": None, "init_std": 0.3},
+    **{"encoder_layers": 4, "encoder_attention_heads": 4, "encoder_ffn_dim": 256},
+    **{"decoder_layers": 4, "decoder_attention_heads": 4, "decoder_ffn_dim": 256},
+}
 BEAM_WIDTH, MAX_TOKENS = 5, 24
 ALONE = 4  # sentences translated one at a time
 NO_END = -1  # a token that is never chosen, so that both ways take the same number of steps
@@ -133,39 +144,66 @@ def training(
     return {name: value / STEPS.value for name, value in seconds.items()}
 
 
+Search = Callable[[slice], np.ndarray]  # the tokens of the best hypotheses of some sentences of the batch
+
+
+def fxf_search(model: Model, params: Params, batch: dict[str, Any]) -> Search:
+    predict = make_predictor(model, NO_END, decode=DecodeConfig(beam_width=BEAM_WIDTH))
+
+    def search(rows: slice) -> np.ndarray:
+        source = {name: batch[name][rows] for name in ("source", "source_mask")}
+        n = len(source["source"])
+        prompts = {**source, "tokens": np.zeros((n, 0), np.int32), "lengths": np.zeros(n, np.int32)}
+        return predict(params, prompts, MAX_TOKENS)[0][:, 0]
+
+    return search
+
+
+def compare_searches(what: str, ours: Search, theirs: Search) -> None:
+    def each(way: Search, groups: list[slice]) -> None:
+        for rows in groups:
+            way(rows)
+
+    everything = slice(max(SENTENCES.value))
+    same = (ours(everything) == theirs(everything)).mean()
+    print(f"{what}: both find the same for {same:.2%} of the tokens", flush=True)
+    # Float32 sums differ, and two hypotheses may score almost the same.
+    assert same > 0.9
+    sizes = {f"{what}, {n} sentences at a time": [slice(n)] for n in SENTENCES.value}
+    for title, groups in {**sizes, f"{what}, one at a time": [slice(i, i + 1) for i in range(ALONE)]}.items():
+        ways = {"fxf": functools.partial(each, ours, groups), "PyTorch": functools.partial(each, theirs, groups)}
+        n = sum(rows.stop - (rows.start or 0) for rows in groups)
+        report(title, "sentences/s", medians(ways, REPEATS.value), n)
+
+
 def beam() -> None:
     model = encoder_decoder(TINY, TINY_VOCAB_SIZE)
     params = jax.jit(functools.partial(initialize, model.spec))(jax.random.key(0))
     translator = TorchTranslator(TINY, params).eval()
-    predict = make_predictor(model, NO_END, decode=DecodeConfig(beam_width=BEAM_WIDTH))
-    batch = random_batch(SENTENCES.value, 16, TINY_VOCAB_SIZE)
-
-    def ours(rows: slice) -> np.ndarray:
-        source = {name: batch[name][rows] for name in ("source", "source_mask")}
-        n = len(source["source"])
-        prompts = {**source, "tokens": np.zeros((n, 0), np.int32), "lengths": np.zeros(n, np.int32)}
-        return predict(params, prompts, MAX_TOKENS)[0]
+    batch = random_batch(max(SENTENCES.value), 16, TINY_VOCAB_SIZE)
 
     def theirs(rows: slice) -> np.ndarray:
         source, padding = torch.tensor(batch["source"][rows]).long(), torch.tensor(~batch["source_mask"][rows])
         options = {"width": BEAM_WIDTH, "max_tokens": MAX_TOKENS, "end_token": NO_END}
-        return translator.beam_search(source, padding, **options).numpy()
+        return translator.beam_search(source, padding, **options)[:, 0].numpy()
 
-    def each(way: Callable[[slice], np.ndarray], groups: list[slice]) -> None:
-        for rows in groups:
-            way(rows)
+    compare_searches("beam", fxf_search(model, params, batch), theirs)
 
-    everything = slice(None)
-    same = (ours(everything) == theirs(everything)).mean()
-    print(f"both searches find the same for {same:.2%} of the tokens", flush=True)
-    assert same > 0.9  # not all: float32 sums differ, and two hypotheses may score almost the same
-    for what, groups in {
-        f"beam, {SENTENCES.value} sentences at a time": [everything],
-        "beam, one sentence at a time": [slice(i, i + 1) for i in range(min(ALONE, SENTENCES.value))],
-    }.items():
-        n = sum(len(batch["source"][rows]) for rows in groups)
-        ways = {"fxf": functools.partial(each, ours, groups), "PyTorch": functools.partial(each, theirs, groups)}
-        report(what, "sentences/s", medians(ways, REPEATS.value), n)
+
+def generate() -> None:
+    import transformers
+
+    marian = transformers.MarianMTModel(transformers.MarianConfig(vocab_size=TINY_VOCAB_SIZE, **MARIAN)).eval()
+    loaded = huggingface.load(marian)
+    batch = random_batch(max(SENTENCES.value), 16, TINY_VOCAB_SIZE)
+
+    @torch.inference_mode()
+    def theirs(rows: slice) -> np.ndarray:
+        source, counts = torch.tensor(batch["source"][rows]).long(), torch.tensor(batch["source_mask"][rows]).long()
+        options = {"num_beams": BEAM_WIDTH, "max_new_tokens": MAX_TOKENS, "early_stopping": True, "do_sample": False}
+        return marian.generate(source, attention_mask=counts, eos_token_id=None, **options)[:, 1:].numpy()
+
+    compare_searches("generate", fxf_search(loaded.model, loaded.params, batch), theirs)
 
 
 def main(_: list[str]) -> None:
@@ -180,6 +218,8 @@ def main(_: list[str]) -> None:
         report("training, seed 003's size", "s/step", seconds)
     if "beam" in PART.value:
         beam()
+    if "generate" in PART.value:
+        generate()
 
 
 if __name__ == "__main__":

@@ -10,11 +10,11 @@ import numpy as np
 
 from fxf.config import key
 from fxf.data.text import TextConfig, draw_windows, encoded_text, scoring_windows
-from fxf.data.tokenizer import BOS, PAD, TOKENIZER_FILE
+from fxf.data.tokenizer import BOS, PAD, TOKENIZER_FILE, UNK
 from fxf.decoding.generate import Prompts
 from fxf.errors import UserError
 from fxf.models.model import Batch
-from fxf.tasks.task import Answer, Scorer, Setting, Task, language_model_batch, to_answers
+from fxf.tasks.task import Answer, Scorer, Setting, Task, to_answers
 
 NO_END = -1  # no token ends a text
 TOKENS_AT_ONCE = 8192
@@ -26,43 +26,48 @@ class CharactersConfig:
     """The `task` section for `characters`."""
 
     name: Literal["characters"] = key("characters", "the task to learn")
-    length: int = key(128, "tokens in a window of the text; the model reads <bos> and all but the last", minimum=2)
+    length: int = key(128, "tokens that the model reads, each to tell the next", minimum=2)
+    bos: bool = key(True, "the first of them is <bos>, so that the model learns to begin; else all are of the text")
     score: Literal["all", "last"] = key("all", "the tokens of a window that count: all, or the last alone (seed 002)")
 
 
 def characters(config: CharactersConfig, setting: Setting) -> Task:
     """Builds the task.
 
-    A batch holds windows of the training part that start anywhere. <bos> stands in front of each, so that the model
-    also learns how to begin; a window is scored from its second token on, whose context is one token at least. A model
-    whose loss is no cross-entropy has `accuracy`, the share of tokens that are its first choice, in place of bits.
+    A batch holds windows of the training part that start anywhere. In scoring, the context of every token is one token
+    of the text at least; only the first of the text has none, or is left out where there is no <bos>. A model whose
+    loss is no cross-entropy has `accuracy`, the share of tokens that are its first choice, in place of bits.
 
     Raises:
       UserError: the text or the tokenizer cannot be read or made.
     """
     assert BOS == 0
     data: TextConfig = setting.data
-    text = encoded_text(data, setting.folder, config.length)
+    window = config.length if config.bos else config.length + 1
+    text = encoded_text(data, setting.folder, window)
     tokenizer = text.tokenizer
     scored_1T = np.ones((1, config.length), np.float32)
     if config.score == "last":
         scored_1T[:, :-1] = 0
 
+    def to_batch(tokens_BT: Any, weights_BT: Any) -> Batch:
+        if config.bos:
+            tokens_BT, weights_BT = (jnp.pad(x, ((0, 0), (1, 0))) for x in (tokens_BT, weights_BT))  # 0 is <bos>
+        weights_BT = weights_BT[:, 1:] * scored_1T
+        return {"inputs": tokens_BT[:, :-1], "targets": tokens_BT[:, 1:], "weights": weights_BT}
+
     def batch(key: jax.Array, step: jax.Array) -> Batch:
         del step
-        windows_BT = draw_windows(key, text.tokens("train"), (setting.train.batch_size, config.length))
-        return language_model_batch(windows_BT, jnp.broadcast_to(scored_1T, windows_BT.shape))
+        windows_BT = draw_windows(key, text.tokens("train"), (setting.train.batch_size, window))
+        return to_batch(windows_BT, jnp.ones(windows_BT.shape))
 
     def evaluate(scorer: Scorer, part: str) -> dict[str, float]:
-        targets_WT, weights_WT = scoring_windows(text.tokens(part), config.length)
-        rows = min(len(targets_WT), max(1, TOKENS_AT_ONCE // config.length))
-        missing = ((0, -len(targets_WT) % rows), (0, 0))
-        targets = np.pad(targets_WT, missing, constant_values=PAD).reshape(-1, rows, config.length)
-        weights = np.pad(weights_WT * scored_1T, missing).reshape(targets.shape)
-        batches = [
-            {"inputs": np.pad(t, ((0, 0), (1, 0)), constant_values=BOS)[:, :-1], "targets": t, "weights": w}
-            for t, w in zip(targets, weights, strict=True)
-        ]
+        tokens_WT, weights_WT = scoring_windows(text.tokens(part), window)
+        rows = min(len(tokens_WT), max(1, TOKENS_AT_ONCE // config.length))
+        missing = ((0, -len(tokens_WT) % rows), (0, 0))
+        tokens = np.pad(tokens_WT, missing, constant_values=PAD).reshape(-1, rows, window)
+        weights = np.pad(weights_WT, missing).reshape(tokens.shape)
+        batches = [jax.device_get(to_batch(*pair)) for pair in zip(tokens, weights, strict=True)]
         loss_sum, weight_sum = np.sum([scorer.loss(batch) for batch in batches], axis=0)
         figures = {"loss": float(loss_sum / weight_sum)}
         if scorer.in_nats:
@@ -77,10 +82,14 @@ def characters(config: CharactersConfig, setting: Setting) -> Task:
 
     def test(scorer: Scorer) -> dict[str, Any]:
         figures = evaluate(scorer, "test")
-        tokens = scorer.best(prompts([[]] * SAMPLES), config.length)
+        tokens = scorer.best(prompts([begin([])] * SAMPLES), config.length)
         texts = dict.fromkeys(tokenizer.decode(row) for row in tokens.tolist())  # greedy ones are all the same
         name = "test_loss" if data.test else "validation_loss"
         return {name: figures.pop("loss"), **figures, "samples": [("", None, "\n---\n".join(texts))]}
+
+    def begin(tokens: list[int]) -> list[int]:
+        """Returns what the model reads of a text; where it learned of no <bos>, an empty one is a new line."""
+        return [BOS, *tokens] if config.bos else tokens or tokenizer.encode("\n")[:1] or [UNK]
 
     def respond(scorer: Scorer, texts: list[str], max_tokens: int, max_len: int) -> list[list[Answer]]:
         rows = tokenizer.encode_all([text.lower() if data.lower_case else text for text in texts])
@@ -88,14 +97,14 @@ def characters(config: CharactersConfig, setting: Setting) -> Task:
             if len(row) + max(max_tokens, 1) > max_len:
                 needed = f"{len(row)} tokens and {max(max_tokens, 1)} to generate"
                 raise UserError(f"prompt {number}: {needed}; model.max_len is {max_len}")
-        tokens, scores = scorer.predict(prompts(rows), max_tokens or max_len - max(map(len, rows)))
+        read_rows = [begin(row) for row in rows]
+        tokens, scores = scorer.predict(prompts(read_rows), max_tokens or max_len - max(map(len, rows)))
         answers = to_answers(tokens, scores, NO_END, tokenizer.decode)
         return [[(prompt + new, score) for new, score in a] for prompt, a in zip(texts, answers, strict=True)]
 
     def read(prompt: str, answer: str) -> Batch:
-        return {
-            "inputs": jnp.array([[BOS, *tokenizer.encode(answer if answer.startswith(prompt) else prompt + answer)]])
-        }
+        tokens = tokenizer.encode(answer if answer.startswith(prompt) else prompt + answer)
+        return {"inputs": jnp.array([begin(tokens)])}
 
     return Task(
         vocab_size=tokenizer.vocab_size,
@@ -114,8 +123,12 @@ def characters(config: CharactersConfig, setting: Setting) -> Task:
 
 
 def prompts(rows: list[list[int]]) -> Prompts:
-    """Returns the rows as prompts, padded to the longest."""
+    """Returns the rows, of one token at least, as prompts padded to the longest."""
     tokens = np.full((len(rows), max(map(len, rows))), PAD, np.int32)
     for row, sequence in zip(tokens, rows, strict=True):
         row[: len(sequence)] = sequence
-    return {"tokens": tokens, "lengths": np.array([len(row) for row in rows], np.int32)}
+    return {
+        "first": tokens[:, 0],
+        "tokens": tokens[:, 1:],
+        "lengths": np.array([len(row) - 1 for row in rows], np.int32),
+    }

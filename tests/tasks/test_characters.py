@@ -14,11 +14,11 @@ from fxf.tasks.task import Scorer, Setting
 LINES = "".join(f"{i} and {i * i}\n" for i in range(60))
 
 
-def make(tmp_path, length=7, score="all", **data):
+def make(tmp_path, length=7, score="all", bos=True, **data):
     path = tmp_path / "text.txt"
     path.write_text(LINES)
     setting = Setting(TrainConfig(batch_size=5), TextConfig(path=str(path), **data))
-    return characters(CharactersConfig(length=length, score=score), setting)
+    return characters(CharactersConfig(length=length, score=score, bos=bos), setting)
 
 
 def scorer(loss=None, continuation=None):
@@ -41,6 +41,49 @@ def test_inputs_are_the_windows_behind_bos_and_every_token_counts(tmp_path):
     decode = decoder(task, tmp_path)
     train = LINES[: int(len(LINES) * 0.9)]
     assert all(decode(row) in train for row in batch["targets"].tolist())
+
+
+def test_without_bos_all_that_is_read_is_of_the_text(tmp_path):
+    task = make(tmp_path, bos=False)
+    batch = jax.tree.map(np.asarray, task.batch(jax.random.key(3), 0))
+    assert batch["inputs"].shape == batch["targets"].shape == (5, 7)
+    assert (batch["weights"] == 1).all()
+    decode = decoder(task, tmp_path)
+    train = LINES[: int(len(LINES) * 0.9)]
+    rows = np.concatenate([batch["inputs"][:, :1], batch["targets"]], axis=1)
+    np.testing.assert_array_equal(batch["inputs"], rows[:, :-1])
+    assert all(len(decode(row)) == 8 and decode(row) in train for row in rows.tolist())
+
+
+def test_without_bos_every_token_of_the_validation_but_its_first_is_scored_once(tmp_path):
+    task, counted = make(tmp_path, bos=False), []
+
+    def loss(batch):
+        assert batch["inputs"].shape[1] == 7
+        np.testing.assert_array_equal(batch["inputs"][:, 1:], batch["targets"][:, :-1])
+        counted.extend(batch["targets"][batch["weights"] > 0].tolist())
+        return batch["weights"].sum(), batch["weights"].sum()
+
+    task.validate(scorer(loss))
+    assert decoder(task, tmp_path)(counted) == LINES[int(len(LINES) * 0.9) :][1:]
+
+
+@pytest.mark.parametrize(("bos", "expected"), [(True, [["", "1", " ", "a"], [""]]), (False, [["1", " ", "a"], ["\n"]])])
+def test_a_prompt_is_read_behind_bos_or_by_itself(tmp_path, bos, expected):
+    task, read = make(tmp_path, bos=bos), []
+    decode = decoder(task, tmp_path)
+
+    def predict(prompts, max_tokens):
+        rows = np.concatenate([prompts["first"][:, None], prompts["tokens"]], axis=1)
+        read.extend(
+            [decode([token]) for token in row[: 1 + n]] for row, n in zip(rows, prompts["lengths"], strict=True)
+        )
+        return np.zeros((len(rows), 1, max_tokens), np.int32), None
+
+    task.respond(Scorer(predict, None, None), ["1 a", ""], 2, 9)
+    assert read == expected
+    inputs = np.asarray(task.read("1 a", "1 and")["inputs"])[0]
+    assert [decode([token]) for token in inputs.tolist()] == [*[""] * bos, *"1 and"]
 
 
 def decoder(task, tmp_path):
