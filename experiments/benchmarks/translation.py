@@ -89,7 +89,7 @@ def report(what: str, unit: str, seconds: Mapping[str, float], amount: int = 0) 
     """Prints each way's amount a second, or its seconds where there is no amount, and their ratio."""
     figures = {name: amount / value if amount else value for name, value in seconds.items()}
     both = "   ".join(f"{name} {figure:10,.2f} {unit}" for name, figure in figures.items())
-    print(f"{what:32}{both}   fxf is {seconds['PyTorch'] / seconds['fxf']:.2f} x as fast", flush=True)
+    print(f"{what:36}{both}   fxf is {seconds['PyTorch'] / seconds['fxf']:.2f} x as fast", flush=True)
 
 
 def random_batch(n_pairs: int, length: int, vocab_size: int) -> dict[str, Any]:
