@@ -140,7 +140,7 @@ def train_step(
         layout=layout,
     )
     loss_sum, weight_sum, gradient = jax.lax.psum(sums, DATA) if mapped else sums
-    gradient = jax.tree.map(lambda g: mean(g, weight_sum), gradient)
+    gradient = optax.tree.scale(mean(jnp.float32(1), weight_sum), gradient)
     updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
     params = optax.apply_updates(state.params, updates)
     norm = optax.tree.norm(gradient)

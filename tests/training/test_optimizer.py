@@ -100,6 +100,8 @@ def test_clipping_bounds_the_global_norm():
     moved = move(1, name="sgd", learning_rate=1.0, clip_norm=norm / 4)
     step = jax.tree.map(lambda after, before: np.asarray(before) - after, moved, PARAMS)
     assert float(optax.tree.norm(step)) == pytest.approx(norm / 4, rel=1e-5)
+    expected, _ = optax.clip_by_global_norm(norm / 4).update(GRADIENTS[0], optax.EmptyState())
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-6), step, expected)
     unclipped = move(1, name="sgd", learning_rate=1.0, clip_norm=norm * 4)
     assert not differ(unclipped, move(1, name="sgd", learning_rate=1.0))
 
