@@ -31,7 +31,9 @@ class Attention(NamedTuple):
       extend: `extend(config, q_BHTK, keys_values, mask, cache, rng) -> (heads [B, H, T, K], cache)`: causal attention
         to the cache and the new keys and values; without a cache (None), to these alone.
       empty: `empty(config, batch_size, length, dtype) -> cache`.
-      scores: it has scores, one for a query and a key, so that positional encodings, windows and dropout can act there.
+      scores: it has scores, one for a query and a key, so that positional encodings, windows and dropout can act there,
+        and the mask can tell the hypotheses of a beam apart, which share a cache of `KeysValues`. Any other cache is by
+        row, one for each hypothesis.
     """
 
     remember: Callable[..., Any]
