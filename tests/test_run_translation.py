@@ -17,7 +17,7 @@ from runs import ROOT, compiled_once, script
 
 MODEL = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 20, "dropout": 0.1}
 DATA = {"name": "pairs", "held_out": 0.1, "tokenizer": "word", "vocab_size": 30, "max_length": 20, "shapes": 2}
-TRAIN = {"steps": 60, "batch_size": 8}
+TRAIN = {"steps": 40, "batch_size": 8}
 
 
 def flags(path, **sections):
@@ -67,7 +67,7 @@ def test_a_run_killed_within_an_epoch_resumes_to_the_same_bits(folder):
     command = [sys.executable, "experiments/train.py", *flags(folder / "pairs.txt"), f"--workdir={killed}"]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL, env=compiled_once())
     path = killed / "metrics.jsonl"
-    while process.poll() is None and (not path.exists() or path.read_text().count("\n") < 12):
+    while process.poll() is None and (not path.exists() or path.read_text().count("\n") < 9):
         time.sleep(0.01)
     process.kill()
     process.wait()
