@@ -14,7 +14,7 @@ from fxf.data.tokenizer import BOS, PAD, TOKENIZER_FILE, UNK
 from fxf.decoding.generate import Prompts
 from fxf.errors import UserError
 from fxf.models.model import Batch
-from fxf.tasks.task import Answer, Scorer, Setting, Task, to_answers
+from fxf.tasks.task import Answer, Scorer, Setting, Task, language_model_batch, to_answers
 
 NO_END = -1  # no token ends a text
 TOKENS_AT_ONCE = 8192
@@ -52,9 +52,8 @@ def characters(config: CharactersConfig, setting: Setting) -> Task:
 
     def to_batch(tokens_BT: Any, weights_BT: Any) -> Batch:
         if config.bos:
-            tokens_BT, weights_BT = (jnp.pad(x, ((0, 0), (1, 0))) for x in (tokens_BT, weights_BT))  # 0 is <bos>
-        weights_BT = weights_BT[:, 1:] * scored_1T
-        return {"inputs": tokens_BT[:, :-1], "targets": tokens_BT[:, 1:], "weights": weights_BT}
+            return language_model_batch(tokens_BT, weights_BT * scored_1T)
+        return {"inputs": tokens_BT[:, :-1], "targets": tokens_BT[:, 1:], "weights": weights_BT[:, 1:] * scored_1T}
 
     def batch(key: jax.Array, step: jax.Array) -> Batch:
         del step
