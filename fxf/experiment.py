@@ -124,8 +124,11 @@ class Experiment(NamedTuple):
 
         model = self.model
 
-        def spread(params: weights.Params, batch: Any) -> tuple[weights.Params, Any]:
-            return (layout.whole_rows(params, model.spec), layout.spread(batch)) if layout else (params, batch)
+        def whole(params: weights.Params) -> weights.Params:
+            return layout.whole_rows(params, model.spec) if layout else params
+
+        def spread(rows: Any) -> Any:
+            return layout.spread(rows) if layout else rows
 
         everywhere = layout and layout.everywhere  # so that each process can read them
         predict = make_predictor(
@@ -134,11 +137,18 @@ class Experiment(NamedTuple):
             decode=self.decode,
             seed=seed,
             compiling=compiling,
+            whole=whole,
             spread=spread,
             out_shardings=everywhere,
         )
-        loss = compiled_by_shape(lambda params, batch: batch_loss(model, *spread(params, batch)), compiling, everywhere)
-        logits = compiled_by_shape(lambda params, batch: model.apply(*spread(params, batch)), compiling, everywhere)
+
+        def of_batch(function: Callable) -> Callable:
+            def spread_out(params: weights.Params, batch: Any) -> Any:
+                return function(whole(params), spread(batch))
+
+            return compiled_by_shape(spread_out, compiling, everywhere)
+
+        loss, logits = of_batch(functools.partial(batch_loss, model)), of_batch(model.apply)
 
         def with_params(params: weights.Params) -> Scorer:
             def loss_sums(batch: Mapping[str, Any]) -> tuple[float, float]:

@@ -82,7 +82,7 @@ class TorchTranslator(torch.nn.Module):
 
     def __init__(self, config: EncoderDecoderConfig, params: Params) -> None:
         super().__init__()
-        assert config.embeddings == "shared" and config.positions == "sinusoidal" and not config.final_norm
+        assert config.embeddings == "shared" and config.positions == "sinusoidal"
         self.config = config
         self.table = _parameter(params["embedding"]["table"])
         sinusoids = interleaved(jnp.arange(config.max_len), config.d_model)
@@ -102,8 +102,13 @@ class TorchTranslator(torch.nn.Module):
             batch_first=True,
         )
         for name in ("encoder", "decoder"):
-            for i, layer in enumerate(getattr(self.transformer, name).layers):
+            stack = getattr(self.transformer, name)
+            for i, layer in enumerate(stack.layers):
                 _copy_block(layer, jax.tree.map(np.asarray, params[name]["blocks"][str(i)]))
+            stack.norm = torch.nn.Identity()
+            if config.final_norm:
+                stack.norm = torch.nn.LayerNorm(config.d_model, config.norm_epsilon)
+                _copy_norm(stack.norm, params[name]["norm"])
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         x = functional.embedding(tokens, self.table) * self.config.d_model**0.5
@@ -164,6 +169,7 @@ class TorchTranslator(torch.nn.Module):
                 )
                 x = x + layer.multihead_attn.out_proj(heads.transpose(1, 2).reshape(n_rows, d_model))
                 x = x + layer.linear2(functional.relu(layer.linear1(layer.norm3(x))))
+            x = self.transformer.decoder.norm(x)
             log = functional.log_softmax(x @ self.table.T, dim=-1).view(batch_size, width, vocab_size)
             log, index = (live_log[..., None] + log).view(batch_size, -1).topk(2 * width)
             parent, token = index // vocab_size, index % vocab_size
@@ -208,6 +214,10 @@ def _parameter(x: Any) -> torch.nn.Parameter:
     return torch.nn.Parameter(torch.tensor(np.array(x)))
 
 
+def _copy_norm(norm: Any, weights: Params) -> None:
+    norm.weight, norm.bias = _parameter(weights["scale"]), _parameter(weights["bias"])
+
+
 def _copy_block(layer: Any, block: Params) -> None:
     """Gives a layer of torch.nn.Transformer the weights of one block, and the dropout that fxf has."""
     d_model = layer.self_attn.embed_dim
@@ -228,6 +238,5 @@ def _copy_block(layer: Any, block: Params) -> None:
         linear, weights = getattr(layer, name), block["feed_forward"]
         linear.weight, linear.bias = _parameter(weights[ours].T), _parameter(weights[f"{ours}_bias"])
     for name, ours in norms.items():
-        norm, weights = getattr(layer, name), block[f"{ours}_norm"]
-        norm.weight, norm.bias = _parameter(weights["scale"]), _parameter(weights["bias"])
+        _copy_norm(getattr(layer, name), block[f"{ours}_norm"])
     layer.dropout = torch.nn.Identity()  # inside the feed-forward layer

@@ -2,6 +2,7 @@
 
 pip install -e '.[bench]'
 python experiments/benchmarks/translation.py [--part=training] [--part=beam] [--repeats=5]
+python experiments/benchmarks/translation.py --part=text --workdir=runs/multi30k_de --input=sentences.txt
 
 PyTorch's model is `torch.nn.Transformer` with the weights of fxf's, on all cores. What is compared:
   training    tokens/s at Transformer-Tiny's size: batches of 256 pairs of 16 tokens, dropout, label smoothing, Adam
@@ -10,6 +11,9 @@ PyTorch's model is `torch.nn.Transformer` with the weights of fxf's, on all core
               PyTorch a batched search by the same rule with a cache. For as many sentences as `make_predictor` takes at
               a time (200), for 64, and one at a time
   generate    the same beside `generate` of Hugging Face's transformers, with the weights of its Marian model
+  text        sentences/s of a beam of 5 on real text with a trained run, from a list of lines to a list of lines, where
+              translations end as they do. PyTorch's search takes the sentences in batches, as they come in the file or
+              sorted by length; fxf's is that of `experiments/generate.py`
 Before anything is timed, both must give the same loss without dropout, or find the same translations.
 
 Where they differ: fxf compiles the step, PyTorch runs it operation by operation, with its fused Adam. Dropout is where
@@ -23,6 +27,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -33,18 +38,23 @@ from absl import app, flags
 from peers import TorchTranslator
 from torch.nn import functional
 
+from fxf import run
 from fxf.config import DecodeConfig, OptimizerConfig, TrainConfig
+from fxf.data.tokenizer import EOS, PAD, TOKENIZER_FILE, read_tokenizer
 from fxf.decoding.predict import make_predictor
 from fxf.interop import huggingface
 from fxf.model_config import EncoderDecoderConfig
 from fxf.models.encoder_decoder import PRESETS, encoder_decoder
 from fxf.models.model import Model
+from fxf.training.metrics import Clock
 from fxf.training.optimizer import make_optimizer
 from fxf.training.step import TrainState, batch_loss, make_fed_train_steps
-from fxf.weights import Params, initialize
+from fxf.weights import Params, initialize, unstack
 
-PARTS = ("training", "six", "beam", "generate")
-PART = flags.DEFINE_multi_enum("part", list(PARTS), list(PARTS), "what to compare")
+PARTS = ["training", "six", "beam", "generate"]
+PART = flags.DEFINE_multi_enum("part", PARTS, [*PARTS, "text"], "what to compare")
+WORKDIR = flags.DEFINE_string("workdir", "", "folder of the run that the part `text` translates with")
+INPUT = flags.DEFINE_string("input", "", "file with a sentence a line, which the part `text` translates")
 REPEATS = flags.DEFINE_integer("repeats", 5, "times that each way is timed; the median counts", lower_bound=1)
 STEPS = flags.DEFINE_integer("steps", 4, "training steps timed at a time", lower_bound=1)
 THREADS = flags.DEFINE_integer("threads", os.cpu_count() or 1, "threads of PyTorch; XLA takes every core")
@@ -74,13 +84,13 @@ NO_END = -1  # a token that is never chosen, so that both ways take the same num
 
 def medians(ways: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
     """Returns the median seconds of each way; they take turns, so that a slower minute of the machine meets all."""
-    for run in ways.values():
-        run()
+    for way in ways.values():
+        way()
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(repeats):
-        for name, run in ways.items():
+        for name, way in ways.items():
             start = time.perf_counter()
-            run()
+            way()
             times[name].append(time.perf_counter() - start)
     return {name: float(np.median(values)) for name, values in times.items()}
 
@@ -206,6 +216,44 @@ def generate() -> None:
     compare_searches("generate", fxf_search(loaded.model, loaded.params, batch), theirs)
 
 
+def text() -> None:
+    with open(INPUT.value, encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    experiment, _, params = run.load(Path(WORKDIR.value), decode={"beam_width": BEAM_WIDTH})
+    scorer = experiment.scorer(Clock(time.perf_counter()))(params)
+    config = EncoderDecoderConfig(**experiment.config["model"])
+    translator = TorchTranslator(config, unstack(params)).eval()
+    tokenizer = read_tokenizer(Path(WORKDIR.value) / TOKENIZER_FILE)
+
+    def ours() -> list[str]:
+        return [answers[0][0] for answers in experiment.task.respond(scorer, lines, 0, config.max_len)]
+
+    def theirs(batch_size: int, by_length: bool) -> list[str]:
+        sources = [torch.tensor([*tokens, EOS]) for tokens in tokenizer.encode_all(lines)]
+        order = sorted(range(len(lines)), key=lambda i: len(sources[i])) if by_length else range(len(lines))
+        found = [""] * len(lines)
+        for start in range(0, len(lines), batch_size):
+            chosen = order[start : start + batch_size]
+            source = torch.nn.utils.rnn.pad_sequence([sources[i] for i in chosen], True, PAD)
+            options = {"width": BEAM_WIDTH, "max_tokens": 2 * source.shape[1] + 16, "end_token": EOS}
+            tokens = translator.beam_search(source, source == PAD, **options)[:, 0]
+            for i, row in zip(chosen, tokens.tolist(), strict=True):
+                found[i] = tokenizer.decode(row[: [*row, EOS].index(EOS)])
+        return found
+
+    ways: dict[str, Callable[[], list[str]]] = {"fxf": ours}
+    for n in SENTENCES.value:
+        ways[f"{n} at a time, as they come"] = functools.partial(theirs, n, False)
+        ways[f"{n} at a time, by length"] = functools.partial(theirs, n, True)
+    for name, way in ways.items():
+        same = np.mean([one == other for one, other in zip(ways["fxf"](), way(), strict=True)])
+        print(f"text, {name}: the same translation as fxf's of {same:.2%} of the sentences", flush=True)
+        assert same > 0.9
+    seconds = medians(ways, REPEATS.value)
+    for name in list(ways)[1:]:
+        report(f"text, {name}", "sentences/s", {"fxf": seconds["fxf"], "PyTorch": seconds[name]}, len(lines))
+
+
 def main(_: list[str]) -> None:
     torch.set_num_threads(THREADS.value)
     torch.manual_seed(0)
@@ -220,6 +268,8 @@ def main(_: list[str]) -> None:
         beam()
     if "generate" in PART.value:
         generate()
+    if "text" in PART.value:
+        text()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Beam search: cached, batched, in one compiled loop."""
+"""Beam search: the most probable of several continuations of each prompt."""
 
 from typing import Any
 
@@ -7,20 +7,16 @@ import jax
 import jax.numpy as jnp
 
 from fxf.config import DecodeConfig
-from fxf.decoding.generate import Prompts, prefill
-from fxf.models.model import Cache, Model
-from fxf.weights import Params, unstack
+from fxf.decoding.generate import Method
 
 GROUP = 32  # tokens whose maximum stands for them in `best_continuations`
 
 
 @flax.struct.dataclass
 class _Beams:
-    """The state of the search after `i` tokens, for B prompts and W hypotheses of each."""
+    """The search for B prompts, with W hypotheses of each."""
 
-    i: jax.Array
-    cache: Cache
-    last_BW: jax.Array  # newest token of each live hypothesis
+    n_tokens_B: jax.Array  # in each live hypothesis
     live_BWN: jax.Array  # their tokens
     live_log_BW: jax.Array  # their log-probabilities
     done_BWN: jax.Array  # ended hypotheses, the best first
@@ -28,10 +24,8 @@ class _Beams:
     stopped_B: jax.Array
 
 
-def beam_search(
-    model: Model, params: Params, prompts: Prompts, *, max_tokens: int, end_token: int, decode: DecodeConfig
-) -> tuple[jax.Array, jax.Array]:
-    """Searches for the continuations of each prompt with the highest score. Call it under `jax.jit`.
+def beam_search(max_tokens: int, end_token: int, decode: DecodeConfig) -> Method:
+    """Returns the method that searches for the continuations of each prompt with the highest score.
 
     A hypothesis scores log-probability / length^length_penalty, its end token counted in both. At each token the 2W
     best continuations of the W live hypotheses are looked at: those among the first W that end are put aside, and the
@@ -39,65 +33,54 @@ def beam_search(
     is done when W hypotheses have ended (so that width 1 is greedy decoding); without, when no live one, its
     log-probability divided by the largest length's penalty, could score more than the last of the W best.
 
-    Returns:
-      int32 tokens [B, W, max_tokens], what follows an end token filled with it, and scores [B, W], the best first. A
-      score of -inf marks a hypothesis that does not exist.
+    Its output is int32 tokens [N, W, max_tokens], what follows an end token filled with it, and scores [N, W], the best
+    first. A score of -inf marks a hypothesis that does not exist.
     """
-    assert model.step is not None
-    step, params = model.step, unstack(params)
     width = decode.beam_width
-    cache, last_R = prefill(model, params, prompts, max_tokens, width)
-    batch_size = len(last_R) // width
-    nothing_BW = jnp.full((batch_size, width), -jnp.inf)
-    tokens_BWN = jnp.full((batch_size, width, max_tokens), end_token, jnp.int32)
-    start = _Beams(
-        i=jnp.int32(0),
-        cache=cache,
-        last_BW=last_R.reshape(batch_size, width),
-        live_BWN=tokens_BWN,
-        live_log_BW=nothing_BW.at[:, 0].set(0),  # all hypotheses are still the same: one of them counts
-        done_BWN=tokens_BWN,
-        done_score_BW=nothing_BW,
-        stopped_B=jnp.zeros(batch_size, bool),
-    )
 
-    def one_token(beams: _Beams) -> _Beams:
-        logits_RV, cache = step(params, beams.cache, beams.last_BW.reshape(-1))
-        logits_BWV = logits_RV.reshape(batch_size, width, -1)
+    def start(number_B: jax.Array) -> _Beams:
+        batch_size = len(number_B)
+        nothing_BW = jnp.full((batch_size, width), -jnp.inf)
+        tokens_BWN = jnp.full((batch_size, width, max_tokens), end_token, jnp.int32)
+        return _Beams(
+            n_tokens_B=jnp.zeros(batch_size, jnp.int32),
+            live_BWN=tokens_BWN,
+            live_log_BW=nothing_BW.at[:, 0].set(0),  # all hypotheses are still the same: one of them counts
+            done_BWN=tokens_BWN,
+            done_score_BW=nothing_BW,
+            stopped_B=jnp.zeros(batch_size, bool),
+        )
+
+    def choose(beams: _Beams, logits_BWV: jax.Array) -> tuple[_Beams, jax.Array, jax.Array]:
         n_candidates = min(2 * width, width * logits_BWV.shape[2])
         log_BC, parent_BC, token_BC = best_continuations(beams.live_log_BW, logits_BWV, n_candidates)
-        tokens_BCN = _take(beams.live_BWN, parent_BC).at[:, :, beams.i].set(token_BC)
+        is_new_B1N = jnp.arange(max_tokens)[None, None] == beams.n_tokens_B[:, None, None]
+        tokens_BCN = jnp.where(is_new_B1N, token_BC[..., None], _take(beams.live_BWN, parent_BC))
 
+        n_tokens_B = beams.n_tokens_B + 1
         ends_BC = token_BC == end_token
-        aside_BC = ends_BC & (jnp.arange(n_candidates)[None] < width) & ~beams.stopped_B[:, None]
-        score_BC = jnp.where(aside_BC, log_BC / _length(beams.i + 1, decode), -jnp.inf)
+        aside_BC = ends_BC & (jnp.arange(n_candidates)[None] < width)
+        score_BC = jnp.where(aside_BC, log_BC / _length(n_tokens_B, decode)[:, None], -jnp.inf)
         done_score_BW, done_BWN = _merge(beams, score_BC, tokens_BCN)
 
         live_log_BW, chosen_BW = jax.lax.top_k(jnp.where(ends_BC, -jnp.inf, log_BC), width)
-        beams = _Beams(
-            i=beams.i + 1,
-            cache=cache.select(_take(parent_BC, chosen_BW)),
-            last_BW=_take(token_BC, chosen_BW),
-            live_BWN=_take(tokens_BCN, chosen_BW),
-            live_log_BW=live_log_BW,
-            done_BWN=done_BWN,
-            done_score_BW=done_score_BW,
-            stopped_B=beams.stopped_B,
-        )
-        last_BW1 = beams.done_score_BW[:, -1:]
         if decode.early_stop:
-            stopped_B1 = last_BW1 > -jnp.inf
+            stopped_B = done_score_BW[:, -1] > -jnp.inf
         else:
-            stopped_B1 = last_BW1 >= beams.live_log_BW[:, :1] / _length(max_tokens, decode)
-        return beams.replace(stopped_B=beams.stopped_B | stopped_B1[:, 0])  # type: ignore[attr-defined]
+            stopped_B = done_score_BW[:, -1] >= live_log_BW[:, 0] / _length(max_tokens, decode)
+        live_BWN = _take(tokens_BCN, chosen_BW)
+        beams = _Beams(n_tokens_B, live_BWN, live_log_BW, done_BWN, done_score_BW, stopped_B)
+        return beams, _take(token_BC, chosen_BW), _take(parent_BC, chosen_BW)
 
-    def unfinished(beams: _Beams) -> jax.Array:
-        return (beams.i < max_tokens) & ~beams.stopped_B.all()
+    def ended(beams: _Beams) -> jax.Array:
+        return beams.stopped_B | (beams.n_tokens_B == max_tokens)
 
-    beams = jax.lax.while_loop(unfinished, one_token, start)
-    score_BW = beams.live_log_BW / _length(max_tokens, decode)
-    score_BW, tokens_BWN = _merge(beams, jnp.where(beams.stopped_B[:, None], -jnp.inf, score_BW), beams.live_BWN)
-    return tokens_BWN, score_BW
+    def output(beams: _Beams) -> tuple[jax.Array, jax.Array]:
+        score_BW = jnp.where(beams.stopped_B[:, None], -jnp.inf, beams.live_log_BW / _length(max_tokens, decode))
+        score_BW, tokens_BWN = _merge(beams, score_BW, beams.live_BWN)
+        return tokens_BWN, score_BW
+
+    return Method(width, max_tokens, start, choose, ended, output)
 
 
 def _length(n_tokens: Any, decode: DecodeConfig) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Generation for any number of prompts: batches of one shape, compiled once."""
+"""Generation for any number of prompts: programs of few shapes, each compiled once."""
 
 import math
 from collections.abc import Callable
@@ -11,11 +11,13 @@ import numpy as np
 from fxf.config import DecodeConfig
 from fxf.decoding.beam import beam_search
 from fxf.decoding.generate import Prompts, generate, prefill
+from fxf.decoding.sampling import sampling
 from fxf.models.model import Model
 from fxf.weights import Params, shapes
 
-LARGEST_BATCH = 1000  # hypotheses
+MOST_HYPOTHESES = 640  # at work at a time
 LARGEST_CACHE = 2**28  # bytes
+TURNS = 16  # prompts of a program for each of its slots
 
 
 def make_predictor(
@@ -25,7 +27,8 @@ def make_predictor(
     decode: DecodeConfig = DecodeConfig(),
     seed: int = 0,
     compiling: Callable[[], AbstractContextManager] = nullcontext,
-    spread: Callable[[Params, Prompts], tuple[Params, Prompts]] = lambda params, prompts: (params, prompts),
+    whole: Callable[[Params], Params] = lambda params: params,
+    spread: Callable[[Any], Any] = lambda rows: rows,
     out_shardings: Any = None,
 ) -> Callable[[Params, Prompts, int], tuple[np.ndarray, np.ndarray | None]]:
     """Returns `predict(params, prompts, max_tokens) -> (tokens, scores)` for any number N of prompts.
@@ -35,25 +38,25 @@ def make_predictor(
 
     Args:
       compiling: entered while a program compiles, to count that time apart.
-      spread: says, inside the program, which devices hold what.
+      whole, spread: say, inside the program, which devices hold what of the params, and which rows of a batch.
       out_shardings: where the outputs shall be, as `jax.jit` takes it.
     """
     compiled: dict[Any, Callable] = {}
     row_bytes: dict[Any, int] = {}
 
-    def run(params: Params, prompts: Prompts, key: jax.Array, max_tokens: int) -> Any:
-        params, prompts = spread(params, prompts)
-        if decode.beam_width > 1:
-            return beam_search(model, params, prompts, max_tokens=max_tokens, end_token=end_token, decode=decode)
-        tokens = generate(model, params, prompts, max_tokens=max_tokens, end_token=end_token, decode=decode, key=key)
-        return tokens[:, None], None
+    def program(params: Params, prompts: Prompts, max_tokens: int, n_slots: int) -> Callable:
+        def run(params: Params, prompts: Prompts, n_prompts: jax.Array, key: jax.Array) -> Any:
+            method = sampling(max_tokens, end_token, decode, key)
+            if decode.beam_width > 1:
+                method = beam_search(max_tokens, end_token, decode)
+            options: dict[str, Any] = {"n_slots": n_slots, "n_prompts": n_prompts, "spread": spread}
+            return generate(model, whole(params), prompts, method, **options)
 
-    def program(params: Params, prompts: Prompts, max_tokens: int) -> Callable:
-        shape = (max_tokens, *((name, value.shape) for name, value in sorted(prompts.items())))
+        shape = (max_tokens, n_slots, *((name, value.shape) for name, value in sorted(prompts.items())))
         if shape not in compiled:
             with compiling():
-                jitted = jax.jit(run, static_argnums=3, out_shardings=out_shardings)
-                compiled[shape] = jitted.lower(params, prompts, jax.random.key(0), max_tokens).compile()
+                jitted = jax.jit(run, out_shardings=out_shardings)
+                compiled[shape] = jitted.lower(params, prompts, np.int32(0), jax.random.key(0)).compile()
         return compiled[shape]
 
     def predict(params: Params, prompts: Prompts, max_tokens: int) -> tuple[np.ndarray, np.ndarray | None]:
@@ -62,15 +65,17 @@ def make_predictor(
         if row_shape not in row_bytes:
             row_bytes[row_shape] = _cache_bytes(model, prompts, max_tokens, width)
         most = LARGEST_CACHE // row_bytes[row_shape]
-        batch_size = min(n_prompts, max(1, LARGEST_BATCH // width), max(1, most))
-        n_batches = math.ceil(n_prompts / batch_size)
-        # Missing rows repeat the last one.
-        rows = np.minimum(np.arange(n_batches * batch_size), n_prompts - 1).reshape(n_batches, batch_size)
-        keys = jax.random.split(jax.random.key(seed), n_batches)
+        n_slots = min(n_prompts, max(1, MOST_HYPOTHESES // width), max(1, most))
+        # One shape for any number of prompts above the number of slots. Copies of a model each have their rows.
+        n_rows = n_slots if n_prompts == n_slots or model.copies > 1 else n_slots * TURNS
         outputs = []
-        for batch_rows, key in zip(rows, keys, strict=True):
-            batch = {name: np.asarray(value)[batch_rows] for name, value in prompts.items()}
-            outputs.append(jax.device_get(program(params, batch, max_tokens)(params, batch, key)))
+        for start in range(0, n_prompts, n_rows):
+            # Missing rows repeat the last one, and do not count.
+            rows = np.minimum(np.arange(start, start + n_rows), n_prompts - 1)
+            some = {name: np.asarray(value)[rows] for name, value in prompts.items()}
+            key = jax.random.fold_in(jax.random.key(seed), start)
+            search = program(params, some, max_tokens, n_slots)
+            outputs.append(jax.device_get(search(params, some, np.int32(min(n_rows, n_prompts - start)), key)))
         tokens, scores = zip(*outputs, strict=True)
         return np.concatenate(tokens)[:n_prompts], None if scores[0] is None else np.concatenate(scores)[:n_prompts]
 

@@ -1,9 +1,60 @@
-"""Choosing the next token from logits: greedy, or sampled with temperature, top-k and top-p (Holtzman et al. 2020)."""
+"""One continuation a prompt: greedy, or sampled with temperature, top-k and top-p (Holtzman et al. 2020)."""
 
+from typing import Any
+
+import flax.struct
 import jax
 import jax.numpy as jnp
 
 from fxf.config import DecodeConfig
+from fxf.decoding.generate import Method
+
+
+@flax.struct.dataclass
+class _Continuation:
+    """One of each of B prompts: the prompt's number, how many new tokens it has, and these."""
+
+    number_B: jax.Array
+    n_tokens_B: jax.Array
+    tokens_BN: jax.Array
+    has_end_B: jax.Array
+
+
+def sampling(
+    max_tokens: int, end_token: int, decode: DecodeConfig = DecodeConfig(), key: jax.Array | None = None
+) -> Method:
+    """Returns the method that continues each prompt until the end token or `max_tokens`.
+
+    Its output is int32 tokens [N, 1, max_tokens], what follows an end token filled with it; and None, for there are no
+    scores.
+
+    Args:
+      key: needed to sample; greedy decoding reads none. Prompt n draws from `fold_in(key, n)`.
+    """
+
+    def start(number_B: jax.Array) -> _Continuation:
+        batch_size = len(number_B)
+        tokens_BN = jnp.full((batch_size, max_tokens), end_token, jnp.int32)
+        return _Continuation(number_B, jnp.zeros(batch_size, jnp.int32), tokens_BN, jnp.zeros(batch_size, bool))
+
+    def next_key(number: jax.Array, n_tokens: jax.Array) -> jax.Array:
+        prompt_key = jax.random.fold_in(jax.random.key(0) if key is None else key, number)
+        return jax.random.fold_in(prompt_key, n_tokens)
+
+    def choose_next(state: _Continuation, logits_B1V: jax.Array) -> tuple[_Continuation, jax.Array, None]:
+        n_tokens_B = state.n_tokens_B
+        token_B = choose(decode, logits_B1V[:, 0], jax.vmap(next_key)(state.number_B, n_tokens_B))
+        tokens_BN = state.tokens_BN.at[jnp.arange(len(token_B)), n_tokens_B].set(token_B)
+        state = _Continuation(state.number_B, n_tokens_B + 1, tokens_BN, token_B == end_token)
+        return state, token_B[:, None], None
+
+    def ended(state: _Continuation) -> jax.Array:
+        return state.has_end_B | (state.n_tokens_B == max_tokens)
+
+    def output(state: _Continuation) -> Any:
+        return state.tokens_BN[:, None], None
+
+    return Method(1, max_tokens, start, choose_next, ended, output)
 
 
 def choose(decode: DecodeConfig, logits_BV: jax.Array, keys_B: jax.Array) -> jax.Array:

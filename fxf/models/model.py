@@ -86,6 +86,6 @@ class Cache:
             room = self.ancestors.shape[2]
             blocks = with_places(self.blocks, width * room)
             before_BWC = jnp.arange(room)[None, None] < lengths_BW[..., None]
-            inherited_BWC = self.ancestors.reshape(-1, room)[rows_BW]
+            inherited_BWC = self.ancestors.reshape(len(self.lengths), room)[rows_BW]
             ancestors = jnp.where(before_BWC, inherited_BWC, jnp.arange(width)[None, :, None])
         return Cache(blocks, lengths_BW.reshape(-1), self.source, ancestors)

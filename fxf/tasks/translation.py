@@ -65,11 +65,15 @@ def translation(config: TranslationConfig, setting: Setting) -> Task:
         )
 
     def translate(predict: Predict, sources: Sequence[list[int]], max_tokens: int = 0) -> list[list[Answer]]:
-        """Returns the translations of each source, in order. Those of similar length go together."""
+        """Returns the translations of each source, in order.
+
+        Those of similar length go together, the longest first, so that none of the last ones takes long.
+        """
         answers: list[list[Answer]] = [[]] * len(sources)
-        classes = np.array([-(-len(source) // LENGTH_STEP) * LENGTH_STEP for source in sources])
+        lengths = np.array([len(source) for source in sources])
+        order, classes = np.argsort(-lengths, kind="stable"), -(-lengths // LENGTH_STEP) * LENGTH_STEP
         for length in np.unique(classes).tolist():
-            chosen = np.flatnonzero(classes == length).tolist()
+            chosen = order[classes[order] == length].tolist()
             longest = min(data.max_length, 2 * length + LENGTH_STEP)
             tokens, scores = predict(_prompts([sources[i] for i in chosen], length), max_tokens or longest)
             for i, answer in zip(chosen, to_answers(tokens, scores, EOS, tokenizer.decode), strict=True):

@@ -2,6 +2,7 @@ import contextlib
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,10 @@ from hypothesis import strategies as st
 
 from fxf.config import DecodeConfig
 from fxf.decoding import predict as predict_module
+from fxf.decoding.beam import beam_search
+from fxf.decoding.generate import Method, generate
 from fxf.decoding.predict import make_predictor
+from fxf.decoding.sampling import sampling
 from helpers import VOCAB_SIZE, random_tokens, small_model
 
 LENGTH = 23
@@ -112,39 +116,95 @@ def test_samples_repeat_with_their_seed_and_change_with_it():
     assert len({tuple(row) for row in first.tolist()}) > 10
 
 
-def test_prompts_beyond_one_batch_are_continued_in_order(monkeypatch):
+@pytest.mark.parametrize(("attention", "width"), [("softmax", 1), ("softmax", 2), ("linear", 1), ("linear", 2)])
+def test_prompts_that_take_turns_in_few_slots_are_continued_as_all_at_once(attention, width):
+    model, params = small_model(max_len=LENGTH, attention=attention, seed=2)
+    params = jax.tree.map(lambda w: 2 * w, params)
+    end = 4
+    method = sampling(9, end) if width == 1 else beam_search(9, end, DecodeConfig(beam_width=width))
+    prompts = prompts_of([4, 0, 6, 3, 2, 5, 1, 4, 0])
+
+    @functools.partial(jax.jit, static_argnums=1)
+    def run(prompts, n_slots):
+        return generate(model, params, prompts, method, n_slots=n_slots)
+
+    tokens, scores = run(prompts, 9)
+    ends = [np.append(np.flatnonzero(row == end), 9)[0] for row in tokens[:, 0]]
+    assert len(set(ends)) > 3  # at different times, or this would try little
+    for n_slots in (1, 2):
+        in_turns, in_turns_scores = run(prompts, n_slots)
+        np.testing.assert_array_equal(in_turns, tokens)
+        if width > 1:
+            np.testing.assert_allclose(in_turns_scores, scores, rtol=1e-5)
+
+
+def test_a_slot_is_taken_by_the_next_prompt_as_soon_as_its_own_has_ended():
+    n_steps = []
+    model, params = small_model(max_len=LENGTH)
+    counted = model._replace(step=lambda *read: (jax.debug.callback(lambda: n_steps.append(1)), model.step(*read))[1])
+    lengths = np.array([9, 1, 1, 1, 1, 9, 1, 1, 1])  # of the continuations, by number
+
+    def ended(state):
+        return state[1] == jnp.asarray(lengths)[state[0]]
+
+    def choose(state, logits_B1V):
+        return (state[0], state[1] + 1), jnp.zeros((len(logits_B1V), 1), jnp.int32), None
+
+    method = Method(1, 9, lambda number_B: (number_B, jnp.zeros_like(number_B)), choose, ended, lambda state: state[1])
+    prompts = prompts_of([3] * 9)
+    for n_slots, n_expected in {1: lengths.sum(), 2: 13, 9: 9}.items():
+        n_steps.clear()
+        found = jax.jit(lambda prompts, n=n_slots: generate(counted, params, prompts, method, n_slots=n))(prompts)
+        jax.effects_barrier()
+        np.testing.assert_array_equal(found, lengths)
+        assert len(n_steps) == n_expected  # with 2 slots the other long one begins after four steps
+
+
+def test_prompts_that_do_not_count_take_no_step_and_change_nothing():
+    model, params, _ = model_and_params(0)
+    prompts = prompts_of([4, 1, 6, 3, 2])
+    run = jax.jit(
+        lambda prompts, n: generate(model, params, prompts, sampling(9, END), n_slots=2, n_prompts=n)[0][:, 0]
+    )
+    for n in range(6):
+        np.testing.assert_array_equal(run(prompts, np.int32(n))[:n], predictor(0)(prompts, 9)[:n])
+
+
+def test_prompts_beyond_one_program_are_continued_in_order(monkeypatch):
     prompts = prompts_of([4, 1, 6, 3, 2, 5, 1])
     whole = predictor(0)(prompts, 9)
-    monkeypatch.setattr(predict_module, "LARGEST_BATCH", 3)
+    monkeypatch.setattr(predict_module, "MOST_HYPOTHESES", 2)
+    monkeypatch.setattr(predict_module, "TURNS", 2)
     model, params, _ = model_and_params(0)
     np.testing.assert_array_equal(best(make_predictor(model, END), params, prompts, 9), whole)
 
 
-def test_samples_of_one_batch_are_not_those_of_the_next(monkeypatch):
-    monkeypatch.setattr(predict_module, "LARGEST_BATCH", 3)
+def test_each_prompt_has_samples_of_its_own(monkeypatch):
+    monkeypatch.setattr(predict_module, "MOST_HYPOTHESES", 2)
+    monkeypatch.setattr(predict_module, "TURNS", 2)
     model, params, _ = model_and_params(0)
-    prompts = {"tokens": np.full((6, 2), 5, np.int32), "lengths": np.full(6, 2, np.int32)}
-    rows = best(make_predictor(model, END, decode=DecodeConfig(temperature=2.0)), params, prompts, 9)
-    assert not np.array_equal(rows[:3], rows[3:])
+    prompts = {"tokens": np.full((12, 2), 5, np.int32), "lengths": np.full(12, 2, np.int32)}
+    rows = best(make_predictor(model, -1, decode=DecodeConfig(temperature=2.0)), params, prompts, 9)
+    assert len({tuple(row) for row in rows.tolist()}) == 12
 
 
 @pytest.mark.parametrize("width", [1, 2])
-def test_a_batch_is_as_large_as_its_cache_may_be(monkeypatch, width):
+def test_there_are_as_many_slots_as_the_cache_may_be_large(monkeypatch, width):
     model, params, _ = model_and_params(0)
     # Layers, keys and values, D, positions, bytes; and one length, and the ancestors.
     row_bytes = width * (2 * 2 * 6 * 15 * 4 + 4 + 15 * 4)
     monkeypatch.setattr(predict_module, "LARGEST_CACHE", 3 * row_bytes)
     seen = []
 
-    def instead(model, params, prompts, *, max_tokens, **_):
-        seen.append((prompts["tokens"].shape, max_tokens))
-        return prompts["tokens"] if width == 1 else (prompts["tokens"][:, None], prompts["tokens"])
+    def instead(model, params, prompts, method, *, n_slots, n_prompts, spread):
+        seen.append((prompts["tokens"].shape, method.max_tokens, n_slots))
+        return prompts["tokens"][:, None], None if width == 1 else prompts["tokens"]
 
-    monkeypatch.setattr(predict_module, "generate" if width == 1 else "beam_search", instead)
+    monkeypatch.setattr(predict_module, "generate", instead)
     predict = make_predictor(model, END, decode=DecodeConfig(beam_width=width))
     prompts = prompts_of([4, 1, 6, 3, 2, 5, 1])
     tokens, _ = predict(params, prompts, 9)
-    assert seen == [((3, 6), 9)]
+    assert seen == [((3 * predict_module.TURNS, 6), 9, 3)]
     np.testing.assert_array_equal(tokens[:, 0], prompts["tokens"])
 
 

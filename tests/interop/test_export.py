@@ -11,6 +11,7 @@ import pytest
 
 from fxf import run
 from fxf.decoding.generate import generate
+from fxf.decoding.sampling import sampling
 from fxf.errors import UserError
 from fxf.interop import huggingface
 from fxf.interop.export import export_model
@@ -91,7 +92,7 @@ def test_the_file_gives_the_logits_and_the_greedy_tokens_of_the_model(name, conf
     output = run_elsewhere(tmp_path)
     np.testing.assert_allclose(output["logits"], jax.jit(model.apply)(params, batch), rtol=0, atol=1e-5)
     asked = {**prompts, **source}
-    expected = jax.jit(lambda p: generate(model, p, asked, max_tokens=MAX_TOKENS, end_token=END))(params)
+    expected = jax.jit(lambda p: generate(model, p, asked, sampling(MAX_TOKENS, END))[0][:, 0])(params)
     np.testing.assert_array_equal(cut_at_the_end(output["continued"]), expected)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fxf.decoding.generate import generate
+from fxf.decoding.sampling import sampling
 from fxf.errors import UserError
 from fxf.interop import huggingface
 from fxf.interop.architectures import ARCHITECTURES
@@ -158,7 +159,7 @@ def generated(model, end, **arguments):
 
 
 def continued(loaded, prompts, end):
-    run = jax.jit(lambda params: generate(loaded.model, params, prompts, max_tokens=8, end_token=end))
+    run = jax.jit(lambda params: generate(loaded.model, params, prompts, sampling(8, end))[0][:, 0])
     return np.asarray(run(loaded.params))
 
 

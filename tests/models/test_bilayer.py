@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fxf.decoding.generate import generate
+from fxf.decoding.sampling import sampling
 from fxf.errors import UserError
 from fxf.intermediates import intermediates
 from fxf.model_config import BilayerConfig
@@ -156,7 +157,7 @@ def test_greedy_generation_takes_the_nearest_one_hot_vector():
     _, model = small()
     params = random_params(model)
     prompts = {"tokens": np.array([[2, 1, 0], [1, 2, 2]], np.int32), "lengths": np.array([3, 1], np.int32)}
-    generated = jax.jit(lambda p: generate(model, p, prompts, max_tokens=9, end_token=-1))(params)
+    generated = jax.jit(lambda p: generate(model, p, prompts, sampling(9, -1))[0][:, 0])(params)
     for row, prompt in enumerate([[2, 1, 0], [1]]):
         tokens = [0, *prompt]
         for token in generated[row].tolist():
