@@ -12,8 +12,8 @@ PyTorch's model is `torch.nn.Transformer` with the weights of fxf's, on all core
               a time (200), for 64, and one at a time
   generate    the same beside `generate` of Hugging Face's transformers, with the weights of its Marian model
   text        sentences/s of a beam of 5 on real text with a trained run, from a list of lines to a list of lines, where
-              translations end as they do. PyTorch's search takes the sentences in batches, as they come in the file or
-              sorted by length; fxf's is that of `experiments/generate.py`
+              translations end as they do. fxf does what `experiments/generate.py` does. PyTorch's search is plain where
+              it takes a sentence at a time, as seed 003's does; it takes batches too, as they come or sorted by length
 Before anything is timed, both must give the same loss without dropout, or find the same translations.
 
 Where they differ: fxf compiles the step, PyTorch runs it operation by operation, with its fused Adam. Dropout is where
@@ -34,7 +34,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from absl import app, flags
+from absl import app, flags, logging
 from peers import TorchTranslator
 from torch.nn import functional
 
@@ -217,6 +217,8 @@ def generate() -> None:
 
 
 def text() -> None:
+    if not (WORKDIR.value and INPUT.value):
+        raise app.UsageError("--part=text needs --workdir and --input")
     with open(INPUT.value, encoding="utf-8") as file:
         lines = file.read().splitlines()
     experiment, _, params = run.load(Path(WORKDIR.value), decode={"beam_width": BEAM_WIDTH})
@@ -241,20 +243,22 @@ def text() -> None:
                 found[i] = tokenizer.decode(row[: [*row, EOS].index(EOS)])
         return found
 
-    ways: dict[str, Callable[[], list[str]]] = {"fxf": ours}
+    peers = {"one at a time": functools.partial(theirs, 1, False)}
     for n in SENTENCES.value:
-        ways[f"{n} at a time, as they come"] = functools.partial(theirs, n, False)
-        ways[f"{n} at a time, by length"] = functools.partial(theirs, n, True)
-    for name, way in ways.items():
-        same = np.mean([one == other for one, other in zip(ways["fxf"](), way(), strict=True)])
-        print(f"text, {name}: the same translation as fxf's of {same:.2%} of the sentences", flush=True)
+        peers[f"{n} at a time"] = functools.partial(theirs, n, False)
+        peers[f"{n} at a time, by length"] = functools.partial(theirs, n, True)
+    found = ours()
+    for name, way in peers.items():
+        same = np.mean([one == other for one, other in zip(found, way(), strict=True)])
+        print(f"text, {name}: both find the same for {same:.2%} of the sentences", flush=True)
         assert same > 0.9
-    seconds = medians(ways, REPEATS.value)
-    for name in list(ways)[1:]:
+    seconds = medians({"fxf": ours, **peers}, REPEATS.value)
+    for name in peers:
         report(f"text, {name}", "sentences/s", {"fxf": seconds["fxf"], "PyTorch": seconds[name]}, len(lines))
 
 
 def main(_: list[str]) -> None:
+    logging.set_verbosity(logging.WARNING)
     torch.set_num_threads(THREADS.value)
     torch.manual_seed(0)
     if "training" in PART.value:

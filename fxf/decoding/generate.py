@@ -105,8 +105,8 @@ def generate(
     def n_waiting(work: _Work) -> jax.Array:
         return (n_rows if n_prompts is None else n_prompts) - work.next_number
 
-    def take_down(work: _Work) -> Any:
-        """Returns the outputs with those of the slots that are free."""
+    def collect(work: _Work) -> Any:
+        """Returns the outputs, now with those of the slots that are free."""
         number_S = jnp.where(is_free(work), work.number_S, n_rows)
         return jax.tree.map(
             lambda all_N, ours_S: all_N.at[number_S].set(ours_S, mode="drop"),
@@ -133,7 +133,7 @@ def generate(
             slots=spread(jax.tree.map(put, work.slots, new)),
             number_S=work.number_S.at[slot_K].set(number_K, mode="drop"),
             next_number=work.next_number + jnp.minimum(n_together, n_waiting(work)),
-            outputs=take_down(work),
+            outputs=collect(work),
         )
 
     def one_token(work: _Work) -> _Work:
@@ -165,7 +165,7 @@ def generate(
     outputs = jax.eval_shape(lambda: method.output(method.start(jnp.arange(n_rows))))
     slots, outputs = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (slots, outputs))
     start = _Work(slots, jnp.full(n_slots, n_rows), jnp.int32(0), outputs)
-    return take_down(jax.lax.while_loop(unfinished, fill_and_run, start))
+    return collect(jax.lax.while_loop(unfinished, fill_and_run, start))
 
 
 def prefill(model: Model, params: Params, prompts: Prompts, max_tokens: int, width: int = 1) -> tuple[Cache, jax.Array]:

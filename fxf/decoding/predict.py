@@ -15,9 +15,9 @@ from fxf.decoding.sampling import sampling
 from fxf.models.model import Model
 from fxf.weights import Params, shapes
 
-MOST_HYPOTHESES = 640  # at work at a time
+HYPOTHESES = 320  # at work at a time; more if each slot still has TURNS prompts
+TURNS = 8
 LARGEST_CACHE = 2**28  # bytes
-TURNS = 16  # prompts of a program for each of its slots
 
 
 def make_predictor(
@@ -64,10 +64,12 @@ def make_predictor(
         row_shape = (max_tokens, *((name, value.shape[1:]) for name, value in sorted(prompts.items())))
         if row_shape not in row_bytes:
             row_bytes[row_shape] = _cache_bytes(model, prompts, max_tokens, width)
+        # A power of two, so that similar numbers of prompts have the same program.
+        many = 2 ** int(math.log2(max(n_prompts // TURNS, 1)))
         most = LARGEST_CACHE // row_bytes[row_shape]
-        n_slots = min(n_prompts, max(1, MOST_HYPOTHESES // width), max(1, most))
-        # One shape for any number of prompts above the number of slots. Copies of a model each have their rows.
-        n_rows = n_slots if n_prompts == n_slots or model.copies > 1 else n_slots * TURNS
+        n_slots = min(n_prompts, max(1, min(max(HYPOTHESES // width, many), most)))
+        # Copies of a model each have their rows.
+        n_rows = n_slots if n_prompts == n_slots or model.copies > 1 else n_slots * 2 * TURNS
         outputs = []
         for start in range(0, n_prompts, n_rows):
             # Missing rows repeat the last one, and do not count.

@@ -173,14 +173,16 @@ def test_prompts_that_do_not_count_take_no_step_and_change_nothing():
 def test_prompts_beyond_one_program_are_continued_in_order(monkeypatch):
     prompts = prompts_of([4, 1, 6, 3, 2, 5, 1])
     whole = predictor(0)(prompts, 9)
-    monkeypatch.setattr(predict_module, "MOST_HYPOTHESES", 2)
+    monkeypatch.setattr(predict_module, "HYPOTHESES", 1)
+    monkeypatch.setattr(predict_module, "LARGEST_CACHE", 1)  # room for no more than one
     monkeypatch.setattr(predict_module, "TURNS", 2)
     model, params, _ = model_and_params(0)
     np.testing.assert_array_equal(best(make_predictor(model, END), params, prompts, 9), whole)
 
 
 def test_each_prompt_has_samples_of_its_own(monkeypatch):
-    monkeypatch.setattr(predict_module, "MOST_HYPOTHESES", 2)
+    monkeypatch.setattr(predict_module, "HYPOTHESES", 1)
+    monkeypatch.setattr(predict_module, "LARGEST_CACHE", 1)  # room for no more than one
     monkeypatch.setattr(predict_module, "TURNS", 2)
     model, params, _ = model_and_params(0)
     prompts = {"tokens": np.full((12, 2), 5, np.int32), "lengths": np.full(12, 2, np.int32)}
@@ -188,24 +190,41 @@ def test_each_prompt_has_samples_of_its_own(monkeypatch):
     assert len({tuple(row) for row in rows.tolist()}) == 12
 
 
-@pytest.mark.parametrize("width", [1, 2])
-def test_there_are_as_many_slots_as_the_cache_may_be_large(monkeypatch, width):
+def slots_and_rows(monkeypatch, n_prompts, decode):
+    """Returns how many slots and rows a predictor's program has, and checks that it hands over what comes back."""
     model, params, _ = model_and_params(0)
-    # Layers, keys and values, D, positions, bytes; and one length, and the ancestors.
-    row_bytes = width * (2 * 2 * 6 * 15 * 4 + 4 + 15 * 4)
-    monkeypatch.setattr(predict_module, "LARGEST_CACHE", 3 * row_bytes)
     seen = []
 
     def instead(model, params, prompts, method, *, n_slots, n_prompts, spread):
-        seen.append((prompts["tokens"].shape, method.max_tokens, n_slots))
-        return prompts["tokens"][:, None], None if width == 1 else prompts["tokens"]
+        seen.append((n_slots, *prompts["tokens"].shape, method.max_tokens))
+        return prompts["tokens"][:, None], None if decode.beam_width == 1 else prompts["tokens"]
 
     monkeypatch.setattr(predict_module, "generate", instead)
-    predict = make_predictor(model, END, decode=DecodeConfig(beam_width=width))
-    prompts = prompts_of([4, 1, 6, 3, 2, 5, 1])
-    tokens, _ = predict(params, prompts, 9)
-    assert seen == [((3 * predict_module.TURNS, 6), 9, 3)]
+    prompts = prompts_of([*[1] * (n_prompts - 1), 6])
+    tokens, _ = make_predictor(model, END, decode=decode)(params, prompts, 9)
     np.testing.assert_array_equal(tokens[:, 0], prompts["tokens"])
+    ((n_slots, n_rows, *rest),) = seen
+    assert rest == [6, 9]
+    return n_slots, n_rows
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_there_are_as_many_slots_as_the_cache_may_be_large(monkeypatch, width):
+    # Layers, keys and values, D, positions, bytes; and one length, and the ancestors.
+    row_bytes = width * (2 * 2 * 6 * 15 * 4 + 4 + 15 * 4)
+    monkeypatch.setattr(predict_module, "LARGEST_CACHE", 3 * row_bytes)
+    assert slots_and_rows(monkeypatch, 7, DecodeConfig(beam_width=width)) == (3, 48)
+
+
+@pytest.mark.parametrize(
+    ("n_prompts", "width", "expected"),
+    [(7, 1, (7, 7)), (11, 1, (8, 128)), (11, 2, (4, 64)), (127, 2, (8, 128)), (128, 2, (16, 256))],
+)
+def test_many_prompts_have_more_slots_and_similar_numbers_of_them_the_same_program(
+    monkeypatch, n_prompts, width, expected
+):
+    monkeypatch.setattr(predict_module, "HYPOTHESES", 8)
+    assert slots_and_rows(monkeypatch, n_prompts, DecodeConfig(beam_width=width)) == expected
 
 
 def test_a_program_compiles_once_for_each_shape_whatever_the_params():
