@@ -8,8 +8,8 @@ PyTorch's model is `torch.nn.Transformer` with the weights of fxf's, on all core
   training    tokens/s at Transformer-Tiny's size: batches of 256 pairs of 16 tokens, dropout, label smoothing, Adam
   six         seconds a step at the size of seed 003, on a batch of 6 pairs of 20 tokens, as its six pairs are
   beam        sentences/s of a beam of 5 at Transformer-Tiny's size, for 24 tokens each: `make_predictor`, and in
-              PyTorch a batched search by the same rule with a cache. For as many sentences as `make_predictor` takes at
-              a time (200), for 64, and one at a time
+              PyTorch a batched search by the same rule with a cache. For 64 sentences at a time, as many as
+              `make_predictor` has slots for, and one at a time
   generate    the same beside `generate` of Hugging Face's transformers, with the weights of its Marian model
   text        sentences/s of a beam of 5 on real text with a trained run, from a list of lines to a list of lines, where
               translations end as they do. fxf does what `experiments/generate.py` does. PyTorch's search is plain where
@@ -58,7 +58,7 @@ INPUT = flags.DEFINE_string("input", "", "file with a sentence a line, which the
 REPEATS = flags.DEFINE_integer("repeats", 5, "times that each way is timed; the median counts", lower_bound=1)
 STEPS = flags.DEFINE_integer("steps", 4, "training steps timed at a time", lower_bound=1)
 THREADS = flags.DEFINE_integer("threads", os.cpu_count() or 1, "threads of PyTorch; XLA takes every core")
-SENTENCES = flags.DEFINE_multi_integer("sentences", [200, 64], "sentences that a beam search translates at a time", 1)
+SENTENCES = flags.DEFINE_multi_integer("sentences", [64], "sentences that a beam search translates at a time", 1)
 
 TINY_CHOICES: dict[str, Any] = {
     **{"n_layers": 4, "d_model": 128, "d_ff": 256, "n_heads": 4, "max_len": 64},
