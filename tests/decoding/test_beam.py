@@ -269,7 +269,7 @@ def test_what_is_found_for_a_prompt_does_not_depend_on_its_batch(case, seed, len
         prompt = {name: value[row : row + 1] for name, value in prompts.items()}
         alone_tokens, alone_scores = search(case, params, prompt, length_penalty)
         np.testing.assert_array_equal(alone_tokens[0], tokens[row])
-        np.testing.assert_allclose(alone_scores[0], scores[row], rtol=0, atol=1e-5)
+        np.testing.assert_allclose(alone_scores[0], scores[row], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("k", [1, 3, 5])

@@ -159,7 +159,7 @@ def test_a_slot_is_taken_by_the_next_prompt_as_soon_as_its_own_has_ended():
         assert len(n_steps) == n_expected  # with 2 slots the other long one begins after four steps
 
 
-def test_prompts_that_do_not_count_take_no_step_and_change_nothing():
+def test_prompts_that_do_not_count_change_nothing_of_those_that_do():
     model, params, _ = model_and_params(0)
     prompts = prompts_of([4, 1, 6, 3, 2])
     run = jax.jit(
