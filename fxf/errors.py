@@ -1,6 +1,7 @@
 """Errors a user can mend: one line that says what, where, what was expected, and the nearest valid name."""
 
 import difflib
+import re
 from collections.abc import Iterable
 
 EXIT_USER_ERROR = 2
@@ -22,3 +23,15 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     """Returns `; did you mean 'x'?` for the valid name closest to `name`, or nothing when none is close."""
     matches = difflib.get_close_matches(name, list(valid), n=1)
     return f"; did you mean '{matches[0]}'?" if matches else ""
+
+
+# Control characters, line ends and halves of surrogate pairs, and what turns the direction of the text around it.
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\\]")
+
+
+def printable(text: str) -> str:
+    r"""Returns the text on one line: control characters are escaped as Python writes them, and so is the backslash.
+
+    What is left is text as a reader sees it; no-break spaces stay. `\n` stands for a line end.
+    """
+    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
