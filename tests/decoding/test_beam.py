@@ -5,9 +5,10 @@ import itertools
 import jax
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from closeness import assert_close, bound, largest_of
 from fxf.config import DecodeConfig
 from fxf.decoding.beam import GROUP, beam_search, best_continuations
 from fxf.decoding.generate import generate
@@ -92,7 +93,7 @@ def compiled_log_softmax(kind, vocab_size):
 
 
 def next_log_probabilities(case, params, prompts, row):
-    """Returns a function from a tuple of tokens after the prompt to the next token's log-probabilities.
+    """Returns {tokens after the prompt: the next token's log-probabilities}.
 
     By full forward passes, without a cache, of all continuations at once.
     """
@@ -110,7 +111,19 @@ def next_log_probabilities(case, params, prompts, row):
         continuation[:i]: log_probabilities[j, i]
         for j, continuation in enumerate(continuations)
         for i in range(case.max_tokens)
-    }.__getitem__
+    }
+
+
+def ranked(scored, n, next_log):
+    """Returns the n best of [(score, tokens)], the best first; gives a case up whose ranks depend on rounding."""
+    first = sorted(scored, reverse=True)[: n + 1]
+    assume(all(a - b > rounding(next_log) for (a, _), (b, _) in itertools.pairwise(first)))
+    return first[:n]
+
+
+def rounding(next_log):
+    """Returns how far apart two computations of a score may be, of which the log-probabilities are the terms."""
+    return bound(largest_of(next_log))
 
 
 def plain_search(case, next_log, length_penalty):
@@ -118,20 +131,21 @@ def plain_search(case, next_log, length_penalty):
     live, done = [(0.0, ())], []
     for n in range(1, case.max_tokens + 1):
         continued = [
-            (log + float(next_log(tokens)[token]), (*tokens, token))
+            (log + float(next_log[tokens][token]), (*tokens, token))
             for log, tokens in live
             for token in range(case.vocab_size)
         ]
-        looked_at = sorted(continued, reverse=True)[: 2 * case.width]
+        looked_at = ranked(continued, 2 * case.width, next_log)
         done += [(log / n**length_penalty, t) for log, t in looked_at[: case.width] if t[-1] == END]
-        done = sorted(done, reverse=True)[: case.width]
+        done = ranked(done, case.width, next_log)
         live = [(log, tokens) for log, tokens in looked_at if tokens[-1] != END][: case.width]
         if len(done) == case.width:
             best_possible = live[0][0] / case.max_tokens**length_penalty
+            assume(abs(done[-1][0] - best_possible) > rounding(next_log))
             if case.early_stop or done[-1][0] >= best_possible:
                 return done
     done += [(log / case.max_tokens**length_penalty, tokens) for log, tokens in live]
-    return sorted(done, reverse=True)[: case.width]
+    return ranked(done, case.width, next_log)
 
 
 def exhaustive_search(case, next_log, length_penalty):
@@ -141,19 +155,19 @@ def exhaustive_search(case, next_log, length_penalty):
         for tokens in itertools.product(range(case.vocab_size), repeat=n):
             if END not in tokens[:-1] and (tokens[-1] == END or n == case.max_tokens):
                 found.append((score(next_log, tokens, length_penalty), tokens))
-    return sorted(found, reverse=True)
+    return ranked(found, len(found), next_log)
 
 
 def score(next_log, tokens, length_penalty):
-    return sum(float(next_log(tokens[:i])[token]) for i, token in enumerate(tokens)) / len(tokens) ** length_penalty
+    return sum(float(next_log[tokens[:i]][token]) for i, token in enumerate(tokens)) / len(tokens) ** length_penalty
 
 
-def assert_found(case, tokens, scores, expected):
+def assert_found(case, tokens, scores, expected, next_log):
     """One prompt's tokens and scores are those of `expected`, and beyond them there is nothing."""
     assert tokens.shape == (case.width, case.max_tokens)
     padded = [[*found, *[END] * (case.max_tokens - len(found))] for _, found in expected]
     np.testing.assert_array_equal(tokens[: len(expected)], padded)
-    np.testing.assert_allclose(scores[: len(expected)], [score for score, _ in expected], rtol=0, atol=1e-5)
+    assert_close(scores[: len(expected)], [score for score, _ in expected], largest=largest_of(next_log))
     assert (scores[len(expected) :] == -np.inf).all()
 
 
@@ -184,7 +198,7 @@ def test_beam_search_equals_a_plain_one(case, seed, lengths, end_bias, length_pe
     found = search(case, params, prompts, length_penalty)
     for row, (tokens, scores) in enumerate(zip(*found, strict=True)):
         next_log = next_log_probabilities(case, params, prompts, row)
-        assert_found(case, tokens, scores, plain_search(case, next_log, length_penalty))
+        assert_found(case, tokens, scores, plain_search(case, next_log, length_penalty), next_log)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +215,7 @@ def test_a_beam_as_wide_as_all_sequences_searches_exhaustively(case, seed, lengt
     found = search(case, params, prompts, length_penalty)
     for row, (tokens, scores) in enumerate(zip(*found, strict=True)):
         next_log = next_log_probabilities(case, params, prompts, row)
-        assert_found(case, tokens, scores, exhaustive_search(case, next_log, length_penalty))
+        assert_found(case, tokens, scores, exhaustive_search(case, next_log, length_penalty), next_log)
 
 
 @pytest.mark.parametrize("kind", ["transformer_lm", "encoder_decoder"])
@@ -214,10 +228,10 @@ def test_width_1_is_greedy_decoding(kind, seed, lengths, end_bias):
     case = Case(kind, vocab_size=5, max_tokens=5, width=1)
     params, prompts = params_of(case, seed, end_bias), prompts_of(case, lengths, seed)
     tokens, scores = search(case, params, prompts)
-    np.testing.assert_array_equal(tokens[:, 0], greedy(case)(params, prompts))
     for row in range(N_PROMPTS):
         next_log = next_log_probabilities(case, params, prompts, row)
-        assert scores[row, 0] == pytest.approx(score(next_log, ended(tokens[row, 0]), 1.0), abs=1e-5)
+        assert_found(case, tokens[row], scores[row], plain_search(case, next_log, 1.0), next_log)
+    np.testing.assert_array_equal(tokens[:, 0], greedy(case)(params, prompts))
 
 
 @functools.cache
@@ -250,7 +264,7 @@ def test_hypotheses_are_sorted_and_distinct_and_score_what_they_are(case, seed, 
         assert (np.diff(scores) <= 0).all()
         next_log = next_log_probabilities(case, params, prompts, row)
         expected = [score(next_log, hypothesis, length_penalty) for hypothesis in hypotheses]
-        np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-5)
+        assert_close(scores, expected, largest=largest_of(next_log))
 
 
 @pytest.mark.parametrize(
@@ -266,10 +280,12 @@ def test_what_is_found_for_a_prompt_does_not_depend_on_its_batch(case, seed, len
     params, prompts = params_of(case, seed, end_bias), prompts_of(case, lengths, seed)
     tokens, scores = search(case, params, prompts, length_penalty)
     for row in range(N_PROMPTS):
+        next_log = next_log_probabilities(case, params, prompts, row)
+        plain_search(case, next_log, length_penalty)  # gives the case up where rounding may choose
         prompt = {name: value[row : row + 1] for name, value in prompts.items()}
         alone_tokens, alone_scores = search(case, params, prompt, length_penalty)
         np.testing.assert_array_equal(alone_tokens[0], tokens[row])
-        np.testing.assert_allclose(alone_scores[0], scores[row], rtol=0, atol=1e-6)
+        assert_close(alone_scores[0], scores[row], largest=largest_of(next_log))
 
 
 @pytest.mark.parametrize("k", [1, 3, 5])
@@ -286,5 +302,5 @@ def test_the_best_continuations_are_those_of_top_k_in_its_order_also_among_equal
         log = live[..., None] + np.asarray(jax.nn.log_softmax(logits))
         expected, chosen = jax.lax.top_k(log.reshape(9, -1), k)
         found, hypothesis, token = jax.jit(best_continuations, static_argnums=2)(live, logits, k)
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+        assert_close(found, expected, largest=largest_of(log))
         np.testing.assert_array_equal(hypothesis * vocab_size + token, chosen)

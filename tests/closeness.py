@@ -1,0 +1,37 @@
+"""How far apart two computations of the same numbers may be: a bound from the arithmetic of float32.
+
+An operation rounds its result by at most half a unit in the last place. Two computations of n operations in a row, in
+whatever order, thus end at most n units apart: units in the last place of the largest number on the way, since a small
+sum of large terms is as uncertain as its terms are.
+"""
+
+import jax
+import numpy as np
+
+UNIT = float(np.finfo(np.float32).eps)  # in the last place of 1
+# From a token to a logit of the tests' models: two blocks of at most 50 operations in a row.
+OPERATIONS = 100
+
+
+def bound(largest, operations=OPERATIONS):
+    """Returns how far apart two computations may be of which no number is above `largest`."""
+    return operations * UNIT * float(largest)
+
+
+def largest_of(tree):
+    """Returns the largest magnitude in a tree of arrays, infinities aside."""
+    leaves = [np.abs(np.asarray(leaf, np.float64)) for leaf in jax.tree.leaves(tree)]
+    return max(float(leaf[np.isfinite(leaf)].max(initial=0)) for leaf in leaves)
+
+
+def assert_close(actual, expected, operations=OPERATIONS, largest=None):
+    """Asserts that two trees of arrays are equal but for rounding.
+
+    `largest` is the largest number that was added up on the way, by default that of each expected array.
+    """
+
+    def compare(path, a, b):
+        most = largest_of(b) if largest is None else largest
+        np.testing.assert_allclose(a, b, rtol=0, atol=bound(most, operations), err_msg=jax.tree_util.keystr(path))
+
+    jax.tree_util.tree_map_with_path(compare, actual, expected)
