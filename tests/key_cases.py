@@ -56,29 +56,24 @@ TRANSFORMER = {
     "model.remat": case("full"),
     "model.dtype": case("bfloat16"),
 }
-LANGUAGE_MODEL = {
-    **TRANSFORMER,
-    "model.tied_embeddings": case(True),
-    "model.head": case("transform"),
-    "model.logits_bias": case(True, model={"tied_embeddings": True}),
-}
-TEXT = {
-    "data.path": case("other.txt"),
-    "data.validation": case(0.3),
-    "data.test": case(0.3),
-    "data.lower_case": case(True),
-    "data.tokenizer": case("word"),
-    "data.vocab_size": case(9),
-}
 PAIRS, BAD_PAIRS = ({"name": "pairs", "path": path} for path in ("pairs.txt", "bad.txt"))
 PARALLEL = {"name": "parallel", "path": "a", "train": "x", "validation": "y", "test": "y"}
 
-# The keys of each model and of each task, and among those of a task the common ones that are shown with it.
+# The keys of each model and of each task, and among those of a task the common ones that are shown with it. A key that
+# several models or tasks have is shown with the first, and with another one where code of its own reads it.
 CASES: dict[str, dict[str, Case]] = {
-    "transformer_lm": LANGUAGE_MODEL,
-    "masked_lm": {**LANGUAGE_MODEL, "model.segments": case(2)},
-    "encoder_decoder": {
+    "transformer_lm": {
         **TRANSFORMER,
+        "model.tied_embeddings": case(True),
+        "model.head": case("transform"),
+        "model.logits_bias": case(True, model={"tied_embeddings": True}),
+    },
+    "masked_lm": {"model.name": NAME["model"], "model.segments": case(2)},
+    "encoder_decoder": {
+        **{
+            key: TRANSFORMER[key]
+            for key in ("model.name", "model.n_layers", "model.final_norm", "model.init", "model.window")
+        },
         "model.embeddings": case("shared"),
         "model.cross_norm": case("source"),
         "model.logits_bias": case(True, model={"embeddings": "shared"}),
@@ -155,9 +150,14 @@ CASES: dict[str, dict[str, Case]] = {
         "task.length": case(7),
         "task.bos": case(False),
         "task.score": case("last"),
-        **TEXT,
+        "data.path": case("other.txt"),
+        "data.validation": case(0.3),
+        "data.test": case(0.3),
+        "data.lower_case": case(True),
+        "data.tokenizer": case("word"),
+        "data.vocab_size": case(9),
     },
-    "masking": {"task.name": NAME["task"], "task.length": case(7), "task.share": case(0.5), **TEXT},
+    "masking": {"task.name": NAME["task"], "task.length": case(7), "task.share": case(0.5)},
     "translation": {
         "task.name": NAME["task"],
         "task.tokenized": case(True),
