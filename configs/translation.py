@@ -52,7 +52,7 @@ def _six() -> ConfigDict:
     config = default_config(task="translation")
     config.model.update(PRESETS["annotated"])
     config.data.name, config.data.tokenizer, config.data.max_length = "six", "word", 20
-    config.data.shapes = 1
+    config.data.lower_case, config.data.shapes = True, 1
     config.optimizer.learning_rate = 1e-4
     config.train.steps, config.train.batch_size = 100, 6
     config.decode.beam_width, config.decode.length_penalty = 3, 0.0
@@ -69,7 +69,7 @@ def _anki() -> ConfigDict:
     config = default_config(task="translation")
     config.model.update(PRESETS["wolfram"])
     data = config.data
-    data.name, data.vocab_size, data.held_out, data.lower_case = "pairs", 8000, 0.05, True
+    data.name, data.columns, data.vocab_size, data.held_out, data.lower_case = "pairs", "en,fr", 8000, 0.05, True
     data.unpunctuated, data.batch_tokens = 0.1, 2048
     config.optimizer.learning_rate, config.optimizer.schedule, config.optimizer.warmup_steps = 2e-3, "cosine", 200
     config.optimizer.b2, config.optimizer.clip_norm = 0.98, 1.0

@@ -56,7 +56,7 @@ TRANSFORMER = {
     "model.remat": case("full"),
     "model.dtype": case("bfloat16"),
 }
-PAIRS, BAD_PAIRS = ({"name": "pairs", "path": path} for path in ("pairs.txt", "bad.txt"))
+PAIRS, BAD_PAIRS = ({"name": "pairs", "path": path, "columns": "en,fr"} for path in ("pairs.txt", "bad.txt"))
 PARALLEL = {"name": "parallel", "path": "a", "train": "x", "validation": "y", "test": "y"}
 
 # The keys of each model and of each task, and among those of a task the common ones that are shown with it. A key that
@@ -163,6 +163,7 @@ CASES: dict[str, dict[str, Case]] = {
         "task.tokenized": case(True),
         "data.name": case("phrasebook"),
         "data.path": case("b", data=PARALLEL),
+        "data.columns": case("fr,en", data=PAIRS),
         "data.source": case("de", data=PARALLEL),
         "data.target": case("de", data=PARALLEL),
         "data.train": case("y", data=PARALLEL),
@@ -175,7 +176,7 @@ CASES: dict[str, dict[str, Case]] = {
         "data.vocab_size": case(11),
         "data.max_length": case(5, data={"on_error": "skip"}),
         "data.on_error": case(
-            "stop", data={**BAD_PAIRS, "on_error": "skip"}, refusal="^bad.txt:1: expected source TAB"
+            "stop", data={**BAD_PAIRS, "on_error": "skip"}, refusal="^bad.txt:1: expected 2 columns with tabs"
         ),
         "data.batch_tokens": case(11),
         "data.shapes": case(1),

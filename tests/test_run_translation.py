@@ -16,7 +16,8 @@ from fxf import run
 from runs import ROOT, compiled_once, script
 
 MODEL = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 20, "dropout": 0.1}
-DATA = {"name": "pairs", "held_out": 0.1, "tokenizer": "word", "vocab_size": 30, "max_length": 20, "shapes": 2}
+DATA = {"name": "pairs", "columns": "en,fr", "held_out": 0.1, "max_length": 20, "shapes": 2}
+DATA |= {"tokenizer": "word", "vocab_size": 30}
 TRAIN = {"steps": 40, "batch_size": 8}
 
 
@@ -116,5 +117,5 @@ def test_bad_data_are_one_line_with_file_and_number(folder, tmp_path):
     assert (finished.returncode, finished.stdout) == (2, "")
     (line,) = finished.stderr.splitlines()
     assert line.startswith("error: pairs.txt:")
-    assert line.endswith("expected source TAB target, got 1 column")
+    assert line.endswith("expected 2 columns with tabs between, got 1 column")
     assert not (tmp_path / "run").exists()

@@ -4,6 +4,7 @@ Seed 000, "Prepare Datasets".
 """
 
 import dataclasses
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -11,21 +12,21 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from fxf.config import key, one_of
-from fxf.data.sentence_files import Line, aligned, good_lines, read_bytes, split_by_source, tab_separated
+from fxf.data.sentence_files import Line, aligned, good_lines, read_text_file, split_by_source, tab_separated
 from fxf.data.tokenizer import EOS, Tokenizer
 from fxf.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-    """The `data` section. A key that the chosen corpus does not read must keep its default.
-
-    In a file of pairs the first column is the source, unless `target` is "en": Anki's files begin with English.
-    """
+    """The `data` section. A key that the chosen corpus does not read must keep its default."""
 
     name: str = key("phrasebook", "one of fxf.data.corpus.CORPORA")
     path: str = key("", "pairs: the file; parallel: the folder; tfds: a data set like ted_hrlr_translate/pt_to_en")
-    source: str = key("en", "language to translate from; parallel: the files' suffix; tfds: the feature's name")
+    columns: str = key("", "pairs: the languages of the file's columns, with commas between: en,fr for Anki's fra.txt")
+    source: str = key(
+        "en", "language to translate from; pairs: among columns; parallel: the files' suffix; tfds: the feature's name"
+    )
     target: str = key("fr", "language to translate into, likewise; phrasebook: fr or es")
     train: str = key("train", "parallel: the files' name before the suffix; tfds: the split's name")
     validation: str = key("val", "likewise")
@@ -145,28 +146,40 @@ def _pairs(config: DataConfig) -> Corpus:
     """Reads a tab-separated file, Anki's (seed 000)."""
     from fxf.data.builders import SPLITS, prepared
 
-    path = Path(config.path).expanduser()
-    content = read_bytes(path, "data.path")
-    second_first, skip = config.target == "en", config.on_error == "skip"
+    columns = _columns(config)
+    source, target = columns.index(config.source), columns.index(config.target)
+    path = Path(os.path.expanduser(config.path))
+    content, skip = read_text_file(path, "data.path"), config.on_error == "skip"
 
     def read() -> tuple[dict[str, list[Line]], int]:
-        lines, skipped = good_lines(tab_separated(content, second_first), [path.name] * 2, skip)
+        lines, skipped = good_lines(tab_separated(content, len(columns), source, target), [path.name] * 2, skip)
         return dict(zip(SPLITS, split_by_source(lines, config.held_out), strict=True)), skipped
 
-    splits, skipped = prepared("pairs", (second_first, config.held_out, skip), [content], read)
+    splits, skipped = prepared("pairs", (len(columns), source, target, config.held_out, skip), [content], read)
     train, validation, test = (_examples(splits[split], path.name) for split in SPLITS)
     return Corpus(train, validation, test, skipped)
+
+
+def _columns(config: DataConfig) -> list[str]:
+    """Returns the languages of the columns, with those of the config among them."""
+    columns = [name.strip() for name in config.columns.split(",")]
+    if not config.columns or "" in columns or len(set(columns)) < len(columns):
+        wanted = "expected the languages of the file's columns, with commas between, such as en,fr"
+        raise UserError(f"data.columns: {wanted}; got {config.columns!r}")
+    for side in ("source", "target"):
+        one_of(getattr(config, side), columns, f"data.{side}")
+    return columns
 
 
 def _parallel(config: DataConfig) -> Corpus:
     """Reads line-aligned files, two for each split, like Multi30k's."""
     from fxf.data.builders import SPLITS, prepared
 
-    folder = Path(config.path).expanduser()
+    folder = Path(os.path.expanduser(config.path))
     if not folder.is_dir():
         raise UserError(f"data.path: no folder {folder}")
     names = {split: [f"{getattr(config, split)}.{side}" for side in (config.source, config.target)] for split in SPLITS}
-    contents = {split: [read_bytes(folder / name, f"data.{split}") for name in names[split]] for split in SPLITS}
+    contents = {split: [read_text_file(folder / name, f"data.{split}") for name in names[split]] for split in SPLITS}
     skip = config.on_error == "skip"
 
     def read() -> tuple[dict[str, list[Line]], int]:
@@ -213,7 +226,7 @@ def _six(config: DataConfig) -> Corpus:
 CORPORA = {
     "phrasebook": (_phrasebook, ("target",)),
     "six": (_six, ()),
-    "pairs": (_pairs, ("path", "source", "target", "held_out")),
+    "pairs": (_pairs, ("path", "columns", "source", "target", "held_out")),
     "parallel": (_parallel, ("path", "source", "target", "train", "validation", "test")),
     "tfds": (_tfds, ("path", "source", "target", "train", "validation", "test")),
 }

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fxf.errors import UserError, nearest
+from fxf.errors import UserError
+from fxf.files import read_file
 
 SOURCE, TARGET = range(2)
 SIDES = ("source", "target")
@@ -31,20 +32,31 @@ class BadLineError(Exception):
 Sides = tuple[bytes, bytes] | BadLineError
 
 
-def read_bytes(path: Path, key: str) -> bytes:
-    """Returns what the file holds.
+def read_text_file(path: Path, key: str) -> bytes:
+    """Returns what the file of a text holds.
 
     Raises:
-      UserError: it is missing or empty; names the config's `key` that led to it.
+      UserError: as `read_file`; or it is empty; names the config's `key` that led to it.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
-        raise UserError(f"{key}: {path}: {error.strerror}{nearest(path.name, beside)}") from None
+    content = read_file(path, key)
     if not content:
         raise UserError(f"{key}: {path}: the file is empty")
     return content
+
+
+def not_text(content: bytes) -> tuple[int, str] | None:
+    """Returns the place of the first byte that no UTF-8 text has, and what is wrong there; None for a text.
+
+    A null byte is such a byte: UTF-16 and binary files have it.
+    """
+    place, hint = content.find(0), "; is it UTF-16?"
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if place < 0 or error.start < place:
+            byte = content[error.start]
+            return error.start, f"not UTF-8: byte {byte:#04x}{hint if byte >= 0xFE else ''}"
+    return (place, f"not UTF-8: a null byte{hint}") if place >= 0 else None
 
 
 def lines_of(content: bytes) -> list[bytes]:
@@ -53,15 +65,15 @@ def lines_of(content: bytes) -> list[bytes]:
     return [line.removesuffix(b"\r") for line in content.split(b"\n")]
 
 
-def tab_separated(content: bytes, second_first: bool) -> Iterator[Sides]:
-    """Yields the first two columns of each line; a third one, Anki's attribution, is not read."""
+def tab_separated(content: bytes, n_columns: int, source: int, target: int) -> Iterator[Sides]:
+    """Yields two columns, by their places from 0, of lines of `n_columns` or one more: Anki's attribution, not read."""
     for line in lines_of(content):
         columns = line.split(b"\t")
-        if len(columns) in (2, 3):
-            yield (columns[1], columns[0]) if second_first else (columns[0], columns[1])
+        if len(columns) in (n_columns, n_columns + 1):
+            yield columns[source], columns[target]
         else:
-            columns_found = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
-            yield BadLineError(SOURCE, f"expected source TAB target, got {columns_found}")
+            found = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
+            yield BadLineError(SOURCE, f"expected {n_columns} columns with tabs between, got {found}")
 
 
 def aligned(contents: Sequence[bytes], names: Sequence[str]) -> Iterator[Sides]:
@@ -99,10 +111,9 @@ def good_lines(sides: Iterable[Sides], names: Sequence[str], skip: bool) -> tupl
 
 
 def _text(both: tuple[bytes, bytes], side: int) -> str:
-    try:
-        text = both[side].decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise BadLineError(side, f"the {SIDES[side]} is not UTF-8: byte {both[side][error.start]:#04x}") from None
+    if wrong := not_text(both[side]):
+        raise BadLineError(side, f"the {SIDES[side]} is {wrong[1]}")
+    text = both[side].decode("utf-8")
     if not text.strip():
         raise BadLineError(side, f"the {SIDES[side]} is empty")
     return text

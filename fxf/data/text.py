@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,9 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf.config import key
-from fxf.data.sentence_files import read_bytes
+from fxf.data.sentence_files import not_text, read_text_file
 from fxf.data.tokenizer import PAD, UNK, Tokenizer, tokenizer_of
 from fxf.errors import UserError
+
+LONGEST_LINE = 2**16  # characters encoded at once
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,14 +94,16 @@ def read_text(config: TextConfig) -> Text:
     r"""Reads the text and splits it by position; \r\n becomes \n.
 
     Raises:
-      UserError: the file is missing, empty, not UTF-8, or too short to split.
+      UserError: the file is missing, not UTF-8, too short to split, or nothing but white space.
     """
     if config.path:
-        text = _file_text(Path(config.path).expanduser())
+        text = _file_text(Path(os.path.expanduser(config.path)))
     else:
         from fxf.data.phrasebook import phrasebook  # imported here because not every text needs it
 
         text = "".join(f"{phrase.source}\n" for phrase in phrasebook("fr"))
+    if not text.strip():
+        raise UserError(f"data.path: {config.path}: expected text, got white space alone")
     if config.lower_case:
         text = text.lower()
     first, second = (int(len(text) * share) for share in (1 - config.validation - config.test, 1 - config.test))
@@ -132,13 +137,24 @@ def scoring_windows(tokens_N: np.ndarray, length: int) -> tuple[np.ndarray, np.n
 
 
 def _lines(text: str) -> list[str]:
-    return text.splitlines(keepends=True)
+    """Returns the lines with their ends; what is longer than `LONGEST_LINE` in pieces, cut before a space if it can be.
+
+    To encode a piece takes about 100 times its memory.
+    """
+    lines = []
+    for line in text.splitlines(keepends=True):
+        while len(line) > LONGEST_LINE:
+            cut = line.rfind(" ", 1, LONGEST_LINE + 1)
+            cut = cut if cut > 0 else LONGEST_LINE
+            lines.append(line[:cut])
+            line = line[cut:]
+        lines.append(line)
+    return lines
 
 
 def _file_text(path: Path) -> str:
-    content = read_bytes(path, "data.path")
-    try:
-        return content.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise UserError(f"{path}:{line}: not UTF-8: byte {content[error.start]:#04x}") from None
+    content = read_text_file(path, "data.path")
+    if wrong := not_text(content):
+        place, problem = wrong
+        raise UserError(f"{path}:{content[:place].count(10) + 1}: {problem}")
+    return content.decode("utf-8-sig").replace("\r\n", "\n")

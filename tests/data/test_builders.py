@@ -17,7 +17,7 @@ def pairs(tmp_path, lines, **more):
     """Returns the config of a file with these lines."""
     path = tmp_path / "fra.txt"
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return DataConfig(name="pairs", path=str(path), **more)
+    return DataConfig(name="pairs", columns="en,fr", path=str(path), **more)
 
 
 def test_prepared_data_are_read_back_without_preparing_again(tmp_path, monkeypatch, capfd, caplog):
@@ -27,7 +27,7 @@ def test_prepared_data_are_read_back_without_preparing_again(tmp_path, monkeypat
     monkeypatch.setattr("fxf.data.corpus.split_by_source", None)
     assert read_corpus(config) == first
     Path(config.path).rename(tmp_path / "new.txt")
-    renamed = read_corpus(DataConfig(name="pairs", path=str(tmp_path / "new.txt"), on_error="skip"))
+    renamed = read_corpus(DataConfig(name="pairs", columns="en,fr", path=str(tmp_path / "new.txt"), on_error="skip"))
     assert renamed.train[0] == first.train[0]._replace(where=renamed.train[0].where)
     assert renamed.train[0].where.startswith("new.txt:")
     assert capfd.readouterr() == ("", "")

@@ -28,7 +28,7 @@ def pairs(tmp_path, lines, **more):
     """Returns the config of a file with these lines, given as text or bytes."""
     path = tmp_path / "fra.txt"
     path.write_bytes(lines if isinstance(lines, bytes) else "".join(f"{line}\n" for line in lines).encode())
-    return DataConfig(name="pairs", path=str(path), **more)
+    return DataConfig(**{"name": "pairs", "path": str(path), "columns": "en,fr", **more})
 
 
 def parallel(tmp_path, sources, targets, **more):
@@ -74,11 +74,41 @@ def test_three_sources_are_the_fewest(tmp_path):
         read_corpus(pairs(tmp_path, ["a\tA", "b\tB", "b\tC"]))
 
 
-def test_target_en_makes_the_second_column_the_source(tmp_path):
-    corpus = read_corpus(pairs(tmp_path, LINES, source="fr", target="en"))
-    assert all(e.source.startswith("Phrase") and e.target.startswith("Sentence") for e in corpus.train)
-    with pytest.raises(UserError, match=r"data.target: .*got 'en' for both"):
-        read_corpus(pairs(tmp_path, LINES, target="en"))
+@pytest.mark.parametrize(
+    ("columns", "source", "target"),
+    [
+        ("en,fr", "en", "fr"),
+        ("en,fr", "fr", "en"),
+        ("de, en", "de", "en"),
+        ("de,en", "en", "de"),
+        ("en,de,fr", "fr", "en"),
+    ],
+)
+def test_the_columns_are_in_the_languages_that_the_config_says(columns, source, target, tmp_path):
+    names = [name.strip() for name in columns.split(",")]
+    lines = ["\t".join([*(f"{name} {i}" for name in names), "CC-BY"]) for i in range(9)]
+    for cut in (None, -1):  # with a last column that has no name, and without
+        some = ["\t".join(line.split("\t")[:cut]) for line in lines]
+        corpus = read_corpus(pairs(tmp_path, some, columns=columns, source=source, target=target))
+        found = sorted((e.source, e.target) for split in corpus[:3] for e in split)
+        assert found == [(f"{source} {i}", f"{target} {i}") for i in range(9)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"columns": ""}, r"data.columns: expected the languages of the file's columns, .*such as en,fr; got ''"),
+        ({"columns": "en,en"}, r"data.columns: expected the languages .*; got 'en,en'"),
+        ({"columns": "en,,fr"}, r"data.columns: expected the languages .*; got 'en,,fr'"),
+        ({"columns": "en"}, r"data.target: expected one of en; got 'fr'"),
+        ({"source": "de", "target": "en"}, r"data.source: expected one of en, fr; got 'de'"),
+        ({"target": "fra"}, r"data.target: expected one of en, fr; got 'fra'; did you mean 'fr'"),
+        ({"target": "en"}, r"data.target: .*got 'en' for both"),
+    ],
+)
+def test_a_language_without_a_column_is_refused(wrong, message, tmp_path):
+    with pytest.raises(UserError, match=message):
+        read_corpus(pairs(tmp_path, LINES, **wrong))
 
 
 def test_only_line_feeds_end_lines(tmp_path):
@@ -89,13 +119,14 @@ def test_only_line_feeds_end_lines(tmp_path):
 
 
 BAD_LINES = {
-    "Run.": "fra.txt:3: expected source TAB target, got 1 column",
-    "": "fra.txt:3: expected source TAB target, got 1 column",
-    "1\ta\t2\tb": "fra.txt:3: expected source TAB target, got 4 columns",
+    "Run.": "fra.txt:3: expected 2 columns with tabs between, got 1 column",
+    "": "fra.txt:3: expected 2 columns with tabs between, got 1 column",
+    "1\ta\t2\tb": "fra.txt:3: expected 2 columns with tabs between, got 4 columns",
     " \tb": "fra.txt:3: the source is empty",
     "a\t\tCC-BY": "fra.txt:3: the target is empty",
     b"a\tCaf\xe9": "fra.txt:3: the target is not UTF-8: byte 0xe9",
-    b"\xff\tb": "fra.txt:3: the source is not UTF-8: byte 0xff",
+    b"\xff\tb": "fra.txt:3: the source is not UTF-8: byte 0xff; is it UTF-16?",
+    b"a\tb\x00": "fra.txt:3: the target is not UTF-8: a null byte; is it UTF-16?",
 }
 
 
@@ -122,11 +153,17 @@ def test_a_file_missing_or_without_pairs_is_always_an_error(tmp_path, on_error):
     for path, message in {
         "": "data.path: corpus 'pairs' needs it",
         str(tmp_path / "fr.txt"): "data.path: .*fr.txt: No such file or directory; did you mean 'fra.txt'",
-        str(tmp_path): "data.path: .*Is a directory",
+        str(tmp_path): "data.path: .*expected a file, got a folder",
         str(tmp_path / "no" / "fra.txt"): "data.path: .*No such file or directory",
     }.items():
         with pytest.raises(UserError, match=message):
-            read_corpus(DataConfig(name="pairs", path=path, on_error=on_error))
+            read_corpus(DataConfig(name="pairs", path=path, columns="en,fr", on_error=on_error))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le"])
+def test_a_file_in_utf_16_is_no_text(tmp_path, encoding):
+    with pytest.raises(UserError, match=r"fra.txt:1: the \w+ is not UTF-8: .*; is it UTF-16\?"):
+        read_corpus(pairs(tmp_path, "\n".join(LINES).encode(encoding)))
 
 
 def test_parallel_files_are_paired_line_by_line(tmp_path):
@@ -209,6 +246,7 @@ def test_six_is_all_splits_at_once():
         {"name": "six", "target": "es"},
         {"name": "pairs", "path": "x", "train": "x"},
         {"name": "parallel", "path": "x", "held_out": 0.1},
+        {"name": "parallel", "path": "x", "columns": "en,fr"},
     ],
 )
 def test_a_key_that_the_corpus_does_not_read_keeps_its_default(wrong):
@@ -241,7 +279,7 @@ def test_tokens_end_with_eos_and_are_never_cut(tmp_path):
 
 def test_ankis_file_has_no_bad_line_and_no_source_in_two_splits(real):
     content = (real / "tatoeba/fra-eng-2019/fra.txt").read_bytes()
-    lines, skipped = good_lines(tab_separated(content, second_first=False), ["fra.txt"] * 2, skip=False)
+    lines, skipped = good_lines(tab_separated(content, 2, 0, 1), ["fra.txt"] * 2, skip=False)
     assert (len(lines), skipped) == (content.count(b"\n"), 0)
     train, validation, test = split_by_source(lines, 0.02)
     assert not sources(train) & sources(validation + test)

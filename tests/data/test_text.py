@@ -2,7 +2,7 @@ import jax
 import numpy as np
 import pytest
 
-from fxf.data.text import TextConfig, draw_windows, encoded_text, read_text, scoring_windows
+from fxf.data.text import LONGEST_LINE, TextConfig, draw_windows, encoded_text, read_text, scoring_windows
 from fxf.data.tokenizer import BOS, UNK
 from fxf.errors import UserError
 
@@ -45,6 +45,10 @@ def test_the_text_without_a_path_is_the_english_of_the_phrase_book():
     [
         (b"", r"data.path: .*text.txt: the file is empty"),
         (b"one\ntwo \xff\n", r"text.txt:2: not UTF-8: byte 0xff"),
+        (b"one\ntwo\n\x00", r"text.txt:3: not UTF-8: a null byte; is it UTF-16\?"),
+        (LINES.encode("utf-16"), r"text.txt:1: not UTF-8: byte 0xff; is it UTF-16\?"),
+        (LINES.encode("utf-16-be"), r"text.txt:1: not UTF-8: a null byte; is it UTF-16\?"),
+        (b" \r\n\t\n" * 9, r"data.path: .*text.txt: expected text, got white space alone"),
         (b"a", r"data.path: .*text.txt: too short to split: its length is 1"),
     ],
 )
@@ -74,6 +78,15 @@ def test_the_tokens_of_a_part_are_all_of_its_text(tokenizer, tmp_path):
     figures = text.figures()
     assert figures["training_tokens"] == len(text.tokens("train"))
     assert (figures["vocabulary"], figures["unknown_share"]) == (text.tokenizer.vocab_size, 0)
+
+
+@pytest.mark.parametrize("tokenizer", ["character", "bpe", "word"])
+def test_a_text_of_one_line_has_the_tokens_of_its_words(tokenizer, tmp_path):
+    content = "some words  and more " * 9000
+    text = encoded_text(config(tmp_path, content, tokenizer=tokenizer, vocab_size=300), None, 2)
+    train = text.parts().train
+    assert len(train) > 2 * LONGEST_LINE
+    assert text.tokens("train").tolist() == text.tokenizer.encode(train)
 
 
 def test_what_the_vocabulary_lacks_is_counted(tmp_path):

@@ -27,7 +27,8 @@ def data(tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
     path = tmp_path / "pairs.txt"
     path.write_text("".join(line + "\n" for line in sentences()))
-    return DataConfig(name="pairs", path=str(path), held_out=0.2, tokenizer="word", vocab_size=99, max_length=41)
+    sides = {"columns": "en,fr", "held_out": 0.2}
+    return DataConfig(name="pairs", path=str(path), tokenizer="word", vocab_size=99, max_length=41, **sides)
 
 
 def make(data, folder=None, **more):
