@@ -8,7 +8,8 @@ from fxf import cli
 CONFIG = cli.define_config()
 
 
-def main(_: list[str]) -> None:
+def main(arguments: list[str]) -> None:
+    cli.refuse_arguments(arguments)
     from fxf.experiment import build
     from fxf.reports.describe import describe
 

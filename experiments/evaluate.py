@@ -13,7 +13,8 @@ DECODE = cli.define_decode()
 STEP = flags.DEFINE_integer("step", None, "checkpoint to score")
 
 
-def main(_: list[str]) -> None:
+def main(arguments: list[str]) -> None:
+    cli.refuse_arguments(arguments)
     from fxf import run
     from fxf.training.metrics import Clock
 

@@ -15,7 +15,6 @@ from typing import Any
 from absl import flags
 
 from fxf import cli
-from fxf.errors import UserError
 
 OUTPUTS = {"safetensors": "params.safetensors", "jax": "model.npz", "huggingface": "huggingface"}
 
@@ -26,12 +25,11 @@ STEP = flags.DEFINE_integer("step", None, "checkpoint to export; without it, the
 
 
 def main(arguments: list[str]) -> None:
+    cli.refuse_arguments(arguments)
     from fxf import run
     from fxf.config import one_of
 
     workdir = cli.require_workdir(WORKDIR)
-    if arguments:
-        raise UserError(f"expected flags alone, got '{arguments[0]}'")
     name = one_of(FORMAT.value, OUTPUTS, "--format")
     output = Path(OUTPUT.value) if OUTPUT.value else workdir / OUTPUTS[name]
     experiment, _, params = run.load(workdir, STEP.value)

@@ -41,7 +41,8 @@ GPUS = flags.DEFINE_integer("gpus", None, "with --slurm: GPUs of each point", 1)
 TRAIN = Path(__file__).with_name("train.py")
 
 
-def main(_: list[str]) -> None:
+def main(arguments: list[str]) -> None:
+    cli.refuse_arguments(arguments)
     import jax
 
     from fxf.sweeps.points import changed_keys, check, make_points

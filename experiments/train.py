@@ -8,7 +8,8 @@ from fxf import cli
 CONFIG, WORKDIR = cli.define_config(), cli.define_workdir()
 
 
-def main(_: list[str]) -> None:
+def main(arguments: list[str]) -> None:
+    cli.refuse_arguments(arguments)
     from fxf import processes, run
     from fxf.training.metrics import Clock
 

@@ -21,14 +21,18 @@ from absl import flags  # noqa: E402
 from absl import logging as absl_logging  # noqa: E402
 from ml_collections import ConfigDict, config_flags  # noqa: E402
 
-from fxf.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, Interrupted, UserError, nearest  # noqa: E402
+from fxf.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, Interrupted, UserError, nearest, one_line  # noqa: E402
 
 
 def define_config() -> Any:
     """Defines --config=FILE[:ARGUMENT] and --config.SECTION.KEY=VALUE; the file is Python and runs as code."""
-    return config_flags.DEFINE_config_file(
+    from fxf.overrides import CheckedConfigParser
+
+    flag = config_flags.DEFINE_config_file(
         "config", None, "config file, with an argument after a colon where it takes one; it is Python and runs as code"
     )
+    flags.FLAGS["config"].parser = CheckedConfigParser("config", sys.argv)
+    return flag
 
 
 def define_workdir() -> flags.FlagHolder[str | None]:
@@ -68,7 +72,9 @@ def read_lines(path: str | None) -> list[str]:
 
 def run(main: Callable[[list[str]], None]) -> None:
     """Parses the command line and calls `main(positional arguments)`; a UserError ends in one line and exit code 2."""
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_OneLine("%(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     absl_logging.set_verbosity(absl_logging.FATAL)  # Orbax reports damage to its log as well as by raising
     warnings.filterwarnings("ignore", module="orbax")
     sys.unraisablehook = _unraisable
@@ -76,7 +82,7 @@ def run(main: Callable[[list[str]], None]) -> None:
         main(_parse(sys.argv)[1:])
     except UserError as error:
         with suppress(OSError):  # a log on the full disk that the error tells of
-            print(f"error: {error}", file=sys.stderr)
+            print(f"error: {one_line(str(error))}", file=sys.stderr)
         sys.exit(EXIT_USER_ERROR)
     except Interrupted as stop:
         print(stop, file=sys.stderr)
@@ -84,6 +90,13 @@ def run(main: Callable[[list[str]], None]) -> None:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
+
+
+class _OneLine(logging.Formatter):
+    """Writes a record of the log as one line, whatever the names in it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return one_line(super().format(record))
 
 
 def _unraisable(what: Any) -> None:
@@ -99,6 +112,7 @@ def _parse(argv: list[str]) -> list[str]:
         for module in (__name__, argv[0]):
             print(flags.FLAGS.module_help(module))
         sys.exit(0)
+    _require_each_once(argv)
     named = re.search(r"(?:^| )--?config[= ](\S+)", " ".join(argv[1:]))
     config_file = named[1].split(":")[0] if named else ""
     if config_file and not Path(config_file).is_file():
@@ -109,12 +123,56 @@ def _parse(argv: list[str]) -> list[str]:
             return flags.FLAGS(argv)
     except UserError:
         raise
-    except (AttributeError, KeyError) as error:
+    except flags.UnrecognizedFlagError as error:
+        raise UserError(_unknown_flag(error.flagname, argv[0])) from None
+    except flags.IllegalFlagValueError as error:
+        raise UserError(_wrong_value(_one_line(error))) from None
+    except Exception as error:
         if "no attribute 'get_config'" in str(error):
             raise UserError(f"{config_file}: no function get_config") from None
-        raise UserError(f"--config.…: unknown key {_one_line(error)}") from None
-    except Exception as error:
         raise UserError(_one_line(error)) from None
+
+
+def _require_each_once(argv: list[str]) -> None:
+    """Raises a UserError if a flag is given twice, of which one would count for nothing."""
+    seen: dict[str, str] = {}
+    for argument in argv[1:]:
+        if argument == "--":
+            return
+        if found := re.match(r"--?([a-zA-Z_][\w.]*)", argument):
+            if found[1] in seen:
+                raise UserError(f"--{found[1]}: given twice, as '{seen[found[1]]}' and '{argument}'")
+            seen[found[1]] = argument
+
+
+def _unknown_flag(name: str, script: str) -> str:
+    """Returns what to say of a flag that the script has not."""
+    known = [flag.name for module in (__name__, script) for flag in flags.FLAGS.flags_by_module_dict().get(module, [])]
+    if not re.fullmatch(r"[a-zA-Z_][\w.]*", name):
+        return f"-{name}: unknown flag; an argument that begins with - stands behind --"
+    section, *rest = name.split(".")
+    if rest and section == "config" and section in known:
+        return "--config: missing; for example --config=configs/reversal.py"
+    near = nearest(section, [f for f in known if f == "config"]) if rest else nearest(name, known)
+    if rest and near:
+        near = f"; did you mean '--{'.'.join(['config', *rest])}'?"
+    if rest and not near:
+        near = nearest(rest[-1], known)
+    return f"--{name}: unknown flag{near} (here are --{', --'.join(known)})"
+
+
+def _wrong_value(message: str) -> str:
+    """Returns what absl says of a flag's value in the words of a config key's."""
+    kinds = {"invalid literal for int": "int", "could not convert string to float": "float", "Non-boolean": "bool"}
+    found = re.match(rf"flag (--\S+?)=(.*?): ({'|'.join(kinds)})", message)
+    return f"{found[1]}: expected {kinds[found[3]]}, got {found[2]!r}" if found else message
+
+
+def refuse_arguments(arguments: list[str]) -> None:
+    """Raises a UserError if there are arguments that are no flags, for a script that reads none."""
+    for argument in arguments:
+        meant = f"; did you mean '--{argument}'?" if argument.split("=")[0].split(".")[0] in flags.FLAGS else ""
+        raise UserError(f"expected flags alone, got '{argument}'{meant}")
 
 
 @contextmanager
@@ -149,7 +207,7 @@ def _one_line(error: BaseException) -> str:
 
 def config_and_origin(flag: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the config that the flags name, and what it came from."""
-    if not flag.present:
+    if not flag.present or not config_flags.get_config_filename(flags.FLAGS["config"]):
         raise UserError("--config: missing; for example --config=configs/reversal.py")
     origin = {
         "config_file": config_flags.get_config_filename(flags.FLAGS["config"]),
@@ -186,6 +244,8 @@ def read_sweep(config_file: str) -> list[dict[str, Any]]:
 def require_workdir(flag: Any) -> Path:
     if not flag.value:
         raise UserError("--workdir: missing; for example --workdir=runs/reversal")
+    if Path(flag.value).is_file():
+        raise UserError(f"--workdir: {flag.value} is a file; expected the run folder, there or to be made")
     return Path(flag.value)
 
 

@@ -35,3 +35,8 @@ def printable(text: str) -> str:
     What is left is text as a reader sees it; no-break spaces stay. `\n` stands for a line end.
     """
     return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def one_line(text: str) -> str:
+    """Returns the text of a message on one line: as `printable`, but a backslash stays what it is."""
+    return "\\".join(map(printable, text.split("\\")))

@@ -175,15 +175,18 @@ def default_config(task: str, model: str = "") -> ConfigDict:
     return ConfigDict({"seed": 0, **{name: defaults(cls) for name, cls in chosen.items()}})
 
 
-def build(config: Mapping[str, Any], folder: Path | None = None) -> Experiment:
+def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) -> Experiment:
     """Builds task, model and optimizer.
 
     Args:
+      config: nested, with every key of every section, as `default_config` returns it or as plain dicts.
       folder: the run folder, from which a task takes what an earlier part of the run left there.
 
     Raises:
       UserError: a key is unknown, missing, or holds what it cannot; or two sections do not fit each other.
     """
+    if isinstance(config, ConfigDict):
+        config = config.to_dict()
     registered = TASKS[_name(config, "task", TASKS)]
     model_config_class, make_model = MODELS[_name(config, "model", MODELS)]
     classes: dict[str, Any] = {**registered.sections, "model": model_config_class, **SECTIONS}

@@ -151,6 +151,11 @@ def test_every_key_has_a_meaning_and_a_default_of_its_type(cls):
         assert field.default in typing.get_args(kind) if typing.get_args(kind) else type(field.default) is kind
 
 
+def test_a_config_builds_as_it_is_and_as_plain_dicts():
+    config = default_config("reversal")
+    assert build(config).config == build(config.to_dict()).config
+
+
 def test_the_default_config_builds():
     experiment = build(default_config("reversal").to_dict())
     assert experiment.config == default_config("reversal").to_dict()

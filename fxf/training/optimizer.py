@@ -69,7 +69,10 @@ def make_schedule(config: OptimizerConfig, steps: int) -> Schedule:
     """Returns step -> learning rate: linear warm-up from 0 (0 itself is not used), then the schedule to `steps`."""
     one_of(config.schedule, SCHEDULES, "optimizer.schedule")
     if config.warmup_steps >= steps:
-        raise UserError(f"optimizer.warmup_steps: expected less than train.steps {steps}, got {config.warmup_steps}")
+        raise UserError(
+            f"optimizer.warmup_steps: {config.warmup_steps} is not less than train.steps {steps}, the whole run; "
+            f"set optimizer.warmup_steps to {steps // 10}, or train.steps above {config.warmup_steps}"
+        )
     if config.schedule not in READS_FINAL:
         _refuse(config, {"final_learning_rate"}, f"schedule '{config.schedule}'")
     peak, warmup = config.learning_rate, config.warmup_steps
