@@ -1,13 +1,28 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
-UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: help reversal translation test check format clean
+# What .venv is made for. The last choice is kept there, so that a plain `make` stays with it.
+MADE := $(shell cat $(READY) 2>/dev/null)
+PLATFORM ?= $(or $(word 1,$(MADE)),cpu)
+EXTRAS ?= $(if $(MADE),$(word 2,$(MADE)),test)
+CHOICE := $(strip $(PLATFORM) $(EXTRAS))
+
+ifneq ($(words $(PLATFORM)) $(filter cpu cuda tpu,$(PLATFORM)),1 $(PLATFORM))
+$(error PLATFORM: expected cpu, cuda or tpu, got '$(PLATFORM)')
+endif
+comma := ,
+ifneq ($(filter-out bench interop slurm test,$(subst $(comma), ,$(EXTRAS))),)
+$(error EXTRAS: expected some of bench, interop, slurm, test, got '$(EXTRAS)')
+endif
+
+.PHONY: help environment reversal translation test check format clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+environment: $(READY)  ## make .venv for PLATFORM=cpu (or cuda, tpu), with EXTRAS=test (or EXTRAS=test,bench)
 
 # Linux then backs the large buffers of a training step with huge pages, which saves up to a fifth of its time.
 reversal translation: export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
@@ -35,12 +50,15 @@ clean:  ## remove the environment and caches; runs/ stays
 	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(READY): pyproject.toml constraints.txt
-ifeq ($(UV),)
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
-else
-	uv venv --quiet --allow-existing --python $(PYTHON) .venv
-	uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[test]'
+ifneq ($(MADE),$(CHOICE))
+.PHONY: $(READY)
 endif
-	touch $(READY)
+# Another platform starts from nothing: JAX would still use the plugin of the last one.
+ifneq ($(word 1,$(MADE)),$(PLATFORM))
+CLEAR := --clear
+endif
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(CLEAR) .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--editable '.[$(PLATFORM)$(addprefix $(comma),$(EXTRAS))]'
+	@echo '$(CHOICE)' > $(READY)

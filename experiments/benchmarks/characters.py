@@ -1,6 +1,6 @@
 """Training a character model beside PyTorch, by nanoGPT's recipe for a CPU, in one run.
 
-pip install -e '.[bench]'
+make environment EXTRAS=test,bench
 python experiments/benchmarks/characters.py --config=configs/characters.py:nanogpt_cpu --config.data.path=input.txt
 python experiments/benchmarks/characters.py --config=configs/characters.py:fast --config.data.path=input.txt --train
 

@@ -1,6 +1,6 @@
 """Training GPT-2's 124M beside PyTorch on a GPU, on random tokens, in one run: tokens a second, and share of the peak.
 
-pip install -e '.[bench,cuda]'
+make environment PLATFORM=cuda EXTRAS=test,bench
 export XLA_PYTHON_CLIENT_PREALLOCATE=false
 python experiments/benchmarks/gpt2.py --config=configs/characters.py:gpt2 --peak=989
 

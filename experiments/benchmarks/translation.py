@@ -1,6 +1,6 @@
 """Training and beam search of encoder–decoders beside PyTorch, in one run.
 
-pip install -e '.[bench]'
+make environment EXTRAS=test,bench
 python experiments/benchmarks/translation.py [--part=training] [--part=beam] [--repeats=5]
 python experiments/benchmarks/translation.py --part=text --workdir=runs/multi30k_de --input=sentences.txt
 

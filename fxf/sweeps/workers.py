@@ -83,7 +83,7 @@ def submit(jobs: list[Job], folder: Path, parameters: dict[str, Any], cluster: s
     try:
         import submitit
     except ImportError:
-        raise UserError("--slurm: submitit is not installed; pip install 'fxf[slurm]'") from None
+        raise UserError("--slurm: submitit is not installed; run 'make environment EXTRAS=test,slurm'") from None
     if not jobs:
         return []
     try:

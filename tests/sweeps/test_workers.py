@@ -134,5 +134,5 @@ def test_a_machine_without_slurm_or_submitit_says_so_in_one_line(tmp_path, monke
     with pytest.raises(UserError, match='--slurm: Could not detect "srun"'):
         submit(jobs, tmp_path / "slurm", {})
     monkeypatch.setitem(sys.modules, "submitit", None)
-    with pytest.raises(UserError, match="--slurm: submitit is not installed; pip install"):
+    with pytest.raises(UserError, match="--slurm: submitit is not installed; run 'make environment"):
         submit(jobs, tmp_path / "slurm", {})

@@ -1,0 +1,128 @@
+"""What `make` installs: dependencies and their pins, and the choice of a platform."""
+
+import re
+import shutil
+import subprocess
+import tomllib
+from importlib.metadata import requires
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from runs import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+EVERY_LINE = [*PROJECT["dependencies"], *(line for lines in EXTRAS.values() for line in lines)]
+DEPENDENCIES = [Requirement(line) for line in EVERY_LINE]
+LINES = (ROOT / "constraints.txt").read_text().splitlines()
+PINS = {canonicalize_name(name): Version(version) for name, version in (line.split("==") for line in LINES)}
+MAKE = shutil.which("make")
+
+
+@pytest.mark.parametrize("requirement", DEPENDENCIES, ids=str)
+def test_every_dependency_has_a_lower_bound_and_a_pin_above_it(requirement):
+    assert [specifier.operator for specifier in requirement.specifier] == [">="]
+    assert PINS[canonicalize_name(requirement.name)] in requirement.specifier
+
+
+def test_a_pin_is_a_name_and_a_version_and_no_address():
+    assert len(PINS) == len(LINES)
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in LINES)
+    assert sorted(LINES, key=str.lower) == LINES
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_the_pins_of_an_accelerator_are_those_that_the_pinned_jax_asks_for(platform):
+    (extra,) = Requirement(EXTRAS[platform][0]).extras
+    wanted = [Requirement(line) for line in requires("jax")]
+    wanted = [r for r in wanted if r.marker and not r.marker.evaluate() and r.marker.evaluate({"extra": extra})]
+    assert len(wanted) > 1
+    for requirement in wanted:
+        assert PINS[canonicalize_name(requirement.name)] in requirement.specifier
+
+
+def test_two_extras_that_hold_the_same_dependency_bound_it_alike():
+    bounds = {}
+    for requirement in DEPENDENCIES:
+        bounds.setdefault((requirement.name, *sorted(requirement.extras)), set()).add(str(requirement.specifier))
+    assert all(len(found) == 1 for found in bounds.values())
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Returns what tells which commands `make environment` would run in a checkout, by its arguments."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+
+    def commands(*arguments, made_for=None):
+        if made_for is not None:
+            (tmp_path / ".venv").mkdir(exist_ok=True)
+            (tmp_path / ".venv/ready").write_text(made_for + "\n")
+        command = [MAKE, "--dry-run", "environment", *arguments]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"})
+
+    return commands
+
+
+@pytest.mark.parametrize(
+    ("arguments", "installed", "kept"),
+    [
+        ([], "'.[cpu,test]'", "cpu test"),
+        (["PLATFORM=cuda"], "'.[cuda,test]'", "cuda test"),
+        (["PLATFORM=tpu", "EXTRAS=test,bench"], "'.[tpu,test,bench]'", "tpu test,bench"),
+        (["EXTRAS="], "'.[cpu]'", "cpu"),
+    ],
+)
+def test_make_installs_a_platform_with_extras_and_keeps_the_choice(make, arguments, installed, kept):
+    commands = make(*arguments).stdout
+    assert installed in commands
+    assert "-m pip install" in commands
+    assert f"echo '{kept}' > .venv/ready" in commands
+    for again in ([], arguments):
+        assert "pip" not in make(*again, made_for=kept).stdout
+
+
+def test_another_choice_makes_the_environment_again_and_another_platform_from_nothing(make):
+    assert "venv --clear" in make("PLATFORM=cpu", made_for="cuda test").stdout
+    commands = make("EXTRAS=test,bench", made_for="cuda test").stdout
+    assert "'.[cuda,test,bench]'" in commands
+    assert "--clear" not in commands
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("PLATFORM=rocm", "PLATFORM: expected cpu, cuda or tpu, got 'rocm'"),
+        ("PLATFORM=", "PLATFORM: expected cpu, cuda or tpu, got ''"),
+        ("PLATFORM=cpu cuda", "PLATFORM: expected cpu, cuda or tpu, got 'cpu cuda'"),
+        ("EXTRAS=tests", "EXTRAS: expected some of bench, interop, slurm, test, got 'tests'"),
+        ("EXTRAS=cuda", "EXTRAS: expected some of bench, interop, slurm, test, got 'cuda'"),
+    ],
+)
+def test_a_platform_or_an_extra_that_there_is_not_is_one_line(make, argument, message):
+    done = make(argument)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert message in line
+
+
+@pytest.mark.parametrize(
+    ("made_for", "gpus", "code"),
+    [("cpu test", "0", 0), ("cuda test", "8", 0), ("cuda", "8", 0), ("cpu test", "8", 2), (None, "0", 2)],
+)
+def test_a_job_with_gpus_does_not_train_in_an_environment_without_cuda(tmp_path, made_for, gpus, code):
+    if made_for:
+        (tmp_path / ".venv").mkdir()
+        (tmp_path / ".venv/ready").write_text(made_for + "\n")
+    (tmp_path / "srun").write_text("#!/bin/sh\necho trained\n")
+    (tmp_path / "srun").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_GPUS_ON_NODE": gpus}
+    command = ["bash", str(ROOT / "experiments/slurm/train.sbatch")]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == code
+    assert done.stdout == ("" if code else "trained\n")
+    assert len(done.stderr.splitlines()) == (1 if code else 0)
