@@ -35,8 +35,7 @@ def main(texts: list[str]) -> None:
         raise UserError("--lens: is a table of its own, without --name and --output")
     workdir = cli.require_workdir(WORKDIR)
     experiment, _, params = run.load(workdir, STEP.value)
-    answer = texts[1] if len(texts) == 2 else run.answers(experiment, params, texts[:1])[0][0][0]
-    batch = experiment.task.read(texts[0], answer)
+    batch = probe.what_is_read(experiment, params, *texts)
     if LENS.value:
         for line in aligned(probe.logit_lens(experiment, params, batch)):
             print(line)

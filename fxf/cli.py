@@ -7,6 +7,7 @@ STARTED = time.perf_counter()
 import dataclasses  # noqa: E402  STARTED comes first, so that wall_seconds counts the imports.
 import importlib.util  # noqa: E402
 import inspect  # noqa: E402
+import json  # noqa: E402
 import logging  # noqa: E402
 import re  # noqa: E402
 import sys  # noqa: E402
@@ -21,7 +22,19 @@ from absl import flags  # noqa: E402
 from absl import logging as absl_logging  # noqa: E402
 from ml_collections import ConfigDict, config_flags  # noqa: E402
 
-from fxf.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, Interrupted, UserError, nearest, one_line  # noqa: E402
+from fxf.errors import (  # noqa: E402
+    EXIT_INTERRUPTED,
+    EXIT_USER_ERROR,
+    Interrupted,
+    UserError,
+    nearest,
+    one_line,
+    printable,
+)
+from fxf.files import read_file  # noqa: E402
+
+MOST_INPUT = 2**28  # bytes of prompts
+LONGEST_PROMPT = 2**20  # characters
 
 
 def define_config() -> Any:
@@ -57,17 +70,37 @@ def read_lines(path: str | None) -> list[str]:
     """Returns the lines of a file, or of standard input.
 
     Raises:
-      UserError: the file cannot be read, or is not UTF-8.
+      UserError: the file cannot be read, is not UTF-8, or is too long.
     """
+    if path in (None, "/dev/stdin"):
+        name, content = "standard input", _standard_input()
+    else:
+        name, content = path, read_file(path, "--input", most=MOST_INPUT)
     try:
-        content = Path(path).read_bytes() if path else sys.stdin.buffer.read()
         text = content.decode("utf-8")
-    except OSError as error:
-        raise UserError(f"--input: {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise UserError(f"{path or 'standard input'}:{line}: not UTF-8") from None
-    return text.removesuffix("\n").split("\n") if text else []
+        line = content[: error.start].count(b"\n") + 1
+        raise UserError(f"{name}:{line}: not UTF-8") from None
+    lines = text.removesuffix("\n").split("\n") if text else []
+    for number, prompt in enumerate(lines, 1):
+        if len(prompt) > LONGEST_PROMPT:
+            raise UserError(f"{name}:{number}: expected at most {LONGEST_PROMPT} characters, got {len(prompt)}")
+    return lines
+
+
+def _standard_input() -> bytes:
+    """Returns what standard input holds; ends in a UserError where that has no end."""
+    if sys.stdin is None:
+        raise UserError("standard input: it is closed; give prompts as arguments or by --input")
+    content = bytearray()
+    try:
+        while some := sys.stdin.buffer.read(2**20):
+            content += some
+            if len(content) > MOST_INPUT:
+                raise UserError(f"standard input: expected at most {MOST_INPUT} bytes")
+    except OSError as error:
+        raise UserError(f"standard input: {error.strerror}") from None
+    return bytes(content)
 
 
 def run(main: Callable[[list[str]], None]) -> None:
@@ -247,6 +280,16 @@ def require_workdir(flag: Any) -> Path:
     if Path(flag.value).is_file():
         raise UserError(f"--workdir: {flag.value} is a file; expected the run folder, there or to be made")
     return Path(flag.value)
+
+
+def answer_lines(answers: list[list[tuple[str, float | None]]], n_best: int | None, as_json: bool) -> Iterator[str]:
+    """Yields a line for each answer's best text, or of `n_best` hypotheses with their prompt's number and score."""
+    for number, hypotheses in enumerate(answers, 1):
+        for text, score in hypotheses[: n_best or 1]:
+            if as_json:
+                yield json.dumps({"prompt": number, **({"score": score} if n_best else {}), "text": text})
+            else:
+                yield f"{number}\t{score:.4f}\t{printable(text)}" if n_best else printable(text)
 
 
 def print_figures(figures: dict[str, Any]) -> None:

@@ -117,6 +117,27 @@ class DecodeConfig:
             )
 
 
+SAMPLING, BEAM = ("temperature", "top_k", "top_p"), ("beam_width", "length_penalty", "early_stop")
+
+
+def changed_decode(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the `decode` section with some keys changed.
+
+    They name the method: to give a key of sampling ends a beam and the other way round, and what the method then does
+    not read returns to its default.
+    """
+    changed, unread = {**values, **changes}, set()
+    if set(BEAM) & set(changes):
+        unread |= set(SAMPLING)
+    elif set(SAMPLING) & set(changes):
+        unread |= set(BEAM)
+    if changed.get("beam_width") == 1:
+        unread |= {"length_penalty", "early_stop"}
+    if changed.get("temperature") == 0:
+        unread |= {"top_k", "top_p"}
+    return changed | {name: value for name, value in defaults(DecodeConfig).items() if name in unread - set(changes)}
+
+
 @dataclasses.dataclass(frozen=True)
 class CheckpointConfig:
     """The `checkpoint` section."""

@@ -202,10 +202,11 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
     sections = {name: section(cls, config[name], name) for name, cls in classes.items()}
     train, saved = sections["train"], sections["checkpoint"]
 
+    task_name, model_name = config["task"]["name"], config["model"]["name"]
     task = registered.make(sections["task"], Setting(train, sections.get("data"), config["seed"], folder))
-    if config["model"]["name"] not in registered.models:
+    if model_name not in registered.models:
         fitting = " or ".join(f"'{name}'" for name in registered.models)
-        raise UserError(f"model.name: task '{config['task']['name']}' needs {fitting}")
+        raise UserError(f"model.name: task '{task_name}' needs {fitting}")
     if sections["model"].max_len < task.longest:
         too_short = f"{sections['model'].max_len} is too short; the task's sequences need {task.longest}"
         raise UserError(f"model.max_len: {too_short}")
@@ -219,12 +220,18 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
         raise UserError("train.patience: set checkpoint.best to the figure that has to improve")
     model = make_model(sections["model"], task.vocab_size)
     if model.slides and not getattr(sections["task"], "bos", True):
-        raise UserError(f"task.bos: model '{config['model']['name']}' reads <bos> at its first position; leave it True")
+        raise UserError(f"task.bos: model '{model_name}' reads <bos> at its first position; leave it True")
+    if task.generates:
+        _require_generation(task_name, model_name, model, sections["decode"])
+    else:
+        for key, value in dataclasses.asdict(DecodeConfig()).items():
+            if getattr(sections["decode"], key) != value:
+                raise UserError(f"decode.{key}: task '{task_name}' generates no tokens; leave it at {value}")
     if (train.batch_size // train.microbatches) % model.copies:
         parts = "train.batch_size" + (" / train.microbatches" if train.microbatches > 1 else "")
         raise UserError(f"model.copies: {model.copies} does not divide {parts}")
     if train.label_smoothing and model.loss is not cross_entropy:
-        raise UserError(f"train.label_smoothing: model '{config['model']['name']}' does not read it; leave it at 0")
+        raise UserError(f"train.label_smoothing: model '{model_name}' does not read it; leave it at 0")
     return Experiment(
         config={"seed": config["seed"], **{name: dataclasses.asdict(value) for name, value in sections.items()}},
         train=train,
@@ -238,6 +245,18 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
         optimizer=make_optimizer(sections["optimizer"], train.steps, model.spec),
         learning_rate=make_schedule(sections["optimizer"], train.steps),
     )
+
+
+def _require_generation(task: str, name: str, model: Model, decode: DecodeConfig) -> None:
+    """Raises a UserError where the model cannot generate what the task asks for, or not by this method."""
+    if model.prefill is None or model.step is None:
+        raise UserError(f"model.name: task '{task}' generates tokens; model '{name}' has no prefill and step for it")
+    if model.copies > 1:
+        raise UserError(f"model.copies: task '{task}' generates tokens, by one model; leave it at 1")
+    for key in ("temperature", "beam_width"):
+        default = getattr(DecodeConfig(), key)
+        if model.loss is not cross_entropy and getattr(decode, key) != default:
+            raise UserError(f"decode.{key}: the outputs of model '{name}' are no logits; leave it at {default}")
 
 
 def _name(config: Mapping[str, Any], section_name: str, registry: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from fxf import processes, run_folder, weights
-from fxf.config import ParallelConfig, section
+from fxf.config import ParallelConfig, changed_decode, section
 from fxf.errors import UserError
 from fxf.experiment import Experiment, build
 from fxf.files import why_not_written
@@ -189,13 +189,13 @@ def load(
     Attention is computed by XLA: another device than that of the training may do, and its weights can be looked at.
 
     Args:
-      decode: keys of the `decode` section to change.
+      decode: keys of the `decode` section to change, by `changed_decode`.
 
     Raises:
       UserError: no run, no such checkpoint, none undamaged, or a wrong `decode` key.
     """
     config = run_folder.read_config(workdir)
-    built = build({**config, "decode": {**config["decode"], **(decode or {})}}, workdir)
+    built = build({**config, "decode": changed_decode(config["decode"], decode or {})}, workdir)
     experiment = built.with_model(attention_implementation="xla")
     # One copy of the weights serves; it is cut as in training if there are as many devices.
     parallel = dataclasses.replace(experiment.parallel, data=1)

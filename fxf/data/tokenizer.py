@@ -3,7 +3,9 @@
 Tokens 0 … 4 are the special ones. Text never becomes one of them, except what a vocabulary lacks: that is <unk>.
 """
 
+import itertools
 import json
+import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -15,10 +17,13 @@ from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 from fxf.config import one_of
 from fxf.errors import UserError
 
+log = logging.getLogger(__name__)
+
 SPECIAL_TOKENS = ("<bos>", "<pad>", "<eos>", "<unk>", "<mask>")
 BOS, PAD, EOS, UNK, MASK = range(5)
 
 TOKENIZER_FILE = "tokenizer.json"  # in a run folder
+WARNINGS = 8  # lines about prompts, and words in a line
 
 # The library's threads do not survive a fork: unless told to use none, some versions of it warn, or hang.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -52,16 +57,24 @@ class Tokenizer:
         Raises:
           UserError: `text` has half of a surrogate pair, which is no character.
         """
+        # A word spelled like a special token is in the vocabulary under that token's number.
+        return [token if token > MASK else UNK for token in self._encoding(text).ids]
+
+    def _encoding(self, text: str) -> tokenizers.Encoding:
         try:
-            tokens = self._backend.encode(text).ids
+            return self._backend.encode(text)
         except TypeError:
             raise UserError(f"expected Unicode text, got {text!r}") from None
-        # A word spelled like a special token is in the vocabulary under that token's number.
-        return [token if token > MASK else UNK for token in tokens]
 
     def encode_all(self, texts: Iterable[str]) -> list[list[int]]:
         """Returns `encode(text)` for each text."""
         return [self.encode(text) for text in texts]
+
+    def unknown(self, text: str) -> list[str]:
+        """Returns what the vocabulary lacks of a text: its distinct characters or words, in their order."""
+        encoding = self._encoding(text)
+        pairs = zip(encoding.ids, encoding.offsets, strict=True)
+        return list(dict.fromkeys(text[start:end] for token, (start, end) in pairs if token <= MASK))
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Returns the text of `tokens`, without <bos>, <pad> and <eos>."""
@@ -77,6 +90,21 @@ class Tokenizer:
     def to_json(self) -> str:
         """Returns the text of a file that `tokenizer_from_json` reads."""
         return self._backend.to_str()
+
+
+def warn_of_unknown(tokenizer: Tokenizer, prompts: Sequence[Sequence[str]]) -> None:
+    """Warns, a line for each of the first prompts, of what the vocabulary lacks; a prompt is one or more texts."""
+    lacking = [
+        (number, dict.fromkeys(itertools.chain(*map(tokenizer.unknown, texts))))
+        for number, texts in enumerate(prompts, 1)
+    ]
+    lacking = [(number, found) for number, found in lacking if found]
+    for number, found in lacking[:WARNINGS]:
+        named = ", ".join(f"'{word[:40]}{'…' * (len(word) > 40)}'" for word in list(found)[:WARNINGS])
+        others = f" and {len(found) - WARNINGS} others" if len(found) > WARNINGS else ""
+        log.warning("warning: prompt %d: the vocabulary lacks %s%s; read as <unk>", number, named, others)
+    if len(lacking) > WARNINGS:
+        log.warning("warning: %d more prompts have words that the vocabulary lacks", len(lacking) - WARNINGS)
 
 
 def train_tokenizer(kind: str, vocab_size: int, texts: Iterable[str]) -> Tokenizer:

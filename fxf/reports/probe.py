@@ -12,6 +12,7 @@ from fxf.errors import UserError, nearest
 from fxf.experiment import Experiment
 from fxf.intermediates import intermediates
 from fxf.models.model import Batch
+from fxf.run import answers
 from fxf.weights import Params
 
 
@@ -22,6 +23,24 @@ class Matrices(NamedTuple):
     titles: list[str]
     row_labels: list[str]
     column_labels: list[str]
+
+
+def what_is_read(experiment: Experiment, params: Params, prompt: str, answer: str | None = None) -> Batch:
+    """Returns the batch, of one row, in which the model reads a prompt and an answer; its own where none is given.
+
+    Raises:
+      UserError: the task cannot read the prompt, or the model has too few positions for it.
+    """
+    read = answer if answer is not None else answers(experiment, params, [prompt])[0][0][0]
+    batch = experiment.task.read(prompt, read)
+    if answer is None:  # the last token of an answer as long as can be was never read
+        batch = {**batch, "inputs": batch["inputs"][:, : experiment.max_len]}
+    for side in ("source", "inputs"):
+        n_tokens = batch[side].shape[1] if side in batch else 0
+        if n_tokens > experiment.max_len:
+            what = "the prompt is" if side == "source" else "prompt and answer are"
+            raise UserError(f"{what} {n_tokens} tokens to read; model.max_len is {experiment.max_len}")
+    return batch
 
 
 def arrays_inside(experiment: Experiment, params: Params, batch: Batch) -> dict[str, np.ndarray]:

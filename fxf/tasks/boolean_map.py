@@ -60,6 +60,7 @@ def boolean_map(config: BooleanMapConfig, setting: Setting) -> Task:
         read=no_prompts,
         name=str,
         batch=batch,
+        generates=False,
     )
 
 

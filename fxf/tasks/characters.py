@@ -10,7 +10,7 @@ import numpy as np
 
 from fxf.config import key
 from fxf.data.text import TextConfig, draw_windows, encoded_text, scoring_windows
-from fxf.data.tokenizer import BOS, PAD, TOKENIZER_FILE, UNK
+from fxf.data.tokenizer import BOS, PAD, TOKENIZER_FILE, UNK, warn_of_unknown
 from fxf.decoding.generate import Prompts
 from fxf.errors import UserError
 from fxf.models.model import Batch
@@ -46,6 +46,7 @@ def characters(config: CharactersConfig, setting: Setting) -> Task:
     window = config.length if config.bos else config.length + 1
     text = encoded_text(data, setting.folder, window)
     tokenizer = text.tokenizer
+    context = config.length - config.bos if config.score == "last" else 0  # tokens that an answer needs before it
     scored_1T = np.ones((1, config.length), np.float32)
     if config.score == "last":
         scored_1T[:, :-1] = 0
@@ -81,23 +82,40 @@ def characters(config: CharactersConfig, setting: Setting) -> Task:
 
     def test(scorer: Scorer) -> dict[str, Any]:
         figures = evaluate(scorer, "test")
-        tokens = scorer.best(prompts([begin([])] * SAMPLES), config.length)
-        texts = dict.fromkeys(tokenizer.decode(row) for row in tokens.tolist())  # greedy ones are all the same
+        rows = (
+            moved_on(scorer) if config.score == "last" else scorer.best(prompts([begin([])] * SAMPLES), config.length)
+        )
+        texts = dict.fromkeys(map(tokenizer.decode, np.asarray(rows).tolist()))  # greedy ones are all the same
         name = "test_loss" if data.test else "validation_loss"
         return {name: figures.pop("loss"), **figures, "samples": [("", None, "\n---\n".join(texts))]}
+
+    def moved_on(scorer: Scorer) -> list[list[int]]:
+        """Returns pieces of the text, each as long as training's windows, with as many tokens more, one at a time."""
+        tokens = text.tokens("test")
+        starts = np.linspace(0, len(tokens) - context, SAMPLES).astype(int)
+        rows = [tokens[start : start + context].tolist() for start in starts]
+        for _ in range(config.length):
+            new = scorer.best(prompts([begin(row[-context:]) for row in rows]), 1)
+            rows = [[*row, *token] for row, token in zip(rows, new.tolist(), strict=True)]
+        return rows
 
     def begin(tokens: list[int]) -> list[int]:
         """Returns what the model reads of a text; where it learned of no <bos>, an empty one is a new line."""
         return [BOS, *tokens] if config.bos else tokens or tokenizer.encode("\n")[:1] or [UNK]
 
     def respond(scorer: Scorer, texts: list[str], max_tokens: int, max_len: int) -> list[list[Answer]]:
-        rows = tokenizer.encode_all([text.lower() if data.lower_case else text for text in texts])
-        for number, row in enumerate(rows, 1):
-            if len(row) + max(max_tokens, 1) > max_len:
+        lowered = [text.lower() if data.lower_case else text for text in texts]
+        warn_of_unknown(tokenizer, [[text] for text in lowered])
+        rows = tokenizer.encode_all(lowered)
+        read_rows = [begin(row) for row in rows]
+        for number, (row, read_row) in enumerate(zip(rows, read_rows, strict=True), 1):
+            if len(row) < context:
+                why = f"with task.score=last the model learned nothing of what follows fewer than {context}"
+                raise UserError(f"prompt {number}: expected {context} tokens or more, got {len(row)}; {why}")
+            if len(read_row) + max(max_tokens, 1) - 1 > max_len:  # the last one generated is not read
                 needed = f"{len(row)} tokens and {max(max_tokens, 1)} to generate"
                 raise UserError(f"prompt {number}: {needed}; model.max_len is {max_len}")
-        read_rows = [begin(row) for row in rows]
-        tokens, scores = scorer.predict(prompts(read_rows), max_tokens or max_len - max(map(len, rows)))
+        tokens, scores = scorer.predict(prompts(read_rows), max_tokens or max_len + 1 - max(map(len, read_rows)))
         answers = to_answers(tokens, scores, NO_END, tokenizer.decode)
         return [[(prompt + new, score) for new, score in a] for prompt, a in zip(texts, answers, strict=True)]
 

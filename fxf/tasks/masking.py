@@ -11,7 +11,7 @@ import numpy as np
 
 from fxf.config import key
 from fxf.data.text import TextConfig, draw_windows, encoded_text
-from fxf.data.tokenizer import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, TOKENIZER_FILE
+from fxf.data.tokenizer import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, TOKENIZER_FILE, warn_of_unknown
 from fxf.errors import UserError
 from fxf.models.model import Batch
 from fxf.tasks.task import Answer, Scorer, Setting, Task
@@ -91,8 +91,11 @@ def masking(config: MaskingConfig, setting: Setting) -> Task:
         del figures["samples"]
         return figures
 
+    def pieces_of(prompt: str) -> list[str]:
+        return (prompt.lower() if data.lower_case else prompt).split(BLANK)
+
     def encode(prompt: str) -> list[int]:
-        pieces = (prompt.lower() if data.lower_case else prompt).split(BLANK)
+        pieces = pieces_of(prompt)
         if len(pieces) == 1:
             raise UserError(f"expected a text with {BLANK} in it, got '{prompt}'")
         if data.tokenizer == "bpe":  # a token holds the space before its word
@@ -107,6 +110,7 @@ def masking(config: MaskingConfig, setting: Setting) -> Task:
         del max_len
         if max_tokens:
             raise UserError("max_tokens: a masked language model fills in blanks, one token each; leave it at 0")
+        warn_of_unknown(tokenizer, [pieces_of(prompt) for prompt in texts])
         answers: list[list[Answer]] = []
         for number, prompt in enumerate(texts, 1):
             try:
@@ -137,6 +141,7 @@ def masking(config: MaskingConfig, setting: Setting) -> Task:
         batch=batch,
         figures=text.figures,
         files={TOKENIZER_FILE: tokenizer.to_json()},
+        generates=False,
     )
 
 

@@ -13,7 +13,7 @@ from fxf.decoding.generate import Prompts
 from fxf.errors import UserError
 from fxf.models.model import Batch
 from fxf.tasks.held_out import SHARE, held_out, sample_held_out
-from fxf.tasks.task import Answer, Scorer, Setting, Task, language_model_batch, to_answers
+from fxf.tasks.task import Answer, Scorer, Setting, Task, is_number, language_model_batch, to_answers
 
 END = 0
 LARGEST_DOMAIN = 100_000
@@ -87,7 +87,7 @@ def reversal(config: ReversalConfig, setting: Setting) -> Task:
 
     def encode(text: str) -> list[int]:
         for word in text.split():
-            if not word.isdecimal() or not 1 <= int(word) <= config.n_tokens:
+            if not is_number(word, 1, config.n_tokens):
                 raise UserError(f"expected tokens 1 … {config.n_tokens} with spaces between, got '{word}'")
         return [int(word) for word in text.split()]
 

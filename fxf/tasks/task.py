@@ -71,6 +71,7 @@ class Task(NamedTuple):
       largest_batch: returns the shapes of the largest of `batches`.
       figures: returns what is known of the data before training: plain names to figures.
       files: what a run of this task carries with it, texts by file name.
+      generates: scores or answers take tokens that the model generates.
     """
 
     vocab_size: int
@@ -87,6 +88,12 @@ class Task(NamedTuple):
     largest_batch: Callable[[], Any] = dict
     figures: Callable[[], dict[str, Any]] = dict
     files: Mapping[str, str] = {}
+    generates: bool = True
+
+
+def is_number(word: str, least: int, most: int) -> bool:
+    """Returns whether a word of a prompt is a whole number in that range."""
+    return word.isdecimal() and len(word) <= 18 and least <= int(word) <= most  # Python reads 4,300 digits at most
 
 
 def to_answers(

@@ -17,7 +17,7 @@ from fxf.config import key
 from fxf.errors import UserError
 from fxf.models.model import Batch
 from fxf.tasks.held_out import SHARE, held_out, sample_held_out
-from fxf.tasks.task import Answer, Scorer, Setting, Task, language_model_batch, to_answers
+from fxf.tasks.task import Answer, Scorer, Setting, Task, is_number, language_model_batch, to_answers
 
 END = 0  # never right: a series has no end
 LARGEST_DOMAIN = 2**32  # of which a period is searched, in a tenth of a second
@@ -73,11 +73,16 @@ def time_series(config: TimeSeriesConfig, setting: Setting) -> Task:
         return scorer.predict({"tokens": starts_NC + 1, "lengths": lengths_N}, max_tokens)
 
     def encode(text: str, where: str) -> list[int]:
-        words = text.split()
-        if len(words) != context or not all(word.isdecimal() and int(word) < base for word in words):
-            wanted = f"expected {context} numbers 0 … {base - 1} with spaces between"
-            raise UserError(f"{where}: {wanted}, got '{text}'")
-        return [int(word) for word in words]
+        numbers = whole_numbers(text, where)
+        if len(numbers) != context:
+            raise UserError(f"{where}: expected {context} numbers 0 … {base - 1} with spaces between, got '{text}'")
+        return numbers
+
+    def whole_numbers(text: str, where: str) -> list[int]:
+        for word in text.split():
+            if not is_number(word, 0, base - 1):
+                raise UserError(f"{where}: expected numbers 0 … {base - 1} with spaces between, got '{word}'")
+        return [int(word) for word in text.split()]
 
     def respond(scorer: Scorer, texts: list[str], max_tokens: int, max_len: int) -> list[list[Answer]]:
         starts_NC = np.array([encode(text, f"prompt {number}") for number, text in enumerate(texts, 1)], np.int32)
@@ -87,7 +92,7 @@ def time_series(config: TimeSeriesConfig, setting: Setting) -> Task:
         return to_answers(tokens, scores, END, lambda tokens: " ".join(str(token - 1) for token in tokens))
 
     def read(prompt: str, answer: str) -> Batch:
-        numbers = [*encode(prompt, "prompt"), *(int(word) for word in answer.split())]
+        numbers = [*encode(prompt, "prompt"), *whole_numbers(answer, "answer")]
         return {"inputs": jnp.array([[0, *(number + 1 for number in numbers)]])}
 
     def figures() -> dict[str, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 from fxf.config import key
 from fxf.data.batches import Batches, iterate, padded, seq2seq_batch
 from fxf.data.corpus import DataConfig, Example, Tokenized, TokenPair, read_corpus, tokenize
-from fxf.data.tokenizer import BOS, EOS, TOKENIZER_FILE, tokenizer_of
+from fxf.data.tokenizer import BOS, EOS, TOKENIZER_FILE, tokenizer_of, warn_of_unknown
 from fxf.decoding.generate import Prompts
 from fxf.errors import UserError
 from fxf.models.model import Batch
@@ -96,7 +96,9 @@ def translation(config: TranslationConfig, setting: Setting) -> Task:
     def respond(scorer: Scorer, texts: list[str], max_tokens: int, max_len: int) -> list[list[Answer]]:
         if max_tokens > max_len:
             raise UserError(f"max_tokens: {max_tokens} is more than model.max_len {max_len}")
-        sources = tokenizer.encode_all([text.lower() if data.lower_case else text for text in texts])
+        texts = [text.lower() if data.lower_case else text for text in texts]
+        warn_of_unknown(tokenizer, [[text] for text in texts])
+        sources = tokenizer.encode_all(texts)
         for number, source in enumerate(sources, 1):
             if len(source) + 1 > data.max_length:
                 raise UserError(f"prompt {number}: {len(source) + 1} tokens; data.max_length is {data.max_length}")
