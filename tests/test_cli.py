@@ -1,8 +1,13 @@
 """The command line: what is typed wrong ends in one line that names what was meant."""
 
+import io
+import json
+
 import pytest
 
-from fxf.errors import one_line
+from fxf import cli
+from fxf.cli import answer_lines, read_lines
+from fxf.errors import UserError, one_line
 from runs import script_here
 
 REVERSAL = "--config=configs/reversal.py"
@@ -67,3 +72,44 @@ def test_a_file_as_workdir_is_named(tmp_path):
 
 def test_a_message_stays_on_its_line_and_keeps_its_backslashes():
     assert one_line("a\\b\n\x1b[2Jé") == r"a\b\n\x1b[2Jé"
+
+
+ANSWERS = [[("a\nb\\\x1b[31m\u2028é", -0.5), ("c", -1.25)], [("", -2.0)]]
+
+
+def test_every_answer_is_one_line_whatever_is_in_it():
+    assert list(answer_lines(ANSWERS, None, as_json=False)) == [r"a\nb\\\x1b[31m\u2028é", ""]
+    best = ["1\t-0.5000\t" + r"a\nb\\\x1b[31m\u2028é", "1\t-1.2500\tc", "2\t-2.0000\t"]
+    assert list(answer_lines(ANSWERS, 2, as_json=False)) == best
+
+
+def test_an_answer_as_json_has_its_exact_text():
+    plain = [json.loads(line) for line in answer_lines(ANSWERS, None, as_json=True)]
+    assert plain == [{"prompt": 1, "text": ANSWERS[0][0][0]}, {"prompt": 2, "text": ""}]
+    lines = list(answer_lines(ANSWERS, 2, as_json=True))
+    assert [json.loads(line)["score"] for line in lines] == [-0.5, -1.25, -2.0]
+    assert not any("\n" in line or "\x1b" in line for line in lines)
+
+
+@pytest.mark.parametrize(("most", "longest"), [(7, 99), (99, 2)])
+def test_prompts_without_an_end_are_refused(most, longest, tmp_path, monkeypatch):
+    monkeypatch.setattr(cli, "MOST_INPUT", most)
+    monkeypatch.setattr(cli, "LONGEST_PROMPT", longest)
+    (tmp_path / "prompts").write_text("1\n234\n5\n6")
+    message = r"expected at most 7 bytes" if most == 7 else r":2: expected at most 2 characters, got 3"
+    with pytest.raises(UserError, match=message):
+        read_lines(str(tmp_path / "prompts"))
+    for path in (None, "/dev/stdin"):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"1\n234\n5\n6")))
+        with pytest.raises(UserError, match=f"standard input.*{message}"):
+            read_lines(path)
+
+
+def test_prompts_come_from_a_file_or_from_standard_input_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"1 2\n3")))
+    assert read_lines("/dev/stdin") == ["1 2", "3"]
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(UserError, match="standard input: it is closed"):
+        read_lines(None)
+    with pytest.raises(UserError, match="--input: /dev/zero: expected a file, got a device"):
+        read_lines("/dev/zero")

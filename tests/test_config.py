@@ -3,7 +3,7 @@ import typing
 
 import pytest
 
-from fxf.config import CheckpointConfig, DecodeConfig, defaults, differing_keys, flatten, section
+from fxf.config import CheckpointConfig, DecodeConfig, changed_decode, defaults, differing_keys, flatten, section
 from fxf.data.corpus import DataConfig
 from fxf.errors import UserError
 from fxf.experiment import SECTIONS, build, default_config
@@ -218,3 +218,33 @@ def test_flatten_and_differing_keys_name_keys_by_section():
     assert dict(flatten(a)) == {"seed": 0, "model.x": 1, "model.y": 2}
     assert differing_keys(a, b) == ["model.x", "model.y", "model.z"]
     assert differing_keys(a, a) == []
+
+
+@pytest.mark.parametrize(
+    ("there", "given", "changed"),
+    [
+        ({"beam_width": 5, "length_penalty": 0.6}, {"temperature": 0.8}, {"temperature": 0.8}),
+        ({"beam_width": 5}, {"temperature": 0.8, "top_k": 3}, {"temperature": 0.8, "top_k": 3}),
+        ({"beam_width": 5, "early_stop": False}, {"temperature": 0.0}, {}),
+        ({"beam_width": 5, "length_penalty": 0.6}, {"beam_width": 3}, {"beam_width": 3, "length_penalty": 0.6}),
+        ({"beam_width": 5, "length_penalty": 0.6}, {"beam_width": 1}, {}),
+        ({"beam_width": 5}, {"length_penalty": 0.0}, {"beam_width": 5, "length_penalty": 0.0}),
+        ({"temperature": 0.8, "top_k": 3, "top_p": 0.9}, {"beam_width": 4}, {"beam_width": 4}),
+        ({"temperature": 0.8, "top_k": 3}, {"temperature": 0.0}, {}),
+        ({"temperature": 0.8, "top_k": 3}, {"top_p": 0.5}, {"temperature": 0.8, "top_k": 3, "top_p": 0.5}),
+        ({"beam_width": 5}, {}, {"beam_width": 5}),
+    ],
+)
+def test_a_key_of_another_method_of_decoding_ends_the_one_that_was_there(there, given, changed):
+    plain = defaults(DecodeConfig)
+    found = changed_decode(plain | there, given)
+    assert found == plain | changed
+    section(DecodeConfig, found, "decode")
+
+
+@pytest.mark.parametrize(
+    "given", [{"temperature": 0.8, "beam_width": 3}, {"top_k": 3}, {"beam_width": 1, "early_stop": False}]
+)
+def test_keys_that_contradict_each_other_stay_for_the_section_to_refuse(given):
+    with pytest.raises(UserError):
+        section(DecodeConfig, changed_decode(defaults(DecodeConfig) | {"beam_width": 5}, given), "decode")

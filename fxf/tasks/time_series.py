@@ -73,16 +73,10 @@ def time_series(config: TimeSeriesConfig, setting: Setting) -> Task:
         return scorer.predict({"tokens": starts_NC + 1, "lengths": lengths_N}, max_tokens)
 
     def encode(text: str, where: str) -> list[int]:
-        numbers = whole_numbers(text, where)
-        if len(numbers) != context:
+        words = text.split()
+        if len(words) != context or not all(is_number(word, 0, base - 1) for word in words):
             raise UserError(f"{where}: expected {context} numbers 0 … {base - 1} with spaces between, got '{text}'")
-        return numbers
-
-    def whole_numbers(text: str, where: str) -> list[int]:
-        for word in text.split():
-            if not is_number(word, 0, base - 1):
-                raise UserError(f"{where}: expected numbers 0 … {base - 1} with spaces between, got '{word}'")
-        return [int(word) for word in text.split()]
+        return [int(word) for word in words]
 
     def respond(scorer: Scorer, texts: list[str], max_tokens: int, max_len: int) -> list[list[Answer]]:
         starts_NC = np.array([encode(text, f"prompt {number}") for number, text in enumerate(texts, 1)], np.int32)
@@ -92,7 +86,10 @@ def time_series(config: TimeSeriesConfig, setting: Setting) -> Task:
         return to_answers(tokens, scores, END, lambda tokens: " ".join(str(token - 1) for token in tokens))
 
     def read(prompt: str, answer: str) -> Batch:
-        numbers = [*encode(prompt, "prompt"), *whole_numbers(answer, "answer")]
+        for word in answer.split():
+            if not is_number(word, 0, base - 1):
+                raise UserError(f"answer: expected numbers 0 … {base - 1} with spaces between, got '{word}'")
+        numbers = [*encode(prompt, "prompt"), *map(int, answer.split())]
         return {"inputs": jnp.array([[0, *(number + 1 for number in numbers)]])}
 
     def figures() -> dict[str, Any]:

@@ -16,6 +16,7 @@ from fxf.data.tokenizer import (
     read_tokenizer,
     tokenizer_from_json,
     train_tokenizer,
+    warn_of_unknown,
 )
 from fxf.errors import UserError
 
@@ -186,3 +187,20 @@ def test_a_damaged_file_is_an_error_that_names_it(tmp_path):
         assert "\n" not in str(caught.value)
     with pytest.raises(UserError, match="there: not a tokenizer file"):
         tokenizer_from_json("[]", "there")
+
+
+def test_of_many_prompts_the_first_are_named(caplog):
+    tokenizer = train_tokenizer("word", 100, ["a"])
+    warn_of_unknown(tokenizer, [["a"], ["a b"], *[["c " * 3, "a"]] * 8])
+    assert caplog.messages[0] == "warning: prompt 2: the vocabulary lacks 'b'; read as <unk>"
+    assert caplog.messages[-2:] == [
+        "warning: prompt 9: the vocabulary lacks 'c'; read as <unk>",
+        "warning: 1 more prompts have words that the vocabulary lacks",
+    ]
+    caplog.clear()
+    warn_of_unknown(tokenizer, [[" ".join(f"{i:050}" for i in range(10))]])
+    (message,) = caplog.messages
+    assert message.count(f"{'0' * 40}…") == 8 and "and 2 others" in message
+    caplog.clear()
+    warn_of_unknown(BPE, [["anything ß"]])
+    assert not caplog.messages

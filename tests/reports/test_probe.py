@@ -82,8 +82,24 @@ def test_the_script_looks_into_a_run(tmp_path):
     assert "block_0/attention/weights" in listed and "params/embedding/table" in listed
     shown = script("probe", f"--workdir={tmp_path}", "--name=block_0/attention/weights", "--head=1", "3 1")
     assert shown.stdout.splitlines()[1] == "head 1"
-    assert shown.stdout.splitlines()[2].split() == ["0", "3", "1", "0", *answer.split()]
+    assert shown.stdout.splitlines()[2].split() == ["0", "3", "1", "0", *answer.split()][: experiment.max_len]
     lens = script("probe", f"--workdir={tmp_path}", "--lens", "3 1", "2")
     assert lens.stdout.split()[:3] == ["reads", "embedding", "block_0"]
     wrong = script("probe", f"--workdir={tmp_path}", "--name=block_0/attention/weights", "--head=2", "3 1")
     assert (wrong.returncode, wrong.stderr) == (2, "error: --head: expected less than 2, got 2\n")
+
+
+def test_an_answer_of_its_own_is_read_but_for_a_last_token_that_fits_no_position(looked_into):
+    experiment, params, *_ = looked_into
+    batch = probe.what_is_read(experiment, params, "3 1")
+    assert 4 <= batch["inputs"].shape[1] <= experiment.max_len
+    endless = experiment._replace(task=experiment.task._replace(end_token=99))  # so the answer is as long as can be
+    assert probe.what_is_read(endless, params, "3 1")["inputs"].shape == (1, experiment.max_len)
+
+
+def test_more_than_the_positions_of_the_model_is_refused(looked_into):
+    experiment, params, *_ = looked_into
+    answer = " ".join("1" * (experiment.max_len - 4))
+    assert probe.what_is_read(experiment, params, "3 1", answer)["inputs"].shape == (1, experiment.max_len)
+    with pytest.raises(UserError, match=r"prompt and answer are 12 tokens to read; model.max_len is 11"):
+        probe.what_is_read(experiment, params, "3 1", f"{answer} 1")

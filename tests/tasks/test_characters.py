@@ -199,3 +199,49 @@ def test_what_the_model_reads_of_a_prompt_is_the_prompt_with_its_continuation(tm
         tokens = task.read(prompt, answer)["inputs"][0].tolist()
         assert (tokens[0], decode(tokens[1:])) == (0, read)
     assert task.name(0) == "<bos>" and task.name(task.read("a", "")["inputs"][0, 1].item()) == "a"
+
+
+def window_scorer(asked):
+    """A scorer that continues each prompt by the token 7, and keeps what it has read."""
+
+    def predict(prompts, max_tokens):
+        asked.append(
+            [[first, *row[:n]] for first, row, n in zip(*map(np.ndarray.tolist, prompts.values()), strict=True)]
+        )
+        return np.full((len(prompts["tokens"]), 1, max_tokens), 7), None
+
+    return Scorer(predict, lambda batch: (1.0, batch["weights"].sum()), None)
+
+
+@pytest.mark.parametrize("bos", [True, False])
+def test_where_the_last_token_alone_is_scored_a_shorter_prompt_is_refused(bos, tmp_path):
+    task, needed = make(tmp_path, score="last", bos=bos), 6 if bos else 7
+    with pytest.raises(UserError, match=rf"prompt 2: expected {needed} tokens or more, got {needed - 1}; .*task.score"):
+        task.respond(window_scorer([]), ["1 and 1 and"[:needed], "1 and 1"[: needed - 1]], 1, 99)
+    assert task.respond(window_scorer([]), ["1 and 1"[:needed]], 1, 7)
+
+
+@pytest.mark.parametrize("bos", [True, False])
+def test_where_the_last_token_alone_is_scored_samples_go_on_from_text_by_whole_windows(bos, tmp_path):
+    task, asked = make(tmp_path, score="last", bos=bos), []
+    ((prompt, _, text),) = task.test(window_scorer(asked))["samples"]
+    decode = decoder(task, tmp_path)
+    assert prompt == ""
+    for sample in text.split("\n---\n"):
+        assert sample[: 7 - bos] in LINES[int(len(LINES) * 0.9) :]
+        assert sample[7 - bos :] == 7 * decode([7])
+    assert len(asked) == 7
+    assert all(len(row) == 7 and (row[0] == 0) == bos for rows in asked for row in rows)
+
+
+def test_without_bos_an_answer_fills_the_positions_to_the_last(tmp_path):
+    task = make(tmp_path, bos=False)
+    ((answer, _),) = task.respond(scorer(continuation=[7]), ["1 an"], 0, 9)[0]
+    assert len(answer) == 9 + 1  # the last one is not read
+    with pytest.raises(UserError, match=r"prompt 1: 4 tokens and 7 to generate; model.max_len is 9"):
+        task.respond(scorer(continuation=[7]), ["1 an"], 7, 9)
+
+
+def test_what_the_vocabulary_lacks_of_a_prompt_is_told(tmp_path, caplog):
+    make(tmp_path).respond(scorer(continuation=[7]), ["1 and", "1 ßnd ß\x1b"], 1, 99)
+    assert caplog.messages == ["warning: prompt 2: the vocabulary lacks 'ß', '\x1b'; read as <unk>"]

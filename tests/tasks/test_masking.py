@@ -190,3 +190,8 @@ def test_padding_is_told_to_the_model(tmp_path):
     asked = []
     predicted(Scorer(None, None, lambda batch: asked.append(batch) or np.zeros((1, 4, 9))), np.array([[0, 7, 2, 1]]))
     np.testing.assert_array_equal(asked[0]["counts"], [[True, True, True, False]])
+
+
+def test_what_the_vocabulary_lacks_of_a_prompt_is_told_and_a_blank_is_not_lacking(tmp_path, caplog):
+    make(tmp_path).respond(counting(), ["the <mask> d", "the zebra<mask>lion zebra"], 0, 9)
+    assert caplog.messages == ["warning: prompt 2: the vocabulary lacks 'zebra', 'lion'; read as <unk>"]

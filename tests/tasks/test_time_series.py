@@ -147,3 +147,9 @@ def test_what_does_not_fit_the_model_or_the_length_is_named():
         time_series(config(), setting()).respond(scorer(5), ["1 2 3"], 5, 7)
     with pytest.raises(UserError, match=r"task.length: expected at least task.delay \+ 2 = 4, .* got 3"):
         config(length=3)
+
+
+@pytest.mark.parametrize("answer", ["4 x", "10", "9" * 5000])
+def test_an_answer_to_be_read_has_numbers_of_the_base(answer):
+    with pytest.raises(UserError, match=r"answer: expected numbers 0 … 9 with spaces between, got '"):
+        time_series(config(base=10), setting()).read("1 2 3", answer)

@@ -165,3 +165,11 @@ def test_grouping_keeps_every_source_once_with_all_its_translations(data):
     assert len(sources) == len(tokens) == len(references) == len(corpus.test)
     assert tokens == [[i] for i in range(len(corpus.test))]
     assert references[0] == [corpus.test[0].target, "autre"]
+
+
+def test_what_the_vocabulary_lacks_of_a_prompt_is_told_after_it_is_lowered(data, tmp_path, caplog):
+    data = DataConfig(**{**vars(data), "lower_case": True})
+    task = make(data)
+    nothing = Scorer(lambda prompts, n: (np.full((len(prompts["tokens"]), 1, n), EOS), None), None, no_logits)
+    task.respond(nothing, ["A b", "a X"], 0, 41)
+    assert caplog.messages == ["warning: prompt 2: the vocabulary lacks 'x'; read as <unk>"]
