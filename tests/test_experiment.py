@@ -16,7 +16,7 @@ def text(tmp_path):
     return str(path)
 
 
-def config_of(task, kind, text, **sections):
+def config_of(task, kind, text, /, **sections):
     config = default_config(task, kind).to_dict()
     if "data" in config:
         config["data"]["path"] = text
