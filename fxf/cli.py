@@ -31,7 +31,7 @@ from fxf.errors import (  # noqa: E402
     one_line,
     printable,
 )
-from fxf.files import read_file  # noqa: E402
+from fxf.files import folder_at, read_file  # noqa: E402
 
 MOST_INPUT = 2**28  # bytes of prompts
 LONGEST_PROMPT = 2**20  # characters
@@ -275,11 +275,13 @@ def read_sweep(config_file: str) -> list[dict[str, Any]]:
 
 
 def require_workdir(flag: Any) -> Path:
+    """Returns the run folder, on a disk or in a bucket (gs://…)."""
     if not flag.value:
         raise UserError("--workdir: missing; for example --workdir=runs/reversal")
-    if Path(flag.value).is_file():
-        raise UserError(f"--workdir: {flag.value} is a file; expected the run folder, there or to be made")
-    return Path(flag.value)
+    workdir = folder_at(flag.value, "--workdir")
+    if workdir.exists() and not workdir.is_dir():
+        raise UserError(f"--workdir: {flag.value}: expected the run folder, there or to be made, and it is a file")
+    return workdir
 
 
 def answer_lines(answers: list[list[tuple[str, float | None]]], n_best: int | None, as_json: bool) -> Iterator[str]:

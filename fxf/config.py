@@ -211,7 +211,7 @@ def _checked(value: Any, kind: Any, limits: Mapping[str, Any], path: str) -> Any
 
 def one_of(value: Any, valid: Any, path: str) -> Any:
     """Returns `value` if it is among the names `valid`, else raises a UserError that names `path`."""
-    if value not in valid:
+    if not isinstance(value, str) or value not in valid:
         raise UserError(f"{path}: expected one of {', '.join(valid)}; got {value!r}{nearest(str(value), valid)}")
     return value
 
@@ -230,3 +230,11 @@ def differing_keys(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     flat_a, flat_b = dict(flatten(a)), dict(flatten(b))
     absent = object()
     return [k for k in {**flat_a, **flat_b} if flat_a.get(k, absent) != flat_b.get(k, absent)]
+
+
+def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """Returns `key (VALUE there, VALUE here), …` for the keys on which two configs differ; "" if they do not."""
+    old, new = dict(flatten(there)), dict(flatten(here))
+    return ", ".join(
+        f"{key} ({old.get(key, 'absent')} there, {new.get(key, 'absent')} here)" for key in differing_keys(there, here)
+    )

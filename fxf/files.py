@@ -1,9 +1,15 @@
-"""Reading files that may be anything, writing files so that no reader ever sees half of one, and full disks."""
+"""Files that a run reads and writes: whole or not at all, on a disk or in a bucket, or one line that says why not."""
 
 import errno
+import hashlib
+import json
 import os
+import re
+import shutil
 import stat
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from fxf.errors import UserError, nearest
 
@@ -69,8 +75,35 @@ def _beside(path: Path) -> list[str]:
         return []
 
 
+def folder_at(place: str | Path, flag: str) -> Path:
+    """Returns the folder at a path, or in a bucket at gs://…: an `etils.epath.Path`, which has the same methods.
+
+    Raises:
+      UserError: the scheme is another one, or what gs:// needs is not installed; names the `flag`.
+    """
+    scheme = re.match(r"(\w[\w+.-]*):/", str(place))
+    if not scheme:
+        return Path(place)
+    if scheme[1] != "gs" or not str(place).startswith("gs://"):
+        raise UserError(f"{flag}: {place}: expected a local folder or gs://BUCKET/FOLDER")
+    try:
+        import gcsfs  # noqa: F401  for epath, which imports it when it is needed
+        from etils import epath
+    except ImportError:
+        raise UserError(f"{flag}: {place}: gs:// needs more packages: pip install -e '.[gcs]'") from None
+    return epath.Path(place)
+
+
+def is_remote(path: Path) -> bool:
+    """Tells whether the path is in a bucket, where a file is written whole and nothing can be renamed or locked."""
+    return not isinstance(path, Path)
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Writes `text` to `path`: the file holds either what it held before or all of it, also after a crash."""
+    if is_remote(path):
+        path.write_text(text)
+        return
     temporary = path.with_name(path.name + ".tmp")
     try:
         with temporary.open("w", encoding="utf-8") as file:
@@ -81,6 +114,70 @@ def write_atomically(path: Path, text: str) -> None:
         temporary.unlink(missing_ok=True)  # on a full disk its room is wanted
         raise
     temporary.replace(path)
+
+
+def read_json(path: Path, what: str) -> dict[str, Any]:
+    """Returns the object that a JSON file holds.
+
+    Args:
+      what: the file should be, for the message.
+
+    Raises:
+      FileNotFoundError: there is none.
+      UserError: it cannot be read, is no regular file, or holds anything but one object with each key once.
+    """
+    try:
+        content = path.read_bytes() if is_remote(path) or not path.exists() else read_file(path)
+        value = json.loads(content.decode("utf-8"), object_pairs_hook=_once)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise UserError(f"{path}: not {what}: {error.strerror or error}") from None
+    except RecursionError:
+        raise UserError(f"{path}: not {what}: nested too deeply") from None
+    except ValueError as error:  # also of UTF-8
+        raise UserError(f"{path}: not {what}: {error}") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{path}: not {what}: expected an object of keys")
+    return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key '{next(n for n in names if names.count(n) > 1)}' stands there twice")
+    return found
+
+
+def digest(content: bytes) -> str:
+    """Returns a hash of the content, 32 hexadecimal digits."""
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """Returns the `digest` of a file's content, which need not fit in memory."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Yields the files in a folder and in those in it, in order."""
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            yield from files_below(path)
+        else:
+            yield path
+
+
+def remove(path: Path) -> None:
+    """Removes a file, or a folder with all that is in it, if it is there."""
+    if is_remote(path):
+        path.rmtree(missing_ok=True)  # type: ignore[attr-defined]
+    elif path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def why_not_written(error: BaseException) -> str:

@@ -16,6 +16,7 @@ from fxf.config import ParallelConfig, changed_decode, section
 from fxf.errors import UserError
 from fxf.experiment import Experiment, build
 from fxf.files import why_not_written
+from fxf.lock import locked
 from fxf.signals import listening
 from fxf.tasks.task import Answer
 from fxf.training import checkpoint
@@ -62,17 +63,30 @@ def _checkpoints_kept(workdir: Path) -> Iterator[None]:
 def _train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[str, Any]) -> dict[str, Any]:
     experiment = build(config, workdir)
     processes.require_same_config(experiment.config)
-    layout = experiment.layout()
-    task, figures = experiment.task, experiment.task.figures()
-    run_folder.open_for_training(workdir, experiment.config, origin, task.files)
-    finished = run_folder.read_result(workdir)
-    if finished:
+    layout, figures = experiment.layout(), experiment.task.figures()
+    made_from = (workdir, experiment.config, experiment.task.digests(), experiment.task.files)
+    finished = run_folder.finished(*made_from)
+    if finished is not None:
         if processes.first():
             print(f"{workdir}: finished already, nothing to do")
         return finished
+    with locked(workdir):
+        identity = run_folder.open_for_training(*made_from, origin)
+        return _train_from_newest(experiment, layout, workdir, identity, clock, figures)
 
-    checkpoints = Checkpoints(workdir / CHECKPOINTS, experiment.checkpoint)
-    restored = checkpoint.load(workdir / CHECKPOINTS, experiment.state_shapes(layout))
+
+def _train_from_newest(
+    experiment: Experiment,
+    layout: Layout | None,
+    workdir: Path,
+    identity: run_folder.Identity,
+    clock: Clock,
+    figures: dict[str, Any],
+) -> dict[str, Any]:
+    """Trains from the newest checkpoint, tests, and writes the result. `figures` are those of the data."""
+    task = experiment.task
+    checkpoints = Checkpoints(workdir / CHECKPOINTS, experiment.checkpoint, identity)
+    restored = checkpoints.restore(experiment.state_shapes(layout))
     record: dict[str, Any] = {}
     if restored:
         step, state, record = restored
@@ -84,7 +98,12 @@ def _train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[
     logged = (workdir, experiment.train.steps, step, experiment.log.tensorboard)
     metrics_log = MetricsLog(*logged) if processes.first() else NoLog()
     scorer = experiment.scorer(clock, layout=layout)
-    with closing(checkpoints), closing(metrics_log), processes.together():
+
+    def save(step: int, state: TrainState, record: dict[str, Any]) -> None:
+        run_folder.require_there(workdir)
+        checkpoints.save(step, state, record)
+
+    with closing(metrics_log), processes.together():
         if figures:
             metrics_log.say("  ".join(f"{name} {value}" for name, value in figures.items()))
         if restored:
@@ -101,13 +120,13 @@ def _train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[
                     learning_rate=experiment.learning_rate,
                     evaluate=lambda s: task.validate(scorer(s.params)),
                     metrics_log=metrics_log,
-                    checkpoints=checkpoints,
+                    save=save,
                     clock=clock,
                     position=position,
                     earlier=record,
                     interrupted=lambda: processes.any_of(heard()),
                 )
-    step, params = _load_params(experiment, layout, workdir / CHECKPOINTS)
+    step, params = _load_params(experiment, layout, workdir, identity)
     with clock.measure("evaluate"):
         tested = task.test(scorer(params))
     samples = tested.pop("samples", [])
@@ -115,8 +134,8 @@ def _train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[
         wrong = expected is not None and answer != expected
         print((f"{prompt}  →  " if prompt else "") + answer + (f"   (expected: {expected})" if wrong else ""))
     result = _result(experiment, record, step, {**figures, **tested}, clock.seconds())
-    run_folder.write_result(workdir, result)
-    return result
+    run_folder.require_there(workdir)
+    return run_folder.write_result(workdir, result, identity)
 
 
 def _make_steps(
@@ -162,22 +181,22 @@ def _result(
 
 
 def _load_params(
-    experiment: Experiment, layout: Layout | None, directory: Path, step: int | None = None
+    experiment: Experiment, layout: Layout | None, workdir: Path, identity: run_folder.Identity, step: int | None = None
 ) -> tuple[int, weights.Params]:
     """Returns a checkpoint's step and params: of `step`, else of the best, or the mean of the newest, as configured.
 
     Raises:
-      UserError: no such checkpoint, or none undamaged.
+      UserError: no such checkpoint, none undamaged, or it is of a run with another identity.
     """
-    shapes, config = experiment.state_shapes(layout), experiment.checkpoint
+    shapes, config, directory = experiment.state_shapes(layout), experiment.checkpoint, workdir / CHECKPOINTS
     if step is not None or config.average == 1:
-        restored = checkpoint.load(directory, shapes, step=step, best=config.best)
+        restored = checkpoint.load(directory, shapes, identity, step=step, best=config.best)
         found = [(restored[0], restored[1].params)] if restored else []
     else:
-        newest = checkpoint.load_newest(directory, shapes, config.average)
+        newest = checkpoint.load_newest(directory, shapes, config.average, identity)
         found = [(saved, state.params) for saved, state, _ in newest]
     if not found:
-        raise UserError(f"{directory.parent}: no checkpoint yet; train the run first")
+        raise UserError(f"{workdir}: no checkpoint yet; train the run first")
     return found[0][0], jax.tree.map(lambda *copies: sum(copies) / len(copies), *(params for _, params in found))
 
 
@@ -194,21 +213,26 @@ def load(
     Raises:
       UserError: no run, no such checkpoint, none undamaged, or a wrong `decode` key.
     """
-    config = run_folder.read_config(workdir)
+    config, identity = run_folder.read_config(workdir)
     built = build({**config, "decode": changed_decode(config["decode"], decode or {})}, workdir)
     experiment = built.with_model(attention_implementation="xla")
     # One copy of the weights serves; it is cut as in training if there are as many devices.
     parallel = dataclasses.replace(experiment.parallel, data=1)
     cut = parallel.fsdp * parallel.tensor <= jax.device_count()
     layout = make_layout(parallel, jax.devices()) if cut else None
-    return experiment, *_load_params(experiment, layout, workdir / CHECKPOINTS, step)
+    return experiment, *_load_params(experiment, layout, workdir, identity, step)
 
 
 def evaluate(
     workdir: Path, clock: Clock, step: int | None = None, decode: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Scores a checkpoint of the run in `workdir`; returns its step and the task's figures."""
+    """Scores a checkpoint of the run in `workdir`; returns its step and the task's figures.
+
+    Raises:
+      UserError: as `load`, or the data are not those that the run was trained on.
+    """
     experiment, found, params = load(workdir, step, decode)
+    run_folder.require_same_data(workdir, experiment.task.digests())
     figures = experiment.task.test(experiment.scorer(clock)(params))
     figures.pop("samples", None)
     return {"step": found, **figures}

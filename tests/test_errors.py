@@ -105,7 +105,7 @@ def test_a_workdir_that_cannot_be_written(tmp_path):
 
 def test_another_config_in_the_workdir(trained):
     finished = script("train", *overrides(model={"d_ff": 8}), f"--workdir={trained}")
-    assert_one_line(finished, "another config; differing keys: model.d_ff (7 there, 8 here)")
+    assert_one_line(finished, "holds another run: model.d_ff (7 there, 8 here)")
 
 
 @pytest.mark.parametrize(

@@ -58,11 +58,13 @@ def finished(tmp_path_factory):
 def test_a_run_leaves_the_folder_that_it_promises(finished):
     workdir, result = finished
     assert {path.name for path in workdir.iterdir()} == {
-        "config.json", "metrics.jsonl", "tensorboard", "checkpoints", "result.json"
+        "config.json", "metrics.jsonl", "tensorboard", "checkpoints", "result.json", "lock"
     }  # fmt: skip
     assert json.loads((workdir / "result.json").read_text()) == result
     config = json.loads((workdir / "config.json").read_text())
-    assert set(config) == {"config", "config_file", "overrides", "versions", "git_commit", "device"}
+    made_from, by = {"identity", "digests", "files"}, {"code", "versions", "git_commit", "device"}
+    assert set(config) == {"config", "config_file", "overrides", *made_from, *by}
+    assert config["identity"] == result["identity"]
     assert config["config"] == tiny_config(train={"evaluate_every": 4}, log={"tensorboard": True})
     assert list((workdir / "tensorboard").iterdir())
 
@@ -156,7 +158,7 @@ def test_a_finished_run_says_so_and_repeats_its_result(finished, capsys):
 
 
 def test_another_config_is_refused_and_its_keys_named(finished):
-    with pytest.raises(UserError, match=r"another config; differing keys: seed \(0 there, 3 here\), model.n_layers"):
+    with pytest.raises(UserError, match=r"holds another run: seed \(0 there, 3 here\), model.n_layers \(1 there, 2 "):
         train(finished[0], seed=3, model={"n_layers": 2}, train={"evaluate_every": 4}, log={"tensorboard": True})
 
 

@@ -20,6 +20,7 @@ from tensorflow_datasets.proto import tf_example_pb2
 from fxf.config import one_of
 from fxf.data.sentence_files import Line, good_lines
 from fxf.errors import UserError, nearest
+from fxf.files import digest
 
 SPLITS = ("train", "validation", "test")
 VERSION = "1.0.0"  # of the stored examples: raise it when the same files would give others
@@ -133,8 +134,12 @@ def _lines(builder: SentencePairs, split: str) -> list[Line]:
     return lines
 
 
-def public(name: str, languages: tuple[str, str], splits: Sequence[str], skip: bool) -> tuple[list[list[Line]], int]:
-    """Returns the sentence pairs in each split of a public TFDS data set, and the number of bad ones skipped.
+def public(
+    name: str, languages: tuple[str, str], splits: Sequence[str], skip: bool
+) -> tuple[list[list[Line]], int, str]:
+    """Returns the sentence pairs of each split of a public TFDS data set, how many bad ones were skipped, and a digest.
+
+    The digest is that of the manifest of its files, their names and sizes: a large data set is not read for it.
 
     Raises:
       UserError: TFDS does not know the data set, cannot get it, or it has other splits or features.
@@ -146,6 +151,8 @@ def public(name: str, languages: tuple[str, str], splits: Sequence[str], skip: b
             builder.download_and_prepare(file_format="array_record")
             sources = builder.as_data_source(list(splits))
             features = sorted(builder.info.features.items())
+            files = [path for split in splits for path in builder.info.splits[split].filepaths]
+            manifest = [builder.info.full_name, *((path.name, path.stat().length) for path in files)]
     except tfds.core.DatasetNotFoundError:
         near = nearest(name.split("/")[0], tfds.list_builders(with_community_datasets=False))
         raise UserError(f"data.path: TFDS has no data set '{name}'{near}") from None
@@ -160,4 +167,4 @@ def public(name: str, languages: tuple[str, str], splits: Sequence[str], skip: b
         lines, n = good_lines(pairs, [f"{name}:{split}"] * 2, skip)
         found.append(lines)
         skipped += n
-    return found, skipped
+    return found, skipped, digest(repr(manifest).encode())

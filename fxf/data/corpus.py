@@ -15,6 +15,7 @@ from fxf.config import key, one_of
 from fxf.data.sentence_files import Line, aligned, good_lines, read_text_file, split_by_source, tab_separated
 from fxf.data.tokenizer import EOS, Tokenizer
 from fxf.errors import UserError
+from fxf.files import digest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,12 +56,13 @@ class Example(NamedTuple):
 
 
 class Corpus(NamedTuple):
-    """The sentence pairs of each split, in their order, and the number of bad lines left out."""
+    """The sentence pairs of each split, in their order, the number of bad lines left out, and digests by name."""
 
     train: list[Example]
     validation: list[Example]
     test: list[Example]
     skipped: int
+    digests: dict[str, str]
 
 
 class TokenPair(NamedTuple):
@@ -95,13 +97,13 @@ def read_corpus(config: DataConfig) -> Corpus:
         raise UserError(f"data.path: corpus '{config.name}' needs it")
     if "source" in keys and config.source == config.target:
         raise UserError(f"data.target: expected another language than data.source, got '{config.target}' for both")
-    train, validation, test, skipped = read(config)
+    train, validation, test, skipped, digests = read(config)
     if config.lower_case:
         train, validation, test = (_changed(str.lower, split) for split in (train, validation, test))
     if config.unpunctuated:
         chosen = np.random.default_rng(0).random(len(train)) < config.unpunctuated
         train = [b if c else a for a, b, c in zip(train, _changed(_unpunctuated, train), chosen, strict=True)]
-    return Corpus(train, validation, test, skipped)
+    return Corpus(train, validation, test, skipped, digests)
 
 
 def _changed(change: Callable[[str], str], examples: Sequence[Example]) -> list[Example]:
@@ -157,7 +159,7 @@ def _pairs(config: DataConfig) -> Corpus:
 
     splits, skipped = prepared("pairs", (len(columns), source, target, config.held_out, skip), [content], read)
     train, validation, test = (_examples(splits[split], path.name) for split in SPLITS)
-    return Corpus(train, validation, test, skipped)
+    return Corpus(train, validation, test, skipped, {path.name: digest(content)})
 
 
 def _columns(config: DataConfig) -> list[str]:
@@ -188,7 +190,8 @@ def _parallel(config: DataConfig) -> Corpus:
 
     splits, skipped = prepared("parallel", (skip,), [content for split in SPLITS for content in contents[split]], read)
     train, validation, test = (_examples(splits[split], names[split][0]) for split in SPLITS)
-    return Corpus(train, validation, test, skipped)
+    digests = {name: digest(c) for split in SPLITS for name, c in zip(names[split], contents[split], strict=True)}
+    return Corpus(train, validation, test, skipped, digests)
 
 
 def _tfds(config: DataConfig) -> Corpus:
@@ -196,11 +199,11 @@ def _tfds(config: DataConfig) -> Corpus:
     from fxf.data.builders import public
 
     names = (config.train, config.validation, config.test)
-    splits, skipped = public(config.path, (config.source, config.target), names, config.on_error == "skip")
+    splits, skipped, manifest = public(config.path, (config.source, config.target), names, config.on_error == "skip")
     train, validation, test = (
         _examples(lines, f"{config.path}:{name}") for lines, name in zip(splits, names, strict=True)
     )
-    return Corpus(train, validation, test, skipped)
+    return Corpus(train, validation, test, skipped, {config.path: manifest})
 
 
 def _phrasebook(config: DataConfig) -> Corpus:
@@ -211,7 +214,8 @@ def _phrasebook(config: DataConfig) -> Corpus:
     splits: dict[str, list[Example]] = {"": [], "validation": [], "test": []}
     for number, phrase in enumerate(phrasebook(config.target), 1):
         splits[phrase.held_out].append(Example(phrase.source, phrase.target, f"phrasebook:{number}"))
-    return Corpus(splits[""], splits["validation"], splits["test"], 0)
+    parts = splits[""], splits["validation"], splits["test"]
+    return Corpus(*parts, 0, {"phrasebook": digest(repr(parts).encode())})
 
 
 def _six(config: DataConfig) -> Corpus:
@@ -219,7 +223,7 @@ def _six(config: DataConfig) -> Corpus:
     from fxf.data.phrasebook import SIX
 
     examples = [Example(source, target, f"six:{number}") for number, (source, target) in enumerate(SIX, 1)]
-    return Corpus(examples, examples, examples, 0)
+    return Corpus(examples, examples, examples, 0, {"six": digest(repr(SIX).encode())})
 
 
 # Each corpus, and the keys that it reads of those that not all read.

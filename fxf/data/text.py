@@ -16,6 +16,7 @@ from fxf.config import key
 from fxf.data.sentence_files import not_text, read_text_file
 from fxf.data.tokenizer import PAD, UNK, Tokenizer, tokenizer_of
 from fxf.errors import UserError
+from fxf.files import digest
 
 LONGEST_LINE = 2**16  # characters encoded at once
 
@@ -47,12 +48,14 @@ class EncodedText(NamedTuple):
       parts: returns the text.
       tokens: `tokens(part)`, those of "train", "validation" or "test" [N].
       figures: returns sizes, and the share of tokens that the vocabulary lacks.
+      digests: returns the digest of the text by its name.
     """
 
     tokenizer: Tokenizer
     parts: Callable[[], Text]
     tokens: Callable[[str], np.ndarray]
     figures: Callable[[], dict[str, Any]]
+    digests: Callable[[], dict[str, str]]
 
 
 def encoded_text(config: TextConfig, folder: Path | None, length: int) -> EncodedText:
@@ -87,7 +90,10 @@ def encoded_text(config: TextConfig, folder: Path | None, length: int) -> Encode
             "unknown_share": round(unknown, 6),
         }
 
-    return EncodedText(tokenizer, parts, tokens, figures)
+    def digests() -> dict[str, str]:
+        return {Path(config.path).name or "phrasebook": digest("\0".join(parts()).encode())}
+
+    return EncodedText(tokenizer, parts, tokens, figures, digests)
 
 
 def read_text(config: TextConfig) -> Text:

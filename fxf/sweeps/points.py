@@ -123,8 +123,10 @@ def check(points: Iterable[Point], workdir: Path) -> list[str]:
     for number, point in enumerate(points, 1):
         folder = workdir / point.name
         try:
-            metrics |= dict.fromkeys(build(point.config, folder).task.metrics)
-            run_folder.require_same_config(folder, point.config)
+            experiment = build(point.config, folder)
+            task = experiment.task
+            metrics |= dict.fromkeys(task.metrics)
+            run_folder.require_same_run(folder, experiment.config, task.digests(), task.files)
         except UserError as error:
             raise UserError(f"sweep: point {number} ({point.name}): {error}") from None
     return list(metrics)

@@ -135,6 +135,7 @@ def characters(config: CharactersConfig, setting: Setting) -> Task:
         name=tokenizer.name,
         batch=batch,
         figures=text.figures,
+        digests=text.digests,
         files={TOKENIZER_FILE: tokenizer.to_json()},
     )
 

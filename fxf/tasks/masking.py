@@ -140,6 +140,7 @@ def masking(config: MaskingConfig, setting: Setting) -> Task:
         name=tokenizer.name,
         batch=batch,
         figures=text.figures,
+        digests=text.digests,
         files={TOKENIZER_FILE: tokenizer.to_json()},
         generates=False,
     )

@@ -70,6 +70,7 @@ class Task(NamedTuple):
       batches: `batches()`, a Grain iterator of the run's batches, one a step, whose position can be saved.
       largest_batch: returns the shapes of the largest of `batches`.
       figures: returns what is known of the data before training: plain names to figures.
+      digests: returns digests of the data, by name; nothing where the config says all of them.
       files: what a run of this task carries with it, texts by file name.
       generates: scores or answers take tokens that the model generates.
     """
@@ -87,6 +88,7 @@ class Task(NamedTuple):
     batches: Callable[[], Any] | None = None
     largest_batch: Callable[[], Any] = dict
     figures: Callable[[], dict[str, Any]] = dict
+    digests: Callable[[], dict[str, str]] = dict
     files: Mapping[str, str] = {}
     generates: bool = True
 

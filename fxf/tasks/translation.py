@@ -137,6 +137,7 @@ def translation(config: TranslationConfig, setting: Setting) -> Task:
         batches=lambda: iterate(batches("train")),
         largest_batch=lambda: batches("train").largest(),
         figures=figures,
+        digests=lambda: corpus().digests,
         files={TOKENIZER_FILE: tokenizer.to_json()},
     )
 

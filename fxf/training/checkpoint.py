@@ -1,14 +1,14 @@
 """Checkpoints: rotation, best-of, and loading that passes over a damaged one. The only user of Orbax.
 
-A save is atomic: a process killed half-way leaves the older checkpoints and an unfinished folder that nothing reads.
-Once committed, a checkpoint's folder gets the digests of its files, and is compared with them before it is read.
+A checkpoint is a folder named by its step. It holds the arrays, as Orbax writes them; `checkpoint.json`, which says of
+what run they are; and `digests.json`, the digests of all other files. It is written under another name and renamed when
+it is whole, so a process killed half-way leaves the older checkpoints and an unfinished folder that nothing reads. In a
+bucket nothing can be renamed: there the digests, which come last, make a checkpoint whole.
 """
 
-import hashlib
 import json
 import logging
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,14 @@ import jax
 from orbax.checkpoint import v1 as ocp
 
 from fxf import processes
-from fxf.config import CheckpointConfig
+from fxf.config import CheckpointConfig, differences
 from fxf.errors import UserError
-from fxf.files import write_atomically
+from fxf.files import file_digest, files_below, is_remote, read_json, remove, write_atomically
 
 log = logging.getLogger(__name__)
 
-DIGESTS = "digests.json"
+ARRAYS, CONTENT, DIGESTS = "state", "checkpoint.json", "digests.json"
+UNFINISHED, REMOVED, DAMAGED = ".unfinished", ".removed", ".damaged"
 
 # The step, the state, and the record saved with it.
 Restored = tuple[int, Any, dict[str, Any]]
@@ -39,98 +40,169 @@ def rank(metrics: Mapping[str, float], best: str) -> float:
 class Checkpoints:
     """The checkpoints that a training run writes into `directory`, one run at a time; any process may `load`."""
 
-    def __init__(self, directory: Path, config: CheckpointConfig) -> None:
-        """Opens the folder. Damaged checkpoints are renamed to STEP.damaged, with a warning.
+    def __init__(self, directory: Path, config: CheckpointConfig, identity: Mapping[str, Any]) -> None:
+        """Opens the folder, and removes what saves that were cut short have left.
+
+        Args:
+          identity: what the run is made from; each checkpoint carries it.
+        """
+        self._directory, self._config, self._identity = _absolute(directory), config, dict(identity)
+        if processes.first():
+            self._directory.mkdir(parents=True, exist_ok=True)
+            for path in self._directory.iterdir():
+                if path.name.endswith((UNFINISHED, REMOVED)):
+                    remove(path)
+        processes.wait()
+
+    def restore(self, shapes: Any) -> Restored | None:
+        """Loads the newest whole checkpoint, or returns None where there is none at all.
+
+        Damaged ones that are newer are renamed to STEP.damaged, with a warning, so that their steps can be saved again.
 
         Raises:
-          UserError: there are checkpoints, and all of them are damaged.
+          UserError: all are damaged; or the newest whole one is of another run, or does not fit `shapes`.
         """
-        self._directory = directory.absolute()
-        damaged = _damaged(self._directory)
-        processes.wait()  # for the others to have looked
-        for step in damaged if processes.first() else []:
-            aside = self._directory / f"{step}.damaged"
-            shutil.rmtree(aside, ignore_errors=True)
+        damaged: dict[int, str] = {}
+        steps = steps_in(self._directory)
+        whole = next(_whole(self._directory, steps, damaged), 0)
+        _refuse_if_all(self._directory, steps, damaged)
+        restored = _read(self._directory / str(whole), shapes, self._identity) if whole else None
+        for step in damaged if processes.first() else ():
+            aside = self._directory / f"{step}{DAMAGED}"
+            remove(aside)
             (self._directory / str(step)).rename(aside)
-        for step in steps_in(self._directory)[-1:] if processes.first() else []:
-            if not (self._directory / str(step) / DIGESTS).exists():
-                _write_digests(self._directory / str(step))
         processes.wait()
-        policies = ocp.training.preservation_policies
-        kept: list[Any] = [policies.LatestN(config.keep)]
-        if config.best:
-            best = policies.BestN(
-                n=1, get_metric_fn=lambda metrics: rank(metrics, config.best), keep_checkpoints_without_metrics=False
-            )
-            kept.append(best)
-        self._checkpointer = ocp.training.Checkpointer(
-            self._directory,
-            save_decision_policy=ocp.training.save_decision_policies.FixedIntervalPolicy(1),
-            preservation_policy=policies.AnyPreservationPolicy(kept),
-            cleanup_tmp_directories=True,
-        )
+        return restored
 
-    def save(self, step: int, state: Any, metrics: dict[str, float], record: dict[str, Any]) -> None:
-        """Saves `state` as of `step`; `metrics` rank it for best-of, `record` comes back with it."""
-        metadata = {"arrays": _arrays(state), "record": record}
-        self._checkpointer.save(step, state, metrics=metrics or None, custom_metadata=metadata)
-        if processes.first():
-            _write_digests(self._directory / str(step))
+    def save(self, step: int, state: Any, record: dict[str, Any]) -> None:
+        """Saves `state` as of `step`; `record` comes back with it, and its `evaluated` ranks it for best-of."""
+        final = self._directory / str(step)
+        folder = final if is_remote(final) else final.with_name(f"{step}{UNFINISHED}")
+        ocp.save(folder, state, checkpointable_name=ARRAYS)
+        if not processes.first():
+            return
+        content = {"step": step, "identity": self._identity, "arrays": _arrays(state), "record": record}
+        write_atomically(folder / CONTENT, json.dumps(content))
+        write_atomically(folder / DIGESTS, json.dumps(_digests(folder)))
+        if folder != final:
+            folder.rename(final)
+        self._rotate()
 
-    def close(self) -> None:
-        self._checkpointer.close()
+    def _rotate(self) -> None:
+        """Removes the checkpoints that are neither among the newest nor the best."""
+        steps = steps_in(self._directory)
+        kept = set(steps[-self._config.keep :])
+        if self._config.best and (ranked := _by_rank(self._directory, steps, self._config.best)):
+            kept.add(ranked[0])
+        for step in sorted({*steps} - kept):
+            folder = self._directory / str(step)
+            if is_remote(folder):
+                (folder / DIGESTS).unlink(missing_ok=True)  # first, so that what is left is no checkpoint
+            else:
+                folder = folder.rename(folder.with_name(f"{step}{REMOVED}"))
+            remove(folder)
 
 
-def load(directory: Path, shapes: Any, *, step: int | None = None, best: str = "") -> Restored | None:
+def load(
+    directory: Path, shapes: Any, identity: Mapping[str, Any] | None = None, *, step: int | None = None, best: str = ""
+) -> Restored | None:
     """Loads a checkpoint: of `step`, else the one that ranks highest by `best`, else the newest.
 
     A damaged one is passed over with a warning, for the next in that order.
 
     Args:
       shapes: the state's tree with `jax.ShapeDtypeStruct` leaves, which may have shardings; else one device holds it.
+      identity: of the run that it must be of; of any if None.
 
     Returns:
       Its step, state and record, or None where there is none at all.
 
     Raises:
-      UserError: no checkpoint of `step`, or all are damaged, or it does not fit `shapes`.
+      UserError: no checkpoint of `step`, or all are damaged, or it is of another run, or does not fit `shapes`.
     """
-    directory = directory.absolute()
+    directory = _absolute(directory)
     steps = steps_in(directory)
-    if step is not None and step not in steps:
-        raise UserError(f"{directory}: no checkpoint of step {step}; there are {steps or 'none'}")
-    damaged = _damaged(directory)
-    whole = [s for s in reversed(steps) if s not in damaged and step in (None, s)]
-    if step is not None and not whole:
-        raise UserError(f"{directory}: the checkpoint of step {step} is damaged")
+    if step is not None:
+        if step not in steps:
+            raise UserError(f"{directory}: no checkpoint of step {step}; there are {steps or 'none'}")
+        if what := _damage(directory / str(step)):
+            raise UserError(f"{directory}: the checkpoint of step {step} is damaged: {what}")
+        return _read(directory / str(step), shapes, identity)
+    damaged: dict[int, str] = {}
     if best:
-        ranks = {s: rank(_metadata(directory / str(s))["record"]["evaluated"], best) for s in whole}
-        whole.sort(key=lambda s: ranks[s], reverse=True)
-    return _read(directory / str(whole[0]), shapes) if whole else None
+        steps = _by_rank(directory, steps, best)[::-1]
+    whole = next(_whole(directory, steps, damaged), None)
+    _refuse_if_all(directory, steps, damaged)
+    return None if whole is None else _read(directory / str(whole), shapes, identity)
 
 
-def load_newest(directory: Path, shapes: Any, n: int) -> Iterator[Restored]:
+def load_newest(directory: Path, shapes: Any, n: int, identity: Mapping[str, Any] | None = None) -> Iterator[Restored]:
     """Loads the n newest undamaged checkpoints, or as many as there are, the newest first. Raises as `load` does."""
-    directory = directory.absolute()
-    damaged = _damaged(directory)
-    for step in [s for s in reversed(steps_in(directory)) if s not in damaged][:n]:
-        yield _read(directory / str(step), shapes)
+    directory = _absolute(directory)
+    damaged: dict[int, str] = {}
+    steps = steps_in(directory)
+    for _, step in zip(range(n), _whole(directory, steps, damaged), strict=False):
+        yield _read(directory / str(step), shapes, identity)
+    _refuse_if_all(directory, steps, damaged)
 
 
-def _read(folder: Path, shapes: Any) -> Restored:
-    """Reads one checkpoint, after a look at whether its arrays are those of `shapes`."""
+def steps_in(directory: Path) -> list[int]:
+    """Returns the steps of the checkpoints in a folder, which need not be there; an unfinished save is none."""
+    if not directory.is_dir():
+        return []
+    return sorted(int(path.name) for path in directory.iterdir() if path.name.isdecimal() and _is_plain(path.name))
+
+
+def _is_plain(name: str) -> bool:
+    return name == str(int(name))
+
+
+def _absolute(directory: Path) -> Path:
+    return directory if is_remote(directory) else directory.absolute()
+
+
+def _whole(directory: Path, steps: Sequence[int], damaged: dict[int, str]) -> Iterator[int]:
+    """Yields those of the steps, the last first, whose checkpoint is whole; warns of the others, and adds them."""
+    for step in reversed(steps):
+        if what := _damage(directory / str(step)):
+            damaged[step] = what
+            log.warning("warning: %s: passing over the damaged checkpoint of step %d: %s", directory, step, what)
+        else:
+            yield step
+
+
+def _refuse_if_all(directory: Path, steps: Sequence[int], damaged: Mapping[int, str]) -> None:
+    if damaged and len(damaged) == len(steps):
+        listed = ", ".join(map(str, sorted(steps)))
+        raise UserError(f"{directory}: every checkpoint is damaged (steps {listed}); move them away to train anew")
+
+
+def _by_rank(directory: Path, steps: Sequence[int], best: str) -> list[int]:
+    """Returns the steps, the best first and of equal ones the newest; one whose record cannot be read comes last."""
+
+    def ranked(step: int) -> tuple[float, int]:
+        try:
+            evaluated = read_json(directory / str(step) / CONTENT, "a checkpoint")["record"]["evaluated"]
+            return rank(evaluated, best), step
+        except (OSError, UserError, KeyError, TypeError, AttributeError):
+            return -float("inf"), -1
+
+    return sorted(steps, key=ranked, reverse=True)
+
+
+def _read(folder: Path, shapes: Any, identity: Mapping[str, Any] | None) -> Restored:
+    """Reads one checkpoint, after a look at whether it is of the run, and its arrays are those of `shapes`."""
+    content = read_json(folder / CONTENT, "a checkpoint")
+    if identity is not None and (differing := differences(content["identity"], identity)):
+        raise UserError(f"{folder}: of another run: {differing}; give that run's checkpoints a folder of their own")
     device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     placed = jax.tree.map(lambda s: s.update(sharding=s.sharding or device), shapes)
-    saved, wanted = _metadata(folder)["arrays"], _arrays(shapes)
+    saved, wanted = content["arrays"], _arrays(shapes)
     for name in sorted({*saved, *wanted}):
         if saved.get(name) != wanted.get(name):
             what = f"{name} is {saved.get(name, 'absent')} there, {wanted.get(name, 'absent')} here"
             raise UserError(f"{folder}: does not fit this model and optimizer: {what}")
-    return int(folder.name), ocp.load(folder, placed), _metadata(folder)["record"]
-
-
-def _metadata(folder: Path) -> dict[str, Any]:
-    return ocp.metadata(folder).custom_metadata
+    return content["step"], ocp.load(folder, placed, checkpointable_name=ARRAYS), content["record"]
 
 
 def _arrays(tree: Any) -> dict[str, str]:
@@ -139,51 +211,28 @@ def _arrays(tree: Any) -> dict[str, str]:
     return {jax.tree_util.keystr(path): f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in leaves}
 
 
-def steps_in(directory: Path) -> list[int]:
-    """Returns the steps of the checkpoints in a folder, which need not be there; an unfinished save is none."""
-    if not directory.is_dir():
-        return []
-    return sorted(int(path.name) for path in directory.iterdir() if path.name.isdecimal())
-
-
-def _damaged(directory: Path) -> list[int]:
-    """Returns the steps whose files differ from their digests, warning of each; raises a UserError if all do."""
-    damaged = {}
-    for step in steps_in(directory):
-        if what := _difference(directory / str(step), step == steps_in(directory)[-1]):
-            damaged[step] = what
-    if damaged and len(damaged) == len(steps_in(directory)):
-        raise UserError(f"{directory}: every checkpoint is damaged (steps {', '.join(map(str, damaged))})")
-    for step, what in damaged.items():
-        log.warning("warning: %s: passing over the damaged checkpoint of step %d: %s", directory, step, what)
-    return list(damaged)
-
-
-def _difference(folder: Path, newest: bool) -> str:
-    """Returns what differs between a checkpoint's files and their digests, or nothing.
-
-    Without digests, the newest was committed by a process killed before it wrote them, and is whole as far as can be
-    told; an older one is what a process left that was killed while it removed it.
-    """
-    if not (folder / DIGESTS).exists():
-        return "" if newest else "it is removed in part"
+def _damage(folder: Path) -> str:
+    """Returns what is wrong with a checkpoint's files, or nothing."""
+    if not folder.is_dir():
+        return "it is no folder"
     try:
-        expected = json.loads((folder / DIGESTS).read_text(encoding="utf-8"))
-    except ValueError:
-        return f"{DIGESTS} cannot be read"
-    found = _digests(folder)
-    differing = sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name))
-    return f"{differing[0]} differs from what was saved" if differing else ""
-
-
-def _write_digests(folder: Path) -> None:
-    write_atomically(folder / DIGESTS, json.dumps(_digests(folder)))
+        expected, found = read_json(folder / DIGESTS, "digests of files"), _digests(folder)
+        differing = sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name))
+        if differing:
+            return f"{differing[0]} differs from what was saved"
+        step = read_json(folder / CONTENT, "a checkpoint")["step"]
+        return "" if str(step) == folder.name else f"it was saved as that of step {step}"
+    except FileNotFoundError as error:
+        return f"{Path(error.filename or DIGESTS).name} is missing"
+    except OSError as error:
+        return f"it cannot be read: {error.strerror or error}"
+    except UserError as error:
+        return str(error)
+    except KeyError as error:
+        return f"{CONTENT} has no {error}"
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """Returns a hash of each file in the folder, by its path in it, but for the digests, also those half written."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(DIGESTS))
-    return {
-        path.relative_to(folder).as_posix(): hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
-        for path in paths
-    }
+    """Returns a digest of each file in the folder, by its path in it, but for the digests, also those half written."""
+    paths = (path for path in files_below(folder) if not path.name.startswith(DIGESTS))
+    return {path.relative_to(folder).as_posix(): file_digest(path) for path in paths}

@@ -9,7 +9,7 @@ import numpy as np
 from fxf import processes
 from fxf.config import CheckpointConfig, LogConfig, TrainConfig
 from fxf.errors import Interrupted, UserError
-from fxf.training.checkpoint import Checkpoints, rank
+from fxf.training.checkpoint import rank
 from fxf.training.metrics import Clock, MetricsLog
 from fxf.training.step import Metrics, TrainState
 
@@ -26,7 +26,7 @@ def fit(
     learning_rate: Callable[[int], Any],
     evaluate: Callable[[TrainState], dict[str, float]],
     metrics_log: MetricsLog,
-    checkpoints: Checkpoints,
+    save: Callable[[int, TrainState, dict[str, Any]], None],
     clock: Clock,
     position: Callable[[], Any],
     earlier: dict[str, Any],
@@ -36,6 +36,7 @@ def fit(
 
     Args:
       evaluate: returns the figures of the validation.
+      save: `save(step, state, record)` makes a checkpoint.
       position: returns where the data stand, as JSON.
       earlier: the record saved with `state`, or an empty one.
       interrupted: tells whether to stop, every process the same; it is asked about once a second. The figures of a
@@ -102,11 +103,11 @@ def fit(
         }
         due = _due(step, checkpoint.every) or step == train.steps or stopped or (checkpoint.best and evaluated)
         if due or interrupted():
-            checkpoints.save(step, state, evaluated, record)
+            save(step, state, record)
             saved = step
     if step < train.steps and not stopped:
         if saved < step:
-            checkpoints.save(step, state, {}, record)
+            save(step, state, record)
         raise Interrupted(step)
     return state, record
 

@@ -1,6 +1,7 @@
 """What a run tells while it trains: metrics.jsonl, TensorBoard, and a progress bar or plain lines."""
 
 import json
+import logging
 import socket
 import struct
 import sys
@@ -14,7 +15,10 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from fxf.errors import UserError
 from fxf.files import write_atomically
+
+log = logging.getLogger(__name__)
 
 
 class Clock:
@@ -145,14 +149,30 @@ class NoLog(MetricsLog):
 
 
 def _keep_until(path: Path, step: int) -> None:
-    """Drops the records after `step`, which a resumed run will write again, and a last line cut short by a kill."""
+    """Drops the records after `step`, which a resumed run will write again, and a last line cut short by a kill.
+
+    Lines before the last that are no records are dropped with a warning.
+
+    Raises:
+      UserError: the file cannot be read.
+    """
     if not path.exists():
         return
-    kept = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            if json.loads(line)["step"] <= step:
-                kept.append(line + "\n")
-        except ValueError:
-            continue
-    write_atomically(path, "".join(kept))
+    try:
+        lines = path.read_bytes().decode("utf-8", errors="replace").splitlines()
+    except OSError as error:
+        raise UserError(f"{path}: cannot read the records: {error.strerror or error}") from None
+    records = [_record(line) for line in lines]
+    if dropped := records[:-1].count(None):
+        log.warning("warning: %s: %d lines that are no records are left out", path, dropped)
+    kept = [line for line, record in zip(lines, records, strict=True) if record is not None and record <= step]
+    write_atomically(path, "".join(f"{line}\n" for line in kept))
+
+
+def _record(line: str) -> int | None:
+    """Returns the step of a record, or None for a line that is none."""
+    try:
+        step = json.loads(line)["step"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return step if type(step) is int else None

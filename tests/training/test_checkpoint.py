@@ -18,16 +18,18 @@ def state_of(step):
 SHAPES = jax.eval_shape(lambda: state_of(1))
 
 
+RUN = {"seed": 0, "content of text.txt": "0a1b"}
+
+
 def record_of(step, **metrics):
     return {"seconds": {"train": 0.5 * step}, "evaluated": metrics}
 
 
 def save(folder, *steps, metric=None, **config):
-    checkpoints = Checkpoints(folder, CheckpointConfig(**config))
+    checkpoints = Checkpoints(folder, CheckpointConfig(**config), RUN)
     for step in steps:
         metrics = {"exact_match": metric(step)} if metric else {}
-        checkpoints.save(step, state_of(step), metrics, record_of(step, **metrics))
-    checkpoints.close()
+        checkpoints.save(step, state_of(step), record_of(step, **metrics))
 
 
 def steps_in(folder):
@@ -125,27 +127,61 @@ def remove(path):
 
 @pytest.mark.parametrize("damage", [flip_a_bit, truncate, remove])
 def test_damage_to_any_file_of_the_newest_falls_back_to_the_one_before_with_one_warning(damage, tmp_path, caplog):
-    save(tmp_path / "intact", 1, 2, metric=lambda step: 0.5)
-    for i, name in enumerate(files_of(tmp_path / "intact" / "2")):
-        if name.name == "digests.json" and damage is remove:
-            continue  # that is a checkpoint whose process was killed before it wrote them
-        folder = tmp_path / str(i)
-        shutil.copytree(tmp_path / "intact", folder)
-        damage(folder / "2" / name)
+    save(tmp_path, 1, 2)
+    for name in files_of(tmp_path / "2"):
+        content = (tmp_path / "2" / name).read_bytes()
+        if not content and damage is not remove:
+            continue
+        damage(tmp_path / "2" / name)
         caplog.clear()
-        step, state, _ = load(folder, SHAPES)
+        step, state, _ = load(tmp_path, SHAPES)
         assert step == 1
         jax.tree.map(np.testing.assert_array_equal, state, state_of(1))
         (message,) = warnings_of(caplog)
         assert "passing over the damaged checkpoint of step 2: " in message
         assert "\n" not in message
+        (tmp_path / "2" / name).write_bytes(content)
+    assert load(tmp_path, SHAPES)[0] == 2
 
 
-def test_a_run_that_goes_on_sets_a_damaged_checkpoint_aside(tmp_path):
-    save(tmp_path, 1, 2, metric=lambda step: 0.5)
-    flip_a_bit(tmp_path / "2" / "metrics" / "metrics")
-    save(tmp_path, 2, metric=lambda step: 0.5)
-    assert (tmp_path / "2.damaged").is_dir()
+@pytest.mark.parametrize("text", ["", "[]", "3", "{}", '{"state": 3}', "[" * 100_000, "\x00", '{"a": "b", "a": "b"}'])
+def test_digests_that_are_none_make_a_checkpoint_damaged(text, tmp_path, caplog):
+    save(tmp_path, 1, 2)
+    (tmp_path / "2" / "digests.json").write_text(text)
+    assert load(tmp_path, SHAPES)[0] == 1
+    assert "the damaged checkpoint of step 2: " in warnings_of(caplog)[0]
+
+
+def test_a_file_in_the_place_of_a_checkpoint_is_a_damaged_one(tmp_path, caplog):
+    save(tmp_path, 1)
+    (tmp_path / "2").write_text("")
+    assert load(tmp_path, SHAPES)[0] == 1
+    assert warnings_of(caplog)[0].endswith("the damaged checkpoint of step 2: it is no folder")
+
+
+def test_a_checkpoint_under_the_name_of_another_step_is_a_damaged_one(tmp_path, caplog):
+    save(tmp_path, 1)
+    shutil.copytree(tmp_path / "1", tmp_path / "7")
+    assert load(tmp_path, SHAPES)[0] == 1
+    assert warnings_of(caplog)[0].endswith("step 7: it was saved as that of step 1")
+
+
+@pytest.mark.parametrize("name", ["0000007", "+7", "٧", "7.damaged", "7.unfinished", "7.removed", "-7"])
+def test_a_folder_whose_name_is_no_step_is_no_checkpoint(name, tmp_path):
+    save(tmp_path, 1)
+    (tmp_path / name).mkdir()
+    assert load(tmp_path, SHAPES)[0] == 1
+    assert load(tmp_path, SHAPES, step=1)[0] == 1
+
+
+def test_a_run_that_goes_on_sets_damaged_checkpoints_aside_and_saves_their_steps_again(tmp_path):
+    save(tmp_path, 1, 2, 3, keep=9)
+    flip_a_bit(tmp_path / "3" / "state" / "manifest.ocdbt")
+    (tmp_path / "2" / "digests.json").unlink()
+    checkpoints = Checkpoints(tmp_path, CheckpointConfig(keep=9), RUN)
+    assert checkpoints.restore(SHAPES)[0] == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2.damaged", "3.damaged"]
+    checkpoints.save(2, state_of(2), record_of(2))
     assert load(tmp_path, SHAPES)[0] == 2
 
 
@@ -153,7 +189,12 @@ def test_when_every_checkpoint_is_damaged_it_says_so_and_keeps_them(tmp_path):
     save(tmp_path, 1, 2)
     for step in (1, 2):
         flip_a_bit(tmp_path / str(step) / "state" / "manifest.ocdbt")
-    for attempt in (lambda: load(tmp_path, SHAPES), lambda: Checkpoints(tmp_path, CheckpointConfig())):
+    checkpoints = Checkpoints(tmp_path, CheckpointConfig(), RUN)
+    for attempt in (
+        lambda: load(tmp_path, SHAPES),
+        lambda: list(load_newest(tmp_path, SHAPES, 1)),
+        lambda: checkpoints.restore(SHAPES),
+    ):
         with pytest.raises(UserError, match=r"every checkpoint is damaged \(steps 1, 2\)"):
             attempt()
     assert steps_in(tmp_path) == [1, 2]
@@ -162,34 +203,39 @@ def test_when_every_checkpoint_is_damaged_it_says_so_and_keeps_them(tmp_path):
 def test_a_damaged_step_asked_for_is_an_error(tmp_path):
     save(tmp_path, 1, 2)
     flip_a_bit(tmp_path / "2" / "state" / "manifest.ocdbt")
-    with pytest.raises(UserError, match=r"the checkpoint of step 2 is damaged"):
+    with pytest.raises(UserError, match=r"the checkpoint of step 2 is damaged: state/manifest.ocdbt differs"):
         load(tmp_path, SHAPES, step=2)
 
 
-def test_a_save_cut_short_is_not_read_and_cleared_by_the_next_run(tmp_path):
+def test_what_a_save_or_a_removal_cut_short_has_left_is_not_read_and_cleared_by_the_next_run(tmp_path):
     save(tmp_path, 1)
-    unfinished = tmp_path / "2.orbax-checkpoint-tmp"
-    (unfinished / "state").mkdir(parents=True)
+    for name in ("2.unfinished", "0.removed"):
+        (tmp_path / name / "state").mkdir(parents=True)
     assert load(tmp_path, SHAPES)[0] == 1
     save(tmp_path, 2)
-    assert not unfinished.exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2"]
 
 
-def test_a_checkpoint_committed_before_its_digests_were_written_is_read(tmp_path):
-    save(tmp_path, 1, 2)
-    (tmp_path / "2" / "digests.json").rename(tmp_path / "2" / "digests.json.tmp")
-    assert load(tmp_path, SHAPES)[0] == 2
-    save(tmp_path, 3)
-    assert [step for step, _, _ in load_newest(tmp_path, SHAPES, 3)] == [3, 2]
-
-
-def test_a_checkpoint_removed_in_part_is_passed_over_also_where_it_would_be_the_best(tmp_path):
+def test_a_damaged_checkpoint_is_passed_over_also_where_it_would_be_the_best(tmp_path):
     save(tmp_path, 1, 2, 3, metric=lambda step: -step, keep=3)
-    for path in (tmp_path / "1" / "digests.json", tmp_path / "1" / "_CHECKPOINT_METADATA"):
-        path.unlink()
+    (tmp_path / "1" / "digests.json").unlink()
     assert load(tmp_path, SHAPES, best="exact_match")[0] == 2
-    save(tmp_path, 4, metric=lambda step: -step, keep=1, best="exact_match")
-    assert steps_in(tmp_path) == [2, 4]
+
+
+@pytest.mark.parametrize("read", [
+    lambda folder, run: load(folder, SHAPES, run),
+    lambda folder, run: load(folder, SHAPES, run, step=2),
+    lambda folder, run: list(load_newest(folder, SHAPES, 1, run)),
+    lambda folder, run: Checkpoints(folder, CheckpointConfig(), run).restore(SHAPES),
+])  # fmt: skip
+def test_a_checkpoint_of_another_run_is_refused_by_a_line_that_names_both(read, tmp_path):
+    save(tmp_path, 1, 2)
+    assert read(tmp_path, RUN)
+    with pytest.raises(UserError) as error:
+        read(tmp_path, {"seed": 1, "content of text.txt": "0a1b", "model.n_layers": 3})
+    what = "of another run: seed (0 there, 1 here), model.n_layers (absent there, 3 here)"
+    assert str(error.value).startswith(f"{tmp_path / '2'}: {what}")
+    assert steps_in(tmp_path) == [1, 2]
 
 
 @pytest.mark.parametrize(
