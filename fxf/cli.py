@@ -280,7 +280,7 @@ def require_workdir(flag: Any) -> Path:
         raise UserError("--workdir: missing; for example --workdir=runs/reversal")
     workdir = folder_at(flag.value, "--workdir")
     if workdir.exists() and not workdir.is_dir():
-        raise UserError(f"--workdir: {flag.value}: expected the run folder, there or to be made, and it is a file")
+        raise UserError(f"--workdir: {flag.value} is a file; expected the run folder, there or to be made")
     return workdir
 
 
