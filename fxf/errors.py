@@ -1,8 +1,9 @@
 """Errors a user can mend: one line that says what, where, what was expected, and the nearest valid name."""
 
+import contextlib
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 75  # "try again": the same command goes on from the newest checkpoint
@@ -10,6 +11,21 @@ EXIT_INTERRUPTED = 75  # "try again": the same command goes on from the newest c
 
 class UserError(Exception):
     """A wrong config, file, token or checkpoint. The command line prints its text alone and exits with code 2."""
+
+
+class LibraryPanicError(Exception):
+    """A panic of a library's Rust code."""
+
+
+@contextlib.contextmanager
+def panics_as_errors() -> Iterator[None]:
+    """Turns a panic of a library's Rust code, which reaches Python as no `Exception`, into a LibraryPanicError."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise LibraryPanicError(str(error)) from None
 
 
 class Interrupted(Exception):  # noqa: N818  It is no error.

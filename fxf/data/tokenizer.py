@@ -9,13 +9,14 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
 from fxf.config import one_of
-from fxf.errors import UserError
+from fxf.errors import LibraryPanicError, UserError, panics_as_errors
+from fxf.files import read_file
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +30,9 @@ WARNINGS = 8  # lines about prompts, and words in a line
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
+LONGEST_PIECE = 256  # bytes joined into tokens together; to learn from a longer run of letters takes quadratic time
+
+
 class Level(NamedTuple):
     """How a kind of tokenizer cuts text, joins tokens, and how many tokens it needs besides the special ones."""
 
@@ -40,14 +44,24 @@ class Level(NamedTuple):
 TOKENIZERS = {
     "character": Level(pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"), decoders.Fuse(), 1),
     "word": Level(pre_tokenizers.WhitespaceSplit(), None, 1),  # no decoder: the library puts a space between tokens
-    "bpe": Level(pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel(), 256),
+    "bpe": Level(
+        pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.ByteLevel(add_prefix_space=False),
+                pre_tokenizers.Split(Regex(rf"[\s\S]{{1,{LONGEST_PIECE}}}"), "isolated"),
+            ]
+        ),
+        decoders.ByteLevel(),
+        256,
+    ),
 }
 
 
 class Tokenizer:
     """A trained vocabulary."""
 
-    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+    def __init__(self, kind: str, backend: tokenizers.Tokenizer) -> None:
+        self.kind = kind
         self._backend = backend
         self.vocab_size: int = backend.get_vocab_size()
 
@@ -62,9 +76,12 @@ class Tokenizer:
 
     def _encoding(self, text: str) -> tokenizers.Encoding:
         try:
-            return self._backend.encode(text)
+            with panics_as_errors():
+                return self._backend.encode(text)
         except TypeError:
             raise UserError(f"expected Unicode text, got {text!r}") from None
+        except LibraryPanicError as error:
+            raise UserError(f"the tokenizer cannot read a text of {len(text)} characters: {error}") from None
 
     def encode_all(self, texts: Iterable[str]) -> list[list[int]]:
         """Returns `encode(text)` for each text."""
@@ -135,35 +152,80 @@ def train_tokenizer(kind: str, vocab_size: int, texts: Iterable[str]) -> Tokeniz
         )
     else:
         trainer = trainers.WordLevelTrainer(vocab_size=vocab_size, show_progress=False)
-    learner.train_from_iterator(texts, trainer)
+    try:
+        with panics_as_errors():
+            learner.train_from_iterator(texts, trainer)
+    except LibraryPanicError as error:
+        raise UserError(f"data.tokenizer: '{kind}' cannot be learned from this text: {error}") from None
     learned = json.loads(learner.to_str())["model"]
     tokens = [*SPECIAL_TOKENS, *(token for token in learned["vocab"] if token not in SPECIAL_TOKENS)][:vocab_size]
     vocabulary = {token: i for i, token in enumerate(tokens)}
+    return Tokenizer(kind, _backend(kind, vocabulary, learned.get("merges", [])))
+
+
+def _backend(kind: str, vocabulary: dict[str, int], merges: Iterable[Sequence[str]]) -> tokenizers.Tokenizer:
+    """Returns the library's tokenizer; only "bpe" has merges, the pairs that it joins."""
     model: models.BPE | models.WordLevel
     if kind == "bpe":
-        model = models.BPE(vocabulary, [tuple(pair) for pair in learned["merges"]])
+        model = models.BPE(vocabulary, [(left, right) for left, right in merges])
     else:
         model = models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS[UNK])
     backend = tokenizers.Tokenizer(model)
-    backend.pre_tokenizer = level.cut
-    if level.join:
-        backend.decoder = level.join
-    return Tokenizer(backend)
+    backend.pre_tokenizer = TOKENIZERS[kind].cut
+    if join := TOKENIZERS[kind].join:
+        backend.decoder = join
+    return backend
 
 
 def tokenizer_from_json(text: str, where: str) -> Tokenizer:
     """Returns the tokenizer whose `to_json` gave `text`.
 
+    Its vocabulary and merges make it again, and what they make has to be all that is in the file.
+
     Raises:
-      UserError: `text` is damaged, or its first tokens are not the special ones; names `where`.
+      UserError: `text` is damaged, or no `to_json` of fxf's tokenizers gave it; names `where`.
     """
     try:
-        backend = tokenizers.Tokenizer.from_str(text)
+        record = json.loads(text)
+        model = record["model"]
+        vocabulary, merges = model["vocab"], model.get("merges", [])
+        kinds = [kind for kind, level in TOKENIZERS.items() if _json(level.cut) == record["pre_tokenizer"]]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f"{where}: not a tokenizer file: {type(error).__name__}: {error}") from None
+    if not kinds:
+        raise UserError(f"{where}: pre_tokenizer: expected that of one of {', '.join(TOKENIZERS)}")
+    _require_vocabulary(vocabulary, where)
+    try:
+        with panics_as_errors():
+            backend = _backend(kinds[0], vocabulary, merges)
     except Exception as error:  # the library raises no narrower type
         raise UserError(f"{where}: not a tokenizer file: {error}") from None
-    if tuple(backend.id_to_token(i) for i in range(len(SPECIAL_TOKENS))) != SPECIAL_TOKENS:
+    made = json.loads(backend.to_str())
+    for found, expected, path in ((record, made, ""), (model, made["model"], "model.")):
+        for key in sorted({*found, *expected} - {"model"}, key=str):
+            if key not in expected or found.get(key, ...) != expected[key]:
+                raise UserError(f"{where}: {path}{key}: no tokenizer of fxf has such a one")
+    return Tokenizer(kinds[0], backend)
+
+
+def _require_vocabulary(vocabulary: Any, where: str) -> None:
+    """Raises a UserError where the vocabulary is not tokens with the numbers from 0 on, the special ones first."""
+    if not isinstance(vocabulary, dict):
+        raise UserError(f"{where}: model.vocab: expected tokens and their numbers")
+    tokens: dict[int, str] = {}
+    for token, number in vocabulary.items():
+        if type(number) is not int or not 0 <= number < len(vocabulary):
+            raise UserError(f"{where}: token '{token}': expected a number below {len(vocabulary)}, got {number!r}")
+        if number in tokens:
+            raise UserError(f"{where}: tokens '{tokens[number]}' and '{token}' both have number {number}")
+        tokens[number] = token
+    if tuple(tokens.get(i) for i in range(len(SPECIAL_TOKENS))) != SPECIAL_TOKENS:
         raise UserError(f"{where}: expected tokens 0 … {MASK} to be {' '.join(SPECIAL_TOKENS)}")
-    return Tokenizer(backend)
+
+
+def _json(part: Any) -> Any:
+    """Returns a part of the library's tokenizers as its JSON has it."""
+    return json.loads(part.__getstate__())
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
@@ -173,9 +235,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
       UserError: the file is missing or damaged.
     """
     try:
-        return tokenizer_from_json(path.read_text(encoding="utf-8"), str(path))
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from None
+        return tokenizer_from_json(read_file(path).decode("utf-8"), str(path))
     except UnicodeDecodeError:
         raise UserError(f"{path}: not a tokenizer file: not UTF-8 text") from None
 
@@ -184,8 +244,14 @@ def tokenizer_of(folder: Path | None, kind: str, vocab_size: int, texts: Callabl
     """Returns the tokenizer in the run folder, or else one learned from `texts()`.
 
     Raises:
-      UserError: as `read_tokenizer` and `train_tokenizer`.
+      UserError: as `read_tokenizer` and `train_tokenizer`; or the one in the folder is of another kind or larger.
     """
     if folder is not None and (folder / TOKENIZER_FILE).exists():
-        return read_tokenizer(folder / TOKENIZER_FILE)
+        path = folder / TOKENIZER_FILE
+        found = read_tokenizer(path)
+        if found.kind != kind:
+            raise UserError(f"{path}: expected one of data.tokenizer '{kind}', got '{found.kind}'")
+        if found.vocab_size > vocab_size:
+            raise UserError(f"{path}: expected at most data.vocab_size {vocab_size} tokens, got {found.vocab_size}")
+        return found
     return train_tokenizer(kind, vocab_size, texts())

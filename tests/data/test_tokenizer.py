@@ -1,7 +1,9 @@
 import json
 import os
+import random
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,12 +11,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fxf.data.tokenizer import (
+    LONGEST_PIECE,
     MASK,
     SPECIAL_TOKENS,
     TOKENIZERS,
     UNK,
     read_tokenizer,
     tokenizer_from_json,
+    tokenizer_of,
     train_tokenizer,
     warn_of_unknown,
 )
@@ -204,3 +208,82 @@ def test_of_many_prompts_the_first_are_named(caplog):
     caplog.clear()
     warn_of_unknown(BPE, [["anything ß"]])
     assert not caplog.messages
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (
+            ("truncation",),
+            {"max_length": 3, "strategy": "LongestFirst", "stride": 0, "direction": "Right"},
+            "truncation",
+        ),
+        (("padding",), {"strategy": "BatchLongest"}, "padding"),
+        (("normalizer",), {"type": "Lowercase"}, "normalizer"),
+        (("post_processor",), {"type": "ByteLevel"}, "post_processor"),
+        (("added_tokens",), [{"id": 5, "content": "x", "special": True}], "added_tokens"),
+        (("decoder",), {"type": "Metaspace"}, "decoder"),
+        (("pre_tokenizer",), {"type": "Whitespace"}, "pre_tokenizer: expected that of one of character, word, bpe"),
+        (("model", "type"), "Unigram", r"model.type"),
+        (("model", "unk_token"), "a", r"model.unk_token"),
+        (("model", "dropout"), 0.5, r"model.dropout"),
+        (("another",), 1, "another"),
+        (("model", "vocab"), [], "model.vocab: expected tokens and their numbers"),
+        (("model", "vocab", "<pad>"), 2, "tokens '<pad>' and '<eos>' both have number 2"),
+        (("model", "vocab", "new"), 99_999, r"token 'new': expected a number below \d+, got 99999"),
+        (("model", "vocab", "new"), -1, "token 'new': expected a number below"),
+        (("model", "vocab", "new"), "5", "token 'new': expected a number below .*, got '5'"),
+        (("model", "vocab", "new"), 5, "tokens '.*' and 'new' both have number 5"),
+    ],
+)
+def test_what_to_json_does_not_write_is_refused(kind, path, value, message):
+    record = json.loads(train_tokenizer(kind, 300, TEXTS).to_json())
+    *sections, key = path
+    within = record
+    for section in sections:
+        within = within[section]
+    within[key] = value
+    with pytest.raises(UserError, match=f"^there: .*{message}") as caught:
+        tokenizer_from_json(json.dumps(record), "there")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("merges", [[["a", "b", "c"]], ["a b"], [["no", "such"]], 3, [[1, 2]]])
+def test_merges_that_make_no_token_are_refused(merges):
+    record = json.loads(BPE.to_json())
+    record["model"]["merges"] = merges
+    with pytest.raises(UserError, match=r"^there: "):
+        tokenizer_from_json(json.dumps(record), "there")
+
+
+def test_the_tokenizer_of_a_folder_is_the_one_that_the_config_names(tmp_path):
+    (tmp_path / "tokenizer.json").write_text(BPE.to_json())
+    assert tokenizer_of(tmp_path, "bpe", 300, list).to_json() == BPE.to_json()
+    with pytest.raises(UserError, match=r"tokenizer.json: expected one of data.tokenizer 'word', got 'bpe'"):
+        tokenizer_of(tmp_path, "word", 300, list)
+    with pytest.raises(UserError, match=rf"expected at most data.vocab_size 262 tokens, got {BPE.vocab_size}"):
+        tokenizer_of(tmp_path, "bpe", 262, list)
+
+
+def test_a_run_of_letters_is_cut_into_pieces_and_comes_back_whole():
+    text = "".join(random.Random(0).choices("abcdé", k=5 * LONGEST_PIECE))
+    tokenizer = train_tokenizer("bpe", 3000, [text] * 2)
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    vocabulary = json.loads(tokenizer.to_json())["model"]["vocab"]
+    assert max(map(len, vocabulary)) == LONGEST_PIECE
+
+
+def test_a_panic_of_the_library_is_an_error_of_the_user(monkeypatch):
+    class PanicException(BaseException):
+        """What a panic in Rust raises."""
+
+    def panic(*_):
+        raise PanicException("assertion failed")
+
+    with pytest.raises(UserError, match=r"data.tokenizer: 'bpe' cannot be learned from this text: assertion failed"):
+        train_tokenizer("bpe", 300, map(panic, TEXTS))
+    tokenizer = train_tokenizer("word", 300, TEXTS)
+    monkeypatch.setattr(tokenizer, "_backend", SimpleNamespace(encode=panic))
+    with pytest.raises(UserError, match="the tokenizer cannot read a text of 3 characters: assertion failed"):
+        tokenizer.encode("the")
