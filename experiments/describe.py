@@ -3,6 +3,8 @@
 python experiments/describe.py --config=configs/reversal.py
 """
 
+import fxf.listen  # noqa: F401  First of all.
+
 from fxf import cli
 
 CONFIG = cli.define_config()

@@ -4,6 +4,8 @@ python experiments/evaluate.py --workdir=runs/reversal
 python experiments/evaluate.py --workdir=runs/translation --beam_width=5
 """
 
+import fxf.listen  # noqa: F401  First of all.
+
 from absl import flags
 
 from fxf import cli

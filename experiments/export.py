@@ -9,6 +9,8 @@ RUN/model.npz; fxf/interop/export.py shows how. huggingface: a folder RUN/huggin
 `transformers`, of a model with all the choices of GPT-2, BERT or Marian.
 """
 
+import fxf.listen  # noqa: F401  First of all.
+
 from pathlib import Path
 from typing import Any
 

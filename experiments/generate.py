@@ -13,6 +13,8 @@ With --n_best each prompt gets several lines, the best first: its number, the sc
 penalty), and the text, with tabs between, or as the keys prompt, score and text of a JSON object.
 """
 
+import fxf.listen  # noqa: F401  First of all.
+
 from absl import flags
 
 from fxf import cli

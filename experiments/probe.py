@@ -9,6 +9,8 @@ python experiments/probe.py --workdir=runs/reversal --lens "3 1 5"
 Without --name it lists what there is. A second argument is read in place of the model's own answer.
 """
 
+import fxf.listen  # noqa: F401  First of all.
+
 from pathlib import Path
 
 from absl import flags

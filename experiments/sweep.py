@@ -14,9 +14,10 @@ same command without --slurm and with --workers=0 writes the table and the plot 
 sets, such as the account, sbatch reads from SBATCH_ACCOUNT and the like.
 """
 
+import fxf.listen  # noqa: F401  First of all.
+
 import os
 import shlex
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,6 @@ def main(arguments: list[str]) -> None:
     for flag in (PARTITION, MINUTES, CPUS, GPUS):
         if flag.value is not None and not SLURM.value:
             raise UserError(f"--{flag.name}: only --slurm reads it")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that a kill stops the points as Ctrl-C does
     jax.config.update("jax_platforms", "cpu")  # this process only checks configs; accelerators are for the points
 
     config, origin = cli.config_and_origin(CONFIG)

@@ -3,6 +3,8 @@
 python experiments/train.py --config=configs/reversal.py --workdir=runs/reversal
 """
 
+import fxf.listen  # noqa: F401  First of all.
+
 from fxf import cli
 
 CONFIG, WORKDIR = cli.define_config(), cli.define_workdir()

@@ -14,7 +14,7 @@ import sys  # noqa: E402
 import traceback  # noqa: E402
 import warnings  # noqa: E402
 from collections.abc import Callable, Iterator  # noqa: E402
-from contextlib import contextmanager, suppress  # noqa: E402
+from contextlib import contextmanager  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
@@ -22,8 +22,8 @@ from absl import flags  # noqa: E402
 from absl import logging as absl_logging  # noqa: E402
 from ml_collections import ConfigDict, config_flags  # noqa: E402
 
+from fxf import signals  # noqa: E402
 from fxf.errors import (  # noqa: E402
-    EXIT_INTERRUPTED,
     EXIT_USER_ERROR,
     Interrupted,
     UserError,
@@ -114,15 +114,11 @@ def run(main: Callable[[list[str]], None]) -> None:
     try:
         main(_parse(sys.argv)[1:])
     except UserError as error:
-        with suppress(OSError):  # a log on the full disk that the error tells of
-            print(f"error: {one_line(str(error))}", file=sys.stderr)
+        signals.tell(f"error: {one_line(str(error))}")
         sys.exit(EXIT_USER_ERROR)
     except Interrupted as stop:
-        print(stop, file=sys.stderr)
-        sys.exit(EXIT_INTERRUPTED)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
+        signals.tell(str(stop))
+        sys.exit(signals.exit_code())
 
 
 class _OneLine(logging.Formatter):
@@ -133,8 +129,12 @@ class _OneLine(logging.Formatter):
 
 
 def _unraisable(what: Any) -> None:
-    """Keeps quiet of writes that were under way when a save met a full disk, whose end Orbax no longer waits for."""
-    if str(what.exc_value) != "Event loop is closed":
+    """Keeps quiet of what is left of work that ended early.
+
+    These are writes under way when a save met a full disk, whose end Orbax no longer waits for, and an evaluation
+    abandoned inside a callback, which goes on.
+    """
+    if str(what.exc_value) != "Event loop is closed" and what.exc_type is not signals.Abandoned:
         sys.__unraisablehook__(what)
 
 

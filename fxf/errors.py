@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Iterator
 
 EXIT_USER_ERROR = 2
-EXIT_INTERRUPTED = 75  # "try again": the same command goes on from the newest checkpoint
 
 
 class UserError(Exception):
@@ -29,10 +28,7 @@ def panics_as_errors() -> Iterator[None]:
 
 
 class Interrupted(Exception):  # noqa: N818  It is no error.
-    """Training stopped between two steps because it was asked to; the last one's checkpoint is saved."""
-
-    def __init__(self, step: int) -> None:
-        super().__init__(f"stopped at step {step}, which is saved; the same command goes on from there")
+    """Work was asked to stop, and what it had done is saved. The command line prints the text alone."""
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

@@ -16,7 +16,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from fxf.config import ParallelConfig, differing_keys
-from fxf.errors import EXIT_INTERRUPTED, UserError
+from fxf.errors import UserError
+from fxf.signals import EXIT_INTERRUPTED
 
 HEARTBEAT_SECONDS = 20  # without a sign of life, after which a process counts as lost
 START_SECONDS = 300  # for all processes to come

@@ -11,17 +11,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from fxf import processes, run_folder, weights
+from fxf import processes, run_folder, signals, weights
 from fxf.config import ParallelConfig, changed_decode, section
 from fxf.errors import UserError
 from fxf.experiment import Experiment, build
 from fxf.files import why_not_written
 from fxf.lock import locked
-from fxf.signals import listening
 from fxf.tasks.task import Answer
 from fxf.training import checkpoint
 from fxf.training.checkpoint import Checkpoints
-from fxf.training.loop import fit
+from fxf.training.loop import evaluation_is_missing, fit
 from fxf.training.metrics import Clock, MetricsLog, NoLog
 from fxf.training.sharding import Layout, make_layout
 from fxf.training.step import Metrics, TrainState, make_fed_train_steps, make_train_steps
@@ -40,7 +39,7 @@ def train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[s
 
     Raises:
       UserError: the config is wrong, the folder holds another run, the loss is not finite, or the disk is full.
-      Interrupted: SIGTERM or SIGINT came; the step reached is saved.
+      Interrupted: a script that listens to signals (`fxf.signals`) was asked to stop; the step reached is saved.
     """
     processes.join(section(ParallelConfig, config.get("parallel"), "parallel"))
     with processes.together(), _checkpoints_kept(workdir):
@@ -108,24 +107,23 @@ def _train_from_newest(
             metrics_log.say("  ".join(f"{name} {value}" for name, value in figures.items()))
         if restored:
             metrics_log.say(f"{workdir}: resuming at step {step}")
-        if step < experiment.train.steps:
+        if step < experiment.train.steps or evaluation_is_missing(step, record, experiment.train):
             train_steps, position = _make_steps(experiment, layout, state, record, clock)
-            with listening() as heard:
-                _, record = fit(
-                    state,
-                    train_steps,
-                    train=experiment.train,
-                    checkpoint=experiment.checkpoint,
-                    log=experiment.log,
-                    learning_rate=experiment.learning_rate,
-                    evaluate=lambda s: task.validate(scorer(s.params)),
-                    metrics_log=metrics_log,
-                    save=save,
-                    clock=clock,
-                    position=position,
-                    earlier=record,
-                    interrupted=lambda: processes.any_of(heard()),
-                )
+            _, record = fit(
+                state,
+                train_steps,
+                train=experiment.train,
+                checkpoint=experiment.checkpoint,
+                log=experiment.log,
+                learning_rate=experiment.learning_rate,
+                evaluate=lambda s: task.validate(scorer(s.params)),
+                metrics_log=metrics_log,
+                save=save,
+                clock=clock,
+                position=position,
+                earlier=record,
+                interrupted=lambda: processes.any_of(signals.asked()),
+            )
     step, params = _load_params(experiment, layout, workdir, identity)
     with clock.measure("evaluate"):
         tested = task.test(scorer(params))

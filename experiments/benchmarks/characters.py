@@ -10,6 +10,8 @@ each counts, compilation and the first steps do not. With --train both runs are 
 validation loss, in nats a character, is that of the whole validation part.
 """
 
+import fxf.listen  # noqa: F401  First of all.
+
 import math
 import os
 import time

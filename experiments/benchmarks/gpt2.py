@@ -17,6 +17,8 @@ python experiments/benchmarks/gpt2.py --config=configs/characters.py:gpt2 --conf
   --config.model.attention_implementation=xla --config.train.batch_size=2 --vocab_size=101 --steps=2 --nocompile
 """
 
+import fxf.listen  # noqa: F401  First of all.
+
 import time
 from typing import Any
 

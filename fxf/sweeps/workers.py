@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fxf.errors import UserError
+from fxf import signals
+from fxf.errors import Interrupted, UserError
 
 LOG = "log.txt"
 POLL_SECONDS = 0.05
-STOP_SECONDS = 30
+STOP_SECONDS = 120  # for a point to save its step, as schedulers give
 # Processes that share an accelerator take its memory as they need it, not most of it when they start.
 SHARED = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 
@@ -31,6 +32,9 @@ def run_all(jobs: Sequence[Job], workers: int) -> dict[Path, str]:
 
     A failure leaves the other jobs alone. A job that a signal killed is started once more, after the others. Whatever
     interrupts this function stops the processes that run.
+
+    Raises:
+      Interrupted: a signal came; the processes have been told, and have ended.
     """
     waiting = deque(jobs)
     running: list[tuple[Job, subprocess.Popen]] = []
@@ -46,8 +50,11 @@ def run_all(jobs: Sequence[Job], workers: int) -> dict[Path, str]:
             failures[job.folder] = failure
         print(f"{n_ended}/{len(jobs)}  {job.folder.name}  {failure or 'finished'}", flush=True)
 
+    signals.hold("its points save their step and stop")
     try:
         while waiting or running:
+            if signals.asked():
+                raise Interrupted("stopped; its points have saved their step, and the same command goes on from there")
             while waiting and len(running) < workers:
                 job = waiting.popleft()
                 try:
@@ -66,6 +73,7 @@ def run_all(jobs: Sequence[Job], workers: int) -> dict[Path, str]:
                     ended(job, failure)
     finally:
         _stop([process for _, process in running])
+    signals.release()
     return failures
 
 
@@ -137,9 +145,10 @@ def _failure(code: int) -> str:
 def _stop(processes: list[subprocess.Popen]) -> None:
     for process in processes:
         process.terminate()
+    limit = time.monotonic() + STOP_SECONDS
     for process in processes:
         try:
-            process.wait(STOP_SECONDS)
+            process.wait(max(0.0, limit - time.monotonic()))
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -75,17 +75,24 @@ class Checkpoints:
         return restored
 
     def save(self, step: int, state: Any, record: dict[str, Any]) -> None:
-        """Saves `state` as of `step`; `record` comes back with it, and its `evaluated` ranks it for best-of."""
+        """Saves `state` as of `step`, in place of an earlier save of it.
+
+        Args:
+          record: comes back with it, and its `evaluated` ranks it for best-of.
+        """
         final = self._directory / str(step)
         folder = final if is_remote(final) else final.with_name(f"{step}{UNFINISHED}")
-        ocp.save(folder, state, checkpointable_name=ARRAYS)
+        ocp.save(folder, state, checkpointable_name=ARRAYS, overwrite=folder.exists())
         if not processes.first():
             return
         content = {"step": step, "identity": self._identity, "arrays": _arrays(state), "record": record}
         write_atomically(folder / CONTENT, json.dumps(content))
         write_atomically(folder / DIGESTS, json.dumps(_digests(folder)))
         if folder != final:
+            if final.exists():
+                final.rename(final.with_name(f"{step}{REMOVED}"))
             folder.rename(final)
+            remove(final.with_name(f"{step}{REMOVED}"))
         self._rotate()
 
     def _rotate(self) -> None:

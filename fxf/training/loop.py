@@ -1,12 +1,13 @@
 """The training loop: calls of several steps, with records, evaluations and checkpoints between them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import jax
 import numpy as np
 
-from fxf import processes
+from fxf import processes, signals
 from fxf.config import CheckpointConfig, LogConfig, TrainConfig
 from fxf.errors import Interrupted, UserError
 from fxf.training.checkpoint import rank
@@ -40,7 +41,8 @@ def fit(
       position: returns where the data stand, as JSON.
       earlier: the record saved with `state`, or an empty one.
       interrupted: tells whether to stop, every process the same; it is asked about once a second. The figures of a
-        run that goes on after it stopped between two records are of the steps since.
+        run that goes on after it stopped between two records are of the steps since. An evaluation is abandoned, unless
+        other processes take part in it; it comes first when the run goes on.
 
     Tokens are counted, also those of a second, as the loss counts them: by their weight.
 
@@ -51,49 +53,58 @@ def fit(
     Raises:
       UserError: the loss is not finite, more often than `train.skip_nonfinite` allows. Nothing since the last
         checkpoint is saved.
-      Interrupted: `interrupted` told so.
+      Interrupted: `interrupted` told so; the step reached is saved.
     """
     step = saved = int(state.step)
     record, tokens, stopped = earlier, earlier.get("tokens", 0.0), earlier.get("stopped", False)
     skipped = earlier.get("skipped", 0)
     best: tuple[float, int] = tuple(earlier.get("best", (-float("inf"), 0)))
-    at_once = 1
-    while step < train.steps and not stopped:
-        n = _until_next(step, train.steps, (log.every, train.evaluate_every, checkpoint.every))
-        before = clock.seconds()["train"]
-        state, calls, at_once = _train(state, train_steps, n, clock, interrupted, at_once)
-        if not calls:
-            break
-        # Without what a first batch of its shape takes to compile.
-        seconds = clock.seconds()["train"] - before
-        history = {name: np.concatenate([call[name] for call in calls]) for name in calls[0]}
-        done = len(history["loss_sum"])
-        skipped += _not_finite(history, step, train.skip_nonfinite - skipped)
-        step += done
-        weight = float(history["weight_sum"].sum(dtype=np.float64))
-        tokens += weight
-        trained = {
-            "loss": float(history["loss_sum"].sum(dtype=np.float64)) / weight if weight else 0.0,
-            "gradient_norm": float(history["gradient_norm"].mean()),
-            "learning_rate": float(learning_rate(step - 1)),
-            "steps_per_second": done / seconds,
-            "tokens_per_second": weight / seconds,
-        }
-        if done == n:
-            metrics_log.record(step, trained)
-            metrics_log.show(step, trained)
+    train_loss = earlier.get("train_loss")
+    at_once, abandoned = 1, False
+    missing = evaluation_is_missing(step, earlier, train)
+    while missing or (step < train.steps and not stopped and not abandoned):
+        if not missing:
+            n = _until_next(step, train.steps, (log.every, train.evaluate_every, checkpoint.every))
+            before = clock.seconds()["train"]
+            state, calls, at_once = _train(state, train_steps, n, clock, interrupted, at_once)
+            if not calls:
+                break
+            # Without what a first batch of its shape takes to compile.
+            seconds = clock.seconds()["train"] - before
+            history = {name: np.concatenate([call[name] for call in calls]) for name in calls[0]}
+            done = len(history["loss_sum"])
+            skipped += _not_finite(history, step, train.skip_nonfinite - skipped)
+            step += done
+            weight = float(history["weight_sum"].sum(dtype=np.float64))
+            tokens += weight
+            train_loss = float(history["loss_sum"].sum(dtype=np.float64)) / weight if weight else 0.0
+            trained = {
+                "loss": train_loss,
+                "gradient_norm": float(history["gradient_norm"].mean()),
+                "learning_rate": float(learning_rate(step - 1)),
+                "steps_per_second": done / seconds,
+                "tokens_per_second": weight / seconds,
+            }
+            if done == n:
+                metrics_log.record(step, trained)
+                metrics_log.show(step, trained)
         evaluated: dict[str, float] = {}
         if _due(step, train.evaluate_every):
-            with clock.measure("evaluate"):
-                evaluated = evaluate(state)
-            metrics_log.record(step, evaluated)
-            metrics_log.say(f"step {step}  " + "  ".join(f"{k} {v:g}" for k, v in evaluated.items()))
+            try:
+                # Of several processes none can leave the others alone in an evaluation.
+                with signals.abandoning() if jax.process_count() == 1 else nullcontext(), clock.measure("evaluate"):
+                    evaluated = evaluate(state)
+            except signals.Abandoned:
+                abandoned, evaluated = True, {}
+            else:
+                metrics_log.record(step, evaluated)
+                metrics_log.say(f"step {step}  " + "  ".join(f"{k} {v:g}" for k, v in evaluated.items()))
         if checkpoint.best and evaluated:
             best = max(best, (rank(evaluated, checkpoint.best), step), key=lambda found: found[0])
             stopped = train.patience > 0 and step - best[1] >= train.patience * train.evaluate_every
         record = {
             "step": step,
-            "train_loss": trained["loss"],
+            "train_loss": train_loss,
             "evaluated": evaluated,
             **({"best": best, "stopped": stopped} if checkpoint.best else {}),
             "tokens": tokens,
@@ -102,14 +113,21 @@ def fit(
             "seconds": clock.seconds(),
         }
         due = _due(step, checkpoint.every) or step == train.steps or stopped or (checkpoint.best and evaluated)
-        if due or interrupted():
+        if due or missing or interrupted():
             save(step, state, record)
             saved = step
-    if step < train.steps and not stopped:
+        missing = False
+    if abandoned or (step < train.steps and not stopped):
         if saved < step:
             save(step, state, record)
-        raise Interrupted(step)
+        raise Interrupted(f"stopped at step {step}, which is saved; the same command goes on from there")
+    signals.release()
     return state, record
+
+
+def evaluation_is_missing(step: int, record: Mapping[str, Any], train: TrainConfig) -> bool:
+    """Tells whether a run was stopped during the evaluation of the step that `record` was saved with."""
+    return bool(record) and _due(step, train.evaluate_every) and not record["evaluated"]
 
 
 def _train(
@@ -131,6 +149,7 @@ def _train(
         with clock.measure("train"):
             state, arrays = train_steps(state, np.int32(several))
             calls.append({name: np.asarray(values)[:several] for name, values in jax.device_get(arrays).items()})
+        signals.hold("the steps since the newest checkpoint are not saved")
         a_step = (clock.seconds()["train"] - before) / several
         at_once = processes.first_says(max(1, min(2 * several, int(CALL_SECONDS / max(a_step, 1e-9)))))
         done += several

@@ -95,7 +95,7 @@ def test_as_many_points_run_at_a_time_as_there_are_workers_and_ctrl_c_stops_them
         running.extend(wait_for_pid(job.folder) for job in jobs[:2])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(workers, "time", SimpleNamespace(sleep=interrupt))
+    monkeypatch.setattr(workers, "time", SimpleNamespace(sleep=interrupt, monotonic=time.monotonic))
     with pytest.raises(KeyboardInterrupt):
         run_all(jobs, 2)
     assert not jobs[2].folder.exists()
