@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from fxf import experiment as experiment_module
-from fxf import run
+from fxf import run, signals
 from fxf.config import defaults
-from fxf.errors import UserError
+from fxf.errors import Interrupted, UserError
 from fxf.experiment import build
 from fxf.model_config import BilayerConfig
 from fxf.tasks import TASKS
@@ -250,6 +250,37 @@ def test_a_run_that_had_stopped_only_writes_its_result(tmp_path, monkeypatch):
     assert [again[key] for key in ("steps", "best_step", "exact_match")] == [3, 1, 0.125]
     assert result["steps"] == 3
     assert records(tmp_path) == before
+
+
+@pytest.mark.parametrize("cut_at", [4, 6])  # the last step is 6
+@pytest.mark.parametrize("best", ["", "exact_match"])
+def test_an_evaluation_cut_short_by_a_signal_comes_first_when_the_run_goes_on(tmp_path, monkeypatch, best, cut_at):
+    sections = {"train": {"evaluate_every": 2}, "checkpoint": {"every": 0, "keep": 1, "best": best}}
+    scores = {2: 0.25, 4: 0.5, 6: 0.75, "test": 0.625}
+    score(monkeypatch, *scores.values())
+    expected = train(tmp_path / "unbroken", **sections)
+
+    found = iter(scores.items())
+
+    def find(*_):
+        step, value = next(found)
+        if step == cut_at:
+            stopping.setattr(signals, "asked", lambda: True)
+            raise signals.Abandoned
+        return value
+
+    with monkeypatch.context() as stopping:
+        stopping.setattr(importlib.import_module("fxf.tasks.reversal"), "exact_match", find)
+        with pytest.raises(Interrupted, match=f"stopped at step {cut_at}, which is saved"):
+            train(tmp_path / "cut", **sections)
+    score(monkeypatch, *(value for step, value in scores.items() if step == "test" or step >= cut_at))
+    result = train(tmp_path / "cut", **sections)
+    assert [result.get(k) for k in ("steps", "best_step", "exact_match", "train_loss")] == [
+        expected.get(k) for k in ("steps", "best_step", "exact_match", "train_loss")
+    ]
+    rows, unbroken = (without_times(records(tmp_path / name)) for name in ("cut", "unbroken"))
+    assert [row for row in rows if "exact_match" in row] == [row for row in unbroken if "exact_match" in row]
+    assert run.load(tmp_path / "cut")[1] == 6
 
 
 def mean_params(workdir, *steps):
