@@ -82,7 +82,7 @@ class Checkpoints:
         """
         final = self._directory / str(step)
         folder = final if is_remote(final) else final.with_name(f"{step}{UNFINISHED}")
-        ocp.save(folder, state, checkpointable_name=ARRAYS, overwrite=folder.exists())
+        ocp.save(folder, state, checkpointable_name=ARRAYS, overwrite=True)
         if not processes.first():
             return
         content = {"step": step, "identity": self._identity, "arrays": _arrays(state), "record": record}
