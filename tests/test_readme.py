@@ -8,24 +8,46 @@ import pytest
 
 from fxf.layers import attention_kinds
 from fxf.layers.attention import ATTENTIONS
+from fxf.model_config import EncoderDecoderConfig
+from fxf.models.encoder_decoder import encoder_decoder
+from fxf.testing import assert_cached_equals_full, assert_consistent
 from fxf.training.step import loss_and_gradient
-from helpers import random_tokens, small_model
+from helpers import VOCAB_SIZE, random_params, random_tokens, small, small_model
 from runs import ROOT
 
 README = (ROOT / "README.md").read_text()
 
 
-def test_the_worked_example_of_a_kind_of_attention_trains(monkeypatch):
+@pytest.fixture
+def sigmoid(monkeypatch):
+    """Registers the worked example of a kind of attention."""
     (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     namespace = vars(attention_kinds) | {}
     exec(code, namespace)
     monkeypatch.setitem(ATTENTIONS, "sigmoid", attention_kinds.weighted(namespace["sigmoid"]))
+
+
+def test_the_worked_example_of_a_kind_of_attention_trains(sigmoid):
     model, params = small_model(attention="sigmoid")
     tokens = random_tokens((3, 5))
     batch = {"inputs": tokens, "targets": tokens, "weights": np.ones((3, 5), np.float32)}
     loss, weight, gradient = jax.jit(lambda p: loss_and_gradient(model, p, batch))(params)
     moved = jax.tree.map(lambda p, g: p - 0.1 * g / weight, params, gradient)
     assert loss_and_gradient(model, moved, batch)[0] < loss
+
+
+def test_the_worked_example_of_a_kind_of_attention_decodes_as_it_trains(sigmoid):
+    batch = {"inputs": random_tokens((3, 6))}
+    assert_consistent(*small_model(attention="sigmoid"), batch)
+    model, params = small_model(attention="sigmoid", window=3, positions="alibi", n_kv_heads=1)
+    assert_cached_equals_full(model, params, batch, capacities=(6, 12, 40), n_hypotheses=1)
+
+
+def test_the_worked_example_of_a_kind_of_attention_reads_no_padding(sigmoid):
+    source, n = random_tokens((3, 5), seed=1), np.array([[2], [5], [1]])
+    batch = {"inputs": random_tokens((3, 6)), "source": source, "source_mask": np.arange(5)[None] < n}
+    model = encoder_decoder(small(EncoderDecoderConfig, attention="sigmoid"), VOCAB_SIZE)
+    assert_consistent(model, random_params(model.spec), batch)
 
 
 @pytest.mark.parametrize("pattern", [r"python (experiments/\w+\.py)", r"`?(configs/\w+\.py)", r"(fxf/[\w/]+\.py)"])

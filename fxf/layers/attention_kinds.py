@@ -57,7 +57,11 @@ def expressive(scores_BHTC: jax.Array, bias_BHTC: jax.Array) -> jax.Array:
 
 
 def weighted(weigh: Callable[[jax.Array, jax.Array], jax.Array]) -> Attention:
-    """Returns the attention whose weights are `weigh(scores, bias)`, all [B, H, T, C]; bias is that of `Mask`."""
+    """Returns the attention whose weights are `weigh(scores, bias)`, all [B, H, T, C].
+
+    Bias is that of `Mask`. C counts keys that a query may not see too, whose bias is -inf: later tokens, padding, and
+    places of a cache that nothing is written to yet. Weights must not depend on how many these are.
+    """
 
     def recall(
         config: TransformerConfig, q_BHTK: jax.Array, memory: KeysValues, mask: Mask, rng: jax.Array | None
@@ -66,7 +70,8 @@ def weighted(weigh: Callable[[jax.Array, jax.Array], jax.Array]) -> Attention:
         grouped = q_BHTK.reshape(batch_size, n_groups, -1, q_BHTK.shape[-1])
         products = jnp.einsum("BGTK,BGCK->BGTC", grouped, memory.keys).astype(jnp.float32)
         scores = products / math.sqrt(q_BHTK.shape[-1])
-        weights_BHTC = weigh(scores.reshape(*q_BHTK.shape[:-1], -1), mask.bias.astype(scores.dtype))
+        scores_BHTC = scores.reshape(*q_BHTK.shape[:-1], -1)
+        weights_BHTC = weigh(scores_BHTC, jnp.broadcast_to(mask.bias.astype(scores.dtype), scores_BHTC.shape))
         weights_BHTC = dropout(rng, checkpoint_name(weights_BHTC, "weights"), config.attention_dropout)
         weights_BGTC = weights_BHTC.reshape(scores.shape).astype(q_BHTK.dtype)
         heads = jnp.einsum("BGTC,BGCK->BGTK", weights_BGTC, memory.values)

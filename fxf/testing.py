@@ -1,0 +1,136 @@
+"""What a new layer, kind of attention or model can get wrong in silence, as assertions for tests of your own.
+
+    model = transformer_lm(TransformerLMConfig(attention="mine", ...), vocab_size)
+    assert_consistent(model, initialize(model.spec, jax.random.key(0)), {"inputs": tokens_BT})
+
+The bound is measured. Two programs for one function round differently, and so differ about as much as one program does
+when its weights are rounded differently; several times as much is allowed.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fxf.models.model import Batch, Model
+from fxf.weights import Params
+
+# Programs differ by 0.2 to 0.6 of what rounding the weights moves; a mistake by thousands of times as much.
+ALLOWED = 8
+DRAWS = 3
+# Which tokens of a batch a mask counts: those of the sequence itself, and those of an encoder's.
+MASKS = {"counts": "inputs", "source_mask": "source"}
+
+
+def assert_consistent(model: Model, params: Params, batch: Batch) -> None:
+    """Asserts everything below that applies to the model.
+
+    Args:
+      params: with weights that matter; one that is zero hides what is wrong with its layer.
+      batch: `inputs` int32 [B, T], of at least 2 rows and 4 tokens, and what else the model reads.
+
+    Raises:
+      AssertionError: names what differs, where, by how much and what rounding would explain.
+    """
+    assert_rows_independent(model, params, batch)
+    assert_padding_unread(model, params, batch)
+    if model.step is not None:
+        assert_causal(model, params, batch)
+        assert_cached_equals_full(model, params, batch)
+
+
+def assert_cached_equals_full(
+    model: Model, params: Params, batch: Batch, *, capacities: Sequence[int] = (), n_hypotheses: int = 2
+) -> None:
+    """Asserts that decoding with a cache gives the logits of the full forward pass.
+
+    Each row's prompt has another length, from no token to half of the row. The rest is read token by token, by several
+    hypotheses, each with other tokens, which share what they have read of the prompt as those of a beam search do.
+
+    Args:
+      capacities: tokens that the cache has room for, T or more; by default T, and more than twice as many.
+      n_hypotheses: of each prompt; 1 shares nothing.
+    """
+    assert model.prefill is not None and model.step is not None, "the model does not generate"
+    n_rows, n_tokens = np.shape(batch["inputs"])
+    longest = n_tokens // 2
+    lengths_B = np.arange(n_rows) * longest // max(n_rows - 1, 1)
+    prompts = {**batch, "inputs": np.asarray(batch["inputs"])[:, :longest], "lengths": lengths_B.astype(np.int32)}
+
+    texts = {name: np.repeat(np.asarray(value), n_hypotheses, axis=0) for name, value in batch.items()}
+    lengths_R = np.repeat(lengths_B, n_hypotheses)
+    first_R1 = (np.arange(len(lengths_R)) % n_hypotheses == 0)[:, None]
+    of_prompt_RT = np.arange(n_tokens)[None] < lengths_R[:, None]
+    texts["inputs"] = np.where(first_R1 | of_prompt_RT, texts["inputs"], _others(texts["inputs"]))
+    _, full_RTV, bound = _full_forward(model, params, texts)
+
+    prefill, step = jax.jit(model.prefill, static_argnums=2), jax.jit(model.step)
+    for capacity in capacities or (n_tokens, 2 * n_tokens + 3):
+        cache = prefill(params, prompts, capacity)
+        if n_hypotheses > 1:
+            cache = cache.select(jnp.zeros((n_rows, n_hypotheses), jnp.int32))
+        for i in range(n_tokens - longest):
+            at = (np.arange(len(lengths_R)), lengths_R + i)
+            logits_RV, cache = step(params, cache, texts["inputs"][at])
+            read = f"{i + 1} tokens after prompts of {lengths_B.tolist()} tokens"
+            _assert_close(f"with a cache for {capacity} tokens, {read}", logits_RV, full_RTV[at], bound)
+
+
+def assert_causal(model: Model, params: Params, batch: Batch) -> None:
+    """Asserts that no logit depends on a later token of `inputs`."""
+    tokens_BT = np.asarray(batch["inputs"])
+    apply, full_BTV, bound = _full_forward(model, params, batch)
+    for n in range(1, tokens_BT.shape[1]):
+        changed = {**batch, "inputs": np.concatenate([tokens_BT[:, :n], _others(tokens_BT[:, n:])], axis=1)}
+        found_BTV = apply(params, changed)
+        _assert_close(f"with other tokens from position {n} on", found_BTV[:, :n], full_BTV[:, :n], bound)
+
+
+def assert_rows_independent(model: Model, params: Params, batch: Batch) -> None:
+    """Asserts that each row alone has the logits that it has in its batch."""
+    apply, full_BTV, bound = _full_forward(model, params, batch)
+    for b in range(len(full_BTV)):
+        alone = {name: np.asarray(value)[b : b + 1] for name, value in batch.items()}
+        _assert_close(f"of row {b} alone", apply(params, alone), full_BTV[b : b + 1], bound)
+
+
+def assert_padding_unread(model: Model, params: Params, batch: Batch) -> None:
+    """Asserts that tokens which a mask of the batch does not count (`counts`, `source_mask`) change no logit."""
+    apply, full_BTV, bound = _full_forward(model, params, batch)
+    for mask, name in MASKS.items():
+        if mask in batch:
+            counts, tokens = np.asarray(batch[mask]), np.asarray(batch[name])
+            found_BTV = apply(params, {**batch, name: np.where(counts, tokens, _others(tokens))})
+            read = counts if name == "inputs" else np.ones(full_BTV.shape[:2], bool)
+            _assert_close(f"with other padding in {name}", found_BTV[read], full_BTV[read], bound)
+
+
+def _full_forward(model: Model, params: Params, batch: Batch) -> tuple[Callable[..., Any], np.ndarray, float]:
+    """Returns the full forward pass, its logits [B, T, V], and how far from them another program's may be."""
+    apply = jax.jit(model.apply)
+    unit = float(jnp.finfo(jax.eval_shape(model.features, params, batch).dtype).eps)
+    full = np.asarray(apply(params, batch), np.float64)
+    moved = float(np.spacing(np.float32(np.abs(full).max())))
+    rng = np.random.default_rng(0)
+    for _ in range(DRAWS):
+        rounded = jax.tree.map(lambda w: w * (1 + unit * rng.choice([-1, 1], np.shape(w))).astype(w.dtype), params)
+        moved = max(moved, float(np.abs(np.asarray(apply(rounded, batch), np.float64) - full).max()))
+    return apply, full, ALLOWED * moved
+
+
+def _others(tokens: np.ndarray) -> np.ndarray:
+    """Returns other tokens that occur among these, where there are any."""
+    least, most = tokens.min(), tokens.max()
+    return least + (tokens - least + 1) % (most - least + 1)
+
+
+def _assert_close(what: str, found: Any, expected: np.ndarray, bound: float) -> None:
+    difference = np.abs(np.asarray(found, np.float64) - expected)
+    if not (difference <= bound).all():  # nor where one is not a number
+        worst = float(difference.max())
+        message = (
+            f"logits {what} differ from those of the full forward pass by {worst:.2g}; rounding explains {bound:.2g}"
+        )
+        raise AssertionError(message)

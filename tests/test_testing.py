@@ -1,0 +1,78 @@
+"""The assertions of fxf.testing pass for every model here and fail for what they are there to find."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fxf import testing
+from fxf.layers.attention import ATTENTIONS
+from fxf.layers.attention_kinds import weighted
+from fxf.model_config import MaskedLMConfig
+from fxf.models.masked_lm import masked_lm
+from helpers import VOCAB_SIZE, random_params, random_tokens, small, small_model
+
+BATCH = {"inputs": random_tokens((3, 7))}
+
+
+def test_a_bound_grows_with_the_logits_and_with_the_rounding_of_the_computation():
+    model, params = small_model()
+    _, logits, bound = testing._full_forward(model, params, BATCH)
+    larger = {**params, "final": jax.tree.map(lambda w: 100 * w, params["final"])}
+    _, _, larger_bound = testing._full_forward(model, larger, BATCH)
+    assert bound < 1e-5 * np.abs(logits).max()
+    assert 50 * bound < larger_bound < 200 * bound
+    _, _, coarse = testing._full_forward(small_model(dtype="bfloat16")[0], params, BATCH)
+    assert coarse > 1000 * bound
+
+
+def capacity_counts(scores, bias):
+    return jax.nn.sigmoid(scores + bias - jnp.log(scores.shape[-1]))
+
+
+def sees_the_future(scores, bias):
+    return jax.nn.softmax(scores + jnp.maximum(bias, -5.0))
+
+
+def mixes_rows(scores, bias):
+    return jax.nn.softmax(scores + bias) * (1 + 1e-3 * jnp.tanh(scores.mean(0, keepdims=True)))
+
+
+def is_no_number(scores, bias):
+    return jax.nn.softmax(scores + bias) * jnp.nan
+
+
+@pytest.mark.parametrize(
+    ("weigh", "message"),
+    [
+        (capacity_counts, "with a cache for 7 tokens, 1 tokens after prompts of"),
+        (sees_the_future, "with other tokens from position 1 on"),
+        (mixes_rows, "of row 0 alone"),
+        (is_no_number, "differ from those of the full forward pass by nan"),
+    ],
+)
+def test_a_kind_of_attention_that_is_wrong_is_found(monkeypatch, weigh, message):
+    monkeypatch.setitem(ATTENTIONS, "wrong", weighted(weigh))
+    model, params = small_model(attention="wrong")
+    with pytest.raises(AssertionError, match=message):
+        testing.assert_consistent(model, params, BATCH)
+
+
+def test_a_cache_that_hypotheses_spoil_for_each_other_is_found(monkeypatch):
+    model, params = small_model()
+    blind = model._replace(
+        step=lambda p, cache, tokens: model.step(p, cache.replace(ancestors=cache.ancestors * 0), tokens)
+    )
+    testing.assert_cached_equals_full(blind, params, BATCH, n_hypotheses=1)
+    with pytest.raises(AssertionError, match="with a cache for 7 tokens"):
+        testing.assert_cached_equals_full(blind, params, BATCH)
+
+
+def test_padding_that_is_read_is_found():
+    model = masked_lm(small(MaskedLMConfig), VOCAB_SIZE)
+    params = random_params(model.spec)
+    batch = {**BATCH, "counts": np.arange(7)[None] < np.array([[7], [3], [5]])}
+    testing.assert_consistent(model, params, batch)
+    reads = model._replace(features=lambda p, b, **kwargs: model.features(p, {"inputs": b["inputs"]}, **kwargs))
+    with pytest.raises(AssertionError, match="with other padding in inputs"):
+        testing.assert_consistent(reads, params, batch)
