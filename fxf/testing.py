@@ -7,14 +7,14 @@ The bound is measured. Two programs for one function round differently, and so d
 when its weights are rounded differently; several times as much is allowed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fxf.models.model import Batch, Model
+from fxf.models.model import Model
 from fxf.weights import Params
 
 # Programs differ by 0.2 to 0.6 of what rounding the weights moves; a mistake by thousands of times as much.
@@ -24,7 +24,7 @@ DRAWS = 3
 MASKS = {"counts": "inputs", "source_mask": "source"}
 
 
-def assert_consistent(model: Model, params: Params, batch: Batch) -> None:
+def assert_consistent(model: Model, params: Params, batch: Mapping[str, Any]) -> None:
     """Asserts everything below that applies to the model.
 
     Args:
@@ -42,7 +42,7 @@ def assert_consistent(model: Model, params: Params, batch: Batch) -> None:
 
 
 def assert_cached_equals_full(
-    model: Model, params: Params, batch: Batch, *, capacities: Sequence[int] = (), n_hypotheses: int = 2
+    model: Model, params: Params, batch: Mapping[str, Any], *, capacities: Sequence[int] = (), n_hypotheses: int = 2
 ) -> None:
     """Asserts that decoding with a cache gives the logits of the full forward pass.
 
@@ -78,7 +78,7 @@ def assert_cached_equals_full(
             _assert_close(f"with a cache for {capacity} tokens, {read}", logits_RV, full_RTV[at], bound)
 
 
-def assert_causal(model: Model, params: Params, batch: Batch) -> None:
+def assert_causal(model: Model, params: Params, batch: Mapping[str, Any]) -> None:
     """Asserts that no logit depends on a later token of `inputs`."""
     tokens_BT = np.asarray(batch["inputs"])
     apply, full_BTV, bound = _full_forward(model, params, batch)
@@ -88,7 +88,7 @@ def assert_causal(model: Model, params: Params, batch: Batch) -> None:
         _assert_close(f"with other tokens from position {n} on", found_BTV[:, :n], full_BTV[:, :n], bound)
 
 
-def assert_rows_independent(model: Model, params: Params, batch: Batch) -> None:
+def assert_rows_independent(model: Model, params: Params, batch: Mapping[str, Any]) -> None:
     """Asserts that each row alone has the logits that it has in its batch."""
     apply, full_BTV, bound = _full_forward(model, params, batch)
     for b in range(len(full_BTV)):
@@ -96,7 +96,7 @@ def assert_rows_independent(model: Model, params: Params, batch: Batch) -> None:
         _assert_close(f"of row {b} alone", apply(params, alone), full_BTV[b : b + 1], bound)
 
 
-def assert_padding_unread(model: Model, params: Params, batch: Batch) -> None:
+def assert_padding_unread(model: Model, params: Params, batch: Mapping[str, Any]) -> None:
     """Asserts that tokens which a mask of the batch does not count (`counts`, `source_mask`) change no logit."""
     apply, full_BTV, bound = _full_forward(model, params, batch)
     for mask, name in MASKS.items():
@@ -107,7 +107,9 @@ def assert_padding_unread(model: Model, params: Params, batch: Batch) -> None:
             _assert_close(f"with other padding in {name}", found_BTV[read], full_BTV[read], bound)
 
 
-def _full_forward(model: Model, params: Params, batch: Batch) -> tuple[Callable[..., Any], np.ndarray, float]:
+def _full_forward(
+    model: Model, params: Params, batch: Mapping[str, Any]
+) -> tuple[Callable[..., Any], np.ndarray, float]:
     """Returns the full forward pass, its logits [B, T, V], and how far from them another program's may be."""
     apply = jax.jit(model.apply)
     unit = float(jnp.finfo(jax.eval_shape(model.features, params, batch).dtype).eps)

@@ -11,14 +11,12 @@ import oracle
 from fxf.errors import UserError
 from fxf.layers import linear_attention
 from fxf.layers.attention import ATTENTIONS, attention, attention_spec
-from fxf.layers.attention_kinds import expressive, weighted
+from fxf.layers.attention_kinds import expressive
 from fxf.layers.mask import self_mask
 from fxf.layers.positions import POSITIONS, alibi_geometric_slopes, alibi_slopes, positions_in_training, rotary
 from fxf.model_config import MaskedLMConfig
 from fxf.models.masked_lm import masked_lm
 from fxf.models.transformer_lm import transformer_lm
-from fxf.tasks.task import language_model_batch
-from fxf.training.step import loss_and_gradient
 from helpers import random_params, random_tokens, small
 
 EVERY_KIND = pytest.mark.parametrize("kind", ATTENTIONS)
@@ -223,21 +221,6 @@ def test_an_encoder_does_not_read_padding(kind):
 def test_choices_that_do_not_go_together_are_named(changes, message):
     with pytest.raises(UserError, match=message):
         transformer_lm(small(**changes), 7)
-
-
-def test_a_kind_of_attention_is_one_function_and_one_line_of_the_registry(monkeypatch):
-    def sigmoid(scores_BHTC, bias_BHTC):
-        """Weights that need not sum to one (Ramapuram et al. 2024)."""
-        return jax.nn.sigmoid(scores_BHTC - jnp.log(scores_BHTC.shape[-1]) + bias_BHTC)
-
-    monkeypatch.setitem(ATTENTIONS, "sigmoid", weighted(sigmoid))
-
-    model = transformer_lm(small(attention="sigmoid"), 7)
-    params = random_params(model.spec)
-    batch = language_model_batch(random_tokens((3, 5)), jnp.ones((3, 5)))
-    loss, weight, gradient = loss_and_gradient(model, params, batch)
-    stepped = jax.tree.map(lambda p, g: p - 0.1 * g / weight, params, gradient)
-    assert loss_and_gradient(model, stepped, batch)[0] < loss
 
 
 def test_a_token_sees_itself_whatever_its_position():

@@ -11,6 +11,7 @@ from fxf.layers.attention import ATTENTIONS
 from fxf.layers.normalization import normalize
 from fxf.model_config import EncoderDecoderConfig
 from fxf.models.encoder_decoder import PRESETS, encoder_decoder, encoder_decoder_spec
+from fxf.testing import assert_cached_equals_full
 from fxf.training.step import loss_and_gradient
 from fxf.weights import count, map_weights
 from oracle import float64
@@ -246,15 +247,7 @@ ATTENTION_CHOICES = [
 )
 def test_prefill_and_cached_steps_give_the_logits_of_the_full_forward(form, changes):
     model, params = model_and_params(form, **changes)
-    batch = random_batch([7, 1, 4, 3], 7, 11)
-    full = jitted(form, scan_blocks=True, **changes)(params, batch)
-    lengths = np.array([0, 3, 5, 2])  # unequal prompts, padded with tokens that must not be read
-    prefill, step = jax.jit(model.prefill, static_argnums=2), jax.jit(model.step)
-    cache = prefill(params, {**batch, "inputs": batch["inputs"][:, :5], "lengths": lengths}, 11)
-    for i in range(6):
-        at = lengths + i
-        logits, cache = step(params, cache, batch["inputs"][np.arange(4), at])
-        np.testing.assert_allclose(logits, full[np.arange(4), at], rtol=0, atol=1e-5)
+    assert_cached_equals_full(model, params, random_batch([7, 1, 4, 3], 7, 11), capacities=[17], n_hypotheses=1)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import oracle
 from fxf.layers.attention import ATTENTIONS
 from fxf.layers.positions import POSITIONS
+from fxf.testing import assert_cached_equals_full
 from fxf.weights import initialize, unstack
 from helpers import VOCAB_SIZE, random_tokens, small, small_model
 
@@ -179,15 +180,7 @@ CACHED = [
 )
 def test_prefill_and_cached_steps_give_the_logits_of_the_full_forward(changes):
     model, params = small_model(**changes)
-    tokens = random_tokens((4, 11))
-    full = apply(model, params, tokens)
-    lengths = np.array([0, 3, 5, 2])  # unequal prompts, padded with tokens that must not be read
-    prefill, step = jax.jit(model.prefill, static_argnums=2), jax.jit(model.step)
-    cache = prefill(params, {"inputs": tokens[:, :5], "lengths": lengths}, 11)
-    for i in range(6):
-        at = lengths + i
-        logits, cache = step(params, cache, tokens[np.arange(4), at])
-        np.testing.assert_allclose(logits, full[np.arange(4), at], rtol=0, atol=1e-5)
+    assert_cached_equals_full(model, params, inputs(random_tokens((4, 11))), capacities=[17], n_hypotheses=1)
 
 
 def test_a_prompt_of_no_tokens_at_all_is_read():
