@@ -6,6 +6,7 @@ Their tensors and keys stand in `fxf.interop.architectures`. Neither `transforme
 import dataclasses
 import json
 import re
+import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,8 +17,9 @@ import numpy as np
 
 from fxf.config import defaults, one_of, section
 from fxf.errors import UserError
+from fxf.files import read_file
 from fxf.interop.architectures import ACTIVATIONS, ARCHITECTURES, Architecture
-from fxf.interop.weights_file import check_shapes, read_tensors, write_tensors
+from fxf.interop.weights_file import as_weights, check_shapes, read_tensors, write_tensors
 from fxf.model_config import TransformerConfig
 from fxf.models import MODELS
 from fxf.models.model import Model
@@ -36,6 +38,7 @@ from fxf.weights import (
 )
 
 CONFIG_FILE, TENSORS_FILE = "config.json", "model.safetensors"
+LARGEST = 2**31  # no size in config.json is as large
 # Keys that say how to train, which nothing in config.json says.
 TRAINING = ("init", "scan_blocks")
 
@@ -61,11 +64,17 @@ def load(source: Any) -> Loaded:
         where = str(folder)
     else:
         huggingface, where = source.config.to_dict(), type(source).__name__
-        tensors = {name: tensor.detach().cpu().float().numpy() for name, tensor in source.state_dict().items()}
-    architecture = ARCHITECTURES[one_of(huggingface.get("model_type"), ARCHITECTURES, f"{where}: model_type")]
+        cpu = {name: tensor.detach().cpu() for name, tensor in source.state_dict().items()}
+        tensors = {name: (x.float() if x.is_floating_point() else x).numpy() for name, x in cpu.items()}
+    model_type, vocab_size = huggingface.get("model_type"), huggingface.get("vocab_size")
+    if model_type not in list(ARCHITECTURES):  # names no mistyped one: bart is no bert
+        raise UserError(f"{where}: model_type: fxf has {', '.join(ARCHITECTURES)} alone; got {model_type!r}")
+    architecture = ARCHITECTURES[model_type]
     config = read_config(architecture, huggingface, where)
-    if type(huggingface.get("vocab_size")) is not int:
-        raise UserError(f"{where}: vocab_size: expected an int, got {huggingface.get('vocab_size')!r}")
+    if type(vocab_size) is not int or not 1 <= vocab_size < LARGEST:
+        raise UserError(f"{where}: vocab_size: expected an int from 1 on, got {vocab_size!r}")
+    if config.n_layers > len(tensors):
+        raise UserError(f"{where}: the config has {config.n_layers} layers; there are {len(tensors)} tensors")
     model = MODELS[architecture.model][1](config, huggingface["vocab_size"])
     return Loaded(config, model, _to_params(architecture, model.spec, tensors, where), huggingface)
 
@@ -115,16 +124,21 @@ def read_config(architecture: Architecture, huggingface: Mapping[str, Any], wher
     for key, value in architecture.config.items():
         if huggingface.get(key, value) != value:
             raise UserError(f"{where}: {key}: fxf has {architecture.name} with {value!r}, got {huggingface[key]!r}")
+    config_class = MODELS[architecture.model][0]
     values: dict[str, Any] = {}
+    kinds = typing.get_type_hints(config_class)
     for key, theirs in architecture.keys:
         value = huggingface.get(theirs)
         if theirs == "n_inner" and value is None:
             value = 4 * values["d_model"]
         if key == "activation":
             value = ACTIVATIONS[one_of(value, ACTIVATIONS, f"{where}: {theirs}")]
+        elif type(value) is not kinds[key] and not (kinds[key] is float and type(value) is int):
+            raise UserError(f"{where}: {theirs}: expected {kinds[key].__name__}, got {value!r}")
+        elif value >= LARGEST:
+            raise UserError(f"{where}: {theirs}: expected less than {LARGEST}, got {value}")
         if values.setdefault(key, value) != value:
             raise UserError(f"{where}: {theirs}: fxf has one model.{key}; expected {values[key]!r}, got {value!r}")
-    config_class = MODELS[architecture.model][0]
     return section(config_class, defaults(config_class) | architecture.section | values, f"{where}: model")
 
 
@@ -184,12 +198,17 @@ def _tensor(architecture: Architecture, weight: Weight, axes: Any, value: jax.Ar
 
 def _to_params(architecture: Architecture, spec: Spec, tensors: Mapping[str, np.ndarray], where: str) -> Params:
     """Returns the params that the tensors hold, float32. Raises a UserError where a tensor is missing or misshapen."""
-    found = {}
-    for name, tensor in tensors.items():
+    found: dict[str, np.ndarray] = {}
+    names: dict[str, str] = {}
+    for theirs, tensor in tensors.items():
+        name = theirs
         for pattern, replacement in architecture.renamed:
             name = re.sub(pattern, replacement, name)
-        if not re.search(architecture.ignored, name):
-            found[name] = np.asarray(tensor, np.float32)
+        if architecture.ignored and re.search(architecture.ignored, name):
+            continue
+        if name in names:
+            raise UserError(f"{where}: {names[name]} and {theirs} are two names of {name}")
+        names[name], found[name] = theirs, as_weights(where, theirs, tensor)
     expected = jax.eval_shape(lambda params: _joined(architecture, spec, params), shapes(spec))
     check_shapes(where, {name: x.shape for name, x in found.items()}, {name: x.shape for name, x in expected.items()})
     axes, values = flatten(matrix_axes(spec)), {}
@@ -203,10 +222,8 @@ def _to_params(architecture: Architecture, spec: Spec, tensors: Mapping[str, np.
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
+        content = json.loads(read_file(path).decode("utf-8"))
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not JSON: {error}") from None
     if not isinstance(content, dict):
         raise UserError(f"{path}: expected an object of keys")

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from fxf.errors import UserError, nearest
+from fxf.errors import UserError, nearest, panics_as_errors
+from fxf.files import require_file
 from fxf.weights import Params, Spec, flatten, leaves, map_weights
 
 DIGEST = "digest"
@@ -28,13 +30,25 @@ def load_weights(path: Path, spec: Spec) -> Params:
     """Reads the params of a model with the table of weights `spec`.
 
     Raises:
-      UserError: the file cannot be read, differs from its digest, or holds other weights than those of `spec`.
+      UserError: the file cannot be read, differs from its digest, or holds other weights than those of `spec`, or
+        numbers that are no finite floats.
     """
     arrays, metadata = read_tensors(path)
     check_shapes(str(path), {name: x.shape for name, x in arrays.items()}, {name: w.shape for name, w in leaves(spec)})
     if metadata.get(DIGEST, _digest(arrays)) != _digest(arrays):
         raise UserError(f"{path}: damaged: its arrays differ from those that were saved")
-    return map_weights(lambda name, _: arrays[name], spec)
+    return map_weights(lambda name, _: as_weights(str(path), name, arrays[name]), spec)
+
+
+def as_weights(where: str, name: str, array: np.ndarray) -> np.ndarray:
+    """Returns an array in float32. Raises a UserError that names it where it holds no finite floating-point numbers."""
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        raise UserError(f"{where}: {name} has type {array.dtype}; expected floating-point numbers")
+    with np.errstate(over="ignore"):
+        weights = np.asarray(array, np.float32)
+    if n_wrong := int(np.count_nonzero(~np.isfinite(weights))):
+        raise UserError(f"{where}: {name} has {n_wrong} numbers that are infinite or NaN in float32")
+    return weights
 
 
 def check_shapes(where: str, found: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]]) -> None:
@@ -62,12 +76,13 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: dict[s
 
 def read_tensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Returns the arrays of a safetensors file by name, and its metadata. Raises a UserError where it cannot."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
+    require_file(path)
     try:
-        with safe_open(path, framework="np") as file:
+        with panics_as_errors(), safe_open(path, framework="np") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
+    except Exception as error:  # the library's own, or NumPy's about a type that it does not have
         raise UserError(f"{path}: cannot read it as safetensors: {error}") from None
 
 

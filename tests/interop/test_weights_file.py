@@ -1,3 +1,5 @@
+import json
+
 import jax
 import numpy as np
 import pytest
@@ -60,13 +62,50 @@ def test_a_file_of_others_without_a_digest_is_read(saved, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, load_weights(tmp_path / "other.safetensors", model.spec), params)
 
 
-@pytest.mark.parametrize("content", [b"", b"not safetensors", None])
+def header(**tensor):
+    text = json.dumps({"x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4], **tensor}}).encode()
+    return len(text).to_bytes(8, "little") + text + bytes(4)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"not safetensors",
+        bytes([255] * 8) + b"{}",
+        header(dtype="Q4"),
+        header(dtype="F8_E4M3", shape=[4]),
+        header(shape=[-1]),
+        header(shape=[2**62, 2**62]),
+        header(data_offsets=[4, 8]),
+        header(data_offsets=[0, 400]),
+    ],
+)
 def test_a_file_that_cannot_be_read_is_one_line(saved, tmp_path, content):
     path = tmp_path / "wrong.safetensors"
-    if content is not None:
-        path.write_bytes(content)
+    path.write_bytes(content)
     with pytest.raises(UserError, match=r"^.*wrong.safetensors: cannot read it as safetensors: [^\n]+$"):
         load_weights(path, saved[1].spec)
+
+
+def test_a_missing_file_is_named_with_the_nearest(saved):
+    with pytest.raises(UserError, match=r"param.safetensors: No such file or directory; did you mean 'params.safeten"):
+        load_weights(saved[0].with_name("param.safetensors"), saved[1].spec)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x: x.astype(np.int8), "has type int8; expected floating-point numbers"),
+        (lambda x: x * np.float32("nan"), "has 6 numbers that are infinite or NaN in float32"),
+    ],
+)
+def test_weights_that_are_no_finite_floats_are_named(saved, tmp_path, change, message):
+    _, model, params = saved
+    arrays = {k: np.asarray(v) for k, v in flatten(params).items()}
+    write_tensors(tmp_path / "other.safetensors", arrays | {"norm/scale": change(arrays["norm/scale"])}, {})
+    with pytest.raises(UserError, match=f"other.safetensors: norm/scale {message}"):
+        load_weights(tmp_path / "other.safetensors", model.spec)
 
 
 def test_a_file_that_cannot_be_written_is_one_line(saved, tmp_path):
