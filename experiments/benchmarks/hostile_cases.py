@@ -46,44 +46,25 @@ ONE_OF_ANOTHERS = (borrow("seed1/checkpoints/6", "half/checkpoints/6"),)
 CHANGED_DATA = [
     case("another text: train", "train @characters --workdir=halfway", refused("text.txt", "halfway"), *ANOTHER_TEXT),
     case(
-        "another text: train a finished run",
-        "train @characters --workdir=characters",
-        refused("text.txt"),
+        "another text: train a finished run", "train @characters --workdir=characters", refused("text.txt"),
         *ANOTHER_TEXT,
     ),
     case("another text: evaluate", "evaluate --workdir=characters", refused("text.txt"), *ANOTHER_TEXT),
     case("another text: masking, evaluate", "evaluate --workdir=masking", refused("text.txt"), *ANOTHER_TEXT),
     case(
-        "another text: sweep",
-        "sweep --config=texts.py --workdir=texts --workers=0",
-        refused("text.txt"),
-        write(
-            "texts.py",
-            POINTS.replace("tiny.json", "characters/config.json")
-            .replace("json.load(file)", 'json.load(file)["config"]')
-            .replace("seed=seed", "seed=0")
-            .replace("range(2)", "[0]"),
-        ),
-        borrow("characters", "texts/seed=0"),
-        *ANOTHER_TEXT,
-        runs=("characters",),
+        "another text: sweep", "sweep --config=texts.py --workdir=texts --workers=0", refused("text.txt"),
+        write("texts.py", POINTS.replace("tiny.json", "characters/config.json") .replace("json.load(file)", 'json.load(file)["config"]') .replace("seed=seed", "seed=0") .replace("range(2)", "[0]")),
+        borrow("characters", "texts/seed=0"), *ANOTHER_TEXT, runs=("characters",),
     ),
     case("other pairs: train", "train @pairs --workdir=pairs", refused("pairs.tsv"), *ANOTHER_PAIRS),
     case(
-        "other pairs: resume",
-        "train @pairs --workdir=pairs",
-        refused("pairs.tsv"),
-        *ANOTHER_PAIRS,
-        remove("pairs/result.json"),
-        remove("pairs/checkpoints/6"),
+        "other pairs: resume", "train @pairs --workdir=pairs", refused("pairs.tsv"), *ANOTHER_PAIRS,
+        remove("pairs/result.json"), remove("pairs/checkpoints/6"),
     ),
     case("other pairs: evaluate", "evaluate --workdir=pairs", refused("pairs.tsv"), *ANOTHER_PAIRS),
     case(
-        "a text lost with its tokenizer: resume",
-        "train @characters --workdir=halfway",
-        refused("text.txt|tokenizer.json"),
-        *ANOTHER_TEXT,
-        remove("halfway/tokenizer.json"),
+        "a text lost with its tokenizer: resume", "train @characters --workdir=halfway",
+        refused("text.txt|tokenizer.json"), *ANOTHER_TEXT, remove("halfway/tokenizer.json"),
     ),
     *(
         case(f"another tokenizer: {name}", command, refused("tokenizer.json"), *ANOTHER_TOKENIZER, runs=("characters",))
@@ -139,7 +120,8 @@ RUN_FOLDERS = [
     edited("config.json: another seed", "config/seed", 1),
     edited("config.json: another learning rate", "config/optimizer/learning_rate", 0.5),
     edited(
-        "config.json: another path of data", "config/data/path", "other.txt", "other.txt|config.json", run="characters"
+        "config.json: another path of data", "config/data/path", "other.txt", "other.txt|config.json",
+        run="characters",
     ),
     edited("config.json: another width", "config/model/d_model", 8, "d_model|config.json|fit"),
     edited("config.json: a number as a string", "config/model/n_layers", "1", "n_layers"),
@@ -157,15 +139,11 @@ RUN_FOLDERS = [
     edited("config.json: config is null", "config", None),
     edited("config.json: not a number", "config/optimizer/eps", float("nan"), "eps"),
     case(
-        "config.json: the same key twice",
-        "evaluate --workdir=reversal",
-        refused("config.json"),
+        "config.json: the same key twice", "evaluate --workdir=reversal", refused("config.json"),
         rewrite("reversal/config.json", twice),
     ),
     case(
-        "config.json: of another run",
-        "evaluate --workdir=reversal",
-        refused("run|checkpoint|config"),
+        "config.json: of another run", "evaluate --workdir=reversal", refused("run|checkpoint|config"),
         borrow("seed1/config.json", "reversal/config.json"),
     ),
     *(
@@ -184,21 +162,15 @@ RUN_FOLDERS = [
         }.items()
     ),
     case(
-        "config.json: missing, evaluate",
-        "evaluate --workdir=reversal",
-        refused("config.json"),
+        "config.json: missing, evaluate", "evaluate --workdir=reversal", refused("config.json"),
         remove("reversal/config.json"),
     ),
     case(
-        "config.json: missing, checkpoints there: train",
-        "train @reversal --workdir=reversal",
-        refused("config.json"),
+        "config.json: missing, checkpoints there: train", "train @reversal --workdir=reversal", refused("config.json"),
         remove("reversal/config.json"),
     ),
     case(
-        "result.json of another run",
-        "train @reversal --workdir=reversal",
-        refused("result.json"),
+        "result.json of another run", "train @reversal --workdir=reversal", refused("result.json"),
         borrow("seed1/result.json", "reversal/result.json"),
     ),
     *(
@@ -223,28 +195,20 @@ RUN_FOLDERS = [
         }.items()
     ),
     case(
-        "metrics.jsonl: its last line cut, as by a kill",
-        "train @reversal --workdir=half",
-        accepted("resuming at step 4"),
-        append("half/metrics.jsonl", '{"step": 5, "lo'),
+        "metrics.jsonl: its last line cut, as by a kill", "train @reversal --workdir=half",
+        accepted("resuming at step 4"), append("half/metrics.jsonl", '{"step": 5, "lo'),
     ),
     case(
-        "a finished run without its checkpoints: evaluate",
-        "evaluate --workdir=reversal",
-        refused("no checkpoint"),
+        "a finished run without its checkpoints: evaluate", "evaluate --workdir=reversal", refused("no checkpoint"),
         remove("reversal/checkpoints"),
     ),
     case(
-        "the run's checkpoints for its folder",
-        "evaluate --workdir=reversal/checkpoints",
-        refused("no run here"),
+        "the run's checkpoints for its folder", "evaluate --workdir=reversal/checkpoints", refused("no run here"),
         runs=("reversal",),
     ),
     case("a sweep for a run", "evaluate --workdir=sweep", refused("no run here")),
     case(
-        "a run for a sweep",
-        "sweep --config=points.py --workdir=reversal --workers=0",
-        refused("reversal"),
+        "a run for a sweep", "sweep --config=points.py --workdir=reversal --workers=0", refused("reversal"),
         runs=("reversal",),
     ),
     case("the folder is a file", "train @reversal --workdir=text.txt", refused("text.txt")),
@@ -256,47 +220,28 @@ RUN_FOLDERS = [
     case("the folder's name is empty", "train @reversal --workdir=", refused("--workdir: missing")),
     case("the folder holds other things", "train @reversal --workdir=parallel", refused("parallel")),
     case(
-        "the folder may not be written: train",
-        "train @reversal --workdir=locked/run",
-        refused("locked/run", "ermission"),
-        folder("locked"),
-        mode("locked", 0o555),
+        "the folder may not be written: train", "train @reversal --workdir=locked/run",
+        refused("locked/run", "ermission"), folder("locked"), mode("locked", 0o555), unprivileged=True,
+    ),
+    case(
+        "the folder may not be written: resume", "train @reversal --workdir=half", refused("half", "ermission"),
+        mode("half", 0o555), mode("half/checkpoints", 0o555), unprivileged=True,
+    ),
+    case(
+        "the folder may not be written: export", "export --workdir=reversal --format=safetensors",
+        refused("params.safetensors"), mode("reversal", 0o555), unprivileged=True,
+    ),
+    case(
+        "the folder may not be read", "evaluate --workdir=reversal", refused("reversal", "ermission"),
+        mode("reversal", 0), unprivileged=True,
+    ),
+    case(
+        "the folder may be read alone: evaluate", "evaluate --workdir=reversal", accepted("exact_match"),
+        mode("reversal", 0o555), mode("reversal/checkpoints", 0o555), mode("reversal/checkpoints/6", 0o555),
         unprivileged=True,
     ),
     case(
-        "the folder may not be written: resume",
-        "train @reversal --workdir=half",
-        refused("half", "ermission"),
-        mode("half", 0o555),
-        mode("half/checkpoints", 0o555),
-        unprivileged=True,
-    ),
-    case(
-        "the folder may not be written: export",
-        "export --workdir=reversal --format=safetensors",
-        refused("params.safetensors"),
-        mode("reversal", 0o555),
-        unprivileged=True,
-    ),
-    case(
-        "the folder may not be read",
-        "evaluate --workdir=reversal",
-        refused("reversal", "ermission"),
-        mode("reversal", 0),
-        unprivileged=True,
-    ),
-    case(
-        "the folder may be read alone: evaluate",
-        "evaluate --workdir=reversal",
-        accepted("exact_match"),
-        mode("reversal", 0o555),
-        mode("reversal/checkpoints", 0o555),
-        mode("reversal/checkpoints/6", 0o555),
-        unprivileged=True,
-    ),
-    case(
-        "another config: train",
-        "train @reversal --config.model.d_ff=8 --workdir=reversal",
+        "another config: train", "train @reversal --config.model.d_ff=8 --workdir=reversal",
         refused("model.d_ff", "7", "8"),
     ),
     case("another task: train", "train @series --workdir=reversal", refused("reversal", "another config")),
@@ -322,38 +267,25 @@ ODD_STEPS = {
 CHECKPOINTS = [
     case("a step renamed", "evaluate --workdir=reversal", refused("20"), move(LAST, "reversal/checkpoints/20")),
     case(
-        "a copy of a step as a later one: evaluate",
-        "evaluate --workdir=reversal",
-        accepted("passing over", "20"),
-        borrow(LAST, "reversal/checkpoints/20"),
-        runs=("reversal",),
+        "a copy of a step as a later one: evaluate", "evaluate --workdir=reversal", accepted("passing over", "20"),
+        borrow(LAST, "reversal/checkpoints/20"), runs=("reversal",),
     ),
     case(
-        "a copy of a step as a later one: train",
-        "train @reversal --workdir=half",
-        accepted("passing over", "step 4"),
-        borrow("reversal/checkpoints/4", "half/checkpoints/5"),
-        writes="checkpoints",
+        "a copy of a step as a later one: train", "train @reversal --workdir=half", accepted("passing over", "step 4"),
+        borrow("reversal/checkpoints/4", "half/checkpoints/5"), writes="checkpoints",
     ),
     case(
-        "the state of a step in the folder of another",
-        "evaluate --workdir=reversal",
-        accepted("passing over", "step 6"),
-        borrow("reversal/checkpoints/2", LAST),
+        "the state of a step in the folder of another", "evaluate --workdir=reversal",
+        accepted("passing over", "step 6"), borrow("reversal/checkpoints/2", LAST),
     ),
     case(
-        "a folder without any file, whose digests are of none",
-        "evaluate --workdir=reversal",
-        accepted("passing over", "9"),
-        folder("reversal/checkpoints/9"),
+        "a folder without any file, whose digests are of none", "evaluate --workdir=reversal",
+        accepted("passing over", "9"), folder("reversal/checkpoints/9"),
         write("reversal/checkpoints/9/digests.json", "{}"),
     ),
     case(
-        "a link to another run's step",
-        "evaluate --workdir=reversal",
-        accepted("passing over", "8"),
-        link("reversal/checkpoints/8", "../../seed1/checkpoints/6"),
-        runs=("seed1",),
+        "a link to another run's step", "evaluate --workdir=reversal", accepted("passing over", "8"),
+        link("reversal/checkpoints/8", "../../seed1/checkpoints/6"), runs=("seed1",),
     ),
     *(
         case(f"{what}: {name}", command, FALLS_BACK if name != "generate" else accepted("passing over"), *steps)
@@ -390,37 +322,26 @@ CHECKPOINTS = [
     ),
     *(
         case(
-            f"a folder named with {what}",
-            "evaluate --workdir=reversal",
-            accepted("step 6"),
+            f"a folder named with {what}", "evaluate --workdir=reversal", accepted("step 6"),
             borrow(LAST, f"reversal/checkpoints/{name}"),
         )
         for what, name in ODD_STEPS.items()
     ),
     case(
-        "a loop of links among them",
-        "evaluate --workdir=reversal",
-        accepted("step 6"),
+        "a loop of links among them", "evaluate --workdir=reversal", accepted("step 6"),
         link("reversal/checkpoints/8", "8"),
     ),
     case(
-        "every one cut",
-        "evaluate --workdir=reversal",
-        refused("damaged", "2, 4, 6"),
+        "every one cut", "evaluate --workdir=reversal", refused("damaged", "2, 4, 6"),
         *(cut(f"reversal/checkpoints/{n}") for n in (2, 4, 6)),
     ),
     case(
-        "every one cut: train",
-        "train @reversal --workdir=half",
-        refused("damaged", "2, 4"),
+        "every one cut: train", "train @reversal --workdir=half", refused("damaged", "2, 4"),
         *(cut(f"half/checkpoints/{n}") for n in (2, 4)),
     ),
     case(
-        "metadata of a step without its keys",
-        "evaluate --workdir=reversal",
-        accepted("passing over"),
-        remove(f"{LAST}/digests.json"),
-        write(f"{LAST}/checkpoint_metadata/metadata", "{}"),
+        "metadata of a step without its keys", "evaluate --workdir=reversal", accepted("passing over"),
+        remove(f"{LAST}/digests.json"), write(f"{LAST}/checkpoint_metadata/metadata", "{}"),
         write(f"{LAST}/_CHECKPOINT_METADATA", "{}"),
     ),
     case("a chosen step that is cut", "evaluate --workdir=reversal --step=6", refused("step 6", "damaged"), cut(LAST)),
@@ -428,21 +349,15 @@ CHECKPOINTS = [
     case("a negative step", "evaluate --workdir=reversal --step=-1", refused("step")),
     case("a step of twenty digits", "evaluate --workdir=reversal --step=99999999999999999999", refused("step")),
     case(
-        "the folder of checkpoints a file",
-        "evaluate --workdir=reversal",
-        refused("checkpoint"),
+        "the folder of checkpoints a file", "evaluate --workdir=reversal", refused("checkpoint"),
         write("reversal/checkpoints", "none"),
     ),
     case(
-        "the folder of checkpoints a file: train",
-        "train @reversal --workdir=half",
-        refused("checkpoint"),
+        "the folder of checkpoints a file: train", "train @reversal --workdir=half", refused("checkpoint"),
         write("half/checkpoints", "none"),
     ),
     case(
-        "checkpoints of another shape",
-        "evaluate --workdir=reversal",
-        refused("checkpoint"),
+        "checkpoints of another shape", "evaluate --workdir=reversal", refused("checkpoint"),
         borrow("series/checkpoints", "reversal/checkpoints"),
     ),
 ]
@@ -514,21 +429,15 @@ TOKENIZERS = [
         }.items()
     ),
     case(
-        "tokenizer.json: two ids swapped, train",
-        "train @characters --workdir=halfway",
-        refused("tokenizer.json"),
+        "tokenizer.json: two ids swapped, train", "train @characters --workdir=halfway", refused("tokenizer.json"),
         alter("halfway/tokenizer.json", swapped_ids),
     ),
     case(
-        "tokenizer.json: merges in another order",
-        "evaluate --workdir=pairs",
-        refused("tokenizer.json"),
+        "tokenizer.json: merges in another order", "evaluate --workdir=pairs", refused("tokenizer.json"),
         alter("pairs/tokenizer.json", merges_reversed),
     ),
     case(
-        "tokenizer.json: merges of nothing",
-        "evaluate --workdir=pairs",
-        refused("tokenizer.json"),
+        "tokenizer.json: merges of nothing", "evaluate --workdir=pairs", refused("tokenizer.json"),
         change("pairs/tokenizer.json", "model/merges", [["q", "zzz"]]),
     ),
 ]
@@ -538,18 +447,15 @@ TOKENIZERS = [
 
 PROMPTS = [
     case(
-        "a letter that the vocabulary lacks",
-        "generate --workdir=characters 'the Ж'",
+        "a letter that the vocabulary lacks", "generate --workdir=characters 'the Ж'",
         accepted("Ж", "vocabulary|unknown|<unk>"),
     ),
     case(
-        "a word that the vocabulary lacks",
-        "generate --workdir=masking 'the zebra <mask> on'",
+        "a word that the vocabulary lacks", "generate --workdir=masking 'the zebra <mask> on'",
         accepted("zebra", "vocabulary|unknown|<unk>"),
     ),
     case(
-        "a word that the six lack",
-        "generate --workdir=six 'where is the zebra'",
+        "a word that the six lack", "generate --workdir=six 'where is the zebra'",
         accepted("zebra", "vocabulary|unknown|<unk>"),
     ),
     case("capitals where training had none", "probe --workdir=primer THEKINGDOM", accepted("THEKINGDOM|K")),
@@ -558,43 +464,38 @@ PROMPTS = [
     case("a prompt of half a character", "generate --workdir=characters '\udcff'", refused("\\udcff")),
     case("a prompt shorter than the model's sight", "generate --workdir=primer 'the'", refused("prompt 1")),
     case(
-        "a temperature for outputs that are no logits",
-        "generate --workdir=primer --temperature=0.8 'the cat sat on'",
+        "a temperature for outputs that are no logits", "generate --workdir=primer --temperature=0.8 'the cat sat on'",
         refused("temperature"),
     ),
     case(
-        "a second text longer than the positions: characters",
-        f"probe --workdir=characters the {'the' + 'cat' * 20}",
+        "a second text longer than the positions: characters", f"probe --workdir=characters the {'the' + 'cat' * 20}",
         refused("16"),
     ),
     case(
-        "a second text longer than the positions: reversal",
-        f"probe --workdir=reversal '1 2' '{'1 2 ' * 20}'",
+        "a second text longer than the positions: reversal", f"probe --workdir=reversal '1 2' '{'1 2 ' * 20}'",
         refused("11"),
     ),
     case(
-        "a second text longer than the positions: pairs",
-        f"probe --workdir=pairs 'I see' '{'le chat ' * 40}'",
+        "a second text longer than the positions: pairs", f"probe --workdir=pairs 'I see' '{'le chat ' * 40}'",
         refused("40"),
     ),
     case(
-        "a second text longer than the positions: series", f"probe --workdir=series '1 2' '{'1 2 ' * 20}'", refused("8")
+        "a second text longer than the positions: series", f"probe --workdir=series '1 2' '{'1 2 ' * 20}'",
+        refused("8"),
     ),
     case(
-        "a second text longer than the positions: primer",
-        f"probe --workdir=primer the {'the' + 'cat' * 20}",
+        "a second text longer than the positions: primer", f"probe --workdir=primer the {'the' + 'cat' * 20}",
         refused("9"),
     ),
     case("a second text with a number beyond the base", "probe --workdir=series '1 2' '7'", refused("'7'")),
     case("a second text without numbers: series", "probe --workdir=series '1 2' x", refused("'x'")),
     case("a second text without numbers: reversal", "probe --workdir=reversal '1 2' x", refused("'x'")),
     case(
-        "a second text for a model that fills in blanks",
-        "probe --workdir=masking 'the <mask> sat' 'cat'",
+        "a second text for a model that fills in blanks", "probe --workdir=masking 'the <mask> sat' 'cat'",
         refused("cat|answer|second"),
     ),
     case(
-        "a prompt that just fits: probe", "probe --workdir=primer 'the cat s'", accepted("positions|residual|weights")
+        "a prompt that just fits: probe", "probe --workdir=primer 'the cat s'", accepted("positions|residual|weights"),
     ),
     case("full-width digits", "generate --workdir=reversal '３ １'", refused("３")),
     case("Arabic digits", "generate --workdir=series '١ ٢'", refused("١")),
@@ -611,15 +512,11 @@ PROMPTS = [
     case("an empty prompt: reversal", "generate --workdir=reversal ''", refused("prompt 1")),
     case("a prompt of white space: series", "generate --workdir=series '   '", refused("prompt 1")),
     case(
-        "an empty line among sentences",
-        "generate --workdir=pairs",
-        accepted(lines=3),
+        "an empty line among sentences", "generate --workdir=pairs", accepted(lines=3),
         stdin=b"I see the cat.\n\nI see\n",
     ),
     case(
-        "a line of white space among sentences",
-        "generate --workdir=pairs",
-        accepted(lines=3),
+        "a line of white space among sentences", "generate --workdir=pairs", accepted(lines=3),
         stdin=b"I see the cat.\n \t \nI see\n",
     ),
     case("no blank to fill in", "generate --workdir=masking 'the cat'", refused("prompt 1", "<mask>")),
@@ -627,27 +524,21 @@ PROMPTS = [
     case("a run without prompts", "generate --workdir=map 1", refused("boolean_map")),
     case("no prompt", "generate --workdir=reversal", refused("no prompt")),
     case(
-        "prompts that are not UTF-8",
-        "generate --workdir=reversal",
-        refused("standard input:2", "UTF-8"),
+        "prompts that are not UTF-8", "generate --workdir=reversal", refused("standard input:2", "UTF-8"),
         stdin=b"1 2\n\xff\n",
     ),
     case("prompts with NUL", "generate --workdir=reversal", refused("prompt 1", "\\x00"), stdin=b"1 \x00\n"),
     case(
-        "prompts with a byte order mark", "generate --workdir=reversal", accepted(lines=1), stdin=b"\xef\xbb\xbf1 2\n"
+        "prompts with a byte order mark", "generate --workdir=reversal", accepted(lines=1), stdin=b"\xef\xbb\xbf1 2\n",
     ),
     case(
-        "prompts with the line ends of DOS",
-        "generate --workdir=pairs",
-        accepted(lines=2),
+        "prompts with the line ends of DOS", "generate --workdir=pairs", accepted(lines=2),
         stdin=b"I see the cat.\r\nI see\r\n",
     ),
     case("a line of 2 MB", "generate --workdir=pairs", refused("prompt 1", "40"), stdin=b"the cat " * 250_000),
     case("a folder of prompts", "generate --workdir=reversal --input=parallel", refused("--input: parallel")),
     case(
-        "prompts from a pipe that nobody writes",
-        "generate --workdir=reversal --input=pipe",
-        refused("--input: pipe"),
+        "prompts from a pipe that nobody writes", "generate --workdir=reversal --input=pipe", refused("--input: pipe"),
         fifo("pipe"),
     ),
     case("prompts without end", "generate --workdir=reversal --input=/dev/zero", refused("--input: /dev/zero")),
@@ -693,60 +584,44 @@ TEXTS = [
         }.items()
     ),
     case(
-        "a text that may not be read",
-        TRAIN_TEXT,
-        refused("text.txt", "ermission"),
-        mode("text.txt", 0),
+        "a text that may not be read", TRAIN_TEXT, refused("text.txt", "ermission"), mode("text.txt", 0),
         unprivileged=True,
     ),
     case(
-        "a text with a byte order mark",
-        TRAIN_TEXT,
-        accepted("training_tokens"),
+        "a text with a byte order mark", TRAIN_TEXT, accepted("training_tokens"),
         write("text.txt", "\ufeff" + "the cat\n" * 99),
     ),
     case(
-        "a text with the line ends of DOS",
-        TRAIN_TEXT,
-        accepted("training_tokens"),
+        "a text with the line ends of DOS", TRAIN_TEXT, accepted("training_tokens"),
         write("text.txt", "the cat\r\n" * 99),
     ),
     case(
-        "a text of one line of 10 MB, in words",
-        f"{TRAIN_TEXT} --config.data.tokenizer=word",
-        accepted("training_tokens"),
-        write("text.txt", "the cat sat " * 870_000),
+        "a text of one line of 10 MB, in words", f"{TRAIN_TEXT} --config.data.tokenizer=word",
+        accepted("training_tokens"), write("text.txt", "the cat sat " * 870_000),
     ),
     case(
         "a text of one word of 1 MB, in subwords",
-        f"{TRAIN_TEXT} --config.data.tokenizer=bpe --config.data.vocab_size=300",
-        accepted("training_tokens"),
+        f"{TRAIN_TEXT} --config.data.tokenizer=bpe --config.data.vocab_size=300", accepted("training_tokens"),
         write("text.txt", "thecatsatonabed" * 70_000),
     ),
     case(
-        "a text of white space, in words",
-        f"{TRAIN_TEXT} --config.data.tokenizer=word",
-        refused("text.txt"),
+        "a text of white space, in words", f"{TRAIN_TEXT} --config.data.tokenizer=word", refused("text.txt"),
         write("text.txt", " \n" * 500),
     ),
     case(
-        "a text whose validation part is too short",
-        f"{TRAIN_TEXT} --config.data.validation=0.001",
+        "a text whose validation part is too short", f"{TRAIN_TEXT} --config.data.validation=0.001",
         refused("text.txt", "validation"),
     ),
     case(
-        "a text whose name has a line end",
-        "train @characters --workdir=new --config.data.path='a\nb.txt'",
+        "a text whose name has a line end", "train @characters --workdir=new --config.data.path='a\nb.txt'",
         refused("a\\nb.txt"),
     ),
     case(
-        "a text whose name is too long",
-        f"train @characters --workdir=new --config.data.path={LONG}",
+        "a text whose name is too long", f"train @characters --workdir=new --config.data.path={LONG}",
         refused("too long"),
     ),
     case(
-        "a vocabulary that leaves most letters out",
-        f"{TRAIN_TEXT} --config.data.vocab_size=8",
+        "a vocabulary that leaves most letters out", f"{TRAIN_TEXT} --config.data.vocab_size=8",
         accepted("unknown_share"),
     ),
 ]
@@ -754,43 +629,29 @@ TEXTS = [
 SWAPPED = write("pairs.tsv", tab_separated(GERMAN * 4))
 PAIRS = [
     case(
-        "German TAB English, read as it stands",
-        f"{TRAIN_PAIRS} --config.data.source=de --config.data.target=en",
-        accepted("Ich|Du|Ein|Brot|Wein"),
-        SWAPPED,
+        "German TAB English, read as it stands", f"{TRAIN_PAIRS} --config.data.source=de --config.data.target=en",
+        accepted("Ich|Du|Ein|Brot|Wein"), SWAPPED,
     ),
     case(
-        "a split tested on what it trains on",
-        f"{TRAIN_PARALLEL} --config.data.test=train",
+        "a split tested on what it trains on", f"{TRAIN_PARALLEL} --config.data.test=train",
         refused("data.test", "train"),
     ),
     case(
-        "a test file that repeats the training's",
-        TRAIN_PARALLEL,
-        accepted("parallel/test.en|test.en|overlap|training"),
-        borrow("parallel/train.en", "parallel/test.en"),
+        "a test file that repeats the training's", TRAIN_PARALLEL,
+        accepted("parallel/test.en|test.en|overlap|training"), borrow("parallel/train.en", "parallel/test.en"),
         borrow("parallel/train.fr", "parallel/test.fr"),
     ),
     case("both sides the same language's", TRAIN_PARALLEL + " --config.data.target=en", refused("data.target")),
     case(
-        "both sides the same text",
-        TRAIN_PARALLEL,
-        accepted("same|equal|copies"),
+        "both sides the same text", TRAIN_PARALLEL, accepted("same|equal|copies"),
         *(borrow(f"parallel/{part}.en", f"parallel/{part}.fr") for part in ("train", "val", "test")),
     ),
     case("a suffix that no file has", TRAIN_PARALLEL + " --config.data.target=ger", refused("train.ger")),
     case(
-        "a side with a line less",
-        TRAIN_PARALLEL,
-        refused("train.", "no such line"),
+        "a side with a line less", TRAIN_PARALLEL, refused("train.", "no such line"),
         write("parallel/train.fr", "Je vois\n"),
     ),
-    case(
-        "a side with a line more, empty",
-        TRAIN_PARALLEL,
-        refused("val.en"),
-        append("parallel/val.en", "\n"),
-    ),
+    case("a side with a line more, empty", TRAIN_PARALLEL, refused("val.en"), append("parallel/val.en", "\n")),
     case("a side missing", TRAIN_PARALLEL, refused("val.fr"), remove("parallel/val.fr")),
     case("a file for the folder", TRAIN_PARALLEL + " --config.data.path=pairs.tsv", refused("data.path", "pairs.tsv")),
     case("a folder for the file", TRAIN_PAIRS + " --config.data.path=parallel", refused("data.path", "parallel")),
@@ -800,32 +661,25 @@ PAIRS = [
     ),
     case("pairs: two lines", TRAIN_PAIRS, refused("3"), write("pairs.tsv", "a\tb\nc\td\n")),
     case(
-        "pairs: one source alone",
-        TRAIN_PAIRS,
-        refused("3"),
+        "pairs: one source alone", TRAIN_PAIRS, refused("3"),
         write("pairs.tsv", "".join(f"a\tb{i}\n" for i in range(9))),
     ),
     case(
-        "pairs: a sentence too long",
-        f"{TRAIN_PAIRS} --config.data.max_length=4",
+        "pairs: a sentence too long", f"{TRAIN_PAIRS} --config.data.max_length=4",
         refused("pairs.tsv:1", "data.max_length"),
     ),
     case(
         "pairs: all sentences too long, skipped",
-        f"{TRAIN_PAIRS} --config.data.max_length=2 --config.data.on_error=skip",
-        refused("data.max_length"),
+        f"{TRAIN_PAIRS} --config.data.max_length=2 --config.data.on_error=skip", refused("data.max_length"),
     ),
     case(
-        "pairs: bad lines skipped and counted",
-        f"{TRAIN_PAIRS} --config.data.on_error=skip",
-        accepted("skipped 2"),
+        "pairs: bad lines skipped and counted", f"{TRAIN_PAIRS} --config.data.on_error=skip", accepted("skipped 2"),
         append("pairs.tsv", "one\n\ttwo\n"),
     ),
     case(
         "a data set that is none",
         "train @pairs --workdir=new --config.data.name=tfds --config.data.path=ted_hrlr_translat/pt_to_en",
-        refused("data.path", "ted_hrlr_translat", "did you mean"),
-        seconds=60,
+        refused("data.path", "ted_hrlr_translat", "did you mean"), seconds=60,
     ),
     case(
         "the phrase book's languages swapped",
@@ -833,15 +687,11 @@ PAIRS = [
         refused("data."),
     ),
     case(
-        "a key that the corpus does not read",
-        "train @six --workdir=new --config.data.path=pairs.tsv",
+        "a key that the corpus does not read", "train @six --workdir=new --config.data.path=pairs.tsv",
         refused("data.path", "six"),
     ),
     case(
-        "prepared pairs damaged",
-        TRAIN_PAIRS,
-        refused("prepared"),
-        lambda box: spoil_prepared(box),
+        "prepared pairs damaged", TRAIN_PAIRS, refused("prepared"), lambda box: spoil_prepared(box),
         env={"TFDS_DATA_DIR": "prepared"},
     ),
 ]
@@ -880,8 +730,7 @@ KEYS = [
     keys("no value", "--config.seed", "seed"),
     keys("a key of another optimizer", "--config.optimizer.momentum=0.9", "optimizer.momentum"),
     keys(
-        "a key of another schedule",
-        "--config.optimizer.schedule=constant --config.optimizer.final_learning_rate=0.1",
+        "a key of another schedule", "--config.optimizer.schedule=constant --config.optimizer.final_learning_rate=0.1",
         "final_learning_rate",
     ),
     keys("a key of another model", "--config.model.segments=2", "segments"),
@@ -922,16 +771,13 @@ VALUES = [
     ),
     keys("warm-up as long as the training", "--config.optimizer.warmup_steps=6", "warmup_steps"),
     keys(
-        "a last rate above the peak",
-        "--config.optimizer.schedule=cosine --config.optimizer.final_learning_rate=1",
+        "a last rate above the peak", "--config.optimizer.schedule=cosine --config.optimizer.final_learning_rate=1",
         "final_learning_rate",
     ),
     keys("a model for another task", "--config.model.name=masked_lm", "model.name|model."),
     keys(
-        "a text all held out",
-        "--config.data.validation=0.49 --config.data.test=0.49 --config.task.length=14",
-        "data.",
-        run="characters",
+        "a text all held out", "--config.data.validation=0.49 --config.data.test=0.49 --config.task.length=14",
+        "data.", run="characters",
     ),
     keys("the same port for no one", "--config.parallel.processes=2", "parallel.coordinator"),
 ]
@@ -944,57 +790,48 @@ FLAGS = [
     case("an argument of evaluate", "evaluate --workdir=reversal step=4", refused("step=4")),
     case("an argument of describe", "describe @reversal config.model.n_layers=4", refused("config.model.n_layers=4")),
     case(
-        "an argument of sweep",
-        "sweep --config=points.py --workdir=new --dry_run config.seed=1",
+        "an argument of sweep", "sweep --config=points.py --workdir=new --dry_run config.seed=1",
         refused("config.seed=1"),
     ),
     case("an argument of export", "export --workdir=reversal --format=jax step=4", refused("step=4")),
     case(
         "a weights file over the run's config",
-        "export --workdir=reversal --format=safetensors --output=reversal/config.json",
-        refused("config.json"),
+        "export --workdir=reversal --format=safetensors --output=reversal/config.json", refused("config.json"),
     ),
     case(
-        "a weights file over the run's result",
-        "export --workdir=reversal --format=jax --output=reversal/result.json",
+        "a weights file over the run's result", "export --workdir=reversal --format=jax --output=reversal/result.json",
         refused("result.json"),
     ),
     case(
         "a picture over a file that is none",
-        "probe --workdir=reversal --name=embedding/positions --output=text.txt '1 2'",
-        refused("text.txt", ".png"),
+        "probe --workdir=reversal --name=embedding/positions --output=text.txt '1 2'", refused("text.txt", ".png"),
     ),
     case(
         "a picture in a folder that is not there",
-        "probe --workdir=reversal --name=params/embedding/table --output=none/x.png '1 2'",
-        refused("none/x.png"),
+        "probe --workdir=reversal --name=params/embedding/table --output=none/x.png '1 2'", refused("none/x.png"),
     ),
     case(
         "a weights file in a folder that is not there",
-        "export --workdir=reversal --format=safetensors --output=none/x",
-        refused("none/x"),
+        "export --workdir=reversal --format=safetensors --output=none/x", refused("none/x"),
     ),
     case(
-        "a folder for a weights file", "export --workdir=reversal --format=jax --output=parallel", refused("parallel")
+        "a folder for a weights file", "export --workdir=reversal --format=jax --output=parallel", refused("parallel"),
     ),
     case(
-        "a file for a folder",
-        "export --workdir=reversal --format=huggingface --output=text.txt",
+        "a file for a folder", "export --workdir=reversal --format=huggingface --output=text.txt",
         refused("text.txt|model."),
     ),
     case("a format misspelt", "export --workdir=reversal --format=safetensor", refused("--format", "safetensors")),
     case("a format forgotten", "export --workdir=reversal", refused("--format")),
     case("a head without a name", "probe --workdir=reversal --head=0 '1 2'", refused("--head")),
     case(
-        "a head beyond the last",
-        "probe --workdir=reversal --name=block_1/attention/weights --head=2 '1 2'",
+        "a head beyond the last", "probe --workdir=reversal --name=block_1/attention/weights --head=2 '1 2'",
         refused("--head"),
     ),
     case("a picture without a name", "probe --workdir=reversal --output=x.png '1 2'", refused("--output")),
     case("a lens and a name", "probe --workdir=reversal --lens --name=embedding/positions '1 2'", refused("--lens")),
     case(
-        "a name that is near",
-        "probe --workdir=reversal --name=block_1/attention/weight '1 2'",
+        "a name that is near", "probe --workdir=reversal --name=block_1/attention/weight '1 2'",
         refused("--name", "block_1/attention/weights"),
     ),
     case("three texts", "probe --workdir=reversal '1 2' 2 1", refused("3 arguments")),
@@ -1017,18 +854,16 @@ FLAGS = [
     case("slurm's flags without it", "sweep --config=points.py --workdir=new --minutes=3", refused("--minutes")),
     case("fewer than no workers", "sweep --config=points.py --workdir=new --workers=-1", refused("workers")),
     case(
-        "a table and a dry run", "sweep --config=points.py --workdir=sweep --workers=0 --dry_run", refused("--dry_run")
+        "a table and a dry run", "sweep --config=points.py --workdir=sweep --workers=0 --dry_run",
+        refused("--dry_run"),
     ),
     case(
-        "an axis that no point changes",
-        "sweep --config=points.py --workdir=sweep --workers=0 --x=model.n_layers",
+        "an axis that no point changes", "sweep --config=points.py --workdir=sweep --workers=0 --x=model.n_layers",
         refused("--x"),
     ),
     case(
-        "an axis that no result has",
-        "sweep --config=points.py --workdir=sweep --workers=0 --y=exact_mach",
-        refused("--y", "exact_match"),
-        writes=r"^sweep/table",
+        "an axis that no result has", "sweep --config=points.py --workdir=sweep --workers=0 --y=exact_mach",
+        refused("--y", "exact_match"), writes=r"^sweep/table",
     ),
 ]
 
@@ -1038,8 +873,9 @@ FLAGS = [
 
 def config_file(name: str, text: str | bytes, *parts: str) -> Case:
     return case(
-        f"a config file: {name}", "train --config=mine.py --workdir=new", refused(*parts), write("mine.py", text)
-    )
+               f"a config file: {name}", "train --config=mine.py --workdir=new", refused(*parts),
+               write("mine.py", text),
+           )
 
 
 def get_config(*lines: str) -> str:
@@ -1063,23 +899,17 @@ CONFIG_FILES = [
     config_file("a section that is none", get_config("config.modle = ConfigDict()"), "modle", "model"),
     config_file(
         "a list for a number",
-        get_config("config.train.steps = [6]")
-        .replace("= [6]", "= (6,)")
-        .replace(
-            "config.train.steps",
-            "config.train = config.train.copy_and_resolve_references(); del config.train['steps']; config.train.steps",
-        ),
+        get_config("config.train.steps = [6]") .replace("= [6]", "= (6,)") .replace("config.train.steps", "config.train = config.train.copy_and_resolve_references(); del config.train['steps']; config.train.steps"),
         "steps",
     ),
     config_file("a seed of none", get_config("del config['seed']", "config.seed = None"), "seed"),
     config_file(
         "a placeholder",
-        "from ml_collections import config_dict\n"
-        + get_config("del config['seed']", "config.seed = config_dict.placeholder(int)"),
+        "from ml_collections import config_dict\n" + get_config("del config['seed']", "config.seed = config_dict.placeholder(int)"),
         "seed",
     ),
     config_file(
-        "true for a number", get_config("del config.train['steps']", "config.train.steps = True"), "train.steps"
+        "true for a number", get_config("del config.train['steps']", "config.train.steps = True"), "train.steps",
     ),
     config_file("a dict", "def get_config():\n    return {'seed': 0}\n", "ConfigDict"),
     config_file("nothing returned", "def get_config():\n    pass\n", "ConfigDict"),
@@ -1094,9 +924,7 @@ CONFIG_FILES = [
     config_file("a wrong name", get_config("config.model.layers = 3"), "model.layers", "n_layers"),
     config_file("an exception", get_config("raise ValueError('so\\nnot')"), "mine.py", "ValueError", "so not|so\\nnot"),
     config_file(
-        "an exception of its own imports",
-        "import nothing_of_the_kind\n" + get_config(),
-        "mine.py:1",
+        "an exception of its own imports", "import nothing_of_the_kind\n" + get_config(), "mine.py:1",
         "nothing_of_the_kind",
     ),
     config_file("endless recursion", "def get_config():\n    return get_config()\n", "mine.py:2", "RecursionError"),
@@ -1104,33 +932,26 @@ CONFIG_FILES = [
     config_file("it exits with 1", get_config("import sys", "sys.exit('bye')"), "mine.py"),
     config_file("it interrupts", get_config("raise KeyboardInterrupt"), "mine.py"),
     case(
-        "a config file: it changes the folder",
-        "train --config=mine.py --workdir=new",
-        refused("mine.py"),
+        "a config file: it changes the folder", "train --config=mine.py --workdir=new", refused("mine.py"),
         write("mine.py", get_config("import os", "os.chdir('parallel')")),
     ),
     case("a config file: a folder", "train --config=configs --workdir=new", refused("configs")),
     case("a config file: a pipe", "train --config=mine.py --workdir=new", refused("mine.py"), fifo("mine.py")),
     case(
-        "a config file: a loop of links",
-        "train --config=mine.py --workdir=new",
-        refused("mine.py"),
+        "a config file: a loop of links", "train --config=mine.py --workdir=new", refused("mine.py"),
         link("mine.py", "mine.py"),
     ),
     case("a config file: missing", "train --config=configs/reversl.py --workdir=new", refused("configs/reversal.py")),
     case(
-        "a config file: an argument for one that takes none",
-        "train --config=configs/masking.py:large --workdir=new",
+        "a config file: an argument for one that takes none", "train --config=configs/masking.py:large --workdir=new",
         refused("configs/masking.py"),
     ),
     case(
-        "a config file: an empty argument",
-        "train --config=configs/reversal.py: --workdir=new",
+        "a config file: an empty argument", "train --config=configs/reversal.py: --workdir=new",
         refused("configs/reversal.py"),
     ),
     case(
-        "a config file: an argument misspelt",
-        "train --config=configs/reversal.py:exmaple0 --workdir=new",
+        "a config file: an argument misspelt", "train --config=configs/reversal.py:exmaple0 --workdir=new",
         refused("exmaple0", "example0"),
     ),
     case("a config file: given twice", "train @reversal --config=points.py --workdir=new", refused("--config")),
@@ -1140,8 +961,9 @@ CONFIG_FILES = [
 def sweeps(name: str, body: str, *parts: str) -> Case:
     text = POINTS.split("def sweep")[0] + (f"def sweep(add):\n    {body}\n" if body else "")
     return case(
-        f"a sweep: {name}", "sweep --config=mine.py --workdir=new --dry_run", refused(*parts), write("mine.py", text)
-    )
+               f"a sweep: {name}", "sweep --config=mine.py --workdir=new --dry_run", refused(*parts),
+               write("mine.py", text),
+           )
 
 
 SWEEPS = [
@@ -1150,8 +972,7 @@ SWEEPS = [
     sweeps("the same point twice", "add(seed=1); add(seed=1)", "point 2", "point 1"),
     sweeps(
         "a value that is not a number, twice",
-        "add(**{'optimizer.b1': float('nan')}); add(**{'optimizer.b1': float('nan')})",
-        "b1",
+        "add(**{'optimizer.b1': float('nan')}); add(**{'optimizer.b1': float('nan')})", "b1",
     ),
     sweeps("a list for a value", "add(seed=[1, 2])", "seed"),
     sweeps("a dict for a value", "add(seed={})", "seed"),
@@ -1164,39 +985,29 @@ SWEEPS = [
     sweeps("it exits", "raise SystemExit(0)", "mine.py"),
     sweeps(
         "values of different lengths",
-        "from fxf.sweeps.points import zipped; zipped({'seed': [1], 'train.steps': [1, 2]})",
-        "zipped",
+        "from fxf.sweeps.points import zipped; zipped({'seed': [1], 'train.steps': [1, 2]})", "zipped",
     ),
     sweeps("a key that is set for all", "[add(**{'train.steps': n}) for n in (0, 1)]", "train.steps"),
     case(
         "a sweep: a key that the command line sets too",
-        "sweep --config=points.py --config.seed=3 --workdir=new --dry_run",
-        refused("seed"),
+        "sweep --config=points.py --config.seed=3 --workdir=new --dry_run", refused("seed"),
     ),
     case("a sweep: its folder a file", "sweep --config=points.py --workdir=text.txt --workers=0", refused("text.txt")),
     case(
-        "a sweep: a point's folder holds another run",
-        "sweep --config=points.py --workdir=sweep --workers=0",
-        refused("seed=1", "seed"),
-        borrow("seed1", "sweep/seed=0"),
+        "a sweep: a point's folder holds another run", "sweep --config=points.py --workdir=sweep --workers=0",
+        refused("seed=1", "seed"), borrow("seed1", "sweep/seed=0"),
     ),
     *(
         case(
-            f"a table: a result that is {what}",
-            "sweep --config=points.py --workdir=sweep --workers=0",
-            refused("seed=1/result.json"),
-            write("sweep/seed=1/result.json", content),
-            writes="^sweep/(table|plot)",
+            f"a table: a result that is {what}", "sweep --config=points.py --workdir=sweep --workers=0",
+            refused("seed=1/result.json"), write("sweep/seed=1/result.json", content), writes="^sweep/(table|plot)",
         )
         for what, content in BAD_JSON.items()
     ),
     case(
-        "a table: a result that names other keys",
-        "sweep --config=points.py --workdir=sweep --workers=0",
-        refused("result.json"),
-        change("sweep/seed=1/result.json", "point", "seed=7"),
-        change("sweep/seed=1/result.json", "status", "<script>"),
-        change("sweep/seed=1/result.json", "seed", 7),
+        "a table: a result that names other keys", "sweep --config=points.py --workdir=sweep --workers=0",
+        refused("result.json"), change("sweep/seed=1/result.json", "point", "seed=7"),
+        change("sweep/seed=1/result.json", "status", "<script>"), change("sweep/seed=1/result.json", "seed", 7),
         writes="^sweep/(table|plot)",
     ),
 ]
@@ -1279,36 +1090,29 @@ ST = "gpt2/model.safetensors"
 WEIGHTS_FILES = [
     case("a GPT-2", LOAD, accepted("Loaded"), gpt2()),
     case(
-        "a GPT-2 of whole numbers",
-        LOAD,
-        refused("gpt2", "int8"),
+        "a GPT-2 of whole numbers", LOAD, refused("gpt2", "int8"),
         gpt2(tensor(FIRST, lambda x: (x * 40).astype(np.int8))),
     ),
     case("a GPT-2 with a value that is no number", LOAD, refused("gpt2", "c_fc"), gpt2(with_value(np.nan))),
     case("a GPT-2 with an infinite value", LOAD, refused("gpt2", "c_fc"), gpt2(with_value(np.inf))),
     case(
-        "a GPT-2 in float64 beyond float32",
-        LOAD,
-        refused("gpt2", "c_fc"),
+        "a GPT-2 in float64 beyond float32", LOAD, refused("gpt2", "c_fc"),
         gpt2(tensor(FIRST, lambda x: x.astype(np.float64) * 1e300)),
     ),
     case("a GPT-2 in float16", LOAD, accepted("Loaded"), gpt2(tensor(FIRST, lambda x: x.astype(np.float16)))),
     case(
-        "a GPT-2 with a tensor by both its names",
-        LOAD,
-        refused("wte.weight"),
+        "a GPT-2 with a tensor by both its names", LOAD, refused("wte.weight"),
         gpt2(lambda t: {**t, "wte.weight": t[TABLE] + 1}),
     ),
     case(
-        "a GPT-2 with another output", LOAD, refused("lm_head"), gpt2(lambda t: {**t, "lm_head.weight": t[TABLE] + 1})
+        "a GPT-2 with another output", LOAD, refused("lm_head"), gpt2(lambda t: {**t, "lm_head.weight": t[TABLE] + 1}),
     ),
     case(
-        "a GPT-2 that lacks a tensor", LOAD, refused("c_fc"), gpt2(lambda t: {k: v for k, v in t.items() if k != FIRST})
+        "a GPT-2 that lacks a tensor", LOAD, refused("c_fc"),
+        gpt2(lambda t: {k: v for k, v in t.items() if k != FIRST}),
     ),
     case(
-        "a GPT-2 with a tensor of its own",
-        LOAD,
-        refused("adapter"),
+        "a GPT-2 with a tensor of its own", LOAD, refused("adapter"),
         gpt2(lambda t: {**t, "transformer.h.0.adapter": t[TABLE]}),
     ),
     case("a GPT-2 with a tensor turned round", LOAD, refused("c_fc"), gpt2(tensor(FIRST, lambda x: x.T.copy()))),
@@ -1337,32 +1141,20 @@ WEIGHTS_FILES = [
         ]
     ),
     case(
-        "weights of another run",
-        "load_weights seed.safetensors",
-        refused("seed.safetensors"),
-        lambda box: weights_of(box, lambda a: {k: v[..., :2] for k, v in a.items()}),
-        runs=("reversal",),
+        "weights of another run", "load_weights seed.safetensors", refused("seed.safetensors"),
+        lambda box: weights_of(box, lambda a: {k: v[..., :2] for k, v in a.items()}), runs=("reversal",),
     ),
     case(
-        "weights of which one is not a number",
-        "load_weights seed.safetensors",
-        refused("seed.safetensors"),
-        lambda box: weights_of(box, lambda a: {k: v * np.float32(np.nan) for k, v in a.items()}),
-        runs=("reversal",),
+        "weights of which one is not a number", "load_weights seed.safetensors", refused("seed.safetensors"),
+        lambda box: weights_of(box, lambda a: {k: v * np.float32(np.nan) for k, v in a.items()}), runs=("reversal",),
     ),
     case(
-        "weights of whole numbers",
-        "load_weights seed.safetensors",
-        refused("seed.safetensors"),
-        lambda box: weights_of(box, lambda a: {k: v.astype(np.int32) for k, v in a.items()}),
-        runs=("reversal",),
+        "weights of whole numbers", "load_weights seed.safetensors", refused("seed.safetensors"),
+        lambda box: weights_of(box, lambda a: {k: v.astype(np.int32) for k, v in a.items()}), runs=("reversal",),
     ),
     case(
-        "weights in float64",
-        "load_weights seed.safetensors",
-        refused("seed.safetensors"),
-        lambda box: weights_of(box, lambda a: {k: v.astype(np.float64) for k, v in a.items()}),
-        runs=("reversal",),
+        "weights in float64", "load_weights seed.safetensors", refused("seed.safetensors"),
+        lambda box: weights_of(box, lambda a: {k: v.astype(np.float64) for k, v in a.items()}), runs=("reversal",),
     ),
 ]
 
@@ -1395,25 +1187,21 @@ ENVIRONMENTS = [
     case("a home that is not there", EVALUATE, accepted("exact_match"), env={"HOME": "/nowhere"}),
     case("prepared data in a file", TRAIN_PAIRS, refused("text.txt"), env={"TFDS_DATA_DIR": "text.txt"}),
     case(
-        "prepared data where nothing can be written", TRAIN_PAIRS, refused("/proc"), env={"TFDS_DATA_DIR": "/proc/data"}
+        "prepared data where nothing can be written", TRAIN_PAIRS, refused("/proc"),
+        env={"TFDS_DATA_DIR": "/proc/data"},
     ),
     case(
-        "a language without letters",
-        "train @six --workdir=new",
-        accepted("bleu"),
+        "a language without letters", "train @six --workdir=new", accepted("bleu"),
         env={"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
     ),
     case(
-        "an output of ASCII",
-        "generate --workdir=six 'good morning'",
-        accepted(lines=1),
+        "an output of ASCII", "generate --workdir=six 'good morning'", accepted(lines=1),
         env={"PYTHONIOENCODING": "ascii"},
     ),
     case("no git", TRAIN, accepted("exact_match"), env={"PATH": "/nowhere"}),
     case(
         "a plotting backend that is none",
-        "probe --workdir=reversal --name=block_1/attention/weights --output=x.png '1 2'",
-        accepted("x.png"),
+        "probe --workdir=reversal --name=block_1/attention/weights --output=x.png '1 2'", accepted("x.png"),
         env={"MPLBACKEND": "quantum"},
     ),
     case("no asserts", EVALUATE, accepted("exact_match"), env={"PYTHONOPTIMIZE": "2"}),
@@ -1422,27 +1210,19 @@ ENVIRONMENTS = [
     case("stdout on a full disk: train", TRAIN, refused("stdout|standard output"), stdout="full", writes="^new"),
     case("stdout on a full disk: help", "train --help", refused("stdout|standard output"), stdout="full"),
     case(
-        "a pipe that nobody reads: generate",
-        "generate --workdir=reversal 1 2 3",
-        refused("stdout|standard output"),
+        "a pipe that nobody reads: generate", "generate --workdir=reversal 1 2 3", refused("stdout|standard output"),
         stdout="broken pipe",
     ),
     case(
-        "a pipe that nobody reads: describe",
-        "describe @reversal",
-        refused("stdout|standard output"),
+        "a pipe that nobody reads: describe", "describe @reversal", refused("stdout|standard output"),
         stdout="broken pipe",
     ),
     case(
-        "a pipe that nobody reads: probe",
-        "probe --workdir=reversal --lens '1 2'",
-        refused("stdout|standard output"),
+        "a pipe that nobody reads: probe", "probe --workdir=reversal --lens '1 2'", refused("stdout|standard output"),
         stdout="broken pipe",
     ),
     case(
-        "flags in a real process",
-        "train @reversal --config.model.n_layer=3 --workdir=new",
-        refused("model.n_layer"),
+        "flags in a real process", "train @reversal --config.model.n_layer=3 --workdir=new", refused("model.n_layer"),
         own_process=True,
     ),
 ]
@@ -1468,12 +1248,11 @@ REMOTE = [
     case("s3:// for a sweep", "sweep --config=points.py --workdir=s3://bucket/sweep", refused("s3://")),
     case("s3:// for a text", f"{TRAIN_TEXT} --config.data.path=s3://bucket/text", refused("s3://")),
     case(
-        "s3:// for weights", "export --workdir=reversal --format=safetensors --output=s3://bucket/x", refused("s3://")
+        "s3:// for weights", "export --workdir=reversal --format=safetensors --output=s3://bucket/x", refused("s3://"),
     ),
     case(
         "s3:// for a picture",
-        "probe --workdir=reversal --name=block_1/attention/weights --output=s3://bucket/x.png '1 2'",
-        refused("s3://"),
+        "probe --workdir=reversal --name=block_1/attention/weights --output=s3://bucket/x.png '1 2'", refused("s3://"),
     ),
 ]
 
@@ -1507,44 +1286,30 @@ def extra(size: str) -> str:
 SIZES = [
     *(
         case(
-            f"{size}: train",
-            f"train @{run} --config.{size} {extra(size)} --workdir=new".replace("  ", " "),
-            refused(size.split("=")[0]),
-            own_process=True,
-            seconds=10,
+            f"{size}: train", f"train @{run} --config.{size} {extra(size)} --workdir=new".replace("  ", " "),
+            refused(size.split("=")[0]), own_process=True, seconds=10,
         )
         for size, run in HUGE.items()
     ),
     *(
         case(
-            f"{size}: describe",
-            f"describe @{run} --config.{size} {extra(size)}".strip(),
-            accepted("total"),
-            own_process=True,
-            seconds=10,
+            f"{size}: describe", f"describe @{run} --config.{size} {extra(size)}".strip(), accepted("total"),
+            own_process=True, seconds=10,
         )
         for size, run in HUGE.items()
         if size.startswith("model") or "batch" in size
     ),
     case(
-        "a beam of 1,000,000,000",
-        f"{SHOWN} --beam_width=1000000000 1",
-        refused("beam_width"),
-        own_process=True,
+        "a beam of 1,000,000,000", f"{SHOWN} --beam_width=1000000000 1", refused("beam_width"), own_process=True,
         seconds=10,
     ),
     case(
-        "a beam of 1,000,000,000: evaluate",
-        f"{EVALUATE} --beam_width=1000000000",
-        refused("beam_width"),
-        own_process=True,
-        seconds=10,
+        "a beam of 1,000,000,000: evaluate", f"{EVALUATE} --beam_width=1000000000", refused("beam_width"),
+        own_process=True, seconds=10,
     ),
     case(
         "a width of 1,000,000,000: describe in time",
-        "describe --config=configs/reversal.py --config.model.d_model=1000000000",
-        accepted("total"),
-        seconds=5,
+        "describe --config=configs/reversal.py --config.model.d_model=1000000000", accepted("total"), seconds=5,
     ),
 ]
 
