@@ -2,7 +2,8 @@
 
 python experiments/benchmarks/hostile.py [--only=CLASS or part of a name] [--workers=2] [--list]
 
-Each case of hostile_cases.py runs in a folder of its own, with data files and tiny runs, of which something is spoilt.
+Each case of the neighbours hostile_*.py runs in a folder of its own, with data files and tiny runs, of which something
+is spoilt.
   refused   means exit code 2 and exactly one line of stderr, which begins with "error: ", says what the case asks for,
             is printable, and leaves the folder as it was: nothing lost, no run folder begun
   accepted  means exit code 0 and an output that names what was found
@@ -32,9 +33,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import hostile_commands
+import hostile_files
+import hostile_runs
+import hostile_texts
 import jax
 from hostile_box import ROOT, RUNS, UNFINISHED, Case, arguments, contents, data_files, prepare
-from hostile_cases import CASES
 
 from fxf.reports.text_table import aligned
 
@@ -44,6 +48,25 @@ IMPORTED = """
     fxf.reports.plots fxf.reports.probe fxf.run fxf.sweeps.table fxf.sweeps.workers jax.export matplotlib.pyplot
     sacrebleu.metrics safetensors.numpy tensorboardX
 """
+CASES: dict[str, list[Case]] = {
+    "changed data": hostile_runs.CHANGED_DATA,
+    "prompts": hostile_texts.PROMPTS,
+    "values": hostile_commands.VALUES,
+    "tokenizers": hostile_texts.TOKENIZERS,
+    "run folders": hostile_runs.RUN_FOLDERS,
+    "checkpoints": hostile_runs.CHECKPOINTS,
+    "pairs": hostile_texts.PAIRS,
+    "texts": hostile_texts.TEXTS,
+    "weights files": hostile_files.WEIGHTS_FILES,
+    "keys": hostile_commands.KEYS,
+    "flags": hostile_commands.FLAGS,
+    "config files": hostile_files.CONFIG_FILES,
+    "sweeps": hostile_files.SWEEPS,
+    "environments": hostile_commands.ENVIRONMENTS,
+    "remote paths": hostile_commands.REMOTE,
+    "sizes": hostile_commands.SIZES,
+}
+
 REFUSED, ACCEPTED = "refused in one line", "accepted and named"
 TRACEBACK, HANG, SILENCE, WRONG, FILES = (
     "tracebacks",

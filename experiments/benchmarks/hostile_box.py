@@ -68,6 +68,19 @@ _PAIRS = [
     for en, fr in _WORDS
     for end in (".", "!")
 ]
+NEAR_ZERO, BEYOND = "1e-60", "1e39"  # 0 and infinite in float32
+DEEP = "[" * 100_000
+BINARY = bytes(range(256))
+LONG = "x" * 300
+BAD_JSON: dict[str, str | bytes] = {"empty": "", "a list": "[]", "null": "null", "binary": BINARY, "deep": DEEP}
+
+# Commands that many cases spoil.
+TRAIN = "train @reversal --workdir=new"
+TRAIN_TEXT = "train @characters --workdir=new"
+TRAIN_PAIRS = "train @pairs --workdir=new"
+EVALUATE = "evaluate --workdir=reversal"
+SHOWN = "generate --workdir=reversal"
+
 # A config file of the tiny run, with a sweep of two seeds.
 POINTS = """import json
 
