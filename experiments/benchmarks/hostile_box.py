@@ -367,9 +367,13 @@ def data_files(box: Path) -> None:
 
 
 def arguments(command: str) -> list[str]:
-    """Returns the words of a command, @NAME replaced."""
-    return [
-        word
-        for part in shlex.split(command)
-        for word in (shlex.split(FLAGS[part[1:]]) if part.startswith("@") else [part])
-    ]
+    """Returns the words of a command. Flags that follow @NAME replace those that it stands for."""
+    words: list[str] = []
+    expanded: dict[str, str] = {}
+    for part in shlex.split(command):
+        if part.startswith("@"):
+            expanded |= {word.split("=")[0]: word for word in shlex.split(FLAGS[part[1:]])}
+        else:
+            expanded.pop(part.split("=")[0], None)
+            words.append(part)
+    return [words[0], *expanded.values(), *words[1:]]

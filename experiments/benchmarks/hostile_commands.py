@@ -46,6 +46,8 @@ KEYS = [
         "final_learning_rate",
     ),
     keys("a key of another model", "--config.model.segments=2", "segments"),
+    keys("the same key twice", "--config.seed=1 --config.seed=2", "config.seed"),
+    keys("the run folder twice", "--workdir=other", "--workdir"),
     keys("a key with a line end", "'--config.model.a\nb=3'", "a\\nb"),
 ]
 

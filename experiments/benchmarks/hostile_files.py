@@ -64,7 +64,7 @@ CONFIG_FILES = [
     config_file("a seed of none", get_config("del config['seed']", "config.seed = None"), "seed"),
     config_file(
         "a placeholder",
-        get_config("from ml_collections.config_dict import placeholder", "del config['seed']", "config.seed = placeholder(int)"),
+        get_config("from ml_collections.config_dict import *", "del config['seed']", "config.seed = placeholder(int)"),
         "seed",
     ),
     config_file(
@@ -113,7 +113,7 @@ CONFIG_FILES = [
         "a config file: an argument misspelt", "train --config=configs/reversal.py:exmaple0 --workdir=new",
         refused("exmaple0", "example0"),
     ),
-    case("a config file: given twice", "train @reversal --config=points.py --workdir=new", refused("--config")),
+    case("a config file: given twice", "train --config=tiny.py --config=points.py --workdir=new", refused("--config")),
 ]
 
 

@@ -166,15 +166,15 @@ RUN_FOLDERS = [
         remove("reversal/config.json"),
     ),
     case(
-        "config.json: missing, checkpoints there: train", "train @reversal --workdir=reversal", refused("config.json"),
+        "config.json: missing, checkpoints there: train", "train @reversal --workdir=reversal", accepted("exact_match"),
         remove("reversal/config.json"),
     ),
     case(
-        "result.json of another run", "train @reversal --workdir=reversal", refused("result.json"),
+        "result.json of another run", "train @reversal --workdir=reversal", accepted("result of another run"),
         borrow("seed1/result.json", "reversal/result.json"),
     ),
     *(
-        case(f"result.json: {what}", "train @reversal --workdir=reversal", refused("result.json"), step)
+        case(f"result.json: {what}", "train @reversal --workdir=reversal", accepted("result.json", "counts as absent"), step)
         for what, step in {
             "empty": write("reversal/result.json", ""),
             "a list": write("reversal/result.json", "[]"),
@@ -182,18 +182,18 @@ RUN_FOLDERS = [
             "an empty object": write("reversal/result.json", "{}"),
             "binary": write("reversal/result.json", BINARY),
             "deep": write("reversal/result.json", DEEP),
-            "a folder": folder("reversal/result.json"),
         }.items()
     ),
+    case("result.json: a folder", "train @reversal --workdir=reversal", refused("result.json"), folder("reversal/result.json")),
     *(
-        case(f"metrics.jsonl: {what}", "train @reversal --workdir=half", refused("metrics.jsonl"), step)
+        case(f"metrics.jsonl: {what}", "train @reversal --workdir=half", accepted("metrics.jsonl", "left out"), step)
         for what, step in {
             "binary": write("half/metrics.jsonl", BINARY),
             "lists": write("half/metrics.jsonl", "[]\n[]\n"),
-            "without steps": write("half/metrics.jsonl", "{}\n"),
-            "a folder": folder("half/metrics.jsonl"),
+            "without steps": write("half/metrics.jsonl", "{}\n{}\n"),
         }.items()
     ),
+    case("metrics.jsonl: a folder", "train @reversal --workdir=half", refused("metrics.jsonl"), folder("half/metrics.jsonl")),
     case(
         "metrics.jsonl: its last line cut, as by a kill", "train @reversal --workdir=half",
         accepted("resuming at step 4"), append("half/metrics.jsonl", '{"step": 5, "lo'),
