@@ -253,11 +253,11 @@ def make_runs(folder: Path, workers: int) -> None:
         # The first goes alone: others start from its config.
         while waiting and len(running) < (workers if (fixtures / "tiny.json").exists() else 1):
             name = next(iter(waiting))
-            command = ["train", *arguments(waiting.pop(name)), f"--workdir={name}"]
+            command = f"train {waiting.pop(name)} --workdir={name}"
             place = logs / name.replace("/", "_")
             shutil.rmtree(place, ignore_errors=True)
             place.mkdir()
-            case = Case(name, " ".join(command), expected=None)  # type: ignore[arg-type]
+            case = Case(name, command, expected=None)  # type: ignore[arg-type]
             # The programs of these runs are compiled once for all that follows.
             (place / "box").symlink_to(fixtures)
             running[name] = (start(case, place / "box", False)[0], place)

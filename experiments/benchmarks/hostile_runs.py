@@ -174,7 +174,7 @@ RUN_FOLDERS = [
         borrow("seed1/result.json", "reversal/result.json"),
     ),
     *(
-        case(f"result.json: {what}", "train @reversal --workdir=reversal", accepted("result.json", "counts as absent"), step)
+        case(f"result.json: {what}", "train @reversal --workdir=reversal", accepted("counts as absent"), step)
         for what, step in {
             "empty": write("reversal/result.json", ""),
             "a list": write("reversal/result.json", "[]"),
@@ -184,7 +184,10 @@ RUN_FOLDERS = [
             "deep": write("reversal/result.json", DEEP),
         }.items()
     ),
-    case("result.json: a folder", "train @reversal --workdir=reversal", refused("result.json"), folder("reversal/result.json")),
+    case(
+        "result.json: a folder", "train @reversal --workdir=reversal", refused("result.json"),
+        folder("reversal/result.json"),
+    ),
     *(
         case(f"metrics.jsonl: {what}", "train @reversal --workdir=half", accepted("metrics.jsonl", "left out"), step)
         for what, step in {
@@ -193,7 +196,10 @@ RUN_FOLDERS = [
             "without steps": write("half/metrics.jsonl", "{}\n{}\n"),
         }.items()
     ),
-    case("metrics.jsonl: a folder", "train @reversal --workdir=half", refused("metrics.jsonl"), folder("half/metrics.jsonl")),
+    case(
+        "metrics.jsonl: a folder", "train @reversal --workdir=half", refused("metrics.jsonl"),
+        folder("half/metrics.jsonl"),
+    ),
     case(
         "metrics.jsonl: its last line cut, as by a kill", "train @reversal --workdir=half",
         accepted("resuming at step 4"), append("half/metrics.jsonl", '{"step": 5, "lo'),
