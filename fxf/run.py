@@ -13,7 +13,7 @@ import numpy as np
 
 from fxf import processes, run_folder, signals, weights
 from fxf.config import ParallelConfig, changed_decode, section
-from fxf.errors import UserError
+from fxf.errors import UserError, printable
 from fxf.experiment import Experiment, build
 from fxf.files import why_not_written
 from fxf.lock import locked
@@ -129,11 +129,18 @@ def _train_from_newest(
         tested = task.test(scorer(params))
     samples = tested.pop("samples", [])
     for prompt, expected, answer in samples if processes.first() else []:
-        wrong = expected is not None and answer != expected
-        print((f"{prompt}  →  " if prompt else "") + answer + (f"   (expected: {expected})" if wrong else ""))
+        print(_sample(prompt, expected, answer))
     result = _result(experiment, record, step, {**figures, **tested}, clock.seconds())
     run_folder.require_there(workdir)
     return run_folder.write_result(workdir, result, identity)
+
+
+def _sample(prompt: str, expected: str | None, answer: str) -> str:
+    """Returns a sample as it is printed: on one line, or where it has no prompt on the lines of its text."""
+    if not prompt:
+        return "\n".join(map(printable, answer.split("\n")))
+    wrong = expected is not None and answer != expected
+    return printable(f"{prompt}  →  {answer}" + (f"   (expected: {expected})" if wrong else ""))
 
 
 def _make_steps(

@@ -429,3 +429,9 @@ def test_a_model_that_slides_generates_as_many_tokens_as_are_asked_for(monkeypat
     assert (answers[0][0], asked) == (" ".join("1" * 17), [17])
     with pytest.raises(UserError, match=r"prompt 1: 8 tokens and 1 to generate; model.max_len is 6"):
         run.generate(tmp_path, ["1 2 3 1 2 3 1"], {})
+
+
+def test_a_sample_has_no_control_characters_and_one_line_if_it_has_a_prompt():
+    assert run._sample("a", "b", "b") == "a  →  b"
+    assert run._sample("a", "b", "c\nd") == r"a  →  c\nd   (expected: b)"
+    assert run._sample("", None, "c\nd\x1b") == "c\n" + r"d\x1b"

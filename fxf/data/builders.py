@@ -145,22 +145,25 @@ def public(
       UserError: TFDS does not know the data set, cannot get it, or it has other splits or features.
     """
     downloader.MAX_RETRIES = 5  # its ten take minutes to find that there is no network
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # its threads tell of each retry, even after the last
     try:
         with quiet():
             builder = tfds.builder(name, data_dir=data_dir(), try_gcs=False)
+            texts = sorted(key for key, x in builder.info.features.items() if isinstance(x, tfds.features.Text))
+        for key, language in zip(("source", "target"), languages, strict=True):
+            one_of(language, texts, f"data.{key}")
+        with quiet():
             builder.download_and_prepare(file_format="array_record")
             sources = builder.as_data_source(list(splits))
-            features = sorted(builder.info.features.items())
             files = [path for split in splits for path in builder.info.splits[split].filepaths]
             manifest = [builder.info.full_name, *((path.name, path.stat().length) for path in files)]
+    except UserError:
+        raise
     except tfds.core.DatasetNotFoundError:
         near = nearest(name.split("/")[0], tfds.list_builders(with_community_datasets=False))
         raise UserError(f"data.path: TFDS has no data set '{name}'{near}") from None
     except Exception as error:  # data sets are code of many hands: they raise anything
         raise UserError(f"data.path: TFDS cannot give '{name}': {_reason(error)}") from error
-    texts = [key for key, feature in features if isinstance(feature, tfds.features.Text)]
-    for key, language in zip(("source", "target"), languages, strict=True):
-        one_of(language, texts, f"data.{key}")
     found, skipped = [], 0
     for split, source in zip(splits, sources, strict=True):
         pairs = ((example[languages[0]], example[languages[1]]) for example in source.__getitems__(range(len(source))))

@@ -15,7 +15,7 @@ import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
 from fxf.config import one_of
-from fxf.errors import LibraryPanicError, UserError, panics_as_errors
+from fxf.errors import LibraryPanicError, UserError, one_line, panics_as_errors
 from fxf.files import read_file
 
 log = logging.getLogger(__name__)
@@ -98,11 +98,11 @@ class Tokenizer:
         return self._backend.decode([t for t in tokens if t > EOS], skip_special_tokens=False)
 
     def name(self, token: int) -> str:
-        """Returns a token as a reader sees it: the name of a special one, or its text with spaces shown."""
+        """Returns a token as a reader sees it: the name of a special one, or its text, unseen characters shown."""
         if token <= MASK:
             return SPECIAL_TOKENS[token]
         text = self._backend.decode([token], skip_special_tokens=False)
-        return text.replace(" ", "␣").replace("\n", "⏎")
+        return one_line(text.replace(" ", "␣").replace("\n", "⏎"))
 
     def to_json(self) -> str:
         """Returns the text of a file that `tokenizer_from_json` reads."""

@@ -97,13 +97,15 @@ def test_a_tfds_data_set_is_read_by_its_name(tmp_path):
         more = {"source": "pt", "target": "en", "validation": "validation", **more}
         return DataConfig(name="tfds", path="tiny_translate", **more)
 
+    with pytest.raises(UserError, match=r"data.source: expected one of en, pt; got 'de'"):
+        read_corpus(config(source="de"))
+    assert not list(tmp_path.rglob("tiny_translate")), "prepared before the languages were looked at"
     corpus = read_corpus(config(on_error="skip"))
     assert corpus.train == [Example("olá train", "hello train", "tiny_translate:train:1")]
     assert corpus.test == [Example("olá test", "hello test", "tiny_translate:test:1")]
     assert corpus.skipped == 3
     for wrong, message in (
         (config(), "tiny_translate:train:2: the target is empty"),
-        (config(source="de"), "data.source: expected one of en, pt; got 'de'"),
         (config(validation="val"), r"data.path: TFDS cannot give 'tiny_translate': .*val"),
     ):
         with pytest.raises(UserError, match=message):

@@ -193,6 +193,18 @@ def test_a_damaged_file_is_an_error_that_names_it(tmp_path):
         tokenizer_from_json("[]", "there")
 
 
+def test_a_token_is_named_by_what_can_be_seen():
+    tokenizer = train_tokenizer("character", 50, [" \n\x1b\u2028é"])
+    assert [tokenizer.name(token) for token in tokenizer.encode(" \n\x1b\u2028é")] == [
+        "␣",
+        "⏎",
+        r"\x1b",
+        r"\u2028",
+        "é",
+    ]
+    assert tokenizer.name(UNK) == "<unk>"
+
+
 def test_of_many_prompts_the_first_are_named(caplog):
     tokenizer = train_tokenizer("word", 100, ["a"])
     warn_of_unknown(tokenizer, [["a"], ["a b"], *[["c " * 3, "a"]] * 8])
