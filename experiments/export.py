@@ -17,6 +17,8 @@ from typing import Any
 from absl import flags
 
 from fxf import cli
+from fxf.errors import UserError
+from fxf.files import is_remote
 
 OUTPUTS = {"safetensors": "params.safetensors", "jax": "model.npz", "huggingface": "huggingface"}
 
@@ -33,6 +35,8 @@ def main(arguments: list[str]) -> None:
 
     workdir = cli.require_workdir(WORKDIR)
     name = one_of(FORMAT.value, OUTPUTS, "--format")
+    if is_remote(workdir) and not OUTPUT.value:
+        raise UserError(f"--output: missing; {workdir} is exported to a local file or folder")
     output = Path(OUTPUT.value) if OUTPUT.value else workdir / OUTPUTS[name]
     experiment, _, params = run.load(workdir, STEP.value)
     if name == "safetensors":

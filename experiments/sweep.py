@@ -27,6 +27,7 @@ from absl import flags
 from fxf import cli
 from fxf.config import one_of
 from fxf.errors import UserError
+from fxf.files import is_remote
 
 CONFIG = cli.define_config()
 WORKDIR = flags.DEFINE_string("workdir", None, "folder of the sweep, with a run folder for each point")
@@ -46,6 +47,7 @@ def main(arguments: list[str]) -> None:
     cli.refuse_arguments(arguments)
     import jax
 
+    from fxf import run_folder
     from fxf.sweeps.points import changed_keys, check, make_points
     from fxf.sweeps.table import report
     from fxf.sweeps.workers import Job, last_line, run_all
@@ -58,6 +60,8 @@ def main(arguments: list[str]) -> None:
     config, origin = cli.config_and_origin(CONFIG)
     config_file, overrides = origin["config_file"], origin["overrides"]
     workdir = cli.require_workdir(WORKDIR)
+    if is_remote(workdir):
+        raise UserError(f"--workdir: {workdir}: a sweep writes its logs and tables into a local folder")
     points = make_points(config, cli.read_sweep(config_file), overrides)
     if X.value:
         one_of(X.value, changed_keys(points), "--x")
@@ -65,7 +69,7 @@ def main(arguments: list[str]) -> None:
     jobs = [
         Job(_command(config_file, {**overrides, **point.changes}, workdir / point.name), workdir / point.name)
         for point in points
-        if not (workdir / point.name / "result.json").exists()
+        if run_folder.read_result(workdir / point.name) is None
     ]
     if DRY_RUN.value:
         print("".join(f"{shlex.join(job.command)}\n" for job in jobs), end="")
@@ -78,7 +82,7 @@ def main(arguments: list[str]) -> None:
     failures = run_all(jobs, WORKERS.value) if WORKERS.value else {}
     for path in report(points, workdir, metrics, X.value, Y.value):
         print(path)
-    missing = [job for job in jobs if not (job.folder / "result.json").exists()]
+    missing = [job for job in jobs if run_folder.read_result(job.folder) is None]
     for job in missing:
         print(f"{job.folder}: {failures.get(job.folder, 'no result')}; {last_line(job)}", file=sys.stderr)
     if missing:

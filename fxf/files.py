@@ -33,6 +33,8 @@ def read_file(path: str | Path, key: str = "", most: int | None = None) -> bytes
     Raises:
       UserError: as `require_file`; or the file is too large or cannot be read.
     """
+    if is_remote(path):
+        return _remote_bytes(path, key)
     size = require_file(path, key)
     limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 if most is None else most
     if size > limit:
@@ -43,6 +45,13 @@ def read_file(path: str | Path, key: str = "", most: int | None = None) -> bytes
         raise _wrong(path, key, f"{error.strerror}") from None
     except MemoryError:
         raise _wrong(path, key, f"its {size} bytes are more than the memory holds") from None
+
+
+def _remote_bytes(path: Any, key: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise _wrong(path, key, str(error.strerror or error)) from None
 
 
 def require_file(path: str | Path, key: str = "") -> int:
@@ -94,9 +103,9 @@ def folder_at(place: str | Path, flag: str) -> Path:
     return epath.Path(place)
 
 
-def is_remote(path: Path) -> bool:
+def is_remote(path: Path | str) -> bool:
     """Tells whether the path is in a bucket, where a file is written whole and nothing can be renamed or locked."""
-    return not isinstance(path, Path)
+    return not isinstance(path, Path | str)
 
 
 def write_atomically(path: Path, text: str) -> None:

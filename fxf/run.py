@@ -100,6 +100,7 @@ def _train_from_newest(
 
     def save(step: int, state: TrainState, record: dict[str, Any]) -> None:
         run_folder.require_there(workdir)
+        metrics_log.publish()
         checkpoints.save(step, state, record)
 
     with closing(metrics_log), processes.together():

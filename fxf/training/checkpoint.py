@@ -49,7 +49,8 @@ class Checkpoints:
         self._directory, self._config, self._identity = _absolute(directory), config, dict(identity)
         if processes.first():
             self._directory.mkdir(parents=True, exist_ok=True)
-            for path in self._directory.iterdir():
+            # A bucket has no empty folders.
+            for path in list(self._directory.iterdir()) if self._directory.is_dir() else ():
                 if path.name.endswith((UNFINISHED, REMOVED)):
                     remove(path)
         processes.wait()

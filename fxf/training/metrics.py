@@ -5,6 +5,7 @@ import logging
 import socket
 import struct
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -16,9 +17,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from fxf.errors import UserError
-from fxf.files import write_atomically
+from fxf.files import files_below, is_remote, write_atomically
 
 log = logging.getLogger(__name__)
+
+RECORDS = "metrics.jsonl"
 
 
 class Clock:
@@ -48,11 +51,19 @@ class Clock:
 
 
 class MetricsLog:
-    """Appends records to `metrics.jsonl` and TensorBoard, and shows them."""
+    """Appends records to `metrics.jsonl` and TensorBoard, and shows them.
+
+    In a bucket no file can be appended to: there `publish` copies those of a temporary folder.
+    """
 
     def __init__(self, directory: Path, steps: int, resumed_at: int, tensorboard: bool) -> None:
-        self._steps = steps
-        path = directory / "metrics.jsonl"
+        self._steps, self._bucket = steps, None
+        if is_remote(directory):
+            self._bucket, self._temporary = directory, tempfile.TemporaryDirectory()
+            directory = Path(self._temporary.name)
+            if (self._bucket / RECORDS).exists():
+                (directory / RECORDS).write_bytes((self._bucket / RECORDS).read_bytes())
+        self._directory, path = directory, directory / RECORDS
         _keep_until(path, resumed_at)
         self._file = path.open("a", encoding="utf-8")
         self._tensorboard = _TensorBoard(directory / "tensorboard", resumed_at) if tensorboard else None
@@ -81,6 +92,14 @@ class MetricsLog:
         else:
             print(text, file=sys.stderr, flush=True)
 
+    def publish(self) -> None:
+        """Copies the files into the run folder, if that is in a bucket."""
+        if self._bucket is not None:
+            for path in files_below(self._directory):
+                there = self._bucket / path.relative_to(self._directory)
+                there.parent.mkdir(parents=True, exist_ok=True)
+                there.write_bytes(path.read_bytes())
+
     def say(self, text: str) -> None:
         """Prints one line without disturbing the progress bar."""
         if self._progress:
@@ -94,6 +113,9 @@ class MetricsLog:
         with closing(self._file):
             if self._tensorboard:
                 self._tensorboard.close()
+        self.publish()
+        if self._bucket is not None:
+            self._temporary.cleanup()
 
 
 class _TensorBoard:
@@ -139,6 +161,9 @@ class NoLog(MetricsLog):
         pass
 
     def show(self, step: int, values: dict[str, float]) -> None:
+        pass
+
+    def publish(self) -> None:
         pass
 
     def say(self, text: str) -> None:
