@@ -100,7 +100,12 @@ def folder_at(place: str | Path, flag: str) -> Path:
         from etils import epath
     except ImportError:
         raise UserError(f"{flag}: {place}: gs:// needs more packages: pip install -e '.[gcs]'") from None
-    return epath.Path(place)
+    folder = epath.Path(place)
+    try:
+        folder.exists()
+    except Exception as error:  # of the network, of credentials, or of the bucket: each library has its own
+        raise UserError(f"{flag}: {place}: cannot reach it: {type(error).__name__}: {error}") from None
+    return folder
 
 
 def is_remote(path: Path | str) -> bool:

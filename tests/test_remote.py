@@ -45,7 +45,9 @@ def test_a_run_in_a_bucket_is_the_run_in_a_folder(tmp_path, capsys):
         train(there, seed=1)
 
 
-@pytest.mark.parametrize("place", ["s3://bucket/run", "http://host/run", "file:///tmp/run", "gs:/bucket/run", "GS://b/r"])
+@pytest.mark.parametrize(
+    "place", ["s3://bucket/run", "http://host/run", "file:///tmp/run", "gs:/bucket/run", "GS://b/r"]
+)
 def test_another_scheme_is_refused(place):
-    with pytest.raises(UserError, match="--workdir: .*expected a local folder or gs://BUCKET/FOLDER"):
+    with pytest.raises(UserError, match=r"--workdir: .*expected a local folder or gs://BUCKET/FOLDER"):
         folder_at(place, "--workdir")
