@@ -66,7 +66,7 @@ def script_here(name, *arguments, stdin=""):
     JAX, its devices and the environment are those of this process.
     """
     argv = [f"experiments/{name}.py", *map(str, arguments)]
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
     before, hook = set(flags.FLAGS), sys.unraisablehook
     code = 0
     with (
@@ -74,7 +74,7 @@ def script_here(name, *arguments, stdin=""):
         mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()))),
         contextlib.chdir(ROOT),
         contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
+        stderr_in_a_file() as err,
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore", DeprecationWarning)  # as Python does outside of tests
@@ -87,8 +87,24 @@ def script_here(name, *arguments, stdin=""):
                 delattr(flags.FLAGS, flag)
             flags.FLAGS.unparse_flags()
             sys.unraisablehook = hook
-    texts = (stream.buffer.getvalue().decode() for stream in (out, err))
-    return subprocess.CompletedProcess(argv, code, *texts)
+        err.seek(0)
+        errors = err.read()
+    return subprocess.CompletedProcess(argv, code, out.buffer.getvalue().decode(), errors)
+
+
+@contextmanager
+def stderr_in_a_file():
+    """Gives a file that gets what is written to stderr, also by its file descriptor."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8", buffering=1) as file:
+        before = os.dup(2)
+        os.dup2(file.fileno(), 2)
+        try:
+            with contextlib.redirect_stderr(file):
+                yield file
+        finally:
+            file.flush()
+            os.dup2(before, 2)
+            os.close(before)
 
 
 def environment():
