@@ -57,7 +57,7 @@ def script(name, *arguments, stdin="", python=("-W", "error::RuntimeWarning"), e
     """Runs experiments/NAME.py; returns the finished process, its output as text."""
     command = [sys.executable, *python, f"experiments/{name}.py", *map(str, arguments)]
     env = env or compiled_once()
-    return subprocess.run(command, cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=120, env=env)
+    return subprocess.run(command, cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=600, env=env)
 
 
 def script_here(name, *arguments, stdin=""):

@@ -35,7 +35,7 @@ def train_and_stop(workdir, n_lines, seconds, number=signal.SIGKILL):
             time.sleep(0.001)
         time.sleep(seconds)
         process.send_signal(number)
-        errors = process.communicate(timeout=60)[1]
+        errors = process.communicate(timeout=600)[1]
     finally:
         process.kill()
         process.wait()

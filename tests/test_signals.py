@@ -28,7 +28,7 @@ def meet(program, *numbers, start=()):
         for number in numbers:
             assert process.stdout.readline() == "ready\n"
             process.send_signal(number)
-        stdout, stderr = process.communicate(timeout=30)
+        stdout, stderr = process.communicate(timeout=300)
     return process.returncode, stdout, stderr
 
 

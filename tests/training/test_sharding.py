@@ -59,7 +59,7 @@ def figures_of_two_processes(folder, figures):
     try:
         figures = answer(first, code=75)
     finally:
-        second.communicate(timeout=60)
+        second.communicate(timeout=600)
     assert second.returncode == -signal.SIGKILL  # as the program has it
     return figures
 
