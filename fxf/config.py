@@ -15,6 +15,8 @@ from fxf.errors import UserError, nearest
 
 SectionT = TypeVar("SectionT")
 
+LARGEST_INT = 2**31 - 1  # steps, positions and sizes are int32 on the device
+
 
 def key(
     default: Any, doc: str, *, minimum: float | None = None, above: float | None = None, below: float | None = None
@@ -198,6 +200,8 @@ def _checked(value: Any, kind: Any, limits: Mapping[str, Any], path: str) -> Any
         value = float(value)
     if type(value) is not kind:
         raise UserError(f"{path}: expected {kind.__name__}, got {value!r}")
+    if kind is int and value > LARGEST_INT:
+        raise UserError(f"{path}: expected at most {LARGEST_INT}, as much as an int32 holds, got {value}")
     if kind in (int, float):
         minimum, above, below = limits["minimum"], limits["above"], limits["below"]
         if minimum is not None and not value >= minimum:

@@ -35,7 +35,7 @@ from fxf.training.loss import cross_entropy
 from fxf.training.metrics import Clock
 from fxf.training.optimizer import make_optimizer, make_schedule
 from fxf.training.sharding import Layout, make_layout, require_divisible
-from fxf.training.step import TrainState, batch_loss, init_state, run_keys, state_shardings
+from fxf.training.step import TrainState, batch_loss, init_state, run_keys, state_shapes, state_shardings
 
 SECTIONS = {
     "optimizer": OptimizerConfig,
@@ -79,14 +79,19 @@ class Experiment(NamedTuple):
         return layout
 
     def with_model(self, **changes: Any) -> "Experiment":
-        """Returns the experiment with a model that has other values of those keys that it reads; `config` stays."""
+        """Returns the experiment with a model that has other values of those keys that it reads; `config` stays.
+
+        The optimizer is that of its weights.
+        """
         values = self.config["model"]
         changed = {**values, **{name: value for name, value in changes.items() if name in values}}
         if changed == values:
             return self
         config_class, make_model = MODELS[values["name"]]
         config: Any = section(config_class, changed, "model")
-        return self._replace(model=make_model(config, self.task.vocab_size))
+        model = make_model(config, self.task.vocab_size)
+        optimizer = section(OptimizerConfig, self.config["optimizer"], "optimizer")
+        return self._replace(model=model, optimizer=make_optimizer(optimizer, self.train.steps, model.spec))
 
     def new_state(self, layout: Layout | None = None) -> TrainState:
         """Draws the state of step 0, in one compiled call, each device its part."""
@@ -99,7 +104,7 @@ class Experiment(NamedTuple):
 
     def state_shapes(self, layout: Layout | None = None) -> TrainState:
         """Returns the state's shapes and dtypes, and with a layout its shardings; allocates nothing."""
-        shapes = jax.eval_shape(lambda: init_state(self.model, self.optimizer, jax.random.key(0)))
+        shapes = state_shapes(self.model, self.optimizer)
         if layout is None:
             return shapes
         shardings = state_shardings(self.model, self.optimizer, layout)
@@ -107,9 +112,10 @@ class Experiment(NamedTuple):
 
     def batch_shapes(self) -> Any:
         """Returns the shapes of a batch; of fed ones, those of the largest."""
-        if self.task.batch is not None:
-            return jax.eval_shape(self.task.batch, jax.random.key(0), np.int32(0))
-        return self.task.largest_batch()
+        if self.task.largest_batch is not None:
+            return self.task.largest_batch()
+        assert self.task.batch is not None
+        return jax.eval_shape(self.task.batch, jax.random.key(0), np.int32(0))
 
     def scorer(self, clock: Clock, seed: int = 0, layout: Layout | None = None) -> Callable[[weights.Params], Scorer]:
         """Returns `scorer(params)`; its programs compile once, whatever the params.

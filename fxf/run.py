@@ -20,8 +20,9 @@ from fxf.lock import locked
 from fxf.tasks.task import Answer
 from fxf.training import checkpoint
 from fxf.training.checkpoint import Checkpoints
-from fxf.training.loop import evaluation_is_missing, fit
+from fxf.training.loop import STEPS_AT_ONCE, evaluation_is_missing, fit
 from fxf.training.metrics import Clock, MetricsLog, NoLog
+from fxf.training.needs import require_state, require_training
 from fxf.training.sharding import Layout, make_layout
 from fxf.training.step import Metrics, TrainState, make_fed_train_steps, make_train_steps
 
@@ -69,6 +70,7 @@ def _train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[
         if processes.first():
             print(f"{workdir}: finished already, nothing to do")
         return finished
+    require_training(experiment, layout)
     with locked(workdir):
         identity = run_folder.open_for_training(*made_from, origin)
         return _train_from_newest(experiment, layout, workdir, identity, clock, figures)
@@ -159,7 +161,7 @@ def _make_steps(
         return fed, batches.get_state
     assert task.batch is not None
     with clock.measure("compile"):
-        most = min(experiment.log.every, config.steps)
+        most = min(experiment.log.every, config.steps, STEPS_AT_ONCE)
         train_steps = make_train_steps(model, optimizer, config, task.batch, experiment.seed, most, layout)
         return train_steps.lower(state, np.int32(0)).compile(), lambda: None
 
@@ -226,6 +228,7 @@ def load(
     parallel = dataclasses.replace(experiment.parallel, data=1)
     cut = parallel.fsdp * parallel.tensor <= jax.device_count()
     layout = make_layout(parallel, jax.devices()) if cut else None
+    require_state(experiment, layout)
     return experiment, *_load_params(experiment, layout, workdir, identity, step)
 
 

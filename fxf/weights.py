@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 Initializer = Callable[[jax.Array, tuple[int, ...], Any], jax.Array]
-Spec = dict[str, Any]
+Spec = Mapping[str, Any]
 Params = dict[str, Any]
 
 LAYERS = "layers"  # axis of a stack of layers
@@ -58,6 +58,30 @@ def leaves(spec: Spec, prefix: str = "") -> Iterator[tuple[str, Weight]]:
             yield from leaves(value, f"{prefix}{name}/")
 
 
+def without_repeats(spec: Spec, prefix: str = "", copies: int = 1) -> Iterator[tuple[str, Weight, int]]:
+    """Yields (path, weight, copies) for each weight once; of blocks by number the first, without its number."""
+    for name, value in spec.items():
+        if isinstance(value, Weight):
+            yield prefix + name, value, copies
+        elif isinstance(value, Numbered):
+            yield from without_repeats(value.one, f"{prefix}{name}/", copies * len(value))
+        else:
+            yield from without_repeats(value, f"{prefix}{name}/", copies)
+
+
+def changed(f: Callable[[str, Weight], Weight], spec: Spec, prefix: str = "") -> Spec:
+    """Returns the spec of `f(path, weight)`, the same for each of several blocks; their numbers are not in the path."""
+
+    def change(name: str, value: Any) -> Any:
+        if isinstance(value, Weight):
+            return f(prefix + name, value)
+        if isinstance(value, Numbered):
+            return Numbered(changed(f, value.one, f"{prefix}{name}/"), len(value))
+        return changed(f, value, f"{prefix}{name}/")
+
+    return {name: change(name, value) for name, value in spec.items()}
+
+
 def map_weights(f: Callable[[str, Weight], Any], spec: Spec, prefix: str = "") -> Any:
     """Returns the tree of `f(path, weight)`."""
     return {
@@ -93,9 +117,28 @@ def each_copy(init: Initializer) -> Initializer:
     return stacked
 
 
-def numbered(spec: Spec, n: int) -> Spec:
-    """Returns the spec of `n` copies by number, '0' to 'n-1', which start with the weights that a stack of them has."""
-    return {str(i): spec for i in range(n)}
+class Numbered(Mapping[str, Any]):
+    """The spec of `n` copies by number, '0' to 'n-1', which start with the weights that a stack of them has.
+
+    It holds one of them, whatever n is.
+    """
+
+    def __init__(self, one: Spec, n: int) -> None:
+        self.one, self._n = one, n
+
+    def __getitem__(self, number: str) -> Spec:
+        if number not in self:
+            raise KeyError(number)
+        return self.one
+
+    def __contains__(self, number: object) -> bool:
+        return isinstance(number, str) and number.isdecimal() and int(number) < self._n
+
+    def __iter__(self) -> Iterator[str]:
+        return map(str, range(self._n))
+
+    def __len__(self) -> int:
+        return self._n
 
 
 def is_numbered(tree: Mapping[str, Any]) -> bool:
@@ -144,7 +187,7 @@ def shapes(spec: Spec, dtype: Any = jnp.float32) -> Params:
 
 def count(spec: Spec) -> int:
     """Returns the number of scalars in the params."""
-    return sum(math.prod(w.shape) for _, w in leaves(spec))
+    return sum(copies * math.prod(w.shape) for _, w, copies in without_repeats(spec))
 
 
 def decay_mask(spec: Spec) -> Any:

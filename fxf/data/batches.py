@@ -81,8 +81,8 @@ class Batches:
     def largest(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Returns the shapes and types of the batch with the most positions."""
         bucket = max(self.buckets, key=lambda b: b.rows * (b.source_length + b.target_length))
-        arrays = seq2seq_batch([], bucket.rows, bucket.source_length, bucket.target_length)
-        return {name: jax.ShapeDtypeStruct(value.shape, value.dtype) for name, value in arrays.items()}
+        row = seq2seq_batch([], 1, bucket.source_length, bucket.target_length)
+        return {name: jax.ShapeDtypeStruct((bucket.rows, *x.shape[1:]), x.dtype) for name, x in row.items()}
 
     def padding_share(self) -> float:
         """Returns the share of positions in an epoch's batches, of both sides, that hold no token."""

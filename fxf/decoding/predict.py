@@ -8,10 +8,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from fxf import memory
 from fxf.config import DecodeConfig
 from fxf.decoding.beam import beam_search
 from fxf.decoding.generate import Prompts, generate, prefill
 from fxf.decoding.sampling import sampling
+from fxf.memory import Part
 from fxf.models.model import Model
 from fxf.weights import Params, shapes
 
@@ -85,9 +87,21 @@ def make_predictor(
 
 
 def _cache_bytes(model: Model, prompts: Prompts, max_tokens: int, width: int) -> int:
-    """Returns the size of one prompt's cache; allocates nothing."""
+    """Returns the size of one prompt's cache; allocates nothing.
+
+    Raises:
+      UserError: one prompt alone cannot fit in the memory there is.
+    """
+    free, keys = memory.free_on_a_device(), ("decode.beam_width", "max_tokens") if width > 1 else ("max_tokens",)
+    tokens = Part("new tokens", 4 * width * max_tokens, keys)
+    memory.require("generation", [tokens], free)  # before sizes are computed that no array can have
     row = {name: jax.ShapeDtypeStruct((1, *value.shape[1:]), value.dtype) for name, value in prompts.items()}
-    cache, _ = jax.eval_shape(
-        lambda params, batch: prefill(model, params, batch, max_tokens, width), shapes(model.spec), row
-    )
-    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache))
+    params = shapes(model.spec)
+    cache, last = jax.eval_shape(lambda params, batch: prefill(model, params, batch, max_tokens, width), params, row)
+    n_bytes = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache))
+    parts = [tokens, Part("cache of a prompt", n_bytes, keys)]
+    if width > 1 and model.step is not None:
+        product = memory.largest_product(jax.make_jaxpr(model.step)(params, cache, last).jaxpr)
+        parts.append(Part("scores of attention or logits", product, keys))
+    memory.require("generation", parts, free)
+    return n_bytes

@@ -13,7 +13,7 @@ from fxf.layers.feed_forward import feed_forward, feed_forward_spec
 from fxf.layers.mask import Mask
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.model_config import EncoderDecoderConfig, TransformerConfig
-from fxf.weights import BLOCKS, Params, Spec, is_numbered, numbered, stack, unstack
+from fxf.weights import BLOCKS, Numbered, Params, Spec, is_numbered, stack, unstack
 
 # What the backward pass finds in memory of a block; all else of it is computed again. "none" computes nothing again.
 REMAT = {
@@ -113,7 +113,7 @@ def blocks_spec(config: TransformerConfig, cross: bool = False) -> Spec:
     adafactor) take a stack as one weight.
     """
     spec = block_spec(config, cross)
-    return stack(spec, config.n_layers) if config.scan_blocks else numbered(spec, config.n_layers)
+    return stack(spec, config.n_layers) if config.scan_blocks else Numbered(spec, config.n_layers)
 
 
 def each_block(params: Params, n_layers: int) -> list[Params]:

@@ -7,7 +7,7 @@ import jax
 
 from fxf.layers.positions import sinusoids
 from fxf.model_config import TransformerConfig
-from fxf.weights import LAYERS, Initializer, Spec, Weight, each_copy, map_weights, uniform_half
+from fxf.weights import LAYERS, Initializer, Spec, Weight, changed, each_copy, uniform_half
 
 
 def initialized_as(config: TransformerConfig, spec: Spec) -> Spec:
@@ -32,4 +32,4 @@ def initialized_as(config: TransformerConfig, spec: Spec) -> Spec:
         scale = 0.02 / math.sqrt(2 * config.n_layers) if name in ("output", "down") else 0.02
         return drawn(weight, jax.nn.initializers.normal(scale))
 
-    return map_weights(chosen, spec)
+    return changed(chosen, spec)

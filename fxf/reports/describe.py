@@ -1,7 +1,6 @@
 """What an experiment is made of, computed from shapes alone: parameters, operations a token, memory."""
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -9,38 +8,48 @@ from jax.sharding import NamedSharding
 
 from fxf import weights
 from fxf.experiment import Experiment
+from fxf.memory import inner_jaxprs, total
 from fxf.reports.text_table import aligned
+from fxf.training import needs
+from fxf.training.needs import device_bytes
 from fxf.training.sharding import Layout, partition
 from fxf.training.step import jit_step, loss_and_gradient, make_step
 
+LONGEST_AXIS = 2**24  # of a weight; constants of a traced program are as long
+
 
 def describe(experiment: Experiment) -> str:
-    """Returns the parameter table and the estimates as text. Compiles the training step, but allocates no array.
+    """Returns the parameter table and the estimates as text; allocates no array, whatever the sizes.
 
-    On several devices the table also has the axis of the mesh that cuts each axis of a weight, - where none does, and
-    the bytes of it that a device holds; memory is that of one device.
+    The training step is compiled, to know its memory, where that is not more than there is. On several devices the
+    table also has the axis of the mesh that cuts each axis of a weight, - where none does, and the bytes of it that a
+    device holds; memory is that of one device.
     """
-    layout = experiment.layout()
+    layout, spec = experiment.layout(), experiment.model.spec
     rows = [("weight", "shape", "axes", "count", *(("sharding", "bytes a device") if layout else ()))]
-    for path, (weight, copies) in _without_repeats(experiment.model.spec).items():
+    for path, weight, copies in weights.without_repeats(spec):
         times = f"{copies} x " if copies > 1 else ""
         row = (path, times + _by(weight.shape), " ".join(weight.axes), f"{copies * math.prod(weight.shape):,}")
         rows.append((*row, *(_on_a_device(weight, copies, layout) if layout else ())))
-    rows.append(("total", "", "", f"{weights.count(experiment.model.spec):,}", *(("", "") if layout else ())))
-    forward, training = flops_per_token(experiment)
-    estimates = [("FLOPs a token, forward", f"{forward:,.0f}"), ("FLOPs a token, training", f"{training:,.0f}")]
+    rows.append(("total", "", "", f"{weights.count(spec):,}", *(("", "") if layout else ())))
+
+    estimates: list[tuple[str, str]] = []
+    too_long = [path for path, weight, _ in weights.without_repeats(spec) if max(weight.shape) > LONGEST_AXIS]
+    if too_long:
+        estimates.append(("FLOPs a token", f"not counted: {too_long[0]} has an axis longer than {LONGEST_AXIS:,}"))
+    else:
+        flops = flops_per_token(experiment)
+        names = ("FLOPs a token, forward", "FLOPs a token, training")
+        estimates += [(name, f"{n:,.0f}") for name, n in zip(names, flops, strict=True)]
     per_device = f", on each of {layout.mesh.size} devices" if layout else ""
-    estimates += [(name + per_device, f"{size / 2**20:,.1f} MiB") for name, size in memory(experiment).items()]
-    return "\n".join([*aligned(rows), "", *aligned(estimates)])
-
-
-def _without_repeats(spec: weights.Spec) -> dict[str, tuple[weights.Weight, int]]:
-    """Returns each weight once, with the number of blocks that have it; their numbers are left out of its path."""
-    found: dict[str, tuple[weights.Weight, int]] = {}
-    for path, weight in weights.leaves(spec):
-        shared = weights.without_numbers(path)
-        found[shared] = (weight, found.get(shared, (weight, 0))[1] + 1)
-    return found
+    free = needs.free_for(layout)
+    parts = needs.training(experiment, layout, free)
+    if total(parts) <= free:
+        estimates += [(name + per_device, _mib(size)) for name, size in memory(experiment).items()]
+        return "\n".join([*aligned(rows), "", *aligned(estimates)])
+    estimates += [(part.name + per_device, f"at least {_mib(part.n_bytes)}") for part in parts]
+    note = f"The training step is not compiled: it needs at least {_mib(total(parts))} and {_mib(free)} are free here."
+    return "\n".join([*aligned(rows), "", *aligned(estimates), "", note])
 
 
 def _on_a_device(weight: weights.Weight, copies: int, layout: Layout) -> tuple[str, str]:
@@ -54,12 +63,19 @@ def flops_per_token(experiment: Experiment) -> tuple[float, float]:
 
     A product of [m, k] and [k, n] counts 2mkn. Positions of padding count as tokens, since they are computed.
     """
-    # Inside cuDNN's attention nothing can be counted.
-    model, batch = experiment.with_model(attention_implementation="xla").model, experiment.batch_shapes()
-    params, tokens = weights.shapes(model.spec), math.prod(batch["weights"].shape)
-    forward = jax.make_jaxpr(lambda p, b: model.apply(p, b))(params, batch)
-    training = jax.make_jaxpr(lambda p, b: loss_and_gradient(model, p, b))(params, batch)
-    return matrix_flops(forward.jaxpr) / tokens, matrix_flops(training.jaxpr) / tokens
+    batch = experiment.batch_shapes()
+    tokens = math.prod(batch["weights"].shape)
+
+    def count(some: Experiment) -> dict[str, int]:
+        # Inside cuDNN's attention nothing can be counted.
+        model = some.with_model(attention_implementation="xla").model
+        params = weights.shapes(model.spec)
+        forward = jax.make_jaxpr(lambda p, b: model.apply(p, b))(params, batch)
+        training = jax.make_jaxpr(lambda p, b: loss_and_gradient(model, p, b))(params, batch)
+        return {"forward": matrix_flops(forward.jaxpr), "training": matrix_flops(training.jaxpr)}
+
+    found = needs.by_layers(experiment, count)
+    return found["forward"] / tokens, found["training"] / tokens
 
 
 def matrix_flops(jaxpr: Any) -> int:
@@ -71,16 +87,8 @@ def matrix_flops(jaxpr: Any) -> int:
             summed = math.prod(equation.invars[0].aval.shape[axis] for axis in contracted)
             total += 2 * math.prod(equation.outvars[0].aval.shape) * summed
         repeats = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
-        total += repeats * sum(matrix_flops(inner) for inner in _inner_jaxprs(equation.params))
+        total += repeats * sum(matrix_flops(inner) for inner in inner_jaxprs(equation.params))
     return total
-
-
-def _inner_jaxprs(params: dict[str, Any]) -> Iterator[Any]:
-    for value in params.values():
-        for item in value if isinstance(value, list | tuple) else [value]:
-            inner = getattr(item, "jaxpr", item)
-            if hasattr(inner, "eqns"):
-                yield inner
 
 
 def memory(experiment: Experiment) -> dict[str, int]:
@@ -94,17 +102,14 @@ def memory(experiment: Experiment) -> dict[str, int]:
     step = make_step(experiment.model, experiment.optimizer, experiment.train, experiment.seed, layout)
     plan: Any = jit_step(step, experiment.model, experiment.optimizer, layout).lower(state, batch).compile()
     return {
-        "params": _bytes(state.params),
-        "optimizer state": _bytes(state.opt_state),
+        "params": device_bytes(state.params),
+        "optimizer state": device_bytes(state.opt_state),
         "gradient, activations and batch": plan.memory_analysis().temp_size_in_bytes,
     }
 
 
-def _bytes(tree: Any) -> int:
-    """Returns the bytes of a tree of shapes that one device holds."""
-    leaves = jax.tree.leaves(tree)
-    shapes = (leaf.sharding.shard_shape(leaf.shape) if leaf.sharding else leaf.shape for leaf in leaves)
-    return sum(math.prod(shape) * leaf.dtype.itemsize for shape, leaf in zip(shapes, leaves, strict=True))
+def _mib(n_bytes: int) -> str:
+    return f"{n_bytes / 2**20:,.1f} MiB"
 
 
 def _by(shape: tuple[int, ...]) -> str:

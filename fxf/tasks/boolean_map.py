@@ -1,6 +1,7 @@
 """Random boolean maps (seed 002, "random boolean (\\pm b) mapping"): vectors of ±0.9 to vectors of ±0.9, by heart."""
 
 import dataclasses
+import functools
 from typing import Any, Literal
 
 import jax
@@ -27,19 +28,28 @@ class BooleanMapConfig:
 
 def boolean_map(config: BooleanMapConfig, setting: Setting) -> Task:
     """Builds the task. A mapping is one input and its output, drawn from the run's seed and the mapping's number."""
-    drawn = [draw_mapping(config, setting.seed, number) for number in range(setting.train.batch_size)]
-    mappings = {
-        "inputs": np.stack([inputs for inputs, _ in drawn]),
-        "targets": np.stack([outputs for _, outputs in drawn]),
-        "weights": np.ones((len(drawn), config.positions), np.float32),
-    }
+    n_mappings = setting.train.batch_size
+
+    @functools.cache
+    def mappings() -> dict[str, np.ndarray]:
+        drawn = [draw_mapping(config, setting.seed, number) for number in range(n_mappings)]
+        return {
+            "inputs": np.stack([inputs for inputs, _ in drawn]),
+            "targets": np.stack([outputs for _, outputs in drawn]),
+            "weights": np.ones((len(drawn), config.positions), np.float32),
+        }
 
     def batch(key: jax.Array, step: jax.Array) -> Batch:
         del key, step
-        return {name: jnp.asarray(value) for name, value in mappings.items()}
+        return {name: jnp.asarray(value) for name, value in mappings().items()}
+
+    def shapes() -> dict[str, jax.ShapeDtypeStruct]:
+        weights = (n_mappings, config.positions)
+        sizes = {"inputs": (*weights, config.dim), "targets": (*weights, config.dim), "weights": weights}
+        return {name: jax.ShapeDtypeStruct(shape, np.float32) for name, shape in sizes.items()}
 
     def evaluate(scorer: Scorer) -> dict[str, Any]:
-        errors_B = np.square(scorer.logits(mappings) - mappings["targets"]).sum(axis=(1, 2))
+        errors_B = np.square(scorer.logits(mappings()) - mappings()["targets"]).sum(axis=(1, 2))
         return {
             "squared_error": float(errors_B.max()),
             "solved": float((errors_B < SOLVED).mean()),
@@ -61,6 +71,7 @@ def boolean_map(config: BooleanMapConfig, setting: Setting) -> Task:
         name=str,
         batch=batch,
         generates=False,
+        largest_batch=shapes,
     )
 
 

@@ -12,11 +12,12 @@ from fxf.config import key
 from fxf.decoding.generate import Prompts
 from fxf.errors import UserError
 from fxf.models.model import Batch
-from fxf.tasks.held_out import SHARE, held_out, sample_held_out
+from fxf.tasks.held_out import drawn_for, held_out, power_within, sample_bytes, sample_held_out
 from fxf.tasks.task import Answer, Scorer, Setting, Task, is_number, language_model_batch, to_answers
 
 END = 0
 LARGEST_DOMAIN = 100_000
+LARGEST_APART = 1000  # lengths that are scored one by one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,13 +41,16 @@ class ReversalConfig:
             )
         if self.longer_every and not self.longer_scored():
             raise UserError(f"task.longer_every: no multiple of {self.longer_every} among the task.longer lengths")
+        if len(self.longer_scored()) > LARGEST_APART:
+            scored = len(self.longer_scored())
+            raise UserError(f"task.longer_every: {scored} lengths to score apart; expected at most {LARGEST_APART}")
 
-    def longer_scored(self) -> list[int]:
+    def longer_scored(self) -> range:
         """Returns the lengths beyond those of training that are scored one by one."""
         if not self.longer_every:
-            return []
-        longer = range(self.max_length + 1, self.max_length + self.longer + 1)
-        return [n for n in longer if n % self.longer_every == 0]
+            return range(0)
+        first = (self.max_length // self.longer_every + 1) * self.longer_every
+        return range(first, self.max_length + self.longer + 1, self.longer_every)
 
 
 def reversal(config: ReversalConfig, setting: Setting) -> Task:
@@ -57,7 +61,10 @@ def reversal(config: ReversalConfig, setting: Setting) -> Task:
     """
     batch_size = setting.train.batch_size
     lengths = range(config.min_length, config.max_length + 1)
-    scored_whole = sum(config.n_tokens**n for n in lengths) <= LARGEST_DOMAIN
+    scored_whole = len(lengths) <= LARGEST_DOMAIN and (
+        power_within(LARGEST_DOMAIN, config.n_tokens, lengths[-1])
+        and sum(config.n_tokens**n for n in lengths) <= LARGEST_DOMAIN
+    )
 
     def batch(key: jax.Array, step: jax.Array) -> Batch:
         del step
@@ -120,6 +127,7 @@ def reversal(config: ReversalConfig, setting: Setting) -> Task:
         read=read,
         name=str,
         batch=batch,
+        sample_bytes=0 if scored_whole and not config.longer else sample_bytes(config.examples, config.max_length),
     )
 
 
@@ -149,7 +157,7 @@ def draw_sample(config: ReversalConfig, lengths: range) -> np.ndarray:
     The sample is the same for every seed. Of lengths with fewer held-out sequences than their share it takes all.
     """
     rng = np.random.default_rng(0)
-    n_drawn = 2 * SHARE * config.examples
+    n_drawn = drawn_for(config.examples)
     lengths_N1 = rng.integers(lengths[0], lengths[-1] + 1, (n_drawn, 1))
     drawn = rng.integers(1, config.n_tokens + 1, (n_drawn, lengths[-1]), np.int32)
     drawn[np.arange(lengths[-1]) >= lengths_N1] = END

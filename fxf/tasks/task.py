@@ -68,7 +68,8 @@ class Task(NamedTuple):
       name: returns a token as a reader sees it.
       batch: `batch(key, step)`, a pure function that runs on the device.
       batches: `batches()`, a Grain iterator of the run's batches, one a step, whose position can be saved.
-      largest_batch: returns the shapes of the largest of `batches`.
+      largest_batch: returns the shapes of the largest batch, of a task whose `batch` alone does not tell them.
+      sample_bytes: of the host's memory that scoring holds at once, at least.
       figures: returns what is known of the data before training: plain names to figures.
       digests: returns digests of the data, by name; nothing where the config says all of them.
       files: what a run of this task carries with it, texts by file name.
@@ -86,7 +87,8 @@ class Task(NamedTuple):
     name: Callable[[int], str]
     batch: Callable[[jax.Array, jax.Array], Batch] | None = None
     batches: Callable[[], Any] | None = None
-    largest_batch: Callable[[], Any] = dict
+    largest_batch: Callable[[], Any] | None = None
+    sample_bytes: int = 0
     figures: Callable[[], dict[str, Any]] = dict
     digests: Callable[[], dict[str, str]] = dict
     files: Mapping[str, str] = {}

@@ -16,7 +16,7 @@ import numpy as np
 from fxf.config import key
 from fxf.errors import UserError
 from fxf.models.model import Batch
-from fxf.tasks.held_out import SHARE, held_out, sample_held_out
+from fxf.tasks.held_out import drawn_for, held_out, power_within, sample_bytes, sample_held_out
 from fxf.tasks.task import Answer, Scorer, Setting, Task, is_number, language_model_batch, to_answers
 
 END = 0  # never right: a series has no end
@@ -48,7 +48,7 @@ def time_series(config: TimeSeriesConfig, setting: Setting) -> Task:
     of the numbers, never starts a series that counts in training, and the scored sample is drawn from it.
     """
     base, context = config.base, config.delay + 1
-    scored_whole = base**context <= config.examples
+    scored_whole = power_within(config.examples, base, context)
 
     def batch(key: jax.Array, step: jax.Array) -> Batch:
         del step
@@ -93,7 +93,7 @@ def time_series(config: TimeSeriesConfig, setting: Setting) -> Task:
         return {"inputs": jnp.array([[0, *(number + 1 for number in numbers)]])}
 
     def figures() -> dict[str, Any]:
-        return {"period": period(config.delay, base)} if base**context <= LARGEST_DOMAIN else {}
+        return {"period": period(config.delay, base)} if power_within(LARGEST_DOMAIN, base, context) else {}
 
     return Task(
         vocab_size=base + 1,
@@ -107,6 +107,7 @@ def time_series(config: TimeSeriesConfig, setting: Setting) -> Task:
         name=lambda token: str(token - 1) if token else "<start>",
         batch=batch,
         figures=figures,
+        sample_bytes=4 * context * base**context if scored_whole else sample_bytes(config.examples, context),
     )
 
 
@@ -162,8 +163,8 @@ def draw_sample(config: TimeSeriesConfig) -> np.ndarray:
     There are `config.examples` of them, or as many as a small domain holds out.
     """
     rng, context = np.random.default_rng(0), config.delay + 1
-    n_drawn = 2 * SHARE * config.examples
-    if config.base**context <= n_drawn:
+    n_drawn = drawn_for(config.examples)
+    if power_within(n_drawn, config.base, context):
         drawn = rng.permutation(whole_domain(config))
     else:
         drawn = rng.integers(0, config.base, (n_drawn, context), np.int32)

@@ -15,6 +15,7 @@ from fxf.training.metrics import Clock, MetricsLog
 from fxf.training.step import Metrics, TrainState
 
 CALL_SECONDS = 1.0  # of training at once, so that a signal is soon heard
+STEPS_AT_ONCE = 2**16  # at most, for a call's metrics are arrays of that size
 
 
 def fit(
@@ -151,7 +152,7 @@ def _train(
             calls.append({name: np.asarray(values)[:several] for name, values in jax.device_get(arrays).items()})
         signals.hold("the steps since the newest checkpoint are not saved")
         a_step = (clock.seconds()["train"] - before) / several
-        at_once = processes.first_says(max(1, min(2 * several, int(CALL_SECONDS / max(a_step, 1e-9)))))
+        at_once = processes.first_says(max(1, min(2 * several, STEPS_AT_ONCE, int(CALL_SECONDS / max(a_step, 1e-9)))))
         done += several
     return state, calls, at_once
 

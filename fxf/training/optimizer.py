@@ -23,7 +23,8 @@ def muon(
     Updates of a matrix have the size of Adam's, so that one learning rate serves both (Liu et al. 2025).
 
     Args:
-      matrices: tree of the two groups of axes of each matrix, None where a weight is none.
+      mask, matrices: functions of the params that return a tree: of what decays; of the two groups of axes of each
+        matrix, None where a weight is none.
     """
     from optax import contrib  # imported here because no other optimizer needs it
 
@@ -37,7 +38,9 @@ def muon(
         weight_decay_mask=mask,
         adam_b1=b1,
         adam_b2=b2,
-        muon_weight_dimension_numbers=jax.tree.map(numbers, matrices, is_leaf=lambda x: not isinstance(x, dict)),
+        muon_weight_dimension_numbers=lambda params: jax.tree.map(
+            numbers, matrices(params), is_leaf=lambda x: not isinstance(x, dict)
+        ),
         consistent_rms=0.2,
     )
 
@@ -88,9 +91,9 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
     _refuse(config, per_optimizer - set(reads), f"optimizer '{config.name}'")
     keywords = {name: getattr(config, name) for name in reads}
     if "weight_decay" in reads:
-        keywords["mask"] = decay_mask(spec)
+        keywords["mask"] = lambda _: decay_mask(spec)
     if config.name == "muon":
-        keywords["matrices"] = matrix_axes(spec)
+        keywords["matrices"] = lambda _: matrix_axes(spec)
     optimizer = build(make_schedule(config, steps), **keywords)
     return optax.chain(clip_by_global_norm(config.clip_norm), optimizer) if config.clip_norm else optimizer
 

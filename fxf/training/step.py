@@ -15,7 +15,7 @@ from fxf.config import TrainConfig
 from fxf.models.model import Batch, Model
 from fxf.training.loss import mean
 from fxf.training.sharding import DATA, Layout
-from fxf.weights import Params, initialize
+from fxf.weights import Params, initialize, shapes
 
 Metrics = dict[str, Any]
 METRICS = ("loss_sum", "weight_sum", "gradient_norm")
@@ -40,10 +40,16 @@ def init_state(model: Model, optimizer: optax.GradientTransformation, key: jax.A
     return TrainState(jnp.int32(0), params, optimizer.init(params))
 
 
+def state_shapes(model: Model, optimizer: optax.GradientTransformation) -> TrainState:
+    """Returns the shapes and dtypes of what `init_state` returns; draws nothing."""
+    params = shapes(model.spec)
+    step: Any = jax.ShapeDtypeStruct((), jnp.int32)
+    return TrainState(step, params, jax.eval_shape(optimizer.init, params))
+
+
 def state_shardings(model: Model, optimizer: optax.GradientTransformation, layout: Layout) -> TrainState:
     """Returns the state's tree with the sharding of each array as leaves."""
-    shapes = jax.eval_shape(lambda: init_state(model, optimizer, jax.random.key(0)))
-    opt_state = layout.optimizer_state(shapes.opt_state, model.spec)
+    opt_state = layout.optimizer_state(state_shapes(model, optimizer).opt_state, model.spec)
     return TrainState(layout.everywhere, layout.weights(model.spec), opt_state)  # type: ignore[arg-type]
 
 
