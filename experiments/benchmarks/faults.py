@@ -1,25 +1,37 @@
 """Faults at random moments of a run: whether the same command goes on, from where, and to which bits.
 
-python experiments/benchmarks/faults.py [--kills=40] [--seed=0]
+python experiments/benchmarks/faults.py [--faults=SIGKILL --count=40] [--seed=0]
 
-A small reversal run, which saves every step and so spends most of its time in saves, meets one fault after another:
-  SIGKILL        at any moment
-  SIGTERM        at any moment; the run saves the step it has reached
-  flipped byte   after SIGTERM, a byte of a file of the newest checkpoint is changed
-  truncated      after SIGTERM, a file of the newest checkpoint is cut short
-  full disk      a tmpfs (it takes root), in which a few checkpoints have room, and which then grows
-After each the same command must go on from the newest whole checkpoint, and in the end the whole state, parameters and
-optimizer, must have the bits of a run that met none. The exit code is 1 if any fault had another outcome.
+Small reversal runs, which save every step and so spend most of their time in saves, meet one fault after another:
+  SIGKILL            at any moment of training
+  SIGTERM            at any moment of training; the run saves the step it has reached
+  SIGTERM elsewhere  while the script imports, compiles, evaluates, saves, and in the final test
+  SIGHUP             in training, and while the script imports
+  flipped byte       after SIGTERM, a byte of a file of the newest checkpoint is changed
+  truncated          after SIGTERM, a file of the newest checkpoint is cut short
+  without digests    after SIGTERM, the newest checkpoint loses its digests, and a file of it is damaged, or all of it
+  double start       the same command is started twice at nearly the same time: one trains, the other names it and ends
+  full disk          a tmpfs (it takes root), in which a few checkpoints have room, and which then grows
+  small file         after SIGTERM, config.json, result.json, metrics.jsonl or the newest digests.json is damaged; the
+                     run goes on, or says in one line what is damaged, and goes on when the file is back
+Each process ends by the signal or its exit code, with one line, and the same command then goes on from the newest whole
+checkpoint. In the end the whole state, parameters and optimizer, must have the bits of a run that met none. The exit
+code is 1 if any fault had another outcome. Moments, files and bytes derive from the seed.
 """
 
+import json
 import os
 import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,61 +45,61 @@ from fxf.reports.text_table import aligned
 from fxf.training import checkpoint
 
 COUNTS = {
-    "SIGKILL": flags.DEFINE_integer("kills", 40, "runs killed by SIGKILL", lower_bound=0),
-    "SIGTERM": flags.DEFINE_integer("terminations", 10, "runs asked to stop by SIGTERM", lower_bound=0),
-    "flipped byte": flags.DEFINE_integer("flips", 10, "bytes flipped", lower_bound=0),
-    "truncated": flags.DEFINE_integer("truncations", 5, "files cut short", lower_bound=0),
-    "full disk": flags.DEFINE_integer("full_disks", 3, "runs on a full disk", lower_bound=0),
+    "SIGKILL": 40,
+    "SIGTERM": 15,
+    "SIGTERM elsewhere": 15,
+    "SIGHUP": 10,
+    "flipped byte": 10,
+    "truncated": 10,
+    "without digests": 10,
+    "double start": 10,
+    "full disk": 5,
+    "small file": 10,
 }
-SEED = flags.DEFINE_integer("seed", 0, "of the moments, files and bytes")
+FAULTS = flags.DEFINE_list("faults", list(COUNTS), "kinds of faults")
+COUNT = flags.DEFINE_integer("count", None, "faults of each kind; without it, 130 in all", lower_bound=1)
+SEED = flags.DEFINE_integer("seed", 0, "of the moments, files and bytes", lower_bound=0)
 AT_ONCE = flags.DEFINE_integer("faults_a_run", 5, "faults that one run meets one after the other", lower_bound=1)
+WORKERS = flags.DEFINE_integer("workers", 2, "runs at the same time", lower_bound=1)
 
-STEPS = 40
-FLAGS = """
+STEPS, EVALUATE = 40, 10
+FLAGS = f"""
     --config=configs/reversal.py --config.task.n_tokens=3 --config.task.max_length=2 --config.optimizer.warmup_steps=0
     --config.model.n_layers=1 --config.model.d_model=6 --config.model.d_ff=7 --config.model.n_heads=2
     --config.model.max_len=16 --config.train.batch_size=5 --config.checkpoint.every=1 --config.checkpoint.keep=3
-    --config.log.every=1 --config.log.tensorboard=false
+    --config.log.every=1 --config.log.tensorboard=false --config.train.steps={STEPS}
+    --config.train.evaluate_every={EVALUATE}
 """
-COMMAND = [sys.executable, "experiments/train.py", *FLAGS.split(), f"--config.train.steps={STEPS}"]
-OPTIONS: Any = {"cwd": Path(__file__).parents[2], "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+COMMAND = [sys.executable, "experiments/train.py", *FLAGS.split()]
+OPTIONS: Any = {"cwd": Path(__file__).parents[2], "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
 LAST = STEPS - 6  # a fault after this many steps still comes before the end
-SECONDS = 0.1  # the most from a step's record to the fault; its save comes at once, and takes about half of them
+SECONDS = 0.1  # the most from a step's checkpoint to the fault; a step and its save take about as long
+PATIENCE = 300  # seconds for whatever is waited for
 DISK_KB = (120, 330)  # room for one to three checkpoints
+MOMENTS = {
+    "SIGTERM elsewhere": ("imports", "compiling", "a save", "an evaluation", "the final test"),
+    "SIGHUP": ("training", "imports", "training", "a save", "training"),
+}
+DAMAGED = ("flipped byte", "truncated", "without digests", "small file")
+
+Start = Callable[..., "subprocess.Popen[str]"]
+_loading = threading.Lock()
 
 
 @dataclass
 class Outcome:
     """What a fault left, and then, where the same command went on."""
 
+    what: str
     expected: int  # the step of the newest whole checkpoint; 0 where there is none
-    told: bool  # the run ended as it should at this fault: by the signal, or with its exit code and line
+    told: bool  # the run ended as it should at this fault: by the signal, or with its exit code and one line
     resumed_at: int | None = None
     same_bits: bool = False
-    within_save: bool = False
+    said: str = ""  # where it was not told as it should
 
 
-def lines(workdir: Path) -> int:
-    path = workdir / "metrics.jsonl"
-    return path.read_bytes().count(b"\n") if path.exists() else 0
-
-
-def stop(process: subprocess.Popen[str], workdir: Path, step: int, seconds: float, number: int) -> str:
-    """Sends the signal so long after the record of a step; returns the standard error of the process."""
-    step = max(step, lines(workdir) + 1)  # one that this process records
-    while lines(workdir) < step and process.poll() is None:
-        time.sleep(0.003)
-    time.sleep(seconds)
-    process.send_signal(number)
-    return process.communicate(timeout=300)[1]
-
-
-def damage(folder: Path, fault: str, rng: np.random.Generator) -> None:
-    path = rng.choice(np.array(sorted(path for path in folder.rglob("*") if path.is_file()), object))
-    data = bytearray(path.read_bytes())
-    at = int(rng.integers(len(data)))
-    data[at] ^= int(rng.integers(1, 256))
-    path.write_bytes(data if fault == "flipped byte" else data[:at])
+def newest(workdir: Path) -> int:
+    return max(checkpoint.steps_in(workdir / run.CHECKPOINTS), default=0)
 
 
 def resumption(errors: str) -> int | None:
@@ -96,103 +108,285 @@ def resumption(errors: str) -> int | None:
     return int(found[1]) if found else 0 if re.search(r"^step 1/", errors, re.MULTILINE) else None
 
 
-def meet(workdir: Path, fault: str, n: int, rng: np.random.Generator, start: Callable[..., Any]) -> list[Outcome]:
+def last_words(errors: str) -> list[str]:
+    """Returns the lines but for those of training and for warnings, whose place is before the end."""
+    usual = r"step \d+[/ ] ?.*|.*: resuming at step \d+|warning: .*"
+    return [line for line in errors.splitlines() if not re.fullmatch(usual, line)]
+
+
+def hears(process: "subprocess.Popen[str]") -> bool:
+    """Tells whether the script has passed its first import: the signals are blocked, for a thread to wait for."""
+    try:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+    except OSError:
+        return False
+    blocked = re.search(r"^SigBlk:\s*([0-9a-f]+)", status, re.MULTILINE)
+    return bool(blocked and int(blocked[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def wait_until(true: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
+    until = time.monotonic() + PATIENCE
+    while not true() and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.002)
+
+
+def reach(moment: str, process: "subprocess.Popen[str]", workdir: Path, step: int, rng: np.random.Generator) -> None:
+    """Returns when the process is at the moment, or has ended before."""
+    directory, before = workdir / run.CHECKPOINTS, newest(workdir)
+    seconds = {"imports": 1.5, "compiling": 1.0, "a save": 0.0, "an evaluation": 0.1, "the final test": 0.1}
+    reached = {
+        "imports": lambda: hears(process),
+        "compiling": lambda: f"pid {process.pid} " in (workdir / "lock").read_text() if workdir.exists() else False,
+        "a save": lambda: newest(workdir) >= step - 1 and any(directory.glob(f"*{checkpoint.UNFINISHED}")),
+        "an evaluation": lambda: recorded(workdir) > before and recorded(workdir) % EVALUATE == 0,
+        "the final test": lambda: newest(workdir) == STEPS,
+        "training": lambda: newest(workdir) >= max(step, before + 1),
+    }
+
+    def there() -> bool:
+        try:
+            return bool(reached[moment]())
+        except OSError:  # not there yet, or removed meanwhile
+            return False
+
+    wait_until(there, process)
+    time.sleep(rng.uniform(0, seconds.get(moment, SECONDS)))
+
+
+def recorded(workdir: Path) -> int:
+    """Returns the step of the last line of metrics.jsonl, or 0."""
+    lines = (workdir / "metrics.jsonl").read_text().splitlines()
+    return json.loads(lines[-1])["step"] if lines and lines[-1].endswith("}") else 0
+
+
+def damage(workdir: Path, step: int, fault: str, rng: np.random.Generator) -> tuple[str, Callable[[], None]]:
+    """Damages the run's folder; returns what it did, and what mends it."""
+    folder = workdir / run.CHECKPOINTS / str(step)
+    if fault == "small file":
+        return damage_small_file(workdir, folder, rng)
+    path: Path = rng.choice(np.array(sorted(path for path in folder.rglob("*") if path.is_file()), object))
+    how = fault
+    if fault == "without digests":
+        (folder / checkpoint.DIGESTS).unlink()
+        how = str(rng.choice(["emptied", "truncated", "removed", "a plain file"]))
+        path = path if path.exists() else folder / checkpoint.CONTENT
+    data = bytearray(path.read_bytes())
+    at = int(rng.integers(len(data)))
+    if how == "flipped byte":
+        data[at] ^= int(rng.integers(1, 256))
+    if how == "removed":
+        path.unlink()
+    elif how == "a plain file":
+        shutil.rmtree(folder)
+        folder.write_bytes(data)
+    else:
+        path.write_bytes(data[: {"emptied": 0, "truncated": at}.get(how, len(data))])
+    return f"{how}: {path.name}", lambda: None
+
+
+def damage_small_file(workdir: Path, folder: Path, rng: np.random.Generator) -> tuple[str, Callable[[], None]]:
+    places = (workdir / "config.json", workdir / "result.json", workdir / "metrics.jsonl", folder / checkpoint.DIGESTS)
+    path = places[int(rng.integers(len(places)))]
+    before = path.read_bytes() if path.exists() else None
+    config = json.loads((workdir / "config.json").read_text())
+    without = {**config, "config": {k: v for k, v in config["config"].items() if k != "model"}}
+    listed = {**config, "config": {**config["config"], "task": {**config["config"]["task"], "name": ["reversal"]}}}
+    contents = {
+        "empty": b"",
+        "a list": b"[1, 2]",
+        "binary": rng.bytes(100),
+        "deep": b"[" * 100_000,
+        "half": (before or b"{}")[: len(before or b"{}") // 2],
+        **({"no model": json.dumps(without).encode()} if path.name == "config.json" else {}),
+        **({"name a list": json.dumps(listed).encode()} if path.name == "config.json" else {}),
+    }
+    how = str(rng.choice(list(contents)))
+    path.write_bytes(contents[how])
+
+    def mend() -> None:
+        if before is None:
+            path.unlink()
+        else:
+            path.write_bytes(before)
+
+    return f"{path.name}: {how}", mend
+
+
+def meet(workdir: Path, fault: str, n: int, rng: np.random.Generator, start: Start) -> list[Outcome]:
     """Lets a run meet n faults of a kind, goes on after each, and then to the end."""
-    directory, outcomes = workdir / run.CHECKPOINTS, list[Outcome]()
-    first = 4 if fault in ("flipped byte", "truncated") else 1  # with an older checkpoint to go back to
-    number = signal.SIGKILL if fault == "SIGKILL" else signal.SIGTERM
-    for step in np.sort(rng.choice(np.arange(first, LAST), n, replace=False)):
-        process = start(workdir)
-        errors = stop(process, workdir, int(step), rng.uniform(0, SECONDS), number)
-        if outcomes:
-            outcomes[-1].resumed_at = resumption(errors)
+    outcomes, mend = list[Outcome](), list[Callable[[], None]]()
+    first = 4 if fault in DAMAGED else 1  # with an older checkpoint to go back to
+    number = {"SIGKILL": signal.SIGKILL, "SIGHUP": signal.SIGHUP}.get(fault, signal.SIGTERM)
+    moments = MOMENTS.get(fault, ("training",) * n)[:n]
+
+    def ended(code: int, errors: str) -> bool:
+        """Notes where a process went on; returns whether it did, and mends what it named if it did not."""
+        for outcome in outcomes if (at := resumption(errors)) is not None else []:
+            if outcome.resumed_at is None:
+                outcome.resumed_at = at
+        words = last_words(errors)
+        if not mend or not (code == 2 and len(words) == 1 and words[0].startswith("error: ")):
+            return True
+        outcomes[-1].what += " (named)"
+        mend.pop()()
+        return False
+
+    for moment, step in zip(moments, np.sort(rng.choice(np.arange(first, LAST), n, replace=False)), strict=False):
+        while True:
+            process = start(workdir, compiles=moment == "compiling")
+            reach(moment, process, workdir, int(step), rng)
+            process.send_signal(number)
+            errors = process.communicate(timeout=PATIENCE)[1]
+            if ended(process.returncode, errors):
+                break
+        mend.clear()
+        words, kept = last_words(errors), newest(workdir)
         if number == signal.SIGKILL:
-            newest = max(checkpoint.steps_in(directory), default=0)
-            # A step is recorded, then saved: there is no checkpoint yet, or none with digests.
-            saving = lines(workdir) > newest or not (directory / str(newest) / checkpoint.DIGESTS).exists()
-            outcomes.append(Outcome(newest, process.returncode == -signal.SIGKILL, within_save=saving))
+            unfinished = any((workdir / run.CHECKPOINTS).glob(f"*{checkpoint.UNFINISHED}"))
+            what = "within a save" if unfinished else "elsewhere"
+            outcomes.append(Outcome(what, kept, process.returncode == -signal.SIGKILL and not words, said=errors))
             continue
-        stopped = re.search(r"stopped at step (\d+), which is saved", errors)
-        outcomes.append(Outcome(int(stopped[1]) if stopped else -1, process.returncode == 75))
-        if fault != "SIGTERM" and stopped:
-            damage(directory / stopped[1], fault, rng)
-            outcomes[-1].expected = max(checkpoint.steps_in(directory)[:-1], default=0)
-    outcomes[-1].resumed_at = resumption(start(workdir).communicate(timeout=300)[1])
+        saved = re.match(r"stopped at step (\d+), which is saved", words[0] if words else "")
+        told = process.returncode == 75 and len(words) == 1 and words[0].startswith("stopped ")
+        told &= saved is None or int(saved[1]) == kept
+        told &= saved is not None or moment not in ("training", "a save", "an evaluation")
+        outcomes.append(Outcome(moment, kept, told, said=errors))
+        if fault in DAMAGED and kept:
+            what, restore = damage(workdir, kept, fault, rng)
+            outcomes[-1].what = what
+            if fault == "small file":
+                mend.append(restore)
+            if fault != "small file" or what.startswith(checkpoint.DIGESTS):
+                outcomes[-1].expected = max(s for s in checkpoint.steps_in(workdir / run.CHECKPOINTS) if s < kept)
+    finish(workdir, start, ended)
     return outcomes
 
 
-def fill(workdir: Path, rng: np.random.Generator, start: Callable[..., Any]) -> Outcome:
+def finish(workdir: Path, start: Start, ended: Callable[[int, str], bool]) -> None:
+    for _ in range(2):  # the second time with what the first one named mended
+        process = start(workdir)
+        errors = process.communicate(timeout=PATIENCE)[1]
+        if ended(process.returncode, errors):
+            return
+
+
+def start_twice(workdir: Path, rng: np.random.Generator, start: Start) -> Outcome:
+    one = start(workdir)
+    time.sleep(rng.uniform(0, 0.5))
+    other = start(workdir)
+    pair = [(process, process.communicate(timeout=PATIENCE)[1]) for process in (one, other)]
+    pair.sort(key=lambda entry: entry[0].returncode)
+    (winner, errors), (loser, words) = pair
+    names = f"pid {winner.pid} on {socket.gethostname()}"
+    told = (winner.returncode, last_words(errors)) == (0, [])
+    told &= loser.returncode == 2 and words.count("\n") == 1 and words.startswith("error: ") and names in words
+    what = "the first trains" if winner is one else "the second trains"
+    return Outcome(what, 0, told, resumption(errors), said=errors + words)
+
+
+def fill(workdir: Path, start: Start) -> Outcome:
     """Runs in a small file system that is there already, makes it larger, and runs again."""
     process = start(workdir)
-    errors = process.communicate(timeout=300)[1]
+    errors = process.communicate(timeout=PATIENCE)[1]
     steps = checkpoint.steps_in(workdir / run.CHECKPOINTS)
     kept = f"checkpoints of steps {', '.join(map(str, steps))} are kept" if steps else "there is no checkpoint yet"
-    others = [line for line in errors.splitlines() if not line.startswith("step ")]
-    told = process.returncode == 2 and len(others) == 1 and "the disk is full" in others[0] and kept in others[0]
+    words = last_words(errors)
+    told = process.returncode == 2 and len(words) == 1 and "the disk is full" in words[0] and kept in words[0]
     subprocess.run(["mount", "-o", "remount,size=64m", str(workdir.parent)], check=True)
-    return Outcome(max(steps, default=0), told, resumption(start(workdir).communicate(timeout=300)[1]))
+    again = start(workdir).communicate(timeout=PATIENCE)[1]
+    return Outcome(f"with {len(steps)} checkpoints", max(steps, default=0), told, resumption(again), said=errors)
 
 
 def final_state(workdir: Path) -> list[np.ndarray]:
-    restored = checkpoint.load(workdir / run.CHECKPOINTS, run.load(workdir)[0].state_shapes())
+    with _loading:
+        restored = checkpoint.load(workdir / run.CHECKPOINTS, run.load(workdir)[0].state_shapes())
     return [np.asarray(leaf) for leaf in jax.tree.leaves(restored[1])] if restored and restored[0] == STEPS else []
 
 
-def trials(fault: str, n: int, folder: Path, rng: np.random.Generator, start: Callable[..., Any]) -> list[Outcome]:
-    """Raises an OSError where there can be no small disk."""
-    outcomes, unbroken = list[Outcome](), final_state(folder / "unbroken")
-    while len(outcomes) < n:
-        place = folder / f"{fault} {len(outcomes)}"
-        place.mkdir()
+def trial(fault: str, n: int, place: Path, unbroken: list[np.ndarray], seed: list[int], start: Start) -> list[Outcome]:
+    """Lets one run meet n faults of a kind.
+
+    Raises:
+      OSError: there can be no small disk.
+    """
+    rng = np.random.default_rng(seed)
+    place.mkdir()
+    if fault == "full disk":
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={rng.integers(*DISK_KB)}k", "tmpfs", str(place)]
+        mounted = subprocess.run(mount, capture_output=True, text=True)
+        if mounted.returncode:
+            raise OSError(mounted.stderr.strip())
+    try:
         if fault == "full disk":
-            mount = ["mount", "-t", "tmpfs", "-o", f"size={rng.integers(*DISK_KB)}k", "tmpfs", str(place)]
-            mounted = subprocess.run(mount, capture_output=True, text=True)
-            if mounted.returncode:
-                raise OSError(mounted.stderr.strip())
-        try:
-            if fault == "full disk":
-                found = [fill(place / "run", rng, start)]
-            else:
-                found = meet(place / "run", fault, min(AT_ONCE.value, n - len(outcomes)), rng, start)
-            final = final_state(place / "run")
-        finally:
-            if fault == "full disk":
-                subprocess.run(["umount", str(place)], check=True)
-        for outcome in found:
-            outcome.same_bits = 0 < len(final) == len(unbroken) and all(map(np.array_equal, final, unbroken))
-            print(f"{fault}: {outcome}", file=sys.stderr, flush=True)
-        outcomes += found
-    return outcomes
+            found = [fill(place / "run", start)]
+        elif fault == "double start":
+            found = [start_twice(place / "run", rng, start)]
+        else:
+            found = meet(place / "run", fault, n, rng, start)
+        final = final_state(place / "run")
+    finally:
+        if fault == "full disk":
+            subprocess.run(["umount", str(place)], check=True)
+    for outcome in found:
+        outcome.same_bits = 0 < len(final) == len(unbroken) and all(map(np.array_equal, final, unbroken))
+        if outcome.told:
+            outcome.said = ""
+        print(f"{fault}: {outcome}", file=sys.stderr, flush=True)
+    return found
+
+
+def row(fault: str, outcomes: list[Outcome]) -> list[str]:
+    resumed = sum(o.told and o.resumed_at is not None for o in outcomes)
+    lost = sum(abs(o.expected - o.resumed_at) if o.resumed_at is not None else STEPS for o in outcomes)
+    return [fault, *map(str, (len(outcomes), resumed, lost, sum(o.same_bits for o in outcomes)))]
 
 
 def main(_: list[str]) -> None:
     logging.set_verbosity(logging.FATAL)  # Orbax tells of each load
-    lost_steps, bits = "steps lost beyond the last checkpoint", "ended with the bits of the unbroken run"
-    rows, failed = [["fault", "runs", "resumed", lost_steps, bits]], False
-    with tempfile.TemporaryDirectory() as name:
+    if unknown := [fault for fault in FAULTS.value if fault not in COUNTS]:
+        sys.exit(f"--faults: no kind {unknown[0]}; there are {', '.join(COUNTS)}")
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(WORKERS.value) as pool:
         folder = Path(name)
         # A process that may be killed reads the cache of compiled programs and does not write it: JAX writes in place.
-        cache = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(folder / "cache")}
+        none = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
+        cache = {**none, "JAX_COMPILATION_CACHE_DIR": str(folder / "cache")}
         writes, reads = ({**cache, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": s} for s in ("0", "1000000"))
 
-        def start(workdir: Path, environment: dict[str, str] = reads) -> subprocess.Popen[str]:
-            return subprocess.Popen([*COMMAND, f"--workdir={workdir}"], env=environment, text=True, **OPTIONS)
+        def start(workdir: Path, compiles: bool = False, environment: dict[str, str] = reads) -> Any:
+            return subprocess.Popen(
+                [*COMMAND, f"--workdir={workdir}"], env=none if compiles else environment, **OPTIONS
+            )
 
-        print(start(folder / "unbroken", writes).communicate()[1], file=sys.stderr)
-        for i, (fault, count) in enumerate(COUNTS.items()):
+        errors = start(folder / "unbroken", environment=writes).communicate()[1]
+        if not (unbroken := final_state(folder / "unbroken")):
+            sys.exit(f"the run without faults did not end: {errors}")
+        runs = {}
+        for fault in FAULTS.value:
+            left, at_once = COUNT.value or COUNTS[fault], AT_ONCE.value
+            at_once = min(at_once, len(MOMENTS.get(fault, range(LAST - 4))))
+            at_once = 1 if fault in ("double start", "full disk") else at_once
+            sizes = [at_once] * (left // at_once) + [left % at_once] * (left % at_once > 0)
+            seeds = [[SEED.value, list(COUNTS).index(fault), i] for i in range(len(sizes))]
+            places = [folder / f"{fault} {i}" for i in range(len(sizes))]
+            made = zip(sizes, places, seeds, strict=True)
+            runs[fault] = [pool.submit(trial, fault, n, place, unbroken, seed, start) for n, place, seed in made]
+        columns = "steps lost beyond the last checkpoint", "ended with the bits of the unbroken run"
+        rows, every = [["fault", "times", "resumed", *columns]], list[Outcome]()
+        for fault, trials in runs.items():
             try:
-                outcomes = trials(fault, count.value, folder, np.random.default_rng([SEED.value, i]), start)
+                outcomes = [outcome for one in trials for outcome in one.result()]
             except OSError as error:
                 rows.append([fault, f"none: {error}", "", "", ""])
                 continue
-            lost = [o.expected - o.resumed_at if o.resumed_at is not None else STEPS for o in outcomes]
-            good = [o.told and o.resumed_at is not None for o in outcomes]
-            same = [o.same_bits for o in outcomes]
-            what = fault if fault != "SIGKILL" else f"{fault} ({sum(o.within_save for o in outcomes)} within a save)"
-            rows.append([what, *map(str, (len(outcomes), sum(good), sum(map(abs, lost)), sum(same)))])
-            failed |= not all(good) or any(lost) or not all(same)
+            saves = sum(o.what == "within a save" for o in outcomes)
+            rows.append(row(f"{fault} ({saves} within a save)" if fault == "SIGKILL" else fault, outcomes))
+            every += outcomes
+    rows.append(row("all", every))
     print(*aligned(rows), sep="\n")
-    sys.exit(int(failed))
+    print(f"{time.monotonic() - began:.0f} s")
+    _, times, resumed, lost, same = rows[-1]
+    sys.exit(int((resumed, lost, same) != (times, "0", times)))
 
 
 if __name__ == "__main__":
