@@ -71,6 +71,7 @@ def script_here(name, *arguments, stdin=""):
     code = 0
     with (
         mock.patch.object(sys, "argv", argv),
+        mock.patch("fxf.signals.listen"),  # signals are for this process
         mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()))),
         contextlib.chdir(ROOT),
         contextlib.redirect_stdout(out),

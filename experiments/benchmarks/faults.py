@@ -385,7 +385,7 @@ def main(_: list[str]) -> None:
     rows.append(row("all", every))
     print(*aligned(rows), sep="\n")
     print(f"{time.monotonic() - began:.0f} s")
-    _, times, resumed, lost, same = rows[-1]
+    _all, times, resumed, lost, same = rows[-1]
     sys.exit(int((resumed, lost, same) != (times, "0", times)))
 
 
