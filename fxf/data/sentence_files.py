@@ -56,7 +56,7 @@ def not_text(content: bytes) -> tuple[int, str] | None:
         if place < 0 or error.start < place:
             byte = content[error.start]
             return error.start, f"not UTF-8: byte {byte:#04x}{hint if byte >= 0xFE else ''}"
-    return (place, f"not UTF-8: a null byte{hint}") if place >= 0 else None
+    return (place, f"not text: a null byte{hint}") if place >= 0 else None
 
 
 def lines_of(content: bytes) -> list[bytes]:

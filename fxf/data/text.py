@@ -18,7 +18,7 @@ from fxf.data.tokenizer import PAD, UNK, Tokenizer, tokenizer_of
 from fxf.errors import UserError
 from fxf.files import digest
 
-LONGEST_LINE = 2**16  # characters encoded at once
+LONGEST_LINE = 2**13  # characters encoded at once
 
 
 @dataclasses.dataclass(frozen=True)

@@ -126,7 +126,7 @@ BAD_LINES = {
     "a\t\tCC-BY": "fra.txt:3: the target is empty",
     b"a\tCaf\xe9": "fra.txt:3: the target is not UTF-8: byte 0xe9",
     b"\xff\tb": "fra.txt:3: the source is not UTF-8: byte 0xff; is it UTF-16?",
-    b"a\tb\x00": "fra.txt:3: the target is not UTF-8: a null byte; is it UTF-16?",
+    b"a\tb\x00": "fra.txt:3: the target is not text: a null byte; is it UTF-16?",
 }
 
 
@@ -162,7 +162,7 @@ def test_a_file_missing_or_without_pairs_is_always_an_error(tmp_path, on_error):
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le"])
 def test_a_file_in_utf_16_is_no_text(tmp_path, encoding):
-    with pytest.raises(UserError, match=r"fra.txt:1: the \w+ is not UTF-8: .*; is it UTF-16\?"):
+    with pytest.raises(UserError, match=r"fra.txt:1: the \w+ is not (text|UTF-8): .*; is it UTF-16\?"):
         read_corpus(pairs(tmp_path, "\n".join(LINES).encode(encoding)))
 
 

@@ -45,9 +45,9 @@ def test_the_text_without_a_path_is_the_english_of_the_phrase_book():
     [
         (b"", r"data.path: .*text.txt: the file is empty"),
         (b"one\ntwo \xff\n", r"text.txt:2: not UTF-8: byte 0xff"),
-        (b"one\ntwo\n\x00", r"text.txt:3: not UTF-8: a null byte; is it UTF-16\?"),
+        (b"one\ntwo\n\x00", r"text.txt:3: not text: a null byte; is it UTF-16\?"),
         (LINES.encode("utf-16"), r"text.txt:1: not UTF-8: byte 0xff; is it UTF-16\?"),
-        (LINES.encode("utf-16-be"), r"text.txt:1: not UTF-8: a null byte; is it UTF-16\?"),
+        (LINES.encode("utf-16-be"), r"text.txt:1: not text: a null byte; is it UTF-16\?"),
         (b" \r\n\t\n" * 9, r"data.path: .*text.txt: expected text, got white space alone"),
         (b"a", r"data.path: .*text.txt: too short to split: its length is 1"),
     ],
