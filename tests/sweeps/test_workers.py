@@ -1,6 +1,8 @@
 """Processes of a sweep: isolation of failures, restarts, stopping; each job is a script that takes no time."""
 
 import os
+import signal
+import subprocess
 import sys
 import time
 from types import SimpleNamespace
@@ -10,6 +12,7 @@ import pytest
 from fxf.errors import UserError
 from fxf.sweeps import workers
 from fxf.sweeps.workers import Job, last_line, run_all, submit
+from runs import ROOT
 
 # Writes result.json, but fails while its folder has a file `fail`, and kills itself once if it has a file `kill`.
 POINT = """
@@ -102,6 +105,31 @@ def test_as_many_points_run_at_a_time_as_there_are_workers_and_ctrl_c_stops_them
     for pid in running:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+# A sweep of one point, which takes the signal as a training run does.
+SWEEP = """
+import fxf.listen
+import sys
+from pathlib import Path
+from fxf import cli
+from fxf.sweeps.workers import Job, run_all
+point = "import signal, sys; print('ready', flush=True); signal.sigwait({signal.SIGTERM}); print('saved'); sys.exit(75)"
+cli.run(lambda _: run_all([Job([sys.executable, "-S", "-c", point], Path(sys.argv[1]))], 1))
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGHUP, 75), (signal.SIGINT, 130)])
+def test_a_sweep_passes_a_signal_on_and_ends_in_one_line_when_its_points_have(tmp_path, number, code):
+    command = [sys.executable, "-c", SWEEP, str(tmp_path)]
+    sweep = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    log = tmp_path / "log.txt"
+    while not (log.exists() and log.read_text() == "ready\n"):
+        assert sweep.poll() is None, sweep.stderr.read()
+        time.sleep(0.01)
+    sweep.send_signal(number)
+    assert sweep.communicate(timeout=60)[1].count("\n") == 1
+    assert (sweep.returncode, log.read_text()) == (code, "ready\nsaved\n")
 
 
 def test_a_point_that_another_process_runs_is_left_to_it(tmp_path):
