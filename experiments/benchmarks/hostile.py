@@ -216,9 +216,9 @@ def outcome(case: Case, ended: Ended) -> tuple[str, str]:
     if ended.code == 0:
         return SILENCE, "exit code 0"
     wrong = [
-        (ended.code != 2, f"exit code {ended.code}, expected 2"),
+        (ended.code != expected.code, f"exit code {ended.code}, expected {expected.code}"),
         (len(lines) != 1, f"{len(lines)} lines of stderr, expected 1"),
-        (not ended.err.startswith("error: "), 'it does not begin with "error: "'),
+        (expected.code == 2 and not ended.err.startswith("error: "), 'it does not begin with "error: "'),
         (any(not c.isprintable() for line in lines for c in line), "a character is not printable"),
         (len(ended.err) > LONGEST_LINE, f"{len(ended.err)} characters"),
         (bool(missing), f"it does not say {missing[:1]}"),
@@ -232,7 +232,8 @@ def outcome(case: Case, ended: Ended) -> tuple[str, str]:
 
 def spoilt(case: Case, ended: Ended) -> str:
     """Returns what a case that was refused has changed in its folder, or nothing."""
-    before, after = ({p: x for p, x in c.items() if not re.search(case.writes, p)} for c in (ended.before, ended.after))
+    kept = rf"(^|/)lock$|{case.writes}"
+    before, after = ({p: x for p, x in c.items() if not re.search(kept, p)} for c in (ended.before, ended.after))
     new, lost = sorted(after.keys() - before.keys()), sorted(before.keys() - after.keys())
     other = sorted(path for path in before.keys() & after.keys() if before[path] != after[path])
     found = (("new", new), ("lost", lost), ("changed", other))

@@ -124,16 +124,22 @@ def files() -> dict[str, str]:
 class Expected:
     """What must come: exit code 2 and one line of stderr with all `parts`, or exit code 0 and them in the output.
 
-    A part may offer several: "a|b". `lines` is the number of lines of stdout, where it matters.
+    A part may offer several: "a|b". `lines` is the number of lines of stdout, where it matters. `code` is 1 where a
+    sweep names a point that failed, with the last line of its log.
     """
 
     refused: bool
     parts: tuple[str, ...]
     lines: int | None = None
+    code: int = 2
 
 
 def refused(*parts: str) -> Expected:
     return Expected(True, parts)
+
+
+def failed(*parts: str) -> Expected:
+    return Expected(True, parts, code=1)
 
 
 def accepted(*parts: str, lines: int | None = None) -> Expected:

@@ -15,6 +15,7 @@ from hostile_box import (
     case,
     change,
     cut,
+    failed,
     fifo,
     flip,
     folder,
@@ -84,12 +85,12 @@ CHANGED_DATA = [
             ("generate", "generate --workdir=reversal '1 2'", ANOTHERS_CHECKPOINTS),
             ("probe", "probe --workdir=reversal '1 2'", ANOTHERS_CHECKPOINTS),
             ("export", "export --workdir=reversal --format=safetensors", ANOTHERS_CHECKPOINTS),
-            (
-                "sweep",
-                "sweep --config=points.py --workdir=sweep --workers=1",
-                (borrow("seed1/checkpoints/6", "sweep/seed=0/checkpoints/6"), remove("sweep/seed=0/result.json")),
-            ),
         ]
+    ),
+    case(
+        "checkpoints of another run: sweep", "sweep --config=points.py --workdir=sweep --workers=1",
+        failed("seed=0", "another run"), borrow("seed1/checkpoints", "sweep/seed=0/checkpoints"),
+        remove("sweep/seed=0/result.json"), writes="^sweep",
     ),
 ]
 
