@@ -17,6 +17,7 @@ import argparse
 import ctypes
 import importlib
 import json
+import logging
 import multiprocessing
 import os
 import re
@@ -40,6 +41,7 @@ import hostile_texts
 import jax
 from hostile_box import ROOT, RUNS, UNFINISHED, Case, arguments, contents, data_files, prepare
 
+from fxf import run_folder
 from fxf.reports.text_table import aligned
 
 # What the scripts import, which a forked child then has.
@@ -125,6 +127,7 @@ def in_child(case: Case, box: Path, argv: list[str], streams: tuple[int, int, in
         os.dup2(stream, number)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     os.chdir(box)
+    logging.root.handlers.clear()  # what was imported here has set up the log
     limits(case)
     sys.argv, sys.path[0] = argv, str((box / argv[0]).parent)
     runpy.run_path(argv[0], run_name="__main__")
@@ -243,7 +246,8 @@ def spoilt(case: Case, ended: Ended) -> str:
 def make_runs(folder: Path, workers: int) -> None:
     """Trains the runs that cases begin with."""
     fixtures, logs = folder / "fixtures", folder / "logs"
-    if (fixtures / "made").exists():
+    made_by = fixtures / "made_by"
+    if made_by.exists() and made_by.read_text() == run_folder.code_digest():
         return
     shutil.rmtree(fixtures, ignore_errors=True)
     data_files(fixtures)
@@ -275,7 +279,7 @@ def make_runs(folder: Path, workers: int) -> None:
     for name in UNFINISHED:
         (fixtures / name / "result.json").unlink()
         shutil.rmtree(fixtures / name / "checkpoints" / "6")
-    (fixtures / "made").touch()
+    made_by.write_text(run_folder.code_digest())
 
 
 def set_environment(folder: Path) -> None:

@@ -62,7 +62,7 @@ VALUES = [
             "optimizer.weight_decay": ("inf", BEYOND),
             "model.norm_epsilon": ("inf", NEAR_ZERO),
             "model.dropout": ("1", "-0.1", "nan"),
-            "model.n_layers": ("2.5", "four", "True", "0", "-1", "1e3", "1_0", "٣"),
+            "model.n_layers": ("2.5", "four", "True", "0", "-1", "1e3"),
             "model.n_heads": ("4",),
             "model.positions": ("rope", "sinusodal"),
             "model.window": ("-1",),

@@ -123,7 +123,7 @@ PROMPTS = [
         "a word that the six lack", "generate --workdir=six 'where is the zebra'",
         accepted("zebra", "vocabulary|unknown|<unk>"),
     ),
-    case("capitals where training had none", "probe --workdir=primer THEKINGDOM", accepted("THEKINGDOM|K")),
+    case("capitals where training had none", "probe --workdir=primer THEKINGS", accepted("K", "vocabulary lacks")),
     case("an answer of two lines", "generate --workdir=characters 'a\nb' 'c'", accepted("\\n", lines=2)),
     case("control characters in a prompt", "generate --workdir=characters 'the \x1b[31m\x07'", accepted("\\x1b")),
     case("a prompt of half a character", "generate --workdir=characters '\udcff'", refused("\\udcff")),
@@ -160,7 +160,7 @@ PROMPTS = [
         refused("cat|answer|second"),
     ),
     case(
-        "a prompt that just fits: probe", "probe --workdir=primer 'the cat s'", accepted("positions|residual|weights"),
+        "a prompt that just fits: probe", "probe --workdir=primer 'the cat '", accepted("positions|residual|weights"),
     ),
     case("full-width digits", "generate --workdir=reversal '３ １'", accepted(lines=1)),
     case("Arabic digits", "generate --workdir=series '١ ٢'", accepted(lines=1)),
@@ -200,7 +200,7 @@ PROMPTS = [
         "prompts with the line ends of DOS", "generate --workdir=pairs", accepted(lines=2),
         stdin=b"I see the cat.\r\nI see\r\n",
     ),
-    case("a line of 2 MB", "generate --workdir=pairs", refused("prompt 1", "40"), stdin=b"the cat " * 250_000),
+    case("a line of 2 MB", "generate --workdir=pairs", refused("standard input:1"), stdin=b"the cat " * 250_000),
     case("a folder of prompts", "generate --workdir=reversal --input=parallel", refused("--input: parallel")),
     case(
         "prompts from a pipe that nobody writes", "generate --workdir=reversal --input=pipe", refused("--input: pipe"),
