@@ -35,6 +35,7 @@ from fxf.files import folder_at, read_file  # noqa: E402
 
 MOST_INPUT = 2**28  # bytes of prompts
 LONGEST_PROMPT = 2**20  # characters
+LONGEST_MESSAGE = 1000  # characters
 
 
 def define_config() -> Any:
@@ -77,7 +78,7 @@ def read_lines(path: str | None) -> list[str]:
     else:
         name, content = path, read_file(path, "--input", most=MOST_INPUT)
     try:
-        text = content.decode("utf-8")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise UserError(f"{name}:{line}: not UTF-8") from None
@@ -114,11 +115,17 @@ def run(main: Callable[[list[str]], None]) -> None:
     try:
         main(_parse(sys.argv)[1:])
     except UserError as error:
-        signals.tell(f"error: {one_line(str(error))}")
+        signals.tell(f"error: {_shortened(one_line(str(error)))}")
         sys.exit(EXIT_USER_ERROR)
     except Interrupted as stop:
         signals.tell(str(stop))
         sys.exit(signals.exit_code())
+
+
+def _shortened(line: str) -> str:
+    """Returns the line without its middle if it is too long to be read, as where it quotes a long prompt."""
+    half = LONGEST_MESSAGE // 2
+    return line if len(line) <= LONGEST_MESSAGE else f"{line[:half]} … {line[-half:]}"
 
 
 class _OneLine(logging.Formatter):

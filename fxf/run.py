@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from fxf import processes, run_folder, signals, weights
-from fxf.config import ParallelConfig, changed_decode, section
+from fxf.config import DecodeConfig, ParallelConfig, changed_decode, section
 from fxf.errors import UserError, printable
 from fxf.experiment import Experiment, build
 from fxf.files import why_not_written
@@ -222,7 +222,8 @@ def load(
       UserError: no run, no such checkpoint, none undamaged, or a wrong `decode` key.
     """
     config, identity = run_folder.read_config(workdir)
-    built = build({**config, "decode": changed_decode(config["decode"], decode or {})}, workdir)
+    saved = dataclasses.asdict(section(DecodeConfig, config.get("decode"), "decode"))
+    built = build({**config, "decode": changed_decode(saved, decode or {})}, workdir)
     experiment = built.with_model(attention_implementation="xla")
     # One copy of the weights serves; it is cut as in training if there are as many devices.
     parallel = dataclasses.replace(experiment.parallel, data=1)

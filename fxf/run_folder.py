@@ -151,7 +151,9 @@ def read_config(workdir: Path) -> tuple[dict[str, Any], Identity]:
     record = _read_record(workdir)
     for name in record["files"]:
         path = workdir / name
-        if path.exists() and file_digest(path) != record["digests"][name]:
+        if not path.exists():
+            raise UserError(f"{path}: is missing; put back the file that the run was made with")
+        if file_digest(path) != record["digests"][name]:
             raise UserError(f"{path}: differs from the file that the run was made with; put that one back")
     if code := _other_code([record, *record.get("changes", [])]):
         log.warning("warning: %s: was trained by other code: %s", workdir, differences(*code))

@@ -77,6 +77,12 @@ def test_a_message_stays_on_its_line_and_keeps_its_backslashes():
 ANSWERS = [[("a\nb\\\x1b[31m\u2028é", -0.5), ("c", -1.25)], [("", -2.0)]]
 
 
+def test_a_message_too_long_to_read_loses_its_middle():
+    finished = script_here("describe", REVERSAL, f"--config.model.activation=x{'y' * 5000}z")
+    assert_refused(finished, "model.activation: expected one of", "'xyyy", "yyy … yyy", "yyyz'")
+    assert len(finished.stderr) < 1100
+
+
 def test_every_answer_is_one_line_whatever_is_in_it():
     assert list(answer_lines(ANSWERS, None, as_json=False)) == [r"a\nb\\\x1b[31m\u2028é", ""]
     best = ["1\t-0.5000\t" + r"a\nb\\\x1b[31m\u2028é", "1\t-1.2500\tc", "2\t-2.0000\t"]

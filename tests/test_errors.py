@@ -150,7 +150,13 @@ def test_a_file_of_prompts_that_cannot_be_read(trained, tmp_path):
 
 def test_lines_of_a_file_of_prompts_are_read_as_they_are(tmp_path):
     path = tmp_path / "prompts"
-    for content, lines in {"": [], "\n": [""], "1 2\n\n3": ["1 2", "", "3"], " é \n\n": [" é ", ""]}.items():
+    for content, lines in {
+        "": [],
+        "\n": [""],
+        "1 2\n\n3": ["1 2", "", "3"],
+        " é \n\n": [" é ", ""],
+        "\ufeff1": ["1"],
+    }.items():
         path.write_text(content, encoding="utf-8")
         assert read_lines(str(path)) == lines
 

@@ -130,6 +130,13 @@ def test_another_tokenizer_in_the_folder_is_refused(tmp_path):
         run_folder.read_config(tmp_path)
 
 
+def test_a_file_that_the_run_carries_has_to_be_there_when_it_is_read(tmp_path):
+    opened(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match=r"tokenizer\.json: is missing; put back the file"):
+        run_folder.read_config(tmp_path)
+
+
 def test_other_data_than_those_of_training_are_refused(tmp_path):
     opened(tmp_path)
     run_folder.require_same_data(tmp_path, DATA)

@@ -84,15 +84,7 @@ VALUES = [
         for value in values
     ),
     keys("warm-up as long as the training", "--config.optimizer.warmup_steps=6", "warmup_steps"),
-    keys(
-        "a last rate above the peak", "--config.optimizer.schedule=cosine --config.optimizer.final_learning_rate=1",
-        "final_learning_rate",
-    ),
-    keys("a model for another task", "--config.model.name=masked_lm", "model.name|model."),
-    keys(
-        "a text all held out", "--config.data.validation=0.49 --config.data.test=0.49 --config.task.length=14",
-        "data.", run="characters",
-    ),
+    keys("a model for another task", "--config.model.name=masked_lm", "model"),
     keys("the same port for no one", "--config.parallel.processes=2", "parallel.coordinator"),
 ]
 

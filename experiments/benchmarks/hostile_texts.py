@@ -157,7 +157,7 @@ PROMPTS = [
     case("a second text without numbers: reversal", "probe --workdir=reversal '1 2' x", refused("'x'")),
     case(
         "a second text for a model that fills in blanks", "probe --workdir=masking 'the <mask> sat' 'cat'",
-        refused("cat|answer|second"),
+        refused("a second text"),
     ),
     case(
         "a prompt that just fits: probe", "probe --workdir=primer 'the cat '", accepted("positions|residual|weights"),
@@ -174,7 +174,7 @@ PROMPTS = [
     case("commas between", "generate --workdir=reversal '1,2'", refused("'1,2'")),
     case("tabs between", "generate --workdir=reversal '1\t2'", accepted(lines=1)),
     case("a prompt too long", f"generate --workdir=reversal '{'1 ' * 20}'", refused("prompt 1", "11")),
-    case("an empty prompt: reversal", "generate --workdir=reversal ''", refused("prompt 1")),
+    case("an empty prompt: reversal", "generate --workdir=reversal ''", accepted(lines=1)),
     case("a prompt of white space: series", "generate --workdir=series '   '", refused("prompt 1")),
     case(
         "an empty line among sentences", "generate --workdir=pairs", accepted(lines=3),

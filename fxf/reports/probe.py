@@ -31,6 +31,8 @@ def what_is_read(experiment: Experiment, params: Params, prompt: str, answer: st
     Raises:
       UserError: the task cannot read the prompt, or the model has too few positions for it.
     """
+    if answer is not None and not experiment.task.generates:
+        raise UserError("a second text: this task's answer stands in the blanks of the first; give that one alone")
     read = answer if answer is not None else answers(experiment, params, [prompt])[0][0][0]
     batch = experiment.task.read(prompt, read)
     if answer is None:  # the last token of an answer as long as can be was never read
