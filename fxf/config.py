@@ -6,6 +6,7 @@ where a key's name, type, default, range and meaning are written.
 """
 
 import dataclasses
+import math
 import re
 import typing
 from collections.abc import Iterator, Mapping
@@ -197,11 +198,16 @@ def _checked(value: Any, kind: Any, limits: Mapping[str, Any], path: str) -> Any
     if typing.get_origin(kind) is Literal:
         return one_of(value, typing.get_args(kind), path)
     if kind is float and type(value) is int:
-        value = float(value)
+        try:
+            value = float(value)
+        except OverflowError:
+            raise UserError(f"{path}: expected a finite number, got an integer too large for a float") from None
     if type(value) is not kind:
         raise UserError(f"{path}: expected {kind.__name__}, got {value!r}")
     if kind is int and value > LARGEST_INT:
         raise UserError(f"{path}: expected at most {LARGEST_INT}, as much as an int32 holds, got {value}")
+    if kind is float and not math.isfinite(value):
+        raise UserError(f"{path}: expected a finite number, got {value}")
     if kind in (int, float):
         minimum, above, below = limits["minimum"], limits["above"], limits["below"]
         if minimum is not None and not value >= minimum:

@@ -42,6 +42,12 @@ class TransformerConfig:
         "training draws each sequence's positions from this many (randomised positions); 0: they are 0, 1, …",
         minimum=0,
     )
+    position_gap: int = key(
+        1,
+        "with a position_range, how far apart tokens are outside training; Ruoss et al. have N tokens about "
+        "position_range / N apart",
+        minimum=1,
+    )
     position_stretch: float = key(
         1.0, "training multiplies each sequence's positions by a factor from 1 to this; 1: it does not", minimum=1
     )
@@ -85,6 +91,14 @@ class TransformerConfig:
         if 0 < self.position_range < self.max_len:
             raise UserError(
                 f"model.position_range: expected 0 or at least model.max_len {self.max_len}, got {self.position_range}"
+            )
+        if self.position_gap > 1 and not self.position_range:
+            raise UserError("model.position_gap: only read with a model.position_range; leave it at 1")
+        if self.position_range and self.position_gap * self.max_len > self.position_range:
+            most = self.position_range // self.max_len
+            raise UserError(
+                f"model.position_gap: expected at most model.position_range / model.max_len, {most}, "
+                f"got {self.position_gap}"
             )
         for name, off in (("position_range", 0), ("position_stretch", 1)):
             if getattr(self, name) != off and self.positions == "none":

@@ -39,6 +39,7 @@ TRANSFORMER = {
     "model.norm": case("rms"),
     "model.positions": case("sinusoidal", model={"positions": "sinusoidal_concatenated"}),
     "model.position_range": case(29, model={"positions": "sinusoidal"}),
+    "model.position_gap": case(2, model={"positions": "sinusoidal", "position_range": 37}),
     "model.position_stretch": case(3.0, model={"positions": "sinusoidal"}),
     "model.attention": case("expressive"),
     "model.attention_implementation": case(

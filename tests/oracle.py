@@ -58,8 +58,8 @@ def embedding(config, weights, tokens, scaled=False, segments=None):
 
 
 def place(config, t):
-    """The position of the t-th token: with a position_range, evenly spread over it."""
-    return t * (config.position_range // config.max_len) if config.position_range else t
+    """The position of the t-th token: with a position_range, each a gap behind the last."""
+    return t * config.position_gap
 
 
 def normalize(config, weights, x):

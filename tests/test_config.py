@@ -42,6 +42,15 @@ def test_the_defaults_are_those_of_seed_004(config_class):
     assert (config.d_model, config.d_ff, config.n_layers, config.n_heads, config.max_len) == (512, 2048, 6, 8, 2048)
 
 
+@pytest.mark.parametrize("cls", ALL_SECTIONS)
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
+def test_no_key_takes_a_number_that_is_not_finite(cls, value):
+    for name, kind in typing.get_type_hints(cls).items():
+        if kind is float:
+            with pytest.raises(UserError, match=rf"section\.{name}: expected a finite number, got {value}"):
+                section(cls, defaults(cls) | {name: value}, "section")
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -50,7 +59,12 @@ def test_the_defaults_are_those_of_seed_004(config_class):
         ({"n_layers": True}, "model.n_layers: expected int, got True"),
         ({"n_layers": 0}, "model.n_layers: expected at least 1, got 0"),
         ({"dropout": 1.0}, "model.dropout: expected less than 1, got 1.0"),
-        ({"dropout": float("nan")}, "model.dropout: expected at least 0, got nan"),
+        ({"dropout": float("nan")}, "model.dropout: expected a finite number, got nan"),
+        ({"norm_epsilon": float("inf")}, "model.norm_epsilon: expected a finite number, got inf"),
+        (
+            {"norm_epsilon": 10**400},
+            "model.norm_epsilon: expected a finite number, got an integer too large for a float",
+        ),
         ({"embedding_dropout": 1.5}, "model.embedding_dropout: expected less than 1, got 1.5"),
         ({"attention_dropout": -0.5}, "model.attention_dropout: expected at least 0, got -0.5"),
         ({"norm_epsilon": 0.0}, "model.norm_epsilon: expected more than 0, got 0.0"),
@@ -73,6 +87,11 @@ def test_the_defaults_are_those_of_seed_004(config_class):
         (
             {"position_range": 4096, "position_stretch": 2.0},
             "model.position_stretch: not with model.position_range; training draws positions one way",
+        ),
+        ({"position_gap": 2}, "model.position_gap: only read with a model.position_range; leave it at 1"),
+        (
+            {"position_range": 4097, "position_gap": 3},
+            "model.position_gap: expected at most model.position_range / model.max_len, 2, got 3",
         ),
         ({"position_stretch": 0.5}, "model.position_stretch: expected at least 1, got 0.5"),
         ({"feature_map": "relu"}, "model.feature_map: model.attention 'softmax' does not read it; leave it at 'elu'"),

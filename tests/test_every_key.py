@@ -102,6 +102,10 @@ def loss(experiment):
     return loss_of(experiment)(random_params(experiment.model.spec))
 
 
+def logits(experiment):
+    return jax.jit(experiment.model.apply)(random_params(experiment.model.spec), batches(experiment)[0])
+
+
 def initial(experiment):
     return initialize(experiment.model.spec, run_keys(experiment.seed)[0])
 
@@ -168,6 +172,7 @@ STAGES = {
     "model.init": (initial,),
     "model.scan_blocks": (program,),
     "model.remat": (program,),
+    "model.position_gap": (logits,),
     "task": (batches, figures),
     "data": (batches, figures),
     "optimizer": (steps,),

@@ -26,9 +26,10 @@ def get_config() -> ConfigDict:
 
 
 def sweep(add: Callable[..., None]) -> None:
+    drawn = {"model.position_range": 1024, "model.position_gap": 8}
     kinds: list[dict[str, Any]] = [
         *({"model.positions": kind} for kind in PLAIN),
-        *({"model.positions": kind, "model.position_range": 1024} for kind in ("learned", "sinusoidal", "rotary")),
+        *({"model.positions": kind, **drawn} for kind in ("learned", "sinusoidal", "rotary")),
         *({"model.positions": kind, "model.position_stretch": 3.0} for kind in ("sinusoidal", "rotary")),
     ]
     for kind in kinds:

@@ -69,9 +69,12 @@ def sinusoids(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
     return interleaved(jnp.arange(1, shape[0] + 1), shape[1]).astype(dtype)
 
 
-def unit_vectors(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-    """Normal, each row of about unit length, as an initializer: [M, D]."""
-    return jax.random.normal(key, shape, dtype) / math.sqrt(shape[1])
+def random_rows(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+    """Normal with the mean square of sinusoids, 1/2, as an initializer: [M, D].
+
+    What a model learns with a table from random and with sinusoids so differs by their directions and not their size.
+    """
+    return jax.random.normal(key, shape, dtype) / math.sqrt(2)
 
 
 def look_up(params: Params, positions_BT: jax.Array, d_model: int) -> jax.Array:
@@ -119,7 +122,7 @@ def _alibi(slopes: Callable[[int], list[float]]) -> Positions:
 POSITIONS = {
     "none": Positions(),
     "sinusoidal_trained": Positions(embed=look_up, table=sinusoids),
-    "learned": Positions(embed=look_up, table=unit_vectors),
+    "learned": Positions(embed=look_up, table=random_rows),
     "sinusoidal": Positions(embed=lambda _, positions, d_model: interleaved(positions, d_model)),
     "sinusoidal_concatenated": Positions(embed=lambda _, positions, d_model: concatenated(positions, d_model)),
     "sinusoidal_halves": Positions(embed=lambda _, positions, d_model: halves(positions, d_model)),
@@ -164,19 +167,26 @@ def positional_encoding(
 def positions_in_training(config: TransformerConfig, tokens_BT: jax.Array, rng: jax.Array | None) -> jax.Array:
     """Returns the positions of a batch's tokens, [1, T] or [B, T]: 0, 1, …, or drawn at random.
 
-    With a position_range they are drawn from it, in increasing order, so that training meets the positions of longer
-    sequences too (Ruoss et al. 2023); with a position_stretch each sequence's are multiplied by a factor of its own.
+    With a position_range each sequence's are drawn from it, in increasing order, so that training meets the positions
+    of longer sequences too (Ruoss et al. 2023); with a position_stretch they are multiplied by a factor of its own.
     Without `rng` they are those of `positions_in_decoding`.
     """
     order_1T = jnp.arange(tokens_BT.shape[1])[None]
     if rng is None or (config.position_range == 0 and config.position_stretch == 1):
         return positions_in_decoding(config, order_1T)
     if config.position_range:
-        drawn = jax.random.choice(rng, config.position_range, order_1T.shape[1:], replace=False)
-        return jnp.sort(drawn)[None].astype(order_1T.dtype)
+        keys_B = jax.random.split(rng, len(tokens_BT))
+        drawn_BT = jax.vmap(lambda k: jax.random.choice(k, config.position_range, order_1T.shape[1:], replace=False))(
+            keys_B
+        )
+        return jnp.sort(drawn_BT, axis=-1).astype(order_1T.dtype)
     return order_1T * jax.random.uniform(rng, (len(tokens_BT), 1), minval=1, maxval=config.position_stretch)
 
 
 def positions_in_decoding(config: TransformerConfig, order_BT: jax.Array) -> jax.Array:
-    """Returns the positions of the first, second, … token: 0, 1, …; or spread evenly over the position_range."""
-    return order_BT * (config.position_range // config.max_len) if config.position_range else order_BT
+    """Returns the positions of the first, second, … token: 0, 1, …; or every position_gap-th of the position_range.
+
+    Ruoss et al. draw positions in evaluation too, as many as the whole sequence has tokens. A decoder does not know how
+    many there will be, and a token that is cached keeps its position; so the config says how far apart they are.
+    """
+    return order_BT * config.position_gap

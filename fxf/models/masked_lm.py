@@ -2,7 +2,7 @@
 
 import jax
 
-from fxf.layers.positions import unit_vectors
+from fxf.layers.positions import random_rows
 from fxf.model_config import MaskedLMConfig
 from fxf.models.init import initialized_as
 from fxf.models.model import Batch, Model
@@ -13,7 +13,7 @@ from fxf.weights import Params, Spec, Weight
 def masked_lm_spec(config: MaskedLMConfig, vocab_size: int) -> Spec:
     spec = transformer_lm_spec(config, vocab_size)
     if config.segments:
-        spec["embedding"]["segments"] = Weight((config.segments, config.d_model), ("segment", "embed"), unit_vectors)
+        spec["embedding"]["segments"] = Weight((config.segments, config.d_model), ("segment", "embed"), random_rows)
     return initialized_as(config, spec)
 
 

@@ -149,16 +149,36 @@ def test_the_memory_of_linear_attention_does_not_grow_with_the_length():
 def test_random_positions_are_distinct_increasing_and_within_their_range(seed, length):
     tokens = np.zeros((2, length), np.int32)
     drawn = np.asarray(positions_in_training(small(position_range=31), tokens, jax.random.key(seed)))
-    assert drawn.shape == (1, length)
-    assert (np.diff(drawn[0]) > 0).all() and drawn.min() >= 0 and drawn.max() < 31
+    assert drawn.shape == (2, length)
+    assert (np.diff(drawn) > 0).all() and drawn.min() >= 0 and drawn.max() < 31
 
 
-def test_random_positions_differ_by_key_and_are_spread_evenly_without_one():
-    config = small(position_range=41)
-    tokens = np.zeros((2, 11), np.int32)
+def test_random_positions_differ_by_key_and_by_sequence_and_have_all_gaps():
+    config, tokens = small(position_range=41), np.zeros((50, 11), np.int32)
     a, b = (np.asarray(positions_in_training(config, tokens, jax.random.key(seed))) for seed in (0, 1))
-    assert (a != b).any()
-    np.testing.assert_array_equal(positions_in_training(config, tokens, None), 3 * np.arange(11)[None])
+    assert len({tuple(row) for row in [*a, *b]}) == 100
+    assert set(a.ravel()) == set(range(41))
+    assert np.diff(a).mean() == pytest.approx(42 / 12, abs=0.2)  # of 11 drawn from 41
+
+
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary", "alibi"])
+def test_what_a_model_says_outside_training_does_not_depend_on_how_long_sequences_may_get(positions):
+    tokens = {"inputs": random_tokens((2, 5))}
+    choices = {"positions": positions, "position_range": 41, "position_gap": 2}
+    models = [transformer_lm(small(max_len=max_len, **choices), 7) for max_len in (5, 13, 20)]
+    params = random_params(models[0].spec)
+    logits, *others = (model.apply(params, tokens) for model in models)
+    for other in others:
+        np.testing.assert_array_equal(other, logits)
+    nearer = transformer_lm(small(**{**choices, "position_gap": 1}), 7).apply(params, tokens)
+    assert not np.allclose(nearer, logits)
+
+
+def test_tokens_are_a_gap_apart_outside_training():
+    tokens = np.zeros((2, 11), np.int32)
+    for gap in (1, 3):
+        found = positions_in_training(small(position_range=41, position_gap=gap), tokens, None)
+        np.testing.assert_array_equal(found, gap * np.arange(11)[None])
 
 
 def test_stretched_positions_are_multiples_of_a_factor_of_each_row_and_are_counted_without_a_key():

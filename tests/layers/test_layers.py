@@ -71,12 +71,15 @@ def test_positions_start_as_the_seeds_sinusoids_counted_from_one(d_model):
     np.testing.assert_allclose(table, expected, **TOLERANCE)
 
 
-def test_learned_positions_start_at_random_with_vectors_of_unit_length():
-    spec = positional_encoding_spec(small(positions="learned", d_model=48, max_len=97))
-    table, other = (initialize(spec, jax.random.key(seed))["positions"] for seed in (0, 1))
-    assert table.shape == (97, 48)
-    assert not np.allclose(table, other)
-    assert np.square(table).sum(-1).mean() == pytest.approx(1, abs=0.05)
+@pytest.mark.parametrize("d_model", [6, 48])
+def test_positions_learned_from_random_start_as_large_as_those_that_start_as_sinusoids(d_model):
+    tables = []
+    for kind, seed in (("learned", 0), ("learned", 1), ("sinusoidal_trained", 0)):
+        spec = positional_encoding_spec(small(positions=kind, d_model=d_model, max_len=997))
+        tables.append(np.asarray(initialize(spec, jax.random.key(seed))["positions"]))
+    random, other, sinusoids = tables
+    assert not np.allclose(random, other)
+    assert np.square(random).mean() == pytest.approx(np.square(sinusoids).mean(), rel=0.05)
 
 
 @pytest.mark.parametrize("kind", POSITIONS)

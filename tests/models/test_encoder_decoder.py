@@ -238,7 +238,7 @@ ATTENTION_CHOICES = [
     *({"attention": kind, "positions": "none"} for kind in ATTENTIONS),
     {"positions": "rotary", "n_kv_heads": 1},
     {"positions": "alibi", "window": 3},
-    {"positions": "learned", "position_range": 41, "attention": "linear"},
+    {"positions": "learned", "position_range": 41, "position_gap": 3, "attention": "linear"},
 ]
 
 

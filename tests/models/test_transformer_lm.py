@@ -56,11 +56,11 @@ CHOICES = {
     "linear, exp": {"attention": "linear", "feature_map": "exp"},
     "no positions": {"positions": "none"},
     "rotary": {"positions": "rotary", "d_model": 12},
-    "rotary, spread": {"positions": "rotary", "position_range": 41},
+    "rotary, spread": {"positions": "rotary", "position_range": 41, "position_gap": 3},
     "alibi": {"positions": "alibi"},
     "alibi, geometric": {"positions": "alibi_geometric"},
     "alibi, expressive": {"positions": "alibi", "attention": "expressive"},
-    "learned, spread": {"positions": "learned", "position_range": 41},
+    "learned, spread": {"positions": "learned", "position_range": 41, "position_gap": 2},
 }  # fmt: skip
 
 
@@ -170,7 +170,7 @@ CACHED = [
         {"window": 3},
         {"window": 3, "positions": "alibi", "n_kv_heads": 1},
         {"attention": "linear", "n_kv_heads": 1},
-        {"position_range": 41, "positions": "rotary", "qk_norm": True},
+        {"position_range": 41, "position_gap": 3, "positions": "rotary", "qk_norm": True},
         {"position_range": 29, "positions": "learned", "attention": "linear"},
         {"gated": True, "norm": "rms", "tied_embeddings": True, "logit_softcap": 2.0},
         {"scan_blocks": True},
@@ -195,7 +195,11 @@ def test_a_prompt_of_no_tokens_at_all_is_read():
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"window": 3, "positions": "alibi", "n_kv_heads": 1}, {"positions": "rotary", "position_range": 41}],
+    [
+        {},
+        {"window": 3, "positions": "alibi", "n_kv_heads": 1},
+        {"positions": "rotary", "position_range": 41, "position_gap": 3},
+    ],
 )
 def test_hypotheses_that_branch_give_the_logits_of_the_full_forward(changes):
     model, params = small_model(**changes)
