@@ -26,7 +26,7 @@ from absl import flags
 
 from fxf import cli
 from fxf.config import one_of
-from fxf.errors import UserError
+from fxf.errors import UserError, one_line
 from fxf.files import is_remote
 
 CONFIG = cli.define_config()
@@ -84,7 +84,8 @@ def main(arguments: list[str]) -> None:
         print(path)
     missing = [job for job in jobs if run_folder.read_result(job.folder) is None]
     for job in missing:
-        print(f"{job.folder}: {failures.get(job.folder, 'no result')}; {last_line(job)}", file=sys.stderr)
+        failure = f"{job.folder}: {failures.get(job.folder, 'no result')}; {last_line(job)}"
+        print(one_line(failure), file=sys.stderr)
     if missing:
         sys.exit(1)
 

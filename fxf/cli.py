@@ -16,13 +16,14 @@ import warnings  # noqa: E402
 from collections.abc import Callable, Iterator  # noqa: E402
 from contextlib import contextmanager  # noqa: E402
 from pathlib import Path  # noqa: E402
-from typing import Any  # noqa: E402
+from typing import Any, NoReturn  # noqa: E402
 
 from absl import flags  # noqa: E402
 from absl import logging as absl_logging  # noqa: E402
 from ml_collections import ConfigDict, config_flags  # noqa: E402
 
-from fxf import signals  # noqa: E402
+from fxf import signals, streams  # noqa: E402
+from fxf.devices import start_jax  # noqa: E402
 from fxf.errors import (  # noqa: E402
     EXIT_USER_ERROR,
     Interrupted,
@@ -32,6 +33,8 @@ from fxf.errors import (  # noqa: E402
     printable,
 )
 from fxf.files import folder_at, read_file  # noqa: E402
+
+streams.occupy()
 
 MOST_INPUT = 2**28  # bytes of prompts
 LONGEST_PROMPT = 2**20  # characters
@@ -106,6 +109,7 @@ def _standard_input() -> bytes:
 
 def run(main: Callable[[list[str]], None]) -> None:
     """Parses the command line and calls `main(positional arguments)`; a UserError ends in one line and exit code 2."""
+    streams.tolerate()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_OneLine("%(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
@@ -113,13 +117,38 @@ def run(main: Callable[[list[str]], None]) -> None:
     warnings.filterwarnings("ignore", module="orbax")
     sys.unraisablehook = _unraisable
     try:
-        main(_parse(sys.argv)[1:])
+        arguments = _parse(sys.argv)[1:]
+        start_jax()
+        main(arguments)
     except UserError as error:
-        signals.tell(f"error: {_shortened(one_line(str(error)))}")
-        sys.exit(EXIT_USER_ERROR)
+        _end(str(error))
     except Interrupted as stop:
         signals.tell(str(stop))
         sys.exit(signals.exit_code())
+    except BaseException as error:
+        if why := _why_not_ours(error):
+            _end(why)
+        raise
+    if lost := streams.lost_output():
+        if isinstance(lost, BrokenPipeError):  # who reads has seen enough
+            sys.exit(streams.EXIT_BROKEN_PIPE)
+        _end(f"standard output: {lost.strerror}; what was printed is lost, what a run folder holds is whole")
+
+
+def _end(line: str) -> NoReturn:
+    signals.tell(f"error: {_shortened(one_line(line))}")
+    sys.exit(EXIT_USER_ERROR)
+
+
+def _why_not_ours(error: BaseException) -> str:
+    """Returns what to say of an error that is no mistake of this code, or nothing."""
+    kind, text = type(error).__name__, _one_line(error)
+    if isinstance(error, MemoryError) or (kind == "JaxRuntimeError" and text.startswith("RESOURCE_EXHAUSTED")):
+        less = "a smaller train.batch_size, model or decode.beam_width, or more train.microbatches, needs less"
+        return f"out of memory: {text or 'of the host'}; {less}"
+    if kind == "PanicException":  # of a library in Rust, which is no Exception
+        return f"a library failed: {text}"
+    return ""
 
 
 def _shortened(line: str) -> str:
@@ -158,6 +187,8 @@ def _parse(argv: list[str]) -> list[str]:
     if config_file and not Path(config_file).is_file():
         beside = (str(path) for path in Path(config_file).parent.glob("*.py"))
         raise UserError(f"--config: no file {config_file}{nearest(config_file, beside)}")
+    if config_file:
+        start_jax()  # which the file imports
     try:
         with _errors_of(config_file):
             return flags.FLAGS(argv)
@@ -303,8 +334,5 @@ def answer_lines(answers: list[list[tuple[str, float | None]]], n_best: int | No
 
 def print_figures(figures: dict[str, Any]) -> None:
     """Prints `name value` pairs on one line of stdout."""
-    print(
-        "  ".join(
-            f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in figures.items()
-        )
-    )
+    texts = (f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in figures.items())
+    print(one_line("  ".join(texts)))

@@ -25,6 +25,7 @@ from fxf.config import (
     section,
 )
 from fxf.decoding.predict import make_predictor
+from fxf.devices import require_devices
 from fxf.errors import UserError, nearest
 from fxf.layers.cudnn_attention import require_nvidia_gpu
 from fxf.models import MODELS
@@ -189,8 +190,10 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
       folder: the run folder, from which a task takes what an earlier part of the run left there.
 
     Raises:
-      UserError: a key is unknown, missing, or holds what it cannot; or two sections do not fit each other.
+      UserError: a key is unknown, missing, or holds what it cannot; two sections do not fit each other; or there is
+        no device.
     """
+    require_devices()
     if isinstance(config, ConfigDict):
         config = config.to_dict()
     registered = TASKS[_name(config, "task", TASKS)]

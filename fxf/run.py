@@ -15,7 +15,7 @@ from fxf import processes, run_folder, signals, weights
 from fxf.config import DecodeConfig, ParallelConfig, changed_decode, section
 from fxf.errors import UserError, printable
 from fxf.experiment import Experiment, build
-from fxf.files import why_not_written
+from fxf.files import folder_at, why_not_written
 from fxf.lock import locked
 from fxf.tasks.task import Answer
 from fxf.training import checkpoint
@@ -29,7 +29,7 @@ from fxf.training.step import Metrics, TrainState, make_fed_train_steps, make_tr
 CHECKPOINTS = "checkpoints"
 
 
-def train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[str, Any]) -> dict[str, Any]:
+def train(config: Mapping[str, Any], workdir: str | Path, clock: Clock, origin: dict[str, Any]) -> dict[str, Any]:
     """Trains the run in `workdir` from its newest checkpoint to its last step, and returns its result.
 
     It prints the samples of the task's test. A finished run is left as it is. Where `parallel` names several
@@ -42,6 +42,7 @@ def train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[s
       UserError: the config is wrong, the folder holds another run, the loss is not finite, or the disk is full.
       Interrupted: a script that listens to signals (`fxf.signals`) was asked to stop; the step reached is saved.
     """
+    workdir = folder_at(workdir, "workdir")
     processes.join(section(ParallelConfig, config.get("parallel"), "parallel"))
     with processes.together(), _checkpoints_kept(workdir):
         return _train(config, workdir, clock, origin)
@@ -209,7 +210,7 @@ def _load_params(
 
 
 def load(
-    workdir: Path, step: int | None = None, decode: dict[str, Any] | None = None
+    workdir: str | Path, step: int | None = None, decode: dict[str, Any] | None = None
 ) -> tuple[Experiment, int, weights.Params]:
     """Returns the run's experiment, and the step and params of a checkpoint: of `step`, else those the run reports.
 
@@ -221,6 +222,7 @@ def load(
     Raises:
       UserError: no run, no such checkpoint, none undamaged, or a wrong `decode` key.
     """
+    workdir = folder_at(workdir, "workdir")
     config, identity = run_folder.read_config(workdir)
     saved = dataclasses.asdict(section(DecodeConfig, config.get("decode"), "decode"))
     built = build({**config, "decode": changed_decode(saved, decode or {})}, workdir)
@@ -234,7 +236,7 @@ def load(
 
 
 def evaluate(
-    workdir: Path, clock: Clock, step: int | None = None, decode: dict[str, Any] | None = None
+    workdir: str | Path, clock: Clock, step: int | None = None, decode: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """Scores a checkpoint of the run in `workdir`; returns its step and the task's figures.
 
@@ -242,14 +244,14 @@ def evaluate(
       UserError: as `load`, or the data are not those that the run was trained on.
     """
     experiment, found, params = load(workdir, step, decode)
-    run_folder.require_same_data(workdir, experiment.task.digests())
+    run_folder.require_same_data(folder_at(workdir, "workdir"), experiment.task.digests())
     figures = experiment.task.test(experiment.scorer(clock)(params))
     figures.pop("samples", None)
     return {"step": found, **figures}
 
 
 def generate(
-    workdir: Path,
+    workdir: str | Path,
     prompts: list[str],
     decode: dict[str, Any],
     *,

@@ -435,3 +435,10 @@ def test_a_sample_has_no_control_characters_and_one_line_if_it_has_a_prompt():
     assert run._sample("a", "b", "b") == "a  →  b"
     assert run._sample("a", "b", "c\nd") == r"a  →  c\nd   (expected: b)"
     assert run._sample("", None, "c\nd\x1b") == "c\n" + r"d\x1b"
+
+
+def test_a_run_folder_is_named_by_a_path_or_a_text(tmp_path):
+    for workdir in (tmp_path, str(tmp_path)):
+        for read in (run.load, lambda w: run.generate(w, ["1"], {}), lambda w: run.evaluate(w, Clock(0.0))):
+            with pytest.raises(UserError, match="no run here"):
+                read(workdir)

@@ -1,19 +1,23 @@
 """The table over the runs of a sweep, as CSV and as Markdown, and its plot."""
 
 import csv
+import html
 import io
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from fxf import run_folder
 from fxf.config import flatten, one_of
+from fxf.errors import one_line
 from fxf.files import write_atomically
 from fxf.reports.plots import choose_x, is_number, plot_lines
 from fxf.sweeps.points import Point, changed_keys
 
-FINISHED, NO_RESULT = "finished", "no result"
+FINISHED, NO_RESULT, DAMAGED = "finished", "no result", "damaged result"
 ALWAYS_SHOWN = ("test_loss", "train_loss", "train_seconds")
+FORMULA = ("=", "+", "-", "@")  # what begins one
 Row = dict[str, Any]
 
 
@@ -45,22 +49,36 @@ def report(
 
 
 def read_rows(points: Sequence[Point], workdir: Path) -> list[Row]:
-    """Returns a row for each point: its name, the value of every changed key, `status`, and its result's figures."""
+    """Returns a row for each point: its name, the value of every changed key, `status`, and its result's figures.
+
+    A figure by the name of another column, with another value, is named `result.NAME`.
+    """
     keys, rows = changed_keys(points), []
     for point in points:
         config, result = dict(flatten(point.config)), run_folder.read_result(workdir / point.name)
-        status = FINISHED if result else NO_RESULT
-        rows.append({"point": point.name, **{key: config[key] for key in keys}, "status": status, **(result or {})})
+        there = (workdir / point.name / run_folder.RESULT).exists()
+        status = FINISHED if result is not None else DAMAGED if there else NO_RESULT
+        row = {"point": point.name, **{key: config[key] for key in keys}, "status": status}
+        figures = {(f"result.{n}" if row.get(n, value) != value else n): value for n, value in (result or {}).items()}
+        rows.append({**row, **figures})
     return rows
 
 
 def to_csv(rows: Sequence[Row]) -> str:
     """Returns a table with a column for every name of any row; a row leaves what it does not have empty."""
-    file = io.StringIO()
-    writer = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    names, file = list(dict.fromkeys(name for row in rows for name in row)), io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([_for_csv(name) for name in names])
+    writer.writerows([[_for_csv(row.get(name, "")) for name in names] for row in rows])
     return file.getvalue()
+
+
+def _for_csv(value: Any) -> Any:
+    """Returns a number as it is, and a text on one line that no spreadsheet takes for a formula."""
+    if isinstance(value, int | float):
+        return value
+    text = one_line(str(value))
+    return f"'{text}" if text.startswith(FORMULA) else text
 
 
 def to_markdown(rows: Sequence[Row], columns: Iterable[str]) -> str:
@@ -68,9 +86,12 @@ def to_markdown(rows: Sequence[Row], columns: Iterable[str]) -> str:
     shown = [name for name in dict.fromkeys(columns) if any(name in row for row in rows)]
     right = [all(is_number(row[name]) for row in rows if name in row) for name in shown]
     cells = [[_cell(row.get(name, "")) for name in shown] for row in rows]
-    lines = [shown, ["---:" if number else "---" for number in right], *cells]
+    lines = [list(map(_cell, shown)), ["---:" if number else "---" for number in right], *cells]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _cell(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value).replace("|", "\\|")
+    """Returns a value as Markdown shows it as text: on one line, without marks of its own."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return re.sub(r"([\\`*|\[\]])", r"\\\1", html.escape(one_line(str(value)), quote=False))

@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from fxf.errors import UserError
+from fxf.errors import UserError, one_line
 from fxf.files import files_below, is_remote, write_atomically
 
 log = logging.getLogger(__name__)
@@ -102,8 +102,9 @@ class MetricsLog:
 
     def say(self, text: str) -> None:
         """Prints one line without disturbing the progress bar."""
+        text = one_line(text)
         if self._progress:
-            self._progress.console.print(text, highlight=False)
+            self._progress.console.print(text, highlight=False, markup=False)
         else:
             print(text, file=sys.stderr, flush=True)
 

@@ -11,7 +11,7 @@ from fxf.sweeps.points import make_points
 from fxf.sweeps.table import read_rows, report, to_csv, to_markdown
 from runs import tiny_config
 
-RESULT = {"task": "reversal", "seed": 1, "exact_match": 0.123456, "note": "a|b", "train_loss": 2.0}
+RESULT = {"identity": "12ab", "task": "reversal", "seed": 1, "exact_match": 0.123456, "note": "a|b", "train_loss": 2.0}
 
 
 @pytest.fixture
@@ -37,8 +37,9 @@ def test_a_row_holds_every_changed_key_of_the_sweep_and_the_figures_of_its_run(p
 def test_the_csv_reads_back_as_all_figures_of_all_rows(points, tmp_path):
     rows = read_rows(points, tmp_path)
     read = list(csv.DictReader(io.StringIO(to_csv(rows))))
-    assert list(read[0]) == ["point", "model.n_layers", "seed", "model.block", "status", "task", "exact_match", "note",
-                             "train_loss", "best_step"]  # fmt: skip
+    assert list(read[0]) == ["point", "model.n_layers", "seed", "model.block", "status", "identity",
+                             "task", "exact_match",
+                             "note", "train_loss", "best_step"]  # fmt: skip
     assert read == [{name: str(row.get(name, "")) for name in read[0]} for row in rows]
 
 
@@ -66,3 +67,29 @@ def test_a_figure_that_no_result_has_is_refused_and_the_table_is_there(points, t
     with pytest.raises(UserError, match=r"--y: expected one of exact_match, train_loss.*did you mean 'exact_match'\?"):
         report(points, tmp_path, ["exact_match"], y="exact_matches")
     assert (tmp_path / "table.md").exists()
+
+
+def test_a_result_overwrites_no_column_of_the_sweep(points, tmp_path):
+    spoilt = {"point": "other", "status": "won", "model.n_layers": 9, "seed": 1, "exact_match": 0.5}
+    (tmp_path / points[0].name / "result.json").write_text(json.dumps(RESULT | spoilt))
+    row = read_rows(points, tmp_path)[0]
+    assert (row["point"], row["status"], row["model.n_layers"], row["seed"]) == (points[0].name, "finished", 2, 1)
+    assert (row["result.point"], row["result.status"], row["result.model.n_layers"]) == ("other", "won", 9)
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{"])
+def test_a_damaged_result_is_the_status_of_its_point_alone(points, tmp_path, text):
+    (tmp_path / points[0].name / "result.json").write_text(text)
+    assert [row["status"] for row in read_rows(points, tmp_path)] == ["damaged result", "finished", "no result"]
+
+
+def test_texts_are_no_formulas_in_the_csv_and_numbers_stay_numbers():
+    row = {"=a": "=1+1", "b": "@x", "c": -1.5, "d": "two\nlines", "e": "-1", "f": "\t=1"}
+    assert to_csv([row]) == "'=a,b,c,d,e,f\n'=1+1,'@x,-1.5,two\\nlines,'-1,\\t=1\n"
+
+
+def test_texts_are_no_markup_in_the_markdown():
+    row = {"<b>": "<script>x</script>", "c": "[a](b) *c* `d`\n| e"}
+    head, _, line = to_markdown([row], ["<b>", "c"]).splitlines()
+    assert head == "| &lt;b&gt; | c |"
+    assert line == r"| &lt;script&gt;x&lt;/script&gt; | \[a\](b) \*c\* \`d\`\\n\| e |"

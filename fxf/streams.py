@@ -1,0 +1,68 @@
+"""Standard streams that outlive their readers: what is printed may be lost, what is computed is not."""
+
+import contextlib
+import errno
+import io
+import os
+import sys
+from typing import Any
+
+EXIT_BROKEN_PIPE = 128 + 13  # as a shell shows a process that SIGPIPE ended
+
+
+class Tolerant:
+    """A text stream that drops all it is given after a write has failed, and remembers the failure."""
+
+    def __init__(self, stream: Any, failure: OSError | None = None) -> None:
+        self._stream, self.failure = stream, failure
+
+    def write(self, text: str) -> int:
+        try:
+            self._stream.write(text)
+        except OSError as error:
+            self._drop(error)
+        return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._drop(error)
+
+    def _drop(self, error: OSError) -> None:
+        """Lets the stream end nowhere, where what it still holds can be written."""
+        self.failure = self.failure or error
+        with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), self._stream.fileno())
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def occupy() -> None:
+    """Opens the standard descriptors that are closed, so that no file gets their numbers."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+
+
+def tolerate() -> None:
+    """Makes stdout and stderr tolerant; characters that their encoding has not are escaped."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if isinstance(stream, Tolerant):
+            continue
+        if stream is None:  # it was closed when the process started
+            closed = OSError(errno.EBADF, os.strerror(errno.EBADF))
+            setattr(sys, name, Tolerant(open(os.devnull, "w"), closed))  # noqa: SIM115  as long as the process
+            continue
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+        setattr(sys, name, Tolerant(stream))
+
+
+def lost_output() -> OSError | None:
+    """Returns why what was printed to stdout is not all there, or None."""
+    sys.stdout.flush()
+    return getattr(sys.stdout, "failure", None)
