@@ -4,11 +4,15 @@ import resource
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from fxf import memory
+from fxf.config import DecodeConfig
+from fxf.decoding.predict import make_predictor
 from fxf.errors import UserError
 from fxf.memory import GIB, Part
+from helpers import small_model
 
 PARTS = [Part("params", 5 * GIB, ("model.d_model",)), Part("batch", 2 * GIB, ("train.batch_size",))]
 
@@ -94,3 +98,18 @@ def test_the_largest_product_is_found_in_loops_and_those_over_one_element_do_not
 
     jaxpr = jax.make_jaxpr(f)(jnp.ones((3, 5)), jnp.ones((5, 7)), jnp.ones((11, 1))).jaxpr
     assert memory.largest_product(jaxpr) == 4 * 3 * 7
+
+
+@pytest.mark.parametrize(("width", "max_tokens", "part"), [
+    (10**9, 31, "new tokens"),
+    (10**9, 1, "cache of a prompt"),
+    (10**6, 3, "scores of attention or logits"),
+    (1, 10**18, "new tokens"),
+])  # fmt: skip
+def test_a_beam_or_a_text_that_cannot_fit_is_refused_before_it_compiles(monkeypatch, width, max_tokens, part):
+    monkeypatch.setattr(memory, "free_on_the_host", lambda: 20 * GIB)
+    model, params = small_model()
+    predict = make_predictor(model, 0, decode=DecodeConfig(beam_width=width))
+    prompts = {"tokens": np.ones((1, 3), np.int32), "lengths": np.array([3], np.int32)}
+    with pytest.raises(UserError, match=rf"generation: needs at least .* {part} .* GiB.*; change .*max_tokens"):
+        predict(params, prompts, max_tokens)

@@ -94,14 +94,14 @@ def _cache_bytes(model: Model, prompts: Prompts, max_tokens: int, width: int) ->
     """
     free, keys = memory.free_on_a_device(), ("decode.beam_width", "max_tokens") if width > 1 else ("max_tokens",)
     tokens = Part("new tokens", 4 * width * max_tokens, keys)
-    memory.require("generation", [tokens], free)  # before sizes are computed that no array can have
+    memory.require("generation", [tokens], free)  # One after the other, for no program can name too large an array.
     row = {name: jax.ShapeDtypeStruct((1, *value.shape[1:]), value.dtype) for name, value in prompts.items()}
     params = shapes(model.spec)
     cache, last = jax.eval_shape(lambda params, batch: prefill(model, params, batch, max_tokens, width), params, row)
     n_bytes = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache))
     parts = [tokens, Part("cache of a prompt", n_bytes, keys)]
+    memory.require("generation", parts, free)
     if width > 1 and model.step is not None:
         product = memory.largest_product(jax.make_jaxpr(model.step)(params, cache, last).jaxpr)
-        parts.append(Part("scores of attention or logits", product, keys))
-    memory.require("generation", parts, free)
+        memory.require("generation", [*parts, Part("scores of attention or logits", product, keys)], free)
     return n_bytes
