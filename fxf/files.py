@@ -19,6 +19,11 @@ CANNOT_WRITE = {
     errno.EFBIG: "a file would be larger than the limit",
     errno.EIO: "the disk failed",
 }
+MAY_NOT_WRITE = {
+    errno.EACCES: "it may not be written",
+    errno.EROFS: "it cannot be written",
+    errno.EISDIR: "a folder stands where a file belongs",
+}
 # What a path may name besides a regular file; to open a pipe waits for a writer, and a device may have no end.
 _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
 
@@ -88,10 +93,15 @@ def folder_at(place: str | Path, flag: str) -> Path:
     """Returns the folder at a path, or in a bucket at gs://…: an `etils.epath.Path`, which has the same methods.
 
     Raises:
-      UserError: the scheme is another one, or what gs:// needs is not installed; names the `flag`.
+      UserError: the scheme is another one, what gs:// needs is not installed, or the system refuses the path, as one
+        that is too long; names the `flag`.
     """
     scheme = re.match(r"(\w[\w+.-]*):/", str(place))
     if not scheme:
+        try:
+            Path(place).exists()
+        except OSError as error:
+            raise UserError(f"{flag}: {place}: {error.strerror}") from None
         return Path(place)
     if scheme[1] != "gs" or not str(place).startswith("gs://"):
         raise UserError(f"{flag}: {place}: expected a local folder or gs://BUCKET/FOLDER")
@@ -195,8 +205,11 @@ def remove(path: Path) -> None:
 
 
 def why_not_written(error: BaseException) -> str:
-    """Returns what is wrong with the disk if that is what the error says, or nothing.
+    """Returns why something could not be written if that is what the error says, or nothing.
 
-    The text is read, for TensorStore, which writes the checkpoints, raises a ValueError whatever went wrong.
+    The text is read, for TensorStore, which writes the checkpoints, raises a ValueError whatever went wrong. A
+    UserError that says more than that of a full disk says it better.
     """
-    return next((f"{what} ({os.strerror(n)})" for n, what in CANNOT_WRITE.items() if os.strerror(n) in str(error)), "")
+    reasons = CANNOT_WRITE if isinstance(error, UserError) else CANNOT_WRITE | MAY_NOT_WRITE
+    why = next((f"{what} ({os.strerror(n)})" for n, what in reasons.items() if os.strerror(n) in str(error)), "")
+    return f"{error.filename}: {why}" if why and isinstance(error, OSError) and error.filename else why

@@ -50,7 +50,7 @@ def train(config: Mapping[str, Any], workdir: str | Path, clock: Clock, origin: 
 
 @contextmanager
 def _checkpoints_kept(workdir: Path) -> Iterator[None]:
-    """Turns an error of a full disk, whatever was written, into a UserError that says what there is to go on from."""
+    """Turns an error of writing, whatever it was, into a UserError that says what there is to go on from."""
     try:
         yield
     except Exception as error:
@@ -58,7 +58,7 @@ def _checkpoints_kept(workdir: Path) -> Iterator[None]:
             raise
         steps = checkpoint.steps_in(workdir / CHECKPOINTS)
         kept = f"checkpoints of steps {', '.join(map(str, steps))} are kept" if steps else "there is no checkpoint yet"
-        raise UserError(f"{workdir}: {why}; {kept}; with room, the same command goes on") from error
+        raise UserError(f"{workdir}: {why}; {kept}; with that mended, the same command goes on") from error
 
 
 def _train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[str, Any]) -> dict[str, Any]:

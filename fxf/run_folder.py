@@ -20,7 +20,7 @@ import jax
 from fxf import processes
 from fxf.config import differences, differing_keys, flatten
 from fxf.errors import UserError
-from fxf.files import digest, file_digest, files_below, read_json, write_atomically
+from fxf.files import digest, file_digest, files_below, read_file, read_json, write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +153,7 @@ def read_config(workdir: Path) -> tuple[dict[str, Any], Identity]:
         path = workdir / name
         if not path.exists():
             raise UserError(f"{path}: is missing; put back the file that the run was made with")
-        if file_digest(path) != record["digests"][name]:
+        if digest(read_file(path)) != record["digests"][name]:
             raise UserError(f"{path}: differs from the file that the run was made with; put that one back")
     if code := _other_code([record, *record.get("changes", [])]):
         log.warning("warning: %s: was trained by other code: %s", workdir, differences(*code))

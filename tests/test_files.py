@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from fxf.errors import UserError
-from fxf.files import read_file, why_not_written, write_atomically
+from fxf.files import folder_at, read_file, why_not_written, write_atomically
 from runs import no_file_larger_than
 
 TENSORSTORE = 'RESOURCE_EXHAUSTED: Failed writing: "4/state/d/9b": Failed to write 7369 bytes to file 24: {} [...]'
@@ -18,12 +18,25 @@ TENSORSTORE = 'RESOURCE_EXHAUSTED: Failed writing: "4/state/d/9b": Failed to wri
         (errno.EDQUOT, "the disk quota is used up (Disk quota exceeded)"),
         (errno.EFBIG, "a file would be larger than the limit (File too large)"),
         (errno.EIO, "the disk failed (Input/output error)"),
-        (errno.EACCES, ""),
+        (errno.EACCES, "it may not be written (Permission denied)"),
+        (errno.EISDIR, "a folder stands where a file belongs (Is a directory)"),
+        (errno.ENOENT, ""),
     ],
 )
 def test_a_disk_without_room_is_told_from_other_errors_by_whoever_raises_it(number, why):
     assert why_not_written(OSError(number, os.strerror(number))) == why
     assert why_not_written(ValueError(TENSORSTORE.format(os.strerror(number)))) == why
+
+
+def test_the_file_that_could_not_be_written_is_named_unless_an_error_for_users_says_more():
+    denied = os.strerror(errno.EACCES)
+    assert why_not_written(OSError(errno.EACCES, denied, "a")) == "a: it may not be written (Permission denied)"
+    assert why_not_written(UserError(f"text.txt: {denied}")) == ""
+
+
+def test_a_path_that_the_system_refuses_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"--workdir: .*xxx: File name too long"):
+        folder_at(tmp_path / ("x" * 300), "--workdir")
 
 
 def test_without_room_a_file_stays_as_it_was_and_nothing_is_left_beside_it(tmp_path):

@@ -83,7 +83,7 @@ def test_a_save_without_room_ends_in_one_line_and_the_run_goes_on_when_there_is_
     assert [line for line in stopped.stderr.splitlines() if not line.startswith("step ")] == [
         f"{tmp_path}: resuming at step 58",
         f"error: {tmp_path}: a file would be larger than the limit (File too large); "
-        "checkpoints of steps 56, 58 are kept; with room, the same command goes on",
+        "checkpoints of steps 56, 58 are kept; with that mended, the same command goes on",
     ]
     finished = script("train", *FLAGS, f"--workdir={tmp_path}")
     assert "resuming at step 58" in finished.stderr

@@ -99,7 +99,7 @@ class Ended:
 
 def script(name: str) -> str:
     """Returns the path of the script that a command names, as seen from a case's folder."""
-    return f"experiments/{name}.py" if name not in LOADERS else f"{name}.py"
+    return f"experiments/{name}.py" if name not in LOADERS else f"../{name}.py"
 
 
 def loader(name: str) -> str:

@@ -4,6 +4,7 @@ Seed 000, "Prepare Datasets".
 """
 
 import dataclasses
+import logging
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +17,8 @@ from fxf.data.sentence_files import Line, aligned, good_lines, read_text_file, s
 from fxf.data.tokenizer import EOS, Tokenizer
 from fxf.errors import UserError
 from fxf.files import digest
+
+log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,13 +100,24 @@ def read_corpus(config: DataConfig) -> Corpus:
         raise UserError(f"data.path: corpus '{config.name}' needs it")
     if "source" in keys and config.source == config.target:
         raise UserError(f"data.target: expected another language than data.source, got '{config.target}' for both")
+    for name in ("validation", "test") if "train" in keys else ():
+        if getattr(config, name) == config.train:
+            raise UserError(f"data.{name}: expected other pairs than data.train, got '{config.train}' for both")
     train, validation, test, skipped, digests = read(config)
+    if "train" in keys:
+        _warn_of_overlap(train, test)
     if config.lower_case:
         train, validation, test = (_changed(str.lower, split) for split in (train, validation, test))
     if config.unpunctuated:
         chosen = np.random.default_rng(0).random(len(train)) < config.unpunctuated
         train = [b if c else a for a, b, c in zip(train, _changed(_unpunctuated, train), chosen, strict=True)]
     return Corpus(train, validation, test, skipped, digests)
+
+
+def _warn_of_overlap(train: Sequence[Example], test: Sequence[Example]) -> None:
+    known = {example.source for example in train}
+    if n := sum(example.source in known for example in test):
+        log.warning("warning: %d of the %d test sentences are in the training part too", n, len(test))
 
 
 def _changed(change: Callable[[str], str], examples: Sequence[Example]) -> list[Example]:

@@ -45,10 +45,16 @@ class Checkpoints:
 
         Args:
           identity: what the run is made from; each checkpoint carries it.
+
+        Raises:
+          UserError: a file stands in the folder's place.
         """
         self._directory, self._config, self._identity = _absolute(directory), config, dict(identity)
         if processes.first():
-            self._directory.mkdir(parents=True, exist_ok=True)
+            try:
+                self._directory.mkdir(parents=True, exist_ok=True)
+            except FileExistsError:
+                raise UserError(f"{directory}: expected a folder of checkpoints, got a file") from None
             # A bucket has no empty folders.
             for path in list(self._directory.iterdir()) if self._directory.is_dir() else ():
                 if path.name.endswith((UNFINISHED, REMOVED)):
@@ -66,7 +72,7 @@ class Checkpoints:
         damaged: dict[int, str] = {}
         steps = steps_in(self._directory)
         whole = next(_whole(self._directory, steps, damaged), 0)
-        _refuse_if_all(self._directory, steps, damaged)
+        _tell_of(self._directory, steps, damaged)
         restored = _read(self._directory / str(whole), shapes, self._identity) if whole else None
         for step in damaged if processes.first() else ():
             aside = self._directory / f"{step}{DAMAGED}"
@@ -140,7 +146,7 @@ def load(
     if best:
         steps = _by_rank(directory, steps, best)[::-1]
     whole = next(_whole(directory, steps, damaged), None)
-    _refuse_if_all(directory, steps, damaged)
+    _tell_of(directory, steps, damaged)
     return None if whole is None else _read(directory / str(whole), shapes, identity)
 
 
@@ -151,7 +157,7 @@ def load_newest(directory: Path, shapes: Any, n: int, identity: Mapping[str, Any
     steps = steps_in(directory)
     for _, step in zip(range(n), _whole(directory, steps, damaged), strict=False):
         yield _read(directory / str(step), shapes, identity)
-    _refuse_if_all(directory, steps, damaged)
+    _tell_of(directory, steps, damaged)
 
 
 def steps_in(directory: Path) -> list[int]:
@@ -170,19 +176,21 @@ def _absolute(directory: Path) -> Path:
 
 
 def _whole(directory: Path, steps: Sequence[int], damaged: dict[int, str]) -> Iterator[int]:
-    """Yields those of the steps, the last first, whose checkpoint is whole; warns of the others, and adds them."""
+    """Yields those of the steps, the last first, whose checkpoint is whole; adds the others to `damaged`."""
     for step in reversed(steps):
         if what := _damage(directory / str(step)):
             damaged[step] = what
-            log.warning("warning: %s: passing over the damaged checkpoint of step %d: %s", directory, step, what)
         else:
             yield step
 
 
-def _refuse_if_all(directory: Path, steps: Sequence[int], damaged: Mapping[int, str]) -> None:
+def _tell_of(directory: Path, steps: Sequence[int], damaged: Mapping[int, str]) -> None:
+    """Warns of each damaged checkpoint, or raises a UserError if there is no other."""
     if damaged and len(damaged) == len(steps):
         listed = ", ".join(map(str, sorted(steps)))
         raise UserError(f"{directory}: every checkpoint is damaged (steps {listed}); move them away to train anew")
+    for step, what in damaged.items():
+        log.warning("warning: %s: passing over the damaged checkpoint of step %d: %s", directory, step, what)
 
 
 def _by_rank(directory: Path, steps: Sequence[int], best: str) -> list[int]:

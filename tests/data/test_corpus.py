@@ -193,6 +193,20 @@ def test_a_bad_pair_of_lines_is_an_error_or_skipped_and_counted(tmp_path, en, fr
     assert (corpus.train, corpus.skipped) == ([Example("a", "A", "train.en:1")], 1)
 
 
+def test_parallel_files_that_are_trained_on_are_not_scored(tmp_path):
+    for name in ("validation", "test"):
+        config = parallel(tmp_path, ["a"], ["A"], **{name: "train"})
+        with pytest.raises(UserError, match=f"data.{name}: expected other pairs than data.train, got 'train' for both"):
+            read_corpus(config)
+
+
+def test_test_sentences_that_are_trained_on_too_are_counted(tmp_path, caplog):
+    read_corpus(parallel(tmp_path, ["a"], ["A"]))
+    assert not caplog.records
+    read_corpus(parallel(tmp_path, ["a", "t"], ["A", "T"]))
+    assert caplog.messages == ["warning: 1 of the 1 test sentences are in the training part too"]
+
+
 def test_a_missing_folder_or_parallel_file_is_an_error_that_names_the_key(tmp_path):
     config = parallel(tmp_path, ["a"], ["A"])
     (tmp_path / "val.fr").unlink()

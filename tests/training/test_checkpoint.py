@@ -105,6 +105,12 @@ def test_of_the_newest_a_damaged_one_is_passed_over_with_one_warning(tmp_path, c
     assert "passing over the damaged checkpoint of step 2: " in message
 
 
+def test_a_file_in_place_of_the_folder_is_named(tmp_path):
+    (tmp_path / "checkpoints").write_text("")
+    with pytest.raises(UserError, match="checkpoints: expected a folder of checkpoints, got a file"):
+        Checkpoints(tmp_path / "checkpoints", CheckpointConfig(), {})
+
+
 def test_a_step_that_is_not_there_is_named(tmp_path):
     save(tmp_path, 1, 2)
     with pytest.raises(UserError, match=r"no checkpoint of step 7; there are \[1, 2\]"):
