@@ -16,11 +16,11 @@ ifneq ($(filter-out bench gcs interop slurm test,$(subst $(comma), ,$(EXTRAS))),
 $(error EXTRAS: expected some of bench, gcs, interop, slurm, test, got '$(EXTRAS)')
 endif
 
-.PHONY: help environment reversal translation test check format clean
+.PHONY: help environment reversal translation test test-all fuzz lint check format clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 environment: $(READY)  ## make .venv for PLATFORM=cpu (or cuda, tpu), with EXTRAS=test (or EXTRAS=test,bench)
 
@@ -36,11 +36,19 @@ translation: $(READY)  ## train the default translation experiment, print ten tr
 test: $(READY)  ## run the tests
 	$(BIN)/python -m pytest
 
-check: $(READY)  ## format check, lint, types, tests
+test-all: $(READY)  ## run those too that take minutes or need what few machines have; none may be skipped
+	$(BIN)/python -m pytest -m '' --no-skips
+
+MINUTES ?= 20
+fuzz: $(READY)  ## try new cases of the property tests for MINUTES=20
+	$(BIN)/python tests/fuzz.py --minutes=$(MINUTES)
+
+lint: $(READY)  ## format check, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy fxf experiments configs
-	$(BIN)/python -m pytest
+
+check: lint test  ## lint and test
 
 format: $(READY)  ## format the code and mend what the linter can
 	$(BIN)/ruff check --fix .

@@ -35,3 +35,12 @@ def assert_close(actual, expected, operations=OPERATIONS, largest=None):
         np.testing.assert_allclose(a, b, rtol=0, atol=bound(most, operations), err_msg=jax.tree_util.keystr(path))
 
     jax.tree_util.tree_map_with_path(compare, actual, expected)
+
+
+def without_key_biases(params):
+    """Returns {path: weight} without the biases of keys.
+
+    Softmax is invariant to them: their true gradient is zero, and of its rounding errors Adam makes whole steps.
+    """
+    named = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
+    return {name: leaf for name, leaf in named.items() if "key_bias" not in name}

@@ -1,6 +1,8 @@
 import atexit
 import os
+import shlex
 import shutil
+import sys
 import tempfile
 
 # Tests compare numbers: fix the platform before JAX starts.
@@ -10,6 +12,8 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusi
 
 import hypothesis
 import jax
+import pytest
+from hypothesis.internal.conjecture import providers
 
 # Many tests build the same small programs: compile each once a process, and quickly. JAX does not write entries
 # atomically, so processes do not share a cache.
@@ -23,12 +27,51 @@ jax.config.update("jax_disable_most_optimizations", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_default_matmul_precision", "highest")
 
-hypothesis.settings.register_profile("fxf", deadline=None, derandomize=True, max_examples=10)
-hypothesis.settings.load_profile("fxf")
+# The same cases each time, on every machine, however busy; `make fuzz` draws new ones.
+plain = hypothesis.settings(deadline=None, database=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile("same", plain, derandomize=True, max_examples=10)
+hypothesis.settings.register_profile("fuzz", plain, derandomize=False, max_examples=100)
+hypothesis.settings.load_profile("same")
+# Hypothesis also draws numbers and texts that it finds in the code imported so far. Cases would then depend on which
+# tests ran before, on changes elsewhere, and on the folder's name.
+no_constants = providers.Constants()
+providers._get_local_constants = lambda: no_constants
 
 # Files of few and long tests, which would otherwise come last, when the other workers have nothing left to do.
 FIRST = ("test_sharding.py", "test_run_translation.py", "test_kill.py", "test_run.py", "test_points.py")
 
 
+def pytest_addoption(parser):
+    parser.addoption("--no-skips", action="store_true", help="a test that would be skipped fails")
+
+
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.path.name not in FIRST)
+
+
+def not_skipped(report, config):
+    """Returns a report of a test or a file, under --no-skips a failed one where it says skipped."""
+    if report.skipped and config.getoption("--no-skips") and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"--no-skips: {report.longrepr[-1]}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    return not_skipped((yield), item.config)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    return not_skipped((yield), collector.config)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Tells how to repeat what failed with drawn cases."""
+    seed = config.getoption("--hypothesis-seed")
+    if seed is not None:
+        for report in terminalreporter.stats.get("failed", []):
+            test = shlex.quote(report.nodeid)
+            options = f"-n0 --hypothesis-profile=fuzz --hypothesis-seed={seed}"
+            terminalreporter.write_line(f"repeat with: {sys.executable} -m pytest {options} {test}")

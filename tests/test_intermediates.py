@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 import oracle
+from closeness import assert_close
 from fxf.intermediates import intermediates
 from helpers import random_tokens, small, small_model
 
@@ -16,10 +17,10 @@ def test_the_named_arrays_of_a_forward_pass_come_by_their_path(kind):
     assert set(found) == {"embedding/positions", "embedding/residual", *blocks}
     weights = np.asarray(found["block_1/attention/weights"])
     assert weights.shape == (2, 3, 5, 5)
-    np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
+    assert_close(weights.sum(-1), np.ones(weights.shape[:-1]))
     assert (weights[..., ~np.tri(5, dtype=bool)] == 0).all()
     features = jax.jit(model.features)(params, batch)
-    np.testing.assert_allclose(found["block_1/residual"], features, rtol=0, atol=1e-6)
+    assert_close(found["block_1/residual"], features)
 
 
 def test_attention_weights_are_those_of_the_oracle():
@@ -35,7 +36,7 @@ def test_attention_weights_are_those_of_the_oracle():
         q, k = (x @ block["attention"][name][:, head] for name in ("query", "key"))
         for t in range(5):
             expected = oracle.weigh(config, head, q[t], k[: t + 1], None)
-            np.testing.assert_allclose(found[0, head, t, : t + 1], expected, rtol=0, atol=1e-5)
+            assert_close(found[0, head, t, : t + 1], expected)
 
 
 def test_a_name_costs_nothing_where_nobody_asks_for_it():

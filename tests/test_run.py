@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from closeness import assert_close
 from fxf import experiment as experiment_module
 from fxf import run, signals
 from fxf.config import defaults
@@ -290,16 +291,12 @@ def mean_params(workdir, *steps):
     )
 
 
-def assert_close(params, expected):
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7), params, expected)
-
-
 def test_a_run_uses_the_mean_of_its_newest_checkpoints(finished, tmp_path, caplog):
     averaged = {"checkpoint": {"every": 2, "keep": 3, "average": 2}}
     result = train(tmp_path, **averaged)
     _, step, params = run.load(tmp_path)
     assert step == 6
-    assert_close(params, mean_params(tmp_path, 4, 6))
+    assert_close(params, mean_params(tmp_path, 4, 6), operations=8)
     assert not np.allclose(params["final"]["kernel"], state_of(tmp_path)[1].params["final"]["kernel"], atol=1e-6)
     # It trains as without, a single checkpoint can be asked for, and the result is that of the mean.
     assert_same_bits(state_of(tmp_path), state_of(finished[0]))
@@ -313,12 +310,12 @@ def test_a_run_uses_the_mean_of_its_newest_checkpoints(finished, tmp_path, caplo
         _, step, params = run.load(tmp_path)
     assert step == 4
     assert caplog.text.count("passing over the damaged checkpoint of step 6") == 1
-    assert_close(params, mean_params(tmp_path, 2, 4))
+    assert_close(params, mean_params(tmp_path, 2, 4), operations=8)
 
 
 def test_a_mean_of_more_checkpoints_than_there_are_is_that_of_all(tmp_path):
     train(tmp_path, checkpoint={"every": 3, "keep": 5, "average": 5})
-    assert_close(run.load(tmp_path)[2], mean_params(tmp_path, 3, 6))
+    assert_close(run.load(tmp_path)[2], mean_params(tmp_path, 3, 6), operations=8)
 
 
 def test_the_result_is_the_test_of_the_mean(tmp_path, monkeypatch):
@@ -330,7 +327,7 @@ def test_the_result_is_the_test_of_the_mean(tmp_path, monkeypatch):
     result = train(tmp_path, checkpoint={"every": 1, "keep": 6, "average": 6})
     mean, last = run.load(tmp_path)[2], run.load(tmp_path, step=6)[2]
     of_mean, of_last = (float(batch_loss(built.model, params, batch)[0]) for params in (mean, last))
-    assert result["exact_match"] == pytest.approx(of_mean, rel=1e-6)
+    assert_close(result["exact_match"], of_mean)
     assert abs(of_mean - of_last) > 1e-3
 
 

@@ -291,6 +291,7 @@ def test_tokens_end_with_eos_and_are_never_cut(tmp_path):
         tokenize(DataConfig(max_length=2, on_error="skip"), tokenizer, examples)
 
 
+@pytest.mark.thorough
 def test_ankis_file_has_no_bad_line_and_no_source_in_two_splits(real):
     content = (real / "tatoeba/fra-eng-2019/fra.txt").read_bytes()
     lines, skipped = good_lines(tab_separated(content, 2, 0, 1), ["fra.txt"] * 2, skip=False)
@@ -303,6 +304,7 @@ def test_ankis_file_has_no_bad_line_and_no_source_in_two_splits(real):
     assert all(tokenizer.decode(tokenizer.encode(line.target)) == line.target for line in test)
 
 
+@pytest.mark.thorough
 def test_multi30k_is_read_whole(real):
     stems = {"train": "val.lc.norm.tok", "validation": "val.lc.norm.tok", "test": "test_2016_flickr.lc.norm.tok"}
     corpus = read_corpus(DataConfig(name="parallel", path=str(real / "multi30k/tok"), target="de", **stems))

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 
+from closeness import assert_close
 from fxf import run
 from fxf.decoding.generate import generate
 from fxf.decoding.sampling import sampling
@@ -90,7 +91,7 @@ def test_the_file_gives_the_logits_and_the_greedy_tokens_of_the_model(name, conf
     prompts = {"tokens": random_tokens((3, 2), seed=2), "lengths": np.array([2, 0, 1], np.int32)}
     np.savez(tmp_path / "batch.npz", **batch, **prompts)
     output = run_elsewhere(tmp_path)
-    np.testing.assert_allclose(output["logits"], jax.jit(model.apply)(params, batch), rtol=0, atol=1e-5)
+    assert_close(output["logits"], jax.jit(model.apply)(params, batch))
     asked = {**prompts, **source}
     expected = jax.jit(lambda p: generate(model, p, asked, sampling(MAX_TOKENS, END))[0][:, 0])(params)
     np.testing.assert_array_equal(cut_at_the_end(output["continued"]), expected)

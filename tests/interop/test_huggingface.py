@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from closeness import assert_close
 from fxf.decoding.generate import generate
 from fxf.decoding.sampling import sampling
 from fxf.errors import UserError
@@ -92,7 +93,7 @@ def test_logits_of_a_model_object_are_equal(name):
     (loaded, apply), batch = ours(name), batch_of(name)
     expected = logits_of(theirs(name), name, batch)
     assert np.abs(expected).max() > 0.5
-    np.testing.assert_allclose(apply(loaded.params, batch), expected, rtol=0, atol=1e-5)
+    assert_close(apply(loaded.params, batch), expected)
 
 
 @EVERY
@@ -143,7 +144,7 @@ def test_from_pretrained_of_a_saved_model_gives_its_logits(name, tmp_path):
     if name == "bert":
         batch["segments"] = batch["segments"] % 2
     logits = jax.jit(model.apply)(params, batch)
-    np.testing.assert_allclose(logits, logits_of(there.eval(), name, batch), rtol=0, atol=1e-5)
+    assert_close(logits, logits_of(there.eval(), name, batch))
 
 
 def generated(model, end, **arguments):

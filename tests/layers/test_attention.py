@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracle
+from closeness import assert_close
 from fxf.errors import UserError
 from fxf.layers import linear_attention
 from fxf.layers.attention import ATTENTIONS, attention, attention_spec
@@ -20,7 +21,6 @@ from fxf.models.transformer_lm import transformer_lm
 from helpers import random_params, random_tokens, small
 
 EVERY_KIND = pytest.mark.parametrize("kind", ATTENTIONS)
-TOLERANCE = {"rtol": 0, "atol": 1e-5}
 
 
 def vectors(length, d_model=6, seed=1):
@@ -56,7 +56,7 @@ def test_bidirectional_attention_without_positions_is_permutation_equivariant(ki
     model = masked_lm(config, 7)
     params, tokens = random_params(model.spec), random_tokens((2, 5))
     plain, permuted = (np.asarray(model.apply(params, {"inputs": t})) for t in (tokens, tokens[:, list(order)]))
-    np.testing.assert_allclose(permuted, plain[:, list(order)], **TOLERANCE)
+    assert_close(permuted, plain[:, list(order)])
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 1000))
@@ -66,15 +66,15 @@ def test_rotary_scores_depend_on_the_relative_distance_only(i, j, shift):
     def score(i, j):
         return float((rotary(q, jnp.array([[i]])) * rotary(k, jnp.array([[j]]))).sum())
 
-    assert score(i + shift, j + shift) == pytest.approx(score(i, j), abs=5e-4)
+    assert_close(score(i + shift, j + shift), score(i, j), 8, largest=1050)  # an angle is its position's size
 
 
 def test_rotary_turns_vectors_and_keeps_their_length():
     x = vectors(5, 8)[:, None]
     turned = rotary(x, jnp.arange(5)[None])
     expected = [[oracle.rotate(row.astype(np.float64), t) for t, row in enumerate(rows[0])] for rows in x]
-    np.testing.assert_allclose(turned[:, 0], expected, **TOLERANCE)
-    np.testing.assert_allclose(np.linalg.norm(turned, axis=-1), np.linalg.norm(x, axis=-1), rtol=1e-5)
+    assert_close(turned[:, 0], expected)
+    assert_close(np.linalg.norm(turned, axis=-1), np.linalg.norm(x, axis=-1))
 
 
 @given(st.integers(1, 9), st.integers(1, 12))
@@ -84,12 +84,12 @@ def test_alibi_bias_is_the_seeds_formula(n_heads, length):
     for h in range(1, n_heads + 1):
         m = 1 / 256 ** (h / n_heads)
         expected = [[-m * abs(i - j) for i in range(length)] for j in range(length)]
-        np.testing.assert_allclose(bias[0, h - 1], expected, rtol=1e-5)
+        assert_close(bias[0, h - 1], expected)
 
 
 def test_alibi_slopes_of_the_paper():
     assert alibi_geometric_slopes(8) == alibi_slopes(8) == [2.0**-h for h in range(1, 9)]
-    np.testing.assert_allclose(alibi_geometric_slopes(6), [2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3])
+    assert_close(alibi_geometric_slopes(6), np.array([2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3]), operations=8)
 
 
 @given(st.integers(0, 100))
@@ -98,7 +98,7 @@ def test_expressive_weights_sum_to_one_and_ignore_the_sign_of_scores(seed):
     scores = jnp.array(rng.normal(size=(1, 2, 3, 5)), jnp.float32)
     bias = jnp.where(rng.random((1, 1, 3, 5)) < 0.3, -jnp.inf, 0).at[..., 0].set(0)
     weights = expressive(scores, bias)
-    np.testing.assert_allclose(weights.sum(-1), np.ones((1, 2, 3)), rtol=1e-6)
+    assert_close(weights.sum(-1), np.ones((1, 2, 3)), operations=8)
     np.testing.assert_array_equal(weights, expressive(-scores, bias))
     assert (np.asarray(weights)[np.broadcast_to(bias, weights.shape) == -np.inf] == 0).all()
 
@@ -124,7 +124,7 @@ def test_linear_attention_in_chunks_equals_its_recurrence_token_by_token(monkeyp
                 key = oracle.feature_map(config, k[b, h, t].astype(np.float64))
                 memory, total = memory + np.outer(v[b, h, t], key), total + key
                 query = oracle.feature_map(config, q[b, h, t].astype(np.float64))
-                np.testing.assert_allclose(actual[b, h, t], memory @ query / (total @ query), rtol=2e-4)
+                assert_close(actual[b, h, t], memory @ query / (total @ query), largest=np.abs(v[b, h]).max())
 
 
 def causal_mask():
@@ -185,7 +185,7 @@ def test_stretched_positions_are_multiples_of_a_factor_of_each_row_and_are_count
     config, tokens = small(position_stretch=3.0, positions="rotary"), np.zeros((50, 7), np.int32)
     drawn = np.asarray(positions_in_training(config, tokens, jax.random.key(0)))
     factors = drawn[:, 1]
-    np.testing.assert_allclose(drawn, factors[:, None] * np.arange(7)[None], rtol=1e-6)
+    assert_close(drawn, factors[:, None] * np.arange(7)[None], operations=8)
     assert factors.min() >= 1 and factors.max() <= 3 and np.ptp(factors) > 1.5
     np.testing.assert_array_equal(positions_in_training(config, tokens, None), np.arange(7)[None])
 
@@ -206,7 +206,7 @@ def test_an_encoder_equals_the_oracle_whatever_its_attention(kind):
     params, tokens = random_params(model.spec), random_tokens((2, 5))
     weights = oracle.float64(params)
     expected = [oracle.transformer_lm(config, weights, row, allowed=lambda t, s: True) for row in tokens]
-    np.testing.assert_allclose(model.apply(params, {"inputs": tokens}), expected, **TOLERANCE)
+    assert_close(model.apply(params, {"inputs": tokens}), expected)
 
 
 @EVERY_KIND
@@ -216,7 +216,7 @@ def test_an_encoder_does_not_read_padding(kind):
     counts = np.arange(7)[None] < np.array([[5], [5]])
     padded = {"inputs": np.pad(tokens, ((0, 0), (0, 2)), constant_values=6), "counts": counts}
     whole = model.apply(params, {"inputs": tokens})
-    np.testing.assert_allclose(model.apply(params, padded)[:, :5], whole, **TOLERANCE)
+    assert_close(model.apply(params, padded)[:, :5], whole)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import numpy as np
 import optax
 import pytest
 
+from closeness import assert_close, largest_of
 from fxf.errors import UserError
 from fxf.experiment import build, default_config
 from fxf.layers import cudnn_attention
@@ -88,7 +89,7 @@ def test_losses_and_gradients_are_those_of_the_default(asked, config_class, leng
         jax.jit(lambda p, model=model: loss_and_gradient(model, p, batch, jax.random.key(0)))(params)
         for model in models
     )
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-5), found, expected)
+    assert_close(found, expected, largest=largest_of(expected))
     assert asked and all(size % 2 == 0 for call in asked for size in call["lengths"])
 
 
@@ -115,7 +116,7 @@ def test_a_query_that_may_see_nothing_leaves_the_others_as_they_are(asked):
     params, tokens = random_params(model.spec), random_tokens((1, 7))
     padded = jax.jit(model.apply)(params, {"inputs": tokens, "counts": np.arange(7)[None] < 3})
     whole = jax.jit(masked_lm(config, VOCAB_SIZE).apply)(params, {"inputs": tokens[:, :3]})
-    np.testing.assert_allclose(padded[:, :3], whole, rtol=0, atol=1e-5)
+    assert_close(padded[:, :3], whole)
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "alibi"])
@@ -139,7 +140,7 @@ def test_cached_decoding_goes_by_xla_and_gives_the_logits_of_the_whole(asked, co
     cache = jax.jit(model.prefill, static_argnums=2)(params, prompt, T)
     assert len(asked) == (2 if config_class is EncoderDecoderConfig else 0)  # an encoder reads whole sequences
     logits, _ = jax.jit(model.step)(params, cache, jnp.asarray(batch["inputs"][:, 5]))
-    np.testing.assert_allclose(logits, jax.jit(model.apply)(params, batch)[:, 5], rtol=0, atol=1e-5)
+    assert_close(logits, jax.jit(model.apply)(params, batch)[:, 5])
 
 
 @pytest.mark.parametrize(

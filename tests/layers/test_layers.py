@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import oracle
+from closeness import assert_close
 from fxf.layers.attention import attention, attention_spec, cross_attention, cross_memory
 from fxf.layers.attention_kinds import KeysValues, write
 from fxf.layers.block import block, block_cross_memory, block_spec
@@ -22,7 +23,6 @@ from fxf.weights import initialize
 from helpers import random_params, small
 
 B, T, S, D = 3, 5, 4, 6
-TOLERANCE = {"rtol": 0, "atol": 1e-5}
 POSITIONS = ("sinusoidal_trained", "learned", "sinusoidal", "sinusoidal_concatenated", "sinusoidal_halves")
 # Which positions of a source count: not the same in each row, and not only the first ones.
 COUNTS = np.array([[1, 1, 1, 1], [1, 0, 0, 0], [0, 1, 0, 1]], bool)
@@ -53,7 +53,7 @@ def test_embedding_looks_up_the_row_of_each_token_and_adds_its_position(kind, sc
     tokens = np.array([[0, 6, 3], [2, 2, 5]])
     expected = [oracle.embedding(config, oracle.float64(params), row, scaled) for row in tokens]
     actual = embedding(config, params, tokens, jnp.arange(3)[None], scaled=scaled)
-    np.testing.assert_allclose(actual, expected, **TOLERANCE)
+    assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("scaled", [False, True])
@@ -68,7 +68,7 @@ def test_positions_start_as_the_seeds_sinusoids_counted_from_one(d_model):
     spec = positional_encoding_spec(small(d_model=d_model, n_heads=1, max_len=11))
     table = initialize(spec, jax.random.key(0))["positions"]
     expected = [[oracle.sinusoid(pos, axis, d_model) for axis in range(d_model)] for pos in range(1, 12)]
-    np.testing.assert_allclose(table, expected, **TOLERANCE)
+    assert_close(table, expected)
 
 
 @pytest.mark.parametrize("d_model", [6, 48])
@@ -89,7 +89,7 @@ def test_positional_encoding_adds_the_vector_of_each_position(kind):
     weights, x = oracle.float64(params), vectors()
     for at in (np.arange(T)[None], np.array([[0, 1, 2, 3, 4], [9, 3, 3, 0, 11], [12, 5, 7, 1, 2]])):
         added = np.array([[oracle.position_vector(config, weights, t) for t in row] for row in at])
-        np.testing.assert_allclose(positional_encoding(config, params, x, jnp.array(at)), x + added, **TOLERANCE)
+        assert_close(positional_encoding(config, params, x, jnp.array(at)), x + added)
 
 
 def test_seed_003_and_seed_000_differ_in_their_sinusoids():
@@ -99,7 +99,7 @@ def test_seed_003_and_seed_000_differ_in_their_sinusoids():
     sines_first = [math.sin(3 / 100), math.sin(3 / 10000), math.cos(3 / 100), math.cos(3 / 10000)]
     for kind, expected in {"sinusoidal": alternating, "sinusoidal_concatenated": sines_first}.items():
         config = small(d_model=4, n_heads=1, positions=kind)
-        np.testing.assert_allclose(positional_encoding(config, {}, x, at)[0, 0], expected, **TOLERANCE)
+        assert_close(positional_encoding(config, {}, x, at)[0, 0], expected)
 
 
 def test_only_tables_of_positions_are_weights():
@@ -126,7 +126,7 @@ def test_normalization_divides_by_deviation_plus_epsilon_or_by_the_root_of_varia
     params = random_params(normalization_spec(config))
     x = vectors() * np.float32(scale)
     expected = row_by_row(oracle.normalize, params, x, config)
-    np.testing.assert_allclose(normalize(config, params, x), expected, **TOLERANCE)
+    assert_close(normalize(config, params, x), expected)
 
 
 @pytest.mark.parametrize("inside", ["deviation", "variance"])
@@ -144,7 +144,7 @@ def test_attention_is_the_seeds_multi_head_causal_attention(n_heads, bias):
     params = random_params(attention_spec(config))
     x = vectors()
     actual, _ = attention(config, params, x, causal(config))
-    np.testing.assert_allclose(actual, row_by_row(oracle.causal_attention, params, x, config), **TOLERANCE)
+    assert_close(actual, row_by_row(oracle.causal_attention, params, x, config))
 
 
 def test_attention_has_the_biases_that_its_seed_gives_it():
@@ -164,7 +164,7 @@ def test_attention_to_another_sequence_sees_what_counts_of_it_and_no_more():
     ]
     mask = cross_mask(COUNTS)
     actual = cross_attention(config, params, x, cross_memory(config, params, z, mask), mask)
-    np.testing.assert_allclose(actual, expected, **TOLERANCE)
+    assert_close(actual, expected)
 
 
 def test_a_row_of_memory_serves_the_rows_that_share_it():
@@ -177,7 +177,7 @@ def test_a_row_of_memory_serves_the_rows_that_share_it():
         return cross_attention(config, params, x, cross_memory(config, params, z, mask), mask)
 
     shared, repeated = attend(z, COUNTS), attend(np.repeat(z, 2, 0), np.repeat(COUNTS, 2, 0))
-    np.testing.assert_allclose(shared, repeated, **TOLERANCE)
+    assert_close(shared, repeated)
 
 
 def test_a_cache_is_written_at_each_rows_positions_and_nowhere_else():
@@ -201,7 +201,7 @@ def test_feed_forward_is_two_linear_maps_with_a_nonlinearity_or_a_gate_between(a
     params = random_params(feed_forward_spec(config))
     x = vectors()
     expected = row_by_row(oracle.feed_forward, params, x, config)
-    np.testing.assert_allclose(feed_forward(config, params, x), expected, **TOLERANCE)
+    assert_close(feed_forward(config, params, x), expected)
 
 
 @pytest.mark.parametrize("form", ["pre_norm", "post_norm", "idea"])
@@ -210,7 +210,7 @@ def test_block_is_the_seeds_definition_or_its_idea_or_normalizes_after_each_subl
     params = random_params(block_spec(config))
     x = vectors()
     actual, _ = block(config, params, x, causal(config))
-    np.testing.assert_allclose(actual, row_by_row(oracle.block, params, x, config), **TOLERANCE)
+    assert_close(actual, row_by_row(oracle.block, params, x, config))
 
 
 @pytest.mark.parametrize(
@@ -234,13 +234,13 @@ def test_a_block_with_a_source_attends_to_it_after_its_own_sequence(form, normal
     mask = cross_mask(COUNTS)
     source = (block_cross_memory(config, params, z, mask), mask)
     actual, _ = block(config, params, x, causal(config), source=source)
-    np.testing.assert_allclose(actual, expected, **TOLERANCE)
+    assert_close(actual, expected)
 
 
 def test_final_layer_is_linear_with_a_bias():
     params = random_params(final_layer_spec(small(), 7))
     x = vectors()
-    np.testing.assert_allclose(final_layer(small(), params, x), row_by_row(oracle.final_layer, params, x), **TOLERANCE)
+    assert_close(final_layer(small(), params, x), row_by_row(oracle.final_layer, params, x))
 
 
 def test_dropout_keeps_the_mean_and_drops_its_share():
@@ -256,7 +256,7 @@ def test_dropout_does_nothing_without_a_key():
 def assert_dropped(actual, whole, rate):
     """Each element is 0 or the whole one over (1 - rate), and both occur."""
     kept = np.asarray(actual) != 0
-    np.testing.assert_allclose(actual, np.where(kept, whole / (1 - rate), 0), **TOLERANCE)
+    assert_close(actual, np.where(kept, whole / (1 - rate), 0))
     assert 0 < kept.mean() < 1
 
 
@@ -279,7 +279,7 @@ def test_attention_dropout_drops_the_weights_of_values():
     query = np.asarray(params["query"], np.float64)[:, 0]
     scores = (x.astype(np.float64) @ query) @ np.asarray(keys, np.float64)[:, 0].transpose(0, 2, 1) / math.sqrt(D)
     expected = np.apply_along_axis(oracle.softmax, -1, scores)
-    np.testing.assert_allclose(cross_attention(config, params, x, memory, mask), expected, **TOLERANCE)
+    assert_close(cross_attention(config, params, x, memory, mask), expected)
     assert_dropped(cross_attention(config, params, x, memory, mask, rng=jax.random.key(0)), expected, 0.25)
 
 
@@ -306,4 +306,4 @@ def test_a_block_reads_its_rates_of_dropout(rate):
     )
     np.testing.assert_array_equal(first, again)
     assert not np.allclose(first, other)
-    np.testing.assert_allclose(plain, row_by_row(oracle.block, params, x, config), **TOLERANCE)
+    assert_close(plain, row_by_row(oracle.block, params, x, config))

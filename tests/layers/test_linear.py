@@ -2,6 +2,7 @@ import jax
 import numpy as np
 import pytest
 
+from closeness import assert_close
 from fxf.layers.linear import linear
 
 
@@ -18,7 +19,7 @@ def test_gradients_and_tangents_are_those_of_the_product_for_every_order_of_size
     x2, dy2 = x.reshape(-1, width), dy.reshape(-1, out)
     expected = (x2 @ w, dy2 @ w.T, x2.T @ dy2, dx.reshape(-1, width) @ w + x2 @ dw)
     for a, b in zip(found, expected, strict=True):
-        np.testing.assert_allclose(np.reshape(a, b.shape), b, rtol=0, atol=1e-5)
+        assert_close(np.reshape(a, b.shape), b)
 
 
 def test_the_gradient_of_a_narrowing_map_of_many_rows_is_taken_transposed():

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from closeness import assert_close
 from fxf.intermediates import intermediates
 from fxf.layers.normalization import normalize
 from fxf.training.step import loss_and_gradient
@@ -31,7 +32,7 @@ def test_the_residual_stream_is_bfloat16_and_the_weights_of_attention_sum_to_one
     model, params = small_model(dtype="bfloat16")
     found = intermediates(model.features, params, BATCH)
     assert found["block_1/residual"].dtype == found["embedding/residual"].dtype == jnp.bfloat16
-    np.testing.assert_allclose(found["block_0/attention/weights"].sum(-1), 1, rtol=0, atol=1e-6)
+    assert_close(found["block_0/attention/weights"].sum(-1), 1)
     assert model.apply(params, BATCH).dtype == jnp.float32
 
 

@@ -3,6 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from closeness import assert_close
 from fxf.decoding.generate import generate
 from fxf.decoding.sampling import sampling
 from fxf.errors import UserError
@@ -62,8 +63,8 @@ def test_the_forward_pass_is_the_seeds(length):
     attention = np.stack([inside[f"block_{i}/weights"][0] for i in range(config.n_layers)])
     for row in range(2):
         expected, alpha = by_the_seeds_formulas(params, x_BTD[row].astype(np.float64), config.n_layers)
-        np.testing.assert_allclose(outputs[row], expected, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(attention[:, row], alpha, rtol=1e-4, atol=1e-6)
+        assert_close(outputs[row], expected)
+        assert_close(attention[:, row], alpha)
 
 
 def test_weights_start_with_the_seeds_deviations():
@@ -103,7 +104,7 @@ def test_each_copy_reads_its_share_of_the_rows():
     outputs = model.apply(params, {"inputs": x})
     for row in range(6):
         own = jax.tree.map(lambda w, row=row: w[row % 3][None], params)
-        np.testing.assert_allclose(outputs[row], single.apply(own, {"inputs": x[row : row + 1]})[0], rtol=1e-5)
+        assert_close(outputs[row], single.apply(own, {"inputs": x[row : row + 1]})[0])
     with pytest.raises(UserError, match=r"model.copies: 3 does not divide 4 rows"):
         model.apply(params, {"inputs": x[:4]})
 
@@ -130,7 +131,8 @@ def test_tokens_are_read_as_one_hot_vectors_and_scored_against_them():
     loss_sum, weight_sum = batch_loss(model, params, {"inputs": tokens, "targets": targets, "weights": weights})
     outputs = np.asarray(model.apply(params, {"inputs": one_hot[tokens]}))
     expected = (weights * ((outputs - one_hot[targets]) ** 2).sum(-1)).sum()
-    assert (float(loss_sum), float(weight_sum)) == (pytest.approx(expected, rel=1e-5), 3.5)
+    assert_close(loss_sum, expected)
+    assert weight_sum == 3.5
 
 
 def slid(tokens, n_positions):
@@ -150,7 +152,7 @@ def test_decoding_equals_the_full_forward_over_the_window_that_slides():
             logits, cache = step(params, cache, np.array([tokens[n]], np.int32))
             window = slid(tokens[: n + 1], 5)
             expected = apply(params, {"inputs": np.array([window], np.int32)})[0, -1]
-            np.testing.assert_allclose(logits[0], expected, rtol=1e-5, atol=1e-6)
+            assert_close(logits[0], expected)
 
 
 def test_greedy_generation_takes_the_nearest_one_hot_vector():

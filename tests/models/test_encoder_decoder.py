@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import oracle_encoder_decoder as oracle
+from closeness import assert_close
 from fxf.layers.attention import ATTENTIONS
 from fxf.layers.normalization import normalize
 from fxf.model_config import EncoderDecoderConfig
@@ -76,7 +77,7 @@ def test_logits_equal_the_oracle(form, sizes):
     logits = jitted(form, **sizes)(params, batch)
     for source, mask, inputs, actual in zip(*batch.values(), logits, strict=True):
         expected = getattr(oracle, form)(float64(params), source[mask], inputs)
-        np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5)
+        assert_close(actual, expected)
 
 
 def torch_transformer(torch, params, *, n_heads, norm_first, final_norm, activation):
@@ -164,7 +165,7 @@ def test_features_equal_those_of_torch(choices):
         expected = transformer(
             source, target, tgt_mask=causal, src_key_padding_mask=padding, memory_key_padding_mask=padding
         )
-    np.testing.assert_allclose(actual, expected.numpy(), rtol=0, atol=1e-5)
+    assert_close(actual, expected.numpy())
 
 
 @EVERY_FORM
@@ -196,7 +197,7 @@ def test_more_padding_changes_no_logit(form):
     batch = random_batch([7, 3, 5], 7, 9)
     more = {name: np.pad(value, ((0, 0), (0, 4))) for name, value in batch.items()}
     logits, more_logits = (jitted(form)(params, b) for b in (batch, more))
-    np.testing.assert_allclose(more_logits[:, :9], logits, rtol=0, atol=1e-6 * np.abs(logits).max())
+    assert_close(more_logits[:, :9], logits)
 
 
 @EVERY_FORM
@@ -231,7 +232,7 @@ def test_scanned_blocks_equal_unrolled_blocks(form):
         # As users compile it, and not as quickly as conftest.py does: that differs by more rounding.
         return jax.jit(model.apply, compiler_options={"xla_cpu_use_fusion_emitters": True})(params, batch)
 
-    np.testing.assert_allclose(logits(scan_blocks=True), logits(), rtol=0, atol=1e-6)
+    assert_close(logits(scan_blocks=True), logits())
 
 
 ATTENTION_CHOICES = [
@@ -274,7 +275,7 @@ def test_hypotheses_that_branch_give_the_logits_of_the_full_forward(form, change
     full = jitted(form, scan_blocks=True, **changes)(params, {**repeated, "inputs": inputs})
     for t in range(2, 8):
         logits, cache = step(params, cache, inputs[np.arange(6), starts + t])
-        np.testing.assert_allclose(logits, full[np.arange(6), starts + t], rtol=0, atol=1e-5)
+        assert_close(logits, full[np.arange(6), starts + t])
 
 
 def test_dropout_changes_logits_by_key_and_not_without_one():

@@ -2,6 +2,7 @@ import jax
 import numpy as np
 
 import oracle
+from closeness import assert_close
 from fxf.model_config import MaskedLMConfig
 from fxf.models.masked_lm import masked_lm
 from helpers import random_params, random_tokens, small
@@ -22,7 +23,7 @@ def test_logits_with_segments_equal_the_oracle():
     weights = oracle.float64(params)
     for row, kinds, actual in zip(tokens, segments, logits, strict=True):
         expected = oracle.transformer_lm(config, weights, row, to_all, segments=kinds)
-        np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5)
+        assert_close(actual, expected)
 
 
 def test_without_segments_in_the_batch_all_tokens_are_in_the_first():
@@ -39,4 +40,4 @@ def test_in_a_window_padding_changes_no_logit():
     counts = np.arange(7)[None] < 3
     expected = model.apply(params, {"inputs": tokens[:, :3]})
     actual = model.apply(params, {"inputs": tokens, "counts": counts})
-    np.testing.assert_allclose(actual[:, :3], expected, rtol=0, atol=1e-6)
+    assert_close(actual[:, :3], expected)

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracle
+from closeness import assert_close
 from fxf.layers.attention import ATTENTIONS
 from fxf.layers.positions import POSITIONS
 from fxf.testing import assert_cached_equals_full
@@ -23,7 +24,7 @@ def apply(model, params, tokens, rng=None):
 
 def assert_equal_to_the_oracle(model, params, tokens, **changes):
     expected = np.stack([oracle.transformer_lm(small(**changes), oracle.float64(params), row) for row in tokens])
-    np.testing.assert_allclose(apply(model, params, tokens), expected, rtol=0, atol=1e-5)
+    assert_close(apply(model, params, tokens), expected)
 
 
 # Each seed's choices together, and what they leave out. The larger epsilons show where they are added.
@@ -126,7 +127,7 @@ def test_scanned_blocks_equal_unrolled_blocks():
     (unrolled, _), (scanned, params) = small_model(n_layers=3), small_model(n_layers=3, scan_blocks=True)
     expected = apply(scanned, params, tokens)
     for blocks in (params, unstack(params)):
-        np.testing.assert_allclose(apply(unrolled, blocks, tokens), expected, rtol=0, atol=1e-6)
+        assert_close(apply(unrolled, blocks, tokens), expected)
 
 
 RATES = ["dropout", "embedding_dropout", "attention_dropout"]
@@ -189,7 +190,7 @@ def test_a_prompt_of_no_tokens_at_all_is_read():
     nothing = {"inputs": tokens[:, :0], "lengths": np.zeros(4, np.int32)}
     cache = jax.jit(model.prefill, static_argnums=2)(params, nothing, 11)
     logits, cache = jax.jit(model.step)(params, cache, tokens[:, 0])
-    np.testing.assert_allclose(logits, apply(model, params, tokens)[:, 0], rtol=0, atol=1e-5)
+    assert_close(logits, apply(model, params, tokens)[:, 0])
     np.testing.assert_array_equal(cache.lengths, [1] * 4)
 
 
@@ -214,7 +215,7 @@ def test_hypotheses_that_branch_give_the_logits_of_the_full_forward(changes):
         read = [text for prompt in texts for text in prompt]
         full = apply(model, params, np.array([text + [0] * (11 - len(text)) for text in read]))
         expected = full[np.arange(len(read)), [len(text) - 1 for text in read]]
-        np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-5)
+        assert_close(logits, expected)
 
 
 def test_features_read_out_are_the_logits():
@@ -224,7 +225,7 @@ def test_features_read_out_are_the_logits():
     assert features.shape == (3, 11, 6)
     for leading in ((3, 11), (33,), (11, 1, 3)):  # each vector on its own, whatever the axes in front
         read = model.readout(params, features.reshape(*leading, 6))
-        np.testing.assert_allclose(read.reshape(logits.shape), logits, rtol=0, atol=1e-6)
+        assert_close(read.reshape(logits.shape), logits)
 
 
 def test_uniform_init_draws_every_weight_between_minus_half_and_half():

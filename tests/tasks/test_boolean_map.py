@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from closeness import assert_close
 from fxf import run
 from fxf.config import TrainConfig
 from fxf.errors import UserError
@@ -75,7 +76,7 @@ def test_a_copy_moves_as_it_would_alone(tmp_path):
     _, side_by_side = trained(tmp_path / "three", 3, 3, 11, 0.02 * 5 * 3)
     _, alone = trained(tmp_path / "one", 1, 1, 11, 0.02 * 5)
     for name, weight in alone.items():
-        np.testing.assert_allclose(side_by_side[name][0], weight[0], rtol=1e-5, atol=1e-7)
+        assert_close(side_by_side[name][0], weight[0])
         assert not np.allclose(side_by_side[name][1], weight[0], rtol=1e-2, atol=1e-4)
 
 

@@ -1,9 +1,10 @@
 import json
-import time
+from types import SimpleNamespace
 
 import pytest
 
 from fxf.errors import UserError
+from fxf.training import metrics
 from fxf.training.metrics import Clock, MetricsLog
 from runs import no_file_larger_than
 
@@ -99,14 +100,15 @@ def test_on_a_terminal_progress_is_a_bar(tmp_path, capsys, monkeypatch):
     assert "hello" in shown
 
 
-def test_a_clock_counts_each_second_for_one_purpose_and_adds_what_came_before():
-    clock = Clock(time.perf_counter())
+def test_a_clock_counts_each_second_for_one_purpose_and_adds_what_came_before(monkeypatch):
+    now = 5.0
+    monkeypatch.setattr(metrics, "time", SimpleNamespace(perf_counter=lambda: now))
+    clock = Clock(now)
     clock.add_earlier({"train": 100.0, "compile": 10.0, "evaluate": 0.0, "wall": 200.0})
     with clock.measure("train"):
-        time.sleep(0.03)
+        now += 0.5
         with clock.measure("compile"):
-            time.sleep(0.05)
-    seconds = clock.seconds()
-    assert seconds["train"] == pytest.approx(100.03, abs=0.02)
-    assert seconds["compile"] == pytest.approx(10.05, abs=0.02)
-    assert seconds["wall"] == pytest.approx(200.08, abs=0.03)
+            now += 0.25
+        now += 1
+    now += 2
+    assert clock.seconds() == {"train": 101.5, "compile": 10.25, "evaluate": 0, "wall": 203.75}

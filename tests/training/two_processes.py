@@ -6,12 +6,12 @@ the end the second process is killed, and the first one has to notice.
 
 import json
 import os
+import pickle
 import signal
 import sys
 import time
 from pathlib import Path
 
-import numpy as np
 from eight_devices import distance, distances, go_on, train
 
 from fxf import processes
@@ -19,15 +19,12 @@ from fxf.config import ParallelConfig
 
 
 def read(path):
-    with np.load(path) as arrays:
-        return list(arrays.values())
+    return pickle.loads(path.read_bytes())
 
 
 def compare(folder, parallel):
     """Returns the distances of loss, gradient and params."""
-    loss, *trees = read(folder / "one.npz")
-    gradient, params = trees[: len(trees) // 2], trees[len(trees) // 2 :]
-    return distances((loss, gradient, params), train(parallel))
+    return distances(read(folder / "one.pickle"), train(parallel))
 
 
 if __name__ == "__main__":
@@ -36,7 +33,7 @@ if __name__ == "__main__":
     processes.join(ParallelConfig(**parallel))
     figures = {
         "distances": compare(folder, {**parallel, "fsdp": 2}),
-        "resumed": distance(read(folder / "unbroken.npz"), go_on(folder / "two", {**parallel, "fsdp": 4})),
+        "resumed": distance(go_on(folder / "two", {**parallel, "fsdp": 4}), read(folder / "unbroken.pickle")),
     }
     done = folder / "done"
     if process == 1:

@@ -1,0 +1,40 @@
+"""What the tests promise of themselves: the same cases each time, and no test skipped where all must run."""
+
+import importlib
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import conftest
+
+
+def drawn_cases():
+    cases = []
+
+    @settings(derandomize=True, max_examples=100)
+    @given(st.integers(0, 10**9))
+    def draw(number):
+        cases.append(number)
+
+    draw()
+    return cases
+
+
+def test_the_cases_of_a_property_do_not_depend_on_what_was_imported_before(tmp_path, monkeypatch):
+    first = drawn_cases()
+    assert len(set(first)) > 50
+    (tmp_path / "full_of_numbers.py").write_text(f"NUMBERS = {[7919 * i for i in range(300)]}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("full_of_numbers")
+    assert drawn_cases() == first
+
+
+@pytest.mark.parametrize(("no_skips", "outcome"), [(False, "skipped"), (True, "failed")])
+def test_a_skipped_test_fails_where_none_may_be_skipped(no_skips, outcome):
+    config = SimpleNamespace(getoption={"--no-skips": no_skips}.get)
+    report = SimpleNamespace(skipped=True, outcome="skipped", longrepr=("test_x.py", 3, "Skipped: no torch"))
+    report = conftest.not_skipped(report, config)
+    assert report.outcome == outcome
+    assert "no torch" in str(report.longrepr)
