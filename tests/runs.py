@@ -1,21 +1,16 @@
 """Small experiments, and the scripts run as a user runs them."""
 
 import atexit
-import contextlib
-import io
+import functools
+import json
 import os
 import resource
-import runpy
 import shutil
 import subprocess
 import sys
 import tempfile
-import warnings
 from contextlib import contextmanager
 from pathlib import Path
-from unittest import mock
-
-from absl import flags
 
 from fxf.experiment import default_config
 
@@ -53,59 +48,45 @@ def overrides(**sections):
     return flags
 
 
-def script(name, *arguments, stdin="", python=("-W", "error::RuntimeWarning"), env=None):
-    """Runs experiments/NAME.py; returns the finished process, its output as text."""
-    command = [sys.executable, *python, f"experiments/{name}.py", *map(str, arguments)]
-    env = env or compiled_once()
-    return subprocess.run(command, cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=600, env=env)
+def script(name, *arguments, stdin="", python=(), env=None):
+    """Runs experiments/NAME.py; returns the finished process, its output as text.
 
-
-def script_here(name, *arguments, stdin=""):
-    """Runs experiments/NAME.py in this process, which takes no seconds to start; returns what `script` returns.
-
-    JAX, its devices and the environment are those of this process.
+    It runs in a fork of the script server, unless it needs options of Python or an environment of its own.
     """
-    argv = [f"experiments/{name}.py", *map(str, arguments)]
-    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
-    before, hook = set(flags.FLAGS), sys.unraisablehook
-    code = 0
-    with (
-        mock.patch.object(sys, "argv", argv),
-        mock.patch("fxf.signals.listen"),  # signals are for this process
-        mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()))),
-        contextlib.chdir(ROOT),
-        contextlib.redirect_stdout(out),
-        stderr_in_a_file() as err,
-        warnings.catch_warnings(),
-    ):
-        warnings.simplefilter("ignore", DeprecationWarning)  # as Python does outside of tests
-        try:
-            runpy.run_path(argv[0], run_name="__main__")
-        except SystemExit as end:
-            code = end.code or 0
-        finally:
-            for flag in set(flags.FLAGS) - before:  # each script defines its own
-                delattr(flags.FLAGS, flag)
-            flags.FLAGS.unparse_flags()
-            sys.unraisablehook = hook
-        err.seek(0)
-        errors = err.read()
-    return subprocess.CompletedProcess(argv, code, out.buffer.getvalue().decode(), errors)
+    arguments = [f"experiments/{name}.py", *map(str, arguments)]
+    if not python and env is None:
+        return forked(arguments, stdin)
+    command, env = [sys.executable, *(python or STRICT), *arguments], env or compiled_once()
+    return subprocess.run(command, cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=120, env=env)
 
 
-@contextmanager
-def stderr_in_a_file():
-    """Gives a file that gets what is written to stderr, also by its file descriptor."""
-    with tempfile.TemporaryFile("w+", encoding="utf-8", buffering=1) as file:
-        before = os.dup(2)
-        os.dup2(file.fileno(), 2)
-        try:
-            with contextlib.redirect_stderr(file):
-                yield file
-        finally:
-            file.flush()
-            os.dup2(before, 2)
-            os.close(before)
+STRICT = ("-W", "error::RuntimeWarning")
+
+
+@functools.cache
+def server():
+    command = [sys.executable, *STRICT, "tests/script_server.py"]
+    env = {**compiled_once(), "OPENBLAS_NUM_THREADS": "1"}  # no threads, which a fork would lose
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, cwd=ROOT, env=env, stdin=pipe, stdout=pipe, text=True)
+
+    @atexit.register
+    def end():
+        process.stdin.close()
+        process.stdout.close()
+        process.wait()
+
+    return process
+
+
+def forked(arguments, stdin):
+    with tempfile.TemporaryDirectory() as folder:
+        files = {name: Path(folder) / name for name in ("stdin", "stdout", "stderr")}
+        files["stdin"].write_text(stdin)
+        request = {"arguments": arguments, "environment": compiled_once(), **{k: str(v) for k, v in files.items()}}
+        print(json.dumps(request), file=server().stdin, flush=True)
+        code = int(server().stdout.readline())
+        return subprocess.CompletedProcess(arguments, code, files["stdout"].read_text(), files["stderr"].read_text())
 
 
 def environment():
