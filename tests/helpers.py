@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 import numpy as np
+from hypothesis import settings
 
 from fxf.model_config import TransformerLMConfig
 from fxf.models.transformer_lm import transformer_lm
@@ -29,3 +30,8 @@ def small_model(vocab_size=VOCAB_SIZE, seed=0, **changes):
 
 def random_tokens(shape, vocab_size=VOCAB_SIZE, seed=0):
     return np.random.default_rng(seed).integers(0, vocab_size, shape).astype(np.int32)
+
+
+def examples(n):
+    """Returns settings for a property whose examples cost a compilation each; `make fuzz` tries ten times as many."""
+    return settings(max_examples=n if settings.get_current_profile_name() == "same" else 10 * n)

@@ -6,10 +6,11 @@ import json
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fxf.experiment import default_config
@@ -48,19 +49,59 @@ def overrides(**sections):
     return flags
 
 
+SECONDS = 600  # until a script counts as hung, on a machine however busy
+STRICT = ("-W", "error::RuntimeWarning")
+
+
 def script(name, *arguments, stdin="", python=(), env=None):
     """Runs experiments/NAME.py; returns the finished process, its output as text.
 
     It runs in a fork of the script server, unless it needs options of Python or an environment of its own.
     """
-    arguments = [f"experiments/{name}.py", *map(str, arguments)]
     if not python and env is None:
-        return forked(arguments, stdin)
-    command, env = [sys.executable, *(python or STRICT), *arguments], env or compiled_once()
-    return subprocess.run(command, cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=120, env=env)
+        with started(name, *arguments, stdin=stdin) as running:
+            return running.finished()
+    command = [sys.executable, *(python or STRICT), f"experiments/{name}.py", *map(str, arguments)]
+    env = env or compiled_once()
+    return subprocess.run(command, cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=SECONDS, env=env)
 
 
-STRICT = ("-W", "error::RuntimeWarning")
+class Running:
+    """A script that the script server has started; the next one can start when this one has finished."""
+
+    def __init__(self, arguments, folder):
+        self._arguments, self._folder = arguments, folder
+        self.pid = int(server().stdout.readline())
+        self._code = None
+
+    def ended(self):
+        """Tells whether the process is gone."""
+        return not Path(f"/proc/{self.pid}").exists()
+
+    def finished(self):
+        """Returns what the process leaves when it has ended."""
+        if self._code is None:
+            self._code = int(server().stdout.readline())
+        texts = ((self._folder / name).read_text() for name in ("stdout", "stderr"))
+        return subprocess.CompletedProcess(self._arguments, self._code, *texts)
+
+
+@contextmanager
+def started(name, *arguments, stdin=""):
+    """Starts experiments/NAME.py in a fork of the script server, and kills it in the end."""
+    arguments = [f"experiments/{name}.py", *map(str, arguments)]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "stdin").write_text(stdin)
+        request = {"arguments": arguments, "environment": compiled_once(), "folder": str(folder)}
+        print(json.dumps(request), file=server().stdin, flush=True)
+        running = Running(arguments, folder)
+        try:
+            yield running
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(running.pid, signal.SIGKILL)
+            running.finished()
 
 
 @functools.cache
@@ -79,24 +120,15 @@ def server():
     return process
 
 
-def forked(arguments, stdin):
-    with tempfile.TemporaryDirectory() as folder:
-        files = {name: Path(folder) / name for name in ("stdin", "stdout", "stderr")}
-        files["stdin"].write_text(stdin)
-        request = {"arguments": arguments, "environment": compiled_once(), **{k: str(v) for k, v in files.items()}}
-        print(json.dumps(request), file=server().stdin, flush=True)
-        code = int(server().stdout.readline())
-        return subprocess.CompletedProcess(arguments, code, files["stdout"].read_text(), files["stderr"].read_text())
-
-
 def environment():
     return {**os.environ, "JAX_PLATFORMS": "cpu"}
 
 
 def compiled_once():
-    """Returns the environment of scripts that run one after the other, and compile each program but once."""
+    """Returns the environment of scripts that run one after the other, and compile each program but once, quickly."""
     return {
         **environment(),
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
         "JAX_COMPILATION_CACHE_DIR": CACHE,
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",

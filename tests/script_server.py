@@ -1,6 +1,7 @@
 """Runs scripts in forks of one process that has imported the libraries, which most scripts take the longest for.
 
-Reads requests as lines of JSON from standard input, one after the other, and answers each with the exit code. Of fxf
+Reads requests as lines of JSON from standard input, one after the other, and answers each with the
+number of the process, and then with its exit code. Of fxf
 nothing is imported before the fork: from there on all is as in a process of its own.
 """
 
@@ -19,7 +20,7 @@ import orbax.checkpoint  # noqa: F401
 import rich.progress  # noqa: F401
 import tokenizers  # noqa: F401
 
-SECONDS = 120  # that a script may take
+SECONDS = 600  # that a script may take, on a machine however busy
 
 
 def child_with_a_request():
@@ -28,6 +29,7 @@ def child_with_a_request():
         child = os.fork()
         if not child:
             return json.loads(line)
+        print(child, flush=True)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
     return None
 
@@ -35,7 +37,7 @@ def child_with_a_request():
 if request := child_with_a_request():
     signal.alarm(SECONDS)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
-        file = os.open(request[name], os.O_RDWR | os.O_CREAT)
+        file = os.open(os.path.join(request["folder"], name), os.O_RDWR | os.O_CREAT)
         os.dup2(file, number)
         os.close(file)
     sys.stdin = open(0, closefd=False, encoding="utf-8")  # noqa: SIM115

@@ -8,7 +8,7 @@ import pytest
 from fxf import cli
 from fxf.cli import answer_lines, read_lines
 from fxf.errors import UserError, one_line
-from runs import script_here
+from runs import script
 
 REVERSAL = "--config=configs/reversal.py"
 
@@ -46,7 +46,7 @@ def assert_refused(finished, *parts):
     ],
 )
 def test_what_is_typed_wrong_is_named(flags, parts):
-    assert_refused(script_here("describe", *flags), *parts)
+    assert_refused(script("describe", *flags), *parts)
 
 
 @pytest.mark.parametrize(
@@ -60,14 +60,14 @@ def test_what_is_typed_wrong_is_named(flags, parts):
     ],
 )
 def test_what_is_typed_wrong_for_a_script_without_a_config_is_named(flags, parts):
-    assert_refused(script_here("generate", *flags), *parts)
+    assert_refused(script("generate", *flags), *parts)
 
 
 def test_a_file_as_workdir_is_named(tmp_path):
     path = tmp_path / "file"
     path.write_text("")
     for name, flags in (("evaluate", []), ("train", [REVERSAL])):
-        assert_refused(script_here(name, *flags, f"--workdir={path}"), f"--workdir: {path} is a file")
+        assert_refused(script(name, *flags, f"--workdir={path}"), f"--workdir: {path} is a file")
 
 
 def test_a_message_stays_on_its_line_and_keeps_its_backslashes():

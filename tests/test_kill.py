@@ -1,11 +1,10 @@
 """A signal or a full disk, then the same command again: the run ends with the bits of one that never stopped."""
 
 import json
+import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 
 import jax
@@ -14,7 +13,7 @@ import pytest
 
 from fxf import run
 from fxf.training import checkpoint
-from runs import ROOT, compiled_once, environment, no_file_larger_than, overrides, script
+from runs import environment, no_file_larger_than, overrides, script, started
 
 FLAGS = overrides(train={"steps": 60}, checkpoint={"every": 2}, log={"every": 2})
 # Lines of metrics.jsonl to wait for, and seconds more: a save takes about 0.07 s, so these fall in and between saves.
@@ -28,19 +27,14 @@ def lines(workdir):
 
 def train_and_stop(workdir, n_lines, seconds, number=signal.SIGKILL):
     """Returns the exit code and standard error of a run that gets the signal."""
-    command = [sys.executable, "experiments/train.py", *FLAGS, f"--workdir={workdir}"]
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env=compiled_once())
-    try:
-        while len(lines(workdir)) < n_lines and process.poll() is None:
+    with started("train", *FLAGS, f"--workdir={workdir}") as running:
+        while len(lines(workdir)) < n_lines and not running.ended():
             time.sleep(0.001)
         time.sleep(seconds)
-        process.send_signal(number)
-        errors = process.communicate(timeout=600)[1]
-    finally:
-        process.kill()
-        process.wait()
+        os.kill(running.pid, number)
+        finished = running.finished()
     assert not (workdir / "result.json").exists()
-    return process.returncode, errors
+    return finished.returncode, finished.stderr
 
 
 def final_state(workdir):

@@ -4,8 +4,6 @@ import json
 import os
 import random
 import shutil
-import subprocess
-import sys
 import time
 
 import jax
@@ -13,7 +11,7 @@ import numpy as np
 import pytest
 
 from fxf import run
-from runs import ROOT, compiled_once, script
+from runs import script, started
 
 MODEL = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 20, "dropout": 0.1}
 DATA = {"name": "pairs", "columns": "en,fr", "held_out": 0.1, "max_length": 20, "shapes": 2}
@@ -65,13 +63,10 @@ def test_a_run_killed_within_an_epoch_resumes_to_the_same_bits(folder):
     killed = folder / "killed"
     steps_per_epoch = json.loads((folder / "run" / "result.json").read_text())["steps_per_epoch"]
     assert steps_per_epoch > 5
-    command = [sys.executable, "experiments/train.py", *flags(folder / "pairs.txt"), f"--workdir={killed}"]
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL, env=compiled_once())
     path = killed / "metrics.jsonl"
-    while process.poll() is None and (not path.exists() or path.read_text().count("\n") < 9):
-        time.sleep(0.01)
-    process.kill()
-    process.wait()
+    with started("train", *flags(folder / "pairs.txt"), f"--workdir={killed}") as running:
+        while not running.ended() and (not path.exists() or path.read_text().count("\n") < 9):
+            time.sleep(0.01)
     assert not (killed / "result.json").exists()
     finished = script("train", *flags(folder / "pairs.txt"), f"--workdir={killed}")
     assert finished.returncode == 0, finished.stderr

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fxf.data.tokenizer import (
@@ -23,6 +23,7 @@ from fxf.data.tokenizer import (
     warn_of_unknown,
 )
 from fxf.errors import UserError
+from helpers import examples
 
 TEXTS = ["the cat sat on the mat", "the dog ate the cat's hat", "où est le chat ?"] * 3
 KINDS = sorted(TOKENIZERS)
@@ -42,7 +43,7 @@ else:
 """
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.text())
 @example("  two  spaces\tand\n\nmore \r\n")
 @example("\x00\x1f\x7f\x85\u2028\ufeff")
@@ -52,7 +53,7 @@ def test_bpe_gives_back_every_text(text):
     assert BPE.decode(BPE.encode(text)) == text
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.text(sorted(set("".join(TEXTS)))))
 def test_characters_give_back_every_text_of_known_characters(text):
     tokens = CHARACTERS.encode(text)

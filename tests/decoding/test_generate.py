@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from closeness import assert_close
@@ -15,7 +15,7 @@ from fxf.decoding.beam import beam_search
 from fxf.decoding.generate import Method, generate
 from fxf.decoding.predict import make_predictor
 from fxf.decoding.sampling import sampling
-from helpers import VOCAB_SIZE, random_tokens, small_model
+from helpers import VOCAB_SIZE, examples, random_tokens, small_model
 
 LENGTH = 23
 END = 3
@@ -68,7 +68,7 @@ def continued(seed, prompts, max_tokens):
     return [recompute(seed, tokens[:n], max_tokens) for tokens, n in rows]
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(
     seed=st.integers(0, 3), lengths=st.lists(st.integers(0, 6), min_size=5, max_size=5), data_seed=st.integers(0, 99)
 )

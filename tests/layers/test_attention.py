@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import oracle
@@ -18,7 +18,7 @@ from fxf.layers.positions import POSITIONS, alibi_geometric_slopes, alibi_slopes
 from fxf.model_config import MaskedLMConfig
 from fxf.models.masked_lm import masked_lm
 from fxf.models.transformer_lm import transformer_lm
-from helpers import random_params, random_tokens, small
+from helpers import examples, random_params, random_tokens, small
 
 EVERY_KIND = pytest.mark.parametrize("kind", ATTENTIONS)
 
@@ -49,7 +49,7 @@ def test_causal_attention_reads_no_later_vector_and_every_earlier_one_in_its_win
 
 
 @EVERY_KIND
-@settings(max_examples=5)
+@examples(5)
 @given(st.permutations(range(5)))
 def test_bidirectional_attention_without_positions_is_permutation_equivariant(kind, order):
     config = small(MaskedLMConfig, attention=kind, positions="none", n_layers=1)

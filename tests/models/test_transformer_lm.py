@@ -2,7 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import oracle
@@ -11,7 +11,7 @@ from fxf.layers.attention import ATTENTIONS
 from fxf.layers.positions import POSITIONS
 from fxf.testing import assert_cached_equals_full
 from fxf.weights import initialize, unstack
-from helpers import VOCAB_SIZE, random_tokens, small, small_model
+from helpers import VOCAB_SIZE, examples, random_tokens, small, small_model
 
 
 def inputs(tokens):
@@ -85,7 +85,7 @@ def test_logits_equal_the_oracle_at_larger_widths_and_the_default_init():
     assert_equal_to_the_oracle(model, params, random_tokens((2, 13), 31), **sizes)
 
 
-@settings(max_examples=10)
+@examples(10)
 @given(
     n_layers=st.integers(1, 2),
     n_heads=st.integers(1, 4),
