@@ -90,8 +90,8 @@ class Running:
 def started(name, *arguments, stdin=""):
     """Starts experiments/NAME.py in a fork of the script server, and kills it in the end."""
     arguments = [f"experiments/{name}.py", *map(str, arguments)]
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory() as path:
+        folder = Path(path)
         (folder / "stdin").write_text(stdin)
         request = {"arguments": arguments, "environment": compiled_once(), "folder": str(folder)}
         print(json.dumps(request), file=server().stdin, flush=True)
