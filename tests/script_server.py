@@ -6,6 +6,7 @@ nothing is imported before the fork: from there on all is as in a process of its
 """
 
 import json
+import logging
 import os
 import runpy
 import signal
@@ -19,6 +20,8 @@ import optax  # noqa: F401
 import orbax.checkpoint  # noqa: F401
 import rich.progress  # noqa: F401
 import tokenizers  # noqa: F401
+
+logging.root.handlers.clear()  # a library's, which a script is ahead of
 
 SECONDS = 600  # that a script may take, on a machine however busy
 
