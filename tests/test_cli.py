@@ -78,7 +78,7 @@ ANSWERS = [[("a\nb\\\x1b[31m\u2028é", -0.5), ("c", -1.25)], [("", -2.0)]]
 
 
 def test_a_message_too_long_to_read_loses_its_middle():
-    finished = script_here("describe", REVERSAL, f"--config.model.activation=x{'y' * 5000}z")
+    finished = script("describe", REVERSAL, f"--config.model.activation=x{'y' * 5000}z")
     assert_refused(finished, "model.activation: expected one of", "'xyyy", "yyy … yyy", "yyyz'")
     assert len(finished.stderr) < 1100
 
