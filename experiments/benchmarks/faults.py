@@ -137,7 +137,7 @@ def reach(moment: str, process: "subprocess.Popen[str]", workdir: Path, step: in
     reached = {
         "imports": lambda: hears(process),
         "compiling": lambda: f"pid {process.pid} " in (workdir / "lock").read_text() if workdir.exists() else False,
-        "a save": lambda: newest(workdir) >= step - 1 and any(directory.glob(f"*{checkpoint.UNFINISHED}")),
+        "a save": lambda: newest(workdir) >= step - 1 and any(directory.glob(f"*{checkpoint.UNFINISHED}*")),
         "an evaluation": lambda: recorded(workdir) > before and recorded(workdir) % EVALUATE == 0,
         "the final test": lambda: newest(workdir) == STEPS,
         "training": lambda: newest(workdir) >= max(step, before + 1),
@@ -242,7 +242,7 @@ def meet(workdir: Path, fault: str, n: int, rng: np.random.Generator, start: Sta
         mend.clear()
         words, kept = last_words(errors), newest(workdir)
         if number == signal.SIGKILL:
-            unfinished = any((workdir / run.CHECKPOINTS).glob(f"*{checkpoint.UNFINISHED}"))
+            unfinished = any((workdir / run.CHECKPOINTS).glob(f"*{checkpoint.UNFINISHED}*"))
             what = "within a save" if unfinished else "elsewhere"
             outcomes.append(Outcome(what, kept, process.returncode == -signal.SIGKILL and not words, said=errors))
             continue

@@ -57,7 +57,7 @@ class Checkpoints:
                 raise UserError(f"{directory}: expected a folder of checkpoints, got a file") from None
             # A bucket has no empty folders.
             for path in list(self._directory.iterdir()) if self._directory.is_dir() else ():
-                if path.name.endswith((UNFINISHED, REMOVED)):
+                if UNFINISHED in path.name or path.name.endswith(REMOVED):  # Orbax adds to the name while it writes
                     remove(path)
         processes.wait()
 

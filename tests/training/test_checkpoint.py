@@ -215,7 +215,7 @@ def test_a_damaged_step_asked_for_is_an_error(tmp_path):
 
 def test_what_a_save_or_a_removal_cut_short_has_left_is_not_read_and_cleared_by_the_next_run(tmp_path):
     save(tmp_path, 1)
-    for name in ("2.unfinished", "0.removed"):
+    for name in ("2.unfinished", "3.unfinished.orbax-checkpoint-tmp", "0.removed"):
         (tmp_path / name / "state").mkdir(parents=True)
     assert load(tmp_path, SHAPES)[0] == 1
     save(tmp_path, 2)
