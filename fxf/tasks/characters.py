@@ -47,11 +47,11 @@ def characters(config: CharactersConfig, setting: Setting) -> Task:
     text = encoded_text(data, setting.folder, window)
     tokenizer = text.tokenizer
     context = config.length - config.bos if config.score == "last" else 0  # tokens that an answer needs before it
-    scored_1T = np.ones((1, config.length), np.float32)
-    if config.score == "last":
-        scored_1T[:, :-1] = 0
 
     def to_batch(tokens_BT: Any, weights_BT: Any) -> Batch:
+        scored_1T = np.ones((1, config.length), np.float32)
+        if config.score == "last":
+            scored_1T[:, :-1] = 0
         if config.bos:
             return language_model_batch(tokens_BT, weights_BT * scored_1T)
         return {"inputs": tokens_BT[:, :-1], "targets": tokens_BT[:, 1:], "weights": weights_BT[:, 1:] * scored_1T}
