@@ -38,6 +38,11 @@ def main(arguments: list[str]) -> None:
     if is_remote(workdir) and not OUTPUT.value:
         raise UserError(f"--output: missing; {workdir} is exported to a local file or folder")
     output = Path(OUTPUT.value) if OUTPUT.value else workdir / OUTPUTS[name]
+    # So that nothing of a run is written over.
+    if output.suffix != Path(OUTPUTS[name]).suffix and name != "huggingface":
+        raise UserError(f"--output: expected a name that ends in {Path(OUTPUTS[name]).suffix}, got {output}")
+    if name == "huggingface" and (output / "metrics.jsonl").exists():
+        raise UserError(f"--output: {output} is a run folder; expected a folder of its own")
     experiment, _, params = run.load(workdir, STEP.value)
     if name == "safetensors":
         from fxf.interop.weights_file import save_weights

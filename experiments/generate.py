@@ -27,7 +27,7 @@ INPUT = flags.DEFINE_string("input", None, "file with a prompt a line; without i
 N_BEST = flags.DEFINE_integer("n_best", None, "hypotheses of the beam to show, with their scores", 1)
 FORMAT = flags.DEFINE_enum("format", "text", ["text", "json"], "how the answers are written")
 MAX_TOKENS = flags.DEFINE_integer("max_tokens", 0, "tokens to generate at most; 0 for as many as positions allow", 0)
-SEED = flags.DEFINE_integer("seed", 0, "seed of the sampling", 0, 2**32 - 1)
+SEED = flags.DEFINE_integer("seed", None, "seed of the sampling; 0 without it", 0, 2**32 - 1)
 
 
 def main(prompts: list[str]) -> None:

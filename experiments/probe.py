@@ -35,6 +35,9 @@ def main(texts: list[str]) -> None:
         raise UserError(f"expected a prompt and at most one answer, got {len(texts)} arguments")
     if LENS.value and (NAME.value or OUTPUT.value):
         raise UserError("--lens: is a table of its own, without --name and --output")
+    for flag in (HEAD, OUTPUT):
+        if flag.value is not None and not NAME.value:
+            raise UserError(f"--{flag.name}: only --name reads it")
     workdir = cli.require_workdir(WORKDIR)
     experiment, _, params = run.load(workdir, STEP.value)
     batch = probe.what_is_read(experiment, params, *texts)

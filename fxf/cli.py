@@ -187,6 +187,8 @@ def _parse(argv: list[str]) -> list[str]:
     if config_file and not Path(config_file).is_file():
         beside = (str(path) for path in Path(config_file).parent.glob("*.py"))
         raise UserError(f"--config: no file {config_file}{nearest(config_file, beside)}")
+    if config_file and b"\0" in Path(config_file).read_bytes():
+        raise UserError(f"--config: {config_file}: expected Python source, found a null byte")
     if config_file:
         start_jax()  # which the file imports
     try:
@@ -197,6 +199,8 @@ def _parse(argv: list[str]) -> list[str]:
     except flags.UnrecognizedFlagError as error:
         raise UserError(_unknown_flag(error.flagname, argv[0])) from None
     except flags.IllegalFlagValueError as error:
+        if "Traceback" in str(error):  # of the call of get_config, so that no line of the file is at fault
+            raise UserError(f"{config_file}: {str(error).strip().splitlines()[-1]}") from None
         raise UserError(_wrong_value(_one_line(error))) from None
     except Exception as error:
         if "no attribute 'get_config'" in str(error):
@@ -251,7 +255,7 @@ def _errors_of(config_file: str) -> Iterator[None]:
     """Turns an exception that passed through the config file into one line that names the file's line."""
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         # A config file's own exception arrives bare or wrapped in an error of the flag parser.
         cause: BaseException = error
         while cause.__context__ is not None and not _line_in(cause, config_file):

@@ -17,6 +17,7 @@ from fxf.errors import UserError, nearest
 SectionT = TypeVar("SectionT")
 
 LARGEST_INT = 2**31 - 1  # steps, positions and sizes are int32 on the device
+FLOAT32 = (1.2e-38, 3.4e38)  # the sizes of its numbers; below them a CPU computes with 0
 
 
 def key(
@@ -208,6 +209,8 @@ def _checked(value: Any, kind: Any, limits: Mapping[str, Any], path: str) -> Any
         raise UserError(f"{path}: expected at most {LARGEST_INT}, as much as an int32 holds, got {value}")
     if kind is float and not math.isfinite(value):
         raise UserError(f"{path}: expected a finite number, got {value}")
+    if kind is float and value and not FLOAT32[0] <= abs(value) <= FLOAT32[1]:
+        raise UserError(f"{path}: expected 0, or a size from {FLOAT32[0]} to {FLOAT32[1]} as of float32, got {value}")
     if kind in (int, float):
         minimum, above, below = limits["minimum"], limits["above"], limits["below"]
         if minimum is not None and not value >= minimum:

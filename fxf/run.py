@@ -257,7 +257,7 @@ def generate(
     *,
     n_best: int | None = None,
     max_tokens: int = 0,
-    seed: int = 0,
+    seed: int | None = None,
     step: int | None = None,
 ) -> list[list[Answer]]:
     """Answers each prompt with a checkpoint of the run in `workdir`, in order: its hypotheses, the best first.
@@ -266,6 +266,7 @@ def generate(
       decode: keys of the `decode` section to change.
       n_best: hypotheses that the caller wants; a beam has to be as wide.
       max_tokens: tokens to generate at most; 0 for as many as the model's positions allow.
+      seed: of the tokens drawn where `decode` samples, 0 if None.
 
     Raises:
       UserError: a prompt that the task cannot read or the model cannot hold; the text gives its number.
@@ -278,7 +279,9 @@ def generate(
         raise UserError("n_best: only beam search scores its hypotheses; set decode.beam_width above 1")
     if n_best and n_best > width:
         raise UserError(f"n_best: {n_best} is more than the hypotheses of decode.beam_width {width}")
-    return answers(experiment, params, prompts, max_tokens, seed)
+    if seed is not None and not experiment.decode.temperature:
+        raise UserError("seed: no token is drawn; set decode.temperature above 0")
+    return answers(experiment, params, prompts, max_tokens, seed or 0)
 
 
 def answers(

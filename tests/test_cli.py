@@ -63,6 +63,11 @@ def test_what_is_typed_wrong_for_a_script_without_a_config_is_named(flags, parts
     assert_refused(script("generate", *flags), *parts)
 
 
+@pytest.mark.parametrize("flag", ["--head=0", "--output=heads.png"])
+def test_what_shows_one_array_needs_its_name(flag):
+    assert_refused(script("probe", flag, "3 1"), f"{flag.split('=')[0]}: only --name reads it")
+
+
 def test_a_file_as_workdir_is_named(tmp_path):
     path = tmp_path / "file"
     path.write_text("")

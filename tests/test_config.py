@@ -32,6 +32,9 @@ def test_a_section_with_all_keys_becomes_its_class():
     assert model(EncoderDecoderConfig) == EncoderDecoderConfig()
 
 
+IN_FLOAT32 = "expected 0, or a size from 1.2e-38 to 3.4e+38 as of float32"
+
+
 @pytest.mark.parametrize("config_class", [TransformerLMConfig, EncoderDecoderConfig])
 def test_the_defaults_are_those_of_seed_004(config_class):
     config = config_class()
@@ -60,6 +63,8 @@ def test_no_key_takes_a_number_that_is_not_finite(cls, value):
         ({"n_layers": 0}, "model.n_layers: expected at least 1, got 0"),
         ({"dropout": 1.0}, "model.dropout: expected less than 1, got 1.0"),
         ({"dropout": float("nan")}, "model.dropout: expected a finite number, got nan"),
+        ({"norm_epsilon": 1e-60}, f"model.norm_epsilon: {IN_FLOAT32}, got 1e-60"),
+        ({"norm_epsilon": 1e39}, f"model.norm_epsilon: {IN_FLOAT32}, got 1e+39"),
         ({"norm_epsilon": float("inf")}, "model.norm_epsilon: expected a finite number, got inf"),
         (
             {"norm_epsilon": 10**400},

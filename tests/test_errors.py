@@ -86,6 +86,9 @@ def test_help_lists_the_flags_of_a_script():
         ("def get_config():\n    return {}['x']\n", ["wrong.py:2:", "KeyError", "'x'"]),
         ("def get_config(:\n", ["wrong.py:1:", "SyntaxError"]),
         ("x = 1\n", ["wrong.py: no function get_config"]),
+        ("x = 1\0\n", ["wrong.py: expected Python source, found a null byte"]),
+        ("def get_config():\n    raise SystemExit(0)\n", ["wrong.py:2: SystemExit: 0"]),
+        ("def get_config(a):\n    pass\n", ["wrong.py: TypeError: get_config() missing 1 required"]),
         ("import json\n\n\ndef get_config():\n    json.loads('')\n", ["wrong.py:5: JSONDecodeError", "decoder.py:"]),
         ("from fxf.experiment import default_config\n\n\ndef get_config():\n"
          "    config = default_config('reversal')\n    config.model.layers = 3\n    return config\n",

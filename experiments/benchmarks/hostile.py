@@ -220,7 +220,7 @@ def outcome(case: Case, ended: Ended) -> tuple[str, str]:
         return SILENCE, "exit code 0"
     wrong = [
         (ended.code != expected.code, f"exit code {ended.code}, expected {expected.code}"),
-        (len(lines) != 1, f"{len(lines)} lines of stderr, expected 1"),
+        (expected.code == 2 and len(lines) != 1, f"{len(lines)} lines of stderr, expected 1"),
         (expected.code == 2 and not ended.err.startswith("error: "), 'it does not begin with "error: "'),
         (any(not c.isprintable() for line in lines for c in line), "a character is not printable"),
         (len(ended.err) > LONGEST_LINE, f"{len(ended.err)} characters"),

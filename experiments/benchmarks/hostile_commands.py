@@ -13,6 +13,7 @@ from hostile_box import (
     Case,
     accepted,
     case,
+    failed,
     refused,
 )
 
@@ -130,14 +131,14 @@ FLAGS = [
     case("a format forgotten", "export --workdir=reversal", refused("--format")),
     case("a head without a name", "probe --workdir=reversal --head=0 '1 2'", refused("--head")),
     case(
-        "a head beyond the last", "probe --workdir=reversal --name=block_1/attention/weights --head=2 '1 2'",
+        "a head beyond the last", "probe --workdir=reversal --name=block_0/attention/weights --head=2 '1 2'",
         refused("--head"),
     ),
     case("a picture without a name", "probe --workdir=reversal --output=x.png '1 2'", refused("--output")),
     case("a lens and a name", "probe --workdir=reversal --lens --name=embedding/positions '1 2'", refused("--lens")),
     case(
-        "a name that is near", "probe --workdir=reversal --name=block_1/attention/weight '1 2'",
-        refused("--name", "block_1/attention/weights"),
+        "a name that is near", "probe --workdir=reversal --name=block_0/attention/weight '1 2'",
+        refused("--name", "block_0/attention/weights"),
     ),
     case("three texts", "probe --workdir=reversal '1 2' 2 1", refused("3 arguments")),
     case("a lens where there are no blocks", "probe --workdir=map --lens '1 2'", refused("boolean_map")),
@@ -151,17 +152,12 @@ FLAGS = [
     case("a temperature that is none", f"{SHOWN} --temperature=nan 1", refused("temperature")),
     case("an infinite temperature", f"{SHOWN} --temperature=inf 1", refused("temperature")),
     case("a temperature next to nothing", f"{SHOWN} --temperature={NEAR_ZERO} 1", refused("temperature")),
-    case("top_k beyond the vocabulary", f"{SHOWN} --temperature=1 --top_k=1000 1", refused("top_k")),
     case("prompts twice", f"{SHOWN} --input=prompts.txt 1", refused("--input")),
     case("no file of prompts", f"{SHOWN} --input=prompt.txt", refused("--input", "prompt.txt")),
     case("a flag misspelt", f"{SHOWN} --beam_with=2 1", refused("beam_with", "beam_width")),
     case("a file of flags that is not there", f"{SHOWN} --flagfile=none 1", refused("none")),
     case("slurm's flags without it", "sweep --config=points.py --workdir=new --minutes=3", refused("--minutes")),
     case("fewer than no workers", "sweep --config=points.py --workdir=new --workers=-1", refused("workers")),
-    case(
-        "a table and a dry run", "sweep --config=points.py --workdir=sweep --workers=0 --dry_run",
-        refused("--dry_run"),
-    ),
     case(
         "an axis that no point changes", "sweep --config=points.py --workdir=sweep --workers=0 --x=model.n_layers",
         refused("--x"),
@@ -180,8 +176,7 @@ ENVIRONMENTS = [
     case("a device that is not here: evaluate", EVALUATE, refused("tpu"), env={"JAX_PLATFORMS": "tpu"}),
     case("a device that is none", "describe @reversal", refused("quantum"), env={"JAX_PLATFORMS": "quantum"}),
     case("devices in no number", TRAIN, refused("JAX_NUM_CPU_DEVICES"), env={"JAX_NUM_CPU_DEVICES": "two"}),
-    case("a flag that XLA lacks", TRAIN, refused("XLA_FLAGS"), env={"XLA_FLAGS": "--xla_no_such_flag=1"}),
-    case("numbers of 64 bits", EVALUATE, refused("JAX_ENABLE_X64"), env={"JAX_ENABLE_X64": "1"}),
+    case("a flag that XLA lacks", TRAIN, failed("XLA_FLAGS"), env={"XLA_FLAGS": "--xla_no_such_flag=1"}),
     case("no home", EVALUATE, accepted("exact_match"), env={"HOME": None}),
     case("a home that is not there", EVALUATE, accepted("exact_match"), env={"HOME": "/nowhere"}),
     case("prepared data in a file", TRAIN_PAIRS, refused("text.txt"), env={"TFDS_DATA_DIR": "text.txt"}),
@@ -200,7 +195,7 @@ ENVIRONMENTS = [
     case("no git", TRAIN, accepted("exact_match"), env={"PATH": "/nowhere"}),
     case(
         "a plotting backend that is none",
-        "probe --workdir=reversal --name=block_1/attention/weights --output=x.png '1 2'", accepted("x.png"),
+        "probe --workdir=reversal --name=block_0/attention/weights --output=x.png '1 2'", accepted("x.png"),
         env={"MPLBACKEND": "quantum"},
     ),
     case("no asserts", EVALUATE, accepted("exact_match"), env={"PYTHONOPTIMIZE": "2"}),
@@ -251,7 +246,7 @@ REMOTE = [
     ),
     case(
         "s3:// for a picture",
-        "probe --workdir=reversal --name=block_1/attention/weights --output=s3://bucket/x.png '1 2'", refused("s3://"),
+        "probe --workdir=reversal --name=block_0/attention/weights --output=s3://bucket/x.png '1 2'", refused("s3://"),
     ),
 ]
 

@@ -37,6 +37,7 @@ from fxf.weights import (
     without_numbers,
 )
 
+TABLE_AGAIN = r"(lm_head|decoder|embed_tokens)\.weight$"  # tensors that repeat the table of tokens
 CONFIG_FILE, TENSORS_FILE = "config.json", "model.safetensors"
 LARGEST = 2**31  # no size in config.json is as large
 # Keys that say how to train, which nothing in config.json says.
@@ -69,6 +70,8 @@ def load(source: Any) -> Loaded:
     model_type, vocab_size = huggingface.get("model_type"), huggingface.get("vocab_size")
     if model_type not in list(ARCHITECTURES):  # names no mistyped one: bart is no bert
         raise UserError(f"{where}: model_type: fxf has {', '.join(ARCHITECTURES)} alone; got {model_type!r}")
+    if huggingface.get("quantization_config") is not None:
+        raise UserError(f"{where}: quantization_config: fxf reads weights that are not quantized")
     architecture = ARCHITECTURES[model_type]
     config = read_config(architecture, huggingface, where)
     if type(vocab_size) is not int or not 1 <= vocab_size < LARGEST:
@@ -200,17 +203,23 @@ def _to_params(architecture: Architecture, spec: Spec, tensors: Mapping[str, np.
     """Returns the params that the tensors hold, float32. Raises a UserError where a tensor is missing or misshapen."""
     found: dict[str, np.ndarray] = {}
     names: dict[str, str] = {}
+    ignored: dict[str, np.ndarray] = {}
     for theirs, tensor in tensors.items():
         name = theirs
         for pattern, replacement in architecture.renamed:
             name = re.sub(pattern, replacement, name)
         if architecture.ignored and re.search(architecture.ignored, name):
+            ignored[theirs] = tensor
             continue
         if name in names:
             raise UserError(f"{where}: {names[name]} and {theirs} are two names of {name}")
         names[name], found[name] = theirs, as_weights(where, theirs, tensor)
     expected = jax.eval_shape(lambda params: _joined(architecture, spec, params), shapes(spec))
     check_shapes(where, {name: x.shape for name, x in found.items()}, {name: x.shape for name, x in expected.items()})
+    table = architecture.tensors["embedding/table"]
+    for theirs, tensor in ignored.items():
+        if re.search(TABLE_AGAIN, theirs) and not np.array_equal(np.asarray(tensor, np.float32), found[table]):
+            raise UserError(f"{where}: {theirs} differs from {table}; fxf has one table for both")
     axes, values = flatten(matrix_axes(spec)), {}
     for path, weight, name, part, n_parts in _pieces(architecture, spec):
         value = np.split(found[name], n_parts, axis=-1)[part]

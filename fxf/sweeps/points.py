@@ -74,7 +74,7 @@ def make_points(
     numbers: dict[Any, int] = {}
     for number, changes in enumerate(added, 1):
         where, changed = f"sweep: point {number}", copy.deepcopy(dict(config))
-        plain = {key: value.item() if hasattr(value, "item") else value for key, value in changes.items()}
+        plain = {key: value.item() if getattr(value, "size", 0) == 1 else value for key, value in changes.items()}
         for key, value in plain.items():
             if key not in known:
                 raise UserError(f"{where}: {key}: unknown key{nearest(key, known)}")

@@ -147,12 +147,22 @@ def test_a_run_is_exported_in_every_format(trained, tmp_path):
     np.testing.assert_array_equal(file["weights/embedding/table"], params["embedding"]["table"])
 
 
+def test_a_run_folder_is_not_written_over(trained):
+    finished = script("export", f"--workdir={trained}", "--format=huggingface", f"--output={trained}")
+    assert (finished.returncode, finished.stderr) == (
+        2,
+        f"error: --output: {trained} is a run folder; expected a folder of its own\n",
+    )
+
+
 @pytest.mark.parametrize(
     ("flags", "part"),
     [
         ([], "--format: expected one of safetensors, jax, huggingface; got None"),
         (["--format=safetensor"], "got 'safetensor'; did you mean 'safetensors'?"),
         (["--format=jax", "--output=absent/model.npz"], "absent/model.npz: cannot write it: No such file"),
+        (["--format=jax", "--output=config.json"], "--output: expected a name that ends in .npz, got config.json"),
+        (["--format=safetensors", "--output=tests"], "--output: expected a name that ends in .safetensors, got tests"),
         (["--format=jax", "model.npz"], "expected flags alone, got 'model.npz'"),
     ],
 )

@@ -52,6 +52,7 @@ def refused(folder, message):
         ({"vocab_size": "11"}, "vocab_size: expected an int from 1 on, got '11'"),
         ({"model_type": "bart"}, "model_type: fxf has gpt2, bert, marian alone; got 'bart'$"),
         ({"model_type": "roberta"}, "model_type: fxf has gpt2, bert, marian alone; got 'roberta'$"),
+        ({"quantization_config": {"bits": 8}}, "quantization_config: fxf reads weights that are not quantized"),
         ({"model_type": {}}, "model_type: fxf has gpt2, bert, marian alone; got {}$"),
     ],
 )
@@ -100,6 +101,14 @@ def test_a_tensor_that_is_no_weights_is_named(folder, value, message):
 def test_two_tensors_of_one_weight_are_named(folder):
     change_tensors(folder, lambda tensors: tensors.update({"ln_f.bias": np.zeros(6, np.float32)}))
     refused(folder, r"ln_f.bias and transformer.ln_f.bias are two names of transformer.ln_f.bias")
+
+
+def test_a_table_that_is_repeated_has_to_be_the_same(folder):
+    table = np.asarray(huggingface.load(folder).params["embedding"]["table"])
+    change_tensors(folder, lambda tensors: tensors.update({"lm_head.weight": table}))
+    huggingface.load(folder)
+    change_tensors(folder, lambda tensors: tensors.update({"lm_head.weight": table + 1}))
+    refused(folder, r"lm_head.weight differs from transformer.wte.weight; fxf has one table for both")
 
 
 def test_half_precision_is_read_as_it_is(folder):

@@ -45,6 +45,7 @@ def test_values_of_numpy_are_plain_numbers_in_a_point():
         ([{"seed": 1}, {"model.n_layer": 2}], r"point 2: model.n_layer: unknown key; did you mean 'model.n_layers'\?"),
         ([{"model": 2}], "point 1: model: unknown key"),
         ([{"model.n_layers": [1, 2]}], r"model.n_layers: expected one number, string or bool, got \[1, 2\]"),
+        ([{"seed": np.arange(2)}], r"seed: expected one number, string or bool, got array\(\[0, 1\]\)"),
         ([{"seed": 1}, {"seed": 2}, {"seed": 1}], "point 3: the same config as point 1"),
         ([{}, {"optimizer.learning_rate": 1e-3}], "point 2: the same config as point 1"),
         ([{"train.steps": 3}], "--config.train.steps: the sweep sets this key itself"),
