@@ -57,10 +57,10 @@ def test_a_row_does_not_depend_on_the_others():
     ("settings", "message"),
     [
         ({"temperature": -1.0}, "decode.temperature: expected at least 0, got -1.0"),
-        ({"temperature": float("nan")}, "decode.temperature: expected at least 0, got nan"),
+        ({"temperature": float("nan")}, "decode.temperature: expected a finite number, got nan"),
         ({"temperature": 1.0, "top_k": -1}, "decode.top_k: expected at least 0, got -1"),
         ({"temperature": 1.0, "top_p": 0.0}, "decode.top_p: expected more than 0, got 0.0"),
-        ({"temperature": 1.0, "top_p": float("nan")}, "decode.top_p: expected more than 0, got nan"),
+        ({"temperature": 1.0, "top_p": float("nan")}, "decode.top_p: expected a finite number, got nan"),
         ({"temperature": 1.0, "top_p": 1.5}, "decode.top_p: expected at most 1, got 1.5"),
         ({"top_k": 5}, "decode.top_k, decode.top_p: greedy decoding does not read them"),
         ({"top_p": 0.5}, "decode.top_k, decode.top_p: greedy decoding does not read them"),
