@@ -190,6 +190,9 @@ def read_result(workdir: Path, identity: Identity | None = None) -> dict[str, An
 
     Args:
       identity: of the run that they must be of; of any if None.
+
+    Raises:
+      UserError: a folder stands in the file's place.
     """
     path = workdir / RESULT
     try:
@@ -197,6 +200,8 @@ def read_result(workdir: Path, identity: Identity | None = None) -> dict[str, An
     except FileNotFoundError:
         return None
     except UserError as error:
+        if path.is_dir():  # in whose place no result could be written
+            raise
         log.warning("warning: %s; it counts as absent", error)
         return None
     there = result.get("identity")

@@ -57,6 +57,7 @@ RUNS = {
     "sweep/seed=1": "--config=points.py --config.seed=1",
 }
 UNFINISHED = ("half", "halfway")
+WEIGHTS = "weights.safetensors"  # of @reversal
 
 _LETTERS = "the cat sat on the mat and the dog ran to the man who had a red hat on his old head\n"
 _TEXT = "".join(_LETTERS[i % 7 * 3 :] + _LETTERS[: i % 5 * 4 + 9] + "\n" for i in range(12))

@@ -1,6 +1,7 @@
 """Hostile config files, sweeps and weights files."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,9 @@ from hostile_box import (
     BINARY,
     DEEP,
     POINTS,
+    WEIGHTS,
     Case,
+    Step,
     accepted,
     borrow,
     case,
@@ -242,6 +245,18 @@ BAD_CONFIGS: list[tuple[Any, ...]] = [
 ]
 LOAD = "load_huggingface gpt2"
 ST = "gpt2/model.safetensors"
+def weights(function: Any) -> Step:
+    """Returns a step that writes the weights of the tiny run, changed, in a safetensors file."""
+
+    def step(box: Path) -> None:
+        from safetensors.numpy import load_file, save_file
+
+        borrow(WEIGHTS, WEIGHTS)(box)
+        save_file({name: function(x) for name, x in load_file(box / WEIGHTS).items()}, box / WEIGHTS)
+
+    return step
+
+
 WEIGHTS_FILES = [
     case("a GPT-2", LOAD, accepted("Loaded"), gpt2()),
     case(
@@ -296,32 +311,19 @@ WEIGHTS_FILES = [
         ]
     ),
     case(
-        "weights of another run", "load_weights seed.safetensors", refused("seed.safetensors"),
-        lambda box: weights_of(box, lambda a: {k: v[..., :2] for k, v in a.items()}), runs=("reversal",),
+        "weights of another run", "load_weights weights.safetensors", refused("weights.safetensors"),
+        weights(lambda x: np.ascontiguousarray(x[..., :2])), runs=("reversal",),
     ),
     case(
-        "weights of which one is not a number", "load_weights seed.safetensors", refused("seed.safetensors"),
-        lambda box: weights_of(box, lambda a: {k: v * np.float32(np.nan) for k, v in a.items()}), runs=("reversal",),
+        "weights of which one is not a number", "load_weights weights.safetensors", refused("weights.safetensors"),
+        weights(lambda x: x * np.float32(np.nan)), runs=("reversal",),
     ),
     case(
-        "weights of whole numbers", "load_weights seed.safetensors", refused("seed.safetensors"),
-        lambda box: weights_of(box, lambda a: {k: v.astype(np.int32) for k, v in a.items()}), runs=("reversal",),
+        "weights of whole numbers", "load_weights weights.safetensors", refused("weights.safetensors"),
+        weights(lambda x: x.astype(np.int32)), runs=("reversal",),
     ),
     case(
-        "weights in float64", "load_weights seed.safetensors", accepted("dict"),
-        lambda box: weights_of(box, lambda a: {k: v.astype(np.float64) for k, v in a.items()}), runs=("reversal",),
+        "weights in float64", "load_weights weights.safetensors", accepted("dict"),
+        weights(lambda x: x.astype(np.float64)), runs=("reversal",),
     ),
 ]
-
-
-def weights_of(box: Any, function: Any) -> None:
-    """Writes the weights of a model like the tiny run's, changed, in a safetensors file."""
-    from safetensors.numpy import save_file
-
-    from fxf.experiment import build
-    from fxf.weights import leaves
-
-    spec = build(json.loads((box / "tiny.json").read_text())).model.spec
-    save_file(
-        function({path: np.ones(weight.shape, np.float32) for path, weight in leaves(spec)}), box / "seed.safetensors"
-    )

@@ -266,7 +266,10 @@ ODD_STEPS = {
 }
 
 CHECKPOINTS = [
-    case("a step renamed", "evaluate --workdir=reversal", refused("20"), move(LAST, "reversal/checkpoints/20")),
+    case(
+        "a step renamed", "evaluate --workdir=reversal", accepted("passing over", "step 20"),
+        move(LAST, "reversal/checkpoints/20"),
+    ),
     case(
         "a copy of a step as a later one: evaluate", "evaluate --workdir=reversal", accepted("passing over", "20"),
         borrow(LAST, "reversal/checkpoints/20"), runs=("reversal",),
