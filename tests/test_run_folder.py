@@ -152,6 +152,12 @@ def test_a_damaged_result_counts_as_absent_with_a_warning(content, tmp_path, cap
     assert "counts as absent" in message and "\n" not in message
 
 
+def test_a_folder_in_the_place_of_the_result_is_named(tmp_path):
+    (tmp_path / "result.json").mkdir()
+    with pytest.raises(UserError, match=r"result\.json: .*expected a file, got a folder"):
+        run_folder.read_result(tmp_path)
+
+
 def test_the_result_of_another_run_counts_as_absent(tmp_path, caplog):
     identity = opened(tmp_path / "a")
     result = run_folder.write_result(tmp_path / "a", {"steps": 3}, identity)
