@@ -117,9 +117,12 @@ def run(main: Callable[[list[str]], None]) -> None:
     warnings.filterwarnings("ignore", module="orbax")
     sys.unraisablehook = _unraisable
     try:
-        arguments = _parse(sys.argv)[1:]
-        start_jax()
-        main(arguments)
+        if _asks_for_help(sys.argv):
+            _print_help(sys.argv[0])
+        else:
+            arguments = _parse(sys.argv)[1:]
+            start_jax()
+            main(arguments)
     except UserError as error:
         _end(str(error))
     except Interrupted as stop:
@@ -174,13 +177,18 @@ def _unraisable(what: Any) -> None:
         sys.__unraisablehook__(what)
 
 
+def _asks_for_help(argv: list[str]) -> bool:
+    return not {"--help", "-help", "--helpfull", "-h"}.isdisjoint(argv[1:])
+
+
+def _print_help(script: str) -> None:
+    print(sys.modules["__main__"].__doc__)
+    for module in (__name__, script):
+        print(flags.FLAGS.module_help(module))
+
+
 def _parse(argv: list[str]) -> list[str]:
     """Lets absl and ml_collections read the flags; whatever they raise becomes a UserError."""
-    if {"--help", "-help", "--helpfull", "-h"} & set(argv[1:]):
-        print(sys.modules["__main__"].__doc__)
-        for module in (__name__, argv[0]):
-            print(flags.FLAGS.module_help(module))
-        sys.exit(0)
     _require_each_once(argv)
     named = re.search(r"(?:^| )--?config[= ](\S+)", " ".join(argv[1:]))
     config_file = named[1].split(":")[0] if named else ""

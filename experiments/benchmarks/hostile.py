@@ -218,12 +218,13 @@ def outcome(case: Case, ended: Ended) -> tuple[str, str]:
         return (SILENCE, f"nothing says {missing[0]!r}") if missing else (ACCEPTED, "")
     if ended.code == 0:
         return SILENCE, "exit code 0"
+    n_lines = 0 if expected.code == 141 else 1
     wrong = [
         (ended.code != expected.code, f"exit code {ended.code}, expected {expected.code}"),
-        (expected.code == 2 and len(lines) != 1, f"{len(lines)} lines of stderr, expected 1"),
-        (expected.code == 2 and not ended.err.startswith("error: "), 'it does not begin with "error: "'),
+        (expected.alone and len(lines) != n_lines, f"{len(lines)} lines of stderr, expected {n_lines}"),
+        (expected.code == 2 and not "".join(lines[-1:]).startswith("error: "), 'it does not begin with "error: "'),
         (any(not c.isprintable() for line in lines for c in line), "a character is not printable"),
-        (len(ended.err) > LONGEST_LINE, f"{len(ended.err)} characters"),
+        (expected.alone and len(ended.err) > LONGEST_LINE, f"{len(ended.err)} characters"),
         (bool(missing), f"it does not say {missing[:1]}"),
     ]
     if found := [what for is_wrong, what in wrong if is_wrong]:

@@ -126,13 +126,15 @@ class Expected:
     """What must come: exit code 2 and one line of stderr with all `parts`, or exit code 0 and them in the output.
 
     A part may offer several: "a|b". `lines` is the number of lines of stdout, where it matters. `code` is 1 where a
-    sweep names a point that failed, with the last line of its log.
+    sweep names a point that failed, with the last line of its log, and 141, in silence, where nobody reads the output
+    any more. Where it is not `alone`, lines on the way come before the last one.
     """
 
     refused: bool
     parts: tuple[str, ...]
     lines: int | None = None
     code: int = 2
+    alone: bool = True
 
 
 def refused(*parts: str) -> Expected:
@@ -140,7 +142,15 @@ def refused(*parts: str) -> Expected:
 
 
 def failed(*parts: str) -> Expected:
-    return Expected(True, parts, code=1)
+    return Expected(True, parts, code=1, alone=False)
+
+
+def refused_at_last(*parts: str) -> Expected:
+    return Expected(True, parts, alone=False)
+
+
+def unread() -> Expected:
+    return Expected(True, (), code=141)
 
 
 def accepted(*parts: str, lines: int | None = None) -> Expected:

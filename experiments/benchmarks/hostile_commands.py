@@ -13,8 +13,9 @@ from hostile_box import (
     Case,
     accepted,
     case,
-    failed,
     refused,
+    refused_at_last,
+    unread,
 )
 
 # fmt: off
@@ -176,7 +177,7 @@ ENVIRONMENTS = [
     case("a device that is not here: evaluate", EVALUATE, refused("tpu"), env={"JAX_PLATFORMS": "tpu"}),
     case("a device that is none", "describe @reversal", refused("quantum"), env={"JAX_PLATFORMS": "quantum"}),
     case("devices in no number", TRAIN, refused("JAX_NUM_CPU_DEVICES"), env={"JAX_NUM_CPU_DEVICES": "two"}),
-    case("a flag that XLA lacks", TRAIN, failed("XLA_FLAGS"), env={"XLA_FLAGS": "--xla_no_such_flag=1"}),
+    case("a flag that XLA lacks", TRAIN, refused("XLA_FLAGS"), env={"XLA_FLAGS": "--xla_no_such_flag=1"}),
     case("no home", EVALUATE, accepted("exact_match"), env={"HOME": None}),
     case("a home that is not there", EVALUATE, accepted("exact_match"), env={"HOME": "/nowhere"}),
     case("prepared data in a file", TRAIN_PAIRS, refused("text.txt"), env={"TFDS_DATA_DIR": "text.txt"}),
@@ -201,18 +202,21 @@ ENVIRONMENTS = [
     case("no asserts", EVALUATE, accepted("exact_match"), env={"PYTHONOPTIMIZE": "2"}),
     case("stdout closed", EVALUATE, refused("stdout|standard output"), stdout="closed"),
     case("stdout on a full disk: evaluate", EVALUATE, refused("stdout|standard output"), stdout="full"),
-    case("stdout on a full disk: train", TRAIN, refused("stdout|standard output"), stdout="full", writes="^new"),
+    case(
+        "stdout on a full disk: train", TRAIN, refused_at_last("stdout|standard output"), stdout="full",
+        writes="^new",
+    ),
     case("stdout on a full disk: help", "train --help", refused("stdout|standard output"), stdout="full"),
     case(
-        "a pipe that nobody reads: generate", "generate --workdir=reversal 1 2 3", refused("stdout|standard output"),
+        "a pipe that nobody reads: generate", "generate --workdir=reversal 1 2 3", unread(),
         stdout="broken pipe",
     ),
     case(
-        "a pipe that nobody reads: describe", "describe @reversal", refused("stdout|standard output"),
+        "a pipe that nobody reads: describe", "describe @reversal", unread(),
         stdout="broken pipe",
     ),
     case(
-        "a pipe that nobody reads: probe", "probe --workdir=reversal --lens '1 2'", refused("stdout|standard output"),
+        "a pipe that nobody reads: probe", "probe --workdir=reversal --lens '1 2'", unread(),
         stdout="broken pipe",
     ),
     case(
@@ -240,13 +244,13 @@ REMOTE = [
     case("s3:// for a run: probe", "probe --workdir=s3://bucket/run 1", refused("s3://")),
     case("s3:// for a run: export", "export --workdir=s3://bucket/run --format=jax", refused("s3://")),
     case("s3:// for a sweep", "sweep --config=points.py --workdir=s3://bucket/sweep", refused("s3://")),
-    case("s3:// for a text", f"{TRAIN_TEXT} --config.data.path=s3://bucket/text", refused("s3://")),
+    case("s3:// for a text", f"{TRAIN_TEXT} --config.data.path=s3://bucket/text", refused("s3:/")),
     case(
-        "s3:// for weights", "export --workdir=reversal --format=safetensors --output=s3://bucket/x", refused("s3://"),
+        "s3:// for weights", "export --workdir=reversal --format=safetensors --output=s3://bucket/x", refused("s3:/"),
     ),
     case(
         "s3:// for a picture",
-        "probe --workdir=reversal --name=block_0/attention/weights --output=s3://bucket/x.png '1 2'", refused("s3://"),
+        "probe --workdir=reversal --name=block_0/attention/weights --output=s3://bucket/x.png '1 2'", refused("s3:/"),
     ),
 ]
 
@@ -272,7 +276,7 @@ HUGE = {
 def extra(size: str) -> str:
     """Returns what has to go with a size."""
     return {
-        "task.max_length=1000000000": "--config.model.max_len=3000000000",
+        "task.max_length=1000000000": "--config.model.max_len=2147483647",
         "task.length=1000000000": "--config.model.max_len=1000000000",
     }.get(size, "")
 
@@ -291,7 +295,7 @@ SIZES = [
             own_process=True, seconds=10,
         )
         for size, run in HUGE.items()
-        if size.startswith("model") or "batch" in size
+        if (size.startswith("model") and "max_len" not in size) or "batch" in size
     ),
     case(
         "a beam of 1,000,000,000", f"{SHOWN} --beam_width=1000000000 1", refused("beam_width"), own_process=True,

@@ -68,7 +68,9 @@ CONFIG_FILES = [
     config_file("a seed of none", get_config("del config['seed']", "config.seed = None"), "seed"),
     config_file(
         "a placeholder",
-        get_config("from ml_collections.config_dict import *", "del config['seed']", "config.seed = placeholder(int)"),
+        get_config(
+            "from ml_collections import config_dict", "del config.seed", "config.seed = config_dict.placeholder(int)",
+        ),
         "seed",
     ),
     config_file(

@@ -2,9 +2,13 @@
 
 import itertools
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+# Figures are files; another backend that the environment names may not be installed.
+os.environ["MPLBACKEND"] = "agg"
 
 SEED = "seed"
 MOST_TICKS = 12

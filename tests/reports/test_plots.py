@@ -1,5 +1,9 @@
 """The plot over the runs of a sweep: what is drawn, read from the figure."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 from matplotlib.figure import Figure
 
@@ -75,3 +79,11 @@ def test_names_stand_side_by_side_and_no_line_joins_them(drawn):
     (marks,) = axes.get_lines()
     assert (marks.get_linestyle(), marks.get_ydata().tolist()) == ("None", [1.0, 1.0])
     assert [bar.tolist() for bar in axes.collections[0].get_segments()] == [[[i, 0.5], [i, 1.5]] for i in (0, 1)]
+
+
+def test_a_backend_that_the_environment_names_is_not_asked_for(tmp_path):
+    code = "from pathlib import Path; from fxf.reports.plots import plot_lines; "
+    code += f"plot_lines(Path({str(tmp_path / 'plot.png')!r}), [{{'x': 1, 'y': 2}}], ['x'], 'x', 'y')"
+    environment = {**os.environ, "MPLBACKEND": "no such backend"}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    assert (tmp_path / "plot.png").exists()
