@@ -9,6 +9,7 @@ import oracle
 from closeness import assert_close
 from fxf.layers.attention import ATTENTIONS
 from fxf.layers.positions import POSITIONS
+from fxf.model_config import TransformerLMConfig
 from fxf.testing import assert_cached_equals_full
 from fxf.weights import initialize, unstack
 from helpers import VOCAB_SIZE, examples, random_tokens, small, small_model
@@ -156,11 +157,10 @@ def test_without_a_key_the_program_draws_nothing(rate):
     assert ["threefry" in program for program in programs] == [False, True]
 
 
+# Each kind of positions and of attention; their pairs, and all else, are drawn in test_any_config.py.
 CACHED = [
-    {"positions": positions, "attention": attention}
-    for positions in POSITIONS
-    for attention, kind in ATTENTIONS.items()
-    if kind.scores or not (POSITIONS[positions].rotate or POSITIONS[positions].bias)
+    *({"positions": positions} for positions in POSITIONS),
+    *({"attention": attention} for attention in ATTENTIONS if attention != TransformerLMConfig.attention),
 ]
 
 

@@ -20,7 +20,6 @@ from runs import ROOT, environment
 
 SETTINGS = {
     "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
-    "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
     "JAX_DEFAULT_MATMUL_PRECISION": "highest",
     "JAX_NUMPY_RANK_PROMOTION": "raise",
 }
