@@ -72,7 +72,7 @@ CASES = [
     (TransformerLMConfig, T, {"positions": "alibi_geometric", "window": 5, "n_kv_heads": 1}),
     (TransformerLMConfig, T, {"positions": "rotary", "position_range": 29, "qk_norm": True, "remat": "full"}),
     (TransformerLMConfig, T, {"positions": "sinusoidal", "position_stretch": 3.0}),
-    (MaskedLMConfig, T, {"n_kv_heads": 2, "d_model": 8, "n_heads": 4, "scan_blocks": True}),
+    (MaskedLMConfig, T, {"n_kv_heads": 2, "d_model": 8, "n_heads": 4, "n_layers": 2, "scan_blocks": True}),
     (MaskedLMConfig, 12, {"positions": "alibi", "n_kv_heads": 1}),
     (EncoderDecoderConfig, T, {"positions": "alibi"}),
     (EncoderDecoderConfig, T, {"n_kv_heads": 1, "attention_bias": "all", "block": "post_norm", "window": 7}),
@@ -81,7 +81,7 @@ CASES = [
 
 @pytest.mark.parametrize(("config_class", "length", "changes"), CASES)
 def test_losses_and_gradients_are_those_of_the_default(asked, config_class, length, changes):
-    config, batch = small(config_class, **changes), a_batch(config_class, length)
+    config, batch = small(config_class, **{"n_layers": 1, **changes}), a_batch(config_class, length)
     models = [MODELS[config_class](each, VOCAB_SIZE) for each in (config, in_float32(config))]
     params = random_params(models[0].spec)
 

@@ -86,7 +86,7 @@ def test_logits_equal_the_oracle_at_larger_widths_and_the_default_init():
     assert_equal_to_the_oracle(model, params, random_tokens((2, 13), 31), **sizes)
 
 
-@examples(10)
+@examples(4)
 @given(
     n_layers=st.integers(1, 2),
     n_heads=st.integers(1, 4),
