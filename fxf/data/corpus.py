@@ -173,7 +173,7 @@ def _pairs(config: DataConfig) -> Corpus:
 
     splits, skipped = prepared("pairs", (len(columns), source, target, config.held_out, skip), [content], read)
     train, validation, test = (_examples(splits[split], path.name) for split in SPLITS)
-    return Corpus(train, validation, test, skipped, {path.name: digest(content)})
+    return Corpus(train, validation, test, skipped, {"data.path": digest(content)})
 
 
 def _columns(config: DataConfig) -> list[str]:
@@ -217,7 +217,7 @@ def _tfds(config: DataConfig) -> Corpus:
     train, validation, test = (
         _examples(lines, f"{config.path}:{name}") for lines, name in zip(splits, names, strict=True)
     )
-    return Corpus(train, validation, test, skipped, {config.path: manifest})
+    return Corpus(train, validation, test, skipped, {"data.path": manifest})
 
 
 def _phrasebook(config: DataConfig) -> Corpus:

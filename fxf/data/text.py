@@ -91,7 +91,7 @@ def encoded_text(config: TextConfig, folder: Path | None, length: int) -> Encode
         }
 
     def digests() -> dict[str, str]:
-        return {Path(config.path).name or "phrasebook": digest("\0".join(parts()).encode())}
+        return {"data.path" if config.path else "phrasebook": digest("\0".join(parts()).encode())}
 
     return EncodedText(tokenizer, parts, tokens, figures, digests)
 

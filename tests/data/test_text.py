@@ -115,3 +115,12 @@ def test_scoring_windows_count_every_token_once_behind_the_one_before_it(n, leng
         for i in np.flatnonzero(counts):
             assert row[i] == row[i - 1] + 1
     assert weights[-1].any() and BOS not in targets
+
+
+def test_the_digest_is_that_of_the_text_under_whatever_name(tmp_path):
+    def digests(path, content):
+        path.write_text(content)
+        return encoded_text(TextConfig(path=str(path)), None, 2).digests()
+
+    there = digests(tmp_path / "text.txt", LINES)
+    assert digests(tmp_path / "moved.txt", LINES) == there != digests(tmp_path / "text.txt", f"{LINES}more")
