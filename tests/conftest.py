@@ -33,7 +33,7 @@ jax.config.update("jax_default_matmul_precision", "highest")
 # The same cases each time, on every machine, however busy; `make fuzz` draws new ones.
 plain = hypothesis.settings(deadline=None, database=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.register_profile("same", plain, derandomize=True, max_examples=10)
-hypothesis.settings.register_profile("fuzz", plain, derandomize=False, max_examples=100)
+hypothesis.settings.register_profile("fuzz", plain, derandomize=False, max_examples=20)
 hypothesis.settings.load_profile("same")
 # Hypothesis also draws numbers and texts that it finds in the code imported so far. Cases would then depend on which
 # tests ran before, on changes elsewhere, and on the folder's name.
