@@ -39,8 +39,8 @@ def files(tmp_path_factory):
         "pairs.txt": "".join(f"Sentence {i}.\tPhrase {i} {i}.\n" for i in range(17)),
     }
     texts["bad.txt"] = "no tab\n" + texts["pairs.txt"]
-    for path, split, language in itertools.product("ab", "xy", ("en", "fr", "de")):
-        texts[f"{path}/{split}.{language}"] = f"{path} {split} {language}\n" * (3 if split == "x" else 2)
+    for path, (n, split), language in itertools.product("ab", enumerate("xyz", 1), ("en", "fr", "de")):
+        texts[f"{path}/{split}.{language}"] = f"{path} {split} {' '.join([language] * n)}\n" * (4 - n)
     for name, text in texts.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
