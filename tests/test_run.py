@@ -130,7 +130,7 @@ def train_and_stop_after(step, workdir, monkeypatch, **sections):
             train(workdir, **sections)
 
 
-@pytest.mark.parametrize("stop", [1, 3, 6])
+@pytest.mark.parametrize("stop", [1, 6])  # before the first save, and after the newest one
 def test_a_resumed_run_is_the_run_that_never_stopped(finished, tmp_path, monkeypatch, stop):
     workdir, sections = tmp_path / "stopped", {"train": {"evaluate_every": 4}, "log": {"tensorboard": True}}
     train_and_stop_after(stop, workdir, monkeypatch, **sections)
