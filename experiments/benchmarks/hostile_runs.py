@@ -45,27 +45,27 @@ ANOTHERS_CHECKPOINTS = (borrow("seed1/checkpoints", "reversal/checkpoints"),)
 ONE_OF_ANOTHERS = (borrow("seed1/checkpoints/6", "half/checkpoints/6"),)
 
 CHANGED_DATA = [
-    case("another text: train", "train @characters --workdir=halfway", refused("text.txt", "halfway"), *ANOTHER_TEXT),
+    case("another text: train", "train @characters --workdir=halfway", refused("data.path", "halfway"), *ANOTHER_TEXT),
     case(
-        "another text: train a finished run", "train @characters --workdir=characters", refused("text.txt"),
+        "another text: train a finished run", "train @characters --workdir=characters", refused("data.path"),
         *ANOTHER_TEXT,
     ),
-    case("another text: evaluate", "evaluate --workdir=characters", refused("text.txt"), *ANOTHER_TEXT),
-    case("another text: masking, evaluate", "evaluate --workdir=masking", refused("text.txt"), *ANOTHER_TEXT),
+    case("another text: evaluate", "evaluate --workdir=characters", refused("data.path"), *ANOTHER_TEXT),
+    case("another text: masking, evaluate", "evaluate --workdir=masking", refused("data.path"), *ANOTHER_TEXT),
     case(
-        "another text: sweep", "sweep --config=texts.py --workdir=texts --workers=0", refused("text.txt"),
+        "another text: sweep", "sweep --config=texts.py --workdir=texts --workers=0", refused("data.path"),
         write("texts.py", TEXTS_SWEEP),
         borrow("characters", "texts/seed=0"), *ANOTHER_TEXT, runs=("characters",),
     ),
-    case("other pairs: train", "train @pairs --workdir=pairs", refused("pairs.tsv"), *ANOTHER_PAIRS),
+    case("other pairs: train", "train @pairs --workdir=pairs", refused("data.path"), *ANOTHER_PAIRS),
     case(
-        "other pairs: resume", "train @pairs --workdir=pairs", refused("pairs.tsv"), *ANOTHER_PAIRS,
+        "other pairs: resume", "train @pairs --workdir=pairs", refused("data.path"), *ANOTHER_PAIRS,
         remove("pairs/result.json"), remove("pairs/checkpoints/6"),
     ),
-    case("other pairs: evaluate", "evaluate --workdir=pairs", refused("pairs.tsv"), *ANOTHER_PAIRS),
+    case("other pairs: evaluate", "evaluate --workdir=pairs", refused("data.path"), *ANOTHER_PAIRS),
     case(
         "a text lost with its tokenizer: resume", "train @characters --workdir=halfway",
-        refused("text.txt|tokenizer.json"), *ANOTHER_TEXT, remove("halfway/tokenizer.json"),
+        refused("data.path|tokenizer.json"), *ANOTHER_TEXT, remove("halfway/tokenizer.json"),
     ),
     *(
         case(f"another tokenizer: {name}", command, refused("tokenizer.json"), *ANOTHER_TOKENIZER, runs=("characters",))
