@@ -25,6 +25,7 @@ from typing import Any
 from absl import flags
 
 from fxf import cli
+from fxf.command_line import read_sweep
 from fxf.config import one_of
 from fxf.errors import UserError, one_line
 from fxf.files import is_remote
@@ -62,7 +63,7 @@ def main(arguments: list[str]) -> None:
     workdir = cli.require_workdir(WORKDIR)
     if is_remote(workdir):
         raise UserError(f"--workdir: {workdir}: a sweep writes its logs and tables into a local folder")
-    points = make_points(config, cli.read_sweep(config_file), overrides)
+    points = make_points(config, read_sweep(config_file), overrides)
     if X.value:
         one_of(X.value, changed_keys(points), "--x")
     metrics = check(points, workdir)

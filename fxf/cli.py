@@ -5,16 +5,11 @@ import time
 STARTED = time.perf_counter()
 
 import dataclasses  # noqa: E402  STARTED comes first, so that wall_seconds counts the imports.
-import importlib.util  # noqa: E402
-import inspect  # noqa: E402
 import json  # noqa: E402
 import logging  # noqa: E402
-import re  # noqa: E402
 import sys  # noqa: E402
-import traceback  # noqa: E402
 import warnings  # noqa: E402
-from collections.abc import Callable, Iterator  # noqa: E402
-from contextlib import contextmanager  # noqa: E402
+from collections.abc import Callable, Iterator, Sequence  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any, NoReturn  # noqa: E402
 
@@ -22,13 +17,12 @@ from absl import flags  # noqa: E402
 from absl import logging as absl_logging  # noqa: E402
 from ml_collections import ConfigDict, config_flags  # noqa: E402
 
-from fxf import signals, streams  # noqa: E402
+from fxf import command_line, signals, streams  # noqa: E402
 from fxf.devices import start_jax  # noqa: E402
 from fxf.errors import (  # noqa: E402
     EXIT_USER_ERROR,
     Interrupted,
     UserError,
-    nearest,
     one_line,
     printable,
 )
@@ -43,12 +37,10 @@ LONGEST_MESSAGE = 1000  # characters
 
 def define_config() -> Any:
     """Defines --config=FILE[:ARGUMENT] and --config.SECTION.KEY=VALUE; the file is Python and runs as code."""
-    from fxf.overrides import CheckedConfigParser
-
     flag = config_flags.DEFINE_config_file(
         "config", None, "config file, with an argument after a colon where it takes one; it is Python and runs as code"
     )
-    flags.FLAGS["config"].parser = CheckedConfigParser("config", sys.argv)
+    flags.FLAGS["config"].parser = command_line.CheckedConfigParser("config", sys.argv)
     return flag
 
 
@@ -117,10 +109,11 @@ def run(main: Callable[[list[str]], None]) -> None:
     warnings.filterwarnings("ignore", module="orbax")
     sys.unraisablehook = _unraisable
     try:
+        modules = (__name__, sys.argv[0])
         if _asks_for_help(sys.argv):
-            _print_help(sys.argv[0])
+            _print_help(modules)
         else:
-            arguments = _parse(sys.argv)[1:]
+            arguments = command_line.parse(sys.argv, modules)[1:]
             start_jax()
             main(arguments)
     except UserError as error:
@@ -145,7 +138,7 @@ def _end(line: str) -> NoReturn:
 
 def _why_not_ours(error: BaseException) -> str:
     """Returns what to say of an error that is no mistake of this code, or nothing."""
-    kind, text = type(error).__name__, _one_line(error)
+    kind, text = type(error).__name__, command_line.text_of(error)
     if isinstance(error, MemoryError) or (kind == "JaxRuntimeError" and text.startswith("RESOURCE_EXHAUSTED")):
         less = "a smaller train.batch_size, model or decode.beam_width, or more train.microbatches, needs less"
         return f"out of memory: {text or 'of the host'}; {less}"
@@ -181,74 +174,10 @@ def _asks_for_help(argv: list[str]) -> bool:
     return not {"--help", "-help", "--helpfull", "-h"}.isdisjoint(argv[1:])
 
 
-def _print_help(script: str) -> None:
+def _print_help(modules: Sequence[str]) -> None:
     print(sys.modules["__main__"].__doc__)
-    for module in (__name__, script):
+    for module in modules:
         print(flags.FLAGS.module_help(module))
-
-
-def _parse(argv: list[str]) -> list[str]:
-    """Lets absl and ml_collections read the flags; whatever they raise becomes a UserError."""
-    _require_each_once(argv)
-    named = re.search(r"(?:^| )--?config[= ](\S+)", " ".join(argv[1:]))
-    config_file = named[1].split(":")[0] if named else ""
-    if config_file and not Path(config_file).is_file():
-        beside = (str(path) for path in Path(config_file).parent.glob("*.py"))
-        raise UserError(f"--config: no file {config_file}{nearest(config_file, beside)}")
-    if config_file and b"\0" in Path(config_file).read_bytes():
-        raise UserError(f"--config: {config_file}: expected Python source, found a null byte")
-    if config_file:
-        start_jax()  # which the file imports
-    try:
-        with _errors_of(config_file):
-            return flags.FLAGS(argv)
-    except UserError:
-        raise
-    except flags.UnrecognizedFlagError as error:
-        raise UserError(_unknown_flag(error.flagname, argv[0])) from None
-    except flags.IllegalFlagValueError as error:
-        if "Traceback" in str(error):  # of the call of get_config, so that no line of the file is at fault
-            raise UserError(f"{config_file}: {str(error).strip().splitlines()[-1]}") from None
-        raise UserError(_wrong_value(_one_line(error))) from None
-    except Exception as error:
-        if "no attribute 'get_config'" in str(error):
-            raise UserError(f"{config_file}: no function get_config") from None
-        raise UserError(_one_line(error)) from None
-
-
-def _require_each_once(argv: list[str]) -> None:
-    """Raises a UserError if a flag is given twice, of which one would count for nothing."""
-    seen: dict[str, str] = {}
-    for argument in argv[1:]:
-        if argument == "--":
-            return
-        if found := re.match(r"--?([a-zA-Z_][\w.]*)", argument):
-            if found[1] in seen:
-                raise UserError(f"--{found[1]}: given twice, as '{seen[found[1]]}' and '{argument}'")
-            seen[found[1]] = argument
-
-
-def _unknown_flag(name: str, script: str) -> str:
-    """Returns what to say of a flag that the script has not."""
-    known = [flag.name for module in (__name__, script) for flag in flags.FLAGS.flags_by_module_dict().get(module, [])]
-    if not re.fullmatch(r"[a-zA-Z_][\w.]*", name):
-        return f"-{name}: unknown flag; an argument that begins with - stands behind --"
-    section, *rest = name.split(".")
-    if rest and section == "config" and section in known:
-        return "--config: missing; for example --config=configs/reversal.py"
-    near = nearest(section, [f for f in known if f == "config"]) if rest else nearest(name, known)
-    if rest and near:
-        near = f"; did you mean '--{'.'.join(['config', *rest])}'?"
-    if rest and not near:
-        near = nearest(rest[-1], known)
-    return f"--{name}: unknown flag{near} (here are --{', --'.join(known)})"
-
-
-def _wrong_value(message: str) -> str:
-    """Returns what absl says of a flag's value in the words of a config key's."""
-    kinds = {"invalid literal for int": "int", "could not convert string to float": "float", "Non-boolean": "bool"}
-    found = re.match(rf"flag (--\S+?)=(.*?): ({'|'.join(kinds)})", message)
-    return f"{found[1]}: expected {kinds[found[3]]}, got {found[2]!r}" if found else message
 
 
 def refuse_arguments(arguments: list[str]) -> None:
@@ -256,36 +185,6 @@ def refuse_arguments(arguments: list[str]) -> None:
     for argument in arguments:
         meant = f"; did you mean '--{argument}'?" if argument.split("=")[0].split(".")[0] in flags.FLAGS else ""
         raise UserError(f"expected flags alone, got '{argument}'{meant}")
-
-
-@contextmanager
-def _errors_of(config_file: str) -> Iterator[None]:
-    """Turns an exception that passed through the config file into one line that names the file's line."""
-    try:
-        yield
-    except (Exception, SystemExit) as error:
-        # A config file's own exception arrives bare or wrapped in an error of the flag parser.
-        cause: BaseException = error
-        while cause.__context__ is not None and not _line_in(cause, config_file):
-            cause = cause.__context__
-        where = _line_in(cause, config_file)
-        if where:
-            *_, last = traceback.extract_tb(cause.__traceback__)
-            within = "" if last.filename.endswith(config_file) else f" ({last.filename}:{last.lineno})"
-            raise UserError(f"{config_file}:{where}: {type(cause).__name__}: {_one_line(cause)}{within}") from None
-        raise
-
-
-def _line_in(error: BaseException, path: str) -> int | None:
-    """Returns the last line of the file `path` that the error passed through."""
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if path and f.filename.endswith(path)]
-    if isinstance(error, SyntaxError) and error.filename and path and error.filename.endswith(path):
-        lines.append(error.lineno)
-    return lines[-1] if lines else None
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).replace("\\n", " ").replace("\\'", "'").split()).strip('"')
 
 
 def config_and_origin(flag: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -299,29 +198,6 @@ def config_and_origin(flag: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     if not isinstance(flag.value, ConfigDict):
         raise UserError(f"--config: {origin['config_file']}: get_config returned no ConfigDict")
     return flag.value.to_dict(), origin
-
-
-def read_sweep(config_file: str) -> list[dict[str, Any]]:
-    """Returns what `sweep(add)` or `sweep(add, argument)` of FILE[:ARGUMENT] adds: the changed keys of each point.
-
-    Raises:
-      UserError: the file has no such function, or the function raises an exception.
-    """
-    path, *argument = config_file.split(":", 1)
-    added: list[dict[str, Any]] = []
-    try:
-        with _errors_of(path):
-            spec = importlib.util.spec_from_file_location("swept_config", path)
-            assert spec and spec.loader
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-            if not hasattr(module, "sweep"):
-                raise UserError(f"--config: {path}: no function sweep(add) beside get_config")
-            takes_argument = len(inspect.signature(module.sweep).parameters) > 1
-            module.sweep(lambda **changes: added.append(changes), *(argument if takes_argument else ()))
-    except TypeError as error:  # of the call itself, so that no line of the file is at fault
-        raise UserError(f"{path}: {_one_line(error)}") from None
-    return added
 
 
 def require_workdir(flag: Any) -> Path:

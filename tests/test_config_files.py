@@ -5,7 +5,7 @@ import inspect
 
 import pytest
 
-from fxf import cli
+from fxf.command_line import read_sweep
 from fxf.config import section
 from fxf.experiment import build
 from fxf.model_config import TransformerLMConfig
@@ -59,7 +59,7 @@ def test_every_argument_of_every_config_builds(name, argument, tmp_path, monkeyp
 def test_every_point_of_every_sweep_builds(name, tmp_path):
     """But for the seed, on which it does not depend whether a config builds."""
     for argument in arguments_of(name):
-        added = cli.read_sweep(":".join([str(ROOT / "configs" / f"{name}.py"), *argument.split()]))
+        added = read_sweep(":".join([str(ROOT / "configs" / f"{name}.py"), *argument.split()]))
         points = make_points(config_of(name, argument, tmp_path).to_dict(), added)
         different = {str({**point.changes, "seed": 0}): point for point in points}
         assert check(different.values(), tmp_path)

@@ -158,6 +158,11 @@ def _examples(lines: Sequence[Line], name: str) -> list[Example]:
     return [Example(line.source, line.target, f"{name}:{line.number}") for line in lines]
 
 
+def _digest(*parts: Sequence[Example]) -> str:
+    """Returns the digest of the sentences of several parts."""
+    return digest("\0".join("".join(f"{e.source}\t{e.target}\n" for e in part) for part in parts).encode())
+
+
 def _pairs(config: DataConfig) -> Corpus:
     """Reads a tab-separated file, Anki's (seed 000)."""
     from fxf.data.builders import SPLITS, prepared
@@ -229,7 +234,7 @@ def _phrasebook(config: DataConfig) -> Corpus:
     for number, phrase in enumerate(phrasebook(config.target), 1):
         splits[phrase.held_out].append(Example(phrase.source, phrase.target, f"phrasebook:{number}"))
     parts = splits[""], splits["validation"], splits["test"]
-    return Corpus(*parts, 0, {"phrasebook": digest(repr(parts).encode())})
+    return Corpus(*parts, 0, {"phrasebook": _digest(*parts)})
 
 
 def _six(config: DataConfig) -> Corpus:
@@ -237,7 +242,7 @@ def _six(config: DataConfig) -> Corpus:
     from fxf.data.phrasebook import SIX
 
     examples = [Example(source, target, f"six:{number}") for number, (source, target) in enumerate(SIX, 1)]
-    return Corpus(examples, examples, examples, 0, {"six": digest(repr(SIX).encode())})
+    return Corpus(examples, examples, examples, 0, {"six": _digest(examples)})
 
 
 # Each corpus, and the keys that it reads of those that not all read.

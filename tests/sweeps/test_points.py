@@ -6,7 +6,8 @@ import os
 import numpy as np
 import pytest
 
-from fxf import cli, run_folder
+from fxf import run_folder
+from fxf.command_line import read_sweep
 from fxf.errors import UserError
 from fxf.experiment import build
 from fxf.sweeps.points import changed_keys, check, grid, make_points, point_name, zipped
@@ -95,10 +96,10 @@ def write(path, sweep):
 
 def test_a_sweep_gets_the_argument_of_its_config_file_if_it_takes_one(tmp_path):
     named = write(tmp_path / "named.py", "def sweep(add, argument='a'):\n    add(**{'seed': ord(argument)})")
-    assert cli.read_sweep(f"{named}:b") == [{"seed": ord("b")}]
-    assert cli.read_sweep(str(named)) == [{"seed": ord("a")}]
+    assert read_sweep(f"{named}:b") == [{"seed": ord("b")}]
+    assert read_sweep(str(named)) == [{"seed": ord("a")}]
     plain = write(tmp_path / "plain.py", "def sweep(add):\n    for point in grid({'seed': [1, 2]}): add(**point)")
-    assert cli.read_sweep(f"{plain}:b") == cli.read_sweep(str(plain)) == [{"seed": 1}, {"seed": 2}]
+    assert read_sweep(f"{plain}:b") == read_sweep(str(plain)) == [{"seed": 1}, {"seed": 2}]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +113,7 @@ def test_a_sweep_gets_the_argument_of_its_config_file_if_it_takes_one(tmp_path):
 )
 def test_a_wrong_sweep_function_is_one_line(sweep, message, tmp_path):
     with pytest.raises(UserError, match=message):
-        cli.read_sweep(str(write(tmp_path / "wrong.py", sweep)))
+        read_sweep(str(write(tmp_path / "wrong.py", sweep)))
 
 
 def test_a_sweep_runs_its_points_names_the_failed_one_and_goes_on_where_it_stopped(tmp_path):
