@@ -206,7 +206,10 @@ def _load_params(
         found = [(saved, state.params) for saved, state, _ in newest]
     if not found:
         raise UserError(f"{workdir}: no checkpoint yet; train the run first")
-    return found[0][0], jax.tree.map(lambda *copies: sum(copies) / len(copies), *(params for _, params in found))
+    step, params = found[0]
+    if len(found) > 1:
+        params = jax.tree.map(lambda *copies: sum(copies) / len(copies), *(params for _, params in found))
+    return step, params
 
 
 def load(

@@ -70,7 +70,7 @@ def assert_cached_equals_full(
     for capacity in capacities or (n_tokens, 2 * n_tokens + 3):
         cache = prefill(params, prompts, capacity)
         if n_hypotheses > 1:
-            cache = cache.select(jnp.zeros((n_rows, n_hypotheses), jnp.int32))
+            cache = jax.jit(lambda cache: cache.select(jnp.zeros((n_rows, n_hypotheses), jnp.int32)))(cache)
         for i in range(n_tokens - longest):
             at = (np.arange(len(lengths_R)), lengths_R + i)
             logits_RV, cache = step(params, cache, texts["inputs"][at])
@@ -117,7 +117,9 @@ def _full_forward(
     moved = float(np.spacing(np.float32(np.abs(full).max())))
     rng = np.random.default_rng(0)
     for _ in range(DRAWS):
-        rounded = jax.tree.map(lambda w: w * (1 + unit * rng.choice([-1, 1], np.shape(w))).astype(w.dtype), params)
+        rounded = jax.tree.map(
+            lambda w: np.asarray(w) * (1 + unit * rng.choice([-1, 1], w.shape)).astype(w.dtype), params
+        )
         moved = max(moved, float(np.abs(np.asarray(apply(rounded, batch), np.float64) - full).max()))
     return apply, full, ALLOWED * moved
 

@@ -13,19 +13,23 @@ os.environ["XLA_FLAGS"] = (
     f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 )
 
+# Processes of a session compile each program once and quickly, and share it in a folder that the first of them makes.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    os.environ |= {
+        "JAX_COMPILATION_CACHE_DIR": tempfile.mkdtemp(prefix="fxf-tests-"),
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        "JAX_TRACEBACK_IN_LOCATIONS_LIMIT": "0",
+    }
+    atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
+
 import hypothesis
 import jax
 import pytest
 from hypothesis.internal.conjecture import providers
 
-# Many tests build the same small programs: compile each once a process, and quickly. JAX does not write entries
-# atomically, so processes do not share a cache.
-CACHE = tempfile.mkdtemp(prefix="fxf-tests-")
-atexit.register(shutil.rmtree, CACHE, ignore_errors=True)
-jax.config.update("jax_compilation_cache_dir", CACHE)
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-jax.config.update("jax_disable_most_optimizations", True)
+import quick  # noqa: F401
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_default_matmul_precision", "highest")

@@ -19,7 +19,7 @@ def small(config_class=TransformerLMConfig, **changes):
 def random_params(spec, seed=0):
     """Every weight drawn at random, so that no zero bias or unit scale hides a mistake."""
     rng = np.random.default_rng(seed)
-    return map_weights(lambda _, weight: jnp.array(rng.uniform(-0.5, 0.5, weight.shape), jnp.float32), spec)
+    return map_weights(lambda _, weight: jnp.asarray(rng.uniform(-0.5, 0.5, weight.shape).astype(np.float32)), spec)
 
 
 def small_model(vocab_size=VOCAB_SIZE, seed=0, **changes):

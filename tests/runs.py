@@ -5,7 +5,6 @@ import functools
 import json
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,9 +13,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fxf.experiment import default_config
-
-CACHE = tempfile.mkdtemp(prefix="fxf-scripts-")
-atexit.register(shutil.rmtree, CACHE, ignore_errors=True)
 
 ROOT = Path(__file__).parent.parent
 TINY = {
@@ -53,16 +49,15 @@ SECONDS = 600  # until a script counts as hung, on a machine however busy
 STRICT = ("-W", "error::RuntimeWarning")
 
 
-def script(name, *arguments, stdin="", python=(), env=None):
+def script(name, *arguments, stdin="", env=None):
     """Runs experiments/NAME.py; returns the finished process, its output as text.
 
-    It runs in a fork of the script server, unless it needs options of Python or an environment of its own.
+    It runs in a fork of the script server, unless it needs an environment of its own.
     """
-    if not python and env is None:
+    if env is None:
         with started(name, *arguments, stdin=stdin) as running:
             return running.finished()
-    command = [sys.executable, *(python or STRICT), f"experiments/{name}.py", *map(str, arguments)]
-    env = env or compiled_once()
+    command = [sys.executable, *STRICT, f"experiments/{name}.py", *map(str, arguments)]
     return subprocess.run(command, cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=SECONDS, env=env)
 
 
@@ -93,7 +88,7 @@ def started(name, *arguments, stdin=""):
     with tempfile.TemporaryDirectory() as path:
         folder = Path(path)
         (folder / "stdin").write_text(stdin)
-        request = {"arguments": arguments, "environment": compiled_once(), "folder": str(folder)}
+        request = {"arguments": arguments, "environment": dict(os.environ), "folder": str(folder)}
         print(json.dumps(request), file=server().stdin, flush=True)
         running = Running(arguments, folder)
         try:
@@ -107,7 +102,7 @@ def started(name, *arguments, stdin=""):
 @functools.cache
 def server():
     command = [sys.executable, *STRICT, "tests/script_server.py"]
-    env = {**compiled_once(), "OPENBLAS_NUM_THREADS": "1"}  # no threads, which a fork would lose
+    env = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # no threads, which a fork would lose
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, cwd=ROOT, env=env, stdin=pipe, stdout=pipe, text=True)
 
@@ -121,18 +116,8 @@ def server():
 
 
 def environment():
-    """Returns the environment of scripts that compile quickly, as tests do."""
-    return {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-
-
-def compiled_once():
-    """Returns the environment of scripts that run one after the other, and compile each program but once."""
-    return {
-        **environment(),
-        "JAX_COMPILATION_CACHE_DIR": CACHE,
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-    }
+    """Returns the environment of scripts that share no compiled programs with others."""
+    return {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
 
 
 @contextmanager

@@ -5,6 +5,7 @@ number of the process, and then with its exit code. Of fxf
 nothing is imported before the fork: from there on all is as in a process of its own.
 """
 
+import gc
 import json
 import logging
 import os
@@ -21,6 +22,9 @@ import orbax.checkpoint  # noqa: F401
 import rich.progress  # noqa: F401
 import tokenizers  # noqa: F401
 
+import quick  # noqa: F401
+
+gc.freeze()
 logging.root.handlers.clear()  # a library's, which a script is ahead of
 
 SECONDS = 600  # that a script may take, on a machine however busy

@@ -89,7 +89,8 @@ def batches(experiment):
     if task.batches:
         made = task.batches()
         return [next(made) for _ in range(3)]
-    return [task.batch(jax.random.key(i), i) for i in range(2)]
+    batch = jax.jit(task.batch)
+    return [batch(jax.random.key(i), i) for i in range(2)]
 
 
 def loss_of(experiment):
@@ -99,7 +100,7 @@ def loss_of(experiment):
 
 
 def loss(experiment):
-    return loss_of(experiment)(random_params(experiment.model.spec))
+    return jax.jit(loss_of(experiment))(random_params(experiment.model.spec))
 
 
 def logits(experiment):

@@ -5,6 +5,7 @@ import json
 import logging
 import shutil
 import time
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -321,12 +322,12 @@ def test_a_mean_of_more_checkpoints_than_there_are_is_that_of_all(tmp_path):
 def test_the_result_is_the_test_of_the_mean(tmp_path, monkeypatch):
     """By a figure that tells any two params apart: the loss of a batch."""
     built = build(tiny_config())
-    batch = jax.tree.map(np.asarray, built.task.batch(jax.random.key(7), 0))
+    batch = jax.device_get(jax.jit(built.task.batch)(jax.random.key(7), 0))
     reversal = importlib.import_module("fxf.tasks.reversal")
     monkeypatch.setattr(reversal, "exact_match", lambda scorer, _: scorer.loss(batch)[0])
     result = train(tmp_path, checkpoint={"every": 1, "keep": 6, "average": 6})
     mean, last = run.load(tmp_path)[2], run.load(tmp_path, step=6)[2]
-    of_mean, of_last = (float(batch_loss(built.model, params, batch)[0]) for params in (mean, last))
+    of_mean, of_last = (float(jax.jit(partial(batch_loss, built.model))(params, batch)[0]) for params in (mean, last))
     assert_close(result["exact_match"], of_mean)
     assert abs(of_mean - of_last) > 1e-3
 

@@ -42,7 +42,7 @@ def test_causal_attention_reads_no_later_vector_and_every_earlier_one_in_its_win
         assert kind == "linear"
         return
     x = vectors(7)
-    jacobian = jax.jacobian(lambda x: attended(config, params, x[None])[0])(x[0])  # [T, D, T, D]
+    jacobian = jax.jit(jax.jacobian(lambda x: attended(config, params, x[None])[0]))(x[0])  # [T, D, T, D]
     reads = np.abs(jacobian).sum((1, 3)) > 0
     t, s = np.indices((7, 7))
     np.testing.assert_array_equal(reads, (s <= t) & ((t - s < window) if window else True))
@@ -55,7 +55,8 @@ def test_bidirectional_attention_without_positions_is_permutation_equivariant(ki
     config = small(MaskedLMConfig, attention=kind, positions="none", n_layers=1)
     model = masked_lm(config, 7)
     params, tokens = random_params(model.spec), random_tokens((2, 5))
-    plain, permuted = (np.asarray(model.apply(params, {"inputs": t})) for t in (tokens, tokens[:, list(order)]))
+    apply = jax.jit(model.apply)
+    plain, permuted = (np.asarray(apply(params, {"inputs": t})) for t in (tokens, tokens[:, list(order)]))
     assert_close(permuted, plain[:, list(order)])
 
 
@@ -79,8 +80,8 @@ def test_rotary_turns_vectors_and_keeps_their_length():
 
 @given(st.integers(1, 9), st.integers(1, 12))
 def test_alibi_bias_is_the_seeds_formula(n_heads, length):
-    positions = jnp.arange(length)[None]
-    bias = POSITIONS["alibi"].bias(n_heads, positions, positions)
+    positions = np.arange(length)[None]
+    bias = np.asarray(jax.jit(POSITIONS["alibi"].bias, static_argnums=0)(n_heads, positions, positions))
     for h in range(1, n_heads + 1):
         m = 1 / 256 ** (h / n_heads)
         expected = [[-m * abs(i - j) for i in range(length)] for j in range(length)]
@@ -117,8 +118,12 @@ def test_linear_attention_in_chunks_equals_its_recurrence_token_by_token(monkeyp
     config = small(attention="linear", feature_map=feature_map)
     rng = np.random.default_rng(0)
     q, k, v = rng.normal(size=(3, 2, 3, 7, 2)).astype(np.float32)
-    new = linear_attention.KeysValues(jnp.array(k), jnp.array(v))
-    actual, _ = linear_attention.extend(config, jnp.array(q), new, causal_mask(), None, None)
+
+    @jax.jit
+    def attended(q, k, v):
+        return linear_attention.extend(config, q, linear_attention.KeysValues(k, v), causal_mask(), None, None)[0]
+
+    actual = np.asarray(attended(q, k, v))
     for b in range(2):
         for h in range(3):
             memory, total = np.zeros((2, 2)), np.zeros(2)
@@ -169,7 +174,7 @@ def test_what_a_model_says_outside_training_does_not_depend_on_how_long_sequence
     choices = {"positions": positions, "position_range": 41, "position_gap": 2}
     models = [transformer_lm(small(max_len=max_len, **choices), 7) for max_len in (5, 13, 20)]
     params = random_params(models[0].spec)
-    logits, *others = (model.apply(params, tokens) for model in models)
+    logits, *others = (jax.jit(model.apply)(params, tokens) for model in models)
     for other in others:
         np.testing.assert_array_equal(other, logits)
     nearer = transformer_lm(small(**{**choices, "position_gap": 1}), 7).apply(params, tokens)
@@ -208,7 +213,7 @@ def test_an_encoder_equals_the_oracle_whatever_its_attention(kind):
     params, tokens = random_params(model.spec), random_tokens((2, 5))
     weights = oracle.float64(params)
     expected = [oracle.transformer_lm(config, weights, row, allowed=lambda t, s: True) for row in tokens]
-    assert_close(model.apply(params, {"inputs": tokens}), expected)
+    assert_close(jax.jit(model.apply)(params, {"inputs": tokens}), expected)
 
 
 @EVERY_KIND
@@ -217,8 +222,8 @@ def test_an_encoder_does_not_read_padding(kind):
     params, tokens = random_params(model.spec), random_tokens((2, 5))
     counts = np.arange(7)[None] < np.array([[5], [5]])
     padded = {"inputs": np.pad(tokens, ((0, 0), (0, 2)), constant_values=6), "counts": counts}
-    whole = model.apply(params, {"inputs": tokens})
-    assert_close(model.apply(params, padded)[:, :5], whole)
+    apply = jax.jit(model.apply)
+    assert_close(apply(params, padded)[:, :5], apply(params, {"inputs": tokens}))
 
 
 @pytest.mark.parametrize(

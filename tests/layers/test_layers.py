@@ -52,7 +52,8 @@ def test_embedding_looks_up_the_row_of_each_token_and_adds_its_position(kind, sc
     params = random_params(embedding_spec(config, 7))
     tokens = np.array([[0, 6, 3], [2, 2, 5]])
     expected = [oracle.embedding(config, oracle.float64(params), row, scaled) for row in tokens]
-    actual = embedding(config, params, tokens, jnp.arange(3)[None], scaled=scaled)
+    read = jax.jit(lambda tokens: embedding(config, params, tokens, jnp.arange(3)[None], scaled=scaled))
+    actual = read(tokens)
     assert_close(actual, expected)
 
 
@@ -133,7 +134,7 @@ def test_normalization_divides_by_deviation_plus_epsilon_or_by_the_root_of_varia
 def test_normalization_of_a_constant_vector_has_a_finite_gradient(inside):
     config = small(norm_epsilon_in=inside)
     params = random_params(normalization_spec(config))
-    gradient = jax.grad(lambda x: normalize(config, params, x).sum())(jnp.ones((1, D)))
+    gradient = jax.jit(jax.grad(lambda x: normalize(config, params, x).sum()))(np.ones((1, D), np.float32))
     assert np.isfinite(gradient).all()
 
 
@@ -143,7 +144,7 @@ def test_attention_is_the_seeds_multi_head_causal_attention(n_heads, bias):
     config = small(n_heads=n_heads, attention_bias=bias)
     params = random_params(attention_spec(config))
     x = vectors()
-    actual, _ = attention(config, params, x, causal(config))
+    actual = jax.jit(lambda x: attention(config, params, x, causal(config))[0])(x)
     assert_close(actual, row_by_row(oracle.causal_attention, params, x, config))
 
 
@@ -172,6 +173,7 @@ def test_a_row_of_memory_serves_the_rows_that_share_it():
     params = random_params(attention_spec(config))
     x, z = np.concatenate([vectors(), vectors(3)]), vectors(2, S)
 
+    @jax.jit
     def attend(z, counts):
         mask = cross_mask(counts)
         return cross_attention(config, params, x, cross_memory(config, params, z, mask), mask)

@@ -55,7 +55,7 @@ def test_the_logit_lens_ends_in_what_the_model_says(looked_into):
     header, *rows = probe.logit_lens(experiment, params, batch)
     assert header == ("reads", "embedding", "block_0", "block_1")
     assert [row[0] for row in rows] == ["0", "3", "1", "0", "1", "3"]
-    said = np.asarray(experiment.model.apply(params, batch))[0].argmax(-1)
+    said = np.asarray(jax.jit(experiment.model.apply)(params, batch))[0].argmax(-1)
     assert [row[-1].split()[0] for row in rows] == [str(token) for token in said]
 
 

@@ -68,7 +68,7 @@ def test_a_shorter_sequence_ends_early_and_its_padding_counts_nothing():
 
 def test_batches_are_windows_of_the_training_part_and_one_in_ten_is_short(tmp_path):
     task = make(tmp_path, batch_size=4999)
-    batch = jax.device_get(task.batch(jax.random.key(0), 0))
+    batch = jax.device_get(jax.jit(task.batch)(jax.random.key(0), 0))
     lengths = (batch["targets"] == EOS).argmax(1) - 1
     assert (lengths < 7).mean() == pytest.approx(0.1 * 6 / 7, abs=0.015)
     assert set(lengths.tolist()) == set(range(1, 8))

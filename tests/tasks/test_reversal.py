@@ -23,8 +23,9 @@ def setting(batch_size=4):
 
 
 def batches(task, n=7, seed=0):
+    batch = jax.jit(task.batch)
     for step in range(n):
-        yield jax.tree.map(np.asarray, task.batch(jax.random.fold_in(jax.random.key(seed), step), step))
+        yield jax.tree.map(np.asarray, batch(jax.random.fold_in(jax.random.key(seed), step), step))
 
 
 def sequence_of(targets):

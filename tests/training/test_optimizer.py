@@ -17,7 +17,7 @@ SPEC = {"kernel": Weight((3, 5), ("embed", "mlp"), ONES), "bias": Weight((5,), (
 PARAMS = {"kernel": jnp.full((3, 5), 2.0), "bias": jnp.full((5,), 2.0)}
 DRAW = np.random.default_rng(0)
 GRADIENTS = [
-    {"kernel": jnp.array(DRAW.normal(size=(3, 5)), jnp.float32), "bias": jnp.array(DRAW.normal(size=5), jnp.float32)}
+    {"kernel": DRAW.normal(size=(3, 5)).astype(np.float32), "bias": DRAW.normal(size=5).astype(np.float32)}
     for _ in range(5)
 ]
 
@@ -25,11 +25,16 @@ GRADIENTS = [
 def move(n=5, **settings):
     """Returns the params after updates with the first n gradients."""
     optimizer = make_optimizer(OptimizerConfig(**settings), 10, SPEC)
-    params, state = PARAMS, optimizer.init(PARAMS)
-    for gradient in GRADIENTS[:n]:
-        updates, state = optimizer.update(gradient, state, params)
-        params = optax.apply_updates(params, updates)
-    return jax.tree.map(np.asarray, params)
+
+    @jax.jit
+    def moved():
+        params, state = PARAMS, optimizer.init(PARAMS)
+        for gradient in GRADIENTS[:n]:
+            updates, state = optimizer.update(gradient, state, params)
+            params = optax.apply_updates(params, updates)
+        return params
+
+    return jax.tree.map(np.asarray, moved())
 
 
 def differ(a, b):
