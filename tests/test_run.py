@@ -254,8 +254,7 @@ def test_a_run_that_had_stopped_only_writes_its_result(tmp_path, monkeypatch):
     assert records(tmp_path) == before
 
 
-@pytest.mark.parametrize("cut_at", [4, 6])  # the last step is 6
-@pytest.mark.parametrize("best", ["", "exact_match"])
+@pytest.mark.parametrize(("best", "cut_at"), [("", 4), ("exact_match", 6)])  # the last step is 6
 def test_an_evaluation_cut_short_by_a_signal_comes_first_when_the_run_goes_on(tmp_path, monkeypatch, best, cut_at):
     sections = {"train": {"evaluate_every": 2}, "checkpoint": {"every": 0, "keep": 1, "best": best}}
     scores = {2: 0.25, 4: 0.5, 6: 0.75, "test": 0.625}
