@@ -15,7 +15,7 @@ from fxf import run
 from fxf.training import checkpoint
 from runs import environment, no_file_larger_than, overrides, script, started
 
-FLAGS = overrides(train={"steps": 60}, checkpoint={"every": 2}, log={"every": 2})
+FLAGS = overrides(train={"steps": 44}, checkpoint={"every": 2}, log={"every": 2})
 # Lines of metrics.jsonl to wait for, and seconds more: a save takes about 0.07 s, so these fall in and between saves.
 KILL_POINTS = [(1, 0.0), (13, 0.05)]
 
@@ -39,7 +39,7 @@ def train_and_stop(workdir, n_lines, seconds, number=signal.SIGKILL):
 
 def final_state(workdir):
     step, state, _ = checkpoint.load(workdir / "checkpoints", run.load(workdir)[0].state_shapes())
-    assert step == 60
+    assert step == 44
     return jax.tree.map(np.asarray, state)
 
 
@@ -53,7 +53,7 @@ def unbroken(tmp_path_factory):
 def test_a_run_killed_and_asked_to_stop_ends_with_the_bits_of_one_that_never_stopped(unbroken, tmp_path):
     for n_lines, seconds in KILL_POINTS:
         train_and_stop(tmp_path, n_lines, seconds)
-    code, errors = train_and_stop(tmp_path, 20, 0.0, signal.SIGTERM)
+    code, errors = train_and_stop(tmp_path, 17, 0.0, signal.SIGTERM)
     assert code == 75
     stopped_at = int(re.search(r"stopped at step (\d+), which is saved", errors)[1])
     assert checkpoint.load(tmp_path / "checkpoints", run.load(tmp_path)[0].state_shapes())[0] == stopped_at
@@ -68,17 +68,17 @@ def test_a_run_killed_and_asked_to_stop_ends_with_the_bits_of_one_that_never_sto
 
 def test_a_save_without_room_ends_in_one_line_and_the_run_goes_on_when_there_is_some(unbroken, tmp_path):
     shutil.copytree(unbroken, tmp_path, dirs_exist_ok=True)
-    shutil.rmtree(tmp_path / "checkpoints" / "60")
+    shutil.rmtree(tmp_path / "checkpoints" / "44")
     (tmp_path / "result.json").unlink()
     # The largest file of a checkpoint is of 20 kB, and metrics.jsonl of 6.
     with no_file_larger_than(16_000):
         stopped = script("train", *FLAGS, f"--workdir={tmp_path}", env=environment())
     assert stopped.returncode == 2, stopped.stderr
     assert [line for line in stopped.stderr.splitlines() if not line.startswith("step ")] == [
-        f"{tmp_path}: resuming at step 58",
+        f"{tmp_path}: resuming at step 42",
         f"error: {tmp_path}: a file would be larger than the limit (File too large); "
-        "checkpoints of steps 56, 58 are kept; with that mended, the same command goes on",
+        "checkpoints of steps 40, 42 are kept; with that mended, the same command goes on",
     ]
     finished = script("train", *FLAGS, f"--workdir={tmp_path}")
-    assert "resuming at step 58" in finished.stderr
+    assert "resuming at step 42" in finished.stderr
     jax.tree.map(np.testing.assert_array_equal, final_state(tmp_path), final_state(unbroken))

@@ -16,7 +16,7 @@ from runs import script, started
 MODEL = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 20, "dropout": 0.1}
 DATA = {"name": "pairs", "columns": "en,fr", "held_out": 0.1, "max_length": 20, "shapes": 2}
 DATA |= {"tokenizer": "word", "vocab_size": 30}
-TRAIN = {"steps": 40, "batch_size": 8}
+TRAIN = {"steps": 24, "batch_size": 8}
 
 
 def flags(path, **sections):
@@ -65,7 +65,7 @@ def test_a_run_killed_within_an_epoch_resumes_to_the_same_bits(folder):
     assert steps_per_epoch > 5
     path = killed / "metrics.jsonl"
     with started("train", *flags(folder / "pairs.txt"), f"--workdir={killed}") as running:
-        while not running.ended() and (not path.exists() or path.read_text().count("\n") < 9):
+        while not running.ended() and (not path.exists() or path.read_text().count("\n") < 7):
             time.sleep(0.01)
     assert not (killed / "result.json").exists()
     finished = script("train", *flags(folder / "pairs.txt"), f"--workdir={killed}")
