@@ -137,9 +137,12 @@ def _digests(data: Mapping[str, str], files: Mapping[str, str]) -> dict[str, str
 
 def require_same_data(workdir: Path, digests: Mapping[str, str]) -> None:
     """Raises a UserError if the run in `workdir` was trained on other data than those with these digests."""
-    there = _read_record(workdir)["digests"]
+    record = _read_record(workdir)
+    there, path = record["digests"], record["config"].get("data", {}).get("path")
     if differing := differences({name: there.get(name, "absent") for name in digests}, digests):
-        raise UserError(f"{workdir}: was trained on other data: {differing}; put the data back")
+        raise UserError(
+            f"{workdir}: was trained on other data: {differing}; put the data back{f' at {path}' if path else ''}"
+        )
 
 
 def read_config(workdir: Path) -> tuple[dict[str, Any], Identity]:
