@@ -10,7 +10,7 @@ the seed's times both numbers; each model then moves as it would alone.
 
 from ml_collections import ConfigDict
 
-from fxf.experiment import default_config
+from fxf.runs.experiment import default_config
 
 MAPPINGS = 10
 

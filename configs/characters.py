@@ -16,7 +16,7 @@ For the others than the default, data.path is tinyshakespeare's input.txt, or an
 
 from ml_collections import ConfigDict
 
-from fxf.experiment import default_config
+from fxf.runs.experiment import default_config
 
 ARGUMENTS = ("default", "nanogpt_cpu", "nanogpt_gpu", "fast", "gpt2", "primer")
 

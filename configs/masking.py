@@ -8,7 +8,7 @@ Expect accuracy 0.39 and perplexity 12.8 on the test part (seed 0).
 
 from ml_collections import ConfigDict
 
-from fxf.experiment import default_config
+from fxf.runs.experiment import default_config
 
 
 def get_config() -> ConfigDict:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from ml_collections import ConfigDict
 
-from fxf.experiment import default_config
+from fxf.runs.experiment import default_config
 from fxf.sweeps.points import grid
 
 

@@ -17,8 +17,8 @@ experiments/results/ holds the logs of long runs.
 
 from ml_collections import ConfigDict
 
-from fxf.experiment import default_config
 from fxf.models.encoder_decoder import PRESETS
+from fxf.runs.experiment import default_config
 
 ARGUMENTS = ("fr", "es", "six", "anki", "multi30k_de", "multi30k_fr", "multi30k_deen")
 

@@ -3,17 +3,17 @@
 python experiments/describe.py --config=configs/reversal.py
 """
 
-import fxf.listen  # noqa: F401  First of all.
+import fxf.machine.listen  # noqa: F401  First of all.
 
-from fxf import cli
+from fxf.runs import cli
 
 CONFIG = cli.define_config()
 
 
 def main(arguments: list[str]) -> None:
     cli.refuse_arguments(arguments)
-    from fxf.experiment import build
     from fxf.reports.describe import describe
+    from fxf.runs.experiment import build
 
     config, _origin = cli.config_and_origin(CONFIG)
     print(describe(build(config)))

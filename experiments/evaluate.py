@@ -4,11 +4,11 @@ python experiments/evaluate.py --workdir=runs/reversal
 python experiments/evaluate.py --workdir=runs/translation --beam_width=5
 """
 
-import fxf.listen  # noqa: F401  First of all.
+import fxf.machine.listen  # noqa: F401  First of all.
 
 from absl import flags
 
-from fxf import cli
+from fxf.runs import cli
 
 WORKDIR = cli.define_workdir()
 DECODE = cli.define_decode()
@@ -17,7 +17,7 @@ STEP = flags.DEFINE_integer("step", None, "checkpoint to score")
 
 def main(arguments: list[str]) -> None:
     cli.refuse_arguments(arguments)
-    from fxf import run
+    from fxf.runs import run
     from fxf.training.metrics import Clock
 
     cli.print_figures(run.evaluate(cli.require_workdir(WORKDIR), Clock(cli.STARTED), STEP.value, DECODE()))

@@ -9,16 +9,16 @@ RUN/model.npz; fxf/interop/export.py shows how. huggingface: a folder RUN/huggin
 `transformers`, of a model with all the choices of GPT-2, BERT or Marian.
 """
 
-import fxf.listen  # noqa: F401  First of all.
+import fxf.machine.listen  # noqa: F401  First of all.
 
 from pathlib import Path
 from typing import Any
 
 from absl import flags
 
-from fxf import cli
 from fxf.errors import UserError
 from fxf.files import is_remote
+from fxf.runs import cli
 
 OUTPUTS = {"safetensors": "params.safetensors", "jax": "model.npz", "huggingface": "huggingface"}
 
@@ -30,8 +30,8 @@ STEP = flags.DEFINE_integer("step", None, "checkpoint to export; without it, the
 
 def main(arguments: list[str]) -> None:
     cli.refuse_arguments(arguments)
-    from fxf import run
     from fxf.config import one_of
+    from fxf.runs import run
 
     workdir = cli.require_workdir(WORKDIR)
     name = one_of(FORMAT.value, OUTPUTS, "--format")

@@ -13,12 +13,12 @@ With --n_best each prompt gets several lines, the best first: its number, the sc
 penalty), and the text, with tabs between, or as the keys prompt, score and text of a JSON object.
 """
 
-import fxf.listen  # noqa: F401  First of all.
+import fxf.machine.listen  # noqa: F401  First of all.
 
 from absl import flags
 
-from fxf import cli
 from fxf.errors import UserError
+from fxf.runs import cli
 
 WORKDIR = cli.define_workdir()
 DECODE = cli.define_decode()
@@ -31,7 +31,7 @@ SEED = flags.DEFINE_integer("seed", None, "seed of the sampling; 0 without it", 
 
 
 def main(prompts: list[str]) -> None:
-    from fxf import run
+    from fxf.runs import run
 
     workdir = cli.require_workdir(WORKDIR)
     if prompts and INPUT.value:

@@ -9,14 +9,14 @@ python experiments/probe.py --workdir=runs/reversal --lens "3 1 5"
 Without --name it lists what there is. A second argument is read in place of the model's own answer.
 """
 
-import fxf.listen  # noqa: F401  First of all.
+import fxf.machine.listen  # noqa: F401  First of all.
 
 from pathlib import Path
 
 from absl import flags
 
-from fxf import cli
 from fxf.errors import UserError
+from fxf.runs import cli
 
 WORKDIR = cli.define_workdir()
 NAME = flags.DEFINE_string("name", None, "the array to show; without it, all are listed")
@@ -27,9 +27,9 @@ STEP = flags.DEFINE_integer("step", None, "checkpoint to look into; without it, 
 
 
 def main(texts: list[str]) -> None:
-    from fxf import run
     from fxf.reports import probe
     from fxf.reports.text_table import aligned
+    from fxf.runs import run
 
     if not 1 <= len(texts) <= 2:
         raise UserError(f"expected a prompt and at most one answer, got {len(texts)} arguments")

@@ -14,7 +14,7 @@ same command without --slurm and with --workers=0 writes the table and the plot 
 sets, such as the account, sbatch reads from SBATCH_ACCOUNT and the like.
 """
 
-import fxf.listen  # noqa: F401  First of all.
+import fxf.machine.listen  # noqa: F401  First of all.
 
 import os
 import shlex
@@ -24,11 +24,11 @@ from typing import Any
 
 from absl import flags
 
-from fxf import cli
-from fxf.command_line import read_sweep
 from fxf.config import one_of
 from fxf.errors import UserError, one_line
 from fxf.files import is_remote
+from fxf.runs import cli
+from fxf.runs.command_line import read_sweep
 
 CONFIG = cli.define_config()
 WORKDIR = flags.DEFINE_string("workdir", None, "folder of the sweep, with a run folder for each point")
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> None:
     cli.refuse_arguments(arguments)
     import jax
 
-    from fxf import run_folder
+    from fxf.runs import run_folder
     from fxf.sweeps.points import changed_keys, check, make_points
     from fxf.sweeps.table import report
     from fxf.sweeps.workers import Job, last_line, run_all

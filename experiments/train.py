@@ -3,16 +3,17 @@
 python experiments/train.py --config=configs/reversal.py --workdir=runs/reversal
 """
 
-import fxf.listen  # noqa: F401  First of all.
+import fxf.machine.listen  # noqa: F401  First of all.
 
-from fxf import cli
+from fxf.runs import cli
 
 CONFIG, WORKDIR = cli.define_config(), cli.define_workdir()
 
 
 def main(arguments: list[str]) -> None:
     cli.refuse_arguments(arguments)
-    from fxf import processes, run
+    from fxf.runs import run
+    from fxf.training import processes
     from fxf.training.metrics import Clock
 
     config, origin = cli.config_and_origin(CONFIG)

@@ -4,8 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from hypothesis import settings
 
-from fxf.model_config import TransformerLMConfig
-from fxf.models.transformer_lm import transformer_lm
+from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.weights import map_weights
 
 SIZES = {"n_layers": 2, "d_model": 6, "d_ff": 11, "n_heads": 3, "max_len": 13}

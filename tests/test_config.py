@@ -3,17 +3,23 @@ import typing
 
 import pytest
 
-from fxf.config import CheckpointConfig, DecodeConfig, changed_decode, defaults, differing_keys, flatten, section
+from fxf.config import defaults, differing_keys, flatten, section
 from fxf.data.corpus import DataConfig
+from fxf.decoding.config import DecodeConfig, changed_decode
 from fxf.errors import UserError
-from fxf.experiment import SECTIONS, build, default_config
-from fxf.model_config import BilayerConfig, EncoderDecoderConfig, MaskedLMConfig, TransformerConfig, TransformerLMConfig
+from fxf.layers.config import TransformerConfig
 from fxf.models import MODELS
+from fxf.models.bilayer import BilayerConfig
+from fxf.models.encoder_decoder import EncoderDecoderConfig
+from fxf.models.masked_lm import MaskedLMConfig
+from fxf.models.transformer_lm import TransformerLMConfig
+from fxf.runs.experiment import SECTIONS, build, default_config
 from fxf.tasks import TASKS
 from fxf.tasks.boolean_map import BooleanMapConfig
 from fxf.tasks.reversal import ReversalConfig
 from fxf.tasks.time_series import TimeSeriesConfig
 from fxf.tasks.translation import TranslationConfig
+from fxf.training.checkpoint import CheckpointConfig
 
 ALL_SECTIONS = [
     *SECTIONS.values(),

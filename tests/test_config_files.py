@@ -5,14 +5,13 @@ import inspect
 
 import pytest
 
-from fxf.command_line import read_sweep
 from fxf.config import section
-from fxf.experiment import build
-from fxf.model_config import TransformerLMConfig
-from fxf.models.transformer_lm import transformer_lm
+from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from fxf.runs.command_line import read_sweep
+from fxf.runs.experiment import build
 from fxf.sweeps.points import check, make_points
 from fxf.weights import count
-from runs import ROOT
+from small_runs import ROOT
 
 NAMES = sorted(str(path.relative_to(ROOT / "configs").with_suffix("")) for path in (ROOT / "configs").rglob("*.py"))
 

@@ -4,9 +4,9 @@ import shutil
 
 import pytest
 
-from fxf.cli import read_lines
 from fxf.errors import UserError
-from runs import overrides, script
+from fxf.runs.cli import read_lines
+from small_runs import overrides, script
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_help_lists_the_flags_of_a_script():
         ("def get_config():\n    raise SystemExit(0)\n", ["wrong.py:2: SystemExit: 0"]),
         ("def get_config(a):\n    pass\n", ["wrong.py: TypeError: get_config() missing 1 required"]),
         ("import json\n\n\ndef get_config():\n    json.loads('')\n", ["wrong.py:5: JSONDecodeError", "decoder.py:"]),
-        ("from fxf.experiment import default_config\n\n\ndef get_config():\n"
+        ("from fxf.runs.experiment import default_config\n\n\ndef get_config():\n"
          "    config = default_config('reversal')\n    config.model.layers = 3\n    return config\n",
          ["model.layers: unknown key", "did you mean 'n_layers'?"]),
     ],

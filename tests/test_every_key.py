@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fxf import run
 from fxf.config import flatten
 from fxf.errors import UserError
-from fxf.experiment import SECTIONS, build, default_config
 from fxf.models import MODELS
+from fxf.runs import run
+from fxf.runs.experiment import SECTIONS, build, default_config
 from fxf.sweeps.points import make_points
 from fxf.tasks import TASKS
 from fxf.tasks.task import Scorer

@@ -6,7 +6,7 @@ import pytest
 
 from fxf.errors import UserError
 from fxf.files import folder_at, read_file, why_not_written, write_atomically
-from runs import no_file_larger_than
+from small_runs import no_file_larger_than
 
 TENSORSTORE = 'RESOURCE_EXHAUSTED: Failed writing: "4/state/d/9b": Failed to write 7369 bytes to file 24: {} [...]'
 

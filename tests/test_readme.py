@@ -8,12 +8,11 @@ import pytest
 
 from fxf.layers import attention_kinds
 from fxf.layers.attention import ATTENTIONS
-from fxf.model_config import EncoderDecoderConfig
-from fxf.models.encoder_decoder import encoder_decoder
+from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.testing import assert_cached_equals_full, assert_consistent
 from fxf.training.step import loss_and_gradient
 from helpers import VOCAB_SIZE, random_params, random_tokens, small, small_model
-from runs import ROOT
+from small_runs import ROOT
 
 README = (ROOT / "README.md").read_text()
 

@@ -8,8 +8,7 @@ import pytest
 from fxf import testing
 from fxf.layers.attention import ATTENTIONS
 from fxf.layers.attention_kinds import weighted
-from fxf.model_config import MaskedLMConfig
-from fxf.models.masked_lm import masked_lm
+from fxf.models.masked_lm import MaskedLMConfig, masked_lm
 from helpers import VOCAB_SIZE, random_params, random_tokens, small, small_model
 
 BATCH = {"inputs": random_tokens((3, 7))}

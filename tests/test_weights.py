@@ -3,8 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fxf.model_config import EncoderDecoderConfig
-from fxf.models.encoder_decoder import encoder_decoder
+from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.weights import (
     Weight,
     count,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ml_collections import ConfigDict
 
-from fxf.experiment import default_config
+from fxf.runs.experiment import default_config
 from fxf.sweeps.points import grid
 
 KINDS = ("none", "learned", "sinusoidal_trained", "sinusoidal", "rotary", "alibi")

@@ -8,7 +8,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from fxf.experiment import default_config
+from fxf.runs.experiment import default_config
 
 PLAIN = ("none", "learned", "sinusoidal", "rotary", "alibi")
 

@@ -10,7 +10,7 @@ each counts, compilation and the first steps do not. With --train both runs are 
 validation loss, in nats a character, is that of the whole validation part.
 """
 
-import fxf.listen  # noqa: F401  First of all.
+import fxf.machine.listen  # noqa: F401  First of all.
 
 import math
 import os
@@ -23,10 +23,10 @@ from absl import flags
 from peers import GPT, Sizes, adamw
 from torch import nn
 
-from fxf import cli
 from fxf.config import section
 from fxf.data.text import TextConfig, encoded_text
-from fxf.experiment import Experiment, build
+from fxf.runs import cli
+from fxf.runs.experiment import Experiment, build
 from fxf.training.metrics import Clock
 from fxf.training.step import make_train_steps
 

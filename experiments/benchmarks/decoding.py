@@ -17,9 +17,8 @@ import numpy as np
 from absl import app, flags
 
 from fxf.decoding.predict import make_predictor
-from fxf.model_config import TransformerLMConfig
 from fxf.models.model import Model
-from fxf.models.transformer_lm import transformer_lm
+from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.weights import Params, initialize
 
 LENGTH = flags.DEFINE_integer("length", 128, "tokens to generate, after a prompt of one")

@@ -40,8 +40,8 @@ import jax
 import numpy as np
 from absl import app, flags, logging
 
-from fxf import run
 from fxf.reports.text_table import aligned
+from fxf.runs import run
 from fxf.training import checkpoint
 
 COUNTS = {

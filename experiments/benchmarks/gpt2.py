@@ -17,7 +17,7 @@ python experiments/benchmarks/gpt2.py --config=configs/characters.py:gpt2 --conf
   --config.model.attention_implementation=xla --config.train.batch_size=2 --vocab_size=101 --steps=2 --nocompile
 """
 
-import fxf.listen  # noqa: F401  First of all.
+import fxf.machine.listen  # noqa: F401  First of all.
 
 import time
 from typing import Any
@@ -30,14 +30,14 @@ from absl import flags
 from peers import GPT, Sizes, adamw
 from torch import nn
 
-from fxf import cli, weights
-from fxf.config import OptimizerConfig, section
-from fxf.experiment import build
-from fxf.model_config import TransformerLMConfig
+from fxf import weights
+from fxf.config import section
 from fxf.models.model import Batch
-from fxf.models.transformer_lm import transformer_lm
+from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from fxf.runs import cli
+from fxf.runs.experiment import build
 from fxf.tasks.task import language_model_batch
-from fxf.training.optimizer import make_optimizer
+from fxf.training.optimizer import OptimizerConfig, make_optimizer
 from fxf.training.step import make_train_steps
 
 CONFIG = cli.define_config()

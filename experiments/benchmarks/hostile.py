@@ -41,13 +41,13 @@ import hostile_texts
 import jax
 from hostile_box import ROOT, RUNS, UNFINISHED, WEIGHTS, Case, arguments, contents, data_files, prepare
 
-from fxf import run_folder
 from fxf.reports.text_table import aligned
+from fxf.runs import run_folder
 
 # What the scripts import, which a forked child then has.
 IMPORTED = """
-    fxf.cli fxf.data.builders fxf.data.phrasebook fxf.interop.export fxf.interop.huggingface fxf.reports.describe
-    fxf.reports.plots fxf.reports.probe fxf.run fxf.sweeps.table fxf.sweeps.workers jax.export matplotlib.pyplot
+    fxf.runs.cli fxf.data.builders fxf.phrasebook fxf.interop.export fxf.interop.huggingface fxf.reports.describe
+    fxf.reports.plots fxf.reports.probe fxf.runs.run fxf.sweeps.table fxf.sweeps.workers jax.export matplotlib.pyplot
     sacrebleu.metrics safetensors.numpy tensorboardX
 """
 CASES: dict[str, list[Case]] = {

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from fxf.layers.positions import interleaved
-from fxf.model_config import EncoderDecoderConfig
+from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.weights import Params
 
 

@@ -38,17 +38,16 @@ from absl import app, flags, logging
 from peers import TorchTranslator
 from torch.nn import functional
 
-from fxf import run
-from fxf.config import DecodeConfig, OptimizerConfig, TrainConfig
 from fxf.data.tokenizer import EOS, PAD, TOKENIZER_FILE, read_tokenizer
+from fxf.decoding.config import DecodeConfig
 from fxf.decoding.predict import make_predictor
 from fxf.interop import huggingface
-from fxf.model_config import EncoderDecoderConfig
-from fxf.models.encoder_decoder import PRESETS, encoder_decoder
+from fxf.models.encoder_decoder import PRESETS, EncoderDecoderConfig, encoder_decoder
 from fxf.models.model import Model
+from fxf.runs import run
 from fxf.training.metrics import Clock
-from fxf.training.optimizer import make_optimizer
-from fxf.training.step import TrainState, batch_loss, make_fed_train_steps
+from fxf.training.optimizer import OptimizerConfig, make_optimizer
+from fxf.training.step import TrainConfig, TrainState, batch_loss, make_fed_train_steps
 from fxf.weights import Params, initialize, unstack
 
 PARTS = ["training", "six", "beam", "generate"]

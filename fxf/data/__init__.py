@@ -1,0 +1,1 @@
+"""Text to tokens to batches."""

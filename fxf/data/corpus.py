@@ -227,7 +227,7 @@ def _tfds(config: DataConfig) -> Corpus:
 
 def _phrasebook(config: DataConfig) -> Corpus:
     """Returns the phrase book that comes with fxf: from English into French or Spanish."""
-    from fxf.data.phrasebook import phrasebook
+    from fxf.phrasebook import phrasebook
 
     one_of(config.target, ("fr", "es"), "data.target")
     splits: dict[str, list[Example]] = {"": [], "validation": [], "test": []}
@@ -239,7 +239,7 @@ def _phrasebook(config: DataConfig) -> Corpus:
 
 def _six(config: DataConfig) -> Corpus:
     """Returns the six English–Spanish pairs as each of the three splits."""
-    from fxf.data.phrasebook import SIX
+    from fxf.phrasebook import SIX
 
     examples = [Example(source, target, f"six:{number}") for number, (source, target) in enumerate(SIX, 1)]
     return Corpus(examples, examples, examples, 0, {"six": _digest(examples)})

@@ -105,7 +105,7 @@ def read_text(config: TextConfig) -> Text:
     if config.path:
         text = _file_text(Path(os.path.expanduser(config.path)))
     else:
-        from fxf.data.phrasebook import phrasebook  # imported here because not every text needs it
+        from fxf.phrasebook import phrasebook  # imported here because not every text needs it
 
         text = "".join(f"{phrase.source}\n" for phrase in phrasebook("fr"))
     if not text.strip():

@@ -6,7 +6,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from fxf.config import DecodeConfig
+from fxf.decoding.config import DecodeConfig
 from fxf.decoding.generate import Method
 
 GROUP = 32  # tokens whose maximum stands for them in `best_continuations`

@@ -8,12 +8,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from fxf import memory
-from fxf.config import DecodeConfig
 from fxf.decoding.beam import beam_search
+from fxf.decoding.config import DecodeConfig
 from fxf.decoding.generate import Prompts, generate, prefill
 from fxf.decoding.sampling import sampling
-from fxf.memory import Part
+from fxf.machine import memory
+from fxf.machine.memory import Part
 from fxf.models.model import Model
 from fxf.weights import Params, shapes
 

@@ -1,0 +1,1 @@
+"""Weights and programs for other libraries, and from them."""

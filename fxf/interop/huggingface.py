@@ -20,7 +20,7 @@ from fxf.errors import UserError
 from fxf.files import read_file
 from fxf.interop.architectures import ACTIVATIONS, ARCHITECTURES, Architecture
 from fxf.interop.weights_file import as_weights, check_shapes, read_tensors, write_tensors
-from fxf.model_config import TransformerConfig
+from fxf.layers.config import TransformerConfig
 from fxf.models import MODELS
 from fxf.models.model import Model
 from fxf.weights import (

@@ -13,11 +13,11 @@ from fxf.config import one_of
 from fxf.errors import UserError
 from fxf.layers import cudnn_attention
 from fxf.layers.attention_kinds import Attention, KeysValues, expressive, softmax, weighted
+from fxf.layers.config import TransformerConfig
 from fxf.layers.linear import linear
 from fxf.layers.linear_attention import FEATURE_MAPS, LINEAR
 from fxf.layers.mask import Mask
 from fxf.layers.positions import POSITIONS
-from fxf.model_config import TransformerConfig
 from fxf.weights import Params, Spec, Weight, fan_in
 
 ATTENTIONS: dict[str, Attention] = {

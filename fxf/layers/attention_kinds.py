@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
+from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout
 from fxf.layers.mask import Mask
-from fxf.model_config import TransformerConfig
 
 
 @flax.struct.dataclass

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from fxf.layers.attention import ATTENTIONS, attention, attention_spec, cross_attention, cross_memory
+from fxf.layers.config import CrossAttentionConfig, TransformerConfig
 from fxf.layers.dropout import dropout, split
 from fxf.layers.feed_forward import feed_forward, feed_forward_spec
 from fxf.layers.mask import Mask
 from fxf.layers.normalization import normalization_spec, normalize
-from fxf.model_config import EncoderDecoderConfig, TransformerConfig
 from fxf.weights import BLOCKS, Numbered, Params, Spec, is_numbered, stack, unstack
 
 # What the backward pass finds in memory of a block; all else of it is computed again. "none" computes nothing again.
@@ -63,7 +63,7 @@ def block(
         middle_BTD = _add(config, params, "attention", x_BTD, change_BTD, rngs[1])
 
     if source is not None:
-        assert isinstance(config, EncoderDecoderConfig)
+        assert isinstance(config, CrossAttentionConfig)
         with jax.named_scope("cross_attention"):
             memory, source_mask = source
             asking_BTD = middle_BTD
@@ -98,7 +98,7 @@ def _add(
     return normalize(config, params[f"{name}_norm"], x_BTD) if config.block == "post_norm" else x_BTD
 
 
-def block_cross_memory(config: EncoderDecoderConfig, params: Params, source_BSD: jax.Array, mask: Mask) -> Any:
+def block_cross_memory(config: CrossAttentionConfig, params: Params, source_BSD: jax.Array, mask: Mask) -> Any:
     """Returns what cross-attention in the block with these params reads of the encoder's output."""
     if config.cross_norm == "source":
         source_BSD = normalize(config, params["cross_attention_norm"], source_BSD)
@@ -153,7 +153,7 @@ def train_blocks(
         block_params, block_rng = layer
         memory = None
         if source is not None:
-            assert isinstance(config, EncoderDecoderConfig)
+            assert isinstance(config, CrossAttentionConfig)
             memory = (block_cross_memory(config, block_params, *source), source[1])
         return block(config, block_params, x_BTD, mask, source=memory, rng=block_rng)[0], None
 

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 
 from fxf.errors import UserError
 from fxf.layers.attention_kinds import KeysValues
+from fxf.layers.config import TransformerConfig
 from fxf.layers.mask import Mask
 from fxf.layers.positions import POSITIONS
-from fxf.model_config import TransformerConfig
 
 IMPLEMENTATION: Any = "cudnn"
 AMPERE = 8.0  # its compute capability

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
+from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout
 from fxf.layers.linear import linear
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import positional_encoding, positional_encoding_spec
-from fxf.model_config import TransformerConfig
 from fxf.weights import Params, Spec, Weight, fan_in
 
 

@@ -3,8 +3,8 @@
 import jax
 
 from fxf.config import one_of
+from fxf.layers.config import TransformerConfig
 from fxf.layers.linear import linear
-from fxf.model_config import TransformerConfig
 from fxf.weights import Params, Spec, Weight, fan_in
 
 ACTIVATIONS = {

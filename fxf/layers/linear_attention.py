@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from fxf.layers.attention_kinds import Attention, KeysValues
+from fxf.layers.config import TransformerConfig
 from fxf.layers.mask import Mask
-from fxf.model_config import TransformerConfig
 
 # Tokens whose products with each other are taken at once; between chunks the memory carries what came before.
 CHUNK = 64

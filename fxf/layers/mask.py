@@ -4,8 +4,8 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+from fxf.layers.config import TransformerConfig
 from fxf.layers.positions import POSITIONS, positions_in_decoding
-from fxf.model_config import TransformerConfig
 
 
 @flax.struct.dataclass

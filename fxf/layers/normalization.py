@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from fxf.model_config import TransformerConfig
+from fxf.layers.config import TransformerConfig
 from fxf.weights import Params, Spec, Weight
 
 

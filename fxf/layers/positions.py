@@ -14,7 +14,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from fxf.config import one_of
 from fxf.errors import UserError
-from fxf.model_config import TransformerConfig
+from fxf.layers.config import TransformerConfig
 from fxf.weights import Params, Spec, Weight
 
 

@@ -2,10 +2,10 @@
 
 import jax
 
+from fxf.layers.config import TransformerConfig
 from fxf.layers.feed_forward import ACTIVATIONS
 from fxf.layers.linear import linear
 from fxf.layers.normalization import normalization_spec, normalize
-from fxf.model_config import TransformerConfig
 from fxf.weights import Params, Spec, Weight, fan_in
 
 

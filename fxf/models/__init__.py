@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from fxf.model_config import BilayerConfig, EncoderDecoderConfig, MaskedLMConfig, TransformerLMConfig
-from fxf.models.bilayer import bilayer
-from fxf.models.encoder_decoder import encoder_decoder
-from fxf.models.masked_lm import masked_lm
+from fxf.models.bilayer import BilayerConfig, bilayer
+from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
+from fxf.models.masked_lm import MaskedLMConfig, masked_lm
 from fxf.models.model import Model
-from fxf.models.transformer_lm import transformer_lm
+from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 
 MODELS: dict[str, tuple[type, Callable[[Any, int], Model]]] = {
     "transformer_lm": (TransformerLMConfig, transformer_lm),

@@ -4,17 +4,29 @@ The seed calls a layer norm before each half of a bilayer and drops its result, 
 encoding is needed: each position has its own maps.
 """
 
-from typing import Any
+import dataclasses
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
+from fxf.config import key
 from fxf.errors import UserError
-from fxf.model_config import BilayerConfig
+from fxf.layers.loss import squared_error
 from fxf.models.model import Batch, Cache, Model
-from fxf.training.loss import squared_error
 from fxf.weights import COPIES, Params, Spec, Weight, stack
+
+
+@dataclasses.dataclass(frozen=True)
+class BilayerConfig:
+    """The `model` section for `bilayer`; the defaults are those of seed 002, "transfomer bilayer code"."""
+
+    name: Literal["bilayer"] = key("bilayer", "the model to build")
+    n_layers: int = key(3, "bilayers, each of attention and a feed-forward layer", minimum=1)
+    max_len: int = key(5, "positions, each with weights of its own; decoding slides over longer texts", minimum=2)
+    expand: int = key(4, "width inside the feed-forward layer, in widths of the task's vectors", minimum=1)
+    copies: int = key(1, "models side by side, each for its share of a batch's rows", minimum=1)
 
 
 def bilayer_spec(config: BilayerConfig, width: int) -> Spec:

@@ -1,10 +1,13 @@
 """Encoder–decoder transformer (seed 000, "Encoder and Decoder Stack"; seed 003, "Encoder", "Decoder")."""
 
-from typing import Any
+import dataclasses
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 
+from fxf.config import key
+from fxf.errors import UserError
 from fxf.layers.block import (
     Source,
     block_cross_memory,
@@ -14,15 +17,31 @@ from fxf.layers.block import (
     empty_caches,
     train_blocks,
 )
+from fxf.layers.config import CrossAttentionConfig
 from fxf.layers.dropout import split
 from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec, logits_from_table
 from fxf.layers.mask import cached_mask, cross_mask, self_mask
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import positions_in_decoding, positions_in_training
-from fxf.model_config import EncoderDecoderConfig
 from fxf.models.init import initialized_as
 from fxf.models.model import Batch, Cache, Model
 from fxf.weights import Params, Spec
+
+
+@dataclasses.dataclass(frozen=True)
+class EncoderDecoderConfig(CrossAttentionConfig):
+    """The `model` section for `encoder_decoder`."""
+
+    name: Literal["encoder_decoder"] = key("encoder_decoder", "the model to build")
+    embeddings: Literal["separate", "shared"] = key(
+        "separate", "tables for source, target and output; or one table for all three, read times √d_model"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.logits_bias and self.embeddings == "separate":
+            raise UserError("model.logits_bias: with model.embeddings 'separate' logits have a bias; leave it at False")
+
 
 # The choices of the two seeds that describe such a model; what they leave open keeps its default.
 PRESETS: dict[str, dict[str, Any]] = {

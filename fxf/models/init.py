@@ -5,8 +5,8 @@ import math
 
 import jax
 
+from fxf.layers.config import TransformerConfig
 from fxf.layers.positions import sinusoids
-from fxf.model_config import TransformerConfig
 from fxf.weights import LAYERS, Initializer, Spec, Weight, changed, each_copy, uniform_half
 
 

@@ -1,13 +1,24 @@
 """Encoder that predicts the tokens masked out of a sequence (seed 001, "Tokenization"; Devlin et al. 2018)."""
 
+import dataclasses
+from typing import Literal
+
 import jax
 
+from fxf.config import key
 from fxf.layers.positions import random_rows
-from fxf.model_config import MaskedLMConfig
 from fxf.models.init import initialized_as
 from fxf.models.model import Batch, Model
-from fxf.models.transformer_lm import logits, transformer_lm_spec, whole_sequences
+from fxf.models.transformer_lm import TransformerLMConfig, logits, transformer_lm_spec, whole_sequences
 from fxf.weights import Params, Spec, Weight
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskedLMConfig(TransformerLMConfig):
+    """The `model` section for `masked_lm`."""
+
+    name: Literal["masked_lm"] = key("masked_lm", "the model to build")  # type: ignore[assignment]
+    segments: int = key(0, "kinds of segment that a token can be in, each with a trained vector; 0: none", minimum=0)
 
 
 def masked_lm_spec(config: MaskedLMConfig, vocab_size: int) -> Spec:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fxf.layers.attention_kinds import with_places
-from fxf.training.loss import cross_entropy
+from fxf.layers.loss import cross_entropy
 from fxf.weights import Params, Spec
 
 Batch = dict[str, jax.Array]

@@ -1,19 +1,40 @@
 """TransformerLM (seed 004, "Definition of TransformerLM"): final ∘ N ∘ DB_n ∘ … ∘ DB_1 ∘ PE ∘ Em."""
 
+import dataclasses
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
 
+from fxf.config import key
+from fxf.errors import UserError
 from fxf.layers.block import blocks_spec, cached_blocks, empty_caches, train_blocks
+from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import split
 from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec, logits_from_table
 from fxf.layers.mask import cached_mask, self_mask
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import positions_in_decoding, positions_in_training
 from fxf.layers.transform import transform, transform_spec
-from fxf.model_config import TransformerLMConfig
 from fxf.models.init import initialized_as
 from fxf.models.model import Batch, Cache, Model
 from fxf.weights import Params, Spec
+
+
+@dataclasses.dataclass(frozen=True)
+class TransformerLMConfig(TransformerConfig):
+    """The `model` section for `transformer_lm`."""
+
+    name: Literal["transformer_lm"] = key("transformer_lm", "the model to build")
+    tied_embeddings: bool = key(False, "read logits from the embedding table")
+    head: Literal["linear", "transform"] = key(
+        "linear", "what reads logits: a linear map, or a dense layer with activation and norm, and then that map (BERT)"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.logits_bias and not self.tied_embeddings:
+            raise UserError("model.logits_bias: with model.tied_embeddings False logits have a bias; leave it at False")
 
 
 def transformer_lm_spec(config: TransformerLMConfig, vocab_size: int) -> Spec:

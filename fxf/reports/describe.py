@@ -7,11 +7,11 @@ import jax
 from jax.sharding import NamedSharding
 
 from fxf import weights
-from fxf.experiment import Experiment
-from fxf.memory import inner_jaxprs, total
+from fxf.machine.memory import inner_jaxprs, total
 from fxf.reports.text_table import aligned
-from fxf.training import needs
-from fxf.training.needs import device_bytes
+from fxf.runs import needs
+from fxf.runs.experiment import Experiment
+from fxf.runs.needs import device_bytes
 from fxf.training.sharding import Layout, partition
 from fxf.training.step import jit_step, loss_and_gradient, make_step
 

@@ -9,10 +9,10 @@ import numpy as np
 from flax.traverse_util import flatten_dict
 
 from fxf.errors import UserError, nearest
-from fxf.experiment import Experiment
-from fxf.intermediates import intermediates
+from fxf.layers.intermediates import intermediates
 from fxf.models.model import Batch
-from fxf.run import answers
+from fxf.runs.experiment import Experiment
+from fxf.runs.run import answers
 from fxf.weights import Params
 
 

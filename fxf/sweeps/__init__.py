@@ -1,0 +1,1 @@
+"""Many runs: points, the workers that run them, the table of their results."""

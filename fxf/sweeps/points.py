@@ -18,10 +18,10 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fxf import run_folder
 from fxf.config import flatten
 from fxf.errors import UserError, nearest
-from fxf.experiment import build
+from fxf.runs import run_folder
+from fxf.runs.experiment import build
 
 LONGEST_NAME = 100
 

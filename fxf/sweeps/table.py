@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fxf import run_folder
 from fxf.config import flatten, one_of
 from fxf.errors import one_line
 from fxf.files import write_atomically
 from fxf.reports.plots import choose_x, is_number, plot_lines
+from fxf.runs import run_folder
 from fxf.sweeps.points import Point, changed_keys
 
 FINISHED, NO_RESULT, DAMAGED = "finished", "no result", "damaged result"

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fxf import signals
 from fxf.errors import Interrupted, UserError
+from fxf.machine import signals
 
 LOG = "log.txt"
 POLL_SECONDS = 0.05

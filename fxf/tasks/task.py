@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fxf.config import TrainConfig
 from fxf.decoding.generate import Prompts
 from fxf.models.model import Batch
+from fxf.training.step import TrainConfig
 
 
 class Setting(NamedTuple):

@@ -1,0 +1,1 @@
+"""Steps on one device or many: optimizer, step, sharding, processes, checkpoint, loop."""

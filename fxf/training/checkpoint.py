@@ -6,6 +6,7 @@ it is whole, so a process killed half-way leaves the older checkpoints and an un
 bucket nothing can be renamed: there the digests, which come last, make a checkpoint whole.
 """
 
+import dataclasses
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,10 +16,31 @@ from typing import Any
 import jax
 from orbax.checkpoint import v1 as ocp
 
-from fxf import processes
-from fxf.config import CheckpointConfig, differences
+from fxf.config import differences, key
 from fxf.errors import UserError
 from fxf.files import file_digest, files_below, is_remote, read_json, remove, write_atomically
+from fxf.training import processes
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointConfig:
+    """The `checkpoint` section."""
+
+    every: int = key(0, "steps between checkpoints; 0 saves after the last step only", minimum=0)
+    keep: int = key(2, "newest checkpoints kept", minimum=1)
+    best: str = key(
+        "", "a metric of the evaluation: the checkpoint where it is highest, with - in front lowest, is kept and used"
+    )
+    average: int = key(
+        1, "newest checkpoints whose mean params the run's result, evaluate.py and generate.py use", minimum=1
+    )
+
+    def __post_init__(self) -> None:
+        if self.average > self.keep:
+            raise UserError(f"checkpoint.average: {self.average} is more than checkpoint.keep {self.keep}")
+        if self.average > 1 and self.best:
+            raise UserError("checkpoint.average: a run uses the mean or the best checkpoint; leave one at its default")
+
 
 log = logging.getLogger(__name__)
 

@@ -7,12 +7,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from fxf import processes, signals
-from fxf.config import CheckpointConfig, LogConfig, TrainConfig
 from fxf.errors import Interrupted, UserError
-from fxf.training.checkpoint import rank
-from fxf.training.metrics import Clock, MetricsLog
-from fxf.training.step import Metrics, TrainState
+from fxf.machine import signals
+from fxf.training import processes
+from fxf.training.checkpoint import CheckpointConfig, rank
+from fxf.training.metrics import Clock, LogConfig, MetricsLog
+from fxf.training.step import Metrics, TrainConfig, TrainState
 
 CALL_SECONDS = 1.0  # of training at once, so that a signal is soon heard
 STEPS_AT_ONCE = 2**16  # at most, for a call's metrics are arrays of that size

@@ -1,5 +1,6 @@
 """What a run tells while it trains: metrics.jsonl, TensorBoard, and a progress bar or plain lines."""
 
+import dataclasses
 import json
 import logging
 import socket
@@ -16,8 +17,18 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from fxf.config import key
 from fxf.errors import UserError, one_line
 from fxf.files import files_below, is_remote, write_atomically
+
+
+@dataclasses.dataclass(frozen=True)
+class LogConfig:
+    """The `log` section."""
+
+    every: int = key(100, "steps between metric records; they run in one compiled call", minimum=1)
+    tensorboard: bool = key(True, "write TensorBoard event files too")
+
 
 log = logging.getLogger(__name__)
 

@@ -8,9 +8,27 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fxf.config import OptimizerConfig, one_of
+from fxf.config import key, one_of
 from fxf.errors import UserError
 from fxf.weights import Spec, decay_mask, matrix_axes
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig:
+    """The `optimizer` section. A key that the chosen optimizer or schedule does not read must keep its default."""
+
+    name: str = key("adam", "one of fxf.training.optimizer.OPTIMIZERS")
+    learning_rate: float = key(1e-3, "peak learning rate", above=0)
+    schedule: str = key("constant", "one of fxf.training.optimizer.SCHEDULES, after the warm-up")
+    warmup_steps: int = key(0, "steps of linear warm-up from 0", minimum=0)
+    final_learning_rate: float = key(0.0, "learning rate at the last step", minimum=0)
+    b1: float = key(0.9, "decay of the mean of gradients", minimum=0, below=1)
+    b2: float = key(0.999, "decay of the mean of squared gradients", minimum=0, below=1)
+    eps: float = key(1e-8, "added to the denominator", above=0)
+    momentum: float = key(0.0, "decay of the trace of gradients", minimum=0, below=1)
+    weight_decay: float = key(0.0, "decoupled decay of matrices; biases, norms, embeddings keep theirs", minimum=0)
+    clip_norm: float = key(0.0, "largest global norm of the gradient; 0 does not clip", minimum=0)
+
 
 Schedule = Callable[[Any], Any]
 

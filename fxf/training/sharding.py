@@ -4,9 +4,11 @@ The mesh has three axes. A batch's rows are cut along `data` and `fsdp`; weights
 state along `fsdp`, which gathers a weight where it is used, and `tensor`, which also cuts the computation.
 """
 
+import dataclasses
 import math
+import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -14,9 +16,44 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jax.tree_util import DictKey
 
-from fxf.config import ParallelConfig
+from fxf.config import key
 from fxf.errors import UserError
 from fxf.weights import TABLES, Params, Spec, Weight, leaves, map_weights
+
+
+@dataclasses.dataclass(frozen=True)
+class ParallelConfig:
+    """The `parallel` section: how training is spread over devices. It changes no number but what dropout draws."""
+
+    kind: Literal["jit", "pmap"] = key(
+        "jit", "one program over a mesh of devices; or the step mapped over them, all weights on each"
+    )
+    data: int = key(0, "parts of a batch's rows, with all weights for each; 0: as many as the devices allow", minimum=0)
+    fsdp: int = key(1, "parts of a batch's rows, and of weights and optimizer state", minimum=1)
+    tensor: int = key(1, "parts of heads, hidden units and vocabulary, and of their weights", minimum=1)
+    processes: int = key(
+        1, "processes that train together; 0: as many as SLURM, Open MPI or a TPU pod has started", minimum=0
+    )
+    coordinator: str = key("", "host:port of the first process, where processes is above 1")
+    process: int = key(0, "index of this process, where processes is above 1", minimum=0)
+
+    def __post_init__(self) -> None:
+        if self.processes > 1 and not re.fullmatch(r".+:\d+", self.coordinator):
+            raise UserError(f"parallel.coordinator: expected host:port of the first process, got {self.coordinator!r}")
+        if self.processes <= 1 and (self.coordinator or self.process):
+            raise UserError(
+                "parallel.coordinator, parallel.process: only read where parallel.processes is above 1; "
+                "a launcher's processes find each other"
+            )
+        if self.process >= max(self.processes, 1):
+            raise UserError(
+                f"parallel.process: expected less than parallel.processes {self.processes}, got {self.process}"
+            )
+        if self.kind == "pmap" and self.processes != 1:
+            raise UserError("parallel.kind: 'pmap' maps over the devices of one process; 'jit' spreads over several")
+        if self.kind == "pmap" and self.fsdp * self.tensor > 1:
+            raise UserError("parallel.kind: 'pmap' cuts no weights; leave parallel.fsdp and parallel.tensor at 1")
+
 
 DATA, FSDP, TENSOR = "data", "fsdp", "tensor"
 

@@ -1,5 +1,6 @@
 """The training step, and what runs several: on batches made on the device, or on batches that the host feeds."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -11,11 +12,29 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fxf.config import TrainConfig
+from fxf.config import key
+from fxf.layers.loss import mean
 from fxf.models.model import Batch, Model
-from fxf.training.loss import mean
 from fxf.training.sharding import DATA, Layout
 from fxf.weights import Params, initialize, shapes
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+    """The `train` section."""
+
+    steps: int = key(1000, "optimizer steps", minimum=1)
+    batch_size: int = key(64, "sequences a step; for batches of a token budget, at most", minimum=1)
+    microbatches: int = key(1, "equal parts of a batch whose gradients are summed one after the other", minimum=1)
+    label_smoothing: float = key(0.0, "share of a target's probability spread over all tokens", minimum=0, below=1)
+    skip_nonfinite: int = key(
+        0, "steps whose loss or gradient is not finite that a run may have; they move nothing", minimum=0
+    )
+    evaluate_every: int = key(0, "steps between validations; the test after the last step comes anyway", minimum=0)
+    patience: int = key(
+        0, "evaluations without a better checkpoint.best after which training stops; 0 never stops", minimum=0
+    )
+
 
 Metrics = dict[str, Any]
 METRICS = ("loss_sum", "weight_sum", "gradient_norm")

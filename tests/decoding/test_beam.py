@@ -9,13 +9,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from closeness import assert_close, bound, largest_of
-from fxf.config import DecodeConfig
 from fxf.decoding.beam import GROUP, beam_search, best_continuations
+from fxf.decoding.config import DecodeConfig
 from fxf.decoding.generate import generate
 from fxf.decoding.sampling import sampling
-from fxf.model_config import EncoderDecoderConfig, TransformerLMConfig
-from fxf.models.encoder_decoder import encoder_decoder
-from fxf.models.transformer_lm import transformer_lm
+from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
+from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.weights import map_weights
 
 END = 1

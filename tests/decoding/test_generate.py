@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closeness import assert_close
-from fxf.config import DecodeConfig
 from fxf.decoding import predict as predict_module
 from fxf.decoding.beam import beam_search
+from fxf.decoding.config import DecodeConfig
 from fxf.decoding.generate import Method, generate
 from fxf.decoding.predict import make_predictor
 from fxf.decoding.sampling import sampling

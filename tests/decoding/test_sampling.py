@@ -3,7 +3,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fxf.config import DecodeConfig, defaults, section
+from fxf.config import defaults, section
+from fxf.decoding.config import DecodeConfig
 from fxf.decoding.sampling import choose, restrict
 from fxf.errors import UserError
 

@@ -10,17 +10,18 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
-from fxf import run
 from fxf.decoding.generate import generate
 from fxf.decoding.sampling import sampling
 from fxf.errors import UserError
 from fxf.interop import huggingface
 from fxf.interop.export import export_model
 from fxf.interop.weights_file import load_weights
-from fxf.model_config import EncoderDecoderConfig, TransformerLMConfig
 from fxf.models import MODELS
+from fxf.models.encoder_decoder import EncoderDecoderConfig
+from fxf.models.transformer_lm import TransformerLMConfig
+from fxf.runs import run
 from helpers import VOCAB_SIZE, random_params, random_tokens, small
-from runs import overrides, script
+from small_runs import overrides, script
 
 pytest.importorskip("flatbuffers")
 pytest.importorskip("safetensors")

@@ -14,8 +14,10 @@ from fxf.decoding.sampling import sampling
 from fxf.errors import UserError
 from fxf.interop import huggingface
 from fxf.interop.architectures import ARCHITECTURES
-from fxf.model_config import EncoderDecoderConfig, MaskedLMConfig, TransformerLMConfig
 from fxf.models import MODELS
+from fxf.models.encoder_decoder import EncoderDecoderConfig
+from fxf.models.masked_lm import MaskedLMConfig
+from fxf.models.transformer_lm import TransformerLMConfig
 from fxf.weights import flatten, without_numbers
 from helpers import random_params, random_tokens
 

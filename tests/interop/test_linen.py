@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 from fxf.interop.linen import LinenModel
-from fxf.model_config import BilayerConfig, EncoderDecoderConfig, MaskedLMConfig, TransformerLMConfig
 from fxf.models import MODELS
+from fxf.models.bilayer import BilayerConfig
+from fxf.models.encoder_decoder import EncoderDecoderConfig
+from fxf.models.masked_lm import MaskedLMConfig
+from fxf.models.transformer_lm import TransformerLMConfig
 from fxf.weights import count, initialize
 from helpers import VOCAB_SIZE, random_tokens, small, small_model
 

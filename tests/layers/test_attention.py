@@ -15,8 +15,7 @@ from fxf.layers.attention import ATTENTIONS, attention, attention_spec
 from fxf.layers.attention_kinds import expressive
 from fxf.layers.mask import self_mask
 from fxf.layers.positions import POSITIONS, alibi_geometric_slopes, alibi_slopes, positions_in_training, rotary
-from fxf.model_config import MaskedLMConfig
-from fxf.models.masked_lm import masked_lm
+from fxf.models.masked_lm import MaskedLMConfig, masked_lm
 from fxf.models.transformer_lm import transformer_lm
 from helpers import examples, random_params, random_tokens, small
 

@@ -12,12 +12,11 @@ import pytest
 
 from closeness import assert_close, largest_of
 from fxf.errors import UserError
-from fxf.experiment import build, default_config
 from fxf.layers import cudnn_attention
-from fxf.model_config import EncoderDecoderConfig, MaskedLMConfig, TransformerLMConfig
-from fxf.models.encoder_decoder import encoder_decoder
-from fxf.models.masked_lm import masked_lm
-from fxf.models.transformer_lm import transformer_lm
+from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
+from fxf.models.masked_lm import MaskedLMConfig, masked_lm
+from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from fxf.runs.experiment import build, default_config
 from fxf.training.step import loss_and_gradient
 from helpers import VOCAB_SIZE, random_params, random_tokens, small
 

@@ -18,7 +18,7 @@ from fxf.layers.feed_forward import ACTIVATIONS, feed_forward, feed_forward_spec
 from fxf.layers.mask import cross_mask, self_mask
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import positional_encoding, positional_encoding_spec
-from fxf.model_config import EncoderDecoderConfig
+from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.weights import initialize
 from helpers import random_params, small
 

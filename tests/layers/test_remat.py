@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from closeness import assert_close, largest_of
-from fxf.model_config import TransformerLMConfig
-from fxf.models.transformer_lm import transformer_lm
+from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.reports.describe import matrix_flops
 from fxf.training.step import batch_loss
 from fxf.weights import shapes

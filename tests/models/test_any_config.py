@@ -12,9 +12,8 @@ from fxf.errors import UserError
 from fxf.layers.attention import ATTENTIONS
 from fxf.layers.feed_forward import ACTIVATIONS
 from fxf.layers.positions import POSITIONS
-from fxf.model_config import EncoderDecoderConfig, TransformerLMConfig
-from fxf.models.encoder_decoder import encoder_decoder
-from fxf.models.transformer_lm import transformer_lm
+from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
+from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.testing import assert_cached_equals_full
 from fxf.training.step import loss_and_gradient
 from helpers import examples, random_params, random_tokens

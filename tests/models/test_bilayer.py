@@ -9,9 +9,8 @@ from closeness import assert_close
 from fxf.decoding.generate import generate
 from fxf.decoding.sampling import sampling
 from fxf.errors import UserError
-from fxf.intermediates import intermediates
-from fxf.model_config import BilayerConfig
-from fxf.models.bilayer import as_vectors, bilayer
+from fxf.layers.intermediates import intermediates
+from fxf.models.bilayer import BilayerConfig, as_vectors, bilayer
 from fxf.training.step import batch_loss
 from fxf.weights import decay_mask, initialize, leaves
 

@@ -10,8 +10,7 @@ import oracle_encoder_decoder as oracle
 from closeness import assert_close
 from fxf.layers.attention import ATTENTIONS
 from fxf.layers.normalization import normalize
-from fxf.model_config import EncoderDecoderConfig
-from fxf.models.encoder_decoder import PRESETS, encoder_decoder, encoder_decoder_spec
+from fxf.models.encoder_decoder import PRESETS, EncoderDecoderConfig, encoder_decoder, encoder_decoder_spec
 from fxf.testing import assert_cached_equals_full
 from fxf.training.step import loss_and_gradient
 from fxf.weights import count, map_weights

@@ -9,7 +9,7 @@ import oracle
 from closeness import assert_close
 from fxf.layers.attention import ATTENTIONS
 from fxf.layers.positions import POSITIONS
-from fxf.model_config import TransformerLMConfig
+from fxf.models.transformer_lm import TransformerLMConfig
 from fxf.testing import assert_cached_equals_full
 from fxf.weights import initialize, unstack
 from helpers import VOCAB_SIZE, examples, random_tokens, small, small_model

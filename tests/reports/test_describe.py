@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from fxf.experiment import build, default_config
 from fxf.reports.describe import describe, flops_per_token, matrix_flops, memory
+from fxf.runs.experiment import build, default_config
 from fxf.weights import count
-from runs import script, tiny_config
+from small_runs import script, tiny_config
 
 
 def test_every_weight_stands_in_the_table_with_its_shape_axes_and_count():

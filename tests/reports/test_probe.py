@@ -2,12 +2,12 @@ import jax
 import numpy as np
 import pytest
 
-from fxf import run
 from fxf.errors import UserError
-from fxf.experiment import build
 from fxf.reports import probe
+from fxf.runs import run
+from fxf.runs.experiment import build
 from fxf.weights import initialize
-from runs import overrides, script, tiny_config
+from small_runs import overrides, script, tiny_config
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,12 @@ import os
 import numpy as np
 import pytest
 
-from fxf import run_folder
-from fxf.command_line import read_sweep
 from fxf.errors import UserError
-from fxf.experiment import build
+from fxf.runs import run_folder
+from fxf.runs.command_line import read_sweep
+from fxf.runs.experiment import build
 from fxf.sweeps.points import changed_keys, check, grid, make_points, point_name, zipped
-from runs import environment, overrides, script, tiny_config
+from small_runs import environment, overrides, script, tiny_config
 
 
 def test_a_grid_holds_every_combination_and_the_last_key_changes_fastest():
@@ -89,7 +89,7 @@ def test_a_folder_that_holds_another_run_is_refused_before_anything_runs(tmp_pat
 
 
 def write(path, sweep):
-    path.write_text(f"from fxf.experiment import default_config\nfrom fxf.sweeps.points import grid\n\n\n"
+    path.write_text(f"from fxf.runs.experiment import default_config\nfrom fxf.sweeps.points import grid\n\n\n"
                     f"def get_config(argument='a'):\n    return default_config('reversal')\n\n\n{sweep}\n")  # fmt: skip
     return path
 

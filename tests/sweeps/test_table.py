@@ -9,7 +9,7 @@ import pytest
 from fxf.errors import UserError
 from fxf.sweeps.points import make_points
 from fxf.sweeps.table import read_rows, report, to_csv, to_markdown
-from runs import tiny_config
+from small_runs import tiny_config
 
 RESULT = {"identity": "12ab", "task": "reversal", "seed": 1, "exact_match": 0.123456, "note": "a|b", "train_loss": 2.0}
 

@@ -12,7 +12,7 @@ import pytest
 from fxf.errors import UserError
 from fxf.sweeps import workers
 from fxf.sweeps.workers import Job, last_line, run_all, submit
-from runs import ROOT
+from small_runs import ROOT
 
 # Writes result.json, but fails while its folder has a file `fail`, and kills itself once if it has a file `kill`.
 POINT = """
@@ -109,10 +109,10 @@ def test_as_many_points_run_at_a_time_as_there_are_workers_and_ctrl_c_stops_them
 
 # A sweep of one point, which takes the signal as a training run does.
 SWEEP = """
-import fxf.listen
+import fxf.machine.listen
 import sys
 from pathlib import Path
-from fxf import cli
+from fxf.runs import cli
 from fxf.sweeps.workers import Job, run_all
 point = "import signal, sys; print('ready', flush=True); signal.sigwait({signal.SIGTERM}); print('saved'); sys.exit(75)"
 cli.run(lambda _: run_all([Job([sys.executable, "-S", "-c", point], Path(sys.argv[1]))], 1))

@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
-from fxf import run
-from fxf.config import TrainConfig
 from fxf.errors import UserError
-from fxf.experiment import build, default_config
+from fxf.runs import run
+from fxf.runs.experiment import build, default_config
 from fxf.tasks.boolean_map import BooleanMapConfig, boolean_map, draw_mapping
 from fxf.tasks.task import Scorer, Setting
 from fxf.training.metrics import Clock
+from fxf.training.step import TrainConfig
 
 
 def task(mappings=3, seed=5, **more):

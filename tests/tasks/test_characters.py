@@ -4,12 +4,12 @@ import jax
 import numpy as np
 import pytest
 
-from fxf.config import TrainConfig
 from fxf.data.text import TextConfig
 from fxf.data.tokenizer import TOKENIZER_FILE, read_tokenizer
 from fxf.errors import UserError
 from fxf.tasks.characters import CharactersConfig, characters
 from fxf.tasks.task import Scorer, Setting
+from fxf.training.step import TrainConfig
 
 LINES = "".join(f"{i} and {i * i}\n" for i in range(60))
 

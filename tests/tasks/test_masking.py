@@ -2,12 +2,12 @@ import jax
 import numpy as np
 import pytest
 
-from fxf.config import TrainConfig
 from fxf.data.text import TextConfig
 from fxf.data.tokenizer import BOS, EOS, MASK, PAD, TOKENIZER_FILE, read_tokenizer
 from fxf.errors import UserError
 from fxf.tasks.masking import MaskingConfig, masked_batch, masking, predicted
 from fxf.tasks.task import Scorer, Setting
+from fxf.training.step import TrainConfig
 
 LINES = "".join(f"the {a} {b} the {c}\n" for a in "abc" for b in "defg" for c in "hijkl")
 VOCAB_SIZE = 23

@@ -2,10 +2,10 @@ import jax
 import numpy as np
 import pytest
 
-from fxf.config import TrainConfig
 from fxf.errors import UserError
 from fxf.tasks.reversal import ReversalConfig, draw_sample, exact_match, reversal, whole_domain
 from fxf.tasks.task import Scorer, Setting, to_answers
+from fxf.training.step import TrainConfig
 
 SEED_EXAMPLES = {100: (10, 2, 2), 36: (3, 2, 3), 336: (4, 2, 4)}
 

@@ -2,11 +2,11 @@ import jax
 import numpy as np
 import pytest
 
-from fxf.config import TrainConfig
 from fxf.errors import UserError
 from fxf.tasks.held_out import held_out
 from fxf.tasks.task import Scorer, Setting
 from fxf.tasks.time_series import TimeSeriesConfig, draw_sample, period, series, time_series, whole_domain
+from fxf.training.step import TrainConfig
 
 # Seed 002's table, period by base for delays 1 to 9. It prints 2889 for 889 and 3558 for 3556.
 PERIODS = {

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import sacrebleu
 
-from fxf.config import TrainConfig
 from fxf.data.corpus import DataConfig, TokenPair, read_corpus
 from fxf.data.tokenizer import EOS, read_tokenizer
 from fxf.errors import UserError
 from fxf.tasks.task import Scorer, Setting
 from fxf.tasks.translation import TOKENIZER_FILE, TranslationConfig, group_by_source, scores, translation
+from fxf.training.step import TrainConfig
 
 WORDS = {"a": "un", "b": "deux", "c": "trois", "d": "quatre", "e": "cinq"}
 

@@ -18,17 +18,15 @@ import optax
 from jax.experimental.multihost_utils import process_allgather
 
 from closeness import bound, largest_of, without_key_biases
-from fxf import run
-from fxf.config import ParallelConfig, TrainConfig
-from fxf.experiment import build
-from fxf.model_config import TransformerLMConfig
-from fxf.models.transformer_lm import transformer_lm
+from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.reports.describe import describe
+from fxf.runs import run
+from fxf.runs.experiment import build
 from fxf.training import checkpoint
 from fxf.training.metrics import Clock
-from fxf.training.sharding import make_layout
-from fxf.training.step import init_state, make_fed_train_steps, state_shardings
-from runs import tiny_config
+from fxf.training.sharding import ParallelConfig, make_layout
+from fxf.training.step import TrainConfig, init_state, make_fed_train_steps, state_shardings
+from small_runs import tiny_config
 
 STEPS, ROWS = 20, 24
 SIZES = {"n_layers": 2, "d_model": 8, "d_ff": 14, "n_heads": 2, "max_len": 7}

@@ -6,9 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fxf.config import CheckpointConfig
 from fxf.errors import UserError
-from fxf.training.checkpoint import Checkpoints, load, load_newest
+from fxf.training.checkpoint import CheckpointConfig, Checkpoints, load, load_newest
 
 
 def state_of(step):

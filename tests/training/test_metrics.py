@@ -6,7 +6,7 @@ import pytest
 from fxf.errors import UserError
 from fxf.training import metrics
 from fxf.training.metrics import Clock, MetricsLog
-from runs import no_file_larger_than
+from small_runs import no_file_larger_than
 
 
 def lines(folder):

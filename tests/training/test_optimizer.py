@@ -7,9 +7,8 @@ import optax
 import pytest
 
 from closeness import assert_close
-from fxf.config import OptimizerConfig
 from fxf.errors import UserError
-from fxf.training.optimizer import OPTIMIZERS, SCHEDULES, make_optimizer, make_schedule
+from fxf.training.optimizer import OPTIMIZERS, SCHEDULES, OptimizerConfig, make_optimizer, make_schedule
 from fxf.weights import Weight
 
 ONES = jax.nn.initializers.ones

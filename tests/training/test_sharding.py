@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from fxf.config import OptimizerConfig, ParallelConfig
 from fxf.errors import UserError
-from fxf.training.optimizer import OPTIMIZERS, make_optimizer
-from fxf.training.sharding import Layout, make_layout, partition, require_divisible
+from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer
+from fxf.training.sharding import Layout, ParallelConfig, make_layout, partition, require_divisible
 from fxf.training.step import init_state, state_shardings
 from fxf.weights import Weight
 from helpers import small_model
-from runs import ROOT, environment
+from small_runs import ROOT, environment
 
 SETTINGS = {
     "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",

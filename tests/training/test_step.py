@@ -8,11 +8,11 @@ import optax
 import pytest
 
 from closeness import assert_close, largest_of
-from fxf.config import OptimizerConfig, TrainConfig
 from fxf.tasks.reversal import ReversalConfig, reversal
 from fxf.tasks.task import Setting
-from fxf.training.optimizer import make_optimizer
+from fxf.training.optimizer import OptimizerConfig, make_optimizer
 from fxf.training.step import (
+    TrainConfig,
     init_state,
     loss_and_gradient,
     make_fed_train_steps,

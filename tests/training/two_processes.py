@@ -14,8 +14,8 @@ from pathlib import Path
 
 from eight_devices import distance, distances, go_on, train
 
-from fxf import processes
-from fxf.config import ParallelConfig
+from fxf.training import processes
+from fxf.training.sharding import ParallelConfig
 
 
 def read(path):

@@ -1,0 +1,55 @@
+"""The `decode` section of a config."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from fxf.config import defaults, key
+from fxf.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodeConfig:
+    """The `decode` section: how tokens are chosen in evaluation and generation. The default is greedy."""
+
+    temperature: float = key(0.0, "divides the logits before a token is drawn; 0 takes the most probable", minimum=0)
+    top_k: int = key(0, "draw among the k most probable tokens; 0 among all", minimum=0)
+    top_p: float = key(1.0, "then among the fewest that hold this share of the probability", above=0)
+    beam_width: int = key(1, "hypotheses of the beam search; 1 searches none", minimum=1)
+    length_penalty: float = key(1.0, "a hypothesis scores its log-probability / length^this", minimum=0)
+    early_stop: bool = key(True, "end a beam when beam_width hypotheses have ended, not when none can still win")
+
+    def __post_init__(self) -> None:
+        if self.top_p > 1:
+            raise UserError(f"decode.top_p: expected at most 1, got {self.top_p}")
+        if self.temperature == 0 and (self.top_k or self.top_p < 1):
+            raise UserError(
+                "decode.top_k, decode.top_p: greedy decoding does not read them; set decode.temperature above 0"
+            )
+        if self.beam_width > 1 and self.temperature:
+            raise UserError("decode.temperature: beam search does not read it; leave it at 0")
+        if self.beam_width == 1 and not (self.length_penalty == 1 and self.early_stop):
+            raise UserError(
+                "decode.length_penalty, decode.early_stop: only beam search reads them; set decode.beam_width above 1"
+            )
+
+
+SAMPLING, BEAM = ("temperature", "top_k", "top_p"), ("beam_width", "length_penalty", "early_stop")
+
+
+def changed_decode(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the `decode` section with some keys changed.
+
+    They name the method: to give a key of sampling ends a beam and the other way round, and what the method then does
+    not read returns to its default.
+    """
+    changed, unread = {**values, **changes}, set()
+    if set(BEAM) & set(changes):
+        unread |= set(SAMPLING)
+    elif set(SAMPLING) & set(changes):
+        unread |= set(BEAM)
+    if changed.get("beam_width") == 1:
+        unread |= {"length_penalty", "early_stop"}
+    if changed.get("temperature") == 0:
+        unread |= {"top_k", "top_p"}
+    return changed | {name: value for name, value in defaults(DecodeConfig).items() if name in unread - set(changes)}

@@ -1,5 +1,0 @@
-"""What every script imports first: from here on a signal ends it in one line, also while the rest is imported."""
-
-from fxf import signals
-
-signals.listen()

@@ -1,0 +1,221 @@
+"""What the scripts under experiments/ share: flags, the config file, and errors as one line with exit code 2."""
+
+import time
+
+STARTED = time.perf_counter()
+
+import dataclasses  # noqa: E402  STARTED comes first, so that wall_seconds counts the imports.
+import json  # noqa: E402
+import logging  # noqa: E402
+import sys  # noqa: E402
+import warnings  # noqa: E402
+from collections.abc import Callable, Iterator, Sequence  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import Any, NoReturn  # noqa: E402
+
+from absl import flags  # noqa: E402
+from absl import logging as absl_logging  # noqa: E402
+from ml_collections import ConfigDict, config_flags  # noqa: E402
+
+from fxf.errors import EXIT_USER_ERROR, Interrupted, UserError, one_line, printable  # noqa: E402
+from fxf.files import folder_at, read_file  # noqa: E402
+from fxf.machine import signals, streams  # noqa: E402
+from fxf.machine.devices import start_jax  # noqa: E402
+from fxf.runs import command_line  # noqa: E402
+
+streams.occupy()
+
+MOST_INPUT = 2**28  # bytes of prompts
+LONGEST_PROMPT = 2**20  # characters
+LONGEST_MESSAGE = 1000  # characters
+
+
+def define_config() -> Any:
+    """Defines --config=FILE[:ARGUMENT] and --config.SECTION.KEY=VALUE; the file is Python and runs as code."""
+    flag = config_flags.DEFINE_config_file(
+        "config", None, "config file, with an argument after a colon where it takes one; it is Python and runs as code"
+    )
+    flags.FLAGS["config"].parser = command_line.CheckedConfigParser("config", sys.argv)
+    return flag
+
+
+def define_workdir() -> flags.FlagHolder[str | None]:
+    return flags.DEFINE_string("workdir", None, "the run folder")
+
+
+def define_decode() -> Callable[[], dict[str, Any]]:
+    """Defines a flag for each key of the `decode` section; returns what reads those that were given."""
+    from fxf.decoding.config import DecodeConfig
+
+    define: dict[type, Any] = {int: flags.DEFINE_integer, float: flags.DEFINE_float, bool: flags.DEFINE_boolean}
+    holders = [
+        define[type(field.default)](
+            field.name, None, f"{field.metadata['doc']}; without it, as the run's config has it"
+        )
+        for field in dataclasses.fields(DecodeConfig)
+    ]
+    return lambda: {holder.name: holder.value for holder in holders if holder.value is not None}
+
+
+def read_lines(path: str | None) -> list[str]:
+    """Returns the lines of a file, or of standard input.
+
+    Raises:
+      UserError: the file cannot be read, is not UTF-8, or is too long.
+    """
+    if path in (None, "/dev/stdin"):
+        name, content = "standard input", _standard_input()
+    else:
+        name, content = path, read_file(path, "--input", most=MOST_INPUT)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise UserError(f"{name}:{line}: not UTF-8") from None
+    lines = text.removesuffix("\n").split("\n") if text else []
+    for number, prompt in enumerate(lines, 1):
+        if len(prompt) > LONGEST_PROMPT:
+            raise UserError(f"{name}:{number}: expected at most {LONGEST_PROMPT} characters, got {len(prompt)}")
+    return lines
+
+
+def _standard_input() -> bytes:
+    """Returns what standard input holds; ends in a UserError where that has no end."""
+    if sys.stdin is None:
+        raise UserError("standard input: it is closed; give prompts as arguments or by --input")
+    content = bytearray()
+    try:
+        while some := sys.stdin.buffer.read(2**20):
+            content += some
+            if len(content) > MOST_INPUT:
+                raise UserError(f"standard input: expected at most {MOST_INPUT} bytes")
+    except OSError as error:
+        raise UserError(f"standard input: {error.strerror}") from None
+    return bytes(content)
+
+
+def run(main: Callable[[list[str]], None]) -> None:
+    """Parses the command line and calls `main(positional arguments)`; a UserError ends in one line and exit code 2."""
+    streams.tolerate()
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_OneLine("%(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    absl_logging.set_verbosity(absl_logging.FATAL)  # Orbax reports damage to its log as well as by raising
+    warnings.filterwarnings("ignore", module="orbax")
+    sys.unraisablehook = _unraisable
+    try:
+        modules = (__name__, sys.argv[0])
+        if _asks_for_help(sys.argv):
+            _print_help(modules)
+        else:
+            arguments = command_line.parse(sys.argv, modules)[1:]
+            start_jax()
+            main(arguments)
+    except UserError as error:
+        _end(str(error))
+    except Interrupted as stop:
+        signals.tell(str(stop))
+        sys.exit(signals.exit_code())
+    except BaseException as error:
+        if why := _why_not_ours(error):
+            _end(why)
+        raise
+    if lost := streams.lost_output():
+        if isinstance(lost, BrokenPipeError):  # who reads has seen enough
+            sys.exit(streams.EXIT_BROKEN_PIPE)
+        _end(f"standard output: {lost.strerror}; what was printed is lost, what a run folder holds is whole")
+
+
+def _end(line: str) -> NoReturn:
+    signals.tell(f"error: {_shortened(one_line(line))}")
+    sys.exit(EXIT_USER_ERROR)
+
+
+def _why_not_ours(error: BaseException) -> str:
+    """Returns what to say of an error that is no mistake of this code, or nothing."""
+    kind, text = type(error).__name__, command_line.text_of(error)
+    if isinstance(error, MemoryError) or (kind == "JaxRuntimeError" and text.startswith("RESOURCE_EXHAUSTED")):
+        less = "a smaller train.batch_size, model or decode.beam_width, or more train.microbatches, needs less"
+        return f"out of memory: {text or 'of the host'}; {less}"
+    if kind == "PanicException":  # of a library in Rust, which is no Exception
+        return f"a library failed: {text}"
+    return ""
+
+
+def _shortened(line: str) -> str:
+    """Returns the line without its middle if it is too long to be read, as where it quotes a long prompt."""
+    half = LONGEST_MESSAGE // 2
+    return line if len(line) <= LONGEST_MESSAGE else f"{line[:half]} … {line[-half:]}"
+
+
+class _OneLine(logging.Formatter):
+    """Writes a record of the log as one line, whatever the names in it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return one_line(super().format(record))
+
+
+def _unraisable(what: Any) -> None:
+    """Keeps quiet of what is left of work that ended early.
+
+    These are writes under way when a save met a full disk, whose end Orbax no longer waits for, and an evaluation
+    abandoned inside a callback, which goes on.
+    """
+    if str(what.exc_value) != "Event loop is closed" and what.exc_type is not signals.Abandoned:
+        sys.__unraisablehook__(what)
+
+
+def _asks_for_help(argv: list[str]) -> bool:
+    return not {"--help", "-help", "--helpfull", "-h"}.isdisjoint(argv[1:])
+
+
+def _print_help(modules: Sequence[str]) -> None:
+    print(sys.modules["__main__"].__doc__)
+    for module in modules:
+        print(flags.FLAGS.module_help(module))
+
+
+def refuse_arguments(arguments: list[str]) -> None:
+    """Raises a UserError if there are arguments that are no flags, for a script that reads none."""
+    for argument in arguments:
+        meant = f"; did you mean '--{argument}'?" if argument.split("=")[0].split(".")[0] in flags.FLAGS else ""
+        raise UserError(f"expected flags alone, got '{argument}'{meant}")
+
+
+def config_and_origin(flag: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the config that the flags name, and what it came from."""
+    if not flag.present or not config_flags.get_config_filename(flags.FLAGS["config"]):
+        raise UserError("--config: missing; for example --config=configs/reversal.py")
+    origin = {
+        "config_file": config_flags.get_config_filename(flags.FLAGS["config"]),
+        "overrides": config_flags.get_override_values(flags.FLAGS["config"]),
+    }
+    if not isinstance(flag.value, ConfigDict):
+        raise UserError(f"--config: {origin['config_file']}: get_config returned no ConfigDict")
+    return flag.value.to_dict(), origin
+
+
+def require_workdir(flag: Any) -> Path:
+    """Returns the run folder, on a disk or in a bucket (gs://…)."""
+    if not flag.value:
+        raise UserError("--workdir: missing; for example --workdir=runs/reversal")
+    workdir = folder_at(flag.value, "--workdir")
+    if workdir.exists() and not workdir.is_dir():
+        raise UserError(f"--workdir: {flag.value} is a file; expected the run folder, there or to be made")
+    return workdir
+
+
+def answer_lines(answers: list[list[tuple[str, float | None]]], n_best: int | None, as_json: bool) -> Iterator[str]:
+    """Yields a line for each answer's best text, or of `n_best` hypotheses with their prompt's number and score."""
+    for number, hypotheses in enumerate(answers, 1):
+        for text, score in hypotheses[: n_best or 1]:
+            if as_json:
+                yield json.dumps({"prompt": number, **({"score": score} if n_best else {}), "text": text})
+            else:
+                yield f"{number}\t{score:.4f}\t{printable(text)}" if n_best else printable(text)
+
+
+def print_figures(figures: dict[str, Any]) -> None:
+    """Prints `name value` pairs on one line of stdout."""
+    texts = (f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in figures.items())
+    print(one_line("  ".join(texts)))

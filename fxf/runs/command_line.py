@@ -1,0 +1,205 @@
+"""What is typed behind a script's name, and the config file that it names; what is wrong there is one line."""
+
+import importlib.util
+import inspect
+import re
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+from ml_collections import ConfigDict
+from ml_collections.config_flags import config_flags
+
+from fxf.config import flatten
+from fxf.errors import UserError, nearest
+from fxf.machine.devices import start_jax
+
+# What a value of a type is written as; the flag itself is parsed by the same parsers.
+PARSERS: dict[type, Any] = {int: flags.IntegerParser(), float: flags.FloatParser(), bool: flags.BooleanParser()}
+
+
+class CheckedConfigParser(config_flags.ConfigFileFlagParser):
+    """Loads a config file, and compares the overrides on the command line with what it holds."""
+
+    def __init__(self, name: str, arguments: Sequence[str]) -> None:
+        super().__init__(name)
+        self._arguments = arguments
+
+    def parse(self, path: str) -> Any:
+        config = super().parse(path)
+        if isinstance(config, ConfigDict):
+            for key, value in given(self._arguments):
+                check(config, key, value)
+        return config
+
+
+def given(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """Yields the key of each override, and the text of its value or None where it has none, as a switch."""
+    for i, argument in enumerate(arguments):
+        if argument == "--":
+            return
+        found = re.fullmatch(r"--?(no)?config\.([^=]*)(=.*)?", argument, re.DOTALL)
+        if found:
+            switched, key, value = found.groups()
+            following = arguments[i + 1] if i + 1 < len(arguments) and not switched else None
+            yield key, value[1:] if value else following
+
+
+def check(config: ConfigDict, key: str, value: str | None) -> None:
+    """Raises a UserError if `config` has no such key, or if the value is not of the key's type."""
+    where, found, before = f"--config.{key}", config, ""
+    for name in key.split("."):
+        if not isinstance(found, ConfigDict):
+            raise UserError(f"{where}: '{before}' is a key, no section; type --config.{before}=VALUE")
+        if name not in found:
+            raise UserError(f"{where}: unknown {'key' if before else 'section'}{_nearest(config, found, name, before)}")
+        found, before = found[name], f"{before}.{name}" if before else name
+    if isinstance(found, ConfigDict):
+        raise UserError(f"{where}: is a section; set its keys, such as --config.{before}.{next(iter(found))}=VALUE")
+    kind = type(found)
+    if kind not in PARSERS or (kind is bool and value is None):
+        return
+    try:
+        PARSERS[kind].parse(value)
+    except (ValueError, TypeError):
+        raise UserError(
+            f"{where}: expected {kind.__name__}, got {'nothing' if value is None else repr(value)}"
+        ) from None
+
+
+def _nearest(config: ConfigDict, section: ConfigDict, name: str, path: str) -> str:
+    """Returns the key that may have been meant, here or in another section, and all keys of the section."""
+    all_keys = [key for key, _ in flatten(config.to_dict())]
+    near = nearest(name, section)
+    if not near:
+        elsewhere = [key for key in all_keys if key.split(".")[-1] == name]
+        near = "".join(f"; did you mean '{key}'?" for key in elsewhere[:1]) or nearest(f"{path}.{name}", all_keys)
+    return f"{near} ({path or 'a config'} has: {', '.join(section)})"
+
+
+def parse(argv: list[str], modules: Sequence[str]) -> list[str]:
+    """Lets absl and ml_collections read the flags; whatever they raise becomes a UserError.
+
+    Args:
+      modules: those whose flags the script has.
+
+    Returns:
+      The script's name and the arguments that are no flags.
+    """
+    _require_each_once(argv)
+    named = re.search(r"(?:^| )--?config[= ](\S+)", " ".join(argv[1:]))
+    config_file = named[1].split(":")[0] if named else ""
+    if config_file and not Path(config_file).is_file():
+        beside = (str(path) for path in Path(config_file).parent.glob("*.py"))
+        raise UserError(f"--config: no file {config_file}{nearest(config_file, beside)}")
+    if config_file and b"\0" in Path(config_file).read_bytes():
+        raise UserError(f"--config: {config_file}: expected Python source, found a null byte")
+    if config_file:
+        start_jax()  # which the file imports
+    try:
+        with _errors_of(config_file):
+            return flags.FLAGS(argv)
+    except UserError:
+        raise
+    except flags.UnrecognizedFlagError as error:
+        raise UserError(_unknown_flag(error.flagname, modules)) from None
+    except flags.IllegalFlagValueError as error:
+        if "Traceback" in str(error):  # of the call of get_config, so that no line of the file is at fault
+            raise UserError(f"{config_file}: {str(error).strip().splitlines()[-1]}") from None
+        raise UserError(_wrong_value(text_of(error))) from None
+    except Exception as error:
+        if "no attribute 'get_config'" in str(error):
+            raise UserError(f"{config_file}: no function get_config") from None
+        raise UserError(text_of(error)) from None
+
+
+def _require_each_once(argv: list[str]) -> None:
+    """Raises a UserError if a flag is given twice, of which one would count for nothing."""
+    seen: dict[str, str] = {}
+    for argument in argv[1:]:
+        if argument == "--":
+            return
+        if found := re.match(r"--?([a-zA-Z_][\w.]*)", argument):
+            if found[1] in seen:
+                raise UserError(f"--{found[1]}: given twice, as '{seen[found[1]]}' and '{argument}'")
+            seen[found[1]] = argument
+
+
+def _unknown_flag(name: str, modules: Sequence[str]) -> str:
+    """Returns what to say of a flag that the script has not."""
+    known = [flag.name for module in modules for flag in flags.FLAGS.flags_by_module_dict().get(module, [])]
+    if not re.fullmatch(r"[a-zA-Z_][\w.]*", name):
+        return f"-{name}: unknown flag; an argument that begins with - stands behind --"
+    section, *rest = name.split(".")
+    if rest and section == "config" and section in known:
+        return "--config: missing; for example --config=configs/reversal.py"
+    near = nearest(section, [f for f in known if f == "config"]) if rest else nearest(name, known)
+    if rest and near:
+        near = f"; did you mean '--{'.'.join(['config', *rest])}'?"
+    if rest and not near:
+        near = nearest(rest[-1], known)
+    return f"--{name}: unknown flag{near} (here are --{', --'.join(known)})"
+
+
+def _wrong_value(message: str) -> str:
+    """Returns what absl says of a flag's value in the words of a config key's."""
+    kinds = {"invalid literal for int": "int", "could not convert string to float": "float", "Non-boolean": "bool"}
+    found = re.match(rf"flag (--\S+?)=(.*?): ({'|'.join(kinds)})", message)
+    return f"{found[1]}: expected {kinds[found[3]]}, got {found[2]!r}" if found else message
+
+
+@contextmanager
+def _errors_of(config_file: str) -> Iterator[None]:
+    """Turns an exception that passed through the config file into one line that names the file's line."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        # A config file's own exception arrives bare or wrapped in an error of the flag parser.
+        cause: BaseException = error
+        while cause.__context__ is not None and not _line_in(cause, config_file):
+            cause = cause.__context__
+        where = _line_in(cause, config_file)
+        if where:
+            *_, last = traceback.extract_tb(cause.__traceback__)
+            within = "" if last.filename.endswith(config_file) else f" ({last.filename}:{last.lineno})"
+            raise UserError(f"{config_file}:{where}: {type(cause).__name__}: {text_of(cause)}{within}") from None
+        raise
+
+
+def _line_in(error: BaseException, path: str) -> int | None:
+    """Returns the last line of the file `path` that the error passed through."""
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if path and f.filename.endswith(path)]
+    if isinstance(error, SyntaxError) and error.filename and path and error.filename.endswith(path):
+        lines.append(error.lineno)
+    return lines[-1] if lines else None
+
+
+def text_of(error: BaseException) -> str:
+    """Returns the text of an error of another library, its lines joined."""
+    return " ".join(str(error).replace("\\n", " ").replace("\\'", "'").split()).strip('"')
+
+
+def read_sweep(config_file: str) -> list[dict[str, Any]]:
+    """Returns what `sweep(add)` or `sweep(add, argument)` of FILE[:ARGUMENT] adds: the changed keys of each point.
+
+    Raises:
+      UserError: the file has no such function, or the function raises an exception.
+    """
+    path, *argument = config_file.split(":", 1)
+    added: list[dict[str, Any]] = []
+    try:
+        with _errors_of(path):
+            spec = importlib.util.spec_from_file_location("swept_config", path)
+            assert spec and spec.loader
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            if not hasattr(module, "sweep"):
+                raise UserError(f"--config: {path}: no function sweep(add) beside get_config")
+            takes_argument = len(inspect.signature(module.sweep).parameters) > 1
+            module.sweep(lambda **changes: added.append(changes), *(argument if takes_argument else ()))
+    except TypeError as error:  # of the call itself, so that no line of the file is at fault
+        raise UserError(f"{path}: {text_of(error)}") from None
+    return added

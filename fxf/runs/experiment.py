@@ -1,0 +1,270 @@
+"""From a config to what it names: the one place where task, model and optimizer meet."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import optax
+from ml_collections import ConfigDict
+
+from fxf import weights
+from fxf.config import defaults, one_of, section
+from fxf.decoding.config import DecodeConfig
+from fxf.decoding.predict import make_predictor
+from fxf.errors import UserError, nearest
+from fxf.layers.cudnn_attention import require_nvidia_gpu
+from fxf.layers.loss import cross_entropy
+from fxf.machine.devices import require_devices
+from fxf.models import MODELS
+from fxf.models.model import Model
+from fxf.runs.compiled import compiled_by_shape
+from fxf.tasks import TASKS
+from fxf.tasks.task import Scorer, Setting, Task
+from fxf.training.checkpoint import CheckpointConfig
+from fxf.training.metrics import Clock, LogConfig
+from fxf.training.optimizer import OptimizerConfig, make_optimizer, make_schedule
+from fxf.training.sharding import Layout, ParallelConfig, make_layout, require_divisible
+from fxf.training.step import TrainConfig, TrainState, batch_loss, init_state, run_keys, state_shapes, state_shardings
+
+SECTIONS = {
+    "optimizer": OptimizerConfig,
+    "train": TrainConfig,
+    "parallel": ParallelConfig,
+    "decode": DecodeConfig,
+    "checkpoint": CheckpointConfig,
+    "log": LogConfig,
+}
+
+
+class Experiment(NamedTuple):
+    """What a config names. `config` is the plain nested dict of all keys, as config.json holds it."""
+
+    config: dict[str, Any]
+    train: TrainConfig
+    parallel: ParallelConfig
+    decode: DecodeConfig
+    checkpoint: CheckpointConfig
+    log: LogConfig
+    task: Task
+    model: Model
+    max_len: int
+    optimizer: optax.GradientTransformation
+    learning_rate: Any
+
+    @property
+    def seed(self) -> int:
+        return self.config["seed"]
+
+    def layout(self) -> Layout | None:
+        """Returns how training is spread over the devices here.
+
+        Raises:
+          UserError: `parallel`, a batch or the implementation of attention does not fit the devices.
+        """
+        if self.config["model"].get("attention_implementation") == "cudnn":
+            require_nvidia_gpu()
+        layout = make_layout(self.parallel, jax.devices())
+        require_divisible(layout, self.train.batch_size, self.train.microbatches)
+        return layout
+
+    def with_model(self, **changes: Any) -> "Experiment":
+        """Returns the experiment with a model that has other values of those keys that it reads; `config` stays.
+
+        The optimizer is that of its weights.
+        """
+        values = self.config["model"]
+        changed = {**values, **{name: value for name, value in changes.items() if name in values}}
+        if changed == values:
+            return self
+        config_class, make_model = MODELS[values["name"]]
+        config: Any = section(config_class, changed, "model")
+        model = make_model(config, self.task.vocab_size)
+        optimizer = section(OptimizerConfig, self.config["optimizer"], "optimizer")
+        return self._replace(model=model, optimizer=make_optimizer(optimizer, self.train.steps, model.spec))
+
+    def new_state(self, layout: Layout | None = None) -> TrainState:
+        """Draws the state of step 0, in one compiled call, each device its part."""
+        init_key, _, _ = run_keys(self.seed)
+        # Random bits take seconds to compile for a CPU at the usual level; the same bits come as fast from this one.
+        options = {"xla_backend_optimization_level": 1} if jax.default_backend() == "cpu" else None
+        init = functools.partial(init_state, self.model, self.optimizer)
+        shardings = layout and state_shardings(self.model, self.optimizer, layout)
+        return jax.jit(init, out_shardings=shardings, compiler_options=options)(init_key)
+
+    def state_shapes(self, layout: Layout | None = None) -> TrainState:
+        """Returns the state's shapes and dtypes, and with a layout its shardings; allocates nothing."""
+        shapes = state_shapes(self.model, self.optimizer)
+        if layout is None:
+            return shapes
+        shardings = state_shardings(self.model, self.optimizer, layout)
+        return jax.tree.map(lambda s, sharding: s.update(sharding=sharding), shapes, shardings)
+
+    def batch_shapes(self) -> Any:
+        """Returns the shapes of a batch; of fed ones, those of the largest."""
+        if self.task.largest_batch is not None:
+            return self.task.largest_batch()
+        assert self.task.batch is not None
+        return jax.eval_shape(self.task.batch, jax.random.key(0), np.int32(0))
+
+    def scorer(self, clock: Clock, seed: int = 0, layout: Layout | None = None) -> Callable[[weights.Params], Scorer]:
+        """Returns `scorer(params)`; its programs compile once, whatever the params.
+
+        Args:
+          seed: of the tokens drawn where `decode` samples.
+          layout: of the params; the devices share the rows of a batch.
+        """
+
+        def compiling() -> Any:
+            return clock.measure("compile")
+
+        model = self.model
+
+        def whole(params: weights.Params) -> weights.Params:
+            return layout.whole_rows(params, model.spec) if layout else params
+
+        def spread(rows: Any) -> Any:
+            return layout.spread(rows) if layout else rows
+
+        everywhere = layout and layout.everywhere  # so that each process can read them
+        predict = make_predictor(
+            model,
+            self.task.end_token,
+            decode=self.decode,
+            seed=seed,
+            compiling=compiling,
+            whole=whole,
+            spread=spread,
+            out_shardings=everywhere,
+        )
+
+        def of_batch(function: Callable) -> Callable:
+            def spread_out(params: weights.Params, batch: Any) -> Any:
+                return function(whole(params), spread(batch))
+
+            return compiled_by_shape(spread_out, compiling, everywhere)
+
+        loss, logits = of_batch(functools.partial(batch_loss, model)), of_batch(model.apply)
+
+        def with_params(params: weights.Params) -> Scorer:
+            def loss_sums(batch: Mapping[str, Any]) -> tuple[float, float]:
+                loss_sum, weight_sum = loss(params, batch)
+                return float(loss_sum), float(weight_sum)
+
+            return Scorer(
+                predict=lambda prompts, max_tokens: predict(params, prompts, max_tokens),
+                loss=loss_sums,
+                logits=lambda batch: np.asarray(logits(params, batch)),
+                in_nats=model.loss is cross_entropy,
+            )
+
+        return with_params
+
+
+def default_config(task: str, model: str = "") -> ConfigDict:
+    """Returns a config that holds every key of every section with its default, for a config file to change.
+
+    Args:
+      model: one of those that fit the task; the first of them if not given.
+    """
+    chosen = {**TASKS[task].sections, "model": MODELS[model or TASKS[task].models[0]][0], **SECTIONS}
+    return ConfigDict({"seed": 0, **{name: defaults(cls) for name, cls in chosen.items()}})
+
+
+def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) -> Experiment:
+    """Builds task, model and optimizer.
+
+    Args:
+      config: nested, with every key of every section, as `default_config` returns it or as plain dicts.
+      folder: the run folder, from which a task takes what an earlier part of the run left there.
+
+    Raises:
+      UserError: a key is unknown, missing, or holds what it cannot; two sections do not fit each other; or there is
+        no device.
+    """
+    require_devices()
+    if isinstance(config, ConfigDict):
+        config = config.to_dict()
+    registered = TASKS[_name(config, "task", TASKS)]
+    model_config_class, make_model = MODELS[_name(config, "model", MODELS)]
+    classes: dict[str, Any] = {**registered.sections, "model": model_config_class, **SECTIONS}
+    names = ("seed", *classes)
+    for name in config:
+        if name not in names:
+            raise UserError(f"{name}: unknown section{nearest(str(name), names)}")
+    for name in names:
+        if name not in config:
+            raise UserError(f"{name}: missing; a config holds {', '.join(names)}")
+    if type(config["seed"]) is not int or not 0 <= config["seed"] < 2**32:
+        raise UserError(f"seed: expected an int from 0 to 2**32 - 1, got {config['seed']!r}")
+    sections = {name: section(cls, config[name], name) for name, cls in classes.items()}
+    train, saved = sections["train"], sections["checkpoint"]
+
+    task_name, model_name = config["task"]["name"], config["model"]["name"]
+    task = registered.make(sections["task"], Setting(train, sections.get("data"), config["seed"], folder))
+    if model_name not in registered.models:
+        fitting = " or ".join(f"'{name}'" for name in registered.models)
+        raise UserError(f"model.name: task '{task_name}' needs {fitting}")
+    if sections["model"].max_len < task.longest:
+        too_short = f"{sections['model'].max_len} is too short; the task's sequences need {task.longest}"
+        raise UserError(f"model.max_len: {too_short}")
+    if train.batch_size % train.microbatches:
+        raise UserError(f"train.microbatches: {train.microbatches} does not divide train.batch_size {train.batch_size}")
+    if saved.best:
+        one_of(saved.best, task.metrics, "checkpoint.best")
+        if not train.evaluate_every:
+            raise UserError("checkpoint.best: nothing is evaluated before the end; set train.evaluate_every")
+    elif train.patience:
+        raise UserError("train.patience: set checkpoint.best to the figure that has to improve")
+    model = make_model(sections["model"], task.vocab_size)
+    if model.slides and not getattr(sections["task"], "bos", True):
+        raise UserError(f"task.bos: model '{model_name}' reads <bos> at its first position; leave it True")
+    if task.generates:
+        _require_generation(task_name, model_name, model, sections["decode"])
+    else:
+        for key, value in dataclasses.asdict(DecodeConfig()).items():
+            if getattr(sections["decode"], key) != value:
+                raise UserError(f"decode.{key}: task '{task_name}' generates no tokens; leave it at {value}")
+    if (train.batch_size // train.microbatches) % model.copies:
+        parts = "train.batch_size" + (" / train.microbatches" if train.microbatches > 1 else "")
+        raise UserError(f"model.copies: {model.copies} does not divide {parts}")
+    if train.label_smoothing and model.loss is not cross_entropy:
+        raise UserError(f"train.label_smoothing: model '{model_name}' does not read it; leave it at 0")
+    return Experiment(
+        config={"seed": config["seed"], **{name: dataclasses.asdict(value) for name, value in sections.items()}},
+        train=train,
+        parallel=sections["parallel"],
+        decode=sections["decode"],
+        checkpoint=saved,
+        log=sections["log"],
+        task=task,
+        model=model,
+        max_len=sections["model"].max_len,
+        optimizer=make_optimizer(sections["optimizer"], train.steps, model.spec),
+        learning_rate=make_schedule(sections["optimizer"], train.steps),
+    )
+
+
+def _require_generation(task: str, name: str, model: Model, decode: DecodeConfig) -> None:
+    """Raises a UserError where the model cannot generate what the task asks for, or not by this method."""
+    if model.prefill is None or model.step is None:
+        raise UserError(f"model.name: task '{task}' generates tokens; model '{name}' has no prefill and step for it")
+    if model.copies > 1:
+        raise UserError(f"model.copies: task '{task}' generates tokens, by one model; leave it at 1")
+    for key in ("temperature", "beam_width"):
+        default = getattr(DecodeConfig(), key)
+        if model.loss is not cross_entropy and getattr(decode, key) != default:
+            raise UserError(f"decode.{key}: the outputs of model '{name}' are no logits; leave it at {default}")
+
+
+def _name(config: Mapping[str, Any], section_name: str, registry: Mapping[str, Any]) -> str:
+    """Returns the `name` key of a section, by which its class is chosen."""
+    if section_name not in config:
+        raise UserError(f"{section_name}: missing; it names what to build")
+    values = config[section_name]
+    if not isinstance(values, Mapping) or "name" not in values:
+        raise UserError(f"{section_name}: missing name; a section holds all its keys")
+    return one_of(values["name"], registry, f"{section_name}.name")

@@ -1,0 +1,277 @@
+"""The run folder: config.json, metrics.jsonl, tensorboard/, checkpoints/, result.json, lock, and the task's own files.
+
+config.json says what the run is made from: its config, digests of its data and of the task's files, and the code. The
+run's identity is that part of it by which another run would train otherwise; its checkpoints and its result carry it.
+"""
+
+import functools
+import json
+import logging
+import platform
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from fxf.config import differences, differing_keys, flatten
+from fxf.errors import UserError
+from fxf.files import digest, file_digest, files_below, read_file, read_json, write_atomically
+from fxf.training import processes
+
+log = logging.getLogger(__name__)
+
+PACKAGE = Path(__file__).parent.parent  # the code of a run
+CONFIG, RESULT = "config.json", "result.json"
+PACKAGES = ("fxf", "jax", "flax", "optax", "orbax-checkpoint", "numpy")
+
+# Keys and sections that change neither weights nor data. A path only says where the data are, whose digest counts.
+NOT_TRAINING = ("parallel.", "log.", "checkpoint.every", "checkpoint.keep", "data.path")
+# Those that choose what is scored; where training waits for a better score, they decide when it ends.
+SCORING = ("decode.", "checkpoint.best", "checkpoint.average")
+
+Identity = dict[str, Any]
+
+
+def identity_of(config: Mapping[str, Any], digests: Mapping[str, str]) -> Identity:
+    """Returns what a run is made from, by name: the keys that can change its training, and its data and files.
+
+    Args:
+      config: the resolved config.
+      digests: of the data and of the task's files, by name.
+    """
+    others = NOT_TRAINING if config["train"]["patience"] else (*NOT_TRAINING, *SCORING)
+    keys = {key: value for key, value in flatten(config) if not key.startswith(others)}
+    return {**keys, **{f"content of {name}": value for name, value in digests.items()}}
+
+
+def identity_digest(identity: Identity) -> str:
+    return digest(json.dumps(identity, sort_keys=True).encode())
+
+
+def open_for_training(
+    workdir: Path,
+    config: dict[str, Any],
+    data: Mapping[str, str],
+    files: Mapping[str, str],
+    origin: dict[str, Any],
+) -> Identity:
+    """Writes what the run is made from, or checks that the run in the folder is made from the same.
+
+    What may differ, for it cannot change what is trained, is recorded, and named in a line. Of several processes the
+    first one writes.
+
+    Args:
+      config: the resolved config.
+      data: digests of the data, by name.
+      files: what the run carries with it, texts by file name.
+      origin: what the config came from: file and overrides.
+
+    Returns:
+      The run's identity.
+
+    Raises:
+      UserError: the folder cannot be written, or holds another run.
+    """
+    digests = _digests(data, files)
+    identity, there = identity_of(config, digests), _require_same_run(workdir, config, digests)
+    if not processes.first():
+        return identity
+    made_from = {"identity": identity_digest(identity), "digests": digests, "files": list(files)}
+    by = {"code": code_digest(), "versions": _versions(), "git_commit": _git_commit(), "device": _device()}
+    try:
+        for name, text in files.items():
+            if not (workdir / name).exists():
+                write_atomically(workdir / name, text)
+        if there is None:
+            write_atomically(workdir / CONFIG, _as_text({"config": config, **origin, **made_from, **by}))
+        elif changes := _changes(workdir, there, config):
+            changes = {"time": time.strftime("%F %T"), **changes}
+            record = {**there, "config": config, "changes": [*there.get("changes", []), changes]}
+            write_atomically(workdir / CONFIG, _as_text(record))
+    except OSError as error:
+        raise UserError(f"{workdir}: cannot write the run folder: {error.strerror or error}") from error
+    return identity
+
+
+def finished(
+    workdir: Path, config: Mapping[str, Any], data: Mapping[str, str], files: Mapping[str, str]
+) -> dict[str, Any] | None:
+    """Returns the figures of the run in the folder, if it has finished, or None.
+
+    Raises:
+      UserError: the folder holds another run, or a finished one that was scored by other keys.
+    """
+    digests = _digests(data, files)
+    there = _require_same_run(workdir, config, digests)
+    result = None if there is None else read_result(workdir, identity_of(config, digests))
+    for key in differing_keys(there["config"], config) if there and result else ():
+        if key.startswith(SCORING):
+            raise UserError(f"{workdir}: a finished run with another {key}; evaluate.py scores it by other keys")
+    return result
+
+
+def require_same_run(
+    workdir: Path, config: Mapping[str, Any], data: Mapping[str, str], files: Mapping[str, str]
+) -> None:
+    """Raises a UserError that says what differs if `workdir` holds another run than the one made from these."""
+    _require_same_run(workdir, config, _digests(data, files))
+
+
+def _require_same_run(workdir: Path, config: Mapping[str, Any], digests: Mapping[str, str]) -> dict[str, Any] | None:
+    """Returns config.json, or None where there is none; raises as `require_same_run` does."""
+    if not (workdir / CONFIG).exists():
+        return None
+    there = _read_record(workdir)
+    if differing := differences(_identity_in(there), identity_of(config, digests)):
+        what = f"{workdir}: holds another run: {differing}"
+        raise UserError(f"{what}; use another --workdir, or the config, data and files of that run")
+    return there
+
+
+def _digests(data: Mapping[str, str], files: Mapping[str, str]) -> dict[str, str]:
+    return {**data, **{name: digest(text.encode()) for name, text in files.items()}}
+
+
+def require_same_data(workdir: Path, digests: Mapping[str, str]) -> None:
+    """Raises a UserError if the run in `workdir` was trained on other data than those with these digests."""
+    record = _read_record(workdir)
+    there, path = record["digests"], record["config"].get("data", {}).get("path")
+    if differing := differences({name: there.get(name, "absent") for name in digests}, digests):
+        raise UserError(
+            f"{workdir}: was trained on other data: {differing}; put the data back{f' at {path}' if path else ''}"
+        )
+
+
+def read_config(workdir: Path) -> tuple[dict[str, Any], Identity]:
+    """Returns the resolved config of the run in `workdir`, and its identity, and names other code than made it.
+
+    Raises:
+      UserError: there is no run, config.json is damaged or was changed, or so was a file that the run carries.
+    """
+    record = _read_record(workdir)
+    for name in record["files"]:
+        path = workdir / name
+        if not path.exists():
+            raise UserError(f"{path}: is missing; put back the file that the run was made with")
+        if digest(read_file(path)) != record["digests"][name]:
+            raise UserError(f"{path}: differs from the file that the run was made with; put that one back")
+    if code := _other_code([record, *record.get("changes", [])]):
+        log.warning("warning: %s: was trained by other code: %s", workdir, differences(*code))
+    return record["config"], _identity_in(record)
+
+
+def _read_record(workdir: Path) -> dict[str, Any]:
+    """Returns config.json, whose own digest it has to have."""
+    path = workdir / CONFIG
+    mend = "; with this file moved away, the training's own command makes it anew, and compares its checkpoints"
+    try:
+        record = read_json(path, "a run's config")
+    except FileNotFoundError:
+        raise UserError(f"{workdir}: no run here ({CONFIG} is missing)") from None
+    except UserError as error:
+        raise UserError(f"{error}{mend}") from None
+    try:
+        if identity_digest(_identity_in(record)) != record["identity"]:
+            raise UserError(f"{path}: differs from what the run was made with (its identity is another){mend}")
+        for name in record["files"]:
+            record["digests"][name]
+        _other_code([record, *record.get("changes", [])])
+    except (KeyError, TypeError, AttributeError, StopIteration):
+        raise UserError(f"{path}: not a run's config: a part is missing or of another type{mend}") from None
+    return record
+
+
+def _identity_in(record: Mapping[str, Any]) -> Identity:
+    return identity_of(record["config"], record["digests"])
+
+
+def read_result(workdir: Path, identity: Identity | None = None) -> dict[str, Any] | None:
+    """Returns the figures of a finished run, or None; a file that is none is warned of, and counts as none.
+
+    Args:
+      identity: of the run that they must be of; of any if None.
+
+    Raises:
+      UserError: a folder stands in the file's place.
+    """
+    path = workdir / RESULT
+    try:
+        result = read_json(path, "a run's result")
+    except FileNotFoundError:
+        return None
+    except UserError as error:
+        if path.is_dir():  # in whose place no result could be written
+            raise
+        log.warning("warning: %s; it counts as absent", error)
+        return None
+    there = result.get("identity")
+    if not isinstance(there, str) or (identity is not None and there != identity_digest(identity)):
+        log.warning("warning: %s: the result of another run; it counts as absent", path)
+        return None
+    return result
+
+
+def write_result(workdir: Path, figures: dict[str, Any], identity: Identity) -> dict[str, Any]:
+    """Writes the figures of a run with its identity, and returns both."""
+    result = {**figures, "identity": identity_digest(identity)}
+    if processes.first():
+        write_atomically(workdir / RESULT, _as_text(result))
+    return result
+
+
+def require_there(workdir: Path) -> None:
+    """Raises a UserError if the run's folder was removed or moved while it trained."""
+    if not (workdir / CONFIG).exists():
+        raise UserError(f"{workdir}: {CONFIG} is gone: the run folder was removed or moved while the run trained")
+
+
+def _as_text(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, indent=2) + "\n"
+
+
+def _changes(workdir: Path, there: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, str]:
+    """Returns what is not as it was when the run began, or last went on, and warns of it."""
+    before = [there, *there.get("changes", [])]
+    keys, code = differences(there["config"], config), _other_code(before)
+    if keys:
+        log.warning("warning: %s: goes on with other keys, which do not change training: %s", workdir, keys)
+    if code:
+        log.warning("warning: %s: goes on by other code: %s", workdir, differences(*code))
+    return {**({"keys": keys} if keys else {}), **(code[1] if code else {})}
+
+
+def _other_code(before: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Returns the code that last trained a run, and this one, if they differ."""
+    last = next(record for record in reversed(before) if "code" in record)
+    old, new = {"code": last["code"], "versions": last["versions"]}, {"code": code_digest(), "versions": _versions()}
+    return (old, new) if old != new else None
+
+
+@functools.cache
+def code_digest() -> str:
+    """Returns a digest of fxf's source files."""
+    sources = [path for path in files_below(PACKAGE) if path.suffix == ".py"]
+    return digest("\n".join(file_digest(path) for path in sources).encode())
+
+
+def _versions() -> dict[str, str]:
+    return {"python": platform.python_version()} | {name: metadata.version(name) for name in PACKAGES}
+
+
+def _git_commit() -> str | None:
+    """Returns the commit of the source tree, with '+changes' where files differ from it; None outside a checkout."""
+    try:
+        describe = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes"]
+        return subprocess.run(
+            describe, cwd=PACKAGE, capture_output=True, text=True, check=True, timeout=10
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _device() -> str:
+    return f"{jax.device_count()} x {jax.devices()[0].device_kind}"

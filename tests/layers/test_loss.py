@@ -1,0 +1,211 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax.extend.core import jaxprs_in_params
+
+import oracle
+from closeness import assert_close, largest_of
+from fxf.layers import loss as loss_module
+from fxf.layers.loss import cross_entropy, mean, squared_error
+from fxf.models.transformer_lm import transformer_lm
+from fxf.tasks.task import language_model_batch
+from fxf.training.step import batch_loss, loss_and_gradient
+from fxf.weights import shapes
+from helpers import random_tokens, small, small_model
+
+MODEL, PARAMS = small_model()
+loss_of = jax.jit(lambda batch: loss_and_gradient(MODEL, PARAMS, batch))
+
+
+def batch_of(sequences, weights):
+    return language_model_batch(sequences, weights.astype(np.float32))
+
+
+def random_weights(shape, seed=0):
+    return np.random.default_rng(seed).uniform(0, 1, shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("form", ["pre_norm", "idea"])
+def test_the_loss_of_a_batch_equals_the_oracle(form):
+    model, params = small_model(block=form)
+    sequences, weights = random_tokens((5, 7)), random_weights((5, 7))
+    loss_sum, weight_sum, _ = jax.jit(functools.partial(loss_and_gradient, model))(params, batch_of(sequences, weights))
+    expected = oracle.loss(small(block=form), oracle.float64(params), sequences, weights.astype(np.float64))
+    assert_close(mean(loss_sum, weight_sum), expected)
+
+
+def test_the_loss_is_not_the_mean_over_rows():
+    sequences, weights = random_tokens((5, 7)), random_weights((5, 7))
+    weights[0] *= 0.05  # a row that hardly counts, unless each row counted alike
+    loss_sum, weight_sum, _ = loss_of(batch_of(sequences, weights))
+    weights64 = weights.astype(np.float64)
+    by_rows = oracle.mean_over_rows(small(), oracle.float64(PARAMS), sequences, weights64)
+    assert abs(float(mean(loss_sum, weight_sum)) - by_rows) > 1e-2
+    equal = np.ones((5, 7))
+    assert oracle.loss(small(), oracle.float64(PARAMS), sequences, equal) == pytest.approx(
+        oracle.mean_over_rows(small(), oracle.float64(PARAMS), sequences, equal)
+    )
+
+
+@given(cut=st.integers(1, 2), seed=st.integers(0, 99))
+def test_sums_over_parts_of_a_batch_add_up_to_the_whole(cut, seed):
+    sequences, weights = random_tokens((5, 7), seed=seed), random_weights((5, 7), seed)
+    weights[seed % 5] = 0
+    whole = loss_of(batch_of(sequences, weights))
+    parts = [loss_of(batch_of(sequences[rows], weights[rows])) for rows in (slice(None, cut), slice(cut, None))]
+    summed = jax.tree.map(lambda a, b: a + b, *parts)
+    assert_close(whole, summed, largest=largest_of(whole))
+
+
+def test_a_batch_without_weight_gives_zero_loss_and_zero_gradient():
+    loss_sum, weight_sum, gradient = loss_of(batch_of(random_tokens((5, 7)), np.zeros((5, 7))))
+    assert mean(loss_sum, weight_sum) == 0
+    assert all((mean(g, weight_sum) == 0).all() for g in jax.tree.leaves(gradient))
+
+
+def test_the_first_token_is_predicted_from_token_zero_alone():
+    logits = np.log(np.array([[[0.25, 0.75], [0.5, 0.5]]], np.float32))
+    loss_sum, weight_sum = cross_entropy(lambda x: x, logits, np.array([[1, 0]]), np.array([[1.0, 0.0]]))
+    assert_close(loss_sum, -np.log(0.75), largest=np.log(4))
+    assert weight_sum == 1
+    batch = batch_of(np.array([[5, 6, 4]]), np.ones((1, 3)))
+    np.testing.assert_array_equal(batch["inputs"], [[0, 5, 6]])
+
+
+def random_rows(n_features=3, vocab_size=7, seed=0):
+    """Returns features [5, 7, D], targets and weights, of which some are 0, and a matrix and a bias to read out by."""
+    rng = np.random.default_rng(seed)
+    features, kernel = rng.normal(size=(5, 7, n_features)), rng.normal(size=(n_features, vocab_size))
+    weights = random_weights((5, 7)) * (rng.uniform(size=(5, 7)) > 0.2)
+    arrays = (features, weights, {"kernel": kernel, "bias": rng.normal(size=vocab_size)})
+    features, weights, readout = jax.tree.map(lambda x: jnp.array(x, jnp.float32), arrays)
+    return features, random_tokens((5, 7), vocab_size), weights, readout
+
+
+def read_out(readout, x_ND):
+    return x_ND @ readout["kernel"] + readout["bias"][None]
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
+def test_label_smoothing_is_the_cross_entropy_with_a_share_of_each_target_spread_over_the_vocabulary(smoothing):
+    features, targets, weights, readout = random_rows()
+    rows = oracle.float64({"x": features.reshape(-1, 3), "w": weights.reshape(-1), **readout})
+    logits = rows["x"] @ rows["kernel"] + rows["bias"]
+    expected = oracle.smoothed_cross_entropy(logits, targets.reshape(-1), rows["w"], smoothing)
+    loss_sum, weight_sum = cross_entropy(functools.partial(read_out, readout), features, targets, weights, smoothing)
+    assert_close(loss_sum, expected)
+    assert_close(weight_sum, rows["w"].sum())
+
+
+def plain_cross_entropy(logits, targets, weights, smoothing):
+    """The loss as written down, over all logits at once."""
+    log_probabilities = jax.nn.log_softmax(logits)
+    wanted = (1 - smoothing) * jax.nn.one_hot(targets, logits.shape[-1]) + smoothing / logits.shape[-1]
+    return -jnp.sum(weights[..., None] * wanted * log_probabilities)
+
+
+# Of 35 rows of 7 logits: one group, two and three with a ragged last one, a row each, and fewer logits than a row has.
+AT_ONCE = [245, 244, 100, 7, 3]
+
+
+@pytest.mark.parametrize(("at_once", "smoothing"), [*((n, 0.1) for n in AT_ONCE), (100, 0.0)])
+def test_the_loss_in_groups_equals_the_plain_one_and_so_does_its_gradient(at_once, smoothing, monkeypatch):
+    monkeypatch.setattr(loss_module, "LOGITS_AT_ONCE", at_once)
+    features, targets, weights, readout = random_rows()
+
+    def grouped(features, readout):
+        return cross_entropy(functools.partial(read_out, readout), features, targets, weights, smoothing)[0]
+
+    def plain(features, readout):
+        logits = features @ readout["kernel"] + readout["bias"][None, None]
+        return plain_cross_entropy(logits, targets, weights, smoothing)
+
+    # Twice the logarithm, so that what the gradient is multiplied by on its way back is not 1.
+    actual, expected = (
+        jax.jit(jax.value_and_grad(lambda *args, f=f: 2 * jnp.log(f(*args)), (0, 1)))(features, readout)
+        for f in (grouped, plain)
+    )
+    assert_close(actual, expected, largest=largest_of(expected))
+    assert_close(grouped(features, readout), plain(features, readout))
+
+
+@pytest.mark.parametrize("at_once", AT_ONCE)
+def test_a_table_that_is_read_and_read_out_gets_the_gradient_of_both(at_once, monkeypatch):
+    monkeypatch.setattr(loss_module, "LOGITS_AT_ONCE", at_once)
+    _, targets, weights, readout = random_rows()
+    tokens, table = random_tokens((5, 7), seed=1), readout["kernel"].T
+
+    def grouped(table):
+        return cross_entropy(lambda x_ND: x_ND @ table.T, jnp.sin(table[tokens]), targets, weights)[0]
+
+    def plain(table):
+        return plain_cross_entropy(jnp.sin(table[tokens]) @ table.T, targets, weights, 0.0)
+
+    actual, expected = (jax.jit(jax.value_and_grad(f))(table) for f in (grouped, plain))
+    assert_close(actual, expected, largest=largest_of(expected))
+
+
+def array_sizes(jaxpr):
+    """Yields the size of every array that a program makes, in its loops and calls too."""
+    for equation in jaxpr.eqns:
+        yield from (variable.aval.size for variable in equation.outvars)
+        for inner in jaxprs_in_params(equation.params):
+            yield from array_sizes(inner)
+
+
+def test_no_program_holds_the_logits_of_a_whole_batch_over_a_large_vocabulary():
+    vocab_size, shape = 50_021, (11, 13)
+    model = transformer_lm(small(), vocab_size)
+    batch = {name: jax.ShapeDtypeStruct(shape, np.int32) for name in ("inputs", "targets")}
+    batch["weights"] = jax.ShapeDtypeStruct(shape, np.float32)
+    most = loss_module.LOGITS_AT_ONCE + vocab_size
+    assert most < 11 * 13 * vocab_size / 3
+    for program in (batch_loss, loss_and_gradient):
+        jaxpr = jax.make_jaxpr(functools.partial(program, model))(shapes(model.spec), batch).jaxpr
+        assert vocab_size < max(array_sizes(jaxpr)) <= most
+
+
+@pytest.mark.parametrize(("microbatches", "smoothing"), [(2, 0.0), (3, 0.1), (6, 0.0)])
+def test_microbatches_give_the_loss_and_gradient_of_the_whole_batch(microbatches, smoothing):
+    sequences, weights = random_tokens((6, 7)), random_weights((6, 7))
+    weights *= np.array([[1.0], [0.05], [0.0], [3.0], [0.0], [0.0]], np.float32)  # of 3 parts, one counts nothing
+    batch = batch_of(sequences, weights)
+    whole, parts = (
+        jax.jit(functools.partial(loss_and_gradient, MODEL, label_smoothing=smoothing, microbatches=n))(PARAMS, batch)
+        for n in (1, microbatches)
+    )
+    assert_close(whole, parts, largest=largest_of(whole))
+    assert_close(parts[1], weights.sum())
+
+
+def test_microbatches_drop_out_differently():
+    model, params = small_model(dropout=0.5)
+    row, key = batch_of(random_tokens((1, 7)), np.ones((1, 7))), jax.random.key(0)
+    twice = jax.tree.map(lambda x: np.repeat(x, 2, axis=0), row)
+    loss = jax.jit(lambda batch, rng: loss_and_gradient(model, params, batch, rng)[0])
+    first, second = (float(loss(row, jax.random.fold_in(key, i))) for i in (0, 1))
+    assert first != pytest.approx(second, rel=1e-3)
+    both, _, _ = jax.jit(lambda batch: loss_and_gradient(model, params, batch, key, microbatches=2))(twice)
+    assert_close(both, first + second)
+
+
+@pytest.mark.parametrize("tokens", [False, True])
+def test_the_squared_error_is_the_weighted_sum_of_squared_distances(tokens):
+    rng = np.random.default_rng(0)
+    features, kernel = rng.normal(size=(3, 5, 7)).astype(np.float32), rng.normal(size=(7, 4)).astype(np.float32)
+    targets = rng.integers(0, 4, (3, 5)) if tokens else rng.normal(size=(3, 5, 4)).astype(np.float32)
+    weights = rng.uniform(size=(3, 5)).astype(np.float32) * (rng.uniform(size=(3, 5)) < 0.7)
+    loss_sum, weight_sum = squared_error(lambda x: x @ kernel, features, jnp.asarray(targets), weights)
+    vectors = np.eye(4)[targets] if tokens else targets
+    expected = sum(
+        weights[b, t] * (features[b, t] @ kernel - vectors[b, t]) @ (features[b, t] @ kernel - vectors[b, t])
+        for b in range(3)
+        for t in range(5)
+    )
+    assert_close(loss_sum, expected)
+    assert_close(weight_sum, weights.sum())

@@ -1,0 +1,52 @@
+"""What the environment asks of JAX and cannot have is one line. Each case needs a process that has not started JAX."""
+
+import os
+import subprocess
+import sys
+
+import jax
+import pytest
+
+from fxf.errors import UserError
+from fxf.machine.devices import require_devices
+
+START = """
+from fxf.machine.devices import require_devices, start_jax
+from fxf.errors import UserError
+try:
+    start_jax()
+    require_devices()
+except UserError as error:
+    print(error)
+"""
+
+
+def said(**variables):
+    """Returns what a process with these variables says when it starts JAX."""
+    environment = {**os.environ, **variables}
+    return subprocess.run([sys.executable, "-c", START], capture_output=True, text=True, env=environment)
+
+
+@pytest.mark.parametrize(
+    ("variables", "line"),
+    [
+        ({"XLA_FLAGS": "--xla_no_such=1"}, "XLA_FLAGS=--xla_no_such=1: Unknown flag in XLA_FLAGS: --xla_no_such=1"),
+        ({"JAX_NUM_CPU_DEVICES": "abc"}, 'JAX does not start: Invalid value "abc" for JAX flag jax_num_cpu_devices ('),
+        ({"JAX_PLATFORMS": "nothing"}, "no device: Unable to initialize backend 'nothing'"),
+    ],
+)
+def test_what_jax_cannot_read_of_the_environment_is_one_line(variables, line):
+    finished = said(**variables)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert finished.stdout.startswith(line)
+    assert finished.stdout.count("\n") == 1
+
+
+def test_a_backend_without_a_reason_is_named_by_the_variable(monkeypatch):
+    def fail():
+        raise AssertionError
+
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    monkeypatch.setattr(jax, "devices", fail)
+    with pytest.raises(UserError, match=r"no device: JAX has no such devices here \(JAX_PLATFORMS=cuda"):
+        require_devices()

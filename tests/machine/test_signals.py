@@ -1,0 +1,97 @@
+"""Small processes without JAX get signals; in `in_c()` Python's own handlers would not run."""
+
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from small_runs import ROOT
+
+BEGIN = """
+import fxf.machine.listen
+import ctypes, sys
+from fxf.machine import signals
+def in_c(seconds=30):
+    print("ready", flush=True)
+    ctypes.CDLL(None).usleep(round(1e6 * seconds))
+"""
+ALL = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]
+
+
+def meet(program, *numbers, start=()):
+    """Sends a signal each time the program prints a line; returns exit code, standard output after it, and error."""
+    command = [*start, sys.executable, "-c", BEGIN + program]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": ROOT, "text": True}
+    with subprocess.Popen(command, **pipes) as process:
+        for number in numbers:
+            assert process.stdout.readline() == "ready\n"
+            process.send_signal(number)
+        stdout, stderr = process.communicate(timeout=300)
+    return process.returncode, stdout, stderr
+
+
+@pytest.mark.parametrize("number", ALL)
+def test_a_signal_ends_a_process_in_one_line_also_inside_c(number):
+    code = 130 if number == signal.SIGINT else 75
+    assert meet("in_c()", number) == (code, "", f"stopped by {number.name}\n")
+
+
+@pytest.mark.parametrize("number", ALL)
+def test_a_signal_ignored_at_the_start_stays_ignored(number):
+    start = ["env", f"--ignore-signal={number.name}"]
+    assert meet("in_c(0.05)\nprint('done')", number, start=start) == (0, "done\n", "")
+
+
+def test_what_is_held_is_saved_first_and_the_second_signal_says_what_is_lost():
+    program = """
+signals.hold("it is lost")
+in_c(0.3)
+while not signals.asked(): pass
+SAVED
+signals.tell("saved")
+sys.exit(signals.exit_code())
+"""
+    assert meet(program.replace("SAVED", ""), signal.SIGINT) == (130, "", "saved\n")
+    second = meet(program.replace("SAVED", "in_c()"), signal.SIGINT, signal.SIGTERM)
+    assert second == (130, "", "stopped by SIGINT; it is lost\n")
+    after_its_line = meet(program.replace("SAVED", "").replace("sys.exit", "in_c();"), signal.SIGHUP, signal.SIGTERM)
+    assert after_its_line == (75, "", "saved\n")
+
+
+def test_what_does_not_come_back_from_c_ends_after_a_time():
+    program = "signals.NOTICE_SECONDS = 0.05\nsignals.hold('it is lost')\nin_c()"
+    assert meet(program, signal.SIGTERM) == (75, "", "stopped by SIGTERM; it is lost\n")
+
+
+def test_a_signal_that_came_while_something_was_held_ends_the_process_at_its_release():
+    program = "signals.hold('')\nsignals.hold('it is lost')\nin_c(0.3)\nsignals.release()\nprint('too far')"
+    assert meet(program, signal.SIGHUP) == (75, "", "stopped by SIGHUP\n")
+
+
+@pytest.mark.parametrize("inside", ["while True: pass", "in_c(0.3)"])
+def test_what_can_be_abandoned_is_and_later_work_is_not_begun(inside):
+    program = f"""
+signals.hold("it is lost")
+def work():
+    with signals.abandoning():
+        print("ready", flush=True)
+        {inside}
+for _ in range(2):
+    try:
+        work()
+    except signals.Abandoned:
+        print("abandoned")
+"""
+    code, stdout, stderr = meet(program, signal.SIGTERM)
+    assert (code, stdout.replace("ready\n", ""), stderr) == (0, "abandoned\nabandoned\n", "")
+
+
+def test_every_script_hears_signals_from_its_first_import_on():
+    scripts = [path for path in ROOT.glob("experiments/*.py") if "cli.run(main)" in path.read_text()]
+    assert len(scripts) == 7
+    for path in scripts:
+        assert re.search(r"^(from|import) .*", path.read_text(), re.MULTILINE)[0].startswith(
+            "import fxf.machine.listen "
+        ), path

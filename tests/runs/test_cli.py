@@ -1,0 +1,126 @@
+"""The command line: what is typed wrong ends in one line that names what was meant."""
+
+import io
+import json
+
+import pytest
+
+from fxf.errors import UserError, one_line
+from fxf.runs import cli
+from fxf.runs.cli import answer_lines, read_lines
+from small_runs import script
+
+REVERSAL = "--config=configs/reversal.py"
+
+
+def assert_refused(finished, *parts):
+    """The script ends with exit code 2 and one line that has the parts."""
+    assert (finished.returncode, finished.stdout) == (2, ""), finished
+    (line,) = finished.stderr.splitlines()
+    assert line.startswith("error: ")
+    for part in parts:
+        assert part in line
+
+
+@pytest.mark.parametrize(
+    ("flags", "parts"),
+    [
+        (["--config="], ["--config: missing"]),
+        (["--config.model.n_layers=3"], ["--config: missing"]),
+        ([REVERSAL, "--confg.seed=3"], ["--confg.seed: unknown flag; did you mean '--config.seed'?"]),
+        ([REVERSAL, "--config.seed=1", "--config.seed=2"], ["--config.seed: given twice"]),
+        ([REVERSAL, REVERSAL], ["--config: given twice"]),
+        ([REVERSAL, "config.seed=3"], ["got 'config.seed=3'; did you mean '--config.seed=3'?"]),
+        ([REVERSAL, "x\ny"], [r"expected flags alone, got 'x\ny'"]),
+        ([REVERSAL, "--config.train.learning_rate=1"], ["unknown key; did you mean 'optimizer.learning_rate'?"]),
+        ([REVERSAL, "--config.model=3"], ["--config.model: is a section; set its keys"]),
+        ([REVERSAL, "--config.seed.x=3"], ["'seed' is a key, no section; type --config.seed=VALUE"]),
+        ([REVERSAL, "--config.model.n_heads="], ["--config.model.n_heads: expected int, got ''"]),
+        ([REVERSAL, "--config.model.n_heads"], ["--config.model.n_heads: expected int, got nothing"]),
+        ([REVERSAL, "--config.log.tensorboard=maybe"], ["--config.log.tensorboard: expected bool, got 'maybe'"]),
+        ([REVERSAL, "--config.optimizer.b1=high"], ["--config.optimizer.b1: expected float, got 'high'"]),
+        (
+            [REVERSAL, "--config.train.steps=10"],
+            ["optimizer.warmup_steps: 50 is not less than train.steps 10", "set optimizer.warmup_steps to 1"],
+        ),
+    ],
+)
+def test_what_is_typed_wrong_is_named(flags, parts):
+    assert_refused(script("describe", *flags), *parts)
+
+
+@pytest.mark.parametrize(
+    ("flags", "parts"),
+    [
+        (["--beam_with=3"], ["--beam_with: unknown flag; did you mean 'beam_width'?", "--top_k"]),
+        (["--config.decode.beam_width=3"], ["--config.decode.beam_width: unknown flag; did you mean 'beam_width'?"]),
+        (["--beam_width=two"], ["--beam_width: expected int, got 'two'"]),
+        (["-3 1"], ["-3 1: unknown flag; an argument that begins with - stands behind --"]),
+        (["--workdir="], ["--workdir: missing"]),
+    ],
+)
+def test_what_is_typed_wrong_for_a_script_without_a_config_is_named(flags, parts):
+    assert_refused(script("generate", *flags), *parts)
+
+
+@pytest.mark.parametrize("flag", ["--head=0", "--output=heads.png"])
+def test_what_shows_one_array_needs_its_name(flag):
+    assert_refused(script("probe", flag, "3 1"), f"{flag.split('=')[0]}: only --name reads it")
+
+
+def test_a_file_as_workdir_is_named(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("")
+    for name, flags in (("evaluate", []), ("train", [REVERSAL])):
+        assert_refused(script(name, *flags, f"--workdir={path}"), f"--workdir: {path} is a file")
+
+
+def test_a_message_stays_on_its_line_and_keeps_its_backslashes():
+    assert one_line("a\\b\n\x1b[2Jé") == r"a\b\n\x1b[2Jé"
+
+
+ANSWERS = [[("a\nb\\\x1b[31m\u2028é", -0.5), ("c", -1.25)], [("", -2.0)]]
+
+
+def test_a_message_too_long_to_read_loses_its_middle():
+    finished = script("describe", REVERSAL, f"--config.model.activation=x{'y' * 5000}z")
+    assert_refused(finished, "model.activation: expected one of", "'xyyy", "yyy … yyy", "yyyz'")
+    assert len(finished.stderr) < 1100
+
+
+def test_every_answer_is_one_line_whatever_is_in_it():
+    assert list(answer_lines(ANSWERS, None, as_json=False)) == [r"a\nb\\\x1b[31m\u2028é", ""]
+    best = ["1\t-0.5000\t" + r"a\nb\\\x1b[31m\u2028é", "1\t-1.2500\tc", "2\t-2.0000\t"]
+    assert list(answer_lines(ANSWERS, 2, as_json=False)) == best
+
+
+def test_an_answer_as_json_has_its_exact_text():
+    plain = [json.loads(line) for line in answer_lines(ANSWERS, None, as_json=True)]
+    assert plain == [{"prompt": 1, "text": ANSWERS[0][0][0]}, {"prompt": 2, "text": ""}]
+    lines = list(answer_lines(ANSWERS, 2, as_json=True))
+    assert [json.loads(line)["score"] for line in lines] == [-0.5, -1.25, -2.0]
+    assert not any("\n" in line or "\x1b" in line for line in lines)
+
+
+@pytest.mark.parametrize(("most", "longest"), [(7, 99), (99, 2)])
+def test_prompts_without_an_end_are_refused(most, longest, tmp_path, monkeypatch):
+    monkeypatch.setattr(cli, "MOST_INPUT", most)
+    monkeypatch.setattr(cli, "LONGEST_PROMPT", longest)
+    (tmp_path / "prompts").write_text("1\n234\n5\n6")
+    message = r"expected at most 7 bytes" if most == 7 else r":2: expected at most 2 characters, got 3"
+    with pytest.raises(UserError, match=message):
+        read_lines(str(tmp_path / "prompts"))
+    for path in (None, "/dev/stdin"):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"1\n234\n5\n6")))
+        with pytest.raises(UserError, match=f"standard input.*{message}"):
+            read_lines(path)
+
+
+def test_prompts_come_from_a_file_or_from_standard_input_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"1 2\n3")))
+    assert read_lines("/dev/stdin") == ["1 2", "3"]
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(UserError, match="standard input: it is closed"):
+        read_lines(None)
+    with pytest.raises(UserError, match="--input: /dev/zero: expected a file, got a device"):
+        read_lines("/dev/zero")

@@ -1,0 +1,59 @@
+"""Sections that do not fit each other are refused before anything is trained."""
+
+import pytest
+
+import fxf.runs.experiment as experiment_module
+from fxf.errors import UserError
+from fxf.models import MODELS
+from fxf.runs.experiment import build, default_config
+from small_runs import tiny_config
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("".join(f"{i} and {i * i}\n" for i in range(60)))
+    return str(path)
+
+
+def config_of(task, kind, text, /, **sections):
+    config = default_config(task, kind).to_dict()
+    if "data" in config:
+        config["data"]["path"] = text
+    for name, values in sections.items():
+        config[name] |= values
+    return config
+
+
+@pytest.mark.parametrize("absent", ["prefill", "step"])
+def test_a_model_that_cannot_generate_is_refused_by_a_task_that_does(absent, monkeypatch):
+    config_class, make = MODELS["transformer_lm"]
+    without = {"transformer_lm": (config_class, lambda *arguments: make(*arguments)._replace(**{absent: None}))}
+    monkeypatch.setattr(experiment_module, "MODELS", {**MODELS, **without})
+    with pytest.raises(
+        UserError, match=r"model.name: task 'reversal' generates .* 'transformer_lm' has no prefill and step"
+    ):
+        build(tiny_config())
+
+
+@pytest.mark.parametrize(("key", "value", "default"), [("temperature", 0.8, 0.0), ("beam_width", 2, 1)])
+def test_outputs_that_are_no_logits_are_neither_drawn_from_nor_searched(key, value, default, text):
+    config = config_of("characters", "bilayer", text, task={"length": 5}, decode={key: value})
+    with pytest.raises(
+        UserError, match=rf"decode.{key}: the outputs of model 'bilayer' are no logits; leave it at {default}"
+    ):
+        build(config)
+
+
+def test_one_model_generates(text):
+    sections = {"model": {"copies": 2}, "train": {"batch_size": 4}, "task": {"length": 5}}
+    config = config_of("characters", "bilayer", text, **sections)
+    with pytest.raises(UserError, match=r"model.copies: task 'characters' generates tokens, by one model"):
+        build(config)
+
+
+@pytest.mark.parametrize(("task", "model"), [("masking", "masked_lm"), ("boolean_map", "bilayer")])
+def test_keys_of_decoding_are_refused_where_nothing_is_generated(task, model, text):
+    build(config_of(task, model, text))
+    with pytest.raises(UserError, match=rf"decode.beam_width: task '{task}' generates no tokens; leave it at 1"):
+        build(config_of(task, model, text, decode={"beam_width": 3}))

@@ -1,0 +1,69 @@
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from fxf.errors import UserError
+from fxf.runs import lock
+from fxf.runs.lock import locked
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from fxf.runs.lock import locked
+with locked(Path(sys.argv[1])):
+    print("locked", flush=True)
+    time.sleep(100)
+"""
+
+
+def test_a_second_trainer_is_refused_by_a_line_that_names_the_first(tmp_path):
+    with locked(tmp_path / "run"):
+        with pytest.raises(UserError) as error, locked(tmp_path / "run"):
+            pass
+        assert f"{tmp_path / 'run'}: another process trains this run: pid {os.getpid()} on " in str(error.value)
+        with locked(tmp_path / "other"):
+            pass
+    with locked(tmp_path / "run"):
+        pass
+
+
+def test_the_lock_ends_with_its_process_however_that_ends(tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "locked\n"
+        with pytest.raises(UserError, match=f"pid {process.pid} on "), locked(tmp_path):
+            pass
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        with locked(tmp_path):
+            pass
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_an_error_inside_ends_the_lock(tmp_path):
+    with pytest.raises(KeyError), locked(tmp_path):
+        raise KeyError
+    with locked(tmp_path):
+        pass
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"file/run: cannot write the run folder: "), locked(tmp_path / "file" / "run"):
+        pass
+
+
+def test_a_file_system_without_locks_is_named_and_trains(tmp_path, monkeypatch, caplog):
+    def no_locks(*_):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(lock.fcntl, "flock", no_locks)
+    with locked(tmp_path):
+        pass
+    assert "no lock here" in caplog.records[0].getMessage()

@@ -1,0 +1,53 @@
+"""A run folder in a bucket. `epath.Path` on a local folder stands in for it: the same code runs, without a network."""
+
+import json
+import time
+
+import jax
+import numpy as np
+import pytest
+from etils import epath
+
+from fxf.errors import UserError
+from fxf.files import folder_at, is_remote
+from fxf.runs import run
+from fxf.training.metrics import Clock
+from small_runs import tiny_config
+
+ORIGIN = {"config_file": "test", "overrides": {}}
+
+
+def train(workdir, **sections):
+    config = tiny_config(log={"tensorboard": True, "every": 2}, checkpoint={"every": 2, "keep": 2}, **sections)
+    return run.train(config, workdir, Clock(time.perf_counter()), ORIGIN)
+
+
+def test_a_run_in_a_bucket_is_the_run_in_a_folder(tmp_path, capsys):
+    there, here = epath.Path(tmp_path / "there"), tmp_path / "here"
+    assert is_remote(there) and not is_remote(here)
+    result = train(there)
+    assert {k: v for k, v in result.items() if "second" not in k} == {
+        k: v for k, v in train(here).items() if "second" not in k
+    }
+    jax.tree.map(np.testing.assert_array_equal, run.load(there)[2], run.load(here)[2])
+    assert sorted(path.name for path in (tmp_path / "there" / "checkpoints").iterdir()) == ["4", "6"]
+    assert train(there) == result
+    assert "finished already" in capsys.readouterr().out
+    # A checkpoint whose save was cut short has no digests: it is passed over, and its step is saved again.
+    for name in ("result.json", "checkpoints/6/digests.json"):
+        (tmp_path / "there" / name).unlink()
+    train(there)
+    jax.tree.map(np.testing.assert_array_equal, run.load(there)[2], run.load(here)[2])
+    records = (tmp_path / "there" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in records] == [2, 4, 6]
+    assert len(list((tmp_path / "there" / "tensorboard").iterdir())) == 2
+    with pytest.raises(UserError, match="holds another run: seed"):
+        train(there, seed=1)
+
+
+@pytest.mark.parametrize(
+    "place", ["s3://bucket/run", "http://host/run", "file:///tmp/run", "gs:/bucket/run", "GS://b/r"]
+)
+def test_another_scheme_is_refused(place):
+    with pytest.raises(UserError, match=r"--workdir: .*expected a local folder or gs://BUCKET/FOLDER"):
+        folder_at(place, "--workdir")

@@ -1,0 +1,442 @@
+"""Whole runs in one process: train, resume, evaluate, generate."""
+
+import importlib
+import json
+import logging
+import shutil
+import time
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from closeness import assert_close
+from fxf.config import defaults
+from fxf.errors import Interrupted, UserError
+from fxf.machine import signals
+from fxf.models.bilayer import BilayerConfig
+from fxf.runs import experiment as experiment_module
+from fxf.runs import run
+from fxf.runs.experiment import build
+from fxf.tasks import TASKS
+from fxf.training import checkpoint, loop
+from fxf.training.metrics import Clock
+from fxf.training.step import batch_loss
+from small_runs import tiny_config
+
+ORIGIN = {"config_file": "test", "overrides": {}}
+
+
+def train(workdir, **sections):
+    return run.train(tiny_config(**sections), workdir, Clock(time.perf_counter()), ORIGIN)
+
+
+def records(workdir):
+    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+
+
+def without_times(rows):
+    return [{k: v for k, v in row.items() if not k.endswith("per_second")} for row in rows]
+
+
+def state_of(workdir, step=None):
+    """Returns the step and the whole state of a checkpoint, the newest if no step is named."""
+    shapes = run.load(workdir)[0].state_shapes()
+    found, state, _ = checkpoint.load(workdir / "checkpoints", shapes, step=step)
+    return found, jax.tree.map(np.asarray, state)
+
+
+def assert_same_bits(a, b):
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("runs") / "finished"
+    return workdir, train(workdir, train={"evaluate_every": 4}, log={"tensorboard": True})
+
+
+def test_a_run_leaves_the_folder_that_it_promises(finished):
+    workdir, result = finished
+    assert {path.name for path in workdir.iterdir()} == {
+        "config.json", "metrics.jsonl", "tensorboard", "checkpoints", "result.json", "lock"
+    }  # fmt: skip
+    assert json.loads((workdir / "result.json").read_text()) == result
+    config = json.loads((workdir / "config.json").read_text())
+    made_from, by = {"identity", "digests", "files"}, {"code", "versions", "git_commit", "device"}
+    assert set(config) == {"config", "config_file", "overrides", *made_from, *by}
+    assert config["identity"] == result["identity"]
+    assert config["config"] == tiny_config(train={"evaluate_every": 4}, log={"tensorboard": True})
+    assert list((workdir / "tensorboard").iterdir())
+
+
+def test_a_result_has_the_figures_that_every_result_has(finished):
+    _, result = finished
+    assert (result["task"], result["steps"], result["seed"]) == ("reversal", 6, 0)
+    assert result["parameters"] == 4 * 6 + 11 * 6 + (2 * 6 + 4 * 36 + 6 + 2 * 6 + 2 * 42 + 7 + 6) + 2 * 6 + 6 * 4 + 4
+    assert 0 <= result["exact_match"] <= 1
+    assert result["examples"] == 3 + 9
+    parts = result["train_seconds"] + result["compile_seconds"] + result["evaluate_seconds"]
+    assert 0 < result["train_seconds"] < parts <= result["wall_seconds"] + 0.01
+    assert result["tokens_per_second"] > 0
+    assert result["train_loss"] == pytest.approx(np.log(4), abs=1.5)
+
+
+def test_records_come_at_every_logged_and_evaluated_step(finished):
+    workdir, result = finished
+    rows = records(workdir)
+    trained = [row for row in rows if "loss" in row]
+    evaluated = [row for row in rows if "exact_match" in row]
+    assert [row["step"] for row in trained] == [2, 3, 4, 6]
+    assert [row["step"] for row in evaluated] == [4]
+    assert trained[-1]["loss"] == result["train_loss"]
+    clock = Clock(time.perf_counter())
+    assert evaluated[-1]["exact_match"] == run.evaluate(workdir, clock, step=4)["exact_match"]
+    assert result["exact_match"] == run.evaluate(workdir, clock, step=6)["exact_match"]
+
+
+def test_checkpoints_come_at_every_saved_step_and_the_last(finished):
+    workdir, _ = finished
+    assert sorted(int(path.name) for path in (workdir / "checkpoints").iterdir()) == [2, 4, 6]
+
+
+def test_two_runs_give_the_same_bits(finished, tmp_path):
+    workdir, _ = finished
+    train(tmp_path / "again", train={"evaluate_every": 4}, log={"tensorboard": True})
+    assert without_times(records(tmp_path / "again")) == without_times(records(workdir))
+    assert_same_bits(state_of(tmp_path / "again"), state_of(workdir))
+
+
+def test_how_often_a_run_saves_and_evaluates_does_not_change_its_bits(finished, tmp_path):
+    train(tmp_path, checkpoint={"every": 1}, train={"evaluate_every": 5})
+    assert_same_bits(state_of(tmp_path), state_of(finished[0]))
+
+
+class StoppedError(Exception):
+    pass
+
+
+def train_and_stop_after(step, workdir, monkeypatch, **sections):
+    """Stops the run as a crash would, after the call that reaches `step` and before anything is saved of it."""
+
+    def stop(history, before, _):
+        if before + len(history["loss_sum"]) >= step:
+            raise StoppedError
+        return 0
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "_not_finite", stop)
+        with pytest.raises(StoppedError):
+            train(workdir, **sections)
+
+
+@pytest.mark.parametrize("stop", [1, 6])  # before the first save, and after the newest one
+def test_a_resumed_run_is_the_run_that_never_stopped(finished, tmp_path, monkeypatch, stop):
+    workdir, sections = tmp_path / "stopped", {"train": {"evaluate_every": 4}, "log": {"tensorboard": True}}
+    train_and_stop_after(stop, workdir, monkeypatch, **sections)
+    result = train(workdir, **sections)
+    assert_same_bits(state_of(workdir), state_of(finished[0]))
+    assert without_times(records(workdir)) == without_times(records(finished[0]))
+    assert result["exact_match"] == finished[1]["exact_match"]
+
+
+def test_a_run_stopped_after_its_last_save_only_writes_its_result(finished, tmp_path, capsys):
+    workdir = tmp_path / "saved"
+    train(workdir)
+    (workdir / "result.json").unlink()
+    before = records(workdir)
+    result = train(workdir)
+    assert result["exact_match"] == finished[1]["exact_match"]
+    assert records(workdir) == before
+
+
+def test_a_finished_run_says_so_and_repeats_its_result(finished, capsys):
+    workdir, result = finished
+    before = {path: path.stat().st_mtime_ns for path in workdir.rglob("*")}
+    assert train(workdir, train={"evaluate_every": 4}, log={"tensorboard": True}) == result
+    assert "finished already" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in workdir.rglob("*")} == before
+
+
+def test_another_config_is_refused_and_its_keys_named(finished):
+    with pytest.raises(UserError, match=r"holds another run: seed \(0 there, 3 here\), model.n_layers \(1 there, 2 "):
+        train(finished[0], seed=3, model={"n_layers": 2}, train={"evaluate_every": 4}, log={"tensorboard": True})
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path):
+    diverging = {"optimizer": {"name": "sgd", "learning_rate": 1e30}}
+    with pytest.raises(UserError, match=r"step \d: the loss is (nan|inf).*training stopped"):
+        train(tmp_path, **diverging, checkpoint={"every": 1}, log={"every": 1})
+    _, step, params = run.load(tmp_path)
+    assert step == len([row for row in records(tmp_path) if "loss" in row])
+    assert np.isfinite(jax.tree.leaves(params)[0]).all() or step == 1
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_steps_that_are_not_finite_are_skipped_and_counted_up_to_a_limit(tmp_path, monkeypatch):
+    """Batches of steps 2 and 4 have a weight that is not a number."""
+
+    def with_bad_steps(task):
+        def batch(key, step):
+            made = task.batch(key, step)
+            bad = (step == 2) | (step == 4)
+            return {**made, "weights": jnp.where(bad, jnp.nan, made["weights"])}
+
+        return task._replace(batch=batch)
+
+    make = run.build
+    monkeypatch.setattr(run, "build", lambda *a: (e := make(*a))._replace(task=with_bad_steps(e.task)))
+    with pytest.raises(UserError, match="step 3: the loss is nan"):
+        train(tmp_path / "none")
+    with pytest.raises(UserError, match="step 5: the loss is nan"):
+        train(tmp_path / "one", train={"skip_nonfinite": 1})
+    result = train(tmp_path / "two", train={"skip_nonfinite": 2})
+    assert result["skipped_steps"] == 2 and np.isfinite(result["train_loss"])
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run.load(tmp_path / "two")[2]))
+
+
+def score(monkeypatch, *scores):
+    """Lets evaluations find these scores, one after the other; the last one is that of the test."""
+    left = iter(scores)
+    monkeypatch.setattr(importlib.import_module("fxf.tasks.reversal"), "exact_match", lambda *_: next(left))
+    return left
+
+
+def test_the_best_checkpoint_is_the_one_in_use(tmp_path, monkeypatch):
+    score(monkeypatch, 0.25, 0.75, 0.5, 0.625)
+    best = {"every": 0, "keep": 1, "best": "exact_match"}
+    result = train(tmp_path, train={"evaluate_every": 2}, checkpoint=best)
+    assert (result["best_step"], result["steps"], result["exact_match"]) == (4, 6, 0.625)
+    assert run.load(tmp_path)[1] == 4
+    assert run.load(tmp_path, step=6)[1] == 6
+    for step, used in ((None, 4), (6, 6)):
+        assert_same_bits(run.load(tmp_path, step)[2], state_of(tmp_path, used)[1].params)
+
+
+PATIENT = {
+    "train": {"steps": 9, "evaluate_every": 1, "patience": 2},
+    "checkpoint": {"every": 0, "keep": 1, "best": "exact_match"},
+}
+
+
+def test_training_stops_when_nothing_got_better_for_as_many_evaluations_as_patience(tmp_path, monkeypatch):
+    left = score(monkeypatch, 0.25, 0.75, 0.5, 0.625, 0.125)
+    result = train(tmp_path, **PATIENT)
+    assert (result["steps"], result["best_step"], result["exact_match"]) == (4, 2, 0.125)
+    assert not list(left)
+    assert run.load(tmp_path)[1] == 2
+    assert [row["step"] for row in records(tmp_path) if "loss" in row] == [1, 2, 3, 4]
+
+
+def test_a_better_evaluation_gives_training_new_patience_and_an_equal_one_does_not(tmp_path, monkeypatch):
+    score(monkeypatch, 0.25, 0.125, 0.5, 0.375, 0.75, 0.75, 0.625, 0.25)
+    result = train(tmp_path, **PATIENT)
+    assert result["steps"] == 7
+
+
+def test_a_resumed_run_remembers_how_long_nothing_got_better(tmp_path, monkeypatch):
+    score(monkeypatch, 0.25, 0.75, 0.5)
+    train_and_stop_after(4, tmp_path, monkeypatch, **PATIENT)
+    score(monkeypatch, 0.625, 0.125)
+    result = train(tmp_path, **PATIENT)
+    assert (result["steps"], result["best_step"]) == (4, 2)
+
+
+def test_a_run_that_had_stopped_only_writes_its_result(tmp_path, monkeypatch):
+    score(monkeypatch, 0.75, 0.5, 0.625, 0.125)
+    result, before = train(tmp_path, **PATIENT), records(tmp_path)
+    (tmp_path / "result.json").unlink()
+    score(monkeypatch, 0.125)
+    again = train(tmp_path, **PATIENT)
+    assert [again[key] for key in ("steps", "best_step", "exact_match")] == [3, 1, 0.125]
+    assert result["steps"] == 3
+    assert records(tmp_path) == before
+
+
+@pytest.mark.parametrize(("best", "cut_at"), [("", 4), ("exact_match", 6)])  # the last step is 6
+def test_an_evaluation_cut_short_by_a_signal_comes_first_when_the_run_goes_on(tmp_path, monkeypatch, best, cut_at):
+    sections = {"train": {"evaluate_every": 2}, "checkpoint": {"every": 0, "keep": 1, "best": best}}
+    scores = {2: 0.25, 4: 0.5, 6: 0.75, "test": 0.625}
+    score(monkeypatch, *scores.values())
+    expected = train(tmp_path / "unbroken", **sections)
+
+    found = iter(scores.items())
+
+    def find(*_):
+        step, value = next(found)
+        if step == cut_at:
+            stopping.setattr(signals, "asked", lambda: True)
+            raise signals.Abandoned
+        return value
+
+    with monkeypatch.context() as stopping:
+        stopping.setattr(importlib.import_module("fxf.tasks.reversal"), "exact_match", find)
+        with pytest.raises(Interrupted, match=f"stopped at step {cut_at}, which is saved"):
+            train(tmp_path / "cut", **sections)
+    score(monkeypatch, *(value for step, value in scores.items() if step == "test" or step >= cut_at))
+    result = train(tmp_path / "cut", **sections)
+    assert [result.get(k) for k in ("steps", "best_step", "exact_match", "train_loss")] == [
+        expected.get(k) for k in ("steps", "best_step", "exact_match", "train_loss")
+    ]
+    rows, unbroken = (without_times(records(tmp_path / name)) for name in ("cut", "unbroken"))
+    assert [row for row in rows if "exact_match" in row] == [row for row in unbroken if "exact_match" in row]
+    assert run.load(tmp_path / "cut")[1] == 6
+
+
+def mean_params(workdir, *steps):
+    return jax.tree.map(
+        lambda *arrays: np.mean(arrays, axis=0, dtype=np.float64),
+        *(state_of(workdir, step)[1].params for step in steps),
+    )
+
+
+def test_a_run_uses_the_mean_of_its_newest_checkpoints(finished, tmp_path, caplog):
+    averaged = {"checkpoint": {"every": 2, "keep": 3, "average": 2}}
+    result = train(tmp_path, **averaged)
+    _, step, params = run.load(tmp_path)
+    assert step == 6
+    assert_close(params, mean_params(tmp_path, 4, 6), operations=8)
+    assert not np.allclose(params["final"]["kernel"], state_of(tmp_path)[1].params["final"]["kernel"], atol=1e-6)
+    # It trains as without, a single checkpoint can be asked for, and the result is that of the mean.
+    assert_same_bits(state_of(tmp_path), state_of(finished[0]))
+    assert_same_bits(run.load(tmp_path, step=6)[2], state_of(tmp_path, 6)[1].params)
+    assert run.evaluate(tmp_path, Clock(time.perf_counter()))["exact_match"] == result["exact_match"]
+    # A damaged checkpoint does not count, and is told of once.
+    for path in (tmp_path / "checkpoints" / "6").rglob("*"):
+        if path.is_file() and path.parent.name == "d":
+            path.write_bytes(b"")
+    with caplog.at_level(logging.WARNING):
+        _, step, params = run.load(tmp_path)
+    assert step == 4
+    assert caplog.text.count("passing over the damaged checkpoint of step 6") == 1
+    assert_close(params, mean_params(tmp_path, 2, 4), operations=8)
+
+
+def test_a_mean_of_more_checkpoints_than_there_are_is_that_of_all(tmp_path):
+    train(tmp_path, checkpoint={"every": 3, "keep": 5, "average": 5})
+    assert_close(run.load(tmp_path)[2], mean_params(tmp_path, 3, 6), operations=8)
+
+
+def test_the_result_is_the_test_of_the_mean(tmp_path, monkeypatch):
+    """By a figure that tells any two params apart: the loss of a batch."""
+    built = build(tiny_config())
+    batch = jax.device_get(jax.jit(built.task.batch)(jax.random.key(7), 0))
+    reversal = importlib.import_module("fxf.tasks.reversal")
+    monkeypatch.setattr(reversal, "exact_match", lambda scorer, _: scorer.loss(batch)[0])
+    result = train(tmp_path, checkpoint={"every": 1, "keep": 6, "average": 6})
+    mean, last = run.load(tmp_path)[2], run.load(tmp_path, step=6)[2]
+    of_mean, of_last = (float(jax.jit(partial(batch_loss, built.model))(params, batch)[0]) for params in (mean, last))
+    assert_close(result["exact_match"], of_mean)
+    assert abs(of_mean - of_last) > 1e-3
+
+
+def test_evaluate_repeats_the_figures_of_the_run(finished):
+    workdir, result = finished
+    scored = run.evaluate(workdir, Clock(time.perf_counter()))
+    assert scored == {"step": 6, "exact_match": result["exact_match"], "examples": 12}
+
+
+def test_a_run_whose_weights_were_cut_is_read_on_a_machine_with_fewer_devices(finished, tmp_path):
+    shutil.copytree(finished[0], tmp_path / "run")
+    path = tmp_path / "run" / "config.json"
+    record = json.loads(path.read_text())
+    record["config"]["parallel"]["fsdp"] = 16
+    path.write_text(json.dumps(record))
+    assert_same_bits(run.load(tmp_path / "run")[2], run.load(finished[0])[2])
+
+
+def test_decode_keys_can_be_changed_for_a_run_that_is_there(finished):
+    workdir, _ = finished
+    beam, _, _ = run.load(workdir, decode={"beam_width": 3})
+    assert beam.decode.beam_width == 3
+    assert run.load(workdir)[0].decode.beam_width == 1
+    scored = run.evaluate(workdir, Clock(time.perf_counter()), decode={"beam_width": 3})
+    assert (scored["step"], scored["examples"]) == (6, 12)
+    with pytest.raises(UserError, match=r"decode\.beam: unknown key"):
+        run.load(workdir, decode={"beam": 3})
+
+
+def generate(workdir, prompts, decode=None, **keywords):
+    """Returns the one answer to each prompt that is not a beam's."""
+    answers = run.generate(workdir, prompts, decode or {}, **keywords)
+    assert all(len(hypotheses) == 1 and hypotheses[0][1] is None for hypotheses in answers)
+    return [text for ((text, _),) in answers]
+
+
+def test_generate_continues_each_prompt_in_order_whatever_its_company(finished):
+    workdir, _ = finished
+    prompts = ["3 1", "2", "1 1 2 3"]
+    together = generate(workdir, prompts)
+    assert together == [generate(workdir, [prompt], max_tokens=6)[0] for prompt in prompts]
+    assert all(set(line.split()) <= {"1", "2", "3"} for line in together)
+    assert all(len(line.split()) <= 2 for line in generate(workdir, prompts, max_tokens=2))
+
+
+def test_sampling_reaches_the_model(finished):
+    workdir, _ = finished
+    hot = {"temperature": 50.0}
+    first, again, other = (generate(workdir, ["3 1"] * 9, hot, seed=seed) for seed in (0, 0, 1))
+    assert first == again != other
+    assert len(set(first)) > 1
+
+
+def test_a_beam_gives_the_hypotheses_of_each_prompt_the_best_first(finished):
+    workdir, _ = finished
+    answers = run.generate(workdir, ["3 1", "2"], {"beam_width": 3}, n_best=2, max_tokens=4)
+    for hypotheses in answers:
+        assert 2 <= len(hypotheses) <= 3
+        scores = [score for _, score in hypotheses]
+        assert scores == sorted(scores, reverse=True)
+        assert scores[0] < 0
+        assert len({text for text, _ in hypotheses}) == len(hypotheses)
+
+
+def test_more_hypotheses_than_the_beam_has_are_refused(finished):
+    with pytest.raises(UserError, match=r"n_best: 4 is more than the hypotheses of decode.beam_width 3"):
+        run.generate(finished[0], ["3 1"], {"beam_width": 3}, n_best=4)
+    with pytest.raises(UserError, match=r"n_best: only beam search scores its hypotheses; set decode.beam_width"):
+        run.generate(finished[0], ["3 1"], {}, n_best=1)
+
+
+def test_a_damaged_newest_checkpoint_costs_its_steps_and_nothing_else(finished, tmp_path, monkeypatch, caplog):
+    sections = {"train": {"evaluate_every": 4}, "log": {"tensorboard": True}}
+    train_and_stop_after(6, tmp_path, monkeypatch, **sections)
+    for path in (tmp_path / "checkpoints" / "4").rglob("*"):
+        if path.is_file() and path.parent.name == "d":
+            path.write_bytes(b"")
+    with caplog.at_level(logging.WARNING):
+        train(tmp_path, **sections)
+    assert "passing over the damaged checkpoint of step 4" in caplog.text
+    assert_same_bits(state_of(tmp_path), state_of(finished[0]))
+
+
+def test_a_model_that_slides_generates_as_many_tokens_as_are_asked_for(monkeypatch, tmp_path):
+    monkeypatch.setitem(TASKS, "reversal", TASKS["reversal"]._replace(models=("bilayer",)))
+    config = tiny_config(train={"steps": 1}) | {"model": defaults(BilayerConfig) | {"max_len": 6}}
+    run.train(config, tmp_path, Clock(time.perf_counter()), ORIGIN)
+    asked = []
+
+    def predict(params, prompts, max_tokens):
+        asked.append(max_tokens)
+        return np.ones((len(prompts["tokens"]), 1, max_tokens), np.int32), None
+
+    monkeypatch.setattr(experiment_module, "make_predictor", lambda *_, **__: predict)
+    (answers,) = run.generate(tmp_path, ["1 2 3 1 2 3 1"], {}, max_tokens=17)
+    assert (answers[0][0], asked) == (" ".join("1" * 17), [17])
+    with pytest.raises(UserError, match=r"prompt 1: 8 tokens and 1 to generate; model.max_len is 6"):
+        run.generate(tmp_path, ["1 2 3 1 2 3 1"], {})
+
+
+def test_a_sample_has_no_control_characters_and_one_line_if_it_has_a_prompt():
+    assert run._sample("a", "b", "b") == "a  →  b"
+    assert run._sample("a", "b", "c\nd") == r"a  →  c\nd   (expected: b)"
+    assert run._sample("", None, "c\nd\x1b") == "c\n" + r"d\x1b"
+
+
+def test_a_run_folder_is_named_by_a_path_or_a_text(tmp_path):
+    for workdir in (tmp_path, str(tmp_path)):
+        for read in (run.load, lambda w: run.generate(w, ["1"], {}), lambda w: run.evaluate(w, Clock(0.0))):
+            with pytest.raises(UserError, match="no run here"):
+                read(workdir)

@@ -1,0 +1,68 @@
+"""Whole runs on a text: train, choose the best checkpoint, continue a prompt."""
+
+import json
+import shutil
+import time
+
+import pytest
+
+from fxf.errors import UserError
+from fxf.runs import run
+from fxf.runs.experiment import build, default_config
+from fxf.training.metrics import Clock
+
+ORIGIN = {"config_file": "test", "overrides": {}}
+LINES = "".join(f"{i} and {i * i}\n" for i in range(90))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("characters")
+    (folder / "text.txt").write_text(LINES)
+    config = default_config("characters").to_dict()
+    config["model"] |= {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 17}
+    config["task"] |= {"length": 11}
+    config["data"] |= {"path": str(folder / "text.txt"), "test": 0.1}
+    config["optimizer"] |= {"name": "sgd", "learning_rate": 3.0}
+    config["train"] |= {"steps": 12, "batch_size": 5, "evaluate_every": 2}
+    config["checkpoint"] |= {"best": "-validation_loss", "keep": 1}
+    config["log"] |= {"every": 2, "tensorboard": False}
+    return folder / "run", run.train(config, folder / "run", Clock(time.perf_counter()), ORIGIN)
+
+
+def test_the_checkpoint_with_the_lowest_validation_loss_is_the_one_in_use(finished):
+    workdir, result = finished
+    rows = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    losses = {row["step"]: row["validation_loss"] for row in rows if "validation_loss" in row}
+    best = min(losses, key=losses.get)
+    assert losses[best] < max(losses.values())
+    assert result["best_step"] == best == run.load(workdir)[1]
+
+
+def test_a_result_has_the_figures_of_the_text(finished):
+    workdir, result = finished
+    evaluated = run.evaluate(workdir, Clock(time.perf_counter()))
+    assert evaluated["test_loss"] == result["test_loss"]
+    assert result["bits_per_character"] > 1
+    assert result["training_tokens"] == int(len(LINES) * 0.8)
+
+
+def test_a_model_whose_window_slides_needs_bos(tmp_path):
+    (tmp_path / "text.txt").write_text(LINES)
+    config = default_config("characters", model="bilayer").to_dict()
+    config["task"] |= {"length": 5, "bos": False}
+    config["data"] |= {"path": str(tmp_path / "text.txt")}
+    with pytest.raises(UserError, match=r"^task\.bos: model 'bilayer' reads <bos> at its first position"):
+        build(config)
+
+
+def test_a_prompt_is_continued_without_the_text(finished, tmp_path):
+    shutil.copytree(finished[0], tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config["config"]["data"]["path"] = "absent"
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    for decode in ({}, {"temperature": 0.8, "top_k": 3}, {"beam_width": 2}):
+        alone, empty = run.generate(tmp_path / "run", ["7 an", ""], decode)
+        assert alone[0][0].startswith("7 an")
+        assert 4 <= len(alone[0][0]) <= 17
+        assert len(empty[0][0]) <= 13

@@ -1,0 +1,183 @@
+"""What a run is made from: its folder says it, and takes nothing of another run for its own."""
+
+import json
+import shutil
+
+import pytest
+
+from fxf.errors import UserError
+from fxf.runs import run_folder
+from small_runs import tiny_config
+
+DATA, FILES, ORIGIN = {"text.txt": "0a1b"}, {"tokenizer.json": "{}\n"}, {"config_file": "test", "overrides": {}}
+
+
+def opened(folder, data=DATA, files=FILES, **sections):
+    folder.mkdir(exist_ok=True)
+    return run_folder.open_for_training(folder, tiny_config(**sections), data, files, ORIGIN)
+
+
+def test_the_identity_is_made_of_what_can_change_training():
+    digests = {"text.txt": "0a1b"}
+    identity = run_folder.identity_of(tiny_config(), digests)
+    assert identity["seed"] == 0 and identity["model.n_layers"] == 1 and identity["content of text.txt"] == "0a1b"
+    for other in (
+        {"log": {"every": 1}},
+        {"parallel": {"data": 3}},
+        {"checkpoint": {"every": 9, "keep": 7, "average": 2}},
+        {"decode": {"beam_width": 2}},
+    ):
+        assert run_folder.identity_of(tiny_config(**other), digests) == identity
+    for other in ({"seed": 1}, {"train": {"batch_size": 3}}, {"task": {"n_tokens": 2}}, {"model": {"remat": "full"}}):
+        assert run_folder.identity_of(tiny_config(**other), digests) != identity
+    assert run_folder.identity_of(tiny_config(), {"text.txt": "0a1c"}) != identity
+
+
+def test_where_patience_ends_training_what_is_scored_is_part_of_the_identity():
+    def identity(**decode):
+        return run_folder.identity_of(tiny_config(train={"patience": 1}, decode=decode), {})
+
+    assert identity(beam_width=2) != identity()
+
+
+@pytest.mark.parametrize(("other", "what"), [
+    ({"seed": 1}, "seed (0 there, 1 here)"),
+    ({"data": {"text.txt": "ffff"}}, "content of text.txt (0a1b there, ffff here)"),
+    ({"files": {"tokenizer.json": "{ }\n"}}, "content of tokenizer.json ("),
+])  # fmt: skip
+def test_another_run_is_refused_by_a_line_that_names_both_sides(other, what, tmp_path):
+    opened(tmp_path)
+    before = (tmp_path / "config.json").read_bytes()
+    with pytest.raises(UserError) as error:
+        opened(tmp_path, **other)
+    assert str(error.value).startswith(f"{tmp_path}: holds another run: {what}")
+    assert (tmp_path / "config.json").read_bytes() == before
+
+
+def test_what_cannot_change_training_may_change_and_is_named_and_recorded(tmp_path, caplog):
+    identity = opened(tmp_path)
+    assert opened(tmp_path, log={"every": 2}) == identity
+    assert "log.every (3 there, 2 here)" in caplog.records[0].getMessage()
+    record = json.loads((tmp_path / "config.json").read_text())
+    assert record["config"]["log"]["every"] == 2
+    assert [change["keys"] for change in record["changes"]] == ["log.every (3 there, 2 here)"]
+
+
+def test_a_file_that_the_run_carries_is_written_again_where_it_is_gone(tmp_path):
+    opened(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    opened(tmp_path)
+    assert (tmp_path / "tokenizer.json").read_text() == "{}\n"
+
+
+def test_other_code_is_named_and_not_refused(tmp_path, caplog, monkeypatch):
+    opened(tmp_path)
+    run_folder.read_config(tmp_path)
+    assert not caplog.records
+    monkeypatch.setattr(run_folder, "code_digest", lambda: "ffff")
+    run_folder.read_config(tmp_path)
+    assert "was trained by other code: code (" in caplog.records[0].getMessage()
+    opened(tmp_path)
+    assert "goes on by other code: code (" in caplog.records[1].getMessage()
+    run_folder.read_config(tmp_path)
+    assert len(caplog.records) == 2
+
+
+def changed(folder, change):
+    path = folder / "config.json"
+    record = json.loads(path.read_text())
+    change(record)
+    path.write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize("change", [
+    lambda record: record["config"].update(seed=1),
+    lambda record: record["config"]["model"].update(n_layers=2),
+    lambda record: record["config"].pop("train"),
+    lambda record: record["config"].update(model=[]),
+    lambda record: record["digests"].update({"text.txt": "ffff"}),
+    lambda record: record.update(identity=3),
+    lambda record: record.update(files={"a": 1}),
+    lambda record: record.update(config=[]),
+    lambda record: record.update(versions=[], changes=[3]),
+    lambda record: record.pop("code"),
+    lambda record: record.clear(),
+])  # fmt: skip
+def test_a_config_changed_by_hand_is_refused_in_one_line(change, tmp_path):
+    opened(tmp_path)
+    changed(tmp_path, change)
+    for attempt in (lambda: run_folder.read_config(tmp_path), lambda: opened(tmp_path)):
+        with pytest.raises(UserError, match=r"config\.json: (differs from|not a run's config)") as error:
+            attempt()
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"3", b"\xff\xfe", b"[" * 100_000, b'{"a": 1, "a": 1}', b"{\x00}"])
+def test_a_damaged_config_is_refused_in_one_line_that_says_how_to_go_on(content, tmp_path):
+    opened(tmp_path)
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(UserError, match=r"config\.json: not a run's config: .*moved away") as error:
+        run_folder.read_config(tmp_path)
+    assert "\n" not in str(error.value)
+    (tmp_path / "config.json").unlink()
+    opened(tmp_path)
+
+
+def test_another_tokenizer_in_the_folder_is_refused(tmp_path):
+    opened(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{ }\n")
+    with pytest.raises(UserError, match=r"tokenizer\.json: differs from the file that the run was made with"):
+        run_folder.read_config(tmp_path)
+
+
+def test_a_file_that_the_run_carries_has_to_be_there_when_it_is_read(tmp_path):
+    opened(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match=r"tokenizer\.json: is missing; put back the file"):
+        run_folder.read_config(tmp_path)
+
+
+def test_other_data_than_those_of_training_are_refused(tmp_path):
+    opened(tmp_path)
+    run_folder.require_same_data(tmp_path, DATA)
+    with pytest.raises(UserError, match=r"other data: text\.txt \(0a1b there, ffff here\)"):
+        run_folder.require_same_data(tmp_path, {"text.txt": "ffff"})
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b"[" * 100_000, b"{}", b'{"steps": 3}', b'{"identity": 3}'])
+def test_a_damaged_result_counts_as_absent_with_a_warning(content, tmp_path, caplog):
+    (tmp_path / "result.json").write_bytes(content)
+    assert run_folder.read_result(tmp_path) is None
+    (message,) = (record.getMessage() for record in caplog.records)
+    assert "counts as absent" in message and "\n" not in message
+
+
+def test_a_folder_in_the_place_of_the_result_is_named(tmp_path):
+    (tmp_path / "result.json").mkdir()
+    with pytest.raises(UserError, match=r"result\.json: .*expected a file, got a folder"):
+        run_folder.read_result(tmp_path)
+
+
+def test_the_result_of_another_run_counts_as_absent(tmp_path, caplog):
+    identity = opened(tmp_path / "a")
+    result = run_folder.write_result(tmp_path / "a", {"steps": 3}, identity)
+    assert run_folder.finished(tmp_path / "a", tiny_config(), DATA, FILES) == result
+    opened(tmp_path / "b", seed=1)
+    shutil.copy(tmp_path / "a" / "result.json", tmp_path / "b")
+    assert run_folder.finished(tmp_path / "b", tiny_config(seed=1), DATA, FILES) is None
+    assert "the result of another run" in caplog.records[-1].getMessage()
+
+
+def test_a_finished_run_is_not_given_out_as_scored_by_other_keys(tmp_path):
+    run_folder.write_result(tmp_path, {"steps": 3}, opened(tmp_path))
+    with pytest.raises(UserError, match=r"a finished run with another decode\.beam_width"):
+        run_folder.finished(tmp_path, tiny_config(decode={"beam_width": 2}), DATA, FILES)
+    assert run_folder.finished(tmp_path, tiny_config(log={"every": 1}), DATA, FILES)["steps"] == 3
+
+
+def test_a_folder_removed_while_the_run_trained_is_an_error(tmp_path):
+    opened(tmp_path)
+    run_folder.require_there(tmp_path)
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(UserError, match="the run folder was removed or moved"):
+        run_folder.require_there(tmp_path)

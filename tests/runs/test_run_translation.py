@@ -1,0 +1,116 @@
+"""A translation run, as a user starts it: resumed after a kill, with its own tokenizer, its errors in one line."""
+
+import json
+import os
+import random
+import shutil
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from fxf.runs import run
+from small_runs import script, started
+
+MODEL = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 20, "dropout": 0.1}
+DATA = {"name": "pairs", "columns": "en,fr", "held_out": 0.1, "max_length": 20, "shapes": 2}
+DATA |= {"tokenizer": "word", "vocab_size": 30}
+TRAIN = {"steps": 24, "batch_size": 8}
+
+
+def flags(path, **sections):
+    """Returns the flags of a small run on the file of pairs `path`."""
+    config = {"model": MODEL, "data": {**DATA, "path": path}, "train": TRAIN, "checkpoint": {"every": 2, "keep": 3}}
+    config["log"] = {"every": 2, "tensorboard": False}
+    config["optimizer"] = {"warmup_steps": 5}
+    for name, values in sections.items():
+        config[name] = {**config.get(name, {}), **values}
+    return ["--config=configs/translation.py"] + [
+        f"--config.{section}.{key}={value}" for section, values in config.items() for key, value in values.items()
+    ]
+
+
+def lines(n=90):
+    rng = random.Random(0)
+    words = {"a": "un", "b": "deux", "c": "trois", "d": "quatre"}
+    sources = sorted({" ".join(rng.choices(list(words), k=rng.randint(2, 9))) for _ in range(n)})
+    return [f"{source}\t{' '.join(words[w] for w in source.split())}" for source in sources]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a file of pairs and a finished run on it."""
+    folder = tmp_path_factory.mktemp("translation")
+    os.environ["TFDS_DATA_DIR"] = str(folder / "tfds")
+    (folder / "pairs.txt").write_text("\n".join(lines()) + "\n")
+    finished = script("train", *flags(folder / "pairs.txt"), f"--workdir={folder / 'run'}")
+    assert finished.returncode == 0, finished.stderr
+    yield folder
+    del os.environ["TFDS_DATA_DIR"]
+
+
+def records(workdir):
+    rows = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    return [(row["step"], row.get("loss")) for row in rows]
+
+
+def params(workdir):
+    return jax.tree.map(np.asarray, run.load(workdir)[2])
+
+
+def test_a_run_killed_within_an_epoch_resumes_to_the_same_bits(folder):
+    killed = folder / "killed"
+    steps_per_epoch = json.loads((folder / "run" / "result.json").read_text())["steps_per_epoch"]
+    assert steps_per_epoch > 5
+    path = killed / "metrics.jsonl"
+    with started("train", *flags(folder / "pairs.txt"), f"--workdir={killed}") as running:
+        while not running.ended() and (not path.exists() or path.read_text().count("\n") < 7):
+            time.sleep(0.01)
+    assert not (killed / "result.json").exists()
+    finished = script("train", *flags(folder / "pairs.txt"), f"--workdir={killed}")
+    assert finished.returncode == 0, finished.stderr
+    assert "resuming at step" in finished.stderr
+    jax.tree.map(np.testing.assert_array_equal, params(killed), params(folder / "run"))
+    assert records(killed) == records(folder / "run")
+
+
+def test_a_finished_run_prints_samples_and_figures(folder):
+    result = json.loads((folder / "run" / "result.json").read_text())
+    for name in ("bleu", "chrf", "bleu_lower_case", "bleu_signature", "exact_match", "examples", "padding_share"):
+        assert name in result
+    assert (folder / "run" / "tokenizer.json").exists()
+
+
+def test_a_run_translates_without_the_text_it_learned_from(folder, tmp_path):
+    shutil.copytree(folder / "run", tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config["config"]["data"]["path"] = "/nowhere/pairs.txt"
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    (tmp_path / "input.txt").write_text("a b c\n\nd\n")
+    finished = script("generate", f"--workdir={tmp_path / 'run'}", f"--input={tmp_path / 'input.txt'}")
+    assert finished.returncode == 0, finished.stderr
+    first, blank, last = finished.stdout.split("\n")[:-1]
+    assert blank == ""
+    piped = script("generate", f"--workdir={tmp_path / 'run'}", "--format=json", stdin="d\na b c\n")
+    assert [json.loads(line)["text"] for line in piped.stdout.splitlines()] == [last, first]
+
+
+def test_n_best_lines_have_number_score_and_text(folder):
+    finished = script("generate", f"--workdir={folder / 'run'}", "--beam_width=4", "--n_best=3", "a b", "c")
+    assert finished.returncode == 0, finished.stderr
+    rows = [line.split("\t") for line in finished.stdout.splitlines()]
+    assert [row[0] for row in rows] == ["1"] * 3 + ["2"] * 3
+    scores = [float(row[1]) for row in rows]
+    assert scores[:3] == sorted(scores[:3], reverse=True)
+    assert scores[3:] == sorted(scores[3:], reverse=True)
+
+
+def test_bad_data_are_one_line_with_file_and_number(folder, tmp_path):
+    (tmp_path / "pairs.txt").write_text("\n".join([*lines(60), "no tab here"]) + "\n")
+    finished = script("train", *flags(tmp_path / "pairs.txt"), f"--workdir={tmp_path / 'run'}")
+    assert (finished.returncode, finished.stdout) == (2, "")
+    (line,) = finished.stderr.splitlines()
+    assert line.startswith("error: pairs.txt:")
+    assert line.endswith("expected 2 columns with tabs between, got 1 column")
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,131 @@
+"""Small experiments, and the scripts run as a user runs them."""
+
+import atexit
+import functools
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from fxf.runs.experiment import default_config
+
+ROOT = Path(__file__).parent.parent
+TINY = {
+    "task": {"n_tokens": 3, "min_length": 1, "max_length": 2},
+    "model": {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 11},
+    "train": {"steps": 6, "batch_size": 5},
+    "checkpoint": {"every": 2, "keep": 3},
+    "log": {"every": 3, "tensorboard": False},
+}
+
+
+def tiny_config(**sections):
+    """Returns a config that trains in no time; `sections` change keys, for example model={'n_layers': 2}."""
+    config = default_config("reversal").to_dict()
+    for changes in (TINY, sections):
+        for name, values in changes.items():
+            if isinstance(values, dict):
+                config[name] |= values
+            else:
+                config[name] = values
+    return config
+
+
+def overrides(**sections):
+    """Returns the flags that make configs/reversal.py the tiny config."""
+    config = tiny_config(**sections)
+    flags = ["--config=configs/reversal.py", f"--config.seed={config.pop('seed')}"]
+    for section, values in config.items():
+        flags += [f"--config.{section}.{key}={value}" for key, value in values.items()]
+    return flags
+
+
+SECONDS = 600  # until a script counts as hung, on a machine however busy
+STRICT = ("-W", "error::RuntimeWarning")
+
+
+def script(name, *arguments, stdin="", env=None):
+    """Runs experiments/NAME.py; returns the finished process, its output as text.
+
+    It runs in a fork of the script server, unless it needs an environment of its own.
+    """
+    if env is None:
+        with started(name, *arguments, stdin=stdin) as running:
+            return running.finished()
+    command = [sys.executable, *STRICT, f"experiments/{name}.py", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=SECONDS, env=env)
+
+
+class Running:
+    """A script that the script server has started; the next one can start when this one has finished."""
+
+    def __init__(self, arguments, folder):
+        self._arguments, self._folder = arguments, folder
+        self.pid = int(server().stdout.readline())
+        self._code = None
+
+    def ended(self):
+        """Tells whether the process is gone."""
+        return not Path(f"/proc/{self.pid}").exists()
+
+    def finished(self):
+        """Returns what the process leaves when it has ended."""
+        if self._code is None:
+            self._code = int(server().stdout.readline())
+        texts = ((self._folder / name).read_text() for name in ("stdout", "stderr"))
+        return subprocess.CompletedProcess(self._arguments, self._code, *texts)
+
+
+@contextmanager
+def started(name, *arguments, stdin=""):
+    """Starts experiments/NAME.py in a fork of the script server, and kills it in the end."""
+    arguments = [f"experiments/{name}.py", *map(str, arguments)]
+    with tempfile.TemporaryDirectory() as path:
+        folder = Path(path)
+        (folder / "stdin").write_text(stdin)
+        request = {"arguments": arguments, "environment": dict(os.environ), "folder": str(folder)}
+        print(json.dumps(request), file=server().stdin, flush=True)
+        running = Running(arguments, folder)
+        try:
+            yield running
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(running.pid, signal.SIGKILL)
+            running.finished()
+
+
+@functools.cache
+def server():
+    command = [sys.executable, *STRICT, "tests/script_server.py"]
+    env = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # no threads, which a fork would lose
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, cwd=ROOT, env=env, stdin=pipe, stdout=pipe, text=True)
+
+    @atexit.register
+    def end():
+        process.stdin.close()
+        process.stdout.close()
+        process.wait()
+
+    return process
+
+
+def environment():
+    """Returns the environment of scripts that share no compiled programs with others."""
+    return {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+
+
+@contextmanager
+def no_file_larger_than(n_bytes):
+    """Makes writes fail beyond so many bytes of a file, in this process and those it starts, as on a full disk."""
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))

@@ -1,0 +1,73 @@
+"""What one process can show; tests/training/test_sharding.py trains in two, tests/cluster/run.sh under launchers."""
+
+import dataclasses
+import json
+import re
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from fxf.errors import UserError
+from fxf.training import processes
+from fxf.training.sharding import ParallelConfig
+from small_runs import ROOT
+
+
+def raises(error):
+    with processes.together():
+        raise error
+
+
+@pytest.mark.parametrize("error", [jax.errors.JaxRuntimeError, TimeoutError])
+def test_the_loss_of_another_process_ends_this_one_in_one_line(error, monkeypatch, capsys):
+    monkeypatch.setattr(jax, "process_count", lambda: 3)
+    monkeypatch.setattr(processes.os, "_exit", sys.exit)
+    with pytest.raises(SystemExit, match="75"):
+        raises(error("UNKNOWN: Gloo AllGather failed: Connection closed by peer\nand more"))
+    assert capsys.readouterr().err == (
+        "error: process 0 of 3: lost another one; the same command goes on from the newest checkpoint "
+        "(UNKNOWN: Gloo AllGather failed: Connection closed by peer)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "message"), [(1, "UNKNOWN: anything"), (3, "RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes")]
+)
+def test_what_no_other_process_is_the_cause_of_stays_what_it_is(count, message, monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: count)
+    with pytest.raises(jax.errors.JaxRuntimeError, match=message):
+        raises(jax.errors.JaxRuntimeError(message))
+
+
+def test_processes_with_other_configs_are_told_apart_by_key(monkeypatch):
+    """A gather that adds what another process would have sent."""
+    here = {"seed": 0, "parallel": {"processes": 2, "process": 0}}
+    there = {"seed": 30, "parallel": {"processes": 2, "process": 1}}
+
+    def gather(x):
+        other = np.frombuffer(json.dumps(there).encode(), np.uint8)
+        return np.stack([x, np.array(len(other)) if x.ndim == 0 else np.pad(other, (0, len(x) - len(other)))])
+
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(processes.multihost_utils, "process_allgather", gather)
+    with pytest.raises(UserError, match=r"^process 0 of 2: process 1 has another config; differing keys: seed$"):
+        processes.require_same_config(here)
+    there = {**there, "seed": 0}
+    processes.require_same_config(here)
+
+
+def test_one_process_agrees_with_itself():
+    assert processes.first()
+    assert [processes.any_of(told) for told in (True, False)] == [True, False]
+    assert processes.first_says(7) == 7
+    processes.wait()
+
+
+@pytest.mark.parametrize("path", ["slurm/train.sbatch", "kubernetes/train.yaml"])
+def test_what_launches_them_sets_keys_that_there_are(path):
+    text = (ROOT / "experiments" / path).read_text()
+    keys = re.findall(r"--config\.parallel\.(\w+)=", text)
+    assert "processes" in keys
+    assert {*keys} <= {field.name for field in dataclasses.fields(ParallelConfig)}
