@@ -31,7 +31,7 @@ from fxf.training.step import train_step
 CONFIGS = Path(__file__).parents[2] / "configs"
 WRITE = flags.DEFINE_string("write", None, "the file to write digests to")
 COMPARE = flags.DEFINE_string("compare", None, "a file of digests to compare with")
-PROMPTS, CAPACITY = 3, 8
+CAPACITY = 8
 
 
 def lowered(function: Callable[..., Any], *shapes: Any) -> str:
@@ -50,11 +50,11 @@ def programs(experiment: Experiment) -> Iterator[tuple[str, str]]:
     yield "step", lowered(step, state, batch, key)
     if model.prefill is None or model.step is None:
         return
-    rows = {name: jax.ShapeDtypeStruct((PROMPTS, *x.shape[1:]), x.dtype) for name, x in batch.items()}
-    tokens = jax.ShapeDtypeStruct((PROMPTS,), jnp.int32)
-    prompts = {name: x for name, x in rows.items() if name not in ("targets", "weights")} | {"lengths": tokens}
+    n_rows = len(batch["inputs"])
+    tokens = jax.ShapeDtypeStruct((n_rows,), jnp.int32)
+    prompts = {name: x for name, x in batch.items() if name not in ("targets", "weights")} | {"lengths": tokens}
     capacity = min(CAPACITY, experiment.max_len)
-    prompts["inputs"] = jax.ShapeDtypeStruct((PROMPTS, capacity), jnp.int32)
+    prompts["inputs"] = jax.ShapeDtypeStruct((n_rows, capacity), jnp.int32)
     read = model.prefill
 
     def prefill(params: Any, prompts: Any) -> Any:
@@ -76,6 +76,7 @@ def every_program() -> Iterator[tuple[str, str]]:
             name = ":".join([str(path.relative_to(CONFIGS)), *argument.split()])
             try:
                 experiment = build(module.get_config(*argument.split()).to_dict())
+                experiment = experiment.with_model(attention_implementation="xla")
                 found = list(programs(experiment))
             except UserError as error:
                 print(f"{name}: left out: {error}", file=sys.stderr)

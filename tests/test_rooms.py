@@ -1,0 +1,72 @@
+"""The rooms of the package: few modules on top, and imports that only go down."""
+
+import ast
+import re
+
+import pytest
+
+from small_runs import ROOT
+
+FILES = sorted((ROOT / "fxf").rglob("*.py"))
+README = (ROOT / "README.md").read_text()
+ON_TOP = {path.stem for path in (ROOT / "fxf").glob("*.py")} - {"__init__"}
+# As README's layout lists them, the lowest first.
+ROOMS = re.findall(r"^    fxf/(\w+)/ ", README, re.MULTILINE)
+
+
+def module(path):
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {module(path): path for path in FILES}
+
+
+def imported(path):
+    """Yields the modules of the package that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in MODULES)
+        if isinstance(node, ast.ImportFrom) and node.module in MODULES:
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                yield name if name in MODULES else node.module
+
+
+def height(name):
+    room = name.split(".")[1] if name.count(".") else ""
+    return 1 + ROOMS.index(room) if room in ROOMS else 0
+
+
+def test_the_layout_lists_every_room_and_every_module_on_top():
+    folders = {path.name for path in (ROOT / "fxf").iterdir() if (path / "__init__.py").exists()}
+    assert len(ROOMS) == len(set(ROOMS)) and set(ROOMS) == folders
+    assert all(re.search(rf"^    fxf/.*\b{name}\.py", README, re.MULTILINE) for name in ON_TOP)
+
+
+def test_at_most_six_modules_stand_on_top():
+    assert len(ON_TOP) <= 6
+
+
+def test_no_module_imports_from_a_higher_room():
+    """On top stand the lowest modules, and what tests a user's model."""
+    allowed = {"fxf.testing"}
+    up = [(a, b) for a, path in MODULES.items() for b in imported(path) if height(b) > height(a) and a not in allowed]
+    assert up == []
+
+
+def test_no_import_goes_in_a_circle():
+    edges = {name: set(imported(path)) - {name} for name, path in MODULES.items()}
+    while leaves := [name for name, found in edges.items() if not found & edges.keys()]:
+        for name in leaves:
+            del edges[name]
+    assert edges == {}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_says_in_one_line_what_it_is_for(room):
+    assert ast.get_docstring(ast.parse((ROOT / "fxf" / room / "__init__.py").read_text()))
+
+
+@pytest.mark.parametrize("path", FILES, ids=module)
+def test_no_file_is_longer_than_300_lines(path):
+    assert len(path.read_text().splitlines()) <= 300
