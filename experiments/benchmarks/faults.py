@@ -164,7 +164,8 @@ def damage(workdir: Path, step: int, fault: str, rng: np.random.Generator) -> tu
     folder = workdir / run.CHECKPOINTS / str(step)
     if fault == "small file":
         return damage_small_file(workdir, folder, rng)
-    path: Path = rng.choice(np.array(sorted(path for path in folder.rglob("*") if path.is_file()), object))
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
+    path: Path = rng.choice(np.array(files, object))
     how = fault
     if fault == "without digests":
         (folder / checkpoint.DIGESTS).unlink()

@@ -62,7 +62,12 @@ def run_elsewhere(folder):
         env={**environment, "JAX_PLATFORMS": "cpu", "JAX_DEFAULT_MATMUL_PRECISION": "highest"},
     )
     assert finished.returncode == 0, finished.stderr
-    return np.load(folder / "output.npz")
+    return arrays_of(folder / "output.npz")
+
+
+def arrays_of(path):
+    with np.load(path) as file:
+        return dict(file)
 
 
 def cut_at_the_end(tokens_BN):
@@ -102,8 +107,8 @@ def test_more_tokens_than_positions_are_refused(tmp_path):
     model = MODELS["transformer_lm"][1](small(), VOCAB_SIZE)
     params = random_params(model.spec)
     export_model(tmp_path / "model.npz", model, params, {"inputs": random_tokens((1, 1))}, 13)
-    file = np.load(tmp_path / "model.npz")
-    weights = {name.removeprefix("weights/"): file[name] for name in file.files if name.startswith("weights/")}
+    file = arrays_of(tmp_path / "model.npz")
+    weights = {name.removeprefix("weights/"): file[name] for name in file if name.startswith("weights/")}
     forward = jax.export.deserialize(file["forward"].tobytes())
     assert set(forward.platforms) == {"cpu", "cuda", "tpu"}
     assert forward.call(weights, {"inputs": random_tokens((2, 13))}).shape == (2, 13, VOCAB_SIZE)
@@ -144,7 +149,7 @@ def test_a_run_is_exported_in_every_format(trained, tmp_path):
     ):
         jax.tree.map(np.testing.assert_array_equal, loaded, params)
     assert json.loads((trained / "huggingface" / "config.json").read_text())["architectures"] == ["GPT2LMHeadModel"]
-    file = np.load(tmp_path / "model.npz")
+    file = arrays_of(tmp_path / "model.npz")
     np.testing.assert_array_equal(file["weights/embedding/table"], params["embedding"]["table"])
 
 
