@@ -13,6 +13,7 @@ from fxf.decoding.config import DecodeConfig
 from fxf.decoding.generate import Prompts, generate, prefill
 from fxf.decoding.sampling import sampling
 from fxf.machine import memory
+from fxf.machine.compiled import compiled_by_shape
 from fxf.machine.memory import Part
 from fxf.models.model import Model
 from fxf.weights import Params, shapes
@@ -43,23 +44,18 @@ def make_predictor(
       whole, spread: say, inside the program, which devices hold what of the params, and which rows of a batch.
       out_shardings: where the outputs shall be, as `jax.jit` takes it.
     """
-    compiled: dict[Any, Callable] = {}
     row_bytes: dict[Any, int] = {}
 
-    def program(params: Params, prompts: Prompts, max_tokens: int, n_slots: int) -> Callable:
-        def run(params: Params, prompts: Prompts, n_prompts: jax.Array, key: jax.Array) -> Any:
-            method = sampling(max_tokens, end_token, decode, key)
-            if decode.beam_width > 1:
-                method = beam_search(max_tokens, end_token, decode)
-            options: dict[str, Any] = {"n_slots": n_slots, "n_prompts": n_prompts, "spread": spread}
-            return generate(model, whole(params), prompts, method, **options)
+    def run(
+        params: Params, prompts: Prompts, n_prompts: jax.Array, key: jax.Array, *, max_tokens: int, n_slots: int
+    ) -> Any:
+        method = sampling(max_tokens, end_token, decode, key)
+        if decode.beam_width > 1:
+            method = beam_search(max_tokens, end_token, decode)
+        return generate(model, whole(params), prompts, method, n_slots=n_slots, n_prompts=n_prompts, spread=spread)
 
-        shape = (max_tokens, n_slots, *((name, value.shape) for name, value in sorted(prompts.items())))
-        if shape not in compiled:
-            with compiling():
-                jitted = jax.jit(run, out_shardings=out_shardings)
-                compiled[shape] = jitted.lower(params, prompts, np.int32(0), jax.random.key(0)).compile()
-        return compiled[shape]
+    jitted = jax.jit(run, static_argnames=("max_tokens", "n_slots"), out_shardings=out_shardings)
+    search = compiled_by_shape(jitted, compiling)
 
     def predict(params: Params, prompts: Prompts, max_tokens: int) -> tuple[np.ndarray, np.ndarray | None]:
         n_prompts, width = len(prompts["tokens"]), decode.beam_width
@@ -78,8 +74,9 @@ def make_predictor(
             rows = np.minimum(np.arange(start, start + n_rows), n_prompts - 1)
             some = {name: np.asarray(value)[rows] for name, value in prompts.items()}
             key = jax.random.fold_in(jax.random.key(seed), start)
-            search = program(params, some, max_tokens, n_slots)
-            outputs.append(jax.device_get(search(params, some, np.int32(min(n_rows, n_prompts - start)), key)))
+            counted = np.int32(min(n_rows, n_prompts - start))
+            found = search(params, some, counted, key, max_tokens=max_tokens, n_slots=n_slots)
+            outputs.append(jax.device_get(found))
         tokens, scores = zip(*outputs, strict=True)
         return np.concatenate(tokens)[:n_prompts], None if scores[0] is None else np.concatenate(scores)[:n_prompts]
 

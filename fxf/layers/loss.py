@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -67,6 +67,22 @@ def squared_error(
     if jnp.issubdtype(targets.dtype, jnp.integer):
         targets = jax.nn.one_hot(targets, outputs_BTE.shape[-1])
     return jnp.sum(weights_BT * jnp.square(outputs_BTE - targets).sum(-1)), jnp.sum(weights_BT)
+
+
+class Loss(NamedTuple):
+    """A loss, and what a model puts out that it trains.
+
+    Attributes:
+      sums: `sums(readout, features, targets, weights, label_smoothing) -> (loss_sum, weight_sum)`.
+      of_logits: the outputs are logits, from which probabilities follow, and the loss is in nats.
+    """
+
+    sums: Callable[..., tuple[jax.Array, jax.Array]]
+    of_logits: bool
+
+
+CROSS_ENTROPY = Loss(cross_entropy, of_logits=True)
+SQUARED_ERROR = Loss(squared_error, of_logits=False)
 
 
 def _group_loss(

@@ -13,7 +13,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from fxf.config import key
 from fxf.errors import UserError
-from fxf.layers.loss import squared_error
+from fxf.layers.loss import SQUARED_ERROR
 from fxf.models.model import Batch, Cache, Model
 from fxf.weights import COPIES, Params, Spec, Weight, stack
 
@@ -86,7 +86,7 @@ def bilayer(config: BilayerConfig, width: int) -> Model:
         readout=lambda params, x: x,
         prefill=prefill,
         step=step,
-        loss=squared_error,
+        loss=SQUARED_ERROR,
         copies=config.copies,
         slides=True,
     )

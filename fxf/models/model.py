@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fxf.layers.attention_kinds import with_places
-from fxf.layers.loss import cross_entropy
+from fxf.layers.loss import CROSS_ENTROPY, Loss
 from fxf.weights import Params, Spec
 
 Batch = dict[str, jax.Array]
@@ -28,7 +28,7 @@ class Model(NamedTuple):
       step: `step(params, cache, tokens) -> (logits, cache)`: reads one more token a row, int32 [R]; logits [R, V]. The
         rows are the prompts, or, after `Cache.select`, the hypotheses of the first prompt, of the second, and so on.
         A model that does not generate has neither prefill nor step.
-      loss: `loss(readout, features, targets, weights, label_smoothing) -> (loss_sum, weight_sum)`, as `cross_entropy`.
+      loss: what trains it, and tells whether its outputs are logits.
       copies: models in one; a batch's rows are a multiple of it.
       slides: decoding goes on behind the last position, over a window that slides.
     """
@@ -38,7 +38,7 @@ class Model(NamedTuple):
     readout: Callable[[Any, jax.Array], jax.Array]
     prefill: Callable[[Any, Batch, int], "Cache"] | None = None
     step: Callable[[Any, "Cache", jax.Array], tuple[jax.Array, "Cache"]] | None = None
-    loss: Callable[..., tuple[jax.Array, jax.Array]] = cross_entropy
+    loss: Loss = CROSS_ENTROPY
     copies: int = 1
     slides: bool = False
 

@@ -17,11 +17,10 @@ from fxf.decoding.config import DecodeConfig
 from fxf.decoding.predict import make_predictor
 from fxf.errors import UserError, nearest
 from fxf.layers.cudnn_attention import require_nvidia_gpu
-from fxf.layers.loss import cross_entropy
+from fxf.machine.compiled import compiled_by_shape
 from fxf.machine.devices import require_devices
 from fxf.models import MODELS
 from fxf.models.model import Model
-from fxf.runs.compiled import compiled_by_shape
 from fxf.tasks import TASKS
 from fxf.tasks.task import Scorer, Setting, Task
 from fxf.training.checkpoint import CheckpointConfig
@@ -145,7 +144,7 @@ class Experiment(NamedTuple):
             def spread_out(params: weights.Params, batch: Any) -> Any:
                 return function(whole(params), spread(batch))
 
-            return compiled_by_shape(spread_out, compiling, everywhere)
+            return compiled_by_shape(jax.jit(spread_out, out_shardings=everywhere), compiling)
 
         loss, logits = of_batch(functools.partial(batch_loss, model)), of_batch(model.apply)
 
@@ -158,7 +157,7 @@ class Experiment(NamedTuple):
                 predict=lambda prompts, max_tokens: predict(params, prompts, max_tokens),
                 loss=loss_sums,
                 logits=lambda batch: np.asarray(logits(params, batch)),
-                in_nats=model.loss is cross_entropy,
+                in_nats=model.loss.of_logits,
             )
 
         return with_params
@@ -231,7 +230,7 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
     if (train.batch_size // train.microbatches) % model.copies:
         parts = "train.batch_size" + (" / train.microbatches" if train.microbatches > 1 else "")
         raise UserError(f"model.copies: {model.copies} does not divide {parts}")
-    if train.label_smoothing and model.loss is not cross_entropy:
+    if train.label_smoothing and not model.loss.of_logits:
         raise UserError(f"train.label_smoothing: model '{model_name}' does not read it; leave it at 0")
     return Experiment(
         config={"seed": config["seed"], **{name: dataclasses.asdict(value) for name, value in sections.items()}},
@@ -256,7 +255,7 @@ def _require_generation(task: str, name: str, model: Model, decode: DecodeConfig
         raise UserError(f"model.copies: task '{task}' generates tokens, by one model; leave it at 1")
     for key in ("temperature", "beam_width"):
         default = getattr(DecodeConfig(), key)
-        if model.loss is not cross_entropy and getattr(decode, key) != default:
+        if not model.loss.of_logits and getattr(decode, key) != default:
             raise UserError(f"decode.{key}: the outputs of model '{name}' are no logits; leave it at {default}")
 
 

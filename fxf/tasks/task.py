@@ -37,7 +37,7 @@ class Scorer(NamedTuple):
       predict: continues prompts.
       loss: `loss(batch) -> (loss_sum, weight_sum)`, by the model's loss without dropout or smoothing.
       logits: `logits(batch)` [B, T, V].
-      in_nats: the loss is cross-entropy.
+      in_nats: the loss is in nats, that of logits.
     """
 
     predict: Predict

@@ -31,18 +31,26 @@ class OptimizerConfig:
 
 
 Schedule = Callable[[Any], Any]
+# Builds an optimizer from its learning rate, the table of the weights, and the keys that it reads as keywords.
+Build = Callable[..., optax.GradientTransformation]
+
+
+def plain(build: Build) -> Build:
+    """Returns the optimizer of optax that reads nothing of the weights."""
+    return lambda learning_rate, spec, **keys: build(learning_rate, **keys)
+
+
+def decaying(build: Build) -> Build:
+    """Returns the optimizer of optax, which decays those weights that may decay."""
+    return lambda learning_rate, spec, **keys: build(learning_rate, mask=lambda _: decay_mask(spec), **keys)
 
 
 def muon(
-    learning_rate: Any, *, b1: float, b2: float, eps: float, weight_decay: float, mask: Any, matrices: Any
+    learning_rate: Any, spec: Spec, *, b1: float, b2: float, eps: float, weight_decay: float
 ) -> optax.GradientTransformation:
     """Orthogonalizes the momentum of matrices, and is NAdam for all else (Jordan et al. 2024).
 
     Updates of a matrix have the size of Adam's, so that one learning rate serves both (Liu et al. 2025).
-
-    Args:
-      mask, matrices: functions of the params that return a tree: of what decays; of the two groups of axes of each
-        matrix, None where a weight is none.
     """
     from optax import contrib  # imported here because no other optimizer needs it
 
@@ -53,27 +61,27 @@ def muon(
         learning_rate,
         eps=eps,
         weight_decay=weight_decay,
-        weight_decay_mask=mask,
+        weight_decay_mask=lambda _: decay_mask(spec),
         adam_b1=b1,
         adam_b2=b2,
-        muon_weight_dimension_numbers=lambda params: jax.tree.map(
-            numbers, matrices(params), is_leaf=lambda x: not isinstance(x, dict)
+        muon_weight_dimension_numbers=lambda _: jax.tree.map(
+            numbers, matrix_axes(spec), is_leaf=lambda x: not isinstance(x, dict)
         ),
         consistent_rms=0.2,
     )
 
 
-# Each optimizer: how to build it from its learning rate and keywords, and the config keys it reads as keywords.
-OPTIMIZERS: dict[str, tuple[Callable[..., optax.GradientTransformation], tuple[str, ...]]] = {
-    "sgd": (optax.sgd, ("momentum",)),
-    "adam": (optax.adam, ("b1", "b2", "eps")),
-    "adamw": (optax.adamw, ("b1", "b2", "eps", "weight_decay")),
-    "nadamw": (optax.nadamw, ("b1", "b2", "eps", "weight_decay")),
-    "lamb": (optax.lamb, ("b1", "b2", "eps", "weight_decay")),
-    "lion": (optax.lion, ("b1", "b2", "weight_decay")),
-    "rmsprop": (optax.rmsprop, ("eps", "momentum")),
+# How each optimizer is built, and the config keys that it reads.
+OPTIMIZERS: dict[str, tuple[Build, tuple[str, ...]]] = {
+    "sgd": (plain(optax.sgd), ("momentum",)),
+    "adam": (plain(optax.adam), ("b1", "b2", "eps")),
+    "adamw": (decaying(optax.adamw), ("b1", "b2", "eps", "weight_decay")),
+    "nadamw": (decaying(optax.nadamw), ("b1", "b2", "eps", "weight_decay")),
+    "lamb": (decaying(optax.lamb), ("b1", "b2", "eps", "weight_decay")),
+    "lion": (decaying(optax.lion), ("b1", "b2", "weight_decay")),
+    "rmsprop": (plain(optax.rmsprop), ("eps", "momentum")),
     "muon": (muon, ("b1", "b2", "eps", "weight_decay")),
-    "adafactor": (optax.adafactor, ()),
+    "adafactor": (plain(optax.adafactor), ()),
 }
 
 # Each schedule: learning rate after the warm-up, from (peak, final, steps left after the warm-up, warm-up steps).
@@ -108,11 +116,7 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
     per_optimizer = {name for _, names in OPTIMIZERS.values() for name in names}
     _refuse(config, per_optimizer - set(reads), f"optimizer '{config.name}'")
     keywords = {name: getattr(config, name) for name in reads}
-    if "weight_decay" in reads:
-        keywords["mask"] = lambda _: decay_mask(spec)
-    if config.name == "muon":
-        keywords["matrices"] = lambda _: matrix_axes(spec)
-    optimizer = build(make_schedule(config, steps), **keywords)
+    optimizer = build(make_schedule(config, steps), spec, **keywords)
     return optax.chain(clip_by_global_norm(config.clip_norm), optimizer) if config.clip_norm else optimizer
 
 

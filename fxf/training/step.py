@@ -14,6 +14,7 @@ import optax
 
 from fxf.config import key
 from fxf.layers.loss import mean
+from fxf.machine.compiled import compiled_by_shape
 from fxf.models.model import Batch, Model
 from fxf.training.sharding import DATA, Layout
 from fxf.weights import Params, initialize, shapes
@@ -86,7 +87,7 @@ def batch_loss(
     features = model.features(params, batch, rng=rng)
 
     def loss(features: jax.Array, targets: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return model.loss(functools.partial(model.readout, params), features, targets, weights, label_smoothing)
+        return model.loss.sums(functools.partial(model.readout, params), features, targets, weights, label_smoothing)
 
     arrays = (features, batch["targets"], batch["weights"])
     if layout is None:
@@ -255,8 +256,8 @@ def make_fed_train_steps(
     Args:
       compiling: entered while a program compiles, to count that time apart.
     """
-    compiled: dict[Any, Callable] = {}
-    program = jit_step(make_step(model, optimizer, config, seed, layout), model, optimizer, layout)
+    jitted = jit_step(make_step(model, optimizer, config, seed, layout), model, optimizer, layout)
+    step = compiled_by_shape(jitted, compiling)
 
     def train_steps(state: TrainState, n: int) -> tuple[TrainState, Metrics]:
         history = []
@@ -264,11 +265,7 @@ def make_fed_train_steps(
             batch = next(batches)
             if layout:
                 batch = layout.place(batch, config.microbatches * layout.parts)
-            shape = tuple((name, value.shape) for name, value in sorted(batch.items()))
-            if shape not in compiled:
-                with compiling():
-                    compiled[shape] = program.lower(state, batch).compile()
-            state, metrics = compiled[shape](state, batch)
+            state, metrics = step(state, batch)
             history.append(metrics)
         arrays = jax.device_get(history)
         return state, {name: np.array([metrics[name] for metrics in arrays]) for name in METRICS}

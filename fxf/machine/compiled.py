@@ -1,0 +1,29 @@
+"""Compiling ahead of a call, so that the time it takes can be counted apart."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import jax
+import numpy as np
+
+
+def compiled_by_shape(jitted: Any, compiling: Callable[[], AbstractContextManager]) -> Callable[..., Any]:
+    """Returns a jitted function that compiles once for each shape of what follows its first argument.
+
+    The first argument, params or a state, always has the same shapes. Static arguments are named in the call.
+
+    Args:
+      compiling: entered while a program compiles.
+    """
+    programs: dict[Any, Callable] = {}
+
+    def call(first: Any, *others: Any, **static: Any) -> Any:
+        leaves, structure = jax.tree.flatten(others)
+        shape = (structure, tuple(map(np.shape, leaves)), tuple(static.items()))
+        if shape not in programs:
+            with compiling():
+                programs[shape] = jitted.lower(first, *others, **static).compile()
+        return programs[shape](first, *others)
+
+    return call
