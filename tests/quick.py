@@ -1,6 +1,6 @@
 """What makes many small programs quick to build: processes of a test session share those that are compiled.
 
-Reads the environment that conftest.py sets; import this before JAX.
+It imports JAX, which reads its environment then: conftest.py sets that first.
 """
 
 import gc

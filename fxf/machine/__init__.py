@@ -1,1 +1,1 @@
-"""What a process finds and what happens to it: devices, memory, streams, signals."""
+"""What a process finds and what happens to it: devices, memory, compiling, streams, signals."""

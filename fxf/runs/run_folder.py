@@ -141,9 +141,8 @@ def require_same_data(workdir: Path, digests: Mapping[str, str]) -> None:
     record = _read_record(workdir)
     there, path = record["digests"], record["config"].get("data", {}).get("path")
     if differing := differences({name: there.get(name, "absent") for name in digests}, digests):
-        raise UserError(
-            f"{workdir}: was trained on other data: {differing}; put the data back{f' at {path}' if path else ''}"
-        )
+        where = f" at {path}" if path else ""
+        raise UserError(f"{workdir}: was trained on other data: {differing}; put the data back{where}")
 
 
 def read_config(workdir: Path) -> tuple[dict[str, Any], Identity]:

@@ -144,6 +144,13 @@ def test_other_data_than_those_of_training_are_refused(tmp_path):
         run_folder.require_same_data(tmp_path, {"text.txt": "ffff"})
 
 
+def test_other_data_are_put_back_where_the_config_says(tmp_path):
+    config = tiny_config() | {"data": {"path": "texts/mine.txt"}}
+    run_folder.open_for_training(tmp_path, config, {"data.path": "0a1b"}, {}, ORIGIN)
+    with pytest.raises(UserError, match=r"data\.path \(0a1b there, ffff here\); put the data back at texts/mine\.txt$"):
+        run_folder.require_same_data(tmp_path, {"data.path": "ffff"})
+
+
 @pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b"[" * 100_000, b"{}", b'{"steps": 3}', b'{"identity": 3}'])
 def test_a_damaged_result_counts_as_absent_with_a_warning(content, tmp_path, caplog):
     (tmp_path / "result.json").write_bytes(content)
