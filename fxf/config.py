@@ -20,10 +20,26 @@ FLOAT32 = (1.2e-38, 3.4e38)  # the sizes of its numbers; below them a CPU comput
 
 
 def key(
-    default: Any, doc: str, *, minimum: float | None = None, above: float | None = None, below: float | None = None
+    default: Any,
+    doc: str,
+    *,
+    minimum: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    argument: bool = False,
 ) -> Any:
-    """A config key: its default, its meaning in one line, and the range of its values."""
-    return dataclasses.field(default=default, metadata={"doc": doc, "minimum": minimum, "above": above, "below": below})
+    """A config key: its default, its meaning in one line, and the range of its values.
+
+    Args:
+      argument: the training step reads the number as an argument, so that another value compiles nothing.
+    """
+    limits = {"minimum": minimum, "above": above, "below": below}
+    return dataclasses.field(default=default, metadata={"doc": doc, "argument": argument, **limits})
+
+
+def arguments(config: Any) -> dict[str, float]:
+    """Returns the values of those keys of a section that the training step reads as arguments."""
+    return {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.metadata["argument"]}
 
 
 def defaults(cls: type) -> dict[str, Any]:

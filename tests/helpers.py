@@ -1,10 +1,13 @@
 """Small models for tests."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from hypothesis import settings
 
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from fxf.training.sharding import ParallelConfig, make_layout
+from fxf.training.state import init_state
 from fxf.weights import map_weights
 
 SIZES = {"n_layers": 2, "d_model": 6, "d_ff": 11, "n_heads": 3, "max_len": 13}
@@ -34,3 +37,13 @@ def random_tokens(shape, vocab_size=VOCAB_SIZE, seed=0):
 def examples(n):
     """Returns settings for a property whose examples each cost a compilation; `make fuzz` tries twice as many."""
     return settings(max_examples=n if settings.get_current_profile_name() == "same" else 2 * n)
+
+
+def one_device():
+    """Returns the layout of a single device."""
+    return make_layout(ParallelConfig(data=1), jax.devices())
+
+
+def initial_state(model, optimizer, seed=0):
+    """Returns the state of step 0 on one device."""
+    return jax.jit(lambda: init_state(model, optimizer, jax.random.key(seed)), out_shardings=one_device().everywhere)()

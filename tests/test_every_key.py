@@ -23,9 +23,10 @@ from fxf.sweeps.points import make_points
 from fxf.tasks import TASKS
 from fxf.tasks.task import Scorer
 from fxf.training.metrics import Clock
-from fxf.training.step import TrainState, batch_loss, run_keys, train_step
+from fxf.training.state import TrainState, run_keys
+from fxf.training.step import batch_loss, train_step
 from fxf.weights import initialize, leaves
-from helpers import random_params
+from helpers import one_device, random_params
 from key_cases import CASES, COMMON, TINY
 
 
@@ -95,7 +96,7 @@ def batches(experiment):
 
 def loss_of(experiment):
     batch = {name: jnp.asarray(value) for name, value in batches(experiment)[0].items()}
-    smoothing = experiment.train.label_smoothing
+    smoothing = experiment.hyperparameters().label_smoothing
     return lambda params: batch_loss(experiment.model, params, batch, jax.random.key(1), smoothing)
 
 
@@ -108,7 +109,7 @@ def logits(experiment):
 
 
 def initial(experiment):
-    return initialize(experiment.model.spec, run_keys(experiment.seed)[0])
+    return initialize(experiment.model.spec, run_keys(experiment.seed).params)
 
 
 def program(experiment):
@@ -122,10 +123,10 @@ def program(experiment):
 def steps(experiment):
     params = random_params(experiment.model.spec)
     state = TrainState(jnp.int32(0), params, experiment.optimizer.init(params))
-    step = jax.jit(functools.partial(train_step, experiment.model, experiment.optimizer, experiment.train))
+    step = jax.jit(functools.partial(train_step, experiment.trainer(one_device())))
     metrics = []
     for i in range(3):
-        state, figures = step(state, batches(experiment)[0], jax.random.key(i))
+        state, figures = step(state, batches(experiment)[0], experiment.hyperparameters(), jax.random.key(i))
         metrics.append(figures)
     return state.params, metrics
 

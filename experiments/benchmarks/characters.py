@@ -83,18 +83,17 @@ class Fxf:
 
     def __init__(self, experiment: Experiment) -> None:
         assert experiment.task.batch is not None
-        self.experiment, self.state, self.n_steps = experiment, experiment.new_state(), experiment.train.steps
-        batch, optimizer = experiment.task.batch, experiment.optimizer
-        self.train_steps = make_train_steps(
-            experiment.model, optimizer, experiment.train, batch, experiment.seed, STEPS.value
-        )
+        self.experiment, self.n_steps = experiment, experiment.train.steps
+        self.layout, self.numbers = experiment.layout(), experiment.hyperparameters()
+        self.state = experiment.new_state(self.layout)
+        self.train_steps = make_train_steps(experiment.trainer(self.layout), experiment.task.batch, STEPS.value)
 
     def run(self, n: int) -> None:
-        self.state, _ = self.train_steps(self.state, np.int32(n))
+        self.state, _ = self.train_steps(self.state, self.numbers, np.int32(n))
         jax.block_until_ready(self.state)
 
     def validation_loss(self) -> float:
-        scorer = self.experiment.scorer(Clock(0.0))(self.state.params)
+        scorer = self.experiment.scorer(Clock(0.0), self.layout)(self.state.params)
         return self.experiment.task.validate(scorer)["validation_loss"]
 
 

@@ -300,7 +300,8 @@ def fill(workdir: Path, start: Start) -> Outcome:
 
 def final_state(workdir: Path) -> list[np.ndarray]:
     with _loading:
-        restored = checkpoint.load(workdir / run.CHECKPOINTS, run.load(workdir)[0].state_shapes())
+        experiment = run.load(workdir)[0]
+        restored = checkpoint.load(workdir / run.CHECKPOINTS, experiment.state_shapes(experiment.layout_of_one_copy()))
     return [np.asarray(leaf) for leaf in jax.tree.leaves(restored[1])] if restored and restored[0] == STEPS else []
 
 

@@ -38,6 +38,7 @@ from fxf.runs import cli
 from fxf.runs.experiment import build
 from fxf.tasks.task import language_model_batch
 from fxf.training.optimizer import OptimizerConfig, make_optimizer
+from fxf.training.sharding import ParallelConfig, make_layout
 from fxf.training.step import make_train_steps
 
 CONFIG = cli.define_config()
@@ -64,16 +65,15 @@ class Fxf:
             del step
             return language_model_batch(jax.random.randint(key, shape, 0, VOCAB_SIZE.value), jnp.ones(shape))
 
-        self.state, self.model = experiment.new_state(), model
-        self.train_steps = make_train_steps(
-            model, optimizer, experiment.train, random_batch, experiment.seed, STEPS.value
-        )
+        layout, self.numbers = make_layout(ParallelConfig(data=1), jax.devices()), experiment.hyperparameters()
+        self.state, self.model = experiment.new_state(layout), model
+        self.train_steps = make_train_steps(experiment.trainer(layout), random_batch, STEPS.value)
         device = jax.devices()[0].device_kind
         attention = model_config.attention_implementation
         self.name = f"fxf (JAX {jax.__version__}, {device}, {model_config.dtype}, attention by {attention})"
 
     def run(self) -> None:
-        self.state, _ = self.train_steps(self.state, np.int32(STEPS.value))
+        self.state, _ = self.train_steps(self.state, self.numbers, np.int32(STEPS.value))
         jax.block_until_ready(self.state)
 
 

@@ -26,6 +26,7 @@ from fxf.errors import UserError
 from fxf.files import digest
 from fxf.runs import cli
 from fxf.runs.experiment import Experiment, build
+from fxf.training.sharding import ParallelConfig, make_layout
 from fxf.training.step import train_step
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -44,10 +45,11 @@ def lowered(function: Callable[..., Any], *shapes: Any) -> str:
 
 def programs(experiment: Experiment) -> Iterator[tuple[str, str]]:
     """Yields the name and the digest of each program."""
-    model, state, batch = experiment.model, experiment.state_shapes(), experiment.batch_shapes()
+    layout = make_layout(ParallelConfig(data=1), jax.devices())
+    model, state, batch = experiment.model, experiment.state_shapes(layout), experiment.batch_shapes()
     key = jax.eval_shape(lambda: jax.random.key(0))
-    step = functools.partial(train_step, model, experiment.optimizer, experiment.train)
-    yield "step", lowered(step, state, batch, key)
+    step = functools.partial(train_step, experiment.trainer(layout))
+    yield "step", lowered(step, state, batch, experiment.hyperparameters(), key)
     if model.prefill is None or model.step is None:
         return
     n_rows = len(batch["inputs"])

@@ -47,7 +47,9 @@ from fxf.models.model import Model
 from fxf.runs import run
 from fxf.training.metrics import Clock
 from fxf.training.optimizer import OptimizerConfig, make_optimizer
-from fxf.training.step import TrainConfig, TrainState, batch_loss, make_fed_train_steps
+from fxf.training.sharding import ParallelConfig, make_layout
+from fxf.training.state import TrainState, hyperparameters
+from fxf.training.step import TrainConfig, Trainer, batch_loss, make_fed_train_steps
 from fxf.weights import Params, initialize, unstack
 
 PARTS = ["training", "six", "beam", "generate"]
@@ -117,7 +119,8 @@ def training(
     """Returns each way's median seconds a step."""
     model = encoder_decoder(config, vocab_size)
     train = TrainConfig(label_smoothing=smoothing)
-    optimizer = make_optimizer(OptimizerConfig(learning_rate=rate), train.steps, model.spec)
+    rates = OptimizerConfig(learning_rate=rate)
+    optimizer = make_optimizer(rates, train.steps, model.spec)
     params = jax.jit(functools.partial(initialize, model.spec))(jax.random.key(0))
     translator = TorchTranslator(config, params)
     torch_optimizer = torch.optim.Adam(translator.parameters(), lr=rate, fused=True)
@@ -135,11 +138,14 @@ def training(
     translator.train()
 
     state = TrainState(jnp.int32(0), params, jax.jit(optimizer.init)(params))
-    train_steps = make_fed_train_steps(model, optimizer, train, itertools.repeat(batch), 0, nullcontext)
+    trainer = Trainer(model, optimizer, train, make_layout(ParallelConfig(data=1), jax.devices()))
+    state = jax.device_put(state, trainer.layout.everywhere)
+    train_steps = make_fed_train_steps(trainer, itertools.repeat(batch), nullcontext)
+    numbers = hyperparameters(0, train, rates)
 
     def ours() -> None:
         nonlocal state
-        state, _ = train_steps(state, STEPS.value)
+        state, _ = train_steps(state, numbers, STEPS.value)
 
     def theirs() -> None:
         for _ in range(STEPS.value):
@@ -221,7 +227,7 @@ def text() -> None:
     with open(INPUT.value, encoding="utf-8") as file:
         lines = file.read().splitlines()
     experiment, _, params = run.load(Path(WORKDIR.value), decode={"beam_width": BEAM_WIDTH})
-    scorer = experiment.scorer(Clock(time.perf_counter()))(params)
+    scorer = experiment.scorer(Clock(time.perf_counter()), experiment.layout_of_one_copy())(params)
     config = EncoderDecoderConfig(**experiment.config["model"])
     translator = TorchTranslator(config, unstack(params)).eval()
     tokenizer = read_tokenizer(Path(WORKDIR.value) / TOKENIZER_FILE)

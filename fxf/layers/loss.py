@@ -16,7 +16,7 @@ def cross_entropy(
     features_BTD: jax.Array,
     targets_BT: jax.Array,
     weights_BT: jax.Array,
-    label_smoothing: float = 0.0,
+    label_smoothing: jax.Array | float | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """Returns (loss_sum, weight_sum): -Σ ω y over the batch, y the log-probability of each target, and Σ ω.
 
@@ -29,7 +29,7 @@ def cross_entropy(
     Args:
       readout: maps vectors [N, D] to logits [N, V], each row on its own; what it closes over is differentiated too.
       label_smoothing: share of each target's probability that is spread evenly over the vocabulary
-        (Szegedy et al. 2016).
+        (Szegedy et al. 2016); None for 0.
     """
     rows_ND = features_BTD.reshape(-1, features_BTD.shape[-1])
     n_rows, vocab_size = len(rows_ND), jax.eval_shape(readout, rows_ND).shape[1]
@@ -44,8 +44,8 @@ def cross_entropy(
 
     groups = (grouped(rows_ND), grouped(targets_BT.reshape(-1)), grouped(weights_BT.reshape(-1)))
     pure_readout, closed_over = jax.closure_convert(readout, groups[0][0])
-    one_group = functools.partial(_group_loss, pure_readout, label_smoothing)
-    return _sum_over_groups(one_group, closed_over, *groups), jnp.sum(weights_BT)
+    one_group = functools.partial(_group_loss, pure_readout)
+    return _sum_over_groups(one_group, label_smoothing, closed_over, *groups), jnp.sum(weights_BT)
 
 
 def squared_error(
@@ -53,16 +53,16 @@ def squared_error(
     features_BTD: jax.Array,
     targets: jax.Array,
     weights_BT: jax.Array,
-    label_smoothing: float = 0.0,
+    label_smoothing: None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """Returns (loss_sum, weight_sum): Σ ω |y - target|² over the batch, y the vectors read out, and Σ ω (seed 002).
 
     Args:
       readout: maps vectors [B, T, D] to [B, T, E].
       targets: vectors [B, T, E], or tokens [B, T] that stand for one-hot vectors.
-      label_smoothing: 0; only cross-entropy knows it.
+      label_smoothing: None; only cross-entropy knows it.
     """
-    assert label_smoothing == 0
+    assert label_smoothing is None
     outputs_BTE = readout(features_BTD)
     if jnp.issubdtype(targets.dtype, jnp.integer):
         targets = jax.nn.one_hot(targets, outputs_BTE.shape[-1])
@@ -87,7 +87,7 @@ SQUARED_ERROR = Loss(squared_error, of_logits=False)
 
 def _group_loss(
     readout: Callable[..., jax.Array],
-    label_smoothing: float,
+    label_smoothing: jax.Array | float | None,
     closed_over: Any,
     features_ND: jax.Array,
     targets_N: jax.Array,
@@ -96,38 +96,37 @@ def _group_loss(
     logits_NV = readout(features_ND, *closed_over)
     vocabulary_1V = jnp.arange(logits_NV.shape[1])[None]
     target_logits_N = jnp.where(vocabulary_1V == targets_N[:, None], logits_NV, 0).sum(-1)
-    losses_N = jax.nn.logsumexp(logits_NV, axis=-1) - (1 - label_smoothing) * target_logits_N
-    if label_smoothing:
+    kept = 1 if label_smoothing is None else 1 - label_smoothing
+    losses_N = jax.nn.logsumexp(logits_NV, axis=-1) - kept * target_logits_N
+    if label_smoothing is not None:
         losses_N = losses_N - label_smoothing * logits_NV.mean(-1)
     return jnp.sum(weights_N * losses_N)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _sum_over_groups(
-    one_group: Callable[..., jax.Array], closed_over: Any, features: jax.Array, targets: jax.Array, weights: jax.Array
-) -> jax.Array:
+def _sum_over_groups(one_group: Callable[..., jax.Array], label_smoothing: Any, closed_over: Any, *rows: Any) -> Any:
     def add(total: jax.Array, group: tuple) -> tuple[jax.Array, None]:
-        return total + one_group(closed_over, *group), None
+        return total + one_group(label_smoothing, closed_over, *group), None
 
-    return jax.lax.scan(add, jnp.zeros(()), (features, targets, weights))[0]
+    return jax.lax.scan(add, jnp.zeros(()), rows)[0]
 
 
-def _forward(
-    one_group: Callable[..., jax.Array], closed_over: Any, features: jax.Array, targets: jax.Array, weights: jax.Array
-) -> tuple[jax.Array, tuple]:
+def _forward(one_group: Callable[..., jax.Array], label_smoothing: Any, closed_over: Any, *rows: Any) -> Any:
     def add(carry: tuple, group: tuple) -> tuple[tuple, jax.Array]:
         total, gradient = carry
-        loss, (closed_over_gradient, feature_gradient) = jax.value_and_grad(one_group, (0, 1))(closed_over, *group)
+        loss, (closed_over_gradient, feature_gradient) = jax.value_and_grad(one_group, (1, 2))(
+            label_smoothing, closed_over, *group
+        )
         return (total + loss, jax.tree.map(jnp.add, gradient, closed_over_gradient)), feature_gradient
 
     start = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, closed_over))
-    (total, closed_over_gradient), feature_gradient = jax.lax.scan(add, start, (features, targets, weights))
+    (total, closed_over_gradient), feature_gradient = jax.lax.scan(add, start, rows)
     return total, (closed_over_gradient, feature_gradient)
 
 
 def _backward(_: Any, gradients: tuple, cotangent: jax.Array) -> tuple:
     closed_over_gradient, feature_gradient = jax.tree.map(lambda g: (g * cotangent).astype(g.dtype), gradients)
-    return closed_over_gradient, feature_gradient, None, None  # targets and weights are data
+    return None, closed_over_gradient, feature_gradient, None, None  # smoothing, targets and weights are data
 
 
 _sum_over_groups.defvjp(_forward, _backward)

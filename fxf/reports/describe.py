@@ -26,12 +26,13 @@ def describe(experiment: Experiment) -> str:
     device holds; memory is that of one device.
     """
     layout, spec = experiment.layout(), experiment.model.spec
-    rows = [("weight", "shape", "axes", "count", *(("sharding", "bytes a device") if layout else ()))]
+    several = layout.mesh.size > 1
+    rows = [("weight", "shape", "axes", "count", *(("sharding", "bytes a device") if several else ()))]
     for path, weight, copies in weights.without_repeats(spec):
         times = f"{copies} x " if copies > 1 else ""
         row = (path, times + _by(weight.shape), " ".join(weight.axes), f"{copies * math.prod(weight.shape):,}")
-        rows.append((*row, *(_on_a_device(weight, copies, layout) if layout else ())))
-    rows.append(("total", "", "", f"{weights.count(spec):,}", *(("", "") if layout else ())))
+        rows.append((*row, *(_on_a_device(weight, copies, layout) if several else ())))
+    rows.append(("total", "", "", f"{weights.count(spec):,}", *(("", "") if several else ())))
 
     estimates: list[tuple[str, str]] = []
     too_long = [path for path, weight, _ in weights.without_repeats(spec) if max(weight.shape) > LONGEST_AXIS]
@@ -41,7 +42,7 @@ def describe(experiment: Experiment) -> str:
         flops = flops_per_token(experiment)
         names = ("FLOPs a token, forward", "FLOPs a token, training")
         estimates += [(name, f"{n:,.0f}") for name, n in zip(names, flops, strict=True)]
-    per_device = f", on each of {layout.mesh.size} devices" if layout else ""
+    per_device = f", on each of {layout.mesh.size} devices" if several else ""
     free = needs.free_for(layout)
     parts = needs.training(experiment, layout, free)
     if total(parts) <= free:
@@ -95,12 +96,11 @@ def memory(experiment: Experiment) -> dict[str, int]:
     """Returns a device's bytes by use, the last as the compiler plans it for one step on this kind of device."""
     layout, batch = experiment.layout(), experiment.batch_shapes()
     state = experiment.state_shapes(layout)
-    if layout:
-        rows = -(-len(batch["weights"]) // layout.parts) * layout.parts
-        shapes = {name: (rows, *x.shape[1:]) for name, x in batch.items()}
-        batch = {name: jax.ShapeDtypeStruct(shapes[name], x.dtype, sharding=layout.rows) for name, x in batch.items()}
-    step = make_step(experiment.model, experiment.optimizer, experiment.train, experiment.seed, layout)
-    plan: Any = jit_step(step, experiment.model, experiment.optimizer, layout).lower(state, batch).compile()
+    rows = -(-len(batch["weights"]) // layout.parts) * layout.parts
+    shapes = {name: (rows, *x.shape[1:]) for name, x in batch.items()}
+    batch = {name: jax.ShapeDtypeStruct(shapes[name], x.dtype, sharding=layout.rows) for name, x in batch.items()}
+    trainer, numbers = experiment.trainer(layout), experiment.hyperparameters()
+    plan: Any = jit_step(make_step(trainer), trainer).lower(state, batch, numbers).compile()
     return {
         "params": device_bytes(state.params),
         "optimizer state": device_bytes(state.opt_state),

@@ -27,7 +27,16 @@ from fxf.training.checkpoint import CheckpointConfig
 from fxf.training.metrics import Clock, LogConfig
 from fxf.training.optimizer import OptimizerConfig, make_optimizer, make_schedule
 from fxf.training.sharding import Layout, ParallelConfig, make_layout, require_divisible
-from fxf.training.step import TrainConfig, TrainState, batch_loss, init_state, run_keys, state_shapes, state_shardings
+from fxf.training.state import (
+    Hyperparameters,
+    TrainState,
+    hyperparameters,
+    init_state,
+    run_keys,
+    state_shapes,
+    state_shardings,
+)
+from fxf.training.step import TrainConfig, Trainer, batch_loss
 
 SECTIONS = {
     "optimizer": OptimizerConfig,
@@ -58,7 +67,15 @@ class Experiment(NamedTuple):
     def seed(self) -> int:
         return self.config["seed"]
 
-    def layout(self) -> Layout | None:
+    def hyperparameters(self) -> Hyperparameters:
+        """Returns the numbers that a training step reads as arguments."""
+        return hyperparameters(self.seed, self.train, section(OptimizerConfig, self.config["optimizer"], "optimizer"))
+
+    def trainer(self, layout: Layout) -> Trainer:
+        """Returns what a training step is made of."""
+        return Trainer(self.model, self.optimizer, self.train, layout)
+
+    def layout(self) -> Layout:
         """Returns how training is spread over the devices here.
 
         Raises:
@@ -69,6 +86,13 @@ class Experiment(NamedTuple):
         layout = make_layout(self.parallel, jax.devices())
         require_divisible(layout, self.train.batch_size, self.train.microbatches)
         return layout
+
+    def layout_of_one_copy(self) -> Layout:
+        """Returns the layout that holds the weights once: cut as in training, if there are as many devices here."""
+        parallel = dataclasses.replace(self.parallel, kind="jit", data=1)
+        if parallel.fsdp * parallel.tensor > jax.device_count():
+            parallel = dataclasses.replace(parallel, fsdp=1, tensor=1)
+        return make_layout(parallel, jax.devices())
 
     def with_model(self, **changes: Any) -> "Experiment":
         """Returns the experiment with a model that has other values of those keys that it reads; `config` stays.
@@ -85,20 +109,17 @@ class Experiment(NamedTuple):
         optimizer = section(OptimizerConfig, self.config["optimizer"], "optimizer")
         return self._replace(model=model, optimizer=make_optimizer(optimizer, self.train.steps, model.spec))
 
-    def new_state(self, layout: Layout | None = None) -> TrainState:
+    def new_state(self, layout: Layout) -> TrainState:
         """Draws the state of step 0, in one compiled call, each device its part."""
-        init_key, _, _ = run_keys(self.seed)
         # Random bits take seconds to compile for a CPU at the usual level; the same bits come as fast from this one.
         options = {"xla_backend_optimization_level": 1} if jax.default_backend() == "cpu" else None
         init = functools.partial(init_state, self.model, self.optimizer)
-        shardings = layout and state_shardings(self.model, self.optimizer, layout)
-        return jax.jit(init, out_shardings=shardings, compiler_options=options)(init_key)
+        shardings = state_shardings(self.model, self.optimizer, layout)
+        return jax.jit(init, out_shardings=shardings, compiler_options=options)(run_keys(self.seed).params)
 
-    def state_shapes(self, layout: Layout | None = None) -> TrainState:
-        """Returns the state's shapes and dtypes, and with a layout its shardings; allocates nothing."""
+    def state_shapes(self, layout: Layout) -> TrainState:
+        """Returns the state's shapes, dtypes and shardings; allocates nothing."""
         shapes = state_shapes(self.model, self.optimizer)
-        if layout is None:
-            return shapes
         shardings = state_shardings(self.model, self.optimizer, layout)
         return jax.tree.map(lambda s, sharding: s.update(sharding=sharding), shapes, shardings)
 
@@ -109,12 +130,12 @@ class Experiment(NamedTuple):
         assert self.task.batch is not None
         return jax.eval_shape(self.task.batch, jax.random.key(0), np.int32(0))
 
-    def scorer(self, clock: Clock, seed: int = 0, layout: Layout | None = None) -> Callable[[weights.Params], Scorer]:
+    def scorer(self, clock: Clock, layout: Layout, seed: int = 0) -> Callable[[weights.Params], Scorer]:
         """Returns `scorer(params)`; its programs compile once, whatever the params.
 
         Args:
-          seed: of the tokens drawn where `decode` samples.
           layout: of the params; the devices share the rows of a batch.
+          seed: of the tokens drawn where `decode` samples.
         """
 
         def compiling() -> Any:
@@ -123,12 +144,8 @@ class Experiment(NamedTuple):
         model = self.model
 
         def whole(params: weights.Params) -> weights.Params:
-            return layout.whole_rows(params, model.spec) if layout else params
+            return layout.whole_rows(params, model.spec)
 
-        def spread(rows: Any) -> Any:
-            return layout.spread(rows) if layout else rows
-
-        everywhere = layout and layout.everywhere  # so that each process can read them
         predict = make_predictor(
             model,
             self.task.end_token,
@@ -136,15 +153,15 @@ class Experiment(NamedTuple):
             seed=seed,
             compiling=compiling,
             whole=whole,
-            spread=spread,
-            out_shardings=everywhere,
+            spread=layout.spread,
+            out_shardings=layout.everywhere,  # so that each process can read them
         )
 
         def of_batch(function: Callable) -> Callable:
             def spread_out(params: weights.Params, batch: Any) -> Any:
-                return function(whole(params), spread(batch))
+                return function(whole(params), layout.spread(batch))
 
-            return compiled_by_shape(jax.jit(spread_out, out_shardings=everywhere), compiling)
+            return compiled_by_shape(jax.jit(spread_out, out_shardings=layout.everywhere), compiling)
 
         loss, logits = of_batch(functools.partial(batch_loss, model)), of_batch(model.apply)
 

@@ -30,7 +30,7 @@ LENGTH_KEYS = ("task.max_length", "task.length", "task.positions", "data.max_len
 PROGRAM_BYTES = 2**20  # of the host, to compile a block; a small one has been seen to take ten times as many
 
 
-def require_training(experiment: Experiment, layout: Layout | None) -> None:
+def require_training(experiment: Experiment, layout: Layout) -> None:
     """Raises a UserError if a run cannot fit in the memory there is; it names the largest parts and their keys."""
     free = free_for(layout)
     parts = training(experiment, layout, free)
@@ -38,17 +38,17 @@ def require_training(experiment: Experiment, layout: Layout | None) -> None:
     memory.require("scoring", [parts[0], *scoring(experiment)], min(free, memory.free_on_the_host()))
 
 
-def require_state(experiment: Experiment, layout: Layout | None) -> None:
+def require_state(experiment: Experiment, layout: Layout) -> None:
     """Raises a UserError if a checkpoint of a run cannot fit in the memory there is."""
     memory.require("a checkpoint", state(experiment, layout), free_for(layout))
 
 
-def free_for(layout: Layout | None) -> int:
+def free_for(layout: Layout) -> int:
     """Returns the bytes that a device of the layout can hold."""
-    return memory.free_on_a_device(layout.mesh.size if layout else 1)
+    return memory.free_on_a_device(layout.mesh.size)
 
 
-def training(experiment: Experiment, layout: Layout | None, free: int) -> list[Part]:
+def training(experiment: Experiment, layout: Layout, free: int) -> list[Part]:
     """Returns what a device must hold at once in a training step.
 
     The model is traced only if the rest fits in `free` bytes, for tracing may take memory like that of its weights.
@@ -57,8 +57,8 @@ def training(experiment: Experiment, layout: Layout | None, free: int) -> list[P
     parts = [*held, *_gradient(experiment, held[0]), *_program(experiment)]
     # A batch made on the device need not be written down, if it is not cut into parts.
     if experiment.task.batches is not None or experiment.train.microbatches > 1:
-        shapes, cut = experiment.batch_shapes(), layout.parts if layout else 1
-        n_bytes = sum(math.prod(x.shape) * x.dtype.itemsize for x in shapes.values()) // cut
+        shapes = experiment.batch_shapes()
+        n_bytes = sum(math.prod(x.shape) * x.dtype.itemsize for x in shapes.values()) // layout.parts
         parts.append(Part("batch", n_bytes, _present(experiment, (*BATCH_KEYS, *LENGTH_KEYS))))
     return parts if memory.total(parts) > free else [*parts, *_activations(experiment, layout)]
 
@@ -72,7 +72,7 @@ def scoring(experiment: Experiment) -> list[Part]:
     ]
 
 
-def state(experiment: Experiment, layout: Layout | None) -> list[Part]:
+def state(experiment: Experiment, layout: Layout) -> list[Part]:
     """Returns the params, and the optimizer's state; of many blocks two are built at most."""
 
     def measure(some: Experiment) -> dict[str, int]:
@@ -114,10 +114,9 @@ def _program(experiment: Experiment) -> list[Part]:
     return [Part("compiled program", PROGRAM_BYTES * config["n_layers"], ("model.n_layers", "model.scan_blocks"))]
 
 
-def _activations(experiment: Experiment, layout: Layout | None) -> list[Part]:
+def _activations(experiment: Experiment, layout: Layout) -> list[Part]:
     """Returns what enters each block, which its gradient needs, and the largest array that a product writes."""
-    cut, tensor = (layout.parts, layout.mesh.shape[TENSOR]) if layout else (1, 1)
-    cut *= experiment.train.microbatches
+    cut, tensor = layout.parts * experiment.train.microbatches, layout.mesh.shape[TENSOR]
     shapes = {
         name: jax.ShapeDtypeStruct((-(-len(x) // cut), *x.shape[1:]), x.dtype)
         for name, x in experiment.batch_shapes().items()

@@ -24,10 +24,11 @@ from fxf.runs.needs import require_state, require_training
 from fxf.tasks.task import Answer
 from fxf.training import checkpoint, processes
 from fxf.training.checkpoint import Checkpoints
-from fxf.training.loop import STEPS_AT_ONCE, evaluation_is_missing, fit
+from fxf.training.loop import STEPS_AT_ONCE, Calls, Intervals, Record, fit
 from fxf.training.metrics import Clock, MetricsLog, NoLog
-from fxf.training.sharding import Layout, ParallelConfig, make_layout
-from fxf.training.step import Metrics, TrainState, make_fed_train_steps, make_train_steps
+from fxf.training.sharding import Layout, ParallelConfig
+from fxf.training.state import TrainState
+from fxf.training.step import Metrics, make_fed_train_steps, make_train_steps
 
 CHECKPOINTS = "checkpoints"
 
@@ -82,7 +83,7 @@ def _train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[
 
 def _train_from_newest(
     experiment: Experiment,
-    layout: Layout | None,
+    layout: Layout,
     workdir: Path,
     identity: run_folder.Identity,
     clock: Clock,
@@ -92,45 +93,39 @@ def _train_from_newest(
     task = experiment.task
     checkpoints = Checkpoints(workdir / CHECKPOINTS, experiment.checkpoint, identity)
     restored = checkpoints.restore(experiment.state_shapes(layout))
-    record: dict[str, Any] = {}
+    record = Record()
     if restored:
-        step, state, record = restored
-        clock.add_earlier(record["seconds"])
+        state, record = restored[1], Record(**restored[2])
+        clock.add_earlier(record.seconds)
     else:
-        step = 0
         with clock.measure("compile"):
             state = jax.block_until_ready(experiment.new_state(layout))
-    logged = (workdir, experiment.train.steps, step, experiment.log.tensorboard)
+    logged = (workdir, experiment.train.steps, record.step, experiment.log.tensorboard)
     metrics_log = MetricsLog(*logged) if processes.first() else NoLog()
-    scorer = experiment.scorer(clock, layout=layout)
+    scorer = experiment.scorer(clock, layout)
+    intervals = Intervals(experiment.train, experiment.checkpoint, experiment.log)
 
-    def save(step: int, state: TrainState, record: dict[str, Any]) -> None:
+    def save(state: TrainState, record: Record) -> None:
         run_folder.require_there(workdir)
         metrics_log.publish()
-        checkpoints.save(step, state, record)
+        checkpoints.save(record.step, state, dataclasses.asdict(record))
 
     with closing(metrics_log), processes.together():
         if figures:
             metrics_log.say("  ".join(f"{name} {value}" for name, value in figures.items()))
         if restored:
-            metrics_log.say(f"{workdir}: resuming at step {step}")
-        if step < experiment.train.steps or evaluation_is_missing(step, record, experiment.train):
+            metrics_log.say(f"{workdir}: resuming at step {record.step}")
+        if record.step < experiment.train.steps or intervals.evaluation_is_missing(record):
             train_steps, position = _make_steps(experiment, layout, state, record, clock)
-            _, record = fit(
-                state,
-                train_steps,
-                train=experiment.train,
-                checkpoint=experiment.checkpoint,
-                log=experiment.log,
+            calls = Calls(
+                train_steps=train_steps,
                 learning_rate=experiment.learning_rate,
                 evaluate=lambda s: task.validate(scorer(s.params)),
-                metrics_log=metrics_log,
                 save=save,
-                clock=clock,
                 position=position,
-                earlier=record,
                 interrupted=lambda: processes.any_of(signals.asked()),
             )
+            _, record = fit(state, record, calls, intervals, metrics_log, clock)
     step, params = _load_params(experiment, layout, workdir, identity)
     with clock.measure("evaluate"):
         tested = task.test(scorer(params))
@@ -151,40 +146,39 @@ def _sample(prompt: str, expected: str | None, answer: str) -> str:
 
 
 def _make_steps(
-    experiment: Experiment, layout: Layout | None, state: TrainState, record: dict[str, Any], clock: Clock
+    experiment: Experiment, layout: Layout, state: TrainState, record: Record, clock: Clock
 ) -> tuple[Callable[[TrainState, Any], tuple[TrainState, Metrics]], Callable[[], Any]]:
     """Returns `train_steps(state, n)`, and a function that returns where the data stand."""
-    task, model, optimizer, config = experiment.task, experiment.model, experiment.optimizer, experiment.train
+    task, trainer = experiment.task, experiment.trainer(layout)
+    numbers = jax.device_put(experiment.hyperparameters(), layout.everywhere)
     if task.batches is not None:
         batches = task.batches()
-        if record:
-            batches.set_state(record["data"])
-        fed = make_fed_train_steps(
-            model, optimizer, config, batches, experiment.seed, lambda: clock.measure("compile"), layout
-        )
-        return fed, batches.get_state
+        if record.step:
+            batches.set_state(record.data)
+        fed = make_fed_train_steps(trainer, batches, lambda: clock.measure("compile"))
+        return lambda state, n: fed(state, numbers, n), batches.get_state
     assert task.batch is not None
     with clock.measure("compile"):
-        most = min(experiment.log.every, config.steps, STEPS_AT_ONCE)
-        train_steps = make_train_steps(model, optimizer, config, task.batch, experiment.seed, most, layout)
-        return train_steps.lower(state, np.int32(0)).compile(), lambda: None
+        most = min(experiment.log.every, experiment.train.steps, STEPS_AT_ONCE)
+        program = make_train_steps(trainer, task.batch, most).lower(state, numbers, np.int32(0)).compile()
+    return lambda state, n: program(state, numbers, n), lambda: None
 
 
 def _result(
-    experiment: Experiment, record: dict[str, Any], step: int, figures: dict[str, Any], seconds: dict[str, float]
+    experiment: Experiment, record: Record, step: int, figures: dict[str, Any], seconds: dict[str, float]
 ) -> dict[str, Any]:
     """Returns the flat object of result.json; `step` is that of the checkpoint that was tested."""
     spent = {name: round(value, 3) for name, value in seconds.items()}
     return {
         "task": experiment.config["task"]["name"],
-        "steps": record["step"],
+        "steps": record.step,
         "seed": experiment.seed,
         "parameters": weights.count(experiment.model.spec),
         **({"best_step": step} if experiment.checkpoint.best else {}),
         **figures,
-        "train_loss": record["train_loss"],
-        **({"skipped_steps": record["skipped"]} if experiment.train.skip_nonfinite else {}),
-        "tokens_per_second": round(record["tokens"] / seconds["train"]),
+        "train_loss": record.train_loss,
+        **({"skipped_steps": record.skipped} if experiment.train.skip_nonfinite else {}),
+        "tokens_per_second": round(record.tokens / seconds["train"]),
         "train_seconds": spent["train"],
         "compile_seconds": spent["compile"],
         "evaluate_seconds": spent["evaluate"],
@@ -193,7 +187,7 @@ def _result(
 
 
 def _load_params(
-    experiment: Experiment, layout: Layout | None, workdir: Path, identity: run_folder.Identity, step: int | None = None
+    experiment: Experiment, layout: Layout, workdir: Path, identity: run_folder.Identity, step: int | None = None
 ) -> tuple[int, weights.Params]:
     """Returns a checkpoint's step and params: of `step`, else of the best, or the mean of the newest, as configured.
 
@@ -233,10 +227,7 @@ def load(
     saved = dataclasses.asdict(section(DecodeConfig, config.get("decode"), "decode"))
     built = build({**config, "decode": changed_decode(saved, decode or {})}, workdir)
     experiment = built.with_model(attention_implementation="xla")
-    # One copy of the weights serves; it is cut as in training if there are as many devices.
-    parallel = dataclasses.replace(experiment.parallel, data=1)
-    cut = parallel.fsdp * parallel.tensor <= jax.device_count()
-    layout = make_layout(parallel, jax.devices()) if cut else None
+    layout = experiment.layout_of_one_copy()
     require_state(experiment, layout)
     return experiment, *_load_params(experiment, layout, workdir, identity, step)
 
@@ -251,7 +242,7 @@ def evaluate(
     """
     experiment, found, params = load(workdir, step, decode)
     run_folder.require_same_data(folder_at(workdir, "workdir"), experiment.task.digests())
-    figures = experiment.task.test(experiment.scorer(clock)(params))
+    figures = experiment.task.test(experiment.scorer(clock, experiment.layout_of_one_copy())(params))
     figures.pop("samples", None)
     return {"step": found, **figures}
 
@@ -294,6 +285,6 @@ def answers(
     experiment: Experiment, params: weights.Params, prompts: list[str], max_tokens: int = 0, seed: int = 0
 ) -> list[list[Answer]]:
     """Answers each prompt, in order: its hypotheses, the best first."""
-    scorer = experiment.scorer(Clock(time.perf_counter()), seed)(params)
+    scorer = experiment.scorer(Clock(time.perf_counter()), experiment.layout_of_one_copy(), seed)(params)
     limit = sys.maxsize if experiment.model.slides and max_tokens else experiment.max_len
     return experiment.task.respond(scorer, prompts, max_tokens, limit)

@@ -1,8 +1,9 @@
 """The training loop: calls of several steps, with records, evaluations and checkpoints between them."""
 
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -12,158 +13,205 @@ from fxf.machine import signals
 from fxf.training import processes
 from fxf.training.checkpoint import CheckpointConfig, rank
 from fxf.training.metrics import Clock, LogConfig, MetricsLog
-from fxf.training.step import Metrics, TrainConfig, TrainState
+from fxf.training.state import TrainState
+from fxf.training.step import Metrics, TrainConfig
 
 CALL_SECONDS = 1.0  # of training at once, so that a signal is soon heard
 STEPS_AT_ONCE = 2**16  # at most, for a call's metrics are arrays of that size
 
 
+@dataclasses.dataclass
+class Record:
+    """What is saved with a state: where the run stands, and its last figures.
+
+    Attributes:
+      step: steps done.
+      train_loss: of the steps since the record before; None before the first step.
+      evaluated: figures of the evaluation of this step, if there was one.
+      best: rank and step of the best evaluation, where the config chooses by one.
+      stopped: training stopped for want of a better evaluation.
+      tokens: trained on, as the loss counts them: by their weight.
+      skipped: steps that moved nothing, for their loss or gradient was not finite.
+      data: where the data stand, as JSON.
+      seconds: spent by purpose.
+    """
+
+    step: int = 0
+    train_loss: float | None = None
+    evaluated: dict[str, float] = dataclasses.field(default_factory=dict)
+    best: tuple[float, int] | None = None
+    stopped: bool = False
+    tokens: float = 0.0
+    skipped: int = 0
+    data: Any = None
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+class Calls(NamedTuple):
+    """What the loop calls.
+
+    Attributes:
+      train_steps: `train_steps(state, n) -> (state, metrics)`, of n steps.
+      learning_rate: of a step.
+      evaluate: returns the figures of a state's validation.
+      save: `save(state, record)` makes a checkpoint.
+      position: returns where the data stand, as JSON.
+      interrupted: tells whether to stop, every process the same. It is asked about once a second.
+    """
+
+    train_steps: Callable[[TrainState, Any], tuple[TrainState, Metrics]]
+    learning_rate: Callable[[int], Any]
+    evaluate: Callable[[TrainState], dict[str, float]]
+    save: Callable[[TrainState, Record], None]
+    position: Callable[[], Any]
+    interrupted: Callable[[], bool]
+
+
+class Intervals(NamedTuple):
+    """The sections of the config that say how long training takes, and what is done how often."""
+
+    train: TrainConfig
+    checkpoint: CheckpointConfig
+    log: LogConfig
+
+    def ends(self, record: Record) -> bool:
+        return record.step >= self.train.steps or record.stopped
+
+    def until_next(self, step: int) -> int:
+        """Returns the steps from `step` to the next one at which something is due, or to the last."""
+        intervals = (self.log.every, self.train.evaluate_every, self.checkpoint.every)
+        return min([self.train.steps - step] + [every - step % every for every in intervals if every])
+
+    def evaluation_is_missing(self, record: Record) -> bool:
+        """Tells whether a run was stopped during the evaluation of the step that `record` was saved with."""
+        return record.step > 0 and _due(record.step, self.train.evaluate_every) and not record.evaluated
+
+
 def fit(
-    state: TrainState,
-    train_steps: Callable[[TrainState, Any], tuple[TrainState, Metrics]],
-    *,
-    train: TrainConfig,
-    checkpoint: CheckpointConfig,
-    log: LogConfig,
-    learning_rate: Callable[[int], Any],
-    evaluate: Callable[[TrainState], dict[str, float]],
-    metrics_log: MetricsLog,
-    save: Callable[[int, TrainState, dict[str, Any]], None],
-    clock: Clock,
-    position: Callable[[], Any],
-    earlier: dict[str, Any],
-    interrupted: Callable[[], bool],
-) -> tuple[TrainState, dict[str, Any]]:
+    state: TrainState, record: Record, calls: Calls, intervals: Intervals, metrics_log: MetricsLog, clock: Clock
+) -> tuple[TrainState, Record]:
     """Trains to `train.steps` from the step that `state` has reached.
 
-    Args:
-      evaluate: returns the figures of the validation.
-      save: `save(step, state, record)` makes a checkpoint.
-      position: returns where the data stand, as JSON.
-      earlier: the record saved with `state`, or an empty one.
-      interrupted: tells whether to stop, every process the same; it is asked about once a second. The figures of a
-        run that goes on after it stopped between two records are of the steps since. An evaluation is abandoned, unless
-        other processes take part in it; it comes first when the run goes on.
+    A run that is interrupted between two records saves its step; when it goes on, the next record's figures are of the
+    steps since. Its evaluation is abandoned, unless other processes take part in it, and comes first when it goes on.
 
-    Tokens are counted, also those of a second, as the loss counts them: by their weight.
+    Args:
+      record: the one saved with `state`, or a new one.
 
     Returns:
-      The last state, and the record saved with it: the last figures of training and evaluation, the steps at which
-      the best evaluation was reached and training stopped for want of a better one, tokens and seconds.
+      The last state, and the record saved with it.
 
     Raises:
       UserError: the loss is not finite, more often than `train.skip_nonfinite` allows. Nothing since the last
         checkpoint is saved.
       Interrupted: `interrupted` told so; the step reached is saved.
     """
-    step = saved = int(state.step)
-    record, tokens, stopped = earlier, earlier.get("tokens", 0.0), earlier.get("stopped", False)
-    skipped = earlier.get("skipped", 0)
-    best: tuple[float, int] = tuple(earlier.get("best", (-float("inf"), 0)))
-    train_loss = earlier.get("train_loss")
-    at_once, abandoned = 1, False
-    missing = evaluation_is_missing(step, earlier, train)
-    while missing or (step < train.steps and not stopped and not abandoned):
+    saved, at_once, abandoned = record.step, 1, False
+    missing = intervals.evaluation_is_missing(record)
+    while missing or not (intervals.ends(record) or abandoned):
         if not missing:
-            n = _until_next(step, train.steps, (log.every, train.evaluate_every, checkpoint.every))
+            n = intervals.until_next(record.step)
             before = clock.seconds()["train"]
-            state, calls, at_once = _train(state, train_steps, n, clock, interrupted, at_once)
-            if not calls:
+            state, history, at_once = _train(state, calls, n, clock, at_once)
+            if not history:
                 break
-            # Without what a first batch of its shape takes to compile.
-            seconds = clock.seconds()["train"] - before
-            history = {name: np.concatenate([call[name] for call in calls]) for name in calls[0]}
-            done = len(history["loss_sum"])
-            skipped += _not_finite(history, step, train.skip_nonfinite - skipped)
-            step += done
-            weight = float(history["weight_sum"].sum(dtype=np.float64))
-            tokens += weight
-            train_loss = float(history["loss_sum"].sum(dtype=np.float64)) / weight if weight else 0.0
-            trained = {
-                "loss": train_loss,
-                "gradient_norm": float(history["gradient_norm"].mean()),
-                "learning_rate": float(learning_rate(step - 1)),
-                "steps_per_second": done / seconds,
-                "tokens_per_second": weight / seconds,
-            }
-            if done == n:
-                metrics_log.record(step, trained)
-                metrics_log.show(step, trained)
+            seconds = clock.seconds()["train"] - before  # without what a first batch of its shape takes to compile
+            record = _after(record, history, intervals.train.skip_nonfinite)
+            if len(history["loss_sum"]) == n:
+                _tell(record, history, seconds, float(calls.learning_rate(record.step - 1)), metrics_log)
         evaluated: dict[str, float] = {}
-        if _due(step, train.evaluate_every):
-            try:
-                # Of several processes none can leave the others alone in an evaluation.
-                with signals.abandoning() if jax.process_count() == 1 else nullcontext(), clock.measure("evaluate"):
-                    evaluated = evaluate(state)
-            except signals.Abandoned:
-                abandoned, evaluated = True, {}
-            else:
-                metrics_log.record(step, evaluated)
-                metrics_log.say(f"step {step}  " + "  ".join(f"{k} {v:g}" for k, v in evaluated.items()))
-        if checkpoint.best and evaluated:
-            best = max(best, (rank(evaluated, checkpoint.best), step), key=lambda found: found[0])
-            stopped = train.patience > 0 and step - best[1] >= train.patience * train.evaluate_every
-        record = {
-            "step": step,
-            "train_loss": train_loss,
-            "evaluated": evaluated,
-            **({"best": best, "stopped": stopped} if checkpoint.best else {}),
-            "tokens": tokens,
-            "skipped": skipped,
-            "data": position(),
-            "seconds": clock.seconds(),
-        }
-        due = _due(step, checkpoint.every) or step == train.steps or stopped or (checkpoint.best and evaluated)
-        if due or missing or interrupted():
-            save(step, state, record)
-            saved = step
+        if _due(record.step, intervals.train.evaluate_every):
+            found = _evaluate(state, calls, clock)
+            abandoned, evaluated = found is None, found or {}
+            if found is not None:
+                metrics_log.record(record.step, evaluated)
+                metrics_log.say(f"step {record.step}  " + "  ".join(f"{k} {v:g}" for k, v in evaluated.items()))
+        record = _judged(record, evaluated, intervals)
+        record = dataclasses.replace(record, data=calls.position(), seconds=clock.seconds())
+        best_may_change = bool(intervals.checkpoint.best and evaluated)
+        due = _due(record.step, intervals.checkpoint.every) or intervals.ends(record) or best_may_change
+        if due or missing or calls.interrupted():
+            calls.save(state, record)
+            saved = record.step
         missing = False
-    if abandoned or (step < train.steps and not stopped):
-        if saved < step:
-            save(step, state, record)
-        raise Interrupted(f"stopped at step {step}, which is saved; the same command goes on from there")
+    if abandoned or not intervals.ends(record):
+        if saved < record.step:
+            calls.save(state, record)
+        raise Interrupted(f"stopped at step {record.step}, which is saved; the same command goes on from there")
     signals.release()
     return state, record
 
 
-def evaluation_is_missing(step: int, record: Mapping[str, Any], train: TrainConfig) -> bool:
-    """Tells whether a run was stopped during the evaluation of the step that `record` was saved with."""
-    return bool(record) and _due(step, train.evaluate_every) and not record["evaluated"]
-
-
 def _train(
-    state: TrainState,
-    train_steps: Callable[[TrainState, Any], tuple[TrainState, Metrics]],
-    n: int,
-    clock: Clock,
-    interrupted: Callable[[], bool],
-    at_once: int,
-) -> tuple[TrainState, list[dict[str, np.ndarray]], int]:
+    state: TrainState, calls: Calls, n: int, clock: Clock, at_once: int
+) -> tuple[TrainState, dict[str, np.ndarray], int]:
     """Takes n steps, or fewer if interrupted, in calls of about a second; the first is of `at_once` steps.
 
     Returns:
-      The state, the metrics of each call, and the number of steps for the next one.
+      The state, the metrics of the steps, none where there was no step, and the number of steps for the next call.
     """
-    calls, done = [], 0
-    while done < n and not interrupted():
+    parts, done = [], 0
+    while done < n and not calls.interrupted():
         several, before = min(at_once, n - done), clock.seconds()["train"]
         with clock.measure("train"):
-            state, arrays = train_steps(state, np.int32(several))
-            calls.append({name: np.asarray(values)[:several] for name, values in jax.device_get(arrays).items()})
+            state, arrays = calls.train_steps(state, np.int32(several))
+            parts.append({name: np.asarray(values)[:several] for name, values in jax.device_get(arrays).items()})
         signals.hold("the steps since the newest checkpoint are not saved")
         a_step = (clock.seconds()["train"] - before) / several
         at_once = processes.first_says(max(1, min(2 * several, STEPS_AT_ONCE, int(CALL_SECONDS / max(a_step, 1e-9)))))
         done += several
-    return state, calls, at_once
+    return state, {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}, at_once
+
+
+def _after(record: Record, history: dict[str, np.ndarray], may_skip: int) -> Record:
+    """Returns the record after the steps of `history`, and takes the loss of those that moved nothing out of it."""
+    skipped = record.skipped + _not_finite(history, record.step, may_skip - record.skipped)
+    weight = float(history["weight_sum"].sum(dtype=np.float64))
+    loss = float(history["loss_sum"].sum(dtype=np.float64)) / weight if weight else 0.0
+    step, tokens = record.step + len(history["loss_sum"]), record.tokens + weight
+    return dataclasses.replace(record, step=step, train_loss=loss, tokens=tokens, skipped=skipped)
+
+
+def _tell(
+    record: Record, history: dict[str, np.ndarray], seconds: float, learning_rate: float, metrics_log: MetricsLog
+) -> None:
+    assert record.train_loss is not None
+    trained = {
+        "loss": record.train_loss,
+        "gradient_norm": float(history["gradient_norm"].mean()),
+        "learning_rate": learning_rate,
+        "steps_per_second": len(history["loss_sum"]) / seconds,
+        "tokens_per_second": float(history["weight_sum"].sum(dtype=np.float64)) / seconds,
+    }
+    metrics_log.record(record.step, trained)
+    metrics_log.show(record.step, trained)
+
+
+def _evaluate(state: TrainState, calls: Calls, clock: Clock) -> dict[str, float] | None:
+    """Returns the figures of the validation, or None where it was abandoned.
+
+    Of several processes none can leave the others alone in an evaluation.
+    """
+    try:
+        with signals.abandoning() if jax.process_count() == 1 else nullcontext(), clock.measure("evaluate"):
+            return calls.evaluate(state)
+    except signals.Abandoned:
+        return None
+
+
+def _judged(record: Record, evaluated: dict[str, float], intervals: Intervals) -> Record:
+    """Returns the record with the figures of this step's evaluation, if there was one, and what follows from them."""
+    name, train = intervals.checkpoint.best, intervals.train
+    if not (name and evaluated):
+        return dataclasses.replace(record, evaluated=evaluated)
+    found = (rank(evaluated, name), record.step)
+    best = found if record.best is None or found[0] > record.best[0] else record.best
+    stopped = train.patience > 0 and record.step - best[1] >= train.patience * train.evaluate_every
+    return dataclasses.replace(record, evaluated=evaluated, best=best, stopped=stopped)
 
 
 def _due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
-
-
-def _until_next(step: int, last: int, intervals: tuple[int, ...]) -> int:
-    """Returns the steps from `step` to the next multiple of an interval, or to the last step."""
-    return min([last - step] + [every - step % every for every in intervals if every])
 
 
 def _not_finite(history: dict[str, np.ndarray], step: int, allowed: int) -> int:

@@ -1,14 +1,14 @@
 """Optimizers and learning-rate schedules by config, all from optax but for the inverse square root."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from fxf.config import key, one_of
+from fxf.config import arguments, key, one_of
 from fxf.errors import UserError
 from fxf.weights import Spec, decay_mask, matrix_axes
 
@@ -18,15 +18,17 @@ class OptimizerConfig:
     """The `optimizer` section. A key that the chosen optimizer or schedule does not read must keep its default."""
 
     name: str = key("adam", "one of fxf.training.optimizer.OPTIMIZERS")
-    learning_rate: float = key(1e-3, "peak learning rate", above=0)
+    learning_rate: float = key(1e-3, "peak learning rate", above=0, argument=True)
     schedule: str = key("constant", "one of fxf.training.optimizer.SCHEDULES, after the warm-up")
     warmup_steps: int = key(0, "steps of linear warm-up from 0", minimum=0)
-    final_learning_rate: float = key(0.0, "learning rate at the last step", minimum=0)
+    final_learning_rate: float = key(0.0, "learning rate at the last step", minimum=0, argument=True)
     b1: float = key(0.9, "decay of the mean of gradients", minimum=0, below=1)
     b2: float = key(0.999, "decay of the mean of squared gradients", minimum=0, below=1)
     eps: float = key(1e-8, "added to the denominator", above=0)
     momentum: float = key(0.0, "decay of the trace of gradients", minimum=0, below=1)
-    weight_decay: float = key(0.0, "decoupled decay of matrices; biases, norms, embeddings keep theirs", minimum=0)
+    weight_decay: float = key(
+        0.0, "decoupled decay of matrices; biases, norms, embeddings keep theirs", minimum=0, argument=True
+    )
     clip_norm: float = key(0.0, "largest global norm of the gradient; 0 does not clip", minimum=0)
 
 
@@ -85,7 +87,7 @@ OPTIMIZERS: dict[str, tuple[Build, tuple[str, ...]]] = {
 }
 
 # Each schedule: learning rate after the warm-up, from (peak, final, steps left after the warm-up, warm-up steps).
-SCHEDULES: dict[str, Callable[[float, float, int, int], Schedule]] = {
+SCHEDULES: dict[str, Callable[[Any, Any, int, int], Schedule]] = {
     "constant": lambda peak, final, steps, warmup: optax.constant_schedule(peak),
     "linear": lambda peak, final, steps, warmup: optax.linear_schedule(peak, final, steps),
     "cosine": lambda peak, final, steps, warmup: optax.cosine_decay_schedule(peak, steps, final / peak),
@@ -94,8 +96,12 @@ SCHEDULES: dict[str, Callable[[float, float, int, int], Schedule]] = {
 READS_FINAL = ("linear", "cosine")
 
 
-def make_schedule(config: OptimizerConfig, steps: int) -> Schedule:
-    """Returns step -> learning rate: linear warm-up from 0 (0 itself is not used), then the schedule to `steps`."""
+def make_schedule(config: OptimizerConfig, steps: int, numbers: Mapping[str, Any] | None = None) -> Schedule:
+    """Returns step -> learning rate: linear warm-up from 0 (0 itself is not used), then the schedule to `steps`.
+
+    Args:
+      numbers: values of keys in place of the config's, such as the arguments of a training step.
+    """
     one_of(config.schedule, SCHEDULES, "optimizer.schedule")
     if config.warmup_steps >= steps:
         raise UserError(
@@ -104,20 +110,33 @@ def make_schedule(config: OptimizerConfig, steps: int) -> Schedule:
         )
     if config.schedule not in READS_FINAL:
         _refuse(config, {"final_learning_rate"}, f"schedule '{config.schedule}'")
-    peak, warmup = config.learning_rate, config.warmup_steps
-    after = SCHEDULES[config.schedule](peak, config.final_learning_rate, steps - warmup, warmup)
+    values = {**arguments(config), **(numbers or {})}
+    peak, final, warmup = values["learning_rate"], values["final_learning_rate"], config.warmup_steps
+    after = SCHEDULES[config.schedule](peak, final, steps - warmup, warmup)
     return lambda count: jnp.where(count < warmup, peak * (count + 1) / (warmup + 1), after(count - warmup))
 
 
-def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.GradientTransformation:
-    """Builds the optimizer for the weights of `spec` and a run of `steps` steps."""
+def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.GradientTransformationExtraArgs:
+    """Builds the optimizer for the weights of `spec` and a run of `steps` steps.
+
+    Its `update` takes `numbers`, values in place of those that the config has for the keys of `arguments`.
+    """
     one_of(config.name, OPTIMIZERS, "optimizer.name")
     build, reads = OPTIMIZERS[config.name]
     per_optimizer = {name for _, names in OPTIMIZERS.values() for name in names}
     _refuse(config, per_optimizer - set(reads), f"optimizer '{config.name}'")
-    keywords = {name: getattr(config, name) for name in reads}
-    optimizer = build(make_schedule(config, steps), spec, **keywords)
-    return optax.chain(clip_by_global_norm(config.clip_norm), optimizer) if config.clip_norm else optimizer
+
+    def with_numbers(numbers: Mapping[str, Any]) -> optax.GradientTransformation:
+        keywords = {name: numbers.get(name, getattr(config, name)) for name in reads}
+        optimizer = build(make_schedule(config, steps, numbers), spec, **keywords)
+        return optax.chain(clip_by_global_norm(config.clip_norm), optimizer) if config.clip_norm else optimizer
+
+    def update(
+        updates: Any, state: Any, params: Any = None, *, numbers: Mapping[str, Any] | None = None, **_: Any
+    ) -> tuple[Any, Any]:
+        return with_numbers(numbers or {}).update(updates, state, params)
+
+    return optax.GradientTransformationExtraArgs(with_numbers({}).init, update)
 
 
 def clip_by_global_norm(largest: float) -> optax.GradientTransformation:

@@ -65,7 +65,7 @@ RULES = {
 
 
 class Layout(NamedTuple):
-    """How a run is spread over several devices; a run on one device has none.
+    """How a run is spread over devices, of which there may be one.
 
     Attributes:
       pmap: the step runs under `jax.pmap`, with the whole state on each device.
@@ -130,13 +130,15 @@ class Layout(NamedTuple):
         Rows of weight 0 fill it up to a multiple of `parts`; they repeat the last row, which any model can read.
         """
         missing = -len(batch["weights"]) % (parts // jax.process_count())
-        filled = {name: np.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1), "edge") for name, x in batch.items()}
-        filled["weights"][len(batch["weights"]) :] = 0
-        return {name: jax.make_array_from_process_local_data(self.rows, x) for name, x in filled.items()}
+        if missing:
+            n_rows = len(batch["weights"])
+            batch = {name: np.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1), "edge") for name, x in batch.items()}
+            batch["weights"][n_rows:] = 0
+        return {name: jax.make_array_from_process_local_data(self.rows, x) for name, x in batch.items()}
 
 
-def make_layout(config: ParallelConfig, devices: Sequence[Any]) -> Layout | None:
-    """Returns the layout of the first devices, as many as the config names, or None where that is one.
+def make_layout(config: ParallelConfig, devices: Sequence[Any]) -> Layout:
+    """Returns the layout of the first devices, as many as the config names.
 
     Raises:
       UserError: there are fewer devices; `data` is left open and the other axes do not divide them; or of several
@@ -157,15 +159,13 @@ def make_layout(config: ParallelConfig, devices: Sequence[Any]) -> Layout | None
     if n_processes > 1 and jax.local_device_count() % config.tensor:
         here = f"the devices of a process, {jax.local_device_count()}"
         raise UserError(f"parallel.tensor: {config.tensor} does not divide {here}")
-    if n == 1:
-        return None
     mesh = jax.make_mesh(shape, (DATA, FSDP, TENSOR), axis_types=(AxisType.Auto,) * 3, devices=devices[:n])
     return Layout(mesh, config.kind == "pmap")
 
 
-def require_divisible(layout: Layout | None, batch_size: int, microbatches: int) -> None:
+def require_divisible(layout: Layout, batch_size: int, microbatches: int) -> None:
     """Raises a UserError if the rows of a microbatch cannot be cut into equal parts for the devices."""
-    if layout and (batch_size // microbatches) % layout.parts:
+    if (batch_size // microbatches) % layout.parts:
         sizes = f"parallel.data {layout.mesh.shape[DATA]} × parallel.fsdp {layout.mesh.shape[FSDP]}"
         rows = f"{batch_size} / train.microbatches {microbatches}" if microbatches > 1 else f"{batch_size}"
         raise UserError(f"train.batch_size: {rows} does not divide into {layout.parts} equal parts ({sizes})")

@@ -4,9 +4,8 @@ import dataclasses
 import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +16,8 @@ from fxf.layers.loss import mean
 from fxf.machine.compiled import compiled_by_shape
 from fxf.models.model import Batch, Model
 from fxf.training.sharding import DATA, Layout
-from fxf.weights import Params, initialize, shapes
+from fxf.training.state import Hyperparameters, TrainState, run_keys, state_shardings
+from fxf.weights import Params
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,36 +41,13 @@ Metrics = dict[str, Any]
 METRICS = ("loss_sum", "weight_sum", "gradient_norm")
 
 
-@flax.struct.dataclass
-class TrainState:
-    """All that a step reads and moves: steps done so far (int32 scalar), params, and the optimizer's state."""
+class Trainer(NamedTuple):
+    """What a training step is made of; `layout` holds the devices that share it."""
 
-    step: jax.Array
-    params: Params
-    opt_state: Any
-
-
-def run_keys(seed: int) -> jax.Array:
-    """Returns the three keys of a run: for its initial params, its data, and its dropout."""
-    return jax.random.split(jax.random.key(seed), 3)
-
-
-def init_state(model: Model, optimizer: optax.GradientTransformation, key: jax.Array) -> TrainState:
-    params = initialize(model.spec, key)
-    return TrainState(jnp.int32(0), params, optimizer.init(params))
-
-
-def state_shapes(model: Model, optimizer: optax.GradientTransformation) -> TrainState:
-    """Returns the shapes and dtypes of what `init_state` returns; draws nothing."""
-    params = shapes(model.spec)
-    step: Any = jax.ShapeDtypeStruct((), jnp.int32)
-    return TrainState(step, params, jax.eval_shape(optimizer.init, params))
-
-
-def state_shardings(model: Model, optimizer: optax.GradientTransformation, layout: Layout) -> TrainState:
-    """Returns the state's tree with the sharding of each array as leaves."""
-    opt_state = layout.optimizer_state(state_shapes(model, optimizer).opt_state, model.spec)
-    return TrainState(layout.everywhere, layout.weights(model.spec), opt_state)  # type: ignore[arg-type]
+    model: Model
+    optimizer: optax.GradientTransformation
+    config: TrainConfig
+    layout: Layout
 
 
 def batch_loss(
@@ -78,10 +55,15 @@ def batch_loss(
     params: Params,
     batch: Batch,
     rng: jax.Array | None = None,
-    label_smoothing: float = 0.0,
+    label_smoothing: jax.Array | float | None = None,
     layout: Layout | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns (loss_sum, weight_sum) of a batch."""
+    """Returns (loss_sum, weight_sum) of a batch.
+
+    Args:
+      label_smoothing: None for 0.
+      layout: of the devices that share the batch's rows; None where one array holds them.
+    """
     if layout:
         params, batch = layout.whole_rows(params, model.spec), layout.spread(batch)
     features = model.features(params, batch, rng=rng)
@@ -90,7 +72,7 @@ def batch_loss(
         return model.loss.sums(functools.partial(model.readout, params), features, targets, weights, label_smoothing)
 
     arrays = (features, batch["targets"], batch["weights"])
-    if layout is None:
+    if layout is None or layout.parts == 1:
         return loss(*arrays)
     # The loss reads rows out in groups: each device takes groups of its own rows, and the sums meet once.
     sums = jax.vmap(loss)(*(_cut(x, layout.parts) for x in layout.spread(arrays)))
@@ -108,7 +90,7 @@ def loss_and_gradient(
     batch: Batch,
     rng: jax.Array | None = None,
     *,
-    label_smoothing: float = 0.0,
+    label_smoothing: jax.Array | float | None = None,
     microbatches: int = 1,
     layout: Layout | None = None,
 ) -> tuple[jax.Array, jax.Array, Params]:
@@ -139,14 +121,12 @@ def loss_and_gradient(
 
 
 def train_step(
-    model: Model,
-    optimizer: optax.GradientTransformation,
-    config: TrainConfig,
+    trainer: Trainer,
     state: TrainState,
     batch: Batch,
+    numbers: Hyperparameters,
     rng: jax.Array | None,
     *,
-    layout: Layout | None = None,
     mapped: bool = False,
 ) -> tuple[TrainState, Metrics]:
     """Moves the weights by one batch. Metrics: loss_sum, weight_sum, and the gradient's norm before clipping.
@@ -157,20 +137,21 @@ def train_step(
       mapped: the batch is a device's part of one, and other devices take the same step with theirs.
     """
     sums = loss_and_gradient(
-        model,
+        trainer.model,
         state.params,
         batch,
         rng,
-        label_smoothing=config.label_smoothing,
-        microbatches=config.microbatches,
-        layout=layout,
+        label_smoothing=numbers.label_smoothing,
+        microbatches=trainer.config.microbatches,
+        layout=None if mapped else trainer.layout,
     )
     loss_sum, weight_sum, gradient = jax.lax.psum(sums, DATA) if mapped else sums
     gradient = optax.tree.scale(mean(jnp.float32(1), weight_sum), gradient)
-    updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
+    optimizer = optax.with_extra_args_support(trainer.optimizer)
+    updates, opt_state = optimizer.update(gradient, state.opt_state, state.params, numbers=numbers.optimizer)
     params = optax.apply_updates(state.params, updates)
     norm = optax.tree.norm(gradient)
-    if config.skip_nonfinite:
+    if trainer.config.skip_nonfinite:
         finite = jnp.isfinite(loss_sum) & jnp.isfinite(norm)
         moved, unmoved = (params, opt_state), (state.params, state.opt_state)
         params, opt_state = jax.tree.map(lambda new, old: jnp.where(finite, new, old), moved, unmoved)
@@ -178,45 +159,42 @@ def train_step(
     return TrainState(state.step + 1, params, opt_state), metrics
 
 
-def make_step(
-    model: Model, optimizer: optax.GradientTransformation, config: TrainConfig, seed: int, layout: Layout | None
-) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
-    """Returns `step(state, batch)`, whose dropout derives from (seed, step); call it under `jax.jit`."""
-    _, _, dropout_key = run_keys(seed)
+Step = Callable[[TrainState, Batch, Hyperparameters], tuple[TrainState, Metrics]]
 
-    def step(state: TrainState, batch: Batch, mapped: bool = False) -> tuple[TrainState, Metrics]:
-        rng = jax.random.fold_in(dropout_key, state.step)
+
+def make_step(trainer: Trainer) -> Step:
+    """Returns `step(state, batch, numbers)`, whose dropout derives from (seed, step); call it under `jax.jit`."""
+
+    def step(state: TrainState, batch: Batch, numbers: Hyperparameters, mapped: bool = False) -> Any:
+        rng = jax.random.fold_in(run_keys(numbers.seed).dropout, state.step)
         if mapped:
             rng = jax.random.fold_in(rng, jax.lax.axis_index(DATA))
-        return train_step(model, optimizer, config, state, batch, rng, layout=None if mapped else layout, mapped=mapped)
+        return train_step(trainer, state, batch, numbers, rng, mapped=mapped)
 
-    if layout is None or not layout.pmap:
+    layout = trainer.layout
+    if not layout.pmap:
         return step
-    parts, devices = layout.parts, list(layout.mesh.devices.flat)
     on_each = jax.pmap(
-        functools.partial(step, mapped=True), axis_name=DATA, in_axes=(None, 0), out_axes=None, devices=devices
+        functools.partial(step, mapped=True),
+        axis_name=DATA,
+        in_axes=(None, 0, None),
+        out_axes=None,
+        devices=list(layout.mesh.devices.flat),
     )
-    return lambda state, batch: on_each(state, {name: _cut(value, parts) for name, value in batch.items()})
+    return lambda state, batch, numbers: on_each(
+        state, {name: _cut(value, layout.parts) for name, value in batch.items()}, numbers
+    )
 
 
-def jit_step(program: Callable, model: Model, optimizer: optax.GradientTransformation, layout: Layout | None) -> Any:
+def jit_step(program: Callable, trainer: Trainer) -> Any:
     """Returns `program(state, ...) -> (state, metrics)`, jitted: the state is donated, and stays where it was."""
-    if layout is None:
-        return jax.jit(program, donate_argnums=0)
-    shardings = (state_shardings(model, optimizer, layout), layout.everywhere)
+    layout = trainer.layout
+    shardings = (state_shardings(trainer.model, trainer.optimizer, layout), layout.everywhere)
     return jax.jit(program, donate_argnums=0, out_shardings=shardings)
 
 
-def make_train_steps(
-    model: Model,
-    optimizer: optax.GradientTransformation,
-    config: TrainConfig,
-    make_batch: Callable[[jax.Array, jax.Array], Batch],
-    seed: int,
-    most: int,
-    layout: Layout | None = None,
-) -> Any:
-    """Returns a jitted `train_steps(state, n) -> (state, metrics)`: n steps in one call, with `state` donated.
+def make_train_steps(trainer: Trainer, make_batch: Callable[[jax.Array, jax.Array], Batch], most: int) -> Any:
+    """Returns a jitted `train_steps(state, numbers, n) -> (state, metrics)`: n steps in one call, `state` donated.
 
     `make_batch(key, step)` runs inside. All randomness derives from (seed, step). Metrics are arrays [most], of which
     the first n elements are filled.
@@ -224,48 +202,41 @@ def make_train_steps(
     One compiled program serves every n up to `most`: a run resumed between two calls takes the same steps through the
     same program, so it ends with the same bits.
     """
-    _, data_key, _ = run_keys(seed)
-    step = make_step(model, optimizer, config, seed, layout)
+    step = make_step(trainer)
 
-    def body(i: jax.Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
-        state, history = carry
-        batch = make_batch(jax.random.fold_in(data_key, state.step), state.step)
-        state, metrics = step(state, layout.spread(batch) if layout else batch)
-        return state, {name: history[name].at[i].set(value) for name, value in metrics.items()}
+    def train_steps(state: TrainState, numbers: Hyperparameters, n: jax.Array) -> tuple[TrainState, Metrics]:
+        data_key = run_keys(numbers.seed).data
 
-    def train_steps(state: TrainState, n: jax.Array) -> tuple[TrainState, Metrics]:
+        def body(i: jax.Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
+            state, history = carry
+            batch = make_batch(jax.random.fold_in(data_key, state.step), state.step)
+            state, metrics = step(state, trainer.layout.spread(batch), numbers)
+            return state, {name: history[name].at[i].set(value) for name, value in metrics.items()}
+
         history = {name: jnp.zeros(most) for name in METRICS}
         return jax.lax.fori_loop(0, n, body, (state, history))
 
-    return jit_step(train_steps, model, optimizer, layout)
+    return jit_step(train_steps, trainer)
 
 
 def make_fed_train_steps(
-    model: Model,
-    optimizer: optax.GradientTransformation,
-    config: TrainConfig,
-    batches: Any,
-    seed: int,
-    compiling: Callable[[], AbstractContextManager],
-    layout: Layout | None = None,
-) -> Callable[[TrainState, int], tuple[TrainState, Metrics]]:
-    """Returns `train_steps(state, n)` like `make_train_steps`, whose steps take the next batches of an iterator.
+    trainer: Trainer, batches: Any, compiling: Callable[[], AbstractContextManager]
+) -> Callable[[TrainState, Hyperparameters, int], tuple[TrainState, Metrics]]:
+    """Returns `train_steps(state, numbers, n)` like `make_train_steps`, whose steps take an iterator's next batches.
 
     One program compiles for each shape of batch.
 
     Args:
       compiling: entered while a program compiles, to count that time apart.
     """
-    jitted = jit_step(make_step(model, optimizer, config, seed, layout), model, optimizer, layout)
-    step = compiled_by_shape(jitted, compiling)
+    layout = trainer.layout
+    step = compiled_by_shape(jit_step(make_step(trainer), trainer), compiling)
 
-    def train_steps(state: TrainState, n: int) -> tuple[TrainState, Metrics]:
+    def train_steps(state: TrainState, numbers: Hyperparameters, n: int) -> tuple[TrainState, Metrics]:
         history = []
         for _ in range(n):
-            batch = next(batches)
-            if layout:
-                batch = layout.place(batch, config.microbatches * layout.parts)
-            state, metrics = step(state, batch)
+            batch = layout.place(next(batches), trainer.config.microbatches * layout.parts)
+            state, metrics = step(state, batch, numbers)
             history.append(metrics)
         arrays = jax.device_get(history)
         return state, {name: np.array([metrics[name] for metrics in arrays]) for name in METRICS}

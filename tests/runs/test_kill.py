@@ -13,6 +13,7 @@ import pytest
 
 from fxf.runs import run
 from fxf.training import checkpoint
+from helpers import one_device
 from small_runs import environment, no_file_larger_than, overrides, script, started
 
 FLAGS = overrides(train={"steps": 44}, checkpoint={"every": 2}, log={"every": 2})
@@ -38,7 +39,7 @@ def train_and_stop(workdir, n_lines, seconds, number=signal.SIGKILL):
 
 
 def final_state(workdir):
-    step, state, _ = checkpoint.load(workdir / "checkpoints", run.load(workdir)[0].state_shapes())
+    step, state, _ = checkpoint.load(workdir / "checkpoints", run.load(workdir)[0].state_shapes(one_device()))
     assert step == 44
     return jax.tree.map(np.asarray, state)
 
@@ -56,7 +57,7 @@ def test_a_run_killed_and_asked_to_stop_ends_with_the_bits_of_one_that_never_sto
     code, errors = train_and_stop(tmp_path, 17, 0.0, signal.SIGTERM)
     assert code == 75
     stopped_at = int(re.search(r"stopped at step (\d+), which is saved", errors)[1])
-    assert checkpoint.load(tmp_path / "checkpoints", run.load(tmp_path)[0].state_shapes())[0] == stopped_at
+    assert checkpoint.load(tmp_path / "checkpoints", run.load(tmp_path)[0].state_shapes(one_device()))[0] == stopped_at
     finished = script("train", *FLAGS, f"--workdir={tmp_path}")
     assert finished.returncode == 0, finished.stderr
     assert f"resuming at step {stopped_at}" in finished.stderr

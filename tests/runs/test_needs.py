@@ -10,6 +10,7 @@ from fxf.runs.experiment import build, default_config
 from fxf.training.sharding import DATA, FSDP, TENSOR, Layout
 from fxf.training.step import jit_step, make_step
 from fxf.weights import count
+from helpers import one_device
 from small_runs import tiny_config
 
 
@@ -32,27 +33,30 @@ def changed(task_name, /, **sections):
 def test_no_more_is_needed_than_the_compiler_plans(changes, monkeypatch):
     monkeypatch.setattr(needs, "PROGRAM_BYTES", 0)  # what compiling itself takes is not in its plan
     experiment = build(tiny_config(**changes))
-    model, optimizer, train = experiment.model, experiment.optimizer, experiment.train
-    step = jit_step(make_step(model, optimizer, train, 0, None), model, optimizer, None)
-    plan = step.lower(experiment.state_shapes(), experiment.batch_shapes()).compile().memory_analysis()
-    least = memory.total(needs.training(experiment, None, 2**40))
+    layout = one_device()
+    trainer, state = experiment.trainer(layout), experiment.state_shapes(layout)
+    lowered = jit_step(make_step(trainer), trainer).lower(
+        state, experiment.batch_shapes(), experiment.hyperparameters()
+    )
+    plan = lowered.compile().memory_analysis()
+    least = memory.total(needs.training(experiment, layout, 2**40))
     assert least <= plan.argument_size_in_bytes + plan.temp_size_in_bytes
-    assert least > 4 * count(model.spec)
+    assert least > 4 * count(experiment.model.spec)
 
 
 @pytest.mark.parametrize("changes", [{}, {"scan_blocks": True}])
 def test_the_state_of_many_blocks_is_known_from_two(changes):
     experiment = build(tiny_config(model={"n_layers": 5, **changes}, optimizer={"name": "adamw"}))
-    shapes = experiment.state_shapes()
+    shapes = experiment.state_shapes(one_device())
     expected = [needs.device_bytes(shapes.params), needs.device_bytes(shapes.opt_state)]
-    assert [part.n_bytes for part in needs.state(experiment, None)] == expected
+    assert [part.n_bytes for part in needs.state(experiment, one_device())] == expected
 
 
 def test_a_layout_cuts_what_a_device_needs():
     experiment = build(tiny_config(model={"d_model": 64}))
     layout = Layout(AbstractMesh((1, 8, 1), (DATA, FSDP, TENSOR)))
     params = count(experiment.model.spec)
-    whole, cut = (needs.state(experiment, some)[0].n_bytes for some in (None, layout))
+    whole, cut = (needs.state(experiment, some)[0].n_bytes for some in (one_device(), layout))
     assert whole == 4 * params
     assert 4 * params / 8 <= cut < 4 * params / 4  # what fsdp does not divide is on each
 
@@ -74,10 +78,10 @@ def test_a_layout_cuts_what_a_device_needs():
 )
 def test_sizes_that_no_machine_holds_are_refused_before_anything_is_made(task, sections, parts):
     with pytest.raises(UserError) as error:
-        needs.require_training(build(changed(task, **sections)), None)
+        needs.require_training(build(changed(task, **sections)), one_device())
     for part in ["needs at least", *parts]:
         assert part in str(error.value)
 
 
 def test_what_trains_is_not_refused():
-    needs.require_training(build(tiny_config()), None)
+    needs.require_training(build(tiny_config()), one_device())

@@ -24,6 +24,7 @@ from fxf.tasks import TASKS
 from fxf.training import checkpoint, loop
 from fxf.training.metrics import Clock
 from fxf.training.step import batch_loss
+from helpers import one_device
 from small_runs import tiny_config
 
 ORIGIN = {"config_file": "test", "overrides": {}}
@@ -43,7 +44,7 @@ def without_times(rows):
 
 def state_of(workdir, step=None):
     """Returns the step and the whole state of a checkpoint, the newest if no step is named."""
-    shapes = run.load(workdir)[0].state_shapes()
+    shapes = run.load(workdir)[0].state_shapes(one_device())
     found, state, _ = checkpoint.load(workdir / "checkpoints", shapes, step=step)
     return found, jax.tree.map(np.asarray, state)
 

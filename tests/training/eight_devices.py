@@ -25,7 +25,8 @@ from fxf.runs.experiment import build
 from fxf.training import checkpoint
 from fxf.training.metrics import Clock
 from fxf.training.sharding import ParallelConfig, make_layout
-from fxf.training.step import TrainConfig, init_state, make_fed_train_steps, state_shardings
+from fxf.training.state import hyperparameters, init_state, state_shardings
+from fxf.training.step import TrainConfig, Trainer, make_fed_train_steps
 from small_runs import tiny_config
 
 STEPS, ROWS = 20, 24
@@ -59,12 +60,13 @@ def train(parallel, microbatches=1):
     layout = make_layout(ParallelConfig(**parallel), jax.devices())
     config = TrainConfig(batch_size=ROWS, microbatches=microbatches)
     state = jax.jit(lambda: init_state(MODEL, OPTIMIZER, jax.random.key(0)))()
-    state = jax.device_put(state, state_shardings(MODEL, OPTIMIZER, layout) if layout else jax.devices()[0])
+    state = jax.device_put(state, state_shardings(MODEL, OPTIMIZER, layout))
     fed = batches(jax.process_index(), jax.process_count())
-    steps = make_fed_train_steps(MODEL, OPTIMIZER, config, fed, 0, contextlib.nullcontext, layout)
-    state, first = steps(state, 1)
+    steps = make_fed_train_steps(Trainer(MODEL, OPTIMIZER, config, layout), fed, contextlib.nullcontext)
+    numbers = hyperparameters(0, config)
+    state, first = steps(state, numbers, 1)
     gradient = whole(state.opt_state[0])
-    state, _ = steps(state, STEPS - 1)
+    state, _ = steps(state, numbers, STEPS - 1)
     loss = first["loss_sum"][0] / first["weight_sum"][0]
     return {"loss": loss, "gradient": gradient, "params": without_key_biases(whole(state.params))}
 

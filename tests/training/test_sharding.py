@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 from fxf.errors import UserError
 from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer
 from fxf.training.sharding import Layout, ParallelConfig, make_layout, partition, require_divisible
-from fxf.training.step import init_state, state_shardings
+from fxf.training.state import init_state, state_shardings
 from fxf.weights import Weight
 from helpers import small_model
 from small_runs import ROOT, environment
@@ -191,9 +191,9 @@ def test_settings_that_cannot_be_are_an_error(changes, message):
         ParallelConfig(**changes)
 
 
-def test_one_device_has_no_layout():
-    assert make_layout(ParallelConfig(), jax.devices()[:1]) is None
-    assert make_layout(ParallelConfig(data=1), [None] * 6) is None
+def test_a_layout_may_be_of_one_device():
+    for config, devices in ((ParallelConfig(), jax.devices()[:1]), (ParallelConfig(data=1), jax.devices())):
+        assert make_layout(config, devices).mesh.devices.flatten().tolist() == jax.devices()[:1]
 
 
 @pytest.mark.parametrize(

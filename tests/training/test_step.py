@@ -11,37 +11,37 @@ from closeness import assert_close, largest_of
 from fxf.tasks.reversal import ReversalConfig, reversal
 from fxf.tasks.task import Setting
 from fxf.training.optimizer import OptimizerConfig, make_optimizer
+from fxf.training.state import hyperparameters, run_keys
 from fxf.training.step import (
     TrainConfig,
-    init_state,
+    Trainer,
     loss_and_gradient,
     make_fed_train_steps,
     make_train_steps,
-    run_keys,
     train_step,
 )
-from helpers import small_model
+from helpers import initial_state, one_device, small_model
 
 TRAIN = TrainConfig(batch_size=6)
 # Adam divides gradients by their size: of one that is rounding alone, it makes a whole step.
-SGD = {"name": "sgd", "learning_rate": 0.1, "momentum": 0.9}
+SGD = OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.9, clip_norm=1.0, warmup_steps=2)
 TASK = reversal(ReversalConfig(n_tokens=4, min_length=1, max_length=3), Setting(train=TRAIN))
 
 
-def setting(**changes):
+def make_trainer(**changes):
     model, _ = small_model(vocab_size=TASK.vocab_size, n_layers=1, **changes)
-    return model, make_optimizer(OptimizerConfig(**SGD, clip_norm=1.0, warmup_steps=2), 20, model.spec)
+    return Trainer(model, make_optimizer(SGD, 20, model.spec), TRAIN, one_device())
 
 
 @functools.cache
 def train(n_calls, dropout=0.0, seed=0):
     """Returns the state and the loss of each step, after the given numbers of steps a call."""
-    model, optimizer = setting(dropout=dropout)
-    state = jax.jit(lambda: init_state(model, optimizer, jax.random.key(0)))()
-    steps = make_train_steps(model, optimizer, TRAIN, TASK.batch, seed, most=7)
+    trainer = make_trainer(dropout=dropout)
+    state = initial_state(trainer.model, trainer.optimizer)
+    steps = make_train_steps(trainer, TASK.batch, most=7)
     losses = []
     for n in n_calls:
-        state, metrics = steps(state, n)
+        state, metrics = steps(state, hyperparameters(seed, TRAIN, SGD), n)
         losses += [np.asarray(metrics["loss_sum"])[:n]]
     return jax.tree.map(np.asarray, state), np.concatenate(losses)
 
@@ -72,22 +72,20 @@ def test_the_seed_chooses_the_data():
 
 
 def test_a_call_takes_the_steps_that_single_steps_take():
-    model, optimizer = setting()
-    state = jax.jit(lambda: init_state(model, optimizer, jax.random.key(0)))()
-    _, data_key, _ = run_keys(0)
-    step = jax.jit(lambda s, b: train_step(model, optimizer, TRAIN, s, b, None))
+    trainer, numbers = make_trainer(), hyperparameters(0, TRAIN, SGD)
+    state = initial_state(trainer.model, trainer.optimizer)
+    step = jax.jit(lambda s, b: train_step(trainer, s, b, numbers, None))
     for i in range(7):
-        state, _ = step(state, TASK.batch(jax.random.fold_in(data_key, i), i))
+        state, _ = step(state, TASK.batch(jax.random.fold_in(run_keys(0).data, i), i))
     assert_same_but_for_rounding(state, train((7,))[0])
 
 
 def test_a_step_divides_by_the_weight_of_the_whole_batch():
-    model, _ = setting()
-    optimizer = optax.sgd(1.0)
-    state = jax.jit(lambda: init_state(model, optimizer, jax.random.key(0)))()
+    trainer = make_trainer()._replace(optimizer=optax.sgd(1.0))
+    state = initial_state(trainer.model, trainer.optimizer)
     batch = TASK.batch(jax.random.key(1), 0)
-    _, weight_sum, gradient = jax.jit(functools.partial(loss_and_gradient, model))(state.params, batch)
-    moved, metrics = jax.jit(lambda s, b: train_step(model, optimizer, TRAIN, s, b, None))(state, batch)
+    _, weight_sum, gradient = jax.jit(functools.partial(loss_and_gradient, trainer.model))(state.params, batch)
+    moved, metrics = jax.jit(lambda s, b: train_step(trainer, s, b, hyperparameters(0, TRAIN), None))(state, batch)
     params, gradient, weight_sum = jax.device_get((state.params, gradient, weight_sum))
     expected = jax.tree.map(lambda p, g: p - g / weight_sum, params, gradient)
     assert_close(moved.params, expected, largest=largest_of(expected))
@@ -98,12 +96,12 @@ def test_a_step_divides_by_the_weight_of_the_whole_batch():
 @pytest.mark.parametrize("config", [{"label_smoothing": 0.3}, {"microbatches": 3}, {}])
 def test_a_step_smooths_and_splits_as_its_config_says(config):
     """Splitting leaves the step as it was, smoothing does not."""
-    model, _ = setting()
-    optimizer = optax.sgd(1.0)
-    state = jax.jit(lambda: init_state(model, optimizer, jax.random.key(0)))()
+    train_config = TrainConfig(**config)
+    trainer = make_trainer()._replace(optimizer=optax.sgd(1.0), config=train_config)
+    model, numbers = trainer.model, hyperparameters(0, train_config)
+    state = initial_state(model, trainer.optimizer)
     batch = jax.tree.map(np.asarray, TASK.batch(jax.random.key(1), 0))
-    run = functools.partial(train_step, model, optimizer)
-    moved, metrics = jax.jit(lambda s, b: run(TrainConfig(**config), s, b, None))(state, batch)
+    moved, metrics = jax.jit(lambda s, b: train_step(trainer, s, b, numbers, None))(state, batch)
     smoothing = config.get("label_smoothing", 0.0)
     loss = functools.partial(loss_and_gradient, model, label_smoothing=smoothing)
     loss_sum, weight_sum, gradient = jax.jit(loss)(state.params, batch)
@@ -117,16 +115,15 @@ def test_a_step_smooths_and_splits_as_its_config_says(config):
 
 def fed(n_calls, dropout=0.0, compiling=contextlib.nullcontext, rows=lambda i: slice(None)):
     """The same as `train`, on the same batches in the host's memory; step i takes the part `rows(i)` of it."""
-    model, optimizer = setting(dropout=dropout)
-    state = jax.jit(lambda: init_state(model, optimizer, jax.random.key(0)))()
-    _, data_key, _ = run_keys(0)
+    trainer = make_trainer(dropout=dropout)
+    state = initial_state(trainer.model, trainer.optimizer)
     make = jax.jit(TASK.batch)
-    whole = (jax.tree.map(np.asarray, make(jax.random.fold_in(data_key, i), i)) for i in itertools.count())
+    whole = (jax.tree.map(np.asarray, make(jax.random.fold_in(run_keys(0).data, i), i)) for i in itertools.count())
     batches = (jax.tree.map(lambda x, i=i: x[rows(i)], batch) for i, batch in enumerate(whole))
-    steps = make_fed_train_steps(model, optimizer, TRAIN, batches, 0, compiling)
+    steps = make_fed_train_steps(trainer, batches, compiling)
     losses = []
     for n in n_calls:
-        state, metrics = steps(state, n)
+        state, metrics = steps(state, hyperparameters(0, TRAIN, SGD), n)
         assert {len(values) for values in metrics.values()} == {n}
         losses += [metrics["loss_sum"]]
     return jax.tree.map(np.asarray, state), np.concatenate(losses)
@@ -152,3 +149,33 @@ def test_a_program_compiles_for_each_shape_of_batch_and_no_more():
     assert entered == ["program"] * 2
     assert state.step == 7
     assert np.isfinite(losses).all()
+
+
+def test_other_numbers_compile_nothing_and_count():
+    """Seed, rates, decay and smoothing are arguments of the program."""
+    first, second = (
+        (
+            TrainConfig(batch_size=6, label_smoothing=smoothing),
+            OptimizerConfig(
+                name="adamw",
+                learning_rate=rate,
+                final_learning_rate=rate / 7,
+                weight_decay=10 * rate,
+                schedule="cosine",
+                warmup_steps=1,
+            ),
+        )
+        for smoothing, rate in ((0.1, 0.01), (0.3, 0.02))
+    )
+    model = make_trainer(dropout=0.5).model
+    states = {}
+    for name, (train_config, optimizer_config) in {"first": first, "second": second}.items():
+        trainer = Trainer(model, make_optimizer(optimizer_config, 5, model.spec), train_config, one_device())
+        steps = make_train_steps(trainer, TASK.batch, most=5)
+        for numbers, (seed, sections) in {"first": (0, first), "second": (3, second)}.items():
+            state = initial_state(model, trainer.optimizer)
+            states[name, numbers] = jax.device_get(steps(state, hyperparameters(seed, *sections), 5)[0].params)
+        assert steps._cache_size() == 1
+    for numbers in ("first", "second"):
+        assert_same_bits(states["first", numbers], states["second", numbers])
+    assert not np.array_equal(*(states["first", numbers]["final"]["kernel"] for numbers in ("first", "second")))

@@ -1,0 +1,77 @@
+"""What training moves, and what it reads besides batches: the state of a run, and the numbers of its config."""
+
+from typing import Any, NamedTuple
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from fxf.config import arguments
+from fxf.models.model import Model
+from fxf.training.sharding import Layout
+from fxf.weights import Params, initialize, shapes
+
+
+@flax.struct.dataclass
+class TrainState:
+    """All that a step reads and moves: steps done so far (int32 scalar), params, and the optimizer's state."""
+
+    step: jax.Array
+    params: Params
+    opt_state: Any
+
+
+@flax.struct.dataclass
+class Hyperparameters:
+    """The numbers of a config that a step reads as arguments: another value compiles nothing.
+
+    Attributes:
+      seed: of the run, uint32.
+      label_smoothing: float32; None for 0, whose program is shorter.
+      optimizer: those that the optimizer reads, by their keys.
+    """
+
+    seed: Any
+    label_smoothing: Any = None
+    optimizer: dict[str, Any] = flax.struct.field(default_factory=dict)
+
+
+def hyperparameters(seed: int, train: Any, optimizer: Any = None) -> Hyperparameters:
+    """Returns the numbers in the `train` and `optimizer` sections, as arrays of the host."""
+    smoothing = np.float32(train.label_smoothing) if train.label_smoothing else None
+    rates = {} if optimizer is None else {name: np.float32(value) for name, value in arguments(optimizer).items()}
+    return Hyperparameters(np.uint32(seed), smoothing, rates)
+
+
+class RunKeys(NamedTuple):
+    """The random keys of a run."""
+
+    params: jax.Array
+    data: jax.Array
+    dropout: jax.Array
+
+
+def run_keys(seed: Any) -> RunKeys:
+    """Derives the keys of a run from its seed."""
+    return RunKeys(*jax.random.split(jax.random.key(seed), 3))
+
+
+def init_state(model: Model, optimizer: optax.GradientTransformation, key: jax.Array) -> TrainState:
+    """Draws the params, and makes the optimizer's first state."""
+    params = initialize(model.spec, key)
+    return TrainState(jnp.int32(0), params, optimizer.init(params))
+
+
+def state_shapes(model: Model, optimizer: optax.GradientTransformation) -> TrainState:
+    """Returns the shapes and dtypes of what `init_state` returns; draws nothing."""
+    params = shapes(model.spec)
+    step: Any = jax.ShapeDtypeStruct((), jnp.int32)
+    return TrainState(step, params, jax.eval_shape(optimizer.init, params))
+
+
+def state_shardings(model: Model, optimizer: optax.GradientTransformation, layout: Layout) -> TrainState:
+    """Returns the state's tree with the sharding of each array as leaves."""
+    opt_state = layout.optimizer_state(state_shapes(model, optimizer).opt_state, model.spec)
+    return TrainState(layout.everywhere, layout.weights(model.spec), opt_state)  # type: ignore[arg-type]
