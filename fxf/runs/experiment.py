@@ -19,6 +19,7 @@ from fxf.errors import UserError, nearest
 from fxf.layers.cudnn_attention import require_nvidia_gpu
 from fxf.machine.compiled import compiled_by_shape
 from fxf.machine.devices import require_devices
+from fxf.machine.on_cpu import drawing_options
 from fxf.models import MODELS
 from fxf.models.model import Model
 from fxf.tasks import TASKS
@@ -111,8 +112,7 @@ class Experiment(NamedTuple):
 
     def new_state(self, layout: Layout) -> TrainState:
         """Draws the state of step 0, in one compiled call, each device its part."""
-        # Random bits take seconds to compile for a CPU at the usual level; the same bits come as fast from this one.
-        options = {"xla_backend_optimization_level": 1} if jax.default_backend() == "cpu" else None
+        options = drawing_options(layout.mesh.devices.flat[0].platform)
         init = functools.partial(init_state, self.model, self.optimizer)
         shardings = state_shardings(self.model, self.optimizer, layout)
         return jax.jit(init, out_shardings=shardings, compiler_options=options)(run_keys(self.seed).params)

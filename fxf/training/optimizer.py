@@ -10,6 +10,7 @@ import optax
 
 from fxf.config import arguments, key, one_of
 from fxf.errors import UserError
+from fxf.machine.on_cpu import scale_to_norm
 from fxf.weights import Spec, decay_mask, matrix_axes
 
 
@@ -140,14 +141,11 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
 
 
 def clip_by_global_norm(largest: float) -> optax.GradientTransformation:
-    """Returns optax's transformation of that name as one factor for all updates.
-
-    optax divides each by the norm: on a CPU that is a pass of its own over all of them, where a factor is none.
-    """
+    """Returns the transformation that scales updates down to a global norm (optax's of that name)."""
 
     def update(updates: optax.Updates, state: optax.OptState, params: Any = None) -> tuple[optax.Updates, Any]:
         del params
-        return optax.tree.scale(largest / jnp.maximum(optax.tree.norm(updates), largest), updates), state
+        return scale_to_norm(updates, largest), state
 
     return optax.GradientTransformation(optax.init_empty_state, update)
 
