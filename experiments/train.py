@@ -18,7 +18,7 @@ def main(arguments: list[str]) -> None:
 
     config, origin = cli.config_and_origin(CONFIG)
     result = run.train(config, cli.require_workdir(WORKDIR), Clock(cli.STARTED), origin)
-    if processes.first():
+    if processes.is_first():
         cli.print_figures(result)
 
 

@@ -46,4 +46,4 @@ def one_device():
 
 def initial_state(model, optimizer, seed=0):
     """Returns the state of step 0 on one device."""
-    return jax.jit(lambda: init_state(model, optimizer, jax.random.key(seed)), out_shardings=one_device().everywhere)()
+    return jax.jit(lambda: init_state(model, optimizer, jax.random.key(seed)), out_shardings=one_device().replicated)()

@@ -49,7 +49,7 @@ from fxf.training.metrics import Clock
 from fxf.training.optimizer import OptimizerConfig, make_optimizer
 from fxf.training.sharding import ParallelConfig, make_layout
 from fxf.training.state import TrainState, hyperparameters
-from fxf.training.step import TrainConfig, Trainer, batch_loss, make_fed_train_steps
+from fxf.training.step import TrainConfig, Trainer, batch_loss, make_train_steps_from_iterator
 from fxf.weights import Params, initialize, unstack
 
 PARTS = ["training", "six", "beam", "generate"]
@@ -139,8 +139,8 @@ def training(
 
     state = TrainState(jnp.int32(0), params, jax.jit(optimizer.init)(params))
     trainer = Trainer(model, optimizer, train, make_layout(ParallelConfig(data=1), jax.devices()))
-    state = jax.device_put(state, trainer.layout.everywhere)
-    train_steps = make_fed_train_steps(trainer, itertools.repeat(batch), nullcontext)
+    state = jax.device_put(state, trainer.layout.replicated)
+    train_steps = make_train_steps_from_iterator(trainer, itertools.repeat(batch), nullcontext)
     numbers = hyperparameters(0, train, rates)
 
     def ours() -> None:

@@ -144,7 +144,7 @@ class Experiment(NamedTuple):
         model = self.model
 
         def whole(params: weights.Params) -> weights.Params:
-            return layout.whole_rows(params, model.spec)
+            return layout.gather_tables(params, model.spec)
 
         predict = make_predictor(
             model,
@@ -153,15 +153,15 @@ class Experiment(NamedTuple):
             seed=seed,
             compiling=compiling,
             whole=whole,
-            spread=layout.spread,
-            out_shardings=layout.everywhere,  # so that each process can read them
+            spread=layout.shard_rows,
+            out_shardings=layout.replicated,  # so that each process can read them
         )
 
         def of_batch(function: Callable) -> Callable:
             def spread_out(params: weights.Params, batch: Any) -> Any:
-                return function(whole(params), layout.spread(batch))
+                return function(whole(params), layout.shard_rows(batch))
 
-            return compiled_by_shape(jax.jit(spread_out, out_shardings=layout.everywhere), compiling)
+            return compiled_by_shape(jax.jit(spread_out, out_shardings=layout.replicated), compiling)
 
         loss, logits = of_batch(functools.partial(batch_loss, model)), of_batch(model.apply)
 

@@ -30,7 +30,7 @@ def locked(workdir: Path) -> Iterator[None]:
       UserError: in each process, if another one has the lock, or the folder cannot be written.
     """
     file, why = None, ""
-    if processes.first():
+    if processes.is_first():
         try:
             workdir.mkdir(parents=True, exist_ok=True)
             if is_remote(workdir):

@@ -28,7 +28,7 @@ from fxf.training.loop import STEPS_AT_ONCE, Calls, Intervals, Record, fit
 from fxf.training.metrics import Clock, MetricsLog, NoLog
 from fxf.training.sharding import Layout, ParallelConfig
 from fxf.training.state import TrainState
-from fxf.training.step import Metrics, make_fed_train_steps, make_train_steps
+from fxf.training.step import Metrics, make_train_steps, make_train_steps_from_iterator
 
 CHECKPOINTS = "checkpoints"
 
@@ -48,7 +48,7 @@ def train(config: Mapping[str, Any], workdir: str | Path, clock: Clock, origin: 
     """
     workdir = folder_at(workdir, "workdir")
     processes.join(section(ParallelConfig, config.get("parallel"), "parallel"))
-    with processes.together(), _checkpoints_kept(workdir):
+    with processes.ending_with_the_others(), _checkpoints_kept(workdir):
         return _train(config, workdir, clock, origin)
 
 
@@ -72,7 +72,7 @@ def _train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[
     made_from = (workdir, experiment.config, experiment.task.digests(), experiment.task.files)
     finished = run_folder.finished(*made_from)
     if finished is not None:
-        if processes.first():
+        if processes.is_first():
             print(f"{workdir}: finished already, nothing to do")
         return finished
     require_training(experiment, layout)
@@ -101,7 +101,7 @@ def _train_from_newest(
         with clock.measure("compile"):
             state = jax.block_until_ready(experiment.new_state(layout))
     logged = (workdir, experiment.train.steps, record.step, experiment.log.tensorboard)
-    metrics_log = MetricsLog(*logged) if processes.first() else NoLog()
+    metrics_log = MetricsLog(*logged) if processes.is_first() else NoLog()
     scorer = experiment.scorer(clock, layout)
     intervals = Intervals(experiment.train, experiment.checkpoint, experiment.log)
 
@@ -110,7 +110,7 @@ def _train_from_newest(
         metrics_log.publish()
         checkpoints.save(record.step, state, dataclasses.asdict(record))
 
-    with closing(metrics_log), processes.together():
+    with closing(metrics_log), processes.ending_with_the_others():
         if figures:
             metrics_log.say("  ".join(f"{name} {value}" for name, value in figures.items()))
         if restored:
@@ -130,7 +130,7 @@ def _train_from_newest(
     with clock.measure("evaluate"):
         tested = task.test(scorer(params))
     samples = tested.pop("samples", [])
-    for prompt, expected, answer in samples if processes.first() else []:
+    for prompt, expected, answer in samples if processes.is_first() else []:
         print(_sample(prompt, expected, answer))
     result = _result(experiment, record, step, {**figures, **tested}, clock.seconds())
     run_folder.require_there(workdir)
@@ -150,12 +150,12 @@ def _make_steps(
 ) -> tuple[Callable[[TrainState, Any], tuple[TrainState, Metrics]], Callable[[], Any]]:
     """Returns `train_steps(state, n)`, and a function that returns where the data stand."""
     task, trainer = experiment.task, experiment.trainer(layout)
-    numbers = jax.device_put(experiment.hyperparameters(), layout.everywhere)
+    numbers = jax.device_put(experiment.hyperparameters(), layout.replicated)
     if task.batches is not None:
         batches = task.batches()
         if record.step:
             batches.set_state(record.data)
-        fed = make_fed_train_steps(trainer, batches, lambda: clock.measure("compile"))
+        fed = make_train_steps_from_iterator(trainer, batches, lambda: clock.measure("compile"))
         return lambda state, n: fed(state, numbers, n), batches.get_state
     assert task.batch is not None
     with clock.measure("compile"):

@@ -78,7 +78,7 @@ def open_for_training(
     """
     digests = _digests(data, files)
     identity, there = identity_of(config, digests), _require_same_run(workdir, config, digests)
-    if not processes.first():
+    if not processes.is_first():
         return identity
     made_from = {"identity": identity_digest(identity), "digests": digests, "files": list(files)}
     by = {"code": code_digest(), "versions": _versions(), "git_commit": _git_commit(), "device": _device()}
@@ -217,7 +217,7 @@ def read_result(workdir: Path, identity: Identity | None = None) -> dict[str, An
 def write_result(workdir: Path, figures: dict[str, Any], identity: Identity) -> dict[str, Any]:
     """Writes the figures of a run with its identity, and returns both."""
     result = {**figures, "identity": identity_digest(identity)}
-    if processes.first():
+    if processes.is_first():
         write_atomically(workdir / RESULT, _as_text(result))
     return result
 

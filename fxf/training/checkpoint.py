@@ -72,7 +72,7 @@ class Checkpoints:
           UserError: a file stands in the folder's place.
         """
         self._directory, self._config, self._identity = _absolute(directory), config, dict(identity)
-        if processes.first():
+        if processes.is_first():
             try:
                 self._directory.mkdir(parents=True, exist_ok=True)
             except FileExistsError:
@@ -81,7 +81,7 @@ class Checkpoints:
             for path in list(self._directory.iterdir()) if self._directory.is_dir() else ():
                 if UNFINISHED in path.name or path.name.endswith(REMOVED):  # Orbax adds to the name while it writes
                     remove(path)
-        processes.wait()
+        processes.barrier()
 
     def restore(self, shapes: Any) -> Restored | None:
         """Loads the newest whole checkpoint, or returns None where there is none at all.
@@ -96,11 +96,11 @@ class Checkpoints:
         whole = next(_whole(self._directory, steps, damaged), 0)
         _tell_of(self._directory, steps, damaged)
         restored = _read(self._directory / str(whole), shapes, self._identity) if whole else None
-        for step in damaged if processes.first() else ():
+        for step in damaged if processes.is_first() else ():
             aside = self._directory / f"{step}{DAMAGED}"
             remove(aside)
             (self._directory / str(step)).rename(aside)
-        processes.wait()
+        processes.barrier()
         return restored
 
     def save(self, step: int, state: Any, record: dict[str, Any]) -> None:
@@ -112,7 +112,7 @@ class Checkpoints:
         final = self._directory / str(step)
         folder = final if is_remote(final) else final.with_name(f"{step}{UNFINISHED}")
         ocp.save(folder, state, checkpointable_name=ARRAYS, overwrite=True)
-        if not processes.first():
+        if not processes.is_first():
             return
         content = {"step": step, "identity": self._identity, "arrays": _arrays(state), "record": record}
         write_atomically(folder / CONTENT, json.dumps(content))

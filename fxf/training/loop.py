@@ -158,7 +158,7 @@ def _train(
             parts.append({name: np.asarray(values)[:several] for name, values in jax.device_get(arrays).items()})
         signals.hold("the steps since the newest checkpoint are not saved")
         a_step = (clock.seconds()["train"] - before) / several
-        at_once = processes.first_says(max(1, min(2 * several, STEPS_AT_ONCE, int(CALL_SECONDS / max(a_step, 1e-9)))))
+        at_once = processes.of_first(max(1, min(2 * several, STEPS_AT_ONCE, int(CALL_SECONDS / max(a_step, 1e-9)))))
         done += several
     return state, {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}, at_once
 

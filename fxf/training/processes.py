@@ -60,7 +60,7 @@ def join(config: ParallelConfig) -> None:
 
 
 @contextmanager
-def together() -> Iterator[None]:
+def ending_with_the_others() -> Iterator[None]:
     """Ends this process at once, with one line and an exit code of its own, where it lost another.
 
     The usual way out, through closing the checkpoints and leaving JAX's runtime, waits for the others.
@@ -87,12 +87,12 @@ def require_same_config(config: Mapping[str, Any]) -> None:
             raise UserError(f"{_who()}: process {i} has another config; differing keys: {', '.join(differing)}")
 
 
-def first() -> bool:
+def is_first() -> bool:
     """Tells whether this is the process that writes and prints for all."""
     return jax.process_index() == 0
 
 
-def wait() -> None:
+def barrier() -> None:
     """Returns when every process is here."""
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices("fxf")
@@ -103,7 +103,7 @@ def any_of(told: bool) -> bool:
     return told if jax.process_count() == 1 else bool(np.any(multihost_utils.process_allgather(np.array(told))))
 
 
-def first_says(number: int) -> int:
+def of_first(number: int) -> int:
     """Returns the number that the first process has; all ask together."""
     return number if jax.process_count() == 1 else int(multihost_utils.broadcast_one_to_all(np.int32(number)))
 

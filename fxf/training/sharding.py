@@ -80,7 +80,7 @@ class Layout(NamedTuple):
         return self.mesh.shape[DATA] * self.mesh.shape[FSDP]
 
     @property
-    def everywhere(self) -> NamedSharding:
+    def replicated(self) -> NamedSharding:
         """Sharding of what every device holds whole."""
         return NamedSharding(self.mesh, P())
 
@@ -89,13 +89,13 @@ class Layout(NamedTuple):
         """Sharding of what is cut along its first axis, the rows of a batch."""
         return NamedSharding(self.mesh, P((DATA, FSDP)))
 
-    def spread(self, batch: Any) -> Any:
+    def shard_rows(self, batch: Any) -> Any:
         """Says, inside a compiled function, that the devices share the rows of arrays whose rows they divide."""
         return jax.tree.map(
             lambda x: x if len(x) % self.parts else jax.lax.with_sharding_constraint(x, self.rows), batch
         )
 
-    def whole_rows(self, params: Params, spec: Spec) -> Params:
+    def gather_tables(self, params: Params, spec: Spec) -> Params:
         """Gathers, inside a compiled function, the rows of tables, for a device looks up rows and not parts of rows."""
 
         def gathered(_: str, weight: Weight) -> NamedSharding:
@@ -120,11 +120,11 @@ class Layout(NamedTuple):
         def follow(path: tuple, leaf: Any) -> NamedSharding:
             name = "/".join(["", *(key.key for key in path if isinstance(key, DictKey))])
             weight = max((w for w in cut if name.endswith(f"/{w}")), key=len, default=None)
-            return cut[weight][1] if weight and cut[weight][0] == leaf.shape else self.everywhere
+            return cut[weight][1] if weight and cut[weight][0] == leaf.shape else self.replicated
 
         return jax.tree_util.tree_map_with_path(follow, shapes)
 
-    def place(self, batch: dict[str, np.ndarray], parts: int) -> dict[str, jax.Array]:
+    def put(self, batch: dict[str, np.ndarray], parts: int) -> dict[str, jax.Array]:
         """Puts a batch, or this process's rows of it, on the devices.
 
         Rows of weight 0 fill it up to a multiple of `parts`; they repeat the last row, which any model can read.

@@ -74,4 +74,4 @@ def state_shapes(model: Model, optimizer: optax.GradientTransformation) -> Train
 def state_shardings(model: Model, optimizer: optax.GradientTransformation, layout: Layout) -> TrainState:
     """Returns the state's tree with the sharding of each array as leaves."""
     opt_state = layout.optimizer_state(state_shapes(model, optimizer).opt_state, model.spec)
-    return TrainState(layout.everywhere, layout.weights(model.spec), opt_state)  # type: ignore[arg-type]
+    return TrainState(layout.replicated, layout.weights(model.spec), opt_state)  # type: ignore[arg-type]

@@ -65,7 +65,7 @@ def batch_loss(
       layout: of the devices that share the batch's rows; None where one array holds them.
     """
     if layout:
-        params, batch = layout.whole_rows(params, model.spec), layout.spread(batch)
+        params, batch = layout.gather_tables(params, model.spec), layout.shard_rows(batch)
     features = model.features(params, batch, rng=rng)
 
     def loss(features: jax.Array, targets: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -75,7 +75,7 @@ def batch_loss(
     if layout is None or layout.parts == 1:
         return loss(*arrays)
     # The loss reads rows out in groups: each device takes groups of its own rows, and the sums meet once.
-    sums = jax.vmap(loss)(*(_cut(x, layout.parts) for x in layout.spread(arrays)))
+    sums = jax.vmap(loss)(*(_cut(x, layout.parts) for x in layout.shard_rows(arrays)))
     return jax.tree.map(jnp.sum, sums)
 
 
@@ -189,7 +189,7 @@ def make_step(trainer: Trainer) -> Step:
 def jit_step(program: Callable, trainer: Trainer) -> Any:
     """Returns `program(state, ...) -> (state, metrics)`, jitted: the state is donated, and stays where it was."""
     layout = trainer.layout
-    shardings = (state_shardings(trainer.model, trainer.optimizer, layout), layout.everywhere)
+    shardings = (state_shardings(trainer.model, trainer.optimizer, layout), layout.replicated)
     return jax.jit(program, donate_argnums=0, out_shardings=shardings)
 
 
@@ -210,7 +210,7 @@ def make_train_steps(trainer: Trainer, make_batch: Callable[[jax.Array, jax.Arra
         def body(i: jax.Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
             state, history = carry
             batch = make_batch(jax.random.fold_in(data_key, state.step), state.step)
-            state, metrics = step(state, trainer.layout.spread(batch), numbers)
+            state, metrics = step(state, trainer.layout.shard_rows(batch), numbers)
             return state, {name: history[name].at[i].set(value) for name, value in metrics.items()}
 
         history = {name: jnp.zeros(most) for name in METRICS}
@@ -219,7 +219,7 @@ def make_train_steps(trainer: Trainer, make_batch: Callable[[jax.Array, jax.Arra
     return jit_step(train_steps, trainer)
 
 
-def make_fed_train_steps(
+def make_train_steps_from_iterator(
     trainer: Trainer, batches: Any, compiling: Callable[[], AbstractContextManager]
 ) -> Callable[[TrainState, Hyperparameters, int], tuple[TrainState, Metrics]]:
     """Returns `train_steps(state, numbers, n)` like `make_train_steps`, whose steps take an iterator's next batches.
@@ -235,7 +235,7 @@ def make_fed_train_steps(
     def train_steps(state: TrainState, numbers: Hyperparameters, n: int) -> tuple[TrainState, Metrics]:
         history = []
         for _ in range(n):
-            batch = layout.place(next(batches), trainer.config.microbatches * layout.parts)
+            batch = layout.put(next(batches), trainer.config.microbatches * layout.parts)
             state, metrics = step(state, batch, numbers)
             history.append(metrics)
         arrays = jax.device_get(history)

@@ -26,7 +26,7 @@ from fxf.training import checkpoint
 from fxf.training.metrics import Clock
 from fxf.training.sharding import ParallelConfig, make_layout
 from fxf.training.state import hyperparameters, init_state, state_shardings
-from fxf.training.step import TrainConfig, Trainer, make_fed_train_steps
+from fxf.training.step import TrainConfig, Trainer, make_train_steps_from_iterator
 from small_runs import tiny_config
 
 STEPS, ROWS = 20, 24
@@ -62,7 +62,7 @@ def train(parallel, microbatches=1):
     state = jax.jit(lambda: init_state(MODEL, OPTIMIZER, jax.random.key(0)))()
     state = jax.device_put(state, state_shardings(MODEL, OPTIMIZER, layout))
     fed = batches(jax.process_index(), jax.process_count())
-    steps = make_fed_train_steps(Trainer(MODEL, OPTIMIZER, config, layout), fed, contextlib.nullcontext)
+    steps = make_train_steps_from_iterator(Trainer(MODEL, OPTIMIZER, config, layout), fed, contextlib.nullcontext)
     numbers = hyperparameters(0, config)
     state, first = steps(state, numbers, 1)
     gradient = whole(state.opt_state[0])

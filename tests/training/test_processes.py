@@ -16,7 +16,7 @@ from small_runs import ROOT
 
 
 def raises(error):
-    with processes.together():
+    with processes.ending_with_the_others():
         raise error
 
 
@@ -59,10 +59,10 @@ def test_processes_with_other_configs_are_told_apart_by_key(monkeypatch):
 
 
 def test_one_process_agrees_with_itself():
-    assert processes.first()
+    assert processes.is_first()
     assert [processes.any_of(told) for told in (True, False)] == [True, False]
-    assert processes.first_says(7) == 7
-    processes.wait()
+    assert processes.of_first(7) == 7
+    processes.barrier()
 
 
 @pytest.mark.parametrize("path", ["slurm/train.sbatch", "kubernetes/train.yaml"])

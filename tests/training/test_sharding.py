@@ -212,7 +212,7 @@ def test_a_batch_that_the_devices_do_not_divide_is_an_error_that_names_the_sizes
 def test_a_fed_batch_is_filled_up_with_rows_that_count_for_nothing():
     mesh = jax.make_mesh((1, 1, 1), ("data", "fsdp", "tensor"), axis_types=(jax.sharding.AxisType.Auto,) * 3)
     batch = {"inputs": np.arange(15).reshape(5, 3), "weights": np.ones((5, 3), np.float32)}
-    placed = jax.device_get(Layout(mesh).place(batch, 4))
+    placed = jax.device_get(Layout(mesh).put(batch, 4))
     np.testing.assert_array_equal(placed["inputs"][:5], batch["inputs"])
     np.testing.assert_array_equal(placed["inputs"][5:], batch["inputs"][[4, 4, 4]])
     np.testing.assert_array_equal(placed["weights"], np.repeat([[1.0], [0.0]], [5, 3], axis=0) * np.ones((1, 3)))

@@ -16,8 +16,8 @@ from fxf.training.step import (
     TrainConfig,
     Trainer,
     loss_and_gradient,
-    make_fed_train_steps,
     make_train_steps,
+    make_train_steps_from_iterator,
     train_step,
 )
 from helpers import initial_state, one_device, small_model
@@ -120,7 +120,7 @@ def fed(n_calls, dropout=0.0, compiling=contextlib.nullcontext, rows=lambda i: s
     make = jax.jit(TASK.batch)
     whole = (jax.tree.map(np.asarray, make(jax.random.fold_in(run_keys(0).data, i), i)) for i in itertools.count())
     batches = (jax.tree.map(lambda x, i=i: x[rows(i)], batch) for i, batch in enumerate(whole))
-    steps = make_fed_train_steps(trainer, batches, compiling)
+    steps = make_train_steps_from_iterator(trainer, batches, compiling)
     losses = []
     for n in n_calls:
         state, metrics = steps(state, hyperparameters(0, TRAIN, SGD), n)

@@ -42,5 +42,5 @@ if __name__ == "__main__":
         os.kill(os.getpid(), signal.SIGKILL)
     print(json.dumps(figures), flush=True)
     done.touch()
-    with processes.together():
-        processes.wait()
+    with processes.ending_with_the_others():
+        processes.barrier()
