@@ -10,7 +10,7 @@ from absl import flags
 
 from fxf.runs import cli
 
-WORKDIR = cli.define_workdir()
+CONFIG, WORKDIR = cli.define_config_file(), cli.define_workdir()
 DECODE = cli.define_decode()
 STEP = flags.DEFINE_integer("step", None, "checkpoint to score")
 
@@ -20,7 +20,8 @@ def main(arguments: list[str]) -> None:
     from fxf.runs import run
     from fxf.training.metrics import Clock
 
-    cli.print_figures(run.evaluate(cli.require_workdir(WORKDIR), Clock(cli.STARTED), STEP.value, DECODE()))
+    workdir, clock = cli.require_workdir(WORKDIR), Clock(cli.STARTED)
+    cli.print_figures(run.evaluate(workdir, clock, STEP.value, DECODE(), CONFIG.value))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from fxf.runs import cli
 
 OUTPUTS = {"safetensors": "params.safetensors", "jax": "model.npz", "huggingface": "huggingface"}
 
-WORKDIR = cli.define_workdir()
+CONFIG, WORKDIR = cli.define_config_file(), cli.define_workdir()
 FORMAT = flags.DEFINE_string("format", None, f"one of {', '.join(OUTPUTS)}")
 OUTPUT = flags.DEFINE_string("output", None, "what to write; without it, a file or folder in the run folder")
 STEP = flags.DEFINE_integer("step", None, "checkpoint to export; without it, the one that the run reports")
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> None:
         raise UserError(f"--output: expected a name that ends in {Path(OUTPUTS[name]).suffix}, got {output}")
     if name == "huggingface" and (output / "metrics.jsonl").exists():
         raise UserError(f"--output: {output} is a run folder; expected a folder of its own")
-    experiment, _, params = run.load(workdir, STEP.value)
+    experiment, _, params = run.load(workdir, STEP.value, config_file=CONFIG.value)
     if name == "safetensors":
         from fxf.interop.weights_file import save_weights
 

@@ -20,7 +20,7 @@ from absl import flags
 from fxf.errors import UserError
 from fxf.runs import cli
 
-WORKDIR = cli.define_workdir()
+CONFIG, WORKDIR = cli.define_config_file(), cli.define_workdir()
 DECODE = cli.define_decode()
 STEP = flags.DEFINE_integer("step", None, "checkpoint to use; without it, what the run's result used")
 INPUT = flags.DEFINE_string("input", None, "file with a prompt a line; without it and prompts, standard input")
@@ -44,6 +44,7 @@ def main(prompts: list[str]) -> None:
         max_tokens=MAX_TOKENS.value,
         seed=SEED.value,
         step=STEP.value,
+        config_file=CONFIG.value,
     )
     for line in cli.answer_lines(answers, N_BEST.value, FORMAT.value == "json"):
         print(line)

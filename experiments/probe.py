@@ -18,7 +18,7 @@ from absl import flags
 from fxf.errors import UserError
 from fxf.runs import cli
 
-WORKDIR = cli.define_workdir()
+CONFIG, WORKDIR = cli.define_config_file(), cli.define_workdir()
 NAME = flags.DEFINE_string("name", None, "the array to show; without it, all are listed")
 HEAD = flags.DEFINE_integer("head", None, "of attention weights, this head alone", lower_bound=0)
 LENS = flags.DEFINE_boolean("lens", False, "show what the model would say after each block")
@@ -39,7 +39,7 @@ def main(texts: list[str]) -> None:
         if flag.value is not None and not NAME.value:
             raise UserError(f"--{flag.name}: only --name reads it")
     workdir = cli.require_workdir(WORKDIR)
-    experiment, _, params = run.load(workdir, STEP.value)
+    experiment, _, params = run.load(workdir, STEP.value, config_file=CONFIG.value)
     batch = probe.what_is_read(experiment, params, *texts)
     if LENS.value:
         for line in aligned(probe.logit_lens(experiment, params, batch)):

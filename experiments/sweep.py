@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> None:
     points = make_points(config, read_sweep(config_file), overrides)
     if X.value:
         one_of(X.value, changed_keys(points), "--x")
-    metrics = check(points, workdir)
+    metrics = check(points, workdir, origin)
     jobs = [
         Job(_command(config_file, {**overrides, **point.changes}, workdir / point.name), workdir / point.name)
         for point in points

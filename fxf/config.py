@@ -39,7 +39,7 @@ def key(
 
 def arguments(config: Any) -> dict[str, float]:
     """Returns the values of those keys of a section that the training step reads as arguments."""
-    return {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.metadata["argument"]}
+    return {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.metadata.get("argument")}
 
 
 def defaults(cls: type) -> dict[str, Any]:

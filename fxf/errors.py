@@ -3,7 +3,9 @@
 import contextlib
 import difflib
 import re
+import traceback
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 EXIT_USER_ERROR = 2
 
@@ -52,3 +54,41 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """Returns the text of a message on one line: as `printable`, but a backslash stays what it is."""
     return "\\".join(map(printable, text.split("\\")))
+
+
+@contextlib.contextmanager
+def errors_of(path: Path) -> Iterator[None]:
+    """Turns an exception of a file into one line that names the file's line."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        cause: BaseException = error
+        while cause.__context__ is not None and not _line_in(cause, path):
+            cause = cause.__context__
+        line = _line_in(cause, path)
+        if not line:
+            cause = error
+        kind = "" if isinstance(cause, UserError) else f"{type(cause).__name__}: "
+        frames = traceback.extract_tb(cause.__traceback__)
+        elsewhere = line and kind and frames and frames[-1].filename != str(path)
+        within = f" ({frames[-1].filename}:{frames[-1].lineno})" if elsewhere else ""
+        raise UserError(f"{shown(path)}{f':{line}' if line else ''}: {kind}{text_of(cause)}{within}") from None
+
+
+def _line_in(error: BaseException, path: Path) -> int | None:
+    """Returns the last line of the file that the error passed through."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        lines.append(error.lineno)
+    return lines[-1] if lines else None
+
+
+def shown(path: Path) -> str:
+    """Returns the path from the working directory, if the file lies below it."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def text_of(error: BaseException) -> str:
+    """Returns the text of an error of another library, its lines joined."""
+    return " ".join(str(error).replace("\\n", " ").replace("\\'", "'").split()).strip('"')

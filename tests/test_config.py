@@ -23,7 +23,7 @@ from fxf.training.checkpoint import CheckpointConfig
 
 ALL_SECTIONS = [
     *SECTIONS.values(),
-    *(cls for cls, _ in MODELS.values()),
+    *(registered.config for registered in MODELS.values()),
     *(cls for registered in TASKS.values() for cls in registered.sections.values()),
 ]
 

@@ -91,7 +91,7 @@ def read_corpus(config: DataConfig) -> Corpus:
     """
     one_of(config.name, CORPORA, "data.name")
     read, keys = CORPORA[config.name]
-    others = {name for _, names in CORPORA.values() for name in names} - set(keys)
+    others = {name for corpus in CORPORA.values() for name in corpus.keys} - set(keys)
     for field in dataclasses.fields(config):
         if field.name in others and getattr(config, field.name) != field.default:
             reader = f"corpus '{config.name}'"
@@ -245,11 +245,17 @@ def _six(config: DataConfig) -> Corpus:
     return Corpus(examples, examples, examples, 0, {"six": _digest(examples)})
 
 
-# Each corpus, and the keys that it reads of those that not all read.
-CORPORA = {
-    "phrasebook": (_phrasebook, ("target",)),
-    "six": (_six, ()),
-    "pairs": (_pairs, ("path", "columns", "source", "target", "held_out")),
-    "parallel": (_parallel, ("path", "source", "target", "train", "validation", "test")),
-    "tfds": (_tfds, ("path", "source", "target", "train", "validation", "test")),
+class RegisteredCorpus(NamedTuple):
+    """How a corpus is read, and the keys that it reads of those that not all corpora read."""
+
+    read: Callable[[DataConfig], Corpus]
+    keys: tuple[str, ...] = ()
+
+
+CORPORA: dict[str, RegisteredCorpus] = {
+    "phrasebook": RegisteredCorpus(_phrasebook, ("target",)),
+    "six": RegisteredCorpus(_six),
+    "pairs": RegisteredCorpus(_pairs, ("path", "columns", "source", "target", "held_out")),
+    "parallel": RegisteredCorpus(_parallel, ("path", "source", "target", "train", "validation", "test")),
+    "tfds": RegisteredCorpus(_tfds, ("path", "source", "target", "train", "validation", "test")),
 }

@@ -78,7 +78,7 @@ def load(source: Any) -> Loaded:
         raise UserError(f"{where}: vocab_size: expected an int from 1 on, got {vocab_size!r}")
     if config.n_layers > len(tensors):
         raise UserError(f"{where}: the config has {config.n_layers} layers; there are {len(tensors)} tensors")
-    model = MODELS[architecture.model][1](config, huggingface["vocab_size"])
+    model = MODELS[architecture.model].make(config, huggingface["vocab_size"])
     return Loaded(config, model, _to_params(architecture, model.spec, tensors, where), huggingface)
 
 
@@ -118,7 +118,7 @@ def to_tensors(config: TransformerConfig, params: Params) -> dict[str, np.ndarra
     architecture = _architecture(config)
     write_config(architecture, config)
     unrolled = dataclasses.replace(config, scan_blocks=False)
-    spec = MODELS[architecture.model][1](unrolled, len(params["embedding"]["table"])).spec
+    spec = MODELS[architecture.model].make(unrolled, len(params["embedding"]["table"])).spec
     return {name: np.asarray(x) for name, x in jax.device_get(_joined(architecture, spec, unstack(params))).items()}
 
 
@@ -127,7 +127,7 @@ def read_config(architecture: Architecture, huggingface: Mapping[str, Any], wher
     for key, value in architecture.config.items():
         if huggingface.get(key, value) != value:
             raise UserError(f"{where}: {key}: fxf has {architecture.name} with {value!r}, got {huggingface[key]!r}")
-    config_class = MODELS[architecture.model][0]
+    config_class = MODELS[architecture.model].config
     values: dict[str, Any] = {}
     kinds = typing.get_type_hints(config_class)
     for key, theirs in architecture.keys:

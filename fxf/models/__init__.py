@@ -1,7 +1,7 @@
 """Models by name: the section class that configures each, and the function that builds it."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from fxf.models.bilayer import BilayerConfig, bilayer
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
@@ -9,9 +9,21 @@ from fxf.models.masked_lm import MaskedLMConfig, masked_lm
 from fxf.models.model import Model
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 
-MODELS: dict[str, tuple[type, Callable[[Any, int], Model]]] = {
-    "transformer_lm": (TransformerLMConfig, transformer_lm),
-    "masked_lm": (MaskedLMConfig, masked_lm),
-    "encoder_decoder": (EncoderDecoderConfig, encoder_decoder),
-    "bilayer": (BilayerConfig, bilayer),
+
+class RegisteredModel(NamedTuple):
+    """The class of the `model` section, with the keys `name` and `max_len`, and `make(section, vocab_size) -> Model`.
+
+    The model fits every task that the model `in_place_of` fits, besides the tasks that name it.
+    """
+
+    config: type
+    make: Callable[[Any, int], Model]
+    in_place_of: str = ""
+
+
+MODELS: dict[str, RegisteredModel] = {
+    "transformer_lm": RegisteredModel(TransformerLMConfig, transformer_lm),
+    "masked_lm": RegisteredModel(MaskedLMConfig, masked_lm),
+    "encoder_decoder": RegisteredModel(EncoderDecoderConfig, encoder_decoder),
+    "bilayer": RegisteredModel(BilayerConfig, bilayer),
 }

@@ -15,13 +15,14 @@ from typing import Any, NoReturn  # noqa: E402
 
 from absl import flags  # noqa: E402
 from absl import logging as absl_logging  # noqa: E402
-from ml_collections import ConfigDict, config_flags  # noqa: E402
+from ml_collections import config_flags  # noqa: E402
 
 from fxf.errors import EXIT_USER_ERROR, Interrupted, UserError, one_line, printable  # noqa: E402
 from fxf.files import folder_at, read_file  # noqa: E402
 from fxf.machine import signals, streams  # noqa: E402
 from fxf.machine.devices import start_jax  # noqa: E402
 from fxf.runs import command_line  # noqa: E402
+from fxf.runs.config_file import load  # noqa: E402
 
 streams.occupy()
 
@@ -37,6 +38,16 @@ def define_config() -> Any:
     )
     flags.FLAGS["config"].parser = command_line.CheckedConfigParser("config", sys.argv)
     return flag
+
+
+def define_config_file() -> flags.FlagHolder[str | None]:
+    """Defines --config=FILE for a script that reads a run folder."""
+    return flags.DEFINE_string(
+        "config",
+        None,
+        "the run's config file, where it registers something and is no longer at its recorded place; it is Python and "
+        "runs as code",
+    )
 
 
 def define_workdir() -> flags.FlagHolder[str | None]:
@@ -190,9 +201,8 @@ def config_and_origin(flag: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         "config_file": config_flags.get_config_filename(flags.FLAGS["config"]),
         "overrides": config_flags.get_override_values(flags.FLAGS["config"]),
     }
-    if not isinstance(flag.value, ConfigDict):
-        raise UserError(f"--config: {origin['config_file']}: get_config returned no ConfigDict")
-    return flag.value.to_dict(), origin
+    registered = load(origin["config_file"].split(":")[0]).origin()
+    return flag.value.to_dict(), {**origin, **registered}
 
 
 def require_workdir(flag: Any) -> Path:

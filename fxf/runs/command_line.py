@@ -1,11 +1,8 @@
 """What is typed behind a script's name, and the config file that it names; what is wrong there is one line."""
 
-import importlib.util
 import inspect
 import re
-import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +11,29 @@ from ml_collections import ConfigDict
 from ml_collections.config_flags import config_flags
 
 from fxf.config import flatten
-from fxf.errors import UserError, nearest
+from fxf.errors import UserError, nearest, text_of
 from fxf.machine.devices import start_jax
+from fxf.runs.config_file import load
 
 # What a value of a type is written as; the flag itself is parsed by the same parsers.
 PARSERS: dict[type, Any] = {int: flags.IntegerParser(), float: flags.FloatParser(), bool: flags.BooleanParser()}
 
 
 class CheckedConfigParser(config_flags.ConfigFileFlagParser):
-    """Loads a config file, and compares the overrides on the command line with what it holds."""
+    """Executes a config file, and compares the overrides on the command line with the config that it returns."""
 
     def __init__(self, name: str, arguments: Sequence[str]) -> None:
         super().__init__(name)
         self._arguments = arguments
 
     def parse(self, path: str) -> Any:
-        config = super().parse(path)
-        if isinstance(config, ConfigDict):
-            for key, value in given(self._arguments):
-                check(config, key, value)
+        file, *argument = path.split(":", 1)
+        config = load(file).call("get_config", *argument)
+        if not isinstance(config, ConfigDict):
+            raise UserError(f"--config: {path}: get_config returned no ConfigDict")
+        config.lock()
+        for key, value in given(self._arguments):
+            check(config, key, value)
         return config
 
 
@@ -95,24 +96,17 @@ def parse(argv: list[str], modules: Sequence[str]) -> list[str]:
     if config_file and not Path(config_file).is_file():
         beside = (str(path) for path in Path(config_file).parent.glob("*.py"))
         raise UserError(f"--config: no file {config_file}{nearest(config_file, beside)}")
-    if config_file and b"\0" in Path(config_file).read_bytes():
-        raise UserError(f"--config: {config_file}: expected Python source, found a null byte")
     if config_file:
         start_jax()  # which the file imports
     try:
-        with _errors_of(config_file):
-            return flags.FLAGS(argv)
+        return flags.FLAGS(argv)
     except UserError:
         raise
     except flags.UnrecognizedFlagError as error:
         raise UserError(_unknown_flag(error.flagname, modules)) from None
     except flags.IllegalFlagValueError as error:
-        if "Traceback" in str(error):  # of the call of get_config, so that no line of the file is at fault
-            raise UserError(f"{config_file}: {str(error).strip().splitlines()[-1]}") from None
         raise UserError(_wrong_value(text_of(error))) from None
     except Exception as error:
-        if "no attribute 'get_config'" in str(error):
-            raise UserError(f"{config_file}: no function get_config") from None
         raise UserError(text_of(error)) from None
 
 
@@ -134,7 +128,7 @@ def _unknown_flag(name: str, modules: Sequence[str]) -> str:
     if not re.fullmatch(r"[a-zA-Z_][\w.]*", name):
         return f"-{name}: unknown flag; an argument that begins with - stands behind --"
     section, *rest = name.split(".")
-    if rest and section == "config" and section in known:
+    if rest and section in known and config_flags.is_config_flag(flags.FLAGS[section]):
         return "--config: missing; for example --config=configs/reversal.py"
     near = nearest(section, [f for f in known if f == "config"]) if rest else nearest(name, known)
     if rest and near:
@@ -151,37 +145,6 @@ def _wrong_value(message: str) -> str:
     return f"{found[1]}: expected {kinds[found[3]]}, got {found[2]!r}" if found else message
 
 
-@contextmanager
-def _errors_of(config_file: str) -> Iterator[None]:
-    """Turns an exception that passed through the config file into one line that names the file's line."""
-    try:
-        yield
-    except (Exception, SystemExit) as error:
-        # A config file's own exception arrives bare or wrapped in an error of the flag parser.
-        cause: BaseException = error
-        while cause.__context__ is not None and not _line_in(cause, config_file):
-            cause = cause.__context__
-        where = _line_in(cause, config_file)
-        if where:
-            *_, last = traceback.extract_tb(cause.__traceback__)
-            within = "" if last.filename.endswith(config_file) else f" ({last.filename}:{last.lineno})"
-            raise UserError(f"{config_file}:{where}: {type(cause).__name__}: {text_of(cause)}{within}") from None
-        raise
-
-
-def _line_in(error: BaseException, path: str) -> int | None:
-    """Returns the last line of the file `path` that the error passed through."""
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if path and f.filename.endswith(path)]
-    if isinstance(error, SyntaxError) and error.filename and path and error.filename.endswith(path):
-        lines.append(error.lineno)
-    return lines[-1] if lines else None
-
-
-def text_of(error: BaseException) -> str:
-    """Returns the text of an error of another library, its lines joined."""
-    return " ".join(str(error).replace("\\n", " ").replace("\\'", "'").split()).strip('"')
-
-
 def read_sweep(config_file: str) -> list[dict[str, Any]]:
     """Returns what `sweep(add)` or `sweep(add, argument)` of FILE[:ARGUMENT] adds: the changed keys of each point.
 
@@ -189,17 +152,10 @@ def read_sweep(config_file: str) -> list[dict[str, Any]]:
       UserError: the file has no such function, or the function raises an exception.
     """
     path, *argument = config_file.split(":", 1)
-    added: list[dict[str, Any]] = []
-    try:
-        with _errors_of(path):
-            spec = importlib.util.spec_from_file_location("swept_config", path)
-            assert spec and spec.loader
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-            if not hasattr(module, "sweep"):
-                raise UserError(f"--config: {path}: no function sweep(add) beside get_config")
-            takes_argument = len(inspect.signature(module.sweep).parameters) > 1
-            module.sweep(lambda **changes: added.append(changes), *(argument if takes_argument else ()))
-    except TypeError as error:  # of the call itself, so that no line of the file is at fault
-        raise UserError(f"{path}: {text_of(error)}") from None
+    loaded, added = load(path), list[dict[str, Any]]()
+    function = getattr(loaded.module, "sweep", None)
+    if not callable(function):
+        raise UserError(f"--config: {path}: no function sweep(add) beside get_config")
+    takes_argument = len(inspect.signature(function).parameters) > 1
+    loaded.call("sweep", lambda **changes: added.append(changes), *(argument if takes_argument else ()))
     return added

@@ -20,13 +20,13 @@ from fxf.layers.cudnn_attention import require_nvidia_gpu
 from fxf.machine.compiled import compiled_by_shape
 from fxf.machine.devices import require_devices
 from fxf.machine.on_cpu import drawing_options
-from fxf.models import MODELS
+from fxf.models import MODELS, RegisteredModel
 from fxf.models.model import Model
-from fxf.tasks import TASKS
+from fxf.tasks import TASKS, RegisteredTask
 from fxf.tasks.task import Scorer, Setting, Task
 from fxf.training.checkpoint import CheckpointConfig
 from fxf.training.metrics import Clock, LogConfig
-from fxf.training.optimizer import OptimizerConfig, make_optimizer, make_schedule
+from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer, make_schedule, optimizer_section
 from fxf.training.sharding import Layout, ParallelConfig, make_layout, require_divisible
 from fxf.training.state import (
     Hyperparameters,
@@ -39,6 +39,7 @@ from fxf.training.state import (
 )
 from fxf.training.step import TrainConfig, Trainer, batch_loss
 
+# The sections that every config has besides those of its task and its model, and the classes that read them.
 SECTIONS = {
     "optimizer": OptimizerConfig,
     "train": TrainConfig,
@@ -70,7 +71,7 @@ class Experiment(NamedTuple):
 
     def hyperparameters(self) -> Hyperparameters:
         """Returns the numbers that a training step reads as arguments."""
-        return hyperparameters(self.seed, self.train, section(OptimizerConfig, self.config["optimizer"], "optimizer"))
+        return hyperparameters(self.seed, self.train, optimizer_section(self.config["optimizer"]))
 
     def trainer(self, layout: Layout) -> Trainer:
         """Returns what a training step is made of."""
@@ -104,10 +105,10 @@ class Experiment(NamedTuple):
         changed = {**values, **{name: value for name, value in changes.items() if name in values}}
         if changed == values:
             return self
-        config_class, make_model = MODELS[values["name"]]
-        config: Any = section(config_class, changed, "model")
-        model = make_model(config, self.task.vocab_size)
-        optimizer = section(OptimizerConfig, self.config["optimizer"], "optimizer")
+        registered = MODELS[values["name"]]
+        config: Any = section(registered.config, changed, "model")
+        model = registered.make(config, self.task.vocab_size)
+        optimizer = optimizer_section(self.config["optimizer"])
         return self._replace(model=model, optimizer=make_optimizer(optimizer, self.train.steps, model.spec))
 
     def new_state(self, layout: Layout) -> TrainState:
@@ -180,14 +181,22 @@ class Experiment(NamedTuple):
         return with_params
 
 
-def default_config(task: str, model: str = "") -> ConfigDict:
+def default_config(task: str, model: str = "", optimizer: str = "adam") -> ConfigDict:
     """Returns a config that holds every key of every section with its default, for a config file to change.
 
     Args:
       model: one of those that fit the task; the first of them if not given.
+
+    Raises:
+      UserError: a name is registered by no one.
     """
-    chosen = {**TASKS[task].sections, "model": MODELS[model or TASKS[task].models[0]][0], **SECTIONS}
-    return ConfigDict({"seed": 0, **{name: defaults(cls) for name, cls in chosen.items()}})
+    registered = TASKS[one_of(task, TASKS, "task.name")]
+    model_class = MODELS[one_of(model or registered.models[0], MODELS, "model.name")].config
+    optimizer_class = OPTIMIZERS[one_of(optimizer, OPTIMIZERS, "optimizer.name")].config
+    classes = {**registered.sections, "model": model_class, **SECTIONS, "optimizer": optimizer_class}
+    config = ConfigDict({"seed": 0, **{name: defaults(cls) for name, cls in classes.items()}})
+    config.optimizer.name = optimizer
+    return config
 
 
 def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) -> Experiment:
@@ -205,8 +214,35 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
     if isinstance(config, ConfigDict):
         config = config.to_dict()
     registered = TASKS[_name(config, "task", TASKS)]
-    model_config_class, make_model = MODELS[_name(config, "model", MODELS)]
-    classes: dict[str, Any] = {**registered.sections, "model": model_config_class, **SECTIONS}
+    registered_model = MODELS[_name(config, "model", MODELS)]
+    sections = _sections(config, registered, registered_model)
+    train = sections["train"]
+    task = registered.make(sections["task"], Setting(train, sections.get("data"), config["seed"], folder))
+    _require_fitting_task(registered, task, sections)
+    model = registered_model.make(sections["model"], task.vocab_size)
+    _require_fitting_model(task, model, sections)
+    return Experiment(
+        config={"seed": config["seed"], **{name: dataclasses.asdict(value) for name, value in sections.items()}},
+        train=train,
+        parallel=sections["parallel"],
+        decode=sections["decode"],
+        checkpoint=sections["checkpoint"],
+        log=sections["log"],
+        task=task,
+        model=model,
+        max_len=sections["model"].max_len,
+        optimizer=make_optimizer(sections["optimizer"], train.steps, model.spec),
+        learning_rate=make_schedule(sections["optimizer"], train.steps),
+    )
+
+
+def _sections(config: Mapping[str, Any], task: RegisteredTask, model: RegisteredModel) -> dict[str, Any]:
+    """Returns each section of the config as an instance of its class.
+
+    Raises:
+      UserError: a section or a key is unknown or missing, or a key holds what it cannot.
+    """
+    classes: dict[str, Any] = {**task.sections, "model": model.config, **SECTIONS}
     names = ("seed", *classes)
     for name in config:
         if name not in names:
@@ -216,17 +252,21 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
             raise UserError(f"{name}: missing; a config holds {', '.join(names)}")
     if type(config["seed"]) is not int or not 0 <= config["seed"] < 2**32:
         raise UserError(f"seed: expected an int from 0 to 2**32 - 1, got {config['seed']!r}")
-    sections = {name: section(cls, config[name], name) for name, cls in classes.items()}
-    train, saved = sections["train"], sections["checkpoint"]
+    _name(config, "optimizer", OPTIMIZERS)
+    return {
+        name: optimizer_section(config[name]) if name == "optimizer" else section(cls, config[name], name)
+        for name, cls in classes.items()
+    }
 
-    task_name, model_name = config["task"]["name"], config["model"]["name"]
-    task = registered.make(sections["task"], Setting(train, sections.get("data"), config["seed"], folder))
-    if model_name not in registered.models:
+
+def _require_fitting_task(registered: RegisteredTask, task: Task, sections: Mapping[str, Any]) -> None:
+    """Raises a UserError where the sections do not fit the task, or each other."""
+    train, saved, model = sections["train"], sections["checkpoint"], sections["model"]
+    if not {model.name, MODELS[model.name].in_place_of} & {*registered.models}:
         fitting = " or ".join(f"'{name}'" for name in registered.models)
-        raise UserError(f"model.name: task '{task_name}' needs {fitting}")
-    if sections["model"].max_len < task.longest:
-        too_short = f"{sections['model'].max_len} is too short; the task's sequences need {task.longest}"
-        raise UserError(f"model.max_len: {too_short}")
+        raise UserError(f"model.name: task '{sections['task'].name}' needs {fitting}")
+    if model.max_len < task.longest:
+        raise UserError(f"model.max_len: {model.max_len} is too short; the task's sequences need {task.longest}")
     if train.batch_size % train.microbatches:
         raise UserError(f"train.microbatches: {train.microbatches} does not divide train.batch_size {train.batch_size}")
     if saved.best:
@@ -235,7 +275,11 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
             raise UserError("checkpoint.best: nothing is evaluated before the end; set train.evaluate_every")
     elif train.patience:
         raise UserError("train.patience: set checkpoint.best to the figure that has to improve")
-    model = make_model(sections["model"], task.vocab_size)
+
+
+def _require_fitting_model(task: Task, model: Model, sections: Mapping[str, Any]) -> None:
+    """Raises a UserError where the model cannot do what the task or another section asks for."""
+    task_name, model_name, train = sections["task"].name, sections["model"].name, sections["train"]
     if model.slides and not getattr(sections["task"], "bos", True):
         raise UserError(f"task.bos: model '{model_name}' reads <bos> at its first position; leave it True")
     if task.generates:
@@ -249,19 +293,6 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
         raise UserError(f"model.copies: {model.copies} does not divide {parts}")
     if train.label_smoothing and not model.loss.of_logits:
         raise UserError(f"train.label_smoothing: model '{model_name}' does not read it; leave it at 0")
-    return Experiment(
-        config={"seed": config["seed"], **{name: dataclasses.asdict(value) for name, value in sections.items()}},
-        train=train,
-        parallel=sections["parallel"],
-        decode=sections["decode"],
-        checkpoint=saved,
-        log=sections["log"],
-        task=task,
-        model=model,
-        max_len=sections["model"].max_len,
-        optimizer=make_optimizer(sections["optimizer"], train.steps, model.spec),
-        learning_rate=make_schedule(sections["optimizer"], train.steps),
-    )
 
 
 def _require_generation(task: str, name: str, model: Model, decode: DecodeConfig) -> None:

@@ -3,8 +3,8 @@
 import dataclasses
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ from fxf import weights
 from fxf.config import section
 from fxf.decoding.config import DecodeConfig, changed_decode
 from fxf.errors import UserError, printable
-from fxf.files import folder_at, why_not_written
+from fxf.files import folder_at
 from fxf.machine import signals
 from fxf.runs import run_folder
+from fxf.runs.config_file import digests_of, load_of_run
 from fxf.runs.experiment import Experiment, build
 from fxf.runs.lock import locked
 from fxf.runs.needs import require_state, require_training
@@ -31,6 +32,9 @@ from fxf.training.state import TrainState
 from fxf.training.step import Metrics, make_train_steps, make_train_steps_from_iterator
 
 CHECKPOINTS = "checkpoints"
+
+Place = str | Path
+Changes = dict[str, Any] | None
 
 
 def train(config: Mapping[str, Any], workdir: str | Path, clock: Clock, origin: dict[str, Any]) -> dict[str, Any]:
@@ -48,28 +52,16 @@ def train(config: Mapping[str, Any], workdir: str | Path, clock: Clock, origin: 
     """
     workdir = folder_at(workdir, "workdir")
     processes.join(section(ParallelConfig, config.get("parallel"), "parallel"))
-    with processes.ending_with_the_others(), _checkpoints_kept(workdir):
+    with processes.ending_with_the_others(), checkpoint.kept(workdir / CHECKPOINTS):
         return _train(config, workdir, clock, origin)
-
-
-@contextmanager
-def _checkpoints_kept(workdir: Path) -> Iterator[None]:
-    """Turns an error of writing, whatever it was, into a UserError that says what there is to go on from."""
-    try:
-        yield
-    except Exception as error:
-        if not (why := why_not_written(error)):
-            raise
-        steps = checkpoint.steps_in(workdir / CHECKPOINTS)
-        kept = f"checkpoints of steps {', '.join(map(str, steps))} are kept" if steps else "there is no checkpoint yet"
-        raise UserError(f"{workdir}: {why}; {kept}; with that mended, the same command goes on") from error
 
 
 def _train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[str, Any]) -> dict[str, Any]:
     experiment = build(config, workdir)
-    processes.require_same_config(experiment.config)
+    code = digests_of(origin, workdir)
+    processes.require_same_config({**experiment.config, **code})
     layout, figures = experiment.layout(), experiment.task.figures()
-    made_from = (workdir, experiment.config, experiment.task.digests(), experiment.task.files)
+    made_from = (workdir, experiment.config, experiment.task.digests() | code, experiment.task.files)
     finished = run_folder.finished(*made_from)
     if finished is not None:
         if processes.is_first():
@@ -210,7 +202,7 @@ def _load_params(
 
 
 def load(
-    workdir: str | Path, step: int | None = None, decode: dict[str, Any] | None = None
+    workdir: Place, step: int | None = None, decode: Changes = None, config_file: Place | None = None
 ) -> tuple[Experiment, int, weights.Params]:
     """Returns the run's experiment, and the step and params of a checkpoint: of `step`, else those the run reports.
 
@@ -218,12 +210,14 @@ def load(
 
     Args:
       decode: keys of the `decode` section to change, by `changed_decode`.
+      config_file: the run's, which registers something that the config names; without it, the one at the recorded path.
 
     Raises:
-      UserError: no run, no such checkpoint, none undamaged, or a wrong `decode` key.
+      UserError: no run, no such checkpoint, none undamaged, a wrong `decode` key, or the config file is missing.
     """
     workdir = folder_at(workdir, "workdir")
-    config, identity = run_folder.read_config(workdir)
+    config, identity, registered_by = run_folder.read_config(workdir)
+    load_of_run(workdir, registered_by, config_file)
     saved = dataclasses.asdict(section(DecodeConfig, config.get("decode"), "decode"))
     built = build({**config, "decode": changed_decode(saved, decode or {})}, workdir)
     experiment = built.with_model(attention_implementation="xla")
@@ -233,14 +227,14 @@ def load(
 
 
 def evaluate(
-    workdir: str | Path, clock: Clock, step: int | None = None, decode: dict[str, Any] | None = None
+    workdir: Place, clock: Clock, step: int | None = None, decode: Changes = None, config_file: Place | None = None
 ) -> dict[str, Any]:
-    """Scores a checkpoint of the run in `workdir`; returns its step and the task's figures.
+    """Scores a checkpoint of the run in `workdir`, as `load` reads it; returns its step and the task's figures.
 
     Raises:
       UserError: as `load`, or the data are not those that the run was trained on.
     """
-    experiment, found, params = load(workdir, step, decode)
+    experiment, found, params = load(workdir, step, decode, config_file)
     run_folder.require_same_data(folder_at(workdir, "workdir"), experiment.task.digests())
     figures = experiment.task.test(experiment.scorer(clock, experiment.layout_of_one_copy())(params))
     figures.pop("samples", None)
@@ -248,7 +242,7 @@ def evaluate(
 
 
 def generate(
-    workdir: str | Path,
+    workdir: Place,
     prompts: list[str],
     decode: dict[str, Any],
     *,
@@ -256,6 +250,7 @@ def generate(
     max_tokens: int = 0,
     seed: int | None = None,
     step: int | None = None,
+    config_file: Place | None = None,
 ) -> list[list[Answer]]:
     """Answers each prompt with a checkpoint of the run in `workdir`, in order: its hypotheses, the best first.
 
@@ -264,13 +259,14 @@ def generate(
       n_best: hypotheses that the caller wants; a beam has to be as wide.
       max_tokens: tokens to generate at most; 0 for as many as the model's positions allow.
       seed: of the tokens drawn where `decode` samples, 0 if None.
+      step, config_file: as of `load`.
 
     Raises:
       UserError: a prompt that the task cannot read or the model cannot hold; the text gives its number.
     """
     if not prompts:
         raise UserError("no prompt: give some as arguments, or one a line on standard input")
-    experiment, _, params = load(workdir, step, decode)
+    experiment, _, params = load(workdir, step, decode, config_file)
     width = experiment.decode.beam_width
     if n_best and width == 1:
         raise UserError("n_best: only beam search scores its hypotheses; set decode.beam_width above 1")

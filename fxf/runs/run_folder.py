@@ -20,6 +20,7 @@ import jax
 from fxf.config import differences, differing_keys, flatten
 from fxf.errors import UserError
 from fxf.files import digest, file_digest, files_below, read_file, read_json, write_atomically
+from fxf.runs.config_file import REGISTERED_BY
 from fxf.training import processes
 
 log = logging.getLogger(__name__)
@@ -88,9 +89,10 @@ def open_for_training(
                 write_atomically(workdir / name, text)
         if there is None:
             write_atomically(workdir / CONFIG, _as_text({"config": config, **origin, **made_from, **by}))
-        elif changes := _changes(workdir, there, config):
+        elif changes := _changes(workdir, there, config, origin):
             changes = {"time": time.strftime("%F %T"), **changes}
-            record = {**there, "config": config, "changes": [*there.get("changes", []), changes]}
+            place = {REGISTERED_BY: origin[REGISTERED_BY]} if REGISTERED_BY in origin else {}
+            record = {**there, **place, "config": config, "changes": [*there.get("changes", []), changes]}
             write_atomically(workdir / CONFIG, _as_text(record))
     except OSError as error:
         raise UserError(f"{workdir}: cannot write the run folder: {error.strerror or error}") from error
@@ -145,8 +147,10 @@ def require_same_data(workdir: Path, digests: Mapping[str, str]) -> None:
         raise UserError(f"{workdir}: was trained on other data: {differing}; put the data back{where}")
 
 
-def read_config(workdir: Path) -> tuple[dict[str, Any], Identity]:
+def read_config(workdir: Path) -> tuple[dict[str, Any], Identity, dict[str, Any] | None]:
     """Returns the resolved config of the run in `workdir`, and its identity, and names other code than made it.
+
+    The third is what is recorded of the config file, or None where it registers nothing.
 
     Raises:
       UserError: there is no run, config.json is damaged or was changed, or so was a file that the run carries.
@@ -160,7 +164,7 @@ def read_config(workdir: Path) -> tuple[dict[str, Any], Identity]:
             raise UserError(f"{path}: differs from the file that the run was made with; put that one back")
     if code := _other_code([record, *record.get("changes", [])]):
         log.warning("warning: %s: was trained by other code: %s", workdir, differences(*code))
-    return record["config"], _identity_in(record)
+    return record["config"], _identity_in(record), record.get(REGISTERED_BY)
 
 
 def _read_record(workdir: Path) -> dict[str, Any]:
@@ -179,6 +183,8 @@ def _read_record(workdir: Path) -> dict[str, Any]:
         for name in record["files"]:
             record["digests"][name]
         _other_code([record, *record.get("changes", [])])
+        if (registered_by := record.get(REGISTERED_BY)) is not None:
+            _ = Path(registered_by["path"]), ", ".join(registered_by["registers"]), registered_by["sha256"].items()
     except (KeyError, TypeError, AttributeError, StopIteration):
         raise UserError(f"{path}: not a run's config: a part is missing or of another type{mend}") from None
     return record
@@ -232,7 +238,9 @@ def _as_text(record: Mapping[str, Any]) -> str:
     return json.dumps(record, indent=2) + "\n"
 
 
-def _changes(workdir: Path, there: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, str]:
+def _changes(
+    workdir: Path, there: Mapping[str, Any], config: Mapping[str, Any], origin: Mapping[str, Any]
+) -> dict[str, Any]:
     """Returns what is not as it was when the run began, or last went on, and warns of it."""
     before = [there, *there.get("changes", [])]
     keys, code = differences(there["config"], config), _other_code(before)
@@ -240,7 +248,9 @@ def _changes(workdir: Path, there: Mapping[str, Any], config: Mapping[str, Any])
         log.warning("warning: %s: goes on with other keys, which do not change training: %s", workdir, keys)
     if code:
         log.warning("warning: %s: goes on by other code: %s", workdir, differences(*code))
-    return {**({"keys": keys} if keys else {}), **(code[1] if code else {})}
+    place = origin.get(REGISTERED_BY)
+    moved = {REGISTERED_BY: place} if place and place != there.get(REGISTERED_BY) else {}
+    return {**({"keys": keys} if keys else {}), **(code[1] if code else {}), **moved}
 
 
 def _other_code(before: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]] | None:

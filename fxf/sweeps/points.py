@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from fxf.config import flatten
 from fxf.errors import UserError, nearest
 from fxf.runs import run_folder
+from fxf.runs.config_file import digests_of
 from fxf.runs.experiment import build
 
 LONGEST_NAME = 100
@@ -113,8 +114,11 @@ def changed_keys(points: Iterable[Point]) -> list[str]:
     return list(dict.fromkeys(key for point in points for key in point.changes))
 
 
-def check(points: Iterable[Point], workdir: Path) -> list[str]:
+def check(points: Iterable[Point], workdir: Path, origin: Mapping[str, Any] | None = None) -> list[str]:
     """Builds every point, which also prepares their data; returns the names of their tasks' metrics.
+
+    Args:
+      origin: what the points come from, as config.json will say.
 
     Raises:
       UserError: a point's config is wrong, or its folder below `workdir` holds a run with another; it names the point.
@@ -126,7 +130,8 @@ def check(points: Iterable[Point], workdir: Path) -> list[str]:
             experiment = build(point.config, folder)
             task = experiment.task
             metrics |= dict.fromkeys(task.metrics)
-            run_folder.require_same_run(folder, experiment.config, task.digests(), task.files)
+            digests = task.digests() | digests_of(origin or {}, folder)
+            run_folder.require_same_run(folder, experiment.config, digests, task.files)
         except UserError as error:
             raise UserError(f"sweep: point {number} ({point.name}): {error}") from None
     return list(metrics)

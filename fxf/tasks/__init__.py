@@ -14,7 +14,7 @@ from fxf.tasks.time_series import TimeSeriesConfig, time_series
 from fxf.tasks.translation import TranslationConfig, translation
 
 
-class Registered(NamedTuple):
+class RegisteredTask(NamedTuple):
     """The sections that configure a task, `make(task section, Setting) -> Task`, and the models that fit it.
 
     The first model is the default.
@@ -25,11 +25,13 @@ class Registered(NamedTuple):
     models: tuple[str, ...]
 
 
-TASKS = {
-    "reversal": Registered({"task": ReversalConfig}, reversal, ("transformer_lm",)),
-    "translation": Registered({"task": TranslationConfig, "data": DataConfig}, translation, ("encoder_decoder",)),
-    "time_series": Registered({"task": TimeSeriesConfig}, time_series, ("transformer_lm",)),
-    "boolean_map": Registered({"task": BooleanMapConfig}, boolean_map, ("bilayer",)),
-    "characters": Registered({"task": CharactersConfig, "data": TextConfig}, characters, ("transformer_lm", "bilayer")),
-    "masking": Registered({"task": MaskingConfig, "data": TextConfig}, masking, ("masked_lm",)),
+TASKS: dict[str, RegisteredTask] = {
+    "reversal": RegisteredTask({"task": ReversalConfig}, reversal, ("transformer_lm",)),
+    "translation": RegisteredTask({"task": TranslationConfig, "data": DataConfig}, translation, ("encoder_decoder",)),
+    "time_series": RegisteredTask({"task": TimeSeriesConfig}, time_series, ("transformer_lm",)),
+    "boolean_map": RegisteredTask({"task": BooleanMapConfig}, boolean_map, ("bilayer",)),
+    "characters": RegisteredTask(
+        {"task": CharactersConfig, "data": TextConfig}, characters, ("transformer_lm", "bilayer")
+    ),
+    "masking": RegisteredTask({"task": MaskingConfig, "data": TextConfig}, masking, ("masked_lm",)),
 }

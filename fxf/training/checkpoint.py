@@ -10,6 +10,7 @@ import dataclasses
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from orbax.checkpoint import v1 as ocp
 
 from fxf.config import differences, key
 from fxf.errors import UserError
-from fxf.files import file_digest, files_below, is_remote, read_json, remove, write_atomically
+from fxf.files import file_digest, files_below, is_remote, read_json, remove, why_not_written, write_atomically
 from fxf.training import processes
 
 
@@ -187,6 +188,19 @@ def steps_in(directory: Path) -> list[int]:
     if not directory.is_dir():
         return []
     return sorted(int(path.name) for path in directory.iterdir() if path.name.isdecimal() and _is_plain(path.name))
+
+
+@contextmanager
+def kept(directory: Path) -> Iterator[None]:
+    """Turns an error of writing, whatever it was, into a UserError that says what there is to go on from."""
+    try:
+        yield
+    except Exception as error:
+        if not (why := why_not_written(error)):
+            raise
+        steps = steps_in(directory)
+        what = f"checkpoints of steps {', '.join(map(str, steps))} are kept" if steps else "there is no checkpoint yet"
+        raise UserError(f"{directory.parent}: {why}; {what}; with that mended, the same command goes on") from error
 
 
 def _is_plain(name: str) -> bool:

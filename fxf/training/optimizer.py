@@ -2,13 +2,13 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from fxf.config import arguments, key, one_of
+from fxf.config import arguments, defaults, key, one_of, section
 from fxf.errors import UserError
 from fxf.machine.on_cpu import scale_to_norm
 from fxf.weights import Spec, decay_mask, matrix_axes
@@ -74,17 +74,30 @@ def muon(
     )
 
 
-# How each optimizer is built, and the config keys that it reads.
-OPTIMIZERS: dict[str, tuple[Build, tuple[str, ...]]] = {
-    "sgd": (plain(optax.sgd), ("momentum",)),
-    "adam": (plain(optax.adam), ("b1", "b2", "eps")),
-    "adamw": (decaying(optax.adamw), ("b1", "b2", "eps", "weight_decay")),
-    "nadamw": (decaying(optax.nadamw), ("b1", "b2", "eps", "weight_decay")),
-    "lamb": (decaying(optax.lamb), ("b1", "b2", "eps", "weight_decay")),
-    "lion": (decaying(optax.lion), ("b1", "b2", "weight_decay")),
-    "rmsprop": (plain(optax.rmsprop), ("eps", "momentum")),
-    "muon": (muon, ("b1", "b2", "eps", "weight_decay")),
-    "adafactor": (plain(optax.adafactor), ()),
+class RegisteredOptimizer(NamedTuple):
+    """How an optimizer is built, the keys of OptimizerConfig that it reads, and a subclass with keys of its own."""
+
+    build: Build
+    reads: tuple[str, ...] = ()
+    config: type[OptimizerConfig] = OptimizerConfig
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """Returns the keys of its own, with their defaults."""
+        common = defaults(OptimizerConfig)
+        return {name: default for name, default in defaults(self.config).items() if name not in common}
+
+
+OPTIMIZERS: dict[str, RegisteredOptimizer] = {
+    "sgd": RegisteredOptimizer(plain(optax.sgd), ("momentum",)),
+    "adam": RegisteredOptimizer(plain(optax.adam), ("b1", "b2", "eps")),
+    "adamw": RegisteredOptimizer(decaying(optax.adamw), ("b1", "b2", "eps", "weight_decay")),
+    "nadamw": RegisteredOptimizer(decaying(optax.nadamw), ("b1", "b2", "eps", "weight_decay")),
+    "lamb": RegisteredOptimizer(decaying(optax.lamb), ("b1", "b2", "eps", "weight_decay")),
+    "lion": RegisteredOptimizer(decaying(optax.lion), ("b1", "b2", "weight_decay")),
+    "rmsprop": RegisteredOptimizer(plain(optax.rmsprop), ("eps", "momentum")),
+    "muon": RegisteredOptimizer(muon, ("b1", "b2", "eps", "weight_decay")),
+    "adafactor": RegisteredOptimizer(plain(optax.adafactor)),
 }
 
 # Each schedule: learning rate after the warm-up, from (peak, final, steps left after the warm-up, warm-up steps).
@@ -117,19 +130,38 @@ def make_schedule(config: OptimizerConfig, steps: int, numbers: Mapping[str, Any
     return lambda count: jnp.where(count < warmup, peak * (count + 1) / (warmup + 1), after(count - warmup))
 
 
+def optimizer_section(values: Mapping[str, Any]) -> OptimizerConfig:
+    """Returns the `optimizer` section, of the class that the optimizer `values["name"]` has registered.
+
+    So that one config serves every optimizer, a key of its own that is absent has its default, and keys of other
+    optimizers are left out.
+
+    Raises:
+      UserError: as `section`, or a key of another optimizer differs from its default.
+    """
+    registered = OPTIMIZERS[one_of(values["name"], OPTIMIZERS, "optimizer.name")]
+    others = {name: x for each in OPTIMIZERS.values() for name, x in each.own.items() if name not in registered.own}
+    for name, default in others.items():
+        if values.get(name, default) != default:
+            reader = f"optimizer '{values['name']}'"
+            raise UserError(f"optimizer.{name}: {reader} does not read it; leave it at {default}")
+    read = {name: value for name, value in values.items() if name not in others}
+    return section(registered.config, {**registered.own, **read}, "optimizer")
+
+
 def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.GradientTransformationExtraArgs:
     """Builds the optimizer for the weights of `spec` and a run of `steps` steps.
 
     Its `update` takes `numbers`, values in place of those that the config has for the keys of `arguments`.
     """
-    one_of(config.name, OPTIMIZERS, "optimizer.name")
-    build, reads = OPTIMIZERS[config.name]
-    per_optimizer = {name for _, names in OPTIMIZERS.values() for name in names}
-    _refuse(config, per_optimizer - set(reads), f"optimizer '{config.name}'")
+    registered = OPTIMIZERS[one_of(config.name, OPTIMIZERS, "optimizer.name")]
+    per_optimizer = {name for each in OPTIMIZERS.values() for name in each.reads}
+    _refuse(config, per_optimizer - set(registered.reads), f"optimizer '{config.name}'")
 
     def with_numbers(numbers: Mapping[str, Any]) -> optax.GradientTransformation:
-        keywords = {name: numbers.get(name, getattr(config, name)) for name in reads}
-        optimizer = build(make_schedule(config, steps, numbers), spec, **keywords)
+        names = (*registered.reads, *registered.own)
+        keywords = {name: numbers.get(name, getattr(config, name)) for name in names}
+        optimizer = registered.build(make_schedule(config, steps, numbers), spec, **keywords)
         return optax.chain(clip_by_global_norm(config.clip_norm), optimizer) if config.clip_norm else optimizer
 
     def update(

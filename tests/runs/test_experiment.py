@@ -2,7 +2,6 @@
 
 import pytest
 
-import fxf.runs.experiment as experiment_module
 from fxf.errors import UserError
 from fxf.models import MODELS
 from fxf.runs.experiment import build, default_config
@@ -27,9 +26,9 @@ def config_of(task, kind, text, /, **sections):
 
 @pytest.mark.parametrize("absent", ["prefill", "step"])
 def test_a_model_that_cannot_generate_is_refused_by_a_task_that_does(absent, monkeypatch):
-    config_class, make = MODELS["transformer_lm"]
-    without = {"transformer_lm": (config_class, lambda *arguments: make(*arguments)._replace(**{absent: None}))}
-    monkeypatch.setattr(experiment_module, "MODELS", {**MODELS, **without})
+    shipped = MODELS["transformer_lm"]
+    without = shipped._replace(make=lambda *arguments: shipped.make(*arguments)._replace(**{absent: None}))
+    monkeypatch.setitem(MODELS, "transformer_lm", without)
     with pytest.raises(
         UserError, match=r"model.name: task 'reversal' generates .* 'transformer_lm' has no prefill and step"
     ):

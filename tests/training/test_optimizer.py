@@ -7,8 +7,18 @@ import optax
 import pytest
 
 from closeness import assert_close
+from fxf.config import defaults, key
 from fxf.errors import UserError
-from fxf.training.optimizer import OPTIMIZERS, SCHEDULES, OptimizerConfig, make_optimizer, make_schedule
+from fxf.training.optimizer import (
+    OPTIMIZERS,
+    SCHEDULES,
+    OptimizerConfig,
+    RegisteredOptimizer,
+    make_optimizer,
+    make_schedule,
+    optimizer_section,
+    plain,
+)
 from fxf.weights import Weight
 
 ONES = jax.nn.initializers.ones
@@ -72,7 +82,7 @@ def test_every_optimizer_moves_the_params(name):
     assert differ(move(name=name), jax.tree.map(np.asarray, PARAMS))
 
 
-@pytest.mark.parametrize(("name", "key"), [(name, key) for name, (_, keys) in OPTIMIZERS.items() for key in keys])
+@pytest.mark.parametrize(("name", "key"), [(name, key) for name, each in OPTIMIZERS.items() for key in each.reads])
 def test_every_key_that_an_optimizer_reads_changes_its_steps(name, key):
     changed = {"b1": 0.9999, "b2": 0.7, "eps": 0.1, "momentum": 0.9, "weight_decay": 0.3}[key]
     assert differ(move(name=name), move(name=name, **{key: changed}))
@@ -140,6 +150,39 @@ def test_schedules_follow_their_formulas():
 
 
 def test_every_key_of_the_section_is_read_by_some_optimizer_or_schedule():
-    read = {key for _, keys in OPTIMIZERS.values() for key in keys}
+    read = {key for each in OPTIMIZERS.values() for key in each.reads}
     own = {"name", "learning_rate", "schedule", "warmup_steps", "final_learning_rate", "clip_norm"}
     assert {field.name for field in dataclasses.fields(OptimizerConfig)} == read | own
+
+
+@dataclasses.dataclass(frozen=True)
+class FlooredConfig(OptimizerConfig):
+    floor: float = key(0.5, "smallest step")
+
+
+def floored(learning_rate, floor):
+    return optax.stateless(
+        lambda updates, _: jax.tree.map(lambda g: -jnp.maximum(learning_rate(0), floor) * g, updates)
+    )
+
+
+@pytest.fixture
+def guest(monkeypatch):
+    monkeypatch.setitem(OPTIMIZERS, "floored", RegisteredOptimizer(plain(floored), (), FlooredConfig))
+
+
+def test_an_optimizer_with_a_key_of_its_own_reads_it(guest):
+    config = optimizer_section({**defaults(FlooredConfig), "name": "floored", "floor": 0.25})
+    optimizer = make_optimizer(config, 10, SPEC)
+    updates, _ = optimizer.update(GRADIENTS[0], optimizer.init(PARAMS), PARAMS)
+    assert_close(updates, jax.tree.map(lambda g: -0.25 * g, GRADIENTS[0]), operations=2)
+
+
+def test_one_config_serves_optimizers_with_and_without_keys_of_their_own(guest):
+    common = defaults(OptimizerConfig)
+    assert optimizer_section({**common, "name": "floored"}) == FlooredConfig(name="floored")
+    assert optimizer_section({**common, "floor": 0.5}) == OptimizerConfig()
+    with pytest.raises(UserError, match=r"optimizer.floor: optimizer 'adam' does not read it; leave it at 0.5"):
+        optimizer_section({**common, "floor": 0.25})
+    with pytest.raises(UserError, match=r"optimizer.flor: unknown key; did you mean 'floor'"):
+        optimizer_section({**common, "name": "floored", "flor": 0.25})

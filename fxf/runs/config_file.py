@@ -1,0 +1,276 @@
+"""Config files: Python that returns a config, and that may register a task, a model, a kind of attention and so on.
+
+A file and the modules beside it that it imports are executed once in a process. A run whose config file registers
+something records the file's path and digests, and is built again only after that file is executed.
+"""
+
+import ast
+import contextlib
+import hashlib
+import importlib.util
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from fxf.config import differences
+from fxf.errors import UserError, errors_of, shown
+from fxf.files import is_remote, read_file
+
+log = logging.getLogger(__name__)
+
+ITSELF = "config file"  # stands for the file's name among digests, so that a renamed file is the same file
+REGISTERED_BY = "registered_by"  # the key of config.json
+
+
+class ConfigFile(NamedTuple):
+    """A file that was executed, or a module beside it.
+
+    Attributes:
+      path: absolute.
+      module: what it defines.
+      digests: SHA-256, of the file and of what it imports from its folder, by name.
+      registered: the kind and the name of what these register.
+    """
+
+    path: Path
+    module: ModuleType
+    digests: dict[str, str]
+    registered: frozenset[tuple[str, str]]
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Calls the function `name` of the file.
+
+        Raises:
+          UserError: there is no such function, it raises an exception, or it registers something.
+        """
+        function = getattr(self.module, name, None)
+        if not callable(function):
+            raise UserError(f"{shown(self.path)}: no function {name}")
+        with _importing_from(self.path.parent), _registrations(self.path, {}, within=name), errors_of(self.path):
+            return function(*arguments)
+
+    def origin(self) -> dict[str, Any]:
+        """Returns what config.json says of the file; nothing where it registers nothing."""
+        if not self.registered:
+            return {}
+        names = sorted(f"{kind} '{name}'" for kind, name in self.registered)
+        return {REGISTERED_BY: {"path": str(self.path), "registers": names, "sha256": self.digests}}
+
+
+_executed: dict[Path, ConfigFile] = {}
+_owners: dict[tuple[str, str], dict[str, str]] = {}  # digests of the file that registered a name
+
+
+def load(path: str | Path) -> ConfigFile:
+    """Executes a config file, unless this process has executed it as it is.
+
+    Raises:
+      UserError: it cannot be read or is not Python, it raises an exception, or it registers a name that is taken.
+    """
+    path = Path(os.path.abspath(path))
+    with _importing_from(path.parent):
+        return _execute(path, path.parent)
+
+
+def load_of_run(workdir: Path, recorded: Mapping[str, Any] | None, given: str | Path | None) -> None:
+    """Executes the config file of the run in `workdir`, so that what it registers is there.
+
+    Args:
+      recorded: what config.json says of the file, or None where it registers nothing.
+      given: the file to execute instead, if not None.
+
+    Raises:
+      UserError: as `load`; or the recorded file is missing or lies in the run folder.
+    """
+    if given is None:
+        if recorded is None:
+            return
+        given = Path(recorded["path"])
+        require_outside(workdir, given)
+        if not given.is_file():
+            registers = f"the run's config file, which registers {', '.join(recorded['registers'])}"
+            raise UserError(f"{workdir}: {given} is missing, {registers}; name its new place by --config=FILE")
+    found = load(given)
+    if recorded is not None and (differing := differences(recorded["sha256"], found.digests)):
+        log.warning("warning: %s: %s changed since the run began: %s", workdir, given, differing)
+
+
+def digests_of(origin: Mapping[str, Any], workdir: Path) -> dict[str, str]:
+    """Returns the digests of the config file that a run comes from; none where it registers nothing.
+
+    Raises:
+      UserError: the file lies in the run folder, from which no other verb would execute it.
+    """
+    if REGISTERED_BY not in origin:
+        return {}
+    require_outside(workdir, Path(origin[REGISTERED_BY]["path"]))
+    return origin[REGISTERED_BY]["sha256"]
+
+
+def require_outside(workdir: Path, path: Path) -> None:
+    """Raises a UserError if a config file lies in the run folder, from which no code is executed."""
+    if is_remote(workdir):
+        return
+    folders = {Path(os.path.abspath(workdir)), workdir.resolve()}
+    if folders & {*Path(os.path.abspath(path)).parents, *path.resolve().parents}:
+        raise UserError(f"{workdir}: the run's config file {path} lies in the run folder, whose code is never executed")
+
+
+def _execute(path: Path, folder: Path, name: str = "", importers: tuple[Path, ...] = ()) -> ConfigFile:
+    """Executes a file and before it the modules in `folder` that it imports, each at most once.
+
+    Args:
+      name: of the module, or nothing for the config file itself.
+      importers: the files that are waiting for this one.
+    """
+    files = sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" and name else [path]
+    texts = {file: _text(file) for file in files}
+    imported = [_beside(folder, each) for file in files for each in _imported_names(file, texts[file])]
+    parts = [
+        _execute(source, folder, each, (*importers, path))
+        for each, source in dict.fromkeys(found for found in imported if found)
+        if source not in (*importers, path)
+    ]
+    digests = {
+        str(file.relative_to(folder)) if name else ITSELF: hashlib.sha256(text).hexdigest()
+        for file, text in texts.items()
+    }
+    digests |= {key: digest for part in parts for key, digest in part.digests.items()}
+    inherited = frozenset(each for part in parts for each in part.registered)
+    name = name or f"config file {path}"
+    known, there = _executed.get(path), sys.modules.get(name)
+    if known is None and there is not None and there.__file__ == str(path):
+        return ConfigFile(path, there, digests, inherited)  # imported by the program itself
+    if known is None or known.digests != digests:
+        if known and known.registered - inherited:
+            raise UserError(f"{shown(path)}: changed since this process executed it; start another process")
+        with _registrations(path, digests) as registered, errors_of(path):
+            module = _run(name, path, texts[path])
+        known = _executed[path] = ConfigFile(path, module, digests, inherited | registered)
+    sys.modules[name] = known.module
+    return known
+
+
+def _text(path: Path) -> bytes:
+    text = read_file(shown(path), "--config")
+    if b"\0" in text:
+        raise UserError(f"{shown(path)}: expected Python source, found a null byte")
+    return text
+
+
+def _imported_names(path: Path, text: bytes) -> Iterator[str]:
+    """Yields the first names of the modules that a Python file imports, anywhere in it."""
+    with errors_of(path):
+        tree = ast.parse(text, str(path))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            yield node.module.split(".")[0]
+
+
+def _beside(folder: Path, name: str) -> tuple[str, Path] | None:
+    """Returns the name and the file of the module that `import name` finds in the folder, or None."""
+    there = getattr(sys.modules.get(name), "__file__", None)
+    for path in (folder / name / "__init__.py", folder / f"{name}.py"):
+        ours = name not in sys.modules or (there and (there == str(path) or Path(there) in _executed))
+        if ours and name != "fxf" and path.is_file():
+            return name, path
+    return None
+
+
+def _run(name: str, path: Path, text: bytes) -> ModuleType:
+    """Executes the text of a module; its parts that were imported from another folder are forgotten."""
+    for other in [key for key in sys.modules if key == name or key.startswith(f"{name}.")]:
+        del sys.modules[other]
+    places = [str(path.parent)] if path.name == "__init__.py" else None
+    loader = SourceFileLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader, submodule_search_locations=places)
+    assert spec
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        exec(compile(text, str(path), "exec", dont_inherit=True), vars(module))
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+@contextlib.contextmanager
+def _importing_from(folder: Path) -> Iterator[None]:
+    """Lets imports look into the folder first, as Python does for a script."""
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.path.remove(str(folder))
+
+
+def _registries() -> dict[str, dict[str, Any]]:
+    """Returns the registries to which a config file may add, by what their entries are called."""
+    from fxf.data.corpus import CORPORA
+    from fxf.data.tokenizer import TOKENIZERS
+    from fxf.layers.attention import ATTENTIONS
+    from fxf.layers.feed_forward import ACTIVATIONS
+    from fxf.layers.linear_attention import FEATURE_MAPS
+    from fxf.layers.positions import POSITIONS
+    from fxf.models import MODELS
+    from fxf.tasks import TASKS
+    from fxf.training.optimizer import OPTIMIZERS, SCHEDULES
+
+    return {
+        "activation": ACTIVATIONS,
+        "attention": ATTENTIONS,
+        "corpus": CORPORA,
+        "feature map": FEATURE_MAPS,
+        "model": MODELS,
+        "optimizer": OPTIMIZERS,
+        "positions": POSITIONS,
+        "schedule": SCHEDULES,
+        "task": TASKS,
+        "tokenizer": TOKENIZERS,
+    }
+
+
+@contextlib.contextmanager
+def _registrations(path: Path, digests: dict[str, str], within: str = "") -> Iterator[set[tuple[str, str]]]:
+    """Yields a set that holds in the end the kind and the name of what was registered meanwhile by the file.
+
+    Of a name that a file of the same digests has registered, the first entry stays. An error leaves all as it was.
+
+    Args:
+      within: the function that is called, which may register nothing.
+
+    Raises:
+      UserError: an entry was there already, or `within` registers one.
+    """
+    registries, absent = _registries(), object()
+    added: set[tuple[str, str]] = set()
+    before = {kind: dict(registry) for kind, registry in registries.items()}
+    try:
+        yield added
+        for kind, registry in registries.items():
+            for name in [*{**before[kind], **registry}]:
+                if registry.get(name, absent) is before[kind].get(name, absent):
+                    continue
+                if within:
+                    raise UserError(
+                        f"{shown(path)}: {within} registers {kind} '{name}'; do that at the top of the file"
+                    )
+                if name in before[kind] and _owners.get((kind, name)) != digests:
+                    raise UserError(f"{shown(path)}: {kind} '{name}' is registered already; choose another name")
+                registry[name] = before[kind].get(name, registry.get(name))
+                added.add((kind, name))
+    except BaseException:
+        for kind, registry in registries.items():
+            registry.clear()
+            registry.update(before[kind])
+        raise
+    _owners.update(dict.fromkeys(added, digests))
