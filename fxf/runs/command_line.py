@@ -16,6 +16,7 @@ from ml_collections.config_flags import config_flags
 from fxf.config import flatten
 from fxf.errors import UserError, nearest
 from fxf.machine.devices import start_jax
+from fxf.runs.shipped import located, names
 
 # What a value of a type is written as; the flag itself is parsed by the same parsers.
 PARSERS: dict[type, Any] = {int: flags.IntegerParser(), float: flags.FloatParser(), bool: flags.BooleanParser()}
@@ -29,7 +30,7 @@ class CheckedConfigParser(config_flags.ConfigFileFlagParser):
         self._arguments = arguments
 
     def parse(self, path: str) -> Any:
-        config = super().parse(path)
+        config = super().parse(located(path))
         if isinstance(config, ConfigDict):
             for key, value in given(self._arguments):
                 check(config, key, value)
@@ -91,13 +92,9 @@ def parse(argv: list[str], modules: Sequence[str]) -> list[str]:
     """
     _require_each_once(argv)
     named = re.search(r"(?:^| )--?config[= ](\S+)", " ".join(argv[1:]))
-    config_file = named[1].split(":")[0] if named else ""
-    if config_file and not Path(config_file).is_file():
-        beside = (str(path) for path in Path(config_file).parent.glob("*.py"))
-        raise UserError(f"--config: no file {config_file}{nearest(config_file, beside)}")
-    if config_file and b"\0" in Path(config_file).read_bytes():
-        raise UserError(f"--config: {config_file}: expected Python source, found a null byte")
+    config_file = located(named[1]).split(":")[0] if named else ""
     if config_file:
+        require_file(config_file)
         start_jax()  # which the file imports
     try:
         with _errors_of(config_file):
@@ -114,6 +111,17 @@ def parse(argv: list[str], modules: Sequence[str]) -> list[str]:
         if "no attribute 'get_config'" in str(error):
             raise UserError(f"{config_file}: no function get_config") from None
         raise UserError(text_of(error)) from None
+
+
+def require_file(config_file: str) -> None:
+    """Raises a UserError if there is no such file or config, or if the file cannot be Python source."""
+    path = Path(config_file)
+    if not path.is_file():
+        near = nearest(config_file, map(str, path.parent.glob("*.py"))) or nearest(path.stem, names())
+        what = f"no file {config_file}" if path.suffix else f"no file and no config of fxf is named '{config_file}'"
+        raise UserError(f"--config: {what}{near}")
+    if b"\0" in path.read_bytes():
+        raise UserError(f"--config: {config_file}: expected Python source, found a null byte")
 
 
 def _require_each_once(argv: list[str]) -> None:
@@ -135,7 +143,7 @@ def _unknown_flag(name: str, modules: Sequence[str]) -> str:
         return f"-{name}: unknown flag; an argument that begins with - stands behind --"
     section, *rest = name.split(".")
     if rest and section == "config" and section in known:
-        return "--config: missing; for example --config=configs/reversal.py"
+        return "--config: missing; for example --config=reversal"
     near = nearest(section, [f for f in known if f == "config"]) if rest else nearest(name, known)
     if rest and near:
         near = f"; did you mean '--{'.'.join(['config', *rest])}'?"
@@ -182,13 +190,34 @@ def text_of(error: BaseException) -> str:
     return " ".join(str(error).replace("\\n", " ").replace("\\'", "'").split()).strip('"')
 
 
+def read_config(config: str) -> ConfigDict:
+    """Returns what `get_config` of FILE[:ARGUMENT], or of NAME[:ARGUMENT] of a config that comes with fxf, returns.
+
+    Raises:
+      UserError: there is no such file, or it makes no config.
+    """
+    path = located(config).split(":")[0]
+    require_file(path)
+    try:
+        with _errors_of(path):
+            found = CheckedConfigParser("config", []).parse(config)
+    except (AttributeError, TypeError, ValueError) as error:  # of the call itself
+        raise UserError(f"{path}: {text_of(error).split(': ')[-1]}") from None
+    if not isinstance(found, ConfigDict):
+        raise UserError(f"{path}: get_config returned no ConfigDict")
+    return found
+
+
 def read_sweep(config_file: str) -> list[dict[str, Any]]:
-    """Returns what `sweep(add)` or `sweep(add, argument)` of FILE[:ARGUMENT] adds: the changed keys of each point.
+    """Returns what `sweep(add)` or `sweep(add, argument)` of a config adds: the changed keys of each point.
+
+    Args:
+      config_file: FILE[:ARGUMENT], or NAME[:ARGUMENT] of a config that comes with fxf.
 
     Raises:
       UserError: the file has no such function, or the function raises an exception.
     """
-    path, *argument = config_file.split(":", 1)
+    path, *argument = located(config_file).split(":", 1)
     added: list[dict[str, Any]] = []
     try:
         with _errors_of(path):

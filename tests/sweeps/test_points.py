@@ -138,7 +138,7 @@ def test_a_sweep_runs_its_points_names_the_failed_one_and_goes_on_where_it_stopp
     assert (workdir / "plot.png").stat().st_size > 10_000
 
     (left,) = script(*command, "--dry_run").stdout.splitlines()
-    assert "experiments/train.py --config=" in left
+    assert " -P -m fxf train --config=" in left
     assert left.endswith(f"--config.optimizer.learning_rate=1e+30 --workdir={workdir}/optimizer.learning_rate=1e+30")
 
 
