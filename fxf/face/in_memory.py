@@ -171,7 +171,7 @@ def decode(
       The new tokens of each prompt, without the end token; of a beam the best hypothesis.
 
     Raises:
-      UserError: a key is unknown or has a wrong value, the model does not generate, or it does not have a token.
+      UserError: a key is unknown or has a wrong value; the model does not generate, or has no such token or position.
     """
     if model.prefill is None:
         raise UserError("model: it has no prefill and step, with which a model generates")
@@ -186,6 +186,9 @@ def decode(
         source, counts = _padded(sources)
         rows |= {"source": source, "source_mask": np.arange(source.shape[1])[None] < counts[:, None]}
     _require_tokens(model, rows)
+    room = getattr(model, "max_len", None)
+    if room is not None and tokens.shape[1] + max_tokens > room:
+        raise UserError(f"max_tokens: {tokens.shape[1]} tokens and {max_tokens} more are over model.max_len {room}")
     predict = make_predictor(model, -1 if end_token is None else end_token, decode=method, seed=seed)
     found, _ = predict(params, rows, max_tokens)
     answers = found[:, 0].tolist()

@@ -4,7 +4,7 @@ import importlib.util
 import inspect
 import re
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -196,39 +196,44 @@ def read_config(config: str) -> ConfigDict:
     Raises:
       UserError: there is no such file, or it makes no config.
     """
-    path = located(config).split(":")[0]
+    path, *argument = located(config).split(":", 1)
     require_file(path)
-    try:
-        with _errors_of(path):
-            found = CheckedConfigParser("config", []).parse(config)
-    except (AttributeError, TypeError, ValueError) as error:  # of the call itself
-        raise UserError(f"{path}: {text_of(error).split(': ')[-1]}") from None
+    found = _call(path, "get_config", lambda get_config: get_config(*argument))
     if not isinstance(found, ConfigDict):
-        raise UserError(f"{path}: get_config returned no ConfigDict")
-    return found
+        raise UserError(f"--config: {path}: get_config returned no ConfigDict")
+    return found.lock()
 
 
-def read_sweep(config_file: str) -> list[dict[str, Any]]:
+def read_sweep(config: str) -> list[dict[str, Any]]:
     """Returns what `sweep(add)` or `sweep(add, argument)` of a config adds: the changed keys of each point.
 
     Args:
-      config_file: FILE[:ARGUMENT], or NAME[:ARGUMENT] of a config that comes with fxf.
+      config: FILE[:ARGUMENT], or NAME[:ARGUMENT] of a config that comes with fxf.
 
     Raises:
       UserError: the file has no such function, or the function raises an exception.
     """
-    path, *argument = located(config_file).split(":", 1)
+    path, *argument = located(config).split(":", 1)
     added: list[dict[str, Any]] = []
+
+    def run(sweep: Callable) -> None:
+        takes_argument = len(inspect.signature(sweep).parameters) > 1
+        sweep(lambda **changes: added.append(changes), *(argument if takes_argument else ()))
+
+    _call(path, "sweep", run)
+    return added
+
+
+def _call(path: str, name: str, call: Callable[[Callable], Any]) -> Any:
+    """Returns what `call` returns of the function `name` of the config file; what is wrong there is a UserError."""
     try:
         with _errors_of(path):
-            spec = importlib.util.spec_from_file_location("swept_config", path)
+            spec = importlib.util.spec_from_file_location("config", path)
             assert spec and spec.loader
             module = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(module)
-            if not hasattr(module, "sweep"):
-                raise UserError(f"--config: {path}: no function sweep(add) beside get_config")
-            takes_argument = len(inspect.signature(module.sweep).parameters) > 1
-            module.sweep(lambda **changes: added.append(changes), *(argument if takes_argument else ()))
+            if not hasattr(module, name):
+                raise UserError(f"--config: {path}: no function {name}")
+            return call(getattr(module, name))
     except TypeError as error:  # of the call itself, so that no line of the file is at fault
         raise UserError(f"{path}: {text_of(error)}") from None
-    return added
