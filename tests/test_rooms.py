@@ -8,10 +8,10 @@ import pytest
 from small_runs import ROOT
 
 FILES = sorted((ROOT / "fxf").rglob("*.py"))
-README = (ROOT / "README.md").read_text()
+ARCHITECTURE = (ROOT / "docs/architecture.md").read_text()
 ON_TOP = {path.stem for path in (ROOT / "fxf").glob("*.py")} - {"__init__"}
-# As README's layout lists them, the lowest first.
-ROOMS = re.findall(r"^    fxf/(\w+)/ ", README, re.MULTILINE)
+# As docs/architecture.md lists them, the lowest first.
+ROOMS = re.findall(r"^    fxf/(\w+)/ ", ARCHITECTURE, re.MULTILINE)
 
 
 def module(path):
@@ -40,7 +40,7 @@ def height(name):
 def test_the_layout_lists_every_room_and_every_module_on_top():
     folders = {path.name for path in (ROOT / "fxf").iterdir() if (path / "__init__.py").exists()}
     assert len(ROOMS) == len(set(ROOMS)) and set(ROOMS) == folders
-    assert all(re.search(rf"^    fxf/.*\b{name}\.py", README, re.MULTILINE) for name in ON_TOP)
+    assert all(re.search(rf"^    fxf/.*\b{name}\.py", ARCHITECTURE, re.MULTILINE) for name in ON_TOP)
 
 
 def test_at_most_six_modules_stand_on_top():

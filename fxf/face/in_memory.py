@@ -68,8 +68,13 @@ def layer_config(**keys: Any) -> TransformerConfig:
 
 
 def initialize(model: Model | weights.Spec, seed: int = 0) -> Params:
-    """Draws the params of a model, or of the spec of a layer: a nested dict of float32 arrays."""
-    return weights.initialize(model.spec if isinstance(model, Model) else model, jax.random.key(seed))
+    """Draws the params of a model, or of the spec of a layer: a nested dict of float32 arrays.
+
+    A run of this seed starts from the same ones, up to rounding.
+    """
+    init_key, _, _ = run_keys(seed)
+    spec = model.spec if isinstance(model, Model) else model
+    return jax.jit(lambda key: weights.initialize(spec, key))(init_key)
 
 
 def language_model_batch(tokens: Any, weights: Any = None) -> Batch:
@@ -120,8 +125,7 @@ def fit(
     train = section(TrainConfig, {**defaults(TrainConfig), **chosen}, "train")
     described = section(OptimizerConfig, {**defaults(OptimizerConfig), "name": optimizer, **keys}, "optimizer")
     moves = make_optimizer(described, steps, model.spec)
-    init_key, _, _ = run_keys(seed)
-    start = weights.initialize(model.spec, init_key) if params is None else jax.tree.map(jnp.array, params)
+    start = initialize(model, seed) if params is None else jax.tree.map(jnp.array, params)
     state = TrainState(jnp.int32(0), start, moves.init(start))
     return _fitted(make_train_steps(model, moves, train, batch, seed, steps), state, steps)
 
