@@ -28,10 +28,10 @@ environment: $(READY)  ## make .venv for PLATFORM=cpu (or cuda, tpu), with EXTRA
 reversal translation: export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
 reversal: $(READY)  ## train the default reversal experiment and print its result
-	$(BIN)/python experiments/train.py --config=configs/reversal.py --workdir=runs/reversal
+	$(BIN)/fxf train --config=reversal --workdir=runs/reversal
 
 translation: $(READY)  ## train the default translation experiment, print ten translations and its result
-	$(BIN)/python experiments/train.py --config=configs/translation.py --workdir=runs/translation
+	$(BIN)/fxf train --config=translation --workdir=runs/translation
 
 test: $(READY)  ## run the tests
 	$(BIN)/python -m pytest

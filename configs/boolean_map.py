@@ -1,6 +1,6 @@
 """Random boolean maps (seed 002, "transfomer bilayer code"): ten mappings at once, each by a model of its own.
 
-python experiments/train.py --config=configs/boolean_map.py --workdir=runs/boolean_map
+fxf train --config=boolean_map --workdir=runs/boolean_map
 
 Expect squared_error below 1e-11, the largest of the ten, and solved 1, in 1 second of training and 3 of compilation.
 The seed stops at 1e-4. Its procedure is kept: its init, plain gradient descent at its rate, its 4,400 steps. The loss

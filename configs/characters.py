@@ -1,7 +1,7 @@
 """A language model of a text, by characters: of the phrase book that comes with fxf, or of any file.
 
-python experiments/train.py --config=configs/characters.py --workdir=runs/characters
-python experiments/train.py --config=configs/characters.py:nanogpt_cpu --config.data.path=input.txt --workdir=runs/cpu
+fxf train --config=characters --workdir=runs/characters
+fxf train --config=characters:nanogpt_cpu --config.data.path=input.txt --workdir=runs/cpu
 
 argument      what                                           expect (seed 0)
 (none)        the phrase book's English, or data.path        test_loss 0.68, bits_per_character 0.99

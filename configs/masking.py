@@ -1,7 +1,7 @@
 """A masked language model of a text: which words were hidden? Of the phrase book that comes with fxf, or of any file.
 
-python experiments/train.py --config=configs/masking.py --workdir=runs/masking
-python experiments/generate.py --workdir=runs/masking "The <mask> does not work."
+fxf train --config=masking --workdir=runs/masking
+fxf generate --workdir=runs/masking "The <mask> does not work."
 
 Expect accuracy 0.39 and perplexity 12.8 on the test part (seed 0).
 """

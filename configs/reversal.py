@@ -1,7 +1,7 @@
 """Sequence reversal (seed 004): 50 symbols, lengths 1 to 25, or one of the seed's three problems.
 
-python experiments/train.py --config=configs/reversal.py --workdir=runs/reversal
-python experiments/sweep.py --config=configs/reversal.py:example0 --workdir=runs/sweep --workers=2
+fxf train --config=reversal --workdir=runs/reversal
+fxf sweep --config=reversal:example0 --workdir=runs/sweep --workers=2
 
 argument            problem                                  expect, over seeds 0 to 4
 (none)              50 symbols, lengths 1 to 25              exact_match 1 on 10,000 unseen sequences (seed 0)

@@ -1,7 +1,7 @@
 """Delayed-sum time series (seed 002, XOR code): numbers 0 to 9 and delay 1, or any other base and delay.
 
-python experiments/train.py --config=configs/time_series.py --workdir=runs/time_series
-python experiments/train.py --config=configs/time_series.py --config.task.base=16 --config.task.delay=5 --workdir=runs/x
+fxf train --config=time_series --workdir=runs/time_series
+fxf train --config=time_series --config.task.base=16 --config.task.delay=5 --workdir=runs/x
 
 Expect exact_match 1, in about 12 seconds of one core, half of them compilation; so it was for every delay from 1 to 5
 in every base from 2 to 16. Long delays in large bases are the last to be learned: no single number tells anything about

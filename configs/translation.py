@@ -1,7 +1,7 @@
 """Translation: English to French by a phrase book that comes with fxf, or text that you have.
 
-python experiments/train.py --config=configs/translation.py --workdir=runs/translation
-python experiments/train.py --config=configs/translation.py:anki --config.data.path=fra.txt --workdir=runs/anki
+fxf train --config=translation --workdir=runs/translation
+fxf train --config=translation:anki --config.data.path=fra.txt --workdir=runs/anki
 
 argument         what                                                 expect (seed 0)
 (none), fr, es   the phrase book, held-out combinations of words      fr: BLEU 99.4, exact_match 0.98

@@ -1,28 +1,6 @@
-"""Scores a trained run with the checkpoint that its result used, or the one of --step.
+"""`fxf evaluate` as a script of the checkout."""
 
-python experiments/evaluate.py --workdir=runs/reversal
-python experiments/evaluate.py --workdir=runs/translation --beam_width=5
-"""
-
-import fxf.machine.listen  # noqa: F401  First of all.
-
-from absl import flags
-
-from fxf.runs import cli
-
-CONFIG, WORKDIR = cli.define_config_file(), cli.define_workdir()
-DECODE = cli.define_decode()
-STEP = flags.DEFINE_integer("step", None, "checkpoint to score")
-
-
-def main(arguments: list[str]) -> None:
-    cli.refuse_arguments(arguments)
-    from fxf.runs import run
-    from fxf.training.metrics import Clock
-
-    workdir, clock = cli.require_workdir(WORKDIR), Clock(cli.STARTED)
-    cli.print_figures(run.evaluate(workdir, clock, STEP.value, DECODE(), CONFIG.value))
-
+from fxf.__main__ import main
 
 if __name__ == "__main__":
-    cli.run(main)
+    main("evaluate")

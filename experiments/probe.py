@@ -1,66 +1,6 @@
-"""Shows what is inside a trained model while it reads a prompt and its own answer: attention, vectors, logit lens.
+"""`fxf probe` as a script of the checkout."""
 
-python experiments/probe.py --workdir=runs/reversal "3 1 5"
-python experiments/probe.py --workdir=runs/reversal --name=block_1/attention/weights --head=0 "3 1 5"
-python experiments/probe.py --workdir=runs/reversal --name=block_1/attention/weights --output=heads.png "3 1 5"
-python experiments/probe.py --workdir=runs/reversal --name=embedding/positions --output=positions.svg "3 1 5"
-python experiments/probe.py --workdir=runs/reversal --lens "3 1 5"
-
-Without --name it lists what there is. A second argument is read in place of the model's own answer.
-"""
-
-import fxf.machine.listen  # noqa: F401  First of all.
-
-from pathlib import Path
-
-from absl import flags
-
-from fxf.errors import UserError
-from fxf.runs import cli
-
-CONFIG, WORKDIR = cli.define_config_file(), cli.define_workdir()
-NAME = flags.DEFINE_string("name", None, "the array to show; without it, all are listed")
-HEAD = flags.DEFINE_integer("head", None, "of attention weights, this head alone", lower_bound=0)
-LENS = flags.DEFINE_boolean("lens", False, "show what the model would say after each block")
-OUTPUT = flags.DEFINE_string("output", None, "file for a heat map, .png or .svg, in place of text")
-STEP = flags.DEFINE_integer("step", None, "checkpoint to look into; without it, the one that the run reports")
-
-
-def main(texts: list[str]) -> None:
-    from fxf.reports import probe
-    from fxf.reports.text_table import aligned
-    from fxf.runs import run
-
-    if not 1 <= len(texts) <= 2:
-        raise UserError(f"expected a prompt and at most one answer, got {len(texts)} arguments")
-    if LENS.value and (NAME.value or OUTPUT.value):
-        raise UserError("--lens: is a table of its own, without --name and --output")
-    for flag in (HEAD, OUTPUT):
-        if flag.value is not None and not NAME.value:
-            raise UserError(f"--{flag.name}: only --name reads it")
-    workdir = cli.require_workdir(WORKDIR)
-    experiment, _, params = run.load(workdir, STEP.value, config_file=CONFIG.value)
-    batch = probe.what_is_read(experiment, params, *texts)
-    if LENS.value:
-        for line in aligned(probe.logit_lens(experiment, params, batch)):
-            print(line)
-        return
-    arrays = probe.arrays_inside(experiment, params, batch)
-    if not NAME.value:
-        for line in aligned([(name, " x ".join(map(str, value.shape))) for name, value in arrays.items()]):
-            print(line)
-        return
-    shown = probe.matrices(experiment, arrays, NAME.value, batch)
-    if HEAD.value is not None:
-        if HEAD.value >= len(shown.values):
-            raise UserError(f"--head: expected less than {len(shown.values)}, got {HEAD.value}")
-        shown = shown._replace(values=shown.values[HEAD.value :][:1], titles=shown.titles[HEAD.value :][:1])
-    if OUTPUT.value:
-        probe.draw(shown, NAME.value, Path(OUTPUT.value))
-        print(OUTPUT.value)
-    else:
-        print(probe.as_text(shown, NAME.value))
-
+from fxf.__main__ import main
 
 if __name__ == "__main__":
-    cli.run(main)
+    main("probe")

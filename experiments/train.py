@@ -1,26 +1,6 @@
-"""Trains the experiment that a config names, or resumes it where its run folder left off.
+"""`fxf train` as a script of the checkout."""
 
-python experiments/train.py --config=configs/reversal.py --workdir=runs/reversal
-"""
-
-import fxf.machine.listen  # noqa: F401  First of all.
-
-from fxf.runs import cli
-
-CONFIG, WORKDIR = cli.define_config(), cli.define_workdir()
-
-
-def main(arguments: list[str]) -> None:
-    cli.refuse_arguments(arguments)
-    from fxf.runs import run
-    from fxf.training import processes
-    from fxf.training.metrics import Clock
-
-    config, origin = cli.config_and_origin(CONFIG)
-    result = run.train(config, cli.require_workdir(WORKDIR), Clock(cli.STARTED), origin)
-    if processes.is_first():
-        cli.print_figures(result)
-
+from fxf.__main__ import main
 
 if __name__ == "__main__":
-    cli.run(main)
+    main("train")

@@ -36,6 +36,8 @@ CHARACTERS = "--config=configs/characters.py"
         ([], ["--config: missing"]),
         (["--config=configs/reversl.py"], ["no file configs/reversl.py", "did you mean 'configs/reversal.py'?"]),
         (["--config", "configs/reversl.py"], ["no file configs/reversl.py"]),
+        (["--config=config/reversal.py"], ["no file config/reversal.py; did you mean 'reversal'?"]),
+        (["--config=reversl:example0"], ["no file and no config of fxf is named 'reversl'; did you mean 'reversal'?"]),
         (
             ["--config=configs/reversal.py:example9"],
             ["configs/reversal.py:", "'example9'", "example0"],
@@ -76,7 +78,7 @@ def test_a_wrong_config(flags, parts, tmp_path):
 def test_help_lists_the_flags_of_a_script():
     finished = script("generate", "--help")
     assert finished.returncode == 0
-    assert all(flag in finished.stdout for flag in ("--workdir", "--beam_width", "--input", "experiments/generate.py"))
+    assert all(flag in finished.stdout for flag in ("--workdir", "--beam_width", "--input", "fxf generate"))
 
 
 @pytest.mark.parametrize(

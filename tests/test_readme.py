@@ -1,26 +1,121 @@
-"""The README's code runs, and its commands exist."""
+"""What README and the pages of docs/ say: their commands, files, links and names exist, and their code runs."""
 
+import functools
+import pkgutil
 import re
+import shlex
 
 import jax
 import numpy as np
 import pytest
 
+import fxf
 from fxf.layers import attention_kinds
 from fxf.layers.attention import ATTENTIONS
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
+from fxf.runs import command_line
 from fxf.testing import assert_cached_equals_full, assert_consistent
 from fxf.training.step import loss_and_gradient
 from helpers import VOCAB_SIZE, random_params, random_tokens, small, small_model
-from small_runs import ROOT
+from small_runs import ROOT, script, tiny_config
 
-README = (ROOT / "README.md").read_text()
+PAGES = {path.relative_to(ROOT).as_posix(): path.read_text() for path in [ROOT / "README.md", *ROOT.glob("docs/*.md")]}
+TEXT = "".join(PAGES.values())
+COMMANDS = sorted(
+    set(re.findall(r"^    ((?:[A-Z_]+=\S+ )?fxf \w+ (?:.*\\\n)*.*)$", TEXT, re.MULTILINE)),
+    key=lambda line: line.split("fxf "),
+)
+
+
+def code_of(page):
+    return re.findall(r"```python\n(.*?)```", PAGES[page], re.DOTALL)
+
+
+def test_readme_is_at_most_160_lines():
+    assert len(PAGES["README.md"].splitlines()) <= 160
+
+
+@functools.cache
+def help_of(verb):
+    return script(verb, "--help").stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_names_a_verb_its_flags_and_a_config_with_its_keys(command):
+    words = shlex.split(command.replace("\\\n", " "))
+    _, verb, *arguments = words[words.index("fxf") :]
+    config = None
+    for argument in arguments:
+        key, _, value = argument.partition("=")
+        if key == "--config":
+            config = command_line.read_config(value)
+        elif key.startswith("--config."):
+            command_line.check(config, key.removeprefix("--config."), value)
+        elif key.startswith("--"):
+            assert re.search(rf"--(\[no\])?{key[2:]}:", help_of(verb)), key
+
+
+def test_files_that_the_pages_name_exist():
+    names = set(re.findall(r"((?:configs|experiments|fxf|tests)/[\w/]+\.(?:py|sh|sbatch|yaml|md))", TEXT))
+    assert len(names) > 10
+    assert [name for name in names if not (ROOT / name).is_file() and not name.startswith("fxf/configs")] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_pages_and_headings(page):
+    for target in re.findall(r"\]\(([^)]+)\)", PAGES[page]):
+        path, _, anchor = target.partition("#")
+        found = (ROOT / page).parent / path
+        assert found.is_file(), target
+        headings = re.findall(r"^#+ (.*)$", found.read_text(), re.MULTILINE) if anchor else []
+        assert not anchor or anchor in [heading.lower().replace(" ", "-") for heading in headings], target
+
+
+def test_make_targets_that_the_pages_name_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"(?:`|    )make\s([\w-]+)", TEXT))
+    assert targets == {"reversal", "translation", "test", "test-all", "fuzz", "check", "help", "environment"}
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+
+
+def test_names_that_the_pages_call_exist():
+    names = set(re.findall(r"\b(fxf(?:\.\w+)+)\(", TEXT))
+    assert {f"fxf.{name}" for name in ("model", "fit", "decode", "load", "train")} <= names
+    for name in names:
+        assert callable(pkgutil.resolve_name(name)), name
+
+
+def test_every_name_of_the_face_has_a_line_in_a_page():
+    assert [
+        name for name in fxf.__all__ if f"fxf.{name}" not in TEXT and name not in ("Model", "Run", "__version__")
+    ] == []
+
+
+@pytest.fixture(scope="module")
+def with_example0(tmp_path_factory):
+    """Returns a folder where a run stands as the pages have it, though it is hardly trained."""
+    folder = tmp_path_factory.mktemp("pages")
+    fxf.train(tiny_config(task={"n_tokens": 10}), folder / "runs/example0")
+    return folder
+
+
+@pytest.mark.parametrize(("page", "number"), [(page, i) for page in ("README.md", "docs/python.md") for i in (0, 1)])
+def test_the_python_code_runs(page, number, with_example0, monkeypatch, capsys):
+    monkeypatch.chdir(with_example0)
+    code = code_of(page)
+    assert len(code) == 2
+    exec(code[number], {})
+    printed = capsys.readouterr().out.splitlines()
+    expected = re.findall(r"^print\(.*\)  # (.*)$", code[number], re.MULTILINE)
+    assert len(printed) == len(expected)
+    assert number == 1 or printed == expected
 
 
 @pytest.fixture
 def sigmoid(monkeypatch):
     """Registers the worked example of a kind of attention."""
-    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    (code,) = code_of("docs/extending.md")
     namespace = vars(attention_kinds) | {}
     exec(code, namespace)
     monkeypatch.setitem(ATTENTIONS, "sigmoid", attention_kinds.weighted(namespace["sigmoid"]))
@@ -48,19 +143,3 @@ def test_the_worked_example_of_a_kind_of_attention_reads_no_padding(sigmoid):
     batch = {"inputs": random_tokens((3, 6)), "source": source, "source_mask": np.arange(5)[None] < n}
     model = encoder_decoder(small(EncoderDecoderConfig, attention="sigmoid"), VOCAB_SIZE)
     assert_consistent(model, random_params(model.spec), batch)
-
-
-@pytest.mark.parametrize("pattern", [r"python (experiments/\w+\.py)", r"`?(configs/\w+\.py)", r"(fxf/[\w/]+\.py)"])
-def test_files_that_the_readme_names_exist(pattern):
-    names = set(re.findall(pattern, README))
-    assert names
-    for name in names:
-        assert (ROOT / name).is_file()
-
-
-def test_make_targets_that_the_readme_names_exist():
-    makefile = (ROOT / "Makefile").read_text()
-    targets = set(re.findall(r"(?:`|    )make ([\w-]+)", README))
-    assert targets == {"reversal", "translation", "test", "test-all", "fuzz", "check", "help", "environment"}
-    for target in targets:
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE)

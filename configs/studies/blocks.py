@@ -1,6 +1,6 @@
 """Study: the definition's block, the idea of seed 004, and normalization after each sublayer, on reversal.
 
-python experiments/sweep.py --config=configs/studies/blocks.py --workdir=runs/studies/blocks --workers=2
+fxf sweep --config=studies/blocks --workdir=runs/studies/blocks --workers=2
 """
 
 from collections.abc import Callable

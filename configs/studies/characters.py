@@ -1,6 +1,6 @@
 """Study: character models of the phrase book, by kind of position.
 
-python experiments/sweep.py --config=configs/studies/characters.py --workdir=runs/studies/characters --workers=2
+fxf sweep --config=studies/characters --workdir=runs/studies/characters --workers=2
 """
 
 from collections.abc import Callable

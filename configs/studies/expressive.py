@@ -1,6 +1,6 @@
 """Study: does expressive attention (Gros 2024) learn delayed-sum series that softmax attention does not, at one size?
 
-python experiments/sweep.py --config=configs/studies/expressive.py --workdir=runs/studies/expressive --workers=2
+fxf sweep --config=studies/expressive --workdir=runs/studies/expressive --workers=2
 """
 
 from collections.abc import Callable

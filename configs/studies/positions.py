@@ -1,6 +1,6 @@
 """Study: which positions let a decoder, trained to reverse at most 20 symbols, reverse 30, 40, 50 and 60?
 
-python experiments/sweep.py --config=configs/studies/positions.py --workdir=runs/studies/positions --workers=2
+fxf sweep --config=studies/positions --workdir=runs/studies/positions --workers=2
 """
 
 from collections.abc import Callable

@@ -105,7 +105,7 @@ def script(name: str) -> str:
 def loader(name: str) -> str:
     """Returns a script that calls one of the functions that read weights files."""
     return (
-        "from pathlib import Path\nimport sys\nfrom fxf import cli, run\n"
+        "from pathlib import Path\nimport sys\nfrom fxf.runs import cli, run\n"
         "from fxf.interop import huggingface, weights_file\n"
         f"cli.run(lambda given: print(type({LOADERS[name].replace('arguments', 'sys.argv')}).__name__))\n"
     )

@@ -1,4 +1,4 @@
-"""What the scripts under experiments/ share: flags, the config file, and errors as one line with exit code 2."""
+"""What the verbs share: flags, the config file, and errors as one line with exit code 2."""
 
 import time
 
@@ -34,7 +34,10 @@ LONGEST_MESSAGE = 1000  # characters
 def define_config() -> Any:
     """Defines --config=FILE[:ARGUMENT] and --config.SECTION.KEY=VALUE; the file is Python and runs as code."""
     flag = config_flags.DEFINE_config_file(
-        "config", None, "config file, with an argument after a colon where it takes one; it is Python and runs as code"
+        "config",
+        None,
+        "config file, or the name of one that comes with fxf, with an argument after a colon where it takes "
+        "one; the file is Python and runs as code",
     )
     flags.FLAGS["config"].parser = command_line.CheckedConfigParser("config", sys.argv)
     return flag
@@ -115,9 +118,10 @@ def run(main: Callable[[list[str]], None]) -> None:
     warnings.filterwarnings("ignore", module="orbax")
     sys.unraisablehook = _unraisable
     try:
-        modules = (__name__, sys.argv[0])
+        module = sys.modules[main.__module__]
+        modules = (__name__, sys.argv[0] if module.__name__ == "__main__" else module.__name__)
         if _asks_for_help(sys.argv):
-            _print_help(modules)
+            _print_help(module.__doc__, modules)
         else:
             arguments = command_line.parse(sys.argv, modules)[1:]
             start_jax()
@@ -180,8 +184,8 @@ def _asks_for_help(argv: list[str]) -> bool:
     return not {"--help", "-help", "--helpfull", "-h"}.isdisjoint(argv[1:])
 
 
-def _print_help(modules: Sequence[str]) -> None:
-    print(sys.modules["__main__"].__doc__)
+def _print_help(text: str | None, modules: Sequence[str]) -> None:
+    print(text)
     for module in modules:
         print(flags.FLAGS.module_help(module))
 
@@ -196,7 +200,7 @@ def refuse_arguments(arguments: list[str]) -> None:
 def config_and_origin(flag: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the config that the flags name, and what it came from."""
     if not flag.present or not config_flags.get_config_filename(flags.FLAGS["config"]):
-        raise UserError("--config: missing; for example --config=configs/reversal.py")
+        raise UserError("--config: missing; for example --config=reversal")
     origin = {
         "config_file": config_flags.get_config_filename(flags.FLAGS["config"]),
         "overrides": config_flags.get_override_values(flags.FLAGS["config"]),

@@ -14,6 +14,7 @@ from fxf.config import flatten
 from fxf.errors import UserError, nearest, text_of
 from fxf.machine.devices import start_jax
 from fxf.runs.config_file import load
+from fxf.runs.shipped import located, names
 
 # What a value of a type is written as; the flag itself is parsed by the same parsers.
 PARSERS: dict[type, Any] = {int: flags.IntegerParser(), float: flags.FloatParser(), bool: flags.BooleanParser()}
@@ -27,11 +28,7 @@ class CheckedConfigParser(config_flags.ConfigFileFlagParser):
         self._arguments = arguments
 
     def parse(self, path: str) -> Any:
-        file, *argument = path.split(":", 1)
-        config = load(file).call("get_config", *argument)
-        if not isinstance(config, ConfigDict):
-            raise UserError(f"--config: {path}: get_config returned no ConfigDict")
-        config.lock()
+        config = read_config(path)
         for key, value in given(self._arguments):
             check(config, key, value)
         return config
@@ -92,11 +89,9 @@ def parse(argv: list[str], modules: Sequence[str]) -> list[str]:
     """
     _require_each_once(argv)
     named = re.search(r"(?:^| )--?config[= ](\S+)", " ".join(argv[1:]))
-    config_file = named[1].split(":")[0] if named else ""
-    if config_file and not Path(config_file).is_file():
-        beside = (str(path) for path in Path(config_file).parent.glob("*.py"))
-        raise UserError(f"--config: no file {config_file}{nearest(config_file, beside)}")
+    config_file = located(named[1]).split(":")[0] if named else ""
     if config_file:
+        require_config_file(config_file)
         start_jax()  # which the file imports
     try:
         return flags.FLAGS(argv)
@@ -108,6 +103,15 @@ def parse(argv: list[str], modules: Sequence[str]) -> list[str]:
         raise UserError(_wrong_value(text_of(error))) from None
     except Exception as error:
         raise UserError(text_of(error)) from None
+
+
+def require_config_file(config_file: str) -> None:
+    """Raises a UserError if there is no such file or config, or if the file cannot be Python source."""
+    path = Path(config_file)
+    if not path.is_file():
+        near = nearest(config_file, map(str, path.parent.glob("*.py"))) or nearest(path.stem, names())
+        what = f"no file {config_file}" if path.suffix else f"no file and no config of fxf is named '{config_file}'"
+        raise UserError(f"--config: {what}{near}")
 
 
 def _require_each_once(argv: list[str]) -> None:
@@ -128,8 +132,8 @@ def _unknown_flag(name: str, modules: Sequence[str]) -> str:
     if not re.fullmatch(r"[a-zA-Z_][\w.]*", name):
         return f"-{name}: unknown flag; an argument that begins with - stands behind --"
     section, *rest = name.split(".")
-    if rest and section in known and config_flags.is_config_flag(flags.FLAGS[section]):
-        return "--config: missing; for example --config=configs/reversal.py"
+    if rest and section == "config" and section in known:
+        return "--config: missing; for example --config=reversal"
     near = nearest(section, [f for f in known if f == "config"]) if rest else nearest(name, known)
     if rest and near:
         near = f"; did you mean '--{'.'.join(['config', *rest])}'?"
@@ -145,13 +149,30 @@ def _wrong_value(message: str) -> str:
     return f"{found[1]}: expected {kinds[found[3]]}, got {found[2]!r}" if found else message
 
 
-def read_sweep(config_file: str) -> list[dict[str, Any]]:
-    """Returns what `sweep(add)` or `sweep(add, argument)` of FILE[:ARGUMENT] adds: the changed keys of each point.
+def read_config(config: str) -> ConfigDict:
+    """Returns what `get_config` of FILE[:ARGUMENT], or of NAME[:ARGUMENT] of a config that comes with fxf, returns.
+
+    Raises:
+      UserError: there is no such file, or it makes no config.
+    """
+    path, *argument = located(config).split(":", 1)
+    require_config_file(path)
+    found = load(path).call("get_config", *argument)
+    if not isinstance(found, ConfigDict):
+        raise UserError(f"--config: {path}: get_config returned no ConfigDict")
+    return found.lock()
+
+
+def read_sweep(config: str) -> list[dict[str, Any]]:
+    """Returns what `sweep(add)` or `sweep(add, argument)` of a config adds: the changed keys of each point.
+
+    Args:
+      config: FILE[:ARGUMENT], or NAME[:ARGUMENT] of a config that comes with fxf.
 
     Raises:
       UserError: the file has no such function, or the function raises an exception.
     """
-    path, *argument = config_file.split(":", 1)
+    path, *argument = located(config).split(":", 1)
     loaded, added = load(path), list[dict[str, Any]]()
     function = getattr(loaded.module, "sweep", None)
     if not callable(function):

@@ -262,8 +262,8 @@ def _other_code(before: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], di
 
 @functools.cache
 def code_digest() -> str:
-    """Returns a digest of fxf's source files."""
-    sources = [path for path in files_below(PACKAGE) if path.suffix == ".py"]
+    """Returns a digest of fxf's source files; configs, which a wheel carries among them, are no part of it."""
+    sources = [p for p in files_below(PACKAGE) if p.suffix == ".py" and PACKAGE / "configs" not in p.parents]
     return digest("\n".join(file_digest(path) for path in sources).encode())
 
 

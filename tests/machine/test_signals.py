@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from fxf.verbs import VERBS
 from small_runs import ROOT
 
 BEGIN = """
@@ -88,10 +89,12 @@ for _ in range(2):
     assert (code, stdout.replace("ready\n", ""), stderr) == (0, "abandoned\nabandoned\n", "")
 
 
-def test_every_script_hears_signals_from_its_first_import_on():
-    scripts = [path for path in ROOT.glob("experiments/*.py") if "cli.run(main)" in path.read_text()]
-    assert len(scripts) == 7
-    for path in scripts:
-        assert re.search(r"^(from|import) .*", path.read_text(), re.MULTILINE)[0].startswith(
-            "import fxf.machine.listen "
-        ), path
+def test_the_command_and_every_script_hear_signals_from_the_first_import_on():
+    def imports(path):
+        return re.findall(r"^ *((?:from|import) .*)", (ROOT / path).read_text(), re.MULTILINE)
+
+    assert imports("fxf/__main__.py")[0].startswith("import fxf.machine.listen ")
+    assert imports("fxf/machine/__init__.py") == []
+    scripts = list(ROOT.glob("experiments/*.py"))
+    assert len(scripts) == len(VERBS)
+    assert all(imports(path) == ["from fxf.__main__ import main"] for path in scripts)

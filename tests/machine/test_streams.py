@@ -10,7 +10,6 @@ import pytest
 from fxf.machine import streams
 from fxf.machine.streams import Tolerant
 from fxf.runs import cli
-from small_runs import ROOT
 
 
 @pytest.fixture
@@ -101,8 +100,3 @@ def test_what_is_no_mistake_of_this_code_is_one_line(error, parts):
 
 def test_a_mistake_of_this_code_stays_a_traceback():
     assert cli._why_not_ours(RuntimeError("RESOURCE_EXHAUSTED")) == cli._why_not_ours(ValueError("x")) == ""
-
-
-def test_every_script_ends_through_the_same_door():
-    for path in (ROOT / "experiments").glob("*.py"):
-        assert "cli.run(main)" in path.read_text(encoding="utf-8"), path

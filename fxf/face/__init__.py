@@ -1,0 +1,1 @@
+"""What `import fxf` gives: models in memory, and runs."""

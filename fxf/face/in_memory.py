@@ -1,0 +1,225 @@
+"""Models without a run folder: to build, to train on a function that makes batches, and to decode with."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fxf import weights
+from fxf.config import defaults, one_of, section
+from fxf.decoding.config import DecodeConfig, changed_decode
+from fxf.decoding.predict import make_predictor
+from fxf.errors import UserError
+from fxf.layers.config import TransformerConfig
+from fxf.models import MODELS
+from fxf.models.model import Batch, Model
+from fxf.tasks import task
+from fxf.training.optimizer import OptimizerConfig, make_optimizer, optimizer_section
+from fxf.training.sharding import ParallelConfig, make_layout
+from fxf.training.state import TrainState, hyperparameters, run_keys
+from fxf.training.step import TrainConfig, Trainer, make_train_steps
+from fxf.weights import Params
+
+CALL_SECONDS = 1.0  # of training at once, so that Ctrl-C is soon heard
+
+
+class Fitted(NamedTuple):
+    """What `fit` returns: the params, and the mean loss of each step, float32 [steps]."""
+
+    params: Params
+    losses: np.ndarray
+
+
+def model(name: str = "transformer_lm", *, vocab_size: int, **keys: Any) -> Model:
+    """Builds a model: pure functions from params to logits.
+
+        model = fxf.model("transformer_lm", vocab_size=51, n_layers=2, d_model=64, n_heads=4)
+        logits_BTV = model.apply(params, {"inputs": tokens_BT})
+
+    Args:
+      name: transformer_lm, masked_lm, encoder_decoder or bilayer.
+      vocab_size: tokens are 0 … vocab_size - 1.
+      keys: those of the config's `model` section, such as `n_layers` and `positions`; the rest keep their defaults.
+
+    Raises:
+      UserError: a key is unknown, has a wrong value, or does not go with another one.
+    """
+    registered = MODELS[one_of(name, MODELS, "model.name")]
+    config: Any = section(registered.config, {**defaults(registered.config), **keys}, "model")
+    if type(vocab_size) is not int or vocab_size < 1:
+        raise UserError(f"vocab_size: expected an int of at least 1, got {vocab_size!r}")
+    return registered.make(config, vocab_size)
+
+
+def layer_config(**keys: Any) -> TransformerConfig:
+    """Returns the config that every layer reads.
+
+        config = fxf.layer_config(d_model=8, n_heads=2)
+        params = fxf.initialize(attention_spec(config))
+
+    Args:
+      keys: those of `fxf.layers.config.TransformerConfig`; the rest keep their defaults.
+
+    Raises:
+      UserError: a key is unknown, has a wrong value, or does not go with another one.
+    """
+    return section(TransformerConfig, {**defaults(TransformerConfig), **keys}, "model")
+
+
+def initialize(model: Model | weights.Spec, seed: int = 0) -> Params:
+    """Draws the params of a model, or of the spec of a layer: a nested dict of float32 arrays.
+
+    A run of this seed starts from the same ones, up to rounding.
+    """
+    spec = model.spec if isinstance(model, Model) else model
+    return jax.jit(lambda key: weights.initialize(spec, key))(run_keys(seed).params)
+
+
+def language_model_batch(tokens: Any, weights: Any = None) -> Batch:
+    """Returns the batch by which a decoder learns to predict each token from those before it.
+
+    Args:
+      tokens: int32 [B, T]; the model reads them behind token 0, without the last one.
+      weights: float32 [B, T], how much each token counts in the loss; all count alike if None.
+
+    Returns:
+      inputs int32 [B, T], targets int32 [B, T] and weights float32 [B, T].
+    """
+    tokens_BT = jnp.asarray(tokens, jnp.int32)
+    weights_BT = jnp.ones(tokens_BT.shape) if weights is None else jnp.asarray(weights, jnp.float32)
+    return task.language_model_batch(tokens_BT, weights_BT)
+
+
+def fit(
+    model: Model,
+    batch: Callable[[jax.Array, jax.Array], Batch],
+    *,
+    steps: int,
+    params: Params | None = None,
+    seed: int = 0,
+    optimizer: str = "adam",
+    microbatches: int = 1,
+    label_smoothing: float = 0.0,
+    **keys: Any,
+) -> Fitted:
+    """Trains a model in memory.
+
+        params, losses = fxf.fit(model, batch, steps=200, learning_rate=1e-2, schedule="cosine")
+
+    Args:
+      batch: `batch(key, step)` returns the batch of a step: a pure function, compiled as part of the step, of a random
+        key that derives from (seed, step), and of the step, an int32 scalar that counts from 0. Batches have one shape.
+      params: where training starts; the arrays stay as they are. They are drawn from the seed if None.
+      seed: of the initial params, the keys of the batches, and dropout.
+      optimizer: one of `fxf.training.optimizer.OPTIMIZERS`.
+      microbatches: equal parts of a batch whose gradients are summed one after the other, to need less memory.
+      label_smoothing: share of a target's probability that is spread over all tokens.
+      keys: others of the config's `optimizer` section, such as `learning_rate`, `schedule` and `weight_decay`.
+
+    Raises:
+      UserError: a key is unknown or has a wrong value, or the loss is not finite.
+    """
+    chosen = {"steps": steps, "microbatches": microbatches, "label_smoothing": label_smoothing}
+    train = section(TrainConfig, {**defaults(TrainConfig), **chosen}, "train")
+    described = optimizer_section({**defaults(OptimizerConfig), "name": optimizer, **keys})
+    moves = make_optimizer(described, steps, model.spec)
+    start = initialize(model, seed) if params is None else jax.tree.map(jnp.array, params)
+    trainer = Trainer(model, moves, train, make_layout(ParallelConfig(data=1), jax.devices()))
+    state, numbers = TrainState(jnp.int32(0), start, moves.init(start)), hyperparameters(seed, train, described)
+    train_steps = make_train_steps(trainer, batch, steps)
+    return _fitted(lambda state, n: train_steps(state, numbers, n), state, steps)
+
+
+def _fitted(train_steps: Callable[..., Any], state: TrainState, steps: int) -> Fitted:
+    """Takes all steps, in calls of about a second."""
+    losses: list[np.ndarray] = []
+    done, at_once = 0, 1
+    while done < steps:
+        several, before = min(at_once, steps - done), time.perf_counter()
+        state, metrics = train_steps(state, np.int32(several))
+        sums, counts = (np.asarray(metrics[name])[:several] for name in ("loss_sum", "weight_sum"))
+        losses.append(sums / np.maximum(counts, np.finfo(np.float32).tiny))
+        if not np.isfinite(losses[-1]).all():
+            first = int(np.argmin(np.isfinite(losses[-1])))
+            raise UserError(f"step {done + first + 1}: the loss is {losses[-1][first]}; a lower learning_rate may help")
+        done += several
+        seconds = max(time.perf_counter() - before, 1e-9)
+        at_once = max(1, min(2 * several, int(several * CALL_SECONDS / seconds)))
+    return Fitted(state.params, np.concatenate(losses))
+
+
+def decode(
+    model: Model,
+    params: Params,
+    prompts: Sequence[Sequence[int]],
+    max_tokens: int,
+    *,
+    end_token: int | None = None,
+    sources: Sequence[Sequence[int]] | None = None,
+    seed: int = 0,
+    **keys: Any,
+) -> list[list[int]]:
+    """Continues prompts of tokens with a model that generates; each call compiles.
+
+        fxf.decode(model, params, [[3, 4], [9]], max_tokens=5, temperature=0.8)
+
+    Args:
+      prompts: lists of tokens, which may differ in length and may be empty; the model reads them behind token 0.
+      max_tokens: tokens to add to each prompt at most.
+      end_token: the token that ends an answer; without it every answer has `max_tokens` tokens.
+      sources: what an encoder reads, a list of tokens for each prompt.
+      seed: of the tokens drawn where the temperature is above 0.
+      keys: those of the config's `decode` section, such as `temperature`, `top_k` and `beam_width`.
+
+    Returns:
+      The new tokens of each prompt, without the end token; of a beam the best hypothesis.
+
+    Raises:
+      UserError: a key is unknown or has a wrong value; the model does not generate, or has no such token or position.
+    """
+    if model.prefill is None:
+        raise UserError("model: it has no prefill and step, with which a model generates")
+    if sources is not None and len(sources) != len(prompts):
+        raise UserError(f"sources: expected one for each of {len(prompts)} prompts, got {len(sources)}")
+    if not prompts:
+        return []
+    method = section(DecodeConfig, changed_decode(defaults(DecodeConfig), keys), "decode")
+    tokens, lengths = _padded(prompts)
+    rows = {"tokens": tokens, "lengths": lengths}
+    if sources is not None:
+        source, counts = _padded(sources)
+        rows |= {"source": source, "source_mask": np.arange(source.shape[1])[None] < counts[:, None]}
+    _require_tokens(model, rows)
+    room = getattr(model, "max_len", None)
+    if room is not None and tokens.shape[1] + max_tokens > room:
+        raise UserError(f"max_tokens: {tokens.shape[1]} tokens and {max_tokens} more are over model.max_len {room}")
+    predict = make_predictor(model, -1 if end_token is None else end_token, decode=method, seed=seed)
+    found, _ = predict(params, rows, max_tokens)
+    answers = found[:, 0].tolist()
+    return [answer[: answer.index(end_token)] if end_token in answer else answer for answer in answers]
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the rows, padded with zeros, int32 [N, P], and their lengths, int32 [N]."""
+    lengths = np.array([len(row) for row in rows], np.int32)
+    tokens = np.zeros((len(rows), max(lengths)), np.int32)
+    for row, values in zip(tokens, rows, strict=True):
+        row[: len(values)] = values
+    return tokens, lengths
+
+
+def _require_tokens(model: Model, rows: dict[str, np.ndarray]) -> None:
+    """Raises a UserError where a row has a token that the model does not have."""
+    batch = {name: x[:1] for name, x in rows.items() if name in ("source", "source_mask")}
+    shape = jax.eval_shape(model.apply, weights.shapes(model.spec), {**batch, "inputs": np.zeros((1, 1), np.int32)})
+    vocab_size = shape.shape[-1]
+    for name in ("tokens", "source"):
+        wrong = np.argwhere((rows[name] < 0) | (rows[name] >= vocab_size)) if name in rows else np.empty(0)
+        if len(wrong):
+            number, place = wrong[0]
+            what = "prompt" if name == "tokens" else "source"
+            value = rows[name][number, place]
+            raise UserError(f"{what} {number + 1}: expected tokens 0 … {vocab_size - 1}, got {value}")

@@ -1,0 +1,98 @@
+"""Runs from Python: configs, training in a run folder, and a trained run to call."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+
+from fxf.errors import UserError
+from fxf.models.model import Model
+from fxf.runs import command_line, run
+from fxf.runs.experiment import Experiment
+from fxf.training.metrics import Clock
+from fxf.weights import Params
+
+
+def read_config(config: str) -> ConfigDict:
+    """Returns the config that a config file makes, with every key of every section, to be changed or trained.
+
+        config = fxf.read_config("reversal:example0")
+        config.train.steps = 300
+
+    Args:
+      config: FILE[:ARGUMENT], or NAME[:ARGUMENT] of a config that comes with fxf. The file runs as code.
+
+    Raises:
+      UserError: there is no such file, or it makes no config.
+    """
+    return command_line.read_config(config)
+
+
+def train(config: ConfigDict | Mapping[str, Any], workdir: str | Path) -> dict[str, Any]:
+    """Trains the run in `workdir`, or resumes it from its newest checkpoint, as `fxf train` does.
+
+    Args:
+      config: every key of every section, as `read_config` returns it.
+      workdir: the run folder.
+
+    Returns:
+      The figures of result.json.
+
+    Raises:
+      UserError: the config is wrong, the folder holds another run, the loss is not finite, or the disk is full.
+    """
+    plain = config.to_dict() if isinstance(config, ConfigDict) else config
+    return run.train(plain, workdir, Clock(time.perf_counter()), {})
+
+
+class Run(NamedTuple):
+    """A trained run.
+
+    Attributes:
+      experiment: what the run's config names.
+      step: of the checkpoint that the params are of.
+      params: a nested dict of arrays.
+    """
+
+    experiment: Experiment
+    step: int
+    params: Params
+
+    @property
+    def model(self) -> Model:
+        return self.experiment.model
+
+    def generate(self, texts: Sequence[str], *, max_tokens: int = 0, seed: int = 0) -> list[str]:
+        """Answers prompts as `fxf generate` does; returns the best answer to each, in order.
+
+        Args:
+          max_tokens: tokens to generate at most; 0 for as many as the model's positions allow.
+          seed: of the tokens drawn where the temperature is above 0.
+
+        Raises:
+          UserError: a text that the task cannot read or the model cannot hold; the line gives its number.
+        """
+        if isinstance(texts, str):
+            raise UserError(f"texts: expected a list of texts, got '{texts}'")
+        answers = run.answers(self.experiment, self.params, list(texts), max_tokens, seed)
+        return [hypotheses[0][0] for hypotheses in answers]
+
+
+def load(workdir: str | Path, step: int | None = None, **decode: Any) -> Run:
+    """Loads a trained run.
+
+        run = fxf.load("runs/example0", temperature=0.8)
+        run.generate(["3 1"])
+        run.model.apply(run.params, {"inputs": tokens_BT})
+
+    Args:
+      workdir: the run folder.
+      step: of the checkpoint; without it, the one that the run's result used.
+      decode: keys of the config's `decode` section to change, such as `temperature` and `beam_width`.
+
+    Raises:
+      UserError: no run, no such checkpoint, none undamaged, or a wrong `decode` key.
+    """
+    return Run(*run.load(workdir, step, decode))

@@ -1,0 +1,17 @@
+"""Prints a config's parameter table, operations a token, and memory; nothing is allocated or trained.
+
+fxf describe --config=reversal
+"""
+
+from fxf.runs import cli
+
+CONFIG = cli.define_config()
+
+
+def main(arguments: list[str]) -> None:
+    cli.refuse_arguments(arguments)
+    from fxf.reports.describe import describe
+    from fxf.runs.experiment import build
+
+    config, _origin = cli.config_and_origin(CONFIG)
+    print(describe(build(config)))

@@ -1,0 +1,22 @@
+"""Scores a trained run with the checkpoint that its result used, or the one of --step.
+
+fxf evaluate --workdir=runs/reversal
+fxf evaluate --workdir=runs/translation --beam_width=5
+"""
+
+from absl import flags
+
+from fxf.runs import cli
+
+CONFIG, WORKDIR = cli.define_config_file(), cli.define_workdir()
+DECODE = cli.define_decode()
+STEP = flags.DEFINE_integer("step", None, "checkpoint to score")
+
+
+def main(arguments: list[str]) -> None:
+    cli.refuse_arguments(arguments)
+    from fxf.runs import run
+    from fxf.training.metrics import Clock
+
+    workdir, clock = cli.require_workdir(WORKDIR), Clock(cli.STARTED)
+    cli.print_figures(run.evaluate(workdir, clock, STEP.value, DECODE(), CONFIG.value))

@@ -1,0 +1,63 @@
+"""Writes a trained run's weights, or its whole model, for use outside of fxf.
+
+fxf export --workdir=runs/reversal --format=safetensors
+fxf export --workdir=runs/reversal --format=jax --output=model.npz
+fxf export --workdir=runs/translation --format=huggingface
+
+safetensors: the weights by path, in RUN/params.safetensors. jax: the model as programs that run without fxf, in
+RUN/model.npz; fxf/interop/export.py shows how. huggingface: a folder RUN/huggingface for the `from_pretrained` of
+`transformers`, of a model with all the choices of GPT-2, BERT or Marian.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from fxf.errors import UserError
+from fxf.files import is_remote
+from fxf.runs import cli
+
+OUTPUTS = {"safetensors": "params.safetensors", "jax": "model.npz", "huggingface": "huggingface"}
+
+CONFIG, WORKDIR = cli.define_config_file(), cli.define_workdir()
+FORMAT = flags.DEFINE_string("format", None, f"one of {', '.join(OUTPUTS)}")
+OUTPUT = flags.DEFINE_string("output", None, "what to write; without it, a file or folder in the run folder")
+STEP = flags.DEFINE_integer("step", None, "checkpoint to export; without it, the one that the run reports")
+
+
+def main(arguments: list[str]) -> None:
+    cli.refuse_arguments(arguments)
+    from fxf.config import one_of
+    from fxf.runs import run
+
+    workdir = cli.require_workdir(WORKDIR)
+    name = one_of(FORMAT.value, OUTPUTS, "--format")
+    if is_remote(workdir) and not OUTPUT.value:
+        raise UserError(f"--output: missing; {workdir} is exported to a local file or folder")
+    output = Path(OUTPUT.value) if OUTPUT.value else workdir / OUTPUTS[name]
+    # So that nothing of a run is written over.
+    if output.suffix != Path(OUTPUTS[name]).suffix and name != "huggingface":
+        raise UserError(f"--output: expected a name that ends in {Path(OUTPUTS[name]).suffix}, got {output}")
+    if name == "huggingface" and (output / "metrics.jsonl").exists():
+        raise UserError(f"--output: {output} is a run folder; expected a folder of its own")
+    experiment, _, params = run.load(workdir, STEP.value, config_file=CONFIG.value)
+    if name == "safetensors":
+        from fxf.interop.weights_file import save_weights
+
+        save_weights(output, params)
+    elif name == "jax":
+        from fxf.interop.export import export_model
+
+        batch = {key: x for key, x in experiment.batch_shapes().items() if key not in ("targets", "weights")}
+        export_model(output, experiment.model, params, batch, experiment.max_len)
+    else:
+        from fxf.config import section
+        from fxf.data.tokenizer import PAD
+        from fxf.interop import huggingface
+        from fxf.models import MODELS
+
+        values = experiment.config["model"]
+        config: Any = section(MODELS[values["name"]][0], values, "model")
+        huggingface.save(output, config, params, first=0, end=experiment.task.end_token, padding=PAD)
+    print(output)

@@ -1,0 +1,48 @@
+r"""Answers prompts with a trained run: translates, reverses, continues a text or fills in blanks.
+
+It prints one line for each prompt, in order. Line ends, control characters and the
+backslash are written as Python writes them (\n, \x1b, \\); with --format=json each line is a JSON object with the exact
+text and the number of its prompt.
+
+fxf generate --workdir=runs/reversal "3 1 4 1 5" "9 2 6"
+fxf generate --workdir=runs/characters --temperature=0.8 --top_k=20 "The king"
+fxf generate --workdir=runs/translation --input=sentences.txt > translations.txt
+fxf generate --workdir=runs/translation --beam_width=5 --n_best=3 < sentences.txt
+
+With --n_best each prompt gets several lines, the best first: its number, the score (log-probability over the length's
+penalty), and the text, with tabs between, or as the keys prompt, score and text of a JSON object.
+"""
+
+from absl import flags
+
+from fxf.errors import UserError
+from fxf.runs import cli
+
+CONFIG, WORKDIR = cli.define_config_file(), cli.define_workdir()
+DECODE = cli.define_decode()
+STEP = flags.DEFINE_integer("step", None, "checkpoint to use; without it, what the run's result used")
+INPUT = flags.DEFINE_string("input", None, "file with a prompt a line; without it and prompts, standard input")
+N_BEST = flags.DEFINE_integer("n_best", None, "hypotheses of the beam to show, with their scores", 1)
+FORMAT = flags.DEFINE_enum("format", "text", ["text", "json"], "how the answers are written")
+MAX_TOKENS = flags.DEFINE_integer("max_tokens", 0, "tokens to generate at most; 0 for as many as positions allow", 0)
+SEED = flags.DEFINE_integer("seed", None, "seed of the sampling; 0 without it", 0, 2**32 - 1)
+
+
+def main(prompts: list[str]) -> None:
+    from fxf.runs import run
+
+    workdir = cli.require_workdir(WORKDIR)
+    if prompts and INPUT.value:
+        raise UserError(f"--input: prompts are given as arguments too: '{prompts[0]}'")
+    answers = run.generate(
+        workdir,
+        prompts or cli.read_lines(INPUT.value),
+        DECODE(),
+        n_best=N_BEST.value,
+        max_tokens=MAX_TOKENS.value,
+        seed=SEED.value,
+        step=STEP.value,
+        config_file=CONFIG.value,
+    )
+    for line in cli.answer_lines(answers, N_BEST.value, FORMAT.value == "json"):
+        print(line)

@@ -1,0 +1,139 @@
+"""Models in memory, as `import fxf` gives them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fxf
+from fxf.layers.attention import attention, attention_spec
+from fxf.layers.mask import self_mask
+from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from helpers import random_tokens
+
+SMALL = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 11}
+MODEL = fxf.model("transformer_lm", vocab_size=5, **SMALL)
+# Each token follows from the one before.
+ROWS = np.array([[1, 2, 3, 4, 1, 2], [3, 4, 1, 2, 3, 4], [2, 3, 4, 1, 2, 3]])
+
+
+def batch(key, step):
+    return fxf.language_model_batch(jax.random.permutation(key, ROWS))
+
+
+def test_a_model_of_plain_keywords_is_that_of_its_config():
+    built = transformer_lm(TransformerLMConfig(**SMALL), 5)
+    params, inputs = fxf.initialize(MODEL, seed=3), {"inputs": random_tokens((2, 4)) % 5}
+    for one, other in zip(jax.tree.leaves(params), jax.tree.leaves(fxf.initialize(built.spec, seed=3)), strict=True):
+        assert np.array_equal(one, other)
+    assert np.array_equal(jax.jit(MODEL.apply)(params, inputs), jax.jit(built.apply)(params, inputs))
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"n_layer": 2}, r"model.n_layer: unknown key; did you mean 'n_layers'\?"),
+        ({"n_layers": 2.5}, "model.n_layers: expected int, got 2.5"),
+        ({"d_model": 7, "n_heads": 2}, "model.n_heads: 2 does not divide model.d_model 7"),
+        ({"vocab_size": 0}, "vocab_size: expected an int of at least 1, got 0"),
+        ({"name": "transformer"}, "model.name: expected one of transformer_lm, .* did you mean 'transformer_lm'"),
+    ],
+)
+def test_what_is_wrong_with_a_model_is_one_line(keys, message):
+    with pytest.raises(fxf.UserError, match=message):
+        fxf.model(**{"vocab_size": 5, **keys})
+
+
+def test_a_layer_is_called_with_plain_keywords():
+    config = fxf.layer_config(d_model=6, n_heads=2, max_len=7)
+    params, x_BTD = fxf.initialize(attention_spec(config)), jnp.ones((2, 3, 6))
+    y_BTD, _ = attention(config, params, x_BTD, self_mask(config, jnp.arange(3)[None], causal=True))
+    assert y_BTD.shape == (2, 3, 6)
+    with pytest.raises(fxf.UserError, match=r"model.n_head: unknown key; did you mean 'n_heads'\?"):
+        fxf.layer_config(n_head=2)
+
+
+def test_the_batch_of_a_language_model_reads_its_targets_behind_token_0():
+    made = fxf.language_model_batch([[3, 1], [2, 4]])
+    assert made["inputs"].tolist() == [[0, 3], [0, 2]]
+    assert made["weights"].tolist() == [[1, 1], [1, 1]]
+    assert fxf.language_model_batch([[3, 1]], [[1, 0]])["weights"].tolist() == [[1, 0]]
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return fxf.fit(MODEL, batch, steps=90, learning_rate=3e-2, seed=1)
+
+
+def test_fit_learns_what_the_batches_show(fitted):
+    assert fitted.losses.shape == (90,)
+    assert fitted.losses[-1] < 0.5 * fitted.losses[0]
+    found = fxf.decode(MODEL, fitted.params, [[1, 2], [3], [2, 3, 4]], max_tokens=4)
+    assert found == [[3, 4, 1, 2], [4, 1, 2, 3], [1, 2, 3, 4]]
+
+
+def test_fit_goes_on_from_params_and_leaves_them(fitted):
+    before = jax.tree.map(np.array, fitted.params)
+    further = fxf.fit(MODEL, batch, steps=3, params=fitted.params, optimizer="sgd", learning_rate=1e-3)
+    assert further.losses[0] < 2 * fitted.losses[-1]
+    assert jax.tree.all(jax.tree.map(np.array_equal, before, fitted.params))
+
+
+def test_fit_draws_all_from_its_seed():
+    one, same, other = (fxf.fit(MODEL, batch, steps=2, seed=seed) for seed in (1, 1, 2))
+    assert np.array_equal(one.losses, same.losses)
+    assert not np.array_equal(one.losses, other.losses)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"lerning_rate": 1.0}, r"optimizer.lerning_rate: unknown key; did you mean 'learning_rate'\?"),
+        ({"optimizer": "adamm"}, r"optimizer.name: .*did you mean 'adam'\?"),
+        ({"steps": 0}, "train.steps: expected at least 1, got 0"),
+        (
+            {"optimizer": "sgd", "learning_rate": 1e38},
+            "step [23]: the loss is (nan|inf); a lower learning_rate may help",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_fit_is_one_line(keys, message):
+    with pytest.raises(fxf.UserError, match=message):
+        fxf.fit(MODEL, batch, **{"steps": 3, **keys})
+
+
+def test_an_answer_ends_before_the_end_token_by_any_method(fitted):
+    for keys in ({}, {"temperature": 1e-3}, {"beam_width": 2}):
+        found = fxf.decode(MODEL, fitted.params, [[1, 2], [4]], max_tokens=3, end_token=4, **keys)
+        assert found == [[3], [1, 2, 3]], keys
+
+
+def test_an_encoder_reads_the_sources():
+    model = fxf.model("encoder_decoder", vocab_size=5, **SMALL)
+    params = fxf.initialize(model)
+    together = fxf.decode(model, params, [[1], []], max_tokens=3, sources=[[2, 3, 4], [1]])
+    assert together == [
+        *fxf.decode(model, params, [[1]], max_tokens=3, sources=[[2, 3, 4]]),
+        *fxf.decode(model, params, [[]], max_tokens=3, sources=[[1]]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keys", "message"),
+    [
+        (([[1, 5]], 2), {}, "prompt 1: expected tokens 0 … 4, got 5"),
+        (([[1], [2]], 2), {"sources": [[1]]}, "sources: expected one for each of 2 prompts, got 1"),
+        (([[1]], 2), {"top_k": 2}, "decode.top_k"),
+        (([[1]], 2), {"beam_widt": 2}, r"decode.beam_widt: unknown key; did you mean 'beam_width'\?"),
+    ],
+)
+def test_what_is_wrong_with_a_prompt_is_one_line(arguments, keys, message):
+    with pytest.raises(fxf.UserError, match=message):
+        fxf.decode(MODEL, fxf.initialize(MODEL), *arguments, **keys)
+
+
+def test_a_model_that_does_not_generate_is_one_line():
+    model = fxf.model("masked_lm", vocab_size=5, **SMALL)
+    with pytest.raises(fxf.UserError, match="it has no prefill and step"):
+        fxf.decode(model, fxf.initialize(model), [[1]], 2)
+    assert fxf.decode(MODEL, fxf.initialize(MODEL), [], 2) == []

@@ -1,0 +1,93 @@
+"""Runs from Python, and what `import fxf` costs and gives."""
+
+import subprocess
+import sys
+
+import jax.numpy as jnp
+import pytest
+
+import fxf
+from small_runs import ROOT, tiny_config
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    fxf.train(tiny_config(), folder)
+    return folder
+
+
+def test_a_finished_run_is_loaded_and_called(workdir):
+    run = fxf.load(workdir)
+    assert run.step == 6
+    logits = run.model.apply(run.params, {"inputs": jnp.array([[0, 1, 2]])})
+    assert logits.shape[:2] == (1, 3)
+    answers = run.generate(["1 2", "3"])
+    assert len(answers) == 2 and all(isinstance(answer, str) for answer in answers)
+    assert fxf.load(workdir, step=2).step == 2
+
+
+def test_training_again_returns_the_result(workdir, capsys):
+    result = fxf.train(tiny_config(), str(workdir))
+    assert (result["steps"], result["task"]) == (6, "reversal")
+    assert "finished already" in capsys.readouterr().out
+
+
+def test_what_is_wrong_is_one_line(workdir):
+    for call, message in (
+        (lambda: fxf.load(workdir / "absent"), "no run here"),
+        (lambda: fxf.load(workdir, beam_widt=2), "decode.beam_widt: unknown key; did you mean 'beam_width'"),
+        (lambda: fxf.load(workdir).generate(["1", "x"]), "prompt 2"),
+        (lambda: fxf.load(workdir).generate("1 2"), "texts: expected a list of texts, got '1 2'"),
+        (lambda: fxf.train(tiny_config(model={"n_heads": 4}), workdir), "model.n_heads: 4 does not divide"),
+    ):
+        with pytest.raises(fxf.UserError, match=message):
+            call()
+
+
+def test_a_config_is_read_by_name_or_path_and_changed():
+    config = fxf.read_config("reversal:example0")
+    assert config == fxf.read_config(f"{ROOT}/configs/reversal.py:example0")
+    config.train.steps = 3
+    with pytest.raises(AttributeError):
+        config.train.step = 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1\n", "no function get_config"),
+        ("def get_config():\n    return 3\n", "get_config returned no ConfigDict"),
+        ("def get_config():\n    return 1 / 0\n", "wrong.py:2: ZeroDivisionError"),
+        ("def get_config(a):\n    return a\n", "missing 1 required positional argument: 'a'"),
+        (None, "no file .*wrong.py"),
+    ],
+)
+def test_a_wrong_config_file_is_one_line(text, message, tmp_path):
+    if text:
+        (tmp_path / "wrong.py").write_text(text)
+    with pytest.raises(fxf.UserError, match=message) as error:
+        fxf.read_config(str(tmp_path / "wrong.py"))
+    assert "\n" not in str(error.value)
+
+
+def test_importing_fxf_imports_nothing_else_and_each_name_is_there():
+    program = (
+        "import sys; before = set(sys.modules); import fxf; assert set(sys.modules) - before == {'fxf'}, sys.modules;"
+        "assert set(fxf.__all__) <= set(dir(fxf)); [getattr(fxf, name) for name in fxf.__all__]"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=600)
+    with pytest.raises(AttributeError, match="module 'fxf' has no attribute 'fitt'"):
+        fxf.fitt  # noqa: B018
+
+
+@pytest.mark.thorough
+def test_a_type_checker_knows_the_names(tmp_path):
+    (tmp_path / "typed.py").write_text(
+        "import fxf\nreveal_type(fxf.fit)\nreveal_type(fxf.load('run').generate(['1']))\nfxf.fitt\nfxf.fit(3)\n"
+    )
+    command = [sys.executable, "-m", "mypy", "--python-executable", sys.executable, "typed.py"]
+    done = subprocess.run([*command, "--follow-imports=silent"], cwd=tmp_path, capture_output=True, text=True)
+    assert '"list[str]"' in done.stdout
+    assert 'Module has no attribute "fitt"' in done.stdout
+    assert 'Argument 1 to "fit" has incompatible type "int"' in done.stdout

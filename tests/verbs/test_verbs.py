@@ -1,0 +1,58 @@
+"""The command `fxf` and its verbs."""
+
+import subprocess
+import sys
+
+import pytest
+
+import fxf
+from fxf.verbs import VERBS
+from small_runs import ROOT
+
+
+def command(*arguments, cwd=ROOT):
+    """Runs `python -m fxf`; returns the finished process, its output as text."""
+    run = [sys.executable, "-m", "fxf", *arguments]
+    return subprocess.run(run, cwd=cwd, capture_output=True, text=True, timeout=600)
+
+
+def test_every_module_of_the_room_is_a_verb_and_every_verb_a_script():
+    for folder in (ROOT / "fxf/verbs", ROOT / "experiments"):
+        assert {path.stem for path in folder.glob("*.py")} - {"__init__"} == set(VERBS)
+
+
+@pytest.mark.parametrize("arguments", [(), ("help",), ("--help",), ("help", "help")])
+def test_without_a_verb_it_lists_the_verbs_with_a_line_each(arguments):
+    done = command(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = [line for line in done.stdout.splitlines() if line.startswith("  fxf ")]
+    assert [line.split()[1] for line in lines] == list(VERBS)
+    assert all(len(line.split()) > 5 and line.endswith(".") and len(line) < 120 for line in lines)
+
+
+def test_an_unknown_verb_is_one_line_with_the_nearest_name():
+    done = command("trian", "--workdir=x")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "error: fxf: unknown verb 'trian'; did you mean 'train'? "
+        "(here are train, evaluate, generate, describe, sweep, probe, export)\n"
+    )
+
+
+def test_it_tells_its_version():
+    assert command("--version").stdout == f"fxf {fxf.__version__}\n"
+
+
+def test_a_verb_reads_a_config_of_fxf_by_its_name_in_any_folder(tmp_path):
+    done = command("describe", "--config=reversal:example0", "--config.model.n_layers=1", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "11 x 128" in done.stdout
+    assert "--workdir" in command("help", "train", cwd=tmp_path).stdout
+
+
+def test_what_lists_the_verbs_imports_no_library():
+    heavy = "{'jax', 'numpy', 'absl', 'ml_collections'}"
+    program = (
+        f"import sys; sys.argv = ['fxf']; import fxf.__main__ as m; m.main(); assert not {heavy} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, timeout=600)
