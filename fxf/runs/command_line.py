@@ -132,7 +132,7 @@ def _unknown_flag(name: str, modules: Sequence[str]) -> str:
     if not re.fullmatch(r"[a-zA-Z_][\w.]*", name):
         return f"-{name}: unknown flag; an argument that begins with - stands behind --"
     section, *rest = name.split(".")
-    if rest and section == "config" and section in known:
+    if rest and section in known and config_flags.is_config_flag(flags.FLAGS[section]):
         return "--config: missing; for example --config=reversal"
     near = nearest(section, [f for f in known if f == "config"]) if rest else nearest(name, known)
     if rest and near:
