@@ -1,10 +1,15 @@
 """Small models for tests."""
 
+import copy
+from types import SimpleNamespace
+
 import jax.numpy as jnp
 import numpy as np
 from hypothesis import settings
 
+from fxf.models.model import Model
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from fxf.runs.generation import generate_texts
 from fxf.weights import map_weights
 
 SIZES = {"n_layers": 2, "d_model": 6, "d_ff": 11, "n_heads": 3, "max_len": 13}
@@ -34,3 +39,17 @@ def random_tokens(shape, vocab_size=VOCAB_SIZE, seed=0):
 def examples(n):
     """Returns settings for a property whose examples each cost a compilation; `make fuzz` tries twice as many."""
     return settings(max_examples=n if settings.get_current_profile_name() == "same" else 2 * n)
+
+
+def generated(task, evaluator, texts, max_tokens, max_len):
+    """Returns the answers of a task with an evaluator, as `generate_texts` returns those of a run."""
+    model = Model({}, None, None)
+    experiment = SimpleNamespace(task=task, max_len=max_len, model=model, evaluator=lambda *_: lambda _: evaluator)
+    return generate_texts(experiment, None, texts, max_tokens)
+
+
+def with_attributes(task, **changes):
+    """Returns a copy of a task with other attributes."""
+    task = copy.copy(task)
+    vars(task).update(changes)
+    return task

@@ -45,6 +45,7 @@ from fxf.interop import huggingface
 from fxf.models.encoder_decoder import PRESETS, EncoderDecoderConfig, encoder_decoder
 from fxf.models.model import Model
 from fxf.runs import run
+from fxf.tasks.prompts import decode_groups
 from fxf.training.metrics import Clock
 from fxf.training.optimizer import OptimizerConfig, make_optimizer
 from fxf.training.step import TrainConfig, TrainState, batch_loss, make_fed_train_steps
@@ -221,13 +222,16 @@ def text() -> None:
     with open(INPUT.value, encoding="utf-8") as file:
         lines = file.read().splitlines()
     experiment, _, params = run.load(Path(WORKDIR.value), decode={"beam_width": BEAM_WIDTH})
-    scorer = experiment.scorer(Clock(time.perf_counter()))(params)
+    evaluator, to_prompts = experiment.evaluator(Clock(time.perf_counter()))(params), experiment.task.to_prompts
+    assert to_prompts is not None
     config = EncoderDecoderConfig(**experiment.config["model"])
     translator = TorchTranslator(config, unstack(params)).eval()
     tokenizer = read_tokenizer(Path(WORKDIR.value) / TOKENIZER_FILE)
 
     def ours() -> list[str]:
-        return [answers[0][0] for answers in experiment.task.respond(scorer, lines, 0, config.max_len)]
+        groups = to_prompts(lines, 0, config.max_len)
+        found = decode_groups(evaluator.decode, groups, EOS, len(lines))
+        return [tokenizer.decode(hypotheses[0][0]) for hypotheses in found]
 
     def theirs(batch_size: int, by_length: bool) -> list[str]:
         sources = [torch.tensor([*tokens, EOS]) for tokens in tokenizer.encode_all(lines)]

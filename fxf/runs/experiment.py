@@ -22,7 +22,7 @@ from fxf.machine.devices import require_devices
 from fxf.models import MODELS
 from fxf.models.model import Model
 from fxf.tasks import TASKS
-from fxf.tasks.task import Scorer, Setting, Task
+from fxf.tasks.task import Evaluator, RunInfo, Task
 from fxf.training.checkpoint import CheckpointConfig
 from fxf.training.metrics import Clock, LogConfig
 from fxf.training.optimizer import OptimizerConfig, make_optimizer, make_schedule
@@ -109,18 +109,18 @@ class Experiment(NamedTuple):
         assert self.task.batch is not None
         return jax.eval_shape(self.task.batch, jax.random.key(0), np.int32(0))
 
-    def scorer(self, clock: Clock, seed: int = 0, layout: Layout | None = None) -> Callable[[weights.Params], Scorer]:
-        """Returns `scorer(params)`; its programs compile once, whatever the params.
+    def evaluator(
+        self, clock: Clock, seed: int = 0, layout: Layout | None = None
+    ) -> Callable[[weights.Params], Evaluator]:
+        """Returns `evaluator(params)`; its programs compile once, whatever the params.
 
         Args:
           seed: of the tokens drawn where `decode` samples.
           layout: of the params; the devices share the rows of a batch.
         """
-
-        def compiling() -> Any:
-            return clock.measure("compile")
-
         model = self.model
+        compiling = functools.partial(clock.measure, "compile")
+        everywhere = layout and layout.everywhere  # so that each process can read them
 
         def whole(params: weights.Params) -> weights.Params:
             return layout.whole_rows(params, model.spec) if layout else params
@@ -128,8 +128,13 @@ class Experiment(NamedTuple):
         def spread(rows: Any) -> Any:
             return layout.spread(rows) if layout else rows
 
-        everywhere = layout and layout.everywhere  # so that each process can read them
-        predict = make_predictor(
+        def of_batch(function: Callable) -> Callable:
+            def spread_out(params: weights.Params, batch: Any) -> Any:
+                return function(whole(params), spread(batch))
+
+            return compiled_by_shape(jax.jit(spread_out, out_shardings=everywhere), compiling)
+
+        decode = make_predictor(
             model,
             self.task.end_token,
             decode=self.decode,
@@ -139,22 +144,15 @@ class Experiment(NamedTuple):
             spread=spread,
             out_shardings=everywhere,
         )
-
-        def of_batch(function: Callable) -> Callable:
-            def spread_out(params: weights.Params, batch: Any) -> Any:
-                return function(whole(params), spread(batch))
-
-            return compiled_by_shape(jax.jit(spread_out, out_shardings=everywhere), compiling)
-
         loss, logits = of_batch(functools.partial(batch_loss, model)), of_batch(model.apply)
 
-        def with_params(params: weights.Params) -> Scorer:
+        def with_params(params: weights.Params) -> Evaluator:
             def loss_sums(batch: Mapping[str, Any]) -> tuple[float, float]:
                 loss_sum, weight_sum = loss(params, batch)
                 return float(loss_sum), float(weight_sum)
 
-            return Scorer(
-                predict=lambda prompts, max_tokens: predict(params, prompts, max_tokens),
+            return Evaluator(
+                decode=functools.partial(decode, params),
                 loss=loss_sums,
                 logits=lambda batch: np.asarray(logits(params, batch)),
                 in_nats=model.loss.of_logits,
@@ -203,7 +201,7 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
     train, saved = sections["train"], sections["checkpoint"]
 
     task_name, model_name = config["task"]["name"], config["model"]["name"]
-    task = registered.make(sections["task"], Setting(train, sections.get("data"), config["seed"], folder))
+    task = registered.make(sections["task"], RunInfo(train, sections.get("data"), config["seed"], folder))
     if model_name not in registered.models:
         fitting = " or ".join(f"'{name}'" for name in registered.models)
         raise UserError(f"model.name: task '{task_name}' needs {fitting}")
