@@ -1,11 +1,16 @@
 """Small models for tests."""
 
+import copy
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from hypothesis import settings
 
+from fxf.models.model import Model
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from fxf.runs.generation import generate_texts
 from fxf.training.sharding import ParallelConfig, make_layout
 from fxf.training.state import init_state
 from fxf.weights import map_weights
@@ -47,3 +52,22 @@ def one_device():
 def initial_state(model, optimizer, seed=0):
     """Returns the state of step 0 on one device."""
     return jax.jit(lambda: init_state(model, optimizer, jax.random.key(seed)), out_shardings=one_device().replicated)()
+
+
+def generated(task, evaluator, texts, max_tokens, max_len):
+    """Returns the answers of a task with an evaluator, as `generate_texts` returns those of a run."""
+    experiment = SimpleNamespace(
+        task=task,
+        max_len=max_len,
+        model=Model({}, None, None),
+        evaluator=lambda *_: lambda _: evaluator,
+        layout_of_one_copy=one_device,
+    )
+    return generate_texts(experiment, None, texts, max_tokens)
+
+
+def with_attributes(task, **changes):
+    """Returns a copy of a task with other attributes."""
+    task = copy.copy(task)
+    vars(task).update(changes)
+    return task

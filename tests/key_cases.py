@@ -94,6 +94,7 @@ CASES: dict[str, dict[str, Case]] = {
         "task.longer": case(2),
         "task.longer_every": case(2, task={"longer": 3}),
         "task.examples": case(11, task={"n_tokens": 47, "examples": 13}),
+        "task.metrics": case("ter"),
         "train.batch_size": case(6),
         "train.microbatches": case(2, model={"dropout": 0.5}, optimizer={"name": "sgd"}),
         "train.label_smoothing": case(0.3),

@@ -19,9 +19,10 @@ from fxf.errors import UserError
 from fxf.models import MODELS
 from fxf.runs import run
 from fxf.runs.experiment import SECTIONS, build, default_config
+from fxf.runs.generation import generate_texts
 from fxf.sweeps.points import make_points
 from fxf.tasks import TASKS
-from fxf.tasks.task import Scorer
+from fxf.tasks.task import Evaluator
 from fxf.training.metrics import Clock
 from fxf.training.state import TrainState, run_keys
 from fxf.training.step import batch_loss, train_step
@@ -136,14 +137,14 @@ def figures(experiment):
     task = experiment.task
     always_V = np.cos(np.arange(task.vocab_size))
 
-    def predict(prompts, max_tokens):
+    def decode(prompts, max_tokens):
         return np.full((len(prompts["tokens"]), 1, max_tokens), 5), None
 
     def loss_sums(batch):
         return float((batch["targets"] * batch["weights"]).sum()), float(batch["weights"].sum())
 
-    scorer = Scorer(predict, loss_sums, lambda batch: np.tile(always_V, (*batch["inputs"].shape[:2], 1)))
-    return task.figures(), task.validate(scorer), task.test(scorer)
+    evaluator = Evaluator(decode, loss_sums, lambda batch: np.tile(always_V, (*batch["inputs"].shape[:2], 1)))
+    return task.figures(), task.validate(evaluator), task.test(evaluator)
 
 
 PROMPTS = [f"{first} {second}" for first in range(1, 6) for second in range(1, 6)]
@@ -152,7 +153,7 @@ PROMPTS = [f"{first} {second}" for first in range(1, 6) for second in range(1, 6
 def answers(experiment):
     # Weights so large that some hypotheses of a beam end early.
     params = jax.tree.map(lambda w: 4 * w, random_params(experiment.model.spec))
-    return run.answers(experiment, params, PROMPTS, max_tokens=9)
+    return generate_texts(experiment, params, PROMPTS, max_tokens=9)
 
 
 def finished_run(experiment):

@@ -93,8 +93,8 @@ class Fxf:
         jax.block_until_ready(self.state)
 
     def validation_loss(self) -> float:
-        scorer = self.experiment.scorer(Clock(0.0), self.layout)(self.state.params)
-        return self.experiment.task.validate(scorer)["validation_loss"]
+        evaluator = self.experiment.evaluator(Clock(0.0), self.layout)(self.state.params)
+        return self.experiment.task.validate(evaluator)["validation_loss"]
 
 
 def take_turns(ways: list[Fxf | Torch]) -> dict[str, list[float]]:

@@ -45,6 +45,7 @@ from fxf.interop import huggingface
 from fxf.models.encoder_decoder import PRESETS, EncoderDecoderConfig, encoder_decoder
 from fxf.models.model import Model
 from fxf.runs import run
+from fxf.tasks.prompts import decode_groups
 from fxf.training.metrics import Clock
 from fxf.training.optimizer import OptimizerConfig, make_optimizer
 from fxf.training.sharding import ParallelConfig, make_layout
@@ -227,13 +228,18 @@ def text() -> None:
     with open(INPUT.value, encoding="utf-8") as file:
         lines = file.read().splitlines()
     experiment, _, params = run.load(Path(WORKDIR.value), decode={"beam_width": BEAM_WIDTH})
-    scorer = experiment.scorer(Clock(time.perf_counter()), experiment.layout_of_one_copy())(params)
+    layout = experiment.layout_of_one_copy()
+    evaluator = experiment.evaluator(Clock(time.perf_counter()), layout)(params)
+    to_prompts = experiment.task.to_prompts
+    assert to_prompts is not None
     config = EncoderDecoderConfig(**experiment.config["model"])
     translator = TorchTranslator(config, unstack(params)).eval()
     tokenizer = read_tokenizer(Path(WORKDIR.value) / TOKENIZER_FILE)
 
     def ours() -> list[str]:
-        return [answers[0][0] for answers in experiment.task.respond(scorer, lines, 0, config.max_len)]
+        groups = to_prompts(lines, 0, config.max_len)
+        found = decode_groups(evaluator.decode, groups, EOS, len(lines))
+        return [tokenizer.decode(hypotheses[0][0]) for hypotheses in found]
 
     def theirs(batch_size: int, by_length: bool) -> list[str]:
         sources = [torch.tensor([*tokens, EOS]) for tokens in tokenizer.encode_all(lines)]

@@ -11,6 +11,7 @@ from fxf.errors import UserError
 from fxf.models.model import Model
 from fxf.runs import command_line, run
 from fxf.runs.experiment import Experiment
+from fxf.runs.generation import generate_texts
 from fxf.training.metrics import Clock
 from fxf.weights import Params
 
@@ -76,7 +77,7 @@ class Run(NamedTuple):
         """
         if isinstance(texts, str):
             raise UserError(f"texts: expected a list of texts, got '{texts}'")
-        answers = run.answers(self.experiment, self.params, list(texts), max_tokens, seed)
+        answers = generate_texts(self.experiment, self.params, list(texts), max_tokens, seed)
         return [hypotheses[0][0] for hypotheses in answers]
 
 

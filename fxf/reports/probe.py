@@ -12,7 +12,7 @@ from fxf.errors import UserError, nearest
 from fxf.layers.intermediates import intermediates
 from fxf.models.model import Batch
 from fxf.runs.experiment import Experiment
-from fxf.runs.run import answers
+from fxf.runs.generation import generate_texts
 from fxf.weights import Params
 
 
@@ -31,10 +31,14 @@ def what_is_read(experiment: Experiment, params: Params, prompt: str, answer: st
     Raises:
       UserError: the task cannot read the prompt, or the model has too few positions for it.
     """
-    if answer is not None and not experiment.task.generates:
+    task = experiment.task
+    if task.to_batch is None:
+        name = experiment.config["task"]["name"]
+        raise UserError(f"task '{name}' answers no prompts: it has no to_batch")
+    if answer is not None and not task.generates:
         raise UserError("a second text: this task's answer stands in the blanks of the first; give that one alone")
-    read = answer if answer is not None else answers(experiment, params, [prompt])[0][0][0]
-    batch = experiment.task.read(prompt, read)
+    read = answer if answer is not None else generate_texts(experiment, params, [prompt])[0][0][0]
+    batch = task.to_batch(prompt, read)
     if answer is None:  # the last token of an answer as long as can be was never read
         batch = {**batch, "inputs": batch["inputs"][:, : experiment.max_len]}
     for side in ("source", "inputs"):
@@ -78,7 +82,7 @@ def matrices(experiment: Experiment, arrays: dict[str, np.ndarray], name: str, b
 
 def token_labels(experiment: Experiment, batch: Batch, side: str) -> list[str]:
     """Returns the tokens of a side of a batch, `inputs` or `source`, as a reader sees them."""
-    return [experiment.task.name(token) for token in np.asarray(batch[side])[0].tolist()]
+    return [experiment.task.token_name(token) for token in np.asarray(batch[side])[0].tolist()]
 
 
 def as_text(shown: Matrices, title: str) -> str:
@@ -125,6 +129,8 @@ def logit_lens(experiment: Experiment, params: Params, batch: Batch) -> list[Seq
     for name, stream in streams.items():
         probabilities = np.asarray(read(params, stream))[0]
         best = probabilities.argmax(-1)
-        said = [f"{experiment.task.name(int(t))} {100 * p[t]:.0f}%" for t, p in zip(best, probabilities, strict=True)]
+        said = [
+            f"{experiment.task.token_name(int(t))} {100 * p[t]:.0f}%" for t, p in zip(best, probabilities, strict=True)
+        ]
         columns.append([name.split("/")[-2], *said])
     return list(zip(["reads", *token_labels(experiment, batch, "inputs")], *columns, strict=True))

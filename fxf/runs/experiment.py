@@ -23,7 +23,7 @@ from fxf.machine.on_cpu import drawing_options
 from fxf.models import MODELS, RegisteredModel
 from fxf.models.model import Model
 from fxf.tasks import TASKS, RegisteredTask
-from fxf.tasks.task import Scorer, Setting, Task
+from fxf.tasks.task import Evaluator, RunInfo, Task
 from fxf.training.checkpoint import CheckpointConfig
 from fxf.training.metrics import Clock, LogConfig
 from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer, make_schedule, optimizer_section
@@ -131,23 +131,26 @@ class Experiment(NamedTuple):
         assert self.task.batch is not None
         return jax.eval_shape(self.task.batch, jax.random.key(0), np.int32(0))
 
-    def scorer(self, clock: Clock, layout: Layout, seed: int = 0) -> Callable[[weights.Params], Scorer]:
-        """Returns `scorer(params)`; its programs compile once, whatever the params.
+    def evaluator(self, clock: Clock, layout: Layout, seed: int = 0) -> Callable[[weights.Params], Evaluator]:
+        """Returns `evaluator(params)`; its programs compile once, whatever the params.
 
         Args:
           layout: of the params; the devices share the rows of a batch.
           seed: of the tokens drawn where `decode` samples.
         """
-
-        def compiling() -> Any:
-            return clock.measure("compile")
-
         model = self.model
+        compiling = functools.partial(clock.measure, "compile")
 
         def whole(params: weights.Params) -> weights.Params:
             return layout.gather_tables(params, model.spec)
 
-        predict = make_predictor(
+        def of_batch(function: Callable) -> Callable:
+            def on_devices(params: weights.Params, batch: Any) -> Any:
+                return function(whole(params), layout.shard_rows(batch))
+
+            return compiled_by_shape(jax.jit(on_devices, out_shardings=layout.replicated), compiling)
+
+        decode = make_predictor(
             model,
             self.task.end_token,
             decode=self.decode,
@@ -157,22 +160,15 @@ class Experiment(NamedTuple):
             spread=layout.shard_rows,
             out_shardings=layout.replicated,  # so that each process can read them
         )
-
-        def of_batch(function: Callable) -> Callable:
-            def spread_out(params: weights.Params, batch: Any) -> Any:
-                return function(whole(params), layout.shard_rows(batch))
-
-            return compiled_by_shape(jax.jit(spread_out, out_shardings=layout.replicated), compiling)
-
         loss, logits = of_batch(functools.partial(batch_loss, model)), of_batch(model.apply)
 
-        def with_params(params: weights.Params) -> Scorer:
+        def with_params(params: weights.Params) -> Evaluator:
             def loss_sums(batch: Mapping[str, Any]) -> tuple[float, float]:
                 loss_sum, weight_sum = loss(params, batch)
                 return float(loss_sum), float(weight_sum)
 
-            return Scorer(
-                predict=lambda prompts, max_tokens: predict(params, prompts, max_tokens),
+            return Evaluator(
+                decode=functools.partial(decode, params),
                 loss=loss_sums,
                 logits=lambda batch: np.asarray(logits(params, batch)),
                 in_nats=model.loss.of_logits,
@@ -217,7 +213,7 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
     registered_model = MODELS[_name(config, "model", MODELS)]
     sections = _sections(config, registered, registered_model)
     train = sections["train"]
-    task = registered.make(sections["task"], Setting(train, sections.get("data"), config["seed"], folder))
+    task = registered.make(sections["task"], RunInfo(train, sections.get("data"), config["seed"], folder))
     _require_fitting_task(registered, task, sections)
     model = registered_model.make(sections["model"], task.vocab_size)
     _require_fitting_model(task, model, sections)

@@ -1,8 +1,6 @@
 """A run: training in a run folder, and evaluation and generation with what it holds."""
 
 import dataclasses
-import sys
-import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -20,9 +18,10 @@ from fxf.machine import signals
 from fxf.runs import run_folder
 from fxf.runs.config_file import digests_of, load_of_run
 from fxf.runs.experiment import Experiment, build
+from fxf.runs.generation import generate_texts
 from fxf.runs.lock import locked
 from fxf.runs.needs import require_state, require_training
-from fxf.tasks.task import Answer
+from fxf.tasks.prompts import Answer
 from fxf.training import checkpoint, processes
 from fxf.training.checkpoint import Checkpoints
 from fxf.training.loop import STEPS_AT_ONCE, Calls, Intervals, Record, fit
@@ -94,7 +93,7 @@ def _train_from_newest(
             state = jax.block_until_ready(experiment.new_state(layout))
     logged = (workdir, experiment.train.steps, record.step, experiment.log.tensorboard)
     metrics_log = MetricsLog(*logged) if processes.is_first() else NoLog()
-    scorer = experiment.scorer(clock, layout)
+    evaluator = experiment.evaluator(clock, layout)
     intervals = Intervals(experiment.train, experiment.checkpoint, experiment.log)
 
     def save(state: TrainState, record: Record) -> None:
@@ -112,7 +111,7 @@ def _train_from_newest(
             calls = Calls(
                 train_steps=train_steps,
                 learning_rate=experiment.learning_rate,
-                evaluate=lambda s: task.validate(scorer(s.params)),
+                evaluate=lambda s: task.validate(evaluator(s.params)),
                 save=save,
                 position=position,
                 interrupted=lambda: processes.any_of(signals.asked()),
@@ -120,7 +119,7 @@ def _train_from_newest(
             _, record = fit(state, record, calls, intervals, metrics_log, clock)
     step, params = _load_params(experiment, layout, workdir, identity)
     with clock.measure("evaluate"):
-        tested = task.test(scorer(params))
+        tested = task.test(evaluator(params))
     samples = tested.pop("samples", [])
     for prompt, expected, answer in samples if processes.is_first() else []:
         print(_sample(prompt, expected, answer))
@@ -236,14 +235,14 @@ def evaluate(
     """
     experiment, found, params = load(workdir, step, decode, config_file)
     run_folder.require_same_data(folder_at(workdir, "workdir"), experiment.task.digests())
-    figures = experiment.task.test(experiment.scorer(clock, experiment.layout_of_one_copy())(params))
+    figures = experiment.task.test(experiment.evaluator(clock, experiment.layout_of_one_copy())(params))
     figures.pop("samples", None)
     return {"step": found, **figures}
 
 
 def generate(
     workdir: Place,
-    prompts: list[str],
+    texts: list[str],
     decode: dict[str, Any],
     *,
     n_best: int | None = None,
@@ -252,7 +251,7 @@ def generate(
     step: int | None = None,
     config_file: Place | None = None,
 ) -> list[list[Answer]]:
-    """Answers each prompt with a checkpoint of the run in `workdir`, in order: its hypotheses, the best first.
+    """Generates texts from prompts with a checkpoint of the run in `workdir`, as `generate_texts`.
 
     Args:
       decode: keys of the `decode` section to change.
@@ -264,7 +263,7 @@ def generate(
     Raises:
       UserError: a prompt that the task cannot read or the model cannot hold; the text gives its number.
     """
-    if not prompts:
+    if not texts:
         raise UserError("no prompt: give some as arguments, or one a line on standard input")
     experiment, _, params = load(workdir, step, decode, config_file)
     width = experiment.decode.beam_width
@@ -274,13 +273,4 @@ def generate(
         raise UserError(f"n_best: {n_best} is more than the hypotheses of decode.beam_width {width}")
     if seed is not None and not experiment.decode.temperature:
         raise UserError("seed: no token is drawn; set decode.temperature above 0")
-    return answers(experiment, params, prompts, max_tokens, seed or 0)
-
-
-def answers(
-    experiment: Experiment, params: weights.Params, prompts: list[str], max_tokens: int = 0, seed: int = 0
-) -> list[list[Answer]]:
-    """Answers each prompt, in order: its hypotheses, the best first."""
-    scorer = experiment.scorer(Clock(time.perf_counter()), experiment.layout_of_one_copy(), seed)(params)
-    limit = sys.maxsize if experiment.model.slides and max_tokens else experiment.max_len
-    return experiment.task.respond(scorer, prompts, max_tokens, limit)
+    return generate_texts(experiment, params, texts, max_tokens, seed or 0)

@@ -32,7 +32,7 @@ PACKAGES = ("fxf", "jax", "flax", "optax", "orbax-checkpoint", "numpy")
 # Keys and sections that change neither weights nor data. A path only says where the data are, whose digest counts.
 NOT_TRAINING = ("parallel.", "log.", "checkpoint.every", "checkpoint.keep", "data.path")
 # Those that choose what is scored; where training waits for a better score, they decide when it ends.
-SCORING = ("decode.", "checkpoint.best", "checkpoint.average")
+SCORING = ("task.metrics", "decode.", "checkpoint.best", "checkpoint.average")
 
 Identity = dict[str, Any]
 

@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf.config import key
-from fxf.errors import UserError
 from fxf.models.model import Batch
-from fxf.tasks.task import Scorer, Setting, Task
+from fxf.tasks.task import Evaluator, RunInfo, Task
 
 TRUE = 0.9
 SOLVED = 1e-4
@@ -26,53 +25,39 @@ class BooleanMapConfig:
     dim: int = key(2, "booleans of a vector", minimum=1)
 
 
-def boolean_map(config: BooleanMapConfig, setting: Setting) -> Task:
-    """Builds the task. A mapping is one input and its output, drawn from the run's seed and the mapping's number."""
-    n_mappings = setting.train.batch_size
+class BooleanMap(Task):
+    """Mappings of one input to one output, each drawn from the run's seed and the mapping's number."""
 
-    @functools.cache
-    def mappings() -> dict[str, np.ndarray]:
-        drawn = [draw_mapping(config, setting.seed, number) for number in range(n_mappings)]
-        return {
-            "inputs": np.stack([inputs for inputs, _ in drawn]),
-            "targets": np.stack([outputs for _, outputs in drawn]),
-            "weights": np.ones((len(drawn), config.positions), np.float32),
-        }
+    metrics = ("solved",)
 
-    def batch(key: jax.Array, step: jax.Array) -> Batch:
+    def __init__(self, config: BooleanMapConfig, run: RunInfo) -> None:
+        self.config, self.run = config, run
+        self.vocab_size, self.longest = config.dim, config.positions
+
+    @functools.cached_property
+    def mappings(self) -> dict[str, np.ndarray]:
+        """The batch of all mappings."""
+        n_mappings = self.run.train.batch_size
+        drawn = np.stack([draw_mapping(self.config, self.run.seed, number) for number in range(n_mappings)])
+        weights = np.ones((n_mappings, self.config.positions), np.float32)
+        return {"inputs": drawn[:, 0], "targets": drawn[:, 1], "weights": weights}
+
+    def batch(self, key: jax.Array, step: jax.Array) -> Batch:
         del key, step
-        return {name: jnp.asarray(value) for name, value in mappings().items()}
+        return {name: jnp.asarray(value) for name, value in self.mappings.items()}
 
-    def shapes() -> dict[str, jax.ShapeDtypeStruct]:
-        weights = (n_mappings, config.positions)
-        sizes = {"inputs": (*weights, config.dim), "targets": (*weights, config.dim), "weights": weights}
+    def largest_batch(self) -> dict[str, jax.ShapeDtypeStruct]:
+        weights = (self.run.train.batch_size, self.config.positions)
+        sizes = {"inputs": (*weights, self.config.dim), "targets": (*weights, self.config.dim), "weights": weights}
         return {name: jax.ShapeDtypeStruct(shape, np.float32) for name, shape in sizes.items()}
 
-    def evaluate(scorer: Scorer) -> dict[str, Any]:
-        errors_B = np.square(scorer.logits(mappings()) - mappings()["targets"]).sum(axis=(1, 2))
+    def validate(self, evaluator: Evaluator) -> dict[str, Any]:
+        errors_B = np.square(evaluator.logits(self.mappings) - self.mappings["targets"]).sum(axis=(1, 2))
         return {
             "squared_error": float(errors_B.max()),
             "solved": float((errors_B < SOLVED).mean()),
             "examples": len(errors_B),
         }
-
-    def no_prompts(*_: Any) -> Any:
-        raise UserError("task.name: 'boolean_map' maps vectors and answers no prompts; evaluate the run instead")
-
-    return Task(
-        vocab_size=config.dim,
-        longest=config.positions,
-        end_token=0,
-        metrics=("solved",),
-        validate=evaluate,
-        test=evaluate,
-        respond=no_prompts,
-        read=no_prompts,
-        name=str,
-        batch=batch,
-        generates=False,
-        largest_batch=shapes,
-    )
 
 
 def draw_mapping(config: BooleanMapConfig, seed: int, number: int) -> np.ndarray:

@@ -10,11 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf.config import key
-from fxf.data.text import TextConfig, draw_windows, encoded_text
-from fxf.data.tokenizer import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, TOKENIZER_FILE, warn_of_unknown
+from fxf.data.text import draw_windows
+from fxf.data.tokenizer import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, warn_of_unknown
+from fxf.decoding.generate import Prompts
 from fxf.errors import UserError
 from fxf.models.model import Batch
-from fxf.tasks.task import Answer, Scorer, Setting, Task
+from fxf.tasks.prompts import Decoded, PromptGroup, of_each_prompt
+from fxf.tasks.task import Evaluator, RunInfo
+from fxf.tasks.text_task import TextTask
 
 BLANK = SPECIAL_TOKENS[MASK]
 AS_MASK, AS_RANDOM = 0.8, 0.1  # shares of the chosen tokens; the others are shown as they are
@@ -32,118 +35,118 @@ class MaskingConfig:
     share: float = key(0.15, "share of the text's tokens to be predicted", above=0, below=1)
 
 
-def masking(config: MaskingConfig, setting: Setting) -> Task:
-    """Builds the task: sequences <bos> text <eos>, of which chosen tokens are hidden and have to be predicted.
+class Masking(TextTask):
+    """Sequences <bos> text <eos>, of which chosen tokens are hidden and have to be predicted.
 
     A batch's sequences start anywhere in the training part. One in ten holds fewer tokens than fit, any number from 1,
-    with padding behind, so that short texts can be filled in too. Scored are the sequences that the validation or test
-    part is cut into, with the same tokens chosen every time; a rest that fills none is left out.
-
-    Raises:
-      UserError: the text or the tokenizer cannot be read or made.
+    with padding behind, for short texts can be filled in too. The validation or test part is scored in whole sequences,
+    with the same tokens chosen every time; a rest that fills none is left out.
     """
-    data: TextConfig = setting.data
-    n_text = config.length - 2
-    text = encoded_text(data, setting.folder, n_text)
-    tokenizer = text.tokenizer
 
-    def batch(key: jax.Array, step: jax.Array) -> Batch:
+    metrics = ("accuracy", "-validation_loss", "-perplexity")
+
+    def __init__(self, config: MaskingConfig, run: RunInfo) -> None:
+        """Builds the task.
+
+        Raises:
+          UserError: the text or the tokenizer cannot be read or made.
+        """
+        self.config, self.batch_size = config, run.train.batch_size
+        self.longest, self.n_text = config.length, config.length - 2
+        super().__init__(run, self.n_text)
+
+    def batch(self, key: jax.Array, step: jax.Array) -> Batch:
         del step
-        batch_size = setting.train.batch_size
         key_windows, key_short, key_lengths, key_mask = jax.random.split(key, 4)
-        windows_BN = draw_windows(key_windows, text.tokens("train"), (batch_size, n_text))
-        short_B1 = jax.random.bernoulli(key_short, SHORT, (batch_size, 1))
-        lengths_B1 = jnp.where(short_B1, jax.random.randint(key_lengths, (batch_size, 1), 1, n_text + 1), n_text)
-        return masked_batch(key_mask, windows_BN, lengths_B1, config.share, tokenizer.vocab_size)
+        windows_BN = draw_windows(key_windows, self.text.tokens("train"), (self.batch_size, self.n_text))
+        short_B1 = jax.random.bernoulli(key_short, SHORT, (self.batch_size, 1))
+        drawn_B1 = jax.random.randint(key_lengths, (self.batch_size, 1), 1, self.n_text + 1)
+        lengths_B1 = jnp.where(short_B1, drawn_B1, self.n_text)
+        return masked_batch(key_mask, windows_BN, lengths_B1, self.config.share, self.vocab_size)
 
-    def scored(part: str) -> Iterator[dict[str, np.ndarray]]:
-        tokens = text.tokens(part)
-        windows_WN = tokens[: len(tokens) // n_text * n_text].reshape(-1, n_text).astype(np.int32)
-        rows = max(1, LOGITS_AT_ONCE // (config.length * tokenizer.vocab_size))
-        masked = jax.jit(lambda key, x, n: masked_batch(key, x, n, config.share, tokenizer.vocab_size))
+    def scored(self, part: str) -> Iterator[dict[str, np.ndarray]]:
+        """Yields the batches in which a part of the text is scored."""
+        tokens = self.text.tokens(part)
+        windows_WN = tokens[: len(tokens) // self.n_text * self.n_text].reshape(-1, self.n_text).astype(np.int32)
+        rows = max(1, LOGITS_AT_ONCE // (self.config.length * self.vocab_size))
+        masked = jax.jit(lambda key, x, n: masked_batch(key, x, n, self.config.share, self.vocab_size))
         for start in range(0, len(windows_WN), rows):
             windows_BN = windows_WN[start : start + rows]
-            full_B1 = np.full((len(windows_BN), 1), n_text, np.int32)
+            full_B1 = np.full((len(windows_BN), 1), self.n_text, np.int32)
             yield jax.device_get(masked(jax.random.fold_in(jax.random.key(0), start), windows_BN, full_B1))
 
-    def evaluate(scorer: Scorer, part: str) -> dict[str, Any]:
+    def validate(self, evaluator: Evaluator) -> dict[str, Any]:
+        figures = self.evaluate(evaluator, "validation", "validation_loss")
+        del figures["samples"]
+        return figures
+
+    def test(self, evaluator: Evaluator) -> dict[str, Any]:
+        return self.evaluate(evaluator, "test", "test_loss" if self.data.test else "validation_loss")
+
+    def evaluate(self, evaluator: Evaluator, part: str, loss_name: str) -> dict[str, Any]:
+        """Returns the figures of a part of the text, and samples of it."""
         loss_sum, weight_sum, right = 0.0, 0.0, 0.0
         samples: list[tuple[str, ...]] = []
-        for batch in scored(part):
-            sums = scorer.loss(batch)
+        for batch in self.scored(part):
+            sums = evaluator.loss(batch)
             loss_sum, weight_sum = loss_sum + sums[0], weight_sum + sums[1]
-            best_BT = predicted(scorer, batch["inputs"])
+            best_BT = predicted(evaluator, batch["inputs"])
             right += float(((best_BT == batch["targets"]) * batch["weights"]).sum())
             if not samples:
                 rows = zip(batch["inputs"], batch["targets"], filled(batch["inputs"], best_BT), strict=True)
-                samples = [tuple(tokenizer.decode(x.tolist()) for x in row) for row in itertools.islice(rows, SAMPLES)]
+                samples = [
+                    tuple(self.tokenizer.decode(x.tolist()) for x in row) for row in itertools.islice(rows, SAMPLES)
+                ]
         loss = loss_sum / max(weight_sum, 1)
         return {
-            "test_loss" if part == "test" and data.test else "validation_loss": loss,
+            loss_name: loss,
             "perplexity": float(np.exp(loss)),
             "accuracy": right / max(weight_sum, 1),
             "chosen_tokens": int(weight_sum),
             "samples": samples,
         }
 
-    def validate(scorer: Scorer) -> dict[str, Any]:
-        figures = evaluate(scorer, "validation")
-        del figures["samples"]
-        return figures
-
-    def pieces_of(prompt: str) -> list[str]:
-        return (prompt.lower() if data.lower_case else prompt).split(BLANK)
-
-    def encode(prompt: str) -> list[int]:
-        pieces = pieces_of(prompt)
-        if len(pieces) == 1:
-            raise UserError(f"expected a text with {BLANK} in it, got '{prompt}'")
-        if data.tokenizer == "bpe":  # a token holds the space before its word
-            pieces = [piece.rstrip(" ") for piece in pieces[:-1]] + pieces[-1:]
-        first, *others = tokenizer.encode_all(pieces)
-        tokens = [*first, *(token for piece in others for token in (MASK, *piece))]
-        if len(tokens) > n_text:
-            raise UserError(f"{len(tokens)} tokens; task.length leaves room for {n_text}")
-        return [BOS, *tokens, EOS]
-
-    def respond(scorer: Scorer, texts: list[str], max_tokens: int, max_len: int) -> list[list[Answer]]:
+    def to_prompts(self, texts: list[str], max_tokens: int, max_len: int) -> list[PromptGroup]:
         del max_len
         if max_tokens:
             raise UserError("max_tokens: a masked language model fills in blanks, one token each; leave it at 0")
-        warn_of_unknown(tokenizer, [pieces_of(prompt) for prompt in texts])
-        answers: list[list[Answer]] = []
-        for number, prompt in enumerate(texts, 1):
-            try:
-                tokens = encode(prompt)
-            except UserError as error:
-                raise UserError(f"prompt {number}: {error}") from None
-            inputs_1T = np.full((1, config.length), PAD, np.int32)
-            inputs_1T[0, : len(tokens)] = tokens
-            (answer_T,) = filled(inputs_1T, predicted(scorer, inputs_1T))
-            answers.append([(tokenizer.decode(answer_T.tolist()), None)])
-        return answers
+        warn_of_unknown(self.tokenizer, [self.pieces(text) for text in texts])
+        rows = of_each_prompt(self.encode, texts)
+        inputs_N1T = np.full((len(rows), 1, self.config.length), PAD, np.int32)
+        for inputs_1T, row in zip(inputs_N1T, rows, strict=True):
+            inputs_1T[0, : len(row)] = row
+        return [PromptGroup([place], {"inputs": inputs_1T}, 0) for place, inputs_1T in enumerate(inputs_N1T)]
 
-    def read(prompt: str, answer: str) -> Batch:
+    def decode(self, evaluator: Evaluator, prompts: Prompts, max_tokens: int) -> Decoded:
+        """Returns the prompts with their blanks filled in."""
+        del max_tokens
+        return filled(prompts["inputs"], predicted(evaluator, prompts["inputs"]))[:, None], None
+
+    def to_text(self, text: str, tokens: list[int]) -> str:
+        del text
+        return self.tokenizer.decode(tokens)
+
+    def to_batch(self, text: str, answer: str) -> Batch:
         del answer  # it stands in the blanks
-        tokens = jnp.array([encode(prompt)])
+        tokens = jnp.array([self.encode(text)])
         return {"inputs": tokens, "counts": jnp.ones(tokens.shape, bool)}
 
-    return Task(
-        vocab_size=tokenizer.vocab_size,
-        longest=config.length,
-        end_token=EOS,
-        metrics=("accuracy", "-validation_loss", "-perplexity"),
-        validate=validate,
-        test=lambda scorer: evaluate(scorer, "test"),
-        respond=respond,
-        read=read,
-        name=tokenizer.name,
-        batch=batch,
-        figures=text.figures,
-        digests=text.digests,
-        files={TOKENIZER_FILE: tokenizer.to_json()},
-        generates=False,
-    )
+    def pieces(self, text: str) -> list[str]:
+        """Returns what stands between the blanks of a text."""
+        return self.cased(text).split(BLANK)
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the tokens of a text with blanks, <bos> and <eos> included."""
+        pieces = self.pieces(text)
+        if len(pieces) == 1:
+            raise UserError(f"expected a text with {BLANK} in it, got '{text}'")
+        if self.data.tokenizer == "bpe":  # a token holds the space before its word
+            pieces = [piece.rstrip(" ") for piece in pieces[:-1]] + pieces[-1:]
+        first, *others = self.tokenizer.encode_all(pieces)
+        tokens = [*first, *(token for piece in others for token in (MASK, *piece))]
+        if len(tokens) > self.n_text:
+            raise UserError(f"{len(tokens)} tokens; task.length leaves room for {self.n_text}")
+        return [BOS, *tokens, EOS]
 
 
 def masked_batch(key: jax.Array, text_BN: jax.Array, lengths_B1: jax.Array, share: float, vocab_size: int) -> Batch:
@@ -169,9 +172,9 @@ def masked_batch(key: jax.Array, text_BN: jax.Array, lengths_B1: jax.Array, shar
     }
 
 
-def predicted(scorer: Scorer, inputs_BT: np.ndarray) -> np.ndarray:
+def predicted(evaluator: Evaluator, inputs_BT: np.ndarray) -> np.ndarray:
     """Returns the most probable token of the text at each position."""
-    return scorer.logits({"inputs": inputs_BT, "counts": inputs_BT != PAD})[..., MASK + 1 :].argmax(-1) + MASK + 1
+    return evaluator.logits({"inputs": inputs_BT, "counts": inputs_BT != PAD})[..., MASK + 1 :].argmax(-1) + MASK + 1
 
 
 def filled(inputs_BT: np.ndarray, best_BT: np.ndarray) -> np.ndarray:

@@ -2,18 +2,19 @@
 
 import dataclasses
 import itertools
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fxf.config import key
-from fxf.decoding.generate import Prompts
 from fxf.errors import UserError
 from fxf.models.model import Batch
 from fxf.tasks.held_out import drawn_for, held_out, power_within, sample_bytes, sample_held_out
-from fxf.tasks.task import Answer, Scorer, Setting, Task, is_number, language_model_batch, to_answers
+from fxf.tasks.metrics import MetricsConfig, TextMetrics
+from fxf.tasks.prompts import PromptGroup, of_each_prompt, one_group, padded_prompts, whole_numbers
+from fxf.tasks.task import Evaluator, RunInfo, Task, language_model_batch
 
 END = 0
 LARGEST_DOMAIN = 100_000
@@ -21,7 +22,7 @@ LARGEST_APART = 1000  # lengths that are scored one by one
 
 
 @dataclasses.dataclass(frozen=True)
-class ReversalConfig:
+class ReversalConfig(MetricsConfig):
     """The `task` section for `reversal`."""
 
     name: Literal["reversal"] = key("reversal", "the task to learn")
@@ -53,82 +54,71 @@ class ReversalConfig:
         return range(first, self.max_length + self.longer + 1, self.longer_every)
 
 
-def reversal(config: ReversalConfig, setting: Setting) -> Task:
-    """Builds the task.
+class Reversal(Task):
+    """Sequences x1 … xn to be continued by xn … x1 and 0.
 
     A domain of at most 100,000 sequences is trained on and scored whole. From a larger one, a sixteenth of the
     sequences, chosen by a hash of their tokens, never counts in training, and the scored sample is drawn from it.
     """
-    batch_size = setting.train.batch_size
-    lengths = range(config.min_length, config.max_length + 1)
-    scored_whole = len(lengths) <= LARGEST_DOMAIN and (
-        power_within(LARGEST_DOMAIN, config.n_tokens, lengths[-1])
-        and sum(config.n_tokens**n for n in lengths) <= LARGEST_DOMAIN
-    )
 
-    def batch(key: jax.Array, step: jax.Array) -> Batch:
+    end_token, generates = END, True
+
+    def __init__(self, config: ReversalConfig, run: RunInfo) -> None:
+        self.config, self.batch_size = config, run.train.batch_size
+        self.lengths = range(config.min_length, config.max_length + 1)
+        self.scored_whole = len(self.lengths) <= LARGEST_DOMAIN and (
+            power_within(LARGEST_DOMAIN, config.n_tokens, self.lengths[-1])
+            and sum(config.n_tokens**n for n in self.lengths) <= LARGEST_DOMAIN
+        )
+        self.vocab_size, self.longest = config.n_tokens + 1, 2 * (config.max_length + config.longer) + 2
+        exact = ["exact_match", *(f"exact_match_{n}" for n in config.longer_scored())]
+        if config.longer and not config.longer_every:
+            exact.append("exact_match_longer")
+        self.text_metrics = TextMetrics(config, (*exact, "examples", "examples_longer"))
+        self.metrics = (*exact, *self.text_metrics.names)
+        if not self.scored_whole or config.longer:
+            self.sample_bytes = sample_bytes(config.examples, config.max_length)
+
+    def batch(self, key: jax.Array, step: jax.Array) -> Batch:
         del step
         key_lengths, key_tokens = jax.random.split(key)
-        lengths_B1 = jax.random.randint(key_lengths, (batch_size, 1), config.min_length, config.max_length + 1)
-        shape = (batch_size, config.max_length)
-        sequences_BN = jax.random.randint(key_tokens, shape, 1, config.n_tokens + 1)
+        n_tokens, longest = self.config.n_tokens, self.config.max_length
+        lengths_B1 = jax.random.randint(key_lengths, (self.batch_size, 1), self.config.min_length, longest + 1)
+        sequences_BN = jax.random.randint(key_tokens, (self.batch_size, longest), 1, n_tokens + 1)
         targets_BT, weights_BT = reversal_targets(sequences_BN, lengths_B1)
-        if not scored_whole:
-            read_BN = jnp.where(jnp.arange(config.max_length)[None] < lengths_B1, sequences_BN, END)
+        if not self.scored_whole:
+            read_BN = jnp.where(jnp.arange(longest)[None] < lengths_B1, sequences_BN, END)
             weights_BT = jnp.where(held_out(read_BN)[:, None], 0, weights_BT)
         return language_model_batch(targets_BT, weights_BT)
 
-    def evaluate(scorer: Scorer) -> dict[str, float]:
-        sample = whole_domain(config, lengths) if scored_whole else draw_sample(config, lengths)
-        metrics = {"exact_match": exact_match(scorer, sample), "examples": len(sample)}
+    def validate(self, evaluator: Evaluator) -> dict[str, Any]:
+        config = self.config
+        sample = whole_domain(config, self.lengths) if self.scored_whole else draw_sample(config, self.lengths)
+        found, expected = continuations(evaluator, sample)
+        figures = {"exact_match": exact_match(found, expected), "examples": len(sample)}
         for length in config.longer_scored():
-            metrics[f"exact_match_{length}"] = exact_match(scorer, draw_sample(config, range(length, length + 1)))
+            longer = draw_sample(config, range(length, length + 1))
+            figures[f"exact_match_{length}"] = exact_match(*continuations(evaluator, longer))
         if config.longer and not config.longer_every:
             longer = draw_sample(config, range(config.max_length + 1, config.max_length + config.longer + 1))
-            metrics |= {"exact_match_longer": exact_match(scorer, longer), "examples_longer": len(longer)}
-        return metrics
+            exact = exact_match(*continuations(evaluator, longer))
+            figures |= {"exact_match_longer": exact, "examples_longer": len(longer)}
+        return figures | self.text_metrics.of_tokens(found, expected, END, self.to_text)
 
-    longer_metrics = [f"exact_match_{n}" for n in config.longer_scored()]
-    if config.longer and not config.longer_every:
-        longer_metrics = ["exact_match_longer"]
+    def to_prompts(self, texts: list[str], max_tokens: int, max_len: int) -> list[PromptGroup]:
+        rows = of_each_prompt(self.encode, texts)
+        return one_group(padded_prompts([[END, *row, END] for row in rows]), max_tokens, max_len)
 
-    def encode(text: str) -> list[int]:
-        for word in text.split():
-            if not is_number(word, 1, config.n_tokens):
-                raise UserError(f"expected tokens 1 … {config.n_tokens} with spaces between, got '{word}'")
-        return [int(word) for word in text.split()]
+    def to_text(self, text: str, tokens: list[int]) -> str:
+        del text
+        return " ".join(map(str, tokens))
 
-    def respond(scorer: Scorer, texts: list[str], max_tokens: int, max_len: int) -> list[list[Answer]]:
-        rows = []
-        for number, text in enumerate(texts, 1):
-            try:
-                rows.append(encode(text))
-            except UserError as error:
-                raise UserError(f"prompt {number}: {error}") from None
-            if len(rows[-1]) + 1 + max(max_tokens, 1) > max_len:
-                needed = f"{len(rows[-1]) + 1} tokens and {max(max_tokens, 1)} to generate"
-                raise UserError(f"prompt {number}: {needed}; model.max_len is {max_len}")
-        longest = max(map(len, rows))
-        padded = np.array([row + [END] * (longest - len(row)) for row in rows], np.int32).reshape(len(rows), longest)
-        tokens, scores = scorer.predict(prompts(padded), max_tokens or max_len - longest - 1)
-        return to_answers(tokens, scores, END, lambda tokens: " ".join(map(str, tokens)))
+    def to_batch(self, text: str, answer: str) -> Batch:
+        return {"inputs": jnp.array([[END, *self.encode(text), END, *self.encode(answer)]])}
 
-    def read(prompt: str, answer: str) -> Batch:
-        return {"inputs": jnp.array([[END, *encode(prompt), END, *encode(answer)]])}
-
-    return Task(
-        vocab_size=config.n_tokens + 1,
-        longest=2 * (config.max_length + config.longer) + 2,
-        end_token=END,
-        metrics=("exact_match", *longer_metrics),
-        validate=evaluate,
-        test=evaluate,
-        respond=respond,
-        read=read,
-        name=str,
-        batch=batch,
-        sample_bytes=0 if scored_whole and not config.longer else sample_bytes(config.examples, config.max_length),
-    )
+    def encode(self, text: str) -> list[int]:
+        """Returns the tokens of a sequence."""
+        return whole_numbers(text, 1, self.config.n_tokens, "expected tokens")
 
 
 def reversal_targets(sequences_BN: jax.Array, lengths_B1: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -164,18 +154,18 @@ def draw_sample(config: ReversalConfig, lengths: range) -> np.ndarray:
     return sample_held_out(drawn, config.examples)
 
 
-def prompts(sequences: np.ndarray) -> Prompts:
-    """Returns prompts x1 … xn 0 for rows of tokens padded with 0."""
-    return {
-        "tokens": np.pad(sequences, ((0, 0), (0, 1)), constant_values=END),
-        "lengths": np.count_nonzero(sequences, axis=1).astype(np.int32) + 1,
-    }
+def continuations(evaluator: Evaluator, sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns how the model continues sequences, rows of tokens padded with 0 [n, longest], and how it should.
 
-
-def exact_match(scorer: Scorer, sequences: np.ndarray) -> float:
-    """Returns the share of sequences that the model continues by their reverse and the closing 0 alone."""
-    read = prompts(sequences)
-    tokens, lengths = read["tokens"], read["lengths"]
+    Both are int32 [n, longest + 1]. The right continuation is the reverse, and 0 behind it.
+    """
+    tokens = np.pad(sequences, ((0, 0), (0, 1)), constant_values=END)
+    lengths = np.count_nonzero(sequences, axis=1).astype(np.int32) + 1
     backwards = lengths[:, None] - 2 - np.arange(tokens.shape[1])
     expected = np.where(backwards >= 0, np.take_along_axis(tokens, np.maximum(backwards, 0), axis=1), END)
-    return float((scorer.best(read, tokens.shape[1]) == expected).all(axis=1).mean())
+    return evaluator.top({"tokens": tokens, "lengths": lengths}, tokens.shape[1]), expected
+
+
+def exact_match(found: np.ndarray, expected: np.ndarray) -> float:
+    """Returns the share of the rows that are equal in every token."""
+    return float((found == expected).all(axis=1).mean())

@@ -1,6 +1,7 @@
 """The contract between a task and the experiment that runs it."""
 
-from collections.abc import Callable, Mapping
+import abc
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,11 +11,14 @@ import numpy as np
 
 from fxf.decoding.generate import Prompts
 from fxf.models.model import Batch
+from fxf.tasks.prompts import Decoded, PromptGroup
 from fxf.training.step import TrainConfig
 
+NO_END = -1  # no token ends a sequence
 
-class Setting(NamedTuple):
-    """What a task may read of its experiment besides its own section; `folder` is the run's, where there is one."""
+
+class RunInfo(NamedTuple):
+    """What a task may read of its run besides its own section. `folder` is the run folder, where there is one."""
 
     train: TrainConfig
     data: Any = None
@@ -22,97 +26,91 @@ class Setting(NamedTuple):
     folder: Path | None = None
 
 
-# What continues prompts: `predict(prompts, max_tokens)` to int32 tokens [N, W, max_tokens] of W hypotheses each, the
-# best first and what follows an end token filled with it, and their scores [N, W] or None.
-Predict = Callable[[Prompts, int], tuple[np.ndarray, np.ndarray | None]]
-
-# Text and, of a beam search, its score.
-Answer = tuple[str, float | None]
-
-
-class Scorer(NamedTuple):
-    """A model with its params, as a task scores it.
+class Evaluator(NamedTuple):
+    """A model with its params, as a task uses it.
 
     Attributes:
-      predict: continues prompts.
+      decode: `decode(prompts, max_tokens) -> (tokens, scores)`. Tokens are int32 [N, W, max_tokens], W hypotheses of
+        each prompt with the best first; what follows an end token is filled with it. Scores are [N, W], or None.
       loss: `loss(batch) -> (loss_sum, weight_sum)`, by the model's loss without dropout or smoothing.
       logits: `logits(batch)` [B, T, V].
-      in_nats: the loss is in nats, that of logits.
+      in_nats: whether the loss is in nats, as that of logits is.
     """
 
-    predict: Predict
+    decode: Callable[[Prompts, int], Decoded]
     loss: Callable[[Mapping[str, Any]], tuple[float, float]]
     logits: Callable[[Mapping[str, Any]], np.ndarray]
     in_nats: bool = True
 
-    def best(self, prompts: Prompts, max_tokens: int) -> np.ndarray:
-        """Returns the best continuation of each prompt, int32 [N, max_tokens]."""
-        return self.predict(prompts, max_tokens)[0][:, 0]
+    def top(self, prompts: Prompts, max_tokens: int) -> np.ndarray:
+        """Returns the best hypothesis of each prompt, int32 [N, max_tokens]."""
+        return self.decode(prompts, max_tokens)[0][:, 0]
 
 
-class Task(NamedTuple):
-    """What to learn and how to score it. It makes batches in one of two ways, by `batch` or by `batches`.
+class Task(abc.ABC):
+    """What to learn and how to score it. Each task is a subclass, built from its config section and a `RunInfo`.
+
+    A task that only trains and scores has `vocab_size`, `longest`, `metrics`, `validate`, and either `batch` or
+    `batches`. A task that answers prompts also has `to_prompts` and `to_text`, and sets `generates`. A task that can
+    be probed has `to_batch`.
 
     Attributes:
-      vocab_size: tokens are 0 … vocab_size - 1.
-      longest: tokens in the longest sequence that a model must read to be trained and scored.
+      vocab_size: the number of tokens, which are 0 … vocab_size - 1.
+      longest: the number of tokens in the longest sequence that a model must read in training and scoring.
+      metrics: names of figures of `validate` by which a checkpoint can be chosen. The highest figure is the best, or
+        the lowest where the name has a - in front.
       end_token: the token that ends a generated sequence.
-      metrics: names of figures of `validate` by which a checkpoint can be chosen: the better the higher, or with a -
-        in front the better the lower.
-      validate: `validate(scorer) -> figures` by plain names, on data kept apart for choices made during a run.
-      test: the same for the figures that a run reports; it may add a list `samples` of (prompt, expected, answer),
-        the prompt "" where there is none, and expected None where no answer is the right one.
-      respond: `respond(scorer, texts, max_tokens, max_len) -> answers`, of each text the best first; max_tokens 0 for
-        as many as fit, max_len the positions of the model. Raises UserError, with its number, for what is no prompt.
-      read: `read(prompt, answer) -> batch`, what the model reads of one text and an answer to it, without padding.
-      name: returns a token as a reader sees it.
+      generates: whether scores or answers take tokens that the model generates.
+      sample_bytes: the least memory of the host, in bytes, that scoring holds at once.
+      files: texts by file name, which a run of this task keeps in its folder.
       batch: `batch(key, step)`, a pure function that runs on the device.
       batches: `batches()`, a Grain iterator of the run's batches, one a step, whose position can be saved.
-      largest_batch: returns the shapes of the largest batch, of a task whose `batch` alone does not tell them.
-      sample_bytes: of the host's memory that scoring holds at once, at least.
-      figures: returns what is known of the data before training: plain names to figures.
-      digests: returns digests of the data, by name; nothing where the config says all of them.
-      files: what a run of this task carries with it, texts by file name.
-      generates: scores or answers take tokens that the model generates.
+      largest_batch: returns the shapes of the largest batch, where `batch` does not tell them.
+      figures: returns what is known of the data before training, figures by plain names.
+      digests: returns digests of the data by name, where the config does not determine the data.
+      to_prompts: `to_prompts(texts, max_tokens, max_len)`, the prompts of N texts, in groups that are decoded
+        together; a text in no group has the empty answer. `max_tokens` is 0 for as many as fit, and `max_len` is the
+        number of the model's positions. Raises a UserError, with the text's number, where a text is no prompt.
+      to_text: `to_text(text, tokens)`, the answer to a text, from the new tokens before the end token.
+      to_batch: `to_batch(text, answer)`, the batch of one row, without padding, in which the model reads both.
+      token_name: returns a token as a reader sees it.
     """
 
     vocab_size: int
     longest: int
-    end_token: int
     metrics: tuple[str, ...]
-    validate: Callable[[Scorer], dict[str, Any]]
-    test: Callable[[Scorer], dict[str, Any]]
-    respond: Callable[[Scorer, list[str], int, int], list[list[Answer]]]
-    read: Callable[[str, str], Batch]
-    name: Callable[[int], str]
+    end_token: int = NO_END
+    generates: bool = False
+    sample_bytes: int = 0
+    files: Mapping[str, str] = {}
     batch: Callable[[jax.Array, jax.Array], Batch] | None = None
     batches: Callable[[], Any] | None = None
     largest_batch: Callable[[], Any] | None = None
-    sample_bytes: int = 0
     figures: Callable[[], dict[str, Any]] = dict
     digests: Callable[[], dict[str, str]] = dict
-    files: Mapping[str, str] = {}
-    generates: bool = True
+    to_prompts: Callable[[list[str], int, int], Sequence[PromptGroup]] | None = None
+    to_text: Callable[[str, list[int]], str] | None = None
+    to_batch: Callable[[str, str], Batch] | None = None
+    token_name: Callable[[int], str] = str
 
+    @abc.abstractmethod
+    def validate(self, evaluator: Evaluator) -> dict[str, Any]:
+        """Returns figures by plain names, of data kept apart for choices made during a run."""
 
-def is_number(word: str, least: int, most: int) -> bool:
-    """Returns whether a word of a prompt is a whole number in that range."""
-    return word.isdecimal() and len(word) <= 18 and least <= int(word) <= most  # Python reads 4,300 digits at most
+    def test(self, evaluator: Evaluator) -> dict[str, Any]:
+        """Returns the figures that a run reports; by default those of `validate`.
 
+        They may hold a list `samples` of (prompt, expected, answer). The prompt is "" where there is none, and expected
+        is None where no answer is the right one.
+        """
+        return self.validate(evaluator)
 
-def to_answers(
-    tokens_NWT: np.ndarray, scores_NW: np.ndarray | None, end_token: int, decode: Callable[[list[int]], str]
-) -> list[list[Answer]]:
-    """Returns the text of each hypothesis, up to its end token, with its score; without those that do not exist."""
-    answers: list[list[Answer]] = []
-    for i, hypotheses in enumerate(tokens_NWT.tolist()):
-        texts = [decode(tokens[: tokens.index(end_token)] if end_token in tokens else tokens) for tokens in hypotheses]
-        scores = [None] * len(texts) if scores_NW is None else scores_NW[i].tolist()
-        answers.append([(text, score) for text, score in zip(texts, scores, strict=True) if score != -float("inf")])
-    return answers
+    def decode(self, evaluator: Evaluator, prompts: Prompts, max_tokens: int) -> Decoded:
+        """Returns the tokens and scores of the prompts of a group; by default those that the model generates."""
+        return evaluator.decode(prompts, max_tokens)
 
 
 def language_model_batch(targets_BT: jax.Array, weights_BT: jax.Array) -> Batch:
-    """Returns the batch of a decoder: what it reads is the targets behind token 0, without the last one."""
+    """Returns the batch of a decoder, whose inputs are token 0 and the targets without the last one."""
     inputs_BT = jnp.pad(targets_BT, ((0, 0), (1, 0)))[:, :-1]
     return {"inputs": inputs_BT, "targets": targets_BT, "weights": weights_BT}

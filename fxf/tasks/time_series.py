@@ -17,14 +17,16 @@ from fxf.config import key
 from fxf.errors import UserError
 from fxf.models.model import Batch
 from fxf.tasks.held_out import drawn_for, held_out, power_within, sample_bytes, sample_held_out
-from fxf.tasks.task import Answer, Scorer, Setting, Task, is_number, language_model_batch, to_answers
+from fxf.tasks.metrics import MetricsConfig, TextMetrics
+from fxf.tasks.prompts import PromptGroup, is_number, one_group, padded_prompts, whole_numbers
+from fxf.tasks.task import Evaluator, RunInfo, Task, language_model_batch
 
 END = 0  # never right: a series has no end
 LARGEST_DOMAIN = 2**32  # of which a period is searched, in a tenth of a second
 
 
 @dataclasses.dataclass(frozen=True)
-class TimeSeriesConfig:
+class TimeSeriesConfig(MetricsConfig):
     """The `task` section for `time_series`."""
 
     name: Literal["time_series"] = key("time_series", "the task to learn")
@@ -41,74 +43,75 @@ class TimeSeriesConfig:
             )
 
 
-def time_series(config: TimeSeriesConfig, setting: Setting) -> Task:
-    """Builds the task.
+class TimeSeries(Task):
+    """Series that start from any context, to be continued.
 
-    A series starts from any context. Of a domain of more than `task.examples` contexts a sixteenth, chosen by a hash
-    of the numbers, never starts a series that counts in training, and the scored sample is drawn from it.
+    Of a domain of more than `task.examples` contexts a sixteenth, chosen by a hash of the numbers, never starts a
+    series that counts in training, and the scored sample is drawn from it.
     """
-    base, context = config.base, config.delay + 1
-    scored_whole = power_within(config.examples, base, context)
 
-    def batch(key: jax.Array, step: jax.Array) -> Batch:
+    end_token, generates = END, True
+
+    def __init__(self, config: TimeSeriesConfig, run: RunInfo) -> None:
+        self.config, self.batch_size, self.context = config, run.train.batch_size, config.delay + 1
+        self.scored_whole = power_within(config.examples, config.base, self.context)
+        self.vocab_size, self.longest = config.base + 1, config.length
+        own = ("exact_match", "token_accuracy")
+        self.text_metrics = TextMetrics(config, (*own, "examples"))
+        self.metrics = (*own, *self.text_metrics.names)
+        whole_bytes = 4 * self.context * config.base**self.context if self.scored_whole else 0
+        self.sample_bytes = whole_bytes or sample_bytes(config.examples, self.context)
+
+    def batch(self, key: jax.Array, step: jax.Array) -> Batch:
         del step
-        starts_BC = jax.random.randint(key, (setting.train.batch_size, context), 0, base)
-        weights_BT = jnp.broadcast_to(jnp.arange(config.length)[None] >= context, (len(starts_BC), config.length))
-        if not scored_whole:
+        base, length = self.config.base, self.config.length
+        starts_BC = jax.random.randint(key, (self.batch_size, self.context), 0, base)
+        weights_BT = jnp.broadcast_to(jnp.arange(length)[None] >= self.context, (len(starts_BC), length))
+        if not self.scored_whole:
             weights_BT = weights_BT & ~held_out(starts_BC)[:, None]
-        return language_model_batch(series(starts_BC, base, config.length) + 1, weights_BT.astype(jnp.float32))
+        return language_model_batch(series(starts_BC, base, length) + 1, weights_BT.astype(jnp.float32))
 
-    def evaluate(scorer: Scorer) -> dict[str, float]:
-        starts_NC = whole_domain(config) if scored_whole else draw_sample(config)
-        expected_NT = np.asarray(series(starts_NC, base, config.length))
-        right_NT = continued(scorer, starts_NC, config.length - context)[0][:, 0] - 1 == expected_NT[:, context:]
-        return {
+    def validate(self, evaluator: Evaluator) -> dict[str, Any]:
+        starts_NC = whole_domain(self.config) if self.scored_whole else draw_sample(self.config)
+        expected_NT = np.asarray(series(starts_NC, self.config.base, self.config.length))[:, self.context :] + 1
+        prompts = {"tokens": starts_NC + 1, "lengths": np.full(len(starts_NC), self.context, np.int32)}
+        found_NT = evaluator.top(prompts, expected_NT.shape[1])
+        right_NT = found_NT == expected_NT
+        figures = {
             "exact_match": float(right_NT.all(axis=1).mean()),
             "token_accuracy": float(right_NT.mean()),
             "examples": len(starts_NC),
         }
+        return figures | self.text_metrics.of_tokens(found_NT, expected_NT, END, self.to_text)
 
-    def continued(scorer: Scorer, starts_NC: np.ndarray, max_tokens: int) -> tuple[np.ndarray, np.ndarray | None]:
-        lengths_N = np.full(len(starts_NC), context, np.int32)
-        return scorer.predict({"tokens": starts_NC + 1, "lengths": lengths_N}, max_tokens)
+    def figures(self) -> dict[str, Any]:
+        base, delay = self.config.base, self.config.delay
+        return {"period": period(delay, base)} if power_within(LARGEST_DOMAIN, base, self.context) else {}
 
-    def encode(text: str, where: str) -> list[int]:
-        words = text.split()
-        if len(words) != context or not all(is_number(word, 0, base - 1) for word in words):
-            raise UserError(f"{where}: expected {context} numbers 0 … {base - 1} with spaces between, got '{text}'")
-        return [int(word) for word in words]
+    def to_prompts(self, texts: list[str], max_tokens: int, max_len: int) -> list[PromptGroup]:
+        rows = [self.encode(text, f"prompt {number}") for number, text in enumerate(texts, 1)]
+        if self.context + max_tokens > max_len:
+            raise UserError(f"max_tokens: {max_tokens} behind {self.context} numbers; model.max_len is {max_len}")
+        return one_group(padded_prompts(rows), max_tokens, max_len)
 
-    def respond(scorer: Scorer, texts: list[str], max_tokens: int, max_len: int) -> list[list[Answer]]:
-        starts_NC = np.array([encode(text, f"prompt {number}") for number, text in enumerate(texts, 1)], np.int32)
-        if context + max_tokens > max_len:
-            raise UserError(f"max_tokens: {max_tokens} behind {context} numbers; model.max_len is {max_len}")
-        tokens, scores = continued(scorer, starts_NC, max_tokens or max_len - context)
-        return to_answers(tokens, scores, END, lambda tokens: " ".join(str(token - 1) for token in tokens))
+    def to_text(self, text: str, tokens: list[int]) -> str:
+        del text
+        return " ".join(str(token - 1) for token in tokens)
 
-    def read(prompt: str, answer: str) -> Batch:
-        for word in answer.split():
-            if not is_number(word, 0, base - 1):
-                raise UserError(f"answer: expected numbers 0 … {base - 1} with spaces between, got '{word}'")
-        numbers = [*encode(prompt, "prompt"), *map(int, answer.split())]
-        return {"inputs": jnp.array([[0, *(number + 1 for number in numbers)]])}
+    def to_batch(self, text: str, answer: str) -> Batch:
+        numbers = whole_numbers(answer, 0, self.config.base - 1, "answer: expected numbers")
+        return {"inputs": jnp.array([[*self.encode(text, "prompt"), *(number + 1 for number in numbers)]])}
 
-    def figures() -> dict[str, Any]:
-        return {"period": period(config.delay, base)} if power_within(LARGEST_DOMAIN, base, context) else {}
+    def encode(self, text: str, where: str) -> list[int]:
+        """Returns token 0 and the tokens of a context. Raises a UserError that begins with `where`."""
+        words, base = text.split(), self.config.base
+        if len(words) != self.context or not all(is_number(word, 0, base - 1) for word in words):
+            expected = f"expected {self.context} numbers 0 … {base - 1} with spaces between"
+            raise UserError(f"{where}: {expected}, got '{text}'")
+        return [0, *(int(word) + 1 for word in words)]
 
-    return Task(
-        vocab_size=base + 1,
-        longest=config.length,
-        end_token=END,
-        metrics=("exact_match", "token_accuracy"),
-        validate=evaluate,
-        test=evaluate,
-        respond=respond,
-        read=read,
-        name=lambda token: str(token - 1) if token else "<start>",
-        batch=batch,
-        figures=figures,
-        sample_bytes=4 * context * base**context if scored_whole else sample_bytes(config.examples, context),
-    )
+    def token_name(self, token: int) -> str:
+        return str(token - 1) if token else "<start>"
 
 
 def series(starts_BC: Any, base: int, length: int) -> jax.Array:

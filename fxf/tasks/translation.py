@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import jax
@@ -11,135 +11,141 @@ import numpy as np
 
 from fxf.config import key
 from fxf.data.batches import Batches, iterate, padded, seq2seq_batch
-from fxf.data.corpus import DataConfig, Example, Tokenized, TokenPair, read_corpus, tokenize
-from fxf.data.tokenizer import BOS, EOS, TOKENIZER_FILE, tokenizer_of, warn_of_unknown
+from fxf.data.corpus import DataConfig, Example, TokenPair, read_corpus, tokenize
+from fxf.data.tokenizer import BOS, EOS, tokenizer_of
 from fxf.decoding.generate import Prompts
 from fxf.errors import UserError
 from fxf.models.model import Batch
-from fxf.tasks.task import Answer, Predict, Scorer, Setting, Task, to_answers
+from fxf.tasks.metrics import MetricsConfig, TextMetrics, reference_columns
+from fxf.tasks.prompts import PromptGroup, decode_groups
+from fxf.tasks.task import Evaluator, RunInfo
+from fxf.tasks.text_task import TokenizedTask
 
 SAMPLES = 10
 LENGTH_STEP = 16
 
 
 @dataclasses.dataclass(frozen=True)
-class TranslationConfig:
+class TranslationConfig(MetricsConfig):
     """The `task` section for `translation`."""
 
     name: Literal["translation"] = key("translation", "the task to learn")
     tokenized: bool = key(False, "the text is tokenized: BLEU counts its words as they stand")
 
 
-def translation(config: TranslationConfig, setting: Setting) -> Task:
-    """Builds the task.
+class Translation(TokenizedTask):
+    """Sentences to be translated.
 
     The tokenizer is the one in the run folder, or else learned from the training pairs, of both languages together.
-
-    Raises:
-      UserError: the corpus or the tokenizer cannot be read or made.
     """
-    data: DataConfig = setting.data
-    corpus = functools.cache(lambda: read_corpus(data))
-    tokenizer = tokenizer_of(
-        setting.folder,
-        data.tokenizer,
-        data.vocab_size,
-        lambda: (text for example in corpus().train for text in (example.source, example.target)),
-    )
 
-    @functools.cache
-    def tokenized(name: str) -> Tokenized:
-        return tokenize(data, tokenizer, getattr(corpus(), name))
+    end_token, generates = EOS, True
 
-    @functools.cache
-    def batches(name: str) -> Batches:
+    def __init__(self, config: TranslationConfig, run: RunInfo) -> None:
+        """Builds the task.
+
+        Raises:
+          UserError: the corpus or the tokenizer cannot be read or made.
+        """
+        data: DataConfig = run.data
+        self.config, self.run, self.longest = config, run, data.max_length
+        self.corpus = functools.cache(lambda: read_corpus(data))
+        self.tokenized = functools.cache(lambda part: tokenize(data, self.tokenizer, getattr(self.corpus(), part)))
+        self.batches_of = functools.cache(self.make_batches)
+        own = ("bleu", "bleu_lower_case", "chrf", "exact_match")
+        self.text_metrics = TextMetrics(config, (*own, "examples", "bleu_signature", "validation_loss"))
+        self.metrics = (*own, *self.text_metrics.names)
+        super().__init__(data, tokenizer_of(run.folder, data.tokenizer, data.vocab_size, self.training_texts))
+
+    def training_texts(self) -> Iterator[str]:
+        return (text for example in self.corpus().train for text in (example.source, example.target))
+
+    def make_batches(self, part: str) -> Batches:
+        """Returns the batches of a part of the corpus. Each process reads its rows in training, and all in scoring."""
         return Batches(
-            tokenized(name).pairs,
-            batch_size=setting.train.batch_size,
-            batch_tokens=data.batch_tokens,
-            shapes=data.shapes,
-            seed=setting.seed,
-            multiple=setting.train.microbatches,
-            # Every process evaluates all.
-            process=(jax.process_index(), jax.process_count()) if name == "train" else (0, 1),
+            self.tokenized(part).pairs,
+            batch_size=self.run.train.batch_size,
+            batch_tokens=self.data.batch_tokens,
+            shapes=self.data.shapes,
+            seed=self.run.seed,
+            multiple=self.run.train.microbatches,
+            process=(jax.process_index(), jax.process_count()) if part == "train" else (0, 1),
         )
 
-    def translate(predict: Predict, sources: Sequence[list[int]], max_tokens: int = 0) -> list[list[Answer]]:
-        """Returns the translations of each source, in order.
+    def batches(self) -> Any:
+        return iterate(self.batches_of("train"))
 
-        Those of similar length go together, the longest first, so that none of the last ones takes long.
-        """
-        answers: list[list[Answer]] = [[]] * len(sources)
-        lengths = np.array([len(source) for source in sources])
-        order, classes = np.argsort(-lengths, kind="stable"), -(-lengths // LENGTH_STEP) * LENGTH_STEP
-        for length in np.unique(classes).tolist():
-            chosen = order[classes[order] == length].tolist()
-            longest = min(data.max_length, 2 * length + LENGTH_STEP)
-            tokens, scores = predict(_prompts([sources[i] for i in chosen], length), max_tokens or longest)
-            for i, answer in zip(chosen, to_answers(tokens, scores, EOS, tokenizer.decode), strict=True):
-                answers[i] = answer
-        return answers
+    def largest_batch(self) -> dict[str, jax.ShapeDtypeStruct]:
+        return self.batches_of("train").largest()
 
-    def evaluate(scorer: Scorer, name: str) -> dict[str, Any]:
-        sources, tokens, references = group_by_source(*tokenized(name)[:2])
-        best = [answers[0][0] for answers in translate(scorer.predict, tokens)]
-        chosen = range(0, len(sources), max(len(sources) // SAMPLES, 1))[:SAMPLES]
-        samples = [(sources[i], references[i][0], best[i]) for i in chosen]
-        return {**scores(best, references, config.tokenized), "samples": samples}
-
-    def validate(scorer: Scorer) -> dict[str, Any]:
-        sums = np.sum([scorer.loss(batch) for batch in batches("validation").epoch()], axis=0)
-        figures = evaluate(scorer, "validation")
+    def validate(self, evaluator: Evaluator) -> dict[str, Any]:
+        sums = np.sum([evaluator.loss(batch) for batch in self.batches_of("validation").epoch()], axis=0)
+        figures = self.evaluate(evaluator, "validation")
         del figures["samples"], figures["bleu_signature"]
         return {**figures, "validation_loss": float(sums[0] / sums[1])}
 
-    def respond(scorer: Scorer, texts: list[str], max_tokens: int, max_len: int) -> list[list[Answer]]:
+    def test(self, evaluator: Evaluator) -> dict[str, Any]:
+        return self.evaluate(evaluator, "test")
+
+    def evaluate(self, evaluator: Evaluator, part: str) -> dict[str, Any]:
+        """Returns the figures of a part of the corpus, and samples of it."""
+        sources, tokens, references = group_by_source(*self.tokenized(part)[:2])
+        found = decode_groups(evaluator.decode, self.groups(tokens), EOS, len(tokens))
+        best = [self.tokenizer.decode(hypotheses[0][0]) for hypotheses in found]
+        chosen = range(0, len(sources), max(len(sources) // SAMPLES, 1))[:SAMPLES]
+        samples = [(sources[i], references[i][0], best[i]) for i in chosen]
+        figures = scores(best, references, self.config.tokenized) | self.text_metrics.figures(best, references)
+        return {**figures, "samples": samples}
+
+    def to_prompts(self, texts: list[str], max_tokens: int, max_len: int) -> list[PromptGroup]:
         if max_tokens > max_len:
             raise UserError(f"max_tokens: {max_tokens} is more than model.max_len {max_len}")
-        texts = [text.lower() if data.lower_case else text for text in texts]
-        warn_of_unknown(tokenizer, [[text] for text in texts])
-        sources = tokenizer.encode_all(texts)
+        sources = self.encode_prompts(texts)
         for number, source in enumerate(sources, 1):
-            if len(source) + 1 > data.max_length:
-                raise UserError(f"prompt {number}: {len(source) + 1} tokens; data.max_length is {data.max_length}")
-        texts_there = [number for number, source in enumerate(sources) if source]
-        answers: list[list[Answer]] = [[("", 0.0)]] * len(sources)  # of an empty line
-        found = translate(scorer.predict, [[*sources[number], EOS] for number in texts_there], max_tokens)
-        for number, answer in zip(texts_there, found, strict=True):
-            answers[number] = answer
-        return answers
+            if len(source) + 1 > self.data.max_length:
+                longest = f"data.max_length is {self.data.max_length}"
+                raise UserError(f"prompt {number}: {len(source) + 1} tokens; {longest}")
+        places = [place for place, source in enumerate(sources) if source]
+        groups = self.groups([[*sources[place], EOS] for place in places], max_tokens)
+        return [group._replace(places=[places[i] for i in group.places]) for group in groups]
 
-    def read(prompt: str, answer: str) -> Batch:
-        texts = (text.lower() if data.lower_case else text for text in (prompt, answer))
-        source, target = tokenizer.encode_all(texts)
+    def groups(self, sources: Sequence[list[int]], max_tokens: int = 0) -> list[PromptGroup]:
+        """Returns the prompts of sources, those of similar length together.
+
+        The longest of a group come first, for otherwise one of the last could hold up the others.
+        """
+        lengths = np.array([len(source) for source in sources])
+        order, classes = np.argsort(-lengths, kind="stable"), -(-lengths // LENGTH_STEP) * LENGTH_STEP
+        groups = []
+        for length in np.unique(classes).tolist():
+            places = order[classes[order] == length].tolist()
+            longest = min(self.data.max_length, 2 * length + LENGTH_STEP)
+            groups.append(
+                PromptGroup(places, source_prompts([sources[i] for i in places], length), max_tokens or longest)
+            )
+        return groups
+
+    def to_text(self, text: str, tokens: list[int]) -> str:
+        del text
+        return self.tokenizer.decode(tokens)
+
+    def to_batch(self, text: str, answer: str) -> Batch:
+        source, target = self.tokenizer.encode_all(map(self.cased, (text, answer)))
         batch = seq2seq_batch([TokenPair([*source, EOS], [*target, EOS])], 1, len(source) + 1, len(target) + 1)
         return {name: jnp.asarray(batch[name]) for name in ("source", "source_mask", "inputs")}
 
-    def figures() -> dict[str, Any]:
-        return {
-            "training_pairs": len(tokenized("train").pairs),
-            "vocabulary": tokenizer.vocab_size,
-            "skipped": corpus().skipped + sum(tokenized(name).skipped for name in ("train", "validation", "test")),
-            "padding_share": round(batches("train").padding_share(), 4),
-            "steps_per_epoch": batches("train").per_epoch,
-        }
+    def digests(self) -> dict[str, str]:
+        return self.corpus().digests
 
-    return Task(
-        vocab_size=tokenizer.vocab_size,
-        longest=data.max_length,
-        end_token=EOS,
-        metrics=("bleu", "bleu_lower_case", "chrf", "exact_match"),
-        validate=validate,
-        test=lambda scorer: evaluate(scorer, "test"),
-        respond=respond,
-        read=read,
-        name=tokenizer.name,
-        batches=lambda: iterate(batches("train")),
-        largest_batch=lambda: batches("train").largest(),
-        figures=figures,
-        digests=lambda: corpus().digests,
-        files={TOKENIZER_FILE: tokenizer.to_json()},
-    )
+    def figures(self) -> dict[str, Any]:
+        skipped = sum(self.tokenized(part).skipped for part in ("train", "validation", "test"))
+        return {
+            "training_pairs": len(self.tokenized("train").pairs),
+            "vocabulary": self.vocab_size,
+            "skipped": self.corpus().skipped + skipped,
+            "padding_share": round(self.batches_of("train").padding_share(), 4),
+            "steps_per_epoch": self.batches_of("train").per_epoch,
+        }
 
 
 def group_by_source(
@@ -163,9 +169,7 @@ def scores(hypotheses: list[str], references: list[list[str]], tokenized: bool) 
     """
     from sacrebleu.metrics import BLEU, CHRF  # imported here because it takes a fifth of a second
 
-    most = max(map(len, references))
-    # sacreBLEU wants the first reference of every sentence, then the second, and so on, with None where there is none.
-    columns: Any = [[texts[i] if i < len(texts) else None for texts in references] for i in range(most)]
+    columns = reference_columns(references)
     tokenize = "none" if tokenized else "13a"
     # `force` says that the tokenized text is meant; it changes no score.
     bleu, bleu_lower_case = (BLEU(tokenize=tokenize, lowercase=lower, force=tokenized) for lower in (False, True))
@@ -179,8 +183,8 @@ def scores(hypotheses: list[str], references: list[list[str]], tokenized: bool) 
     }
 
 
-def _prompts(sources: Sequence[Sequence[int]], length: int) -> Prompts:
-    """Returns what the decoder starts from: nothing but the <bos> in front, and the sources."""
+def source_prompts(sources: Sequence[Sequence[int]], length: int) -> Prompts:
+    """Returns the prompts of sources padded to `length`: the decoder reads nothing but <bos> before it generates."""
     assert BOS == 0
     source, source_mask = padded(sources, len(sources), length)
     nothing = np.zeros((len(sources), 0), np.int32)

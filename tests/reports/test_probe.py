@@ -6,7 +6,9 @@ from fxf.errors import UserError
 from fxf.reports import probe
 from fxf.runs import run
 from fxf.runs.experiment import build
+from fxf.runs.generation import generate_texts
 from fxf.weights import initialize
+from helpers import with_attributes
 from small_runs import overrides, script, tiny_config
 
 
@@ -14,7 +16,7 @@ from small_runs import overrides, script, tiny_config
 def looked_into():
     experiment = build(tiny_config(model={"n_layers": 2}))
     params = initialize(experiment.model.spec, jax.random.key(0))
-    batch = experiment.task.read("3 1", "1 3")
+    batch = experiment.task.to_batch("3 1", "1 3")
     return experiment, params, batch, probe.arrays_inside(experiment, params, batch)
 
 
@@ -77,7 +79,7 @@ def test_a_picture_in_another_format_is_an_error(looked_into, tmp_path):
 def test_the_script_looks_into_a_run(tmp_path):
     assert script("train", *overrides(), f"--workdir={tmp_path}").returncode == 0
     experiment, _, params = run.load(tmp_path)
-    answer = run.answers(experiment, params, ["3 1"])[0][0][0]
+    answer = generate_texts(experiment, params, ["3 1"])[0][0][0]
     listed = script("probe", f"--workdir={tmp_path}", "3 1").stdout
     assert "block_0/attention/weights" in listed and "params/embedding/table" in listed
     shown = script("probe", f"--workdir={tmp_path}", "--name=block_0/attention/weights", "--head=1", "3 1")
@@ -93,13 +95,14 @@ def test_an_answer_of_its_own_is_read_but_for_a_last_token_that_fits_no_position
     experiment, params, *_ = looked_into
     batch = probe.what_is_read(experiment, params, "3 1")
     assert 4 <= batch["inputs"].shape[1] <= experiment.max_len
-    endless = experiment._replace(task=experiment.task._replace(end_token=99))  # so the answer is as long as can be
+    # So the answer is as long as can be.
+    endless = experiment._replace(task=with_attributes(experiment.task, end_token=99))
     assert probe.what_is_read(endless, params, "3 1")["inputs"].shape == (1, experiment.max_len)
 
 
 def test_a_second_text_for_a_task_that_fills_in_blanks_is_refused(looked_into):
     experiment, params, *_ = looked_into
-    filling = experiment._replace(task=experiment.task._replace(generates=False))
+    filling = experiment._replace(task=with_attributes(experiment.task, generates=False))
     with pytest.raises(UserError, match="a second text: this task's answer stands in the blanks of the first"):
         probe.what_is_read(filling, params, "3 1", "1 3")
 

@@ -21,10 +21,11 @@ from fxf.runs import experiment as experiment_module
 from fxf.runs import run
 from fxf.runs.experiment import build
 from fxf.tasks import TASKS
+from fxf.tasks.reversal import Reversal
 from fxf.training import checkpoint, loop
 from fxf.training.metrics import Clock
 from fxf.training.step import batch_loss
-from helpers import one_device
+from helpers import one_device, with_attributes
 from small_runs import tiny_config
 
 ORIGIN = {"config_file": "test", "overrides": {}}
@@ -185,7 +186,7 @@ def test_steps_that_are_not_finite_are_skipped_and_counted_up_to_a_limit(tmp_pat
             bad = (step == 2) | (step == 4)
             return {**made, "weights": jnp.where(bad, jnp.nan, made["weights"])}
 
-        return task._replace(batch=batch)
+        return with_attributes(task, batch=batch)
 
     make = run.build
     monkeypatch.setattr(run, "build", lambda *a: (e := make(*a))._replace(task=with_bad_steps(e.task)))
@@ -324,8 +325,7 @@ def test_the_result_is_the_test_of_the_mean(tmp_path, monkeypatch):
     """By a figure that tells any two params apart: the loss of a batch."""
     built = build(tiny_config())
     batch = jax.device_get(jax.jit(built.task.batch)(jax.random.key(7), 0))
-    reversal = importlib.import_module("fxf.tasks.reversal")
-    monkeypatch.setattr(reversal, "exact_match", lambda scorer, _: scorer.loss(batch)[0])
+    monkeypatch.setattr(Reversal, "validate", lambda _, evaluator: {"exact_match": evaluator.loss(batch)[0]})
     result = train(tmp_path, checkpoint={"every": 1, "keep": 6, "average": 6})
     mean, last = run.load(tmp_path)[2], run.load(tmp_path, step=6)[2]
     of_mean, of_last = (float(jax.jit(partial(batch_loss, built.model))(params, batch)[0]) for params in (mean, last))

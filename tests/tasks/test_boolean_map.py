@@ -6,20 +6,22 @@ import pytest
 
 from closeness import assert_close
 from fxf.errors import UserError
+from fxf.reports.probe import what_is_read
 from fxf.runs import run
 from fxf.runs.experiment import build, default_config
-from fxf.tasks.boolean_map import BooleanMapConfig, boolean_map, draw_mapping
-from fxf.tasks.task import Scorer, Setting
+from fxf.runs.generation import generate_texts
+from fxf.tasks.boolean_map import BooleanMap, BooleanMapConfig, draw_mapping
+from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.metrics import Clock
 from fxf.training.step import TrainConfig
 
 
 def task(mappings=3, seed=5, **more):
-    return boolean_map(BooleanMapConfig(**more), Setting(TrainConfig(batch_size=mappings), seed=seed))
+    return BooleanMap(BooleanMapConfig(**more), RunInfo(TrainConfig(batch_size=mappings), seed=seed))
 
 
-def scorer(outputs):
-    return Scorer(None, None, lambda batch: outputs)
+def evaluator(outputs):
+    return Evaluator(None, None, lambda batch: outputs)
 
 
 def config(copies, mappings, steps, learning_rate):
@@ -61,14 +63,17 @@ def test_a_mapping_is_solved_where_the_sum_of_its_squared_errors_is_below_1e_4()
     outputs = targets.copy()
     outputs[1, 0] += 0.006
     outputs[2, 1] += 0.008
-    figures = task().test(scorer(outputs))
+    figures = task().test(evaluator(outputs))
     assert figures["squared_error"] == pytest.approx(2 * 0.008**2, rel=1e-4)
     assert (figures["solved"], figures["examples"]) == (2 / 3, 3)
 
 
 def test_there_are_no_prompts():
-    with pytest.raises(UserError, match="'boolean_map' maps vectors and answers no prompts"):
-        task().respond(scorer(None), ["1"], 0, 5)
+    experiment = build(config(1, 1, 1, 0.1))
+    with pytest.raises(UserError, match=r"^task 'boolean_map' answers no prompts$"):
+        generate_texts(experiment, None, ["1"])
+    with pytest.raises(UserError, match=r"^task 'boolean_map' answers no prompts: it has no to_batch$"):
+        what_is_read(experiment, None, "1", "1")
 
 
 def test_a_copy_moves_as_it_would_alone(tmp_path):

@@ -7,9 +7,10 @@ import pytest
 from fxf.data.text import TextConfig
 from fxf.data.tokenizer import TOKENIZER_FILE, read_tokenizer
 from fxf.errors import UserError
-from fxf.tasks.characters import CharactersConfig, characters
-from fxf.tasks.task import Scorer, Setting
+from fxf.tasks.characters import Characters, CharactersConfig
+from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.step import TrainConfig
+from helpers import generated
 
 LINES = "".join(f"{i} and {i * i}\n" for i in range(60))
 
@@ -17,18 +18,18 @@ LINES = "".join(f"{i} and {i * i}\n" for i in range(60))
 def make(tmp_path, length=7, score="all", bos=True, **data):
     path = tmp_path / "text.txt"
     path.write_text(LINES)
-    setting = Setting(TrainConfig(batch_size=5), TextConfig(path=str(path), **data))
-    return characters(CharactersConfig(length=length, score=score, bos=bos), setting)
+    run = RunInfo(TrainConfig(batch_size=5), TextConfig(path=str(path), **data))
+    return Characters(CharactersConfig(length=length, score=score, bos=bos), run)
 
 
-def scorer(loss=None, continuation=None):
-    """A scorer that continues every prompt by `continuation` and counts a loss of `loss(batch)`."""
+def evaluator(loss=None, continuation=None):
+    """An evaluator that continues every prompt by `continuation` and counts a loss of `loss(batch)`."""
 
-    def predict(prompts, max_tokens):
+    def decode_prompts(prompts, max_tokens):
         rows = np.tile(np.resize(continuation, max_tokens), (len(prompts["tokens"]), 1))
         return rows[:, None], None
 
-    return Scorer(predict, loss, lambda batch: None)
+    return Evaluator(decode_prompts, loss, lambda batch: None)
 
 
 def test_inputs_are_the_windows_behind_bos_and_every_token_counts(tmp_path):
@@ -64,7 +65,7 @@ def test_without_bos_every_token_of_the_validation_but_its_first_is_scored_once(
         counted.extend(batch["targets"][batch["weights"] > 0].tolist())
         return batch["weights"].sum(), batch["weights"].sum()
 
-    task.validate(scorer(loss))
+    task.validate(evaluator(loss))
     assert decoder(task, tmp_path)(counted) == LINES[int(len(LINES) * 0.9) :][1:]
 
 
@@ -73,16 +74,16 @@ def test_a_prompt_is_read_behind_bos_or_by_itself(tmp_path, bos, expected):
     task, read = make(tmp_path, bos=bos), []
     decode = decoder(task, tmp_path)
 
-    def predict(prompts, max_tokens):
+    def decode_prompts(prompts, max_tokens):
         rows = np.concatenate([prompts["first"][:, None], prompts["tokens"]], axis=1)
         read.extend(
             [decode([token]) for token in row[: 1 + n]] for row, n in zip(rows, prompts["lengths"], strict=True)
         )
         return np.zeros((len(rows), 1, max_tokens), np.int32), None
 
-    task.respond(Scorer(predict, None, None), ["1 a", ""], 2, 9)
+    generated(task, Evaluator(decode_prompts, None, None), ["1 a", ""], 2, 9)
     assert read == expected
-    inputs = np.asarray(task.read("1 a", "1 and")["inputs"])[0]
+    inputs = np.asarray(task.to_batch("1 a", "1 and")["inputs"])[0]
     assert [decode([token]) for token in inputs.tolist()] == [*[""] * bos, *"1 and"]
 
 
@@ -107,7 +108,7 @@ def test_the_validation_counts_each_of_its_tokens_once(tmp_path):
         counted.extend(batch["targets"][batch["weights"] > 0].tolist())
         return 1.5 * batch["weights"].sum(), batch["weights"].sum()
 
-    figures = task.validate(scorer(loss))
+    figures = task.validate(evaluator(loss))
     validation = LINES[int(len(LINES) * 0.9) :]
     assert decoder(task, tmp_path)(counted) == validation
     assert figures == {"validation_loss": 1.5, "bits_per_character": pytest.approx(1.5 / math.log(2))}
@@ -116,7 +117,7 @@ def test_the_validation_counts_each_of_its_tokens_once(tmp_path):
 
 def test_bits_per_character_are_per_character_whatever_the_tokens(tmp_path):
     task = make(tmp_path, tokenizer="bpe", vocab_size=300)
-    figures = task.validate(scorer(lambda batch: (2 * batch["weights"].sum(), batch["weights"].sum())))
+    figures = task.validate(evaluator(lambda batch: (2 * batch["weights"].sum(), batch["weights"].sum())))
     n_tokens, n_characters = task.figures()["validation_tokens"], len(LINES) - int(len(LINES) * 0.9)
     assert n_tokens < n_characters
     assert figures["bits_per_character"] == pytest.approx(2 * n_tokens / math.log(2) / n_characters)
@@ -130,7 +131,7 @@ def test_the_test_is_of_the_last_part_or_of_the_validation(share, name, tmp_path
         counted.extend(batch["targets"][batch["weights"] > 0].tolist())
         return batch["weights"].sum(), batch["weights"].sum()
 
-    figures = task.test(scorer(loss, [5, 6]))
+    figures = task.test(evaluator(loss, [5, 6]))
     assert LINES.endswith(decoder(task, tmp_path)(counted))
     assert len(counted) == pytest.approx(len(LINES) * (share or 0.1), abs=2)
     assert set(figures) == {name, "bits_per_character", "samples"}
@@ -141,9 +142,9 @@ def test_the_test_is_of_the_last_part_or_of_the_validation(share, name, tmp_path
 def test_answers_are_the_prompts_continued_to_the_last_position(tmp_path):
     task = make(tmp_path)
     decode = decoder(task, tmp_path)
-    answers = task.respond(scorer(continuation=[7]), ["1 an", ""], 0, 9)
+    answers = generated(task, evaluator(continuation=[7]), ["1 an", ""], 0, 9)
     assert [answer[0] for answer in answers] == [(text + 5 * decode([7]), None) for text in ("1 an", "")]
-    assert task.respond(scorer(continuation=[7]), ["1"], 2, 9)[0][0][0] == "1" + 2 * decode([7])
+    assert generated(task, evaluator(continuation=[7]), ["1"], 2, 9)[0][0][0] == "1" + 2 * decode([7])
 
 
 def test_a_prompt_that_leaves_no_room_is_named(tmp_path):
@@ -152,13 +153,13 @@ def test_a_prompt_that_leaves_no_room_is_named(tmp_path):
         (["1 and"], 5, "prompt 1: 5 tokens and 5 to generate; model.max_len is 9"),
     ]:
         with pytest.raises(UserError, match=message):
-            make(tmp_path).respond(scorer(continuation=[7]), texts, max_tokens, 9)
+            generated(make(tmp_path), evaluator(continuation=[7]), texts, max_tokens, 9)
 
 
 def test_a_run_folder_serves_without_the_text(tmp_path):
     task = make(tmp_path)
     (tmp_path / TOKENIZER_FILE).write_text(task.files[TOKENIZER_FILE])
-    later = characters(CharactersConfig(), Setting(TrainConfig(), TextConfig(path="absent"), 0, tmp_path))
+    later = Characters(CharactersConfig(), RunInfo(TrainConfig(), TextConfig(path="absent"), 0, tmp_path))
     assert later.files == task.files
     with pytest.raises(UserError, match="absent"):
         later.figures()
@@ -173,7 +174,7 @@ def test_where_the_last_token_alone_is_scored_the_others_weigh_nothing(tmp_path)
         counted.append(batch["weights"])
         return 1.0, batch["weights"].sum()
 
-    task.validate(scorer(loss))
+    task.validate(evaluator(loss))
     assert (np.concatenate(counted)[:, :-1] == 0).all() and np.concatenate(counted)[:, -1].sum() > 1
 
 
@@ -185,9 +186,9 @@ def test_a_model_without_cross_entropy_has_the_share_of_right_first_choices(tmp_
         seen = batch["targets"] * (batch["targets"] % 2)  # and token 0 in place of even ones
         return (vocabulary == seen[..., None]).astype(np.float32)
 
-    model = Scorer(None, lambda b: (3.0 * b["weights"].sum(), b["weights"].sum()), right_about_odd_tokens, False)
+    model = Evaluator(None, lambda b: (3.0 * b["weights"].sum(), b["weights"].sum()), right_about_odd_tokens, False)
     tokens = []
-    task.validate(scorer(lambda b: (tokens.extend(b["targets"][b["weights"] > 0].tolist()), 1.0)[1:] * 2))
+    task.validate(evaluator(lambda b: (tokens.extend(b["targets"][b["weights"] > 0].tolist()), 1.0)[1:] * 2))
     figures = task.validate(model)
     assert figures == {"validation_loss": 3.0, "accuracy": pytest.approx(np.mean(np.array(tokens) % 2))}
 
@@ -196,35 +197,35 @@ def test_what_the_model_reads_of_a_prompt_is_the_prompt_with_its_continuation(tm
     task = make(tmp_path)
     decode = decoder(task, tmp_path)
     for prompt, answer, read in (("1 a", "1 and 1", "1 and 1"), ("1 a", "", "1 a"), ("1 a", "nd 1", "1 and 1")):
-        tokens = task.read(prompt, answer)["inputs"][0].tolist()
+        tokens = task.to_batch(prompt, answer)["inputs"][0].tolist()
         assert (tokens[0], decode(tokens[1:])) == (0, read)
-    assert task.name(0) == "<bos>" and task.name(task.read("a", "")["inputs"][0, 1].item()) == "a"
+    assert task.token_name(0) == "<bos>" and task.token_name(task.to_batch("a", "")["inputs"][0, 1].item()) == "a"
 
 
-def window_scorer(asked):
-    """A scorer that continues each prompt by the token 7, and keeps what it has read."""
+def window_evaluator(asked):
+    """An evaluator that continues each prompt by the token 7, and keeps what it has read."""
 
-    def predict(prompts, max_tokens):
+    def decode_prompts(prompts, max_tokens):
         asked.append(
             [[first, *row[:n]] for first, row, n in zip(*map(np.ndarray.tolist, prompts.values()), strict=True)]
         )
         return np.full((len(prompts["tokens"]), 1, max_tokens), 7), None
 
-    return Scorer(predict, lambda batch: (1.0, batch["weights"].sum()), None)
+    return Evaluator(decode_prompts, lambda batch: (1.0, batch["weights"].sum()), None)
 
 
 @pytest.mark.parametrize("bos", [True, False])
 def test_where_the_last_token_alone_is_scored_a_shorter_prompt_is_refused(bos, tmp_path):
     task, needed = make(tmp_path, score="last", bos=bos), 6 if bos else 7
     with pytest.raises(UserError, match=rf"prompt 2: expected {needed} tokens or more, got {needed - 1}; .*task.score"):
-        task.respond(window_scorer([]), ["1 and 1 and"[:needed], "1 and 1"[: needed - 1]], 1, 99)
-    assert task.respond(window_scorer([]), ["1 and 1"[:needed]], 1, 7)
+        generated(task, window_evaluator([]), ["1 and 1 and"[:needed], "1 and 1"[: needed - 1]], 1, 99)
+    assert generated(task, window_evaluator([]), ["1 and 1"[:needed]], 1, 7)
 
 
 @pytest.mark.parametrize("bos", [True, False])
 def test_where_the_last_token_alone_is_scored_samples_go_on_from_text_by_whole_windows(bos, tmp_path):
     task, asked = make(tmp_path, score="last", bos=bos), []
-    ((prompt, _, text),) = task.test(window_scorer(asked))["samples"]
+    ((prompt, _, text),) = task.test(window_evaluator(asked))["samples"]
     decode = decoder(task, tmp_path)
     assert prompt == ""
     for sample in text.split("\n---\n"):
@@ -236,12 +237,12 @@ def test_where_the_last_token_alone_is_scored_samples_go_on_from_text_by_whole_w
 
 def test_without_bos_an_answer_fills_the_positions_to_the_last(tmp_path):
     task = make(tmp_path, bos=False)
-    ((answer, _),) = task.respond(scorer(continuation=[7]), ["1 an"], 0, 9)[0]
+    ((answer, _),) = generated(task, evaluator(continuation=[7]), ["1 an"], 0, 9)[0]
     assert len(answer) == 9 + 1  # the last one is not read
     with pytest.raises(UserError, match=r"prompt 1: 4 tokens and 7 to generate; model.max_len is 9"):
-        task.respond(scorer(continuation=[7]), ["1 an"], 7, 9)
+        generated(task, evaluator(continuation=[7]), ["1 an"], 7, 9)
 
 
 def test_what_the_vocabulary_lacks_of_a_prompt_is_told(tmp_path, caplog):
-    make(tmp_path).respond(scorer(continuation=[7]), ["1 and", "1 ßnd ß\x1b"], 1, 99)
+    generated(make(tmp_path), evaluator(continuation=[7]), ["1 and", "1 ßnd ß\x1b"], 1, 99)
     assert caplog.messages == ["warning: prompt 2: the vocabulary lacks 'ß', '\x1b'; read as <unk>"]

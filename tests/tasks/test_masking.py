@@ -5,9 +5,10 @@ import pytest
 from fxf.data.text import TextConfig
 from fxf.data.tokenizer import BOS, EOS, MASK, PAD, TOKENIZER_FILE, read_tokenizer
 from fxf.errors import UserError
-from fxf.tasks.masking import MaskingConfig, masked_batch, masking, predicted
-from fxf.tasks.task import Scorer, Setting
+from fxf.tasks.masking import Masking, MaskingConfig, masked_batch, predicted
+from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.step import TrainConfig
+from helpers import generated
 
 LINES = "".join(f"the {a} {b} the {c}\n" for a in "abc" for b in "defg" for c in "hijkl")
 VOCAB_SIZE = 23
@@ -17,8 +18,8 @@ def make(tmp_path, length=9, batch_size=5, **data):
     path = tmp_path / "text.txt"
     path.write_text(LINES)
     data = {"tokenizer": "word", "test": 0.2, **data}
-    setting = Setting(TrainConfig(batch_size=batch_size), TextConfig(path=str(path), **data))
-    return masking(MaskingConfig(length=length), setting)
+    run = RunInfo(TrainConfig(batch_size=batch_size), TextConfig(path=str(path), **data))
+    return Masking(MaskingConfig(length=length), run)
 
 
 def tokenizer_of(task, tmp_path):
@@ -81,7 +82,7 @@ def test_batches_are_windows_of_the_training_part_and_one_in_ten_is_short(tmp_pa
 
 
 def perfect(batches):
-    """A scorer that knows the text, and that counts a loss of 2 for each token."""
+    """An evaluator that knows the text, and that counts a loss of 2 for each token."""
     answers = {}
 
     def loss(batch):
@@ -92,7 +93,7 @@ def perfect(batches):
     def logits(batch):
         return np.eye(VOCAB_SIZE)[answers[batch["inputs"].tobytes()]]
 
-    return Scorer(None, loss, logits)
+    return Evaluator(None, loss, logits)
 
 
 def test_a_perfect_model_fills_in_everything_and_the_same_is_asked_every_time(tmp_path):
@@ -141,19 +142,19 @@ def test_accuracy_is_of_the_chosen_tokens_alone_also_of_those_that_are_shown(tmp
 
 
 def counting():
-    """A scorer that fills position i with the text's token number i."""
+    """An evaluator that fills position i with the text's token number i."""
 
     def logits(batch):
         assert batch["inputs"].shape == (1, 9)
         return np.eye(VOCAB_SIZE)[MASK + 1 + np.arange(9)[None]]
 
-    return Scorer(None, None, logits)
+    return Evaluator(None, None, logits)
 
 
 def test_blanks_of_a_prompt_are_filled_in_and_the_rest_stays(tmp_path):
     task = make(tmp_path)
     decode = tokenizer_of(task, tmp_path).decode
-    answers = task.respond(counting(), ["the <mask> d the <mask>", "<mask>", "a<mask>"], 0, 9)
+    answers = generated(task, counting(), ["the <mask> d the <mask>", "<mask>", "a<mask>"], 0, 9)
     second, fifth, first = (decode([MASK + 1 + i]) for i in (2, 5, 1))
     assert [answer[0][0] for answer in answers] == [f"the {second} d the {fifth}", first, f"a {second}"]
 
@@ -166,7 +167,7 @@ def test_a_blank_of_subwords_takes_the_space_before_it(tmp_path):
         asked.append(batch["inputs"][0].tolist())
         return np.zeros((*batch["inputs"].shape, task.vocab_size))
 
-    task.respond(Scorer(None, None, logits), ["a <mask> b"], 0, 9)
+    generated(task, Evaluator(None, None, logits), ["a <mask> b"], 0, 9)
     encode = tokenizer_of(task, tmp_path).encode
     assert asked[0][:5] == [BOS, *encode("a"), MASK, *encode(" b"), EOS]
 
@@ -181,17 +182,17 @@ def test_a_blank_of_subwords_takes_the_space_before_it(tmp_path):
 )
 def test_what_cannot_be_filled_in_is_named(prompt, max_tokens, message, tmp_path):
     with pytest.raises(UserError, match=message):
-        make(tmp_path).respond(counting(), ["<mask>", prompt], max_tokens, 9)
+        generated(make(tmp_path), counting(), ["<mask>", prompt], max_tokens, 9)
 
 
 def test_padding_is_told_to_the_model(tmp_path):
     batch = masked_batch(jax.random.key(0), np.full((2, 7), 9), np.array([[7], [3]]), 0.5, 11)
     np.testing.assert_array_equal(batch["counts"], np.arange(9)[None] < np.array([[9], [5]]))
     asked = []
-    predicted(Scorer(None, None, lambda batch: asked.append(batch) or np.zeros((1, 4, 9))), np.array([[0, 7, 2, 1]]))
+    predicted(Evaluator(None, None, lambda batch: asked.append(batch) or np.zeros((1, 4, 9))), np.array([[0, 7, 2, 1]]))
     np.testing.assert_array_equal(asked[0]["counts"], [[True, True, True, False]])
 
 
 def test_what_the_vocabulary_lacks_of_a_prompt_is_told_and_a_blank_is_not_lacking(tmp_path, caplog):
-    make(tmp_path).respond(counting(), ["the <mask> d", "the zebra<mask>lion zebra"], 0, 9)
+    generated(make(tmp_path), counting(), ["the <mask> d", "the zebra<mask>lion zebra"], 0, 9)
     assert caplog.messages == ["warning: prompt 2: the vocabulary lacks 'zebra', 'lion'; read as <unk>"]

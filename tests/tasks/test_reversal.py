@@ -3,9 +3,10 @@ import numpy as np
 import pytest
 
 from fxf.errors import UserError
-from fxf.tasks.reversal import ReversalConfig, draw_sample, exact_match, reversal, whole_domain
-from fxf.tasks.task import Scorer, Setting, to_answers
+from fxf.tasks.reversal import Reversal, ReversalConfig, continuations, draw_sample, exact_match, whole_domain
+from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.step import TrainConfig
+from helpers import generated
 
 SEED_EXAMPLES = {100: (10, 2, 2), 36: (3, 2, 3), 336: (4, 2, 4)}
 
@@ -18,8 +19,8 @@ def large(**more):
     return config(n_tokens=13, min_length=2, max_length=7, **more)
 
 
-def setting(batch_size=4):
-    return Setting(train=TrainConfig(batch_size=batch_size))
+def run_info(batch_size=4):
+    return RunInfo(train=TrainConfig(batch_size=batch_size))
 
 
 def batches(task, n=7, seed=0):
@@ -41,24 +42,24 @@ def reversed_prompts(prompts, max_tokens):
     return np.array(rows)
 
 
-def scorer(continue_prompts):
-    """Returns a scorer whose best hypothesis is that of `continue_prompts`, and whose second one is nonsense."""
+def evaluator(continue_prompts):
+    """Returns an evaluator whose best hypothesis is that of `continue_prompts`, and whose second one is nonsense."""
 
-    def predict(prompts, max_tokens):
+    def decode(prompts, max_tokens):
         tokens = continue_prompts(prompts, max_tokens)
         return np.stack([tokens, tokens + 1], axis=1), None
 
     def no_loss(batch):
         raise AssertionError("reversal is scored without the loss")
 
-    return Scorer(predict, no_loss, no_loss)
+    return Evaluator(decode, no_loss, no_loss)
 
 
-PERFECT = scorer(reversed_prompts)
+PERFECT = evaluator(reversed_prompts)
 
 
 def test_rows_are_a_sequence_zero_its_reverse_zero_with_weights_on_the_second_half():
-    for batch in batches(reversal(config(), setting(17))):
+    for batch in batches(Reversal(config(), run_info(17))):
         for targets, weights in zip(batch["targets"], batch["weights"], strict=True):
             x = sequence_of(targets)
             n = len(x)
@@ -68,13 +69,13 @@ def test_rows_are_a_sequence_zero_its_reverse_zero_with_weights_on_the_second_ha
 
 
 def test_inputs_are_the_targets_behind_token_zero():
-    for batch in batches(reversal(config(), setting(17)), 1):
+    for batch in batches(Reversal(config(), run_info(17)), 1):
         np.testing.assert_array_equal(batch["inputs"][:, 1:], batch["targets"][:, :-1])
         assert (batch["inputs"][:, 0] == 0).all()
 
 
 def test_lengths_and_tokens_cover_their_ranges_within_a_batch():
-    (batch,) = batches(reversal(config(min_length=2), setting(997)), 1)
+    (batch,) = batches(Reversal(config(min_length=2), run_info(997)), 1)
     sequences = [sequence_of(row) for row in batch["targets"]]
     counts = np.bincount([len(x) for x in sequences])
     assert (counts[:2] == 0).all()
@@ -84,7 +85,7 @@ def test_lengths_and_tokens_cover_their_ranges_within_a_batch():
 
 
 def test_a_batch_is_a_pure_function_of_key_and_step():
-    task = reversal(config(), setting(17))
+    task = Reversal(config(), run_info(17))
     first, second = (list(batches(task, 3)) for _ in range(2))
     jax.tree.map(np.testing.assert_array_equal, first, second)
     assert not np.array_equal(first[0]["targets"], first[1]["targets"])
@@ -93,7 +94,7 @@ def test_a_batch_is_a_pure_function_of_key_and_step():
 @pytest.mark.parametrize("examples", SEED_EXAMPLES)
 def test_a_small_domain_is_scored_whole(examples):
     n_tokens, shortest, longest = SEED_EXAMPLES[examples]
-    task = reversal(config(n_tokens, shortest, longest), setting())
+    task = Reversal(config(n_tokens, shortest, longest), run_info())
     for evaluate in (task.validate, task.test):
         assert evaluate(PERFECT) == {"exact_match": 1.0, "examples": examples}
     rows = whole_domain(config(n_tokens, shortest, longest), range(shortest, longest + 1))
@@ -101,7 +102,7 @@ def test_a_small_domain_is_scored_whole(examples):
 
 
 def test_a_small_domain_is_trained_on_whole():
-    for batch in batches(reversal(config(), setting(101))):
+    for batch in batches(Reversal(config(), run_info(101))):
         assert (batch["weights"].sum(axis=1) > 0).all()
 
 
@@ -109,7 +110,7 @@ def test_the_scored_sample_of_a_large_domain_never_counts_in_training():
     scored = {tuple(row[row > 0].tolist()) for row in draw_sample(large(examples=500), range(2, 8))}
     assert len(scored) == 500
     silent = 0
-    for batch in batches(reversal(large(), setting(997))):
+    for batch in batches(Reversal(large(), run_info(997))):
         for targets, weights in zip(batch["targets"], batch["weights"], strict=True):
             if tuple(sequence_of(targets).tolist()) in scored:
                 assert weights.sum() == 0
@@ -118,7 +119,7 @@ def test_the_scored_sample_of_a_large_domain_never_counts_in_training():
 
 
 def test_longer_sequences_are_scored_apart():
-    task = reversal(large(longer=3, examples=50), setting())
+    task = Reversal(large(longer=3, examples=50), run_info())
     assert task.longest == 2 * 10 + 2
     for evaluate in (task.validate, task.test):
         metrics = evaluate(PERFECT)
@@ -138,59 +139,47 @@ def test_exact_match_counts_a_row_only_if_all_of_it_is_right():
         tokens[3, 0] = 0  # ended too early
         return tokens
 
-    assert exact_match(scorer(nearly), sequences) == pytest.approx(2 / 5)
+    assert exact_match(*continuations(evaluator(nearly), sequences)) == pytest.approx(2 / 5)
 
 
-def respond(texts, max_tokens=0, max_len=10):
+def answers_to(texts, max_tokens=0, max_len=10):
     """Returns the answers of a model that reverses, and what it was asked."""
     asked = []
 
-    def predict(prompts, max_tokens):
+    def decode(prompts, max_tokens):
         asked.append((prompts["tokens"].tolist(), prompts["lengths"].tolist(), max_tokens))
-        return PERFECT.predict(prompts, max_tokens)
+        return PERFECT.decode(prompts, max_tokens)
 
-    answers = reversal(config(), setting()).respond(PERFECT._replace(predict=predict), texts, max_tokens, max_len)
+    answers = generated(Reversal(config(), run_info()), PERFECT._replace(decode=decode), texts, max_tokens, max_len)
     assert len(asked) == 1
     return answers, asked[0]
 
 
 def test_prompts_are_tokens_with_spaces_between_and_so_are_answers():
-    answers, asked = respond([" 3 1  5", "", "2"])
+    answers, asked = answers_to([" 3 1  5", "", "2"])
     assert asked == ([[3, 1, 5, 0], [0, 0, 0, 0], [2, 0, 0, 0]], [4, 1, 2], 10 - 4)
     assert [hypotheses[0] for hypotheses in answers] == [("5 1 3", None), ("", None), ("2", None)]
-    assert respond(["", ""])[1] == ([[0], [0]], [1, 1], 9)
+    assert answers_to(["", ""])[1] == ([[0], [0]], [1, 1], 9)
 
 
 def test_a_wrong_prompt_is_named_by_its_number():
     for wrong in ("6", "0", "-1", "x", "1.5", "1,2"):
         with pytest.raises(UserError, match="prompt 2: expected tokens 1 … 5 with spaces between, got"):
-            respond(["1 2", wrong])
+            answers_to(["1 2", wrong])
 
 
 def test_a_prompt_must_leave_room_for_the_tokens_to_generate():
-    assert respond(["1 2 3"], max_tokens=6)[1][2] == 6
+    assert answers_to(["1 2 3"], max_tokens=6)[1][2] == 6
     for texts, max_tokens, numbers in [
         (["1 2 3"], 7, "prompt 1: 4 tokens and 7 to generate"),
         (["1", "1 2 3 4 5 1 2 3 4"], 0, "prompt 2: 10 tokens and 1 to generate"),
     ]:
         with pytest.raises(UserError, match=f"{numbers}; model.max_len is 10"):
-            respond(texts, max_tokens)
-
-
-def test_answers_end_before_their_end_token_and_leave_out_what_a_beam_did_not_find():
-    tokens = np.array([[[3, 1, 0, 0], [1, 2, 3, 4]], [[0, 0, 0, 0], [5, 5, 5, 5]]])
-    scores = np.array([[-0.5, -1.5], [-0.25, -np.inf]])
-
-    def joined(tokens):
-        return "-".join(map(str, tokens))
-
-    assert to_answers(tokens, scores, 0, joined) == [[("3-1", -0.5), ("1-2-3-4", -1.5)], [("", -0.25)]]
-    unscored = [[("3-1", None), ("1-2-3-4", None)], [("", None), ("5-5-5-5", None)]]
-    assert to_answers(tokens, None, 0, joined) == unscored
+            answers_to(texts, max_tokens)
 
 
 def test_longer_lengths_are_scored_one_by_one_where_the_config_says_so():
-    task = reversal(config(longer=7, longer_every=4, examples=5), setting())
+    task = Reversal(config(longer=7, longer_every=4, examples=5), run_info())
     figures = task.test(PERFECT)
     longer = {name: value for name, value in figures.items() if name.startswith("exact_match_")}
     assert longer == {"exact_match_8": 1.0}
@@ -203,6 +192,6 @@ def test_an_interval_that_no_longer_length_meets_is_an_error():
 
 
 def test_what_the_model_reads_of_a_prompt_is_the_prompt_and_the_answer():
-    task = reversal(config(), setting())
-    assert task.read("3 1", "1 3")["inputs"].tolist() == [[0, 3, 1, 0, 1, 3]]
-    assert task.name(3) == "3"
+    task = Reversal(config(), run_info())
+    assert task.to_batch("3 1", "1 3")["inputs"].tolist() == [[0, 3, 1, 0, 1, 3]]
+    assert task.token_name(3) == "3"

@@ -4,9 +4,10 @@ import pytest
 
 from fxf.errors import UserError
 from fxf.tasks.held_out import held_out
-from fxf.tasks.task import Scorer, Setting
-from fxf.tasks.time_series import TimeSeriesConfig, draw_sample, period, series, time_series, whole_domain
+from fxf.tasks.task import Evaluator, RunInfo
+from fxf.tasks.time_series import TimeSeries, TimeSeriesConfig, draw_sample, period, series, whole_domain
 from fxf.training.step import TrainConfig
+from helpers import generated
 
 # Seed 002's table, period by base for delays 1 to 9. It prints 2889 for 889 and 3558 for 3556.
 PERIODS = {
@@ -20,8 +21,8 @@ def config(base=5, delay=2, length=7, **more):
     return TimeSeriesConfig(base=base, delay=delay, length=length, **more)
 
 
-def setting(batch_size=17):
-    return Setting(train=TrainConfig(batch_size=batch_size))
+def run_info(batch_size=17):
+    return RunInfo(train=TrainConfig(batch_size=batch_size))
 
 
 def continued(numbers, base, length):
@@ -32,8 +33,8 @@ def continued(numbers, base, length):
     return numbers
 
 
-def scorer(base, spoil=lambda tokens: None):
-    def predict(prompts, max_tokens):
+def evaluator(base, spoil=lambda tokens: None):
+    def decode(prompts, max_tokens):
         rows = []
         for tokens, length in zip(prompts["tokens"], prompts["lengths"], strict=True):
             assert length == len(tokens)
@@ -42,7 +43,7 @@ def scorer(base, spoil=lambda tokens: None):
         spoil(tokens)
         return np.stack([tokens, tokens + 1], axis=1), None
 
-    return Scorer(predict, None, None)
+    return Evaluator(decode, None, None)
 
 
 @pytest.mark.parametrize("base", PERIODS)
@@ -69,7 +70,7 @@ def test_a_series_is_its_context_and_delayed_sums(delay, base):
 
 
 def test_a_batch_holds_series_as_tokens_from_1_scored_behind_their_context():
-    batch = jax.tree.map(np.asarray, time_series(config(), setting()).batch(jax.random.key(0), 0))
+    batch = jax.tree.map(np.asarray, TimeSeries(config(), run_info()).batch(jax.random.key(0), 0))
     for targets, weights in zip(batch["targets"], batch["weights"], strict=True):
         assert continued(targets[:3] - 1, 5, 7) == (targets - 1).tolist()
         assert weights.tolist() == [0, 0, 0, 1, 1, 1, 1]
@@ -78,32 +79,32 @@ def test_a_batch_holds_series_as_tokens_from_1_scored_behind_their_context():
 
 
 def test_contexts_are_uniform():
-    batch = time_series(config(3, 1), setting(997)).batch(jax.random.key(0), 0)
+    batch = TimeSeries(config(3, 1), run_info(997)).batch(jax.random.key(0), 0)
     states = np.asarray(batch["targets"][:, 0] - 1) * 3 + np.asarray(batch["targets"][:, 1] - 1)
     assert (np.abs(np.bincount(states) / 997 - 1 / 9) < 0.03).all()
 
 
 def test_a_batch_is_a_pure_function_of_its_key():
-    task = time_series(config(), setting())
+    task = TimeSeries(config(), run_info())
     first, again, other = (task.batch(jax.random.key(seed), step)["targets"] for seed, step in ((0, 0), (0, 1), (1, 0)))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
 
 
 def test_a_small_domain_is_trained_on_and_scored_whole():
-    task = time_series(config(), setting(501))
+    task = TimeSeries(config(), run_info(501))
     assert (task.batch(jax.random.key(0), 0)["weights"].sum(axis=1) == 4).all()
-    assert task.test(scorer(5)) == {"exact_match": 1, "token_accuracy": 1, "examples": 125}
+    assert task.test(evaluator(5)) == {"exact_match": 1, "token_accuracy": 1, "examples": 125}
     assert len({tuple(start) for start in whole_domain(config()).tolist()}) == 125
 
 
 def test_what_is_scored_of_a_large_domain_never_starts_a_series_that_counts():
-    task = time_series(config(7, examples=5), setting(501))
+    task = TimeSeries(config(7, examples=5), run_info(501))
     batch = jax.tree.map(np.asarray, task.batch(jax.random.key(0), 0))
     silent = batch["weights"].sum(axis=1) == 0
     np.testing.assert_array_equal(silent, held_out(batch["targets"][:, :3] - 1))
     assert 0 < silent.sum() < 60
-    assert task.validate(scorer(7)) == {"exact_match": 1, "token_accuracy": 1, "examples": 5}
+    assert task.validate(evaluator(7)) == {"exact_match": 1, "token_accuracy": 1, "examples": 5}
 
 
 @pytest.mark.parametrize("sizes", [{"base": 5, "examples": 124}, {"base": 7, "examples": 5}, {"base": 11, "delay": 5}])
@@ -120,31 +121,31 @@ def test_a_series_counts_only_if_all_that_follows_its_context_is_right():
         tokens[2, 3] = 0  # the end of a series is never right
         tokens[4, 0] = tokens[4, 0] % 5 + 1
 
-    figures = time_series(config(), setting()).test(scorer(5, spoil))
+    figures = TimeSeries(config(), run_info()).test(evaluator(5, spoil))
     assert figures == {"exact_match": 123 / 125, "token_accuracy": 498 / 500, "examples": 125}
 
 
 def test_figures_tell_the_period_where_it_can_be_searched():
-    assert time_series(config(16, 5, 7), setting()).figures() == {"period": 504}
-    assert time_series(config(16, 8, 17), setting()).figures() == {}
+    assert TimeSeries(config(16, 5, 7), run_info()).figures() == {"period": 504}
+    assert TimeSeries(config(16, 8, 17), run_info()).figures() == {}
 
 
 def test_prompts_are_contexts_and_answers_what_follows():
-    task = time_series(config(), setting())
-    answers = task.respond(scorer(5), ["4 3  1", "0 1 0"], 0, 7)
+    task = TimeSeries(config(), run_info())
+    answers = generated(task, evaluator(5), ["4 3  1", "0 1 0"], 0, 7)
     assert [hypotheses[0] for hypotheses in answers] == [("2 4 3 1", None), ("1 1 1 2", None)]
-    assert task.respond(scorer(5), ["4 3 1"], 2, 7)[0][0] == ("2 4", None)
+    assert generated(task, evaluator(5), ["4 3 1"], 2, 7)[0][0] == ("2 4", None)
 
 
 @pytest.mark.parametrize("wrong", ["1 2", "1 2 3 4", "1 2 5", "1 2 -1", "a b c", ""])
 def test_a_prompt_that_is_no_context_is_named_by_its_number(wrong):
     with pytest.raises(UserError, match=f"prompt 2: expected 3 numbers 0 … 4 with spaces between, got '{wrong}'"):
-        time_series(config(), setting()).respond(scorer(5), ["1 2 3", wrong], 0, 7)
+        generated(TimeSeries(config(), run_info()), evaluator(5), ["1 2 3", wrong], 0, 7)
 
 
 def test_what_does_not_fit_the_model_or_the_length_is_named():
     with pytest.raises(UserError, match=r"max_tokens: 5 behind 3 numbers; model.max_len is 7"):
-        time_series(config(), setting()).respond(scorer(5), ["1 2 3"], 5, 7)
+        generated(TimeSeries(config(), run_info()), evaluator(5), ["1 2 3"], 5, 7)
     with pytest.raises(UserError, match=r"task.length: expected at least task.delay \+ 2 = 4, .* got 3"):
         config(length=3)
 
@@ -152,4 +153,4 @@ def test_what_does_not_fit_the_model_or_the_length_is_named():
 @pytest.mark.parametrize("answer", ["4 x", "10", "9" * 5000])
 def test_an_answer_to_be_read_has_numbers_of_the_base(answer):
     with pytest.raises(UserError, match=r"answer: expected numbers 0 … 9 with spaces between, got '"):
-        time_series(config(base=10), setting()).read("1 2 3", answer)
+        TimeSeries(config(base=10), run_info()).to_batch("1 2 3", answer)

@@ -5,11 +5,12 @@ import pytest
 import sacrebleu
 
 from fxf.data.corpus import DataConfig, TokenPair, read_corpus
-from fxf.data.tokenizer import EOS, read_tokenizer
+from fxf.data.tokenizer import EOS, TOKENIZER_FILE, read_tokenizer
 from fxf.errors import UserError
-from fxf.tasks.task import Scorer, Setting
-from fxf.tasks.translation import TOKENIZER_FILE, TranslationConfig, group_by_source, scores, translation
+from fxf.tasks.task import Evaluator, RunInfo
+from fxf.tasks.translation import Translation, TranslationConfig, group_by_source, scores
 from fxf.training.step import TrainConfig
+from helpers import generated
 
 WORDS = {"a": "un", "b": "deux", "c": "trois", "d": "quatre", "e": "cinq"}
 
@@ -32,13 +33,13 @@ def data(tmp_path, monkeypatch):
 
 
 def make(data, folder=None, **more):
-    return translation(TranslationConfig(**more), Setting(TrainConfig(batch_size=8), data, 0, folder))
+    return Translation(TranslationConfig(**more), RunInfo(TrainConfig(batch_size=8), data, 0, folder))
 
 
-def perfect_predict(task_data, tokenizer, spoil=0):
+def perfect_decode(task_data, tokenizer, spoil=0):
     """Translates word for word with the tokenizer's own numbers; spoils the first word of the first `spoil` rows."""
 
-    def predict(prompts, max_tokens):
+    def decode(prompts, max_tokens):
         rows = []
         for i, (source, mask) in enumerate(zip(prompts["source"], prompts["source_mask"], strict=True)):
             words = tokenizer.decode(source[mask][:-1].tolist()).split()
@@ -48,23 +49,23 @@ def perfect_predict(task_data, tokenizer, spoil=0):
             rows.append(([*tokens, EOS] + [EOS] * max_tokens)[:max_tokens])
         return np.array(rows)[:, None], None
 
-    return predict
+    return decode
 
 
 def no_logits(batch):
     raise AssertionError("translation reads no logits")
 
 
-def scorer_of(task, data, tmp_path, spoil=0):
+def evaluator_of(task, data, tmp_path, spoil=0):
     (tmp_path / "t.json").write_text(task.files[TOKENIZER_FILE])
-    return Scorer(
-        perfect_predict(data, read_tokenizer(tmp_path / "t.json"), spoil), lambda batch: (3.0, 2.0), no_logits
+    return Evaluator(
+        perfect_decode(data, read_tokenizer(tmp_path / "t.json"), spoil), lambda batch: (3.0, 2.0), no_logits
     )
 
 
 def test_a_perfect_translator_scores_100_on_every_sentence_once(data, tmp_path):
     task = make(data)
-    figures = task.test(scorer_of(task, data, tmp_path))
+    figures = task.test(evaluator_of(task, data, tmp_path))
     assert (figures["bleu"], figures["exact_match"]) == (pytest.approx(100), 1.0)
     assert figures["chrf"] == pytest.approx(100)
     assert figures["examples"] == len({e.source for e in read_corpus(data).test})
@@ -81,28 +82,28 @@ def test_validation_and_test_are_different_sentences_and_neither_is_trained_on(d
 
 def test_validation_loss_is_the_quotient_of_sums(data, tmp_path):
     task = make(data)
-    assert task.validate(scorer_of(task, data, tmp_path))["validation_loss"] == 1.5
+    assert task.validate(evaluator_of(task, data, tmp_path))["validation_loss"] == 1.5
 
 
 def test_a_wrong_word_costs_its_sentence(data, tmp_path):
     task = make(data)
-    figures = task.test(scorer_of(task, data, tmp_path, spoil=1))  # one in each group of similar length
+    figures = task.test(evaluator_of(task, data, tmp_path, spoil=1))  # one in each group of similar length
     assert 0.8 < figures["exact_match"] < 1
     assert figures["bleu"] < 100
 
 
 def test_answers_come_in_the_order_of_their_prompts_whatever_their_length(data, tmp_path):
     task = make(data)
-    scorer = scorer_of(task, data, tmp_path)
+    evaluator = evaluator_of(task, data, tmp_path)
     prompts = ["a b", "", "c " * 39, "d", " "]
-    answers = [answer[0][0] for answer in task.respond(scorer, prompts, 0, 41)]
+    answers = [answer[0][0] for answer in generated(task, evaluator, prompts, 0, 41)]
     assert answers == ["un deux", "", " ".join(["trois"] * 39), "quatre", ""]
 
 
 def test_a_prompt_beyond_the_limit_is_an_error_with_its_number(data, tmp_path):
     task = make(data)
     with pytest.raises(UserError, match=r"prompt 2: 42 tokens; data.max_length is 41"):
-        task.respond(scorer_of(task, data, tmp_path), ["a", "a " * 41], 0, 41)
+        generated(task, evaluator_of(task, data, tmp_path), ["a", "a " * 41], 0, 41)
 
 
 def test_the_tokenizer_of_the_run_folder_serves_without_the_corpus(data, tmp_path):
@@ -170,6 +171,6 @@ def test_grouping_keeps_every_source_once_with_all_its_translations(data):
 def test_what_the_vocabulary_lacks_of_a_prompt_is_told_after_it_is_lowered(data, tmp_path, caplog):
     data = DataConfig(**{**vars(data), "lower_case": True})
     task = make(data)
-    nothing = Scorer(lambda prompts, n: (np.full((len(prompts["tokens"]), 1, n), EOS), None), None, no_logits)
-    task.respond(nothing, ["A b", "a X"], 0, 41)
+    nothing = Evaluator(lambda prompts, n: (np.full((len(prompts["tokens"]), 1, n), EOS), None), None, no_logits)
+    generated(task, nothing, ["A b", "a X"], 0, 41)
     assert caplog.messages == ["warning: prompt 2: the vocabulary lacks 'x'; read as <unk>"]

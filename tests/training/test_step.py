@@ -8,8 +8,8 @@ import optax
 import pytest
 
 from closeness import assert_close, largest_of
-from fxf.tasks.reversal import ReversalConfig, reversal
-from fxf.tasks.task import Setting
+from fxf.tasks.reversal import Reversal, ReversalConfig
+from fxf.tasks.task import RunInfo
 from fxf.training.optimizer import OptimizerConfig, make_optimizer
 from fxf.training.state import hyperparameters, run_keys
 from fxf.training.step import (
@@ -25,7 +25,7 @@ from helpers import initial_state, one_device, small_model
 TRAIN = TrainConfig(batch_size=6)
 # Adam divides gradients by their size: of one that is rounding alone, it makes a whole step.
 SGD = OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.9, clip_norm=1.0, warmup_steps=2)
-TASK = reversal(ReversalConfig(n_tokens=4, min_length=1, max_length=3), Setting(train=TRAIN))
+TASK = Reversal(ReversalConfig(n_tokens=4, min_length=1, max_length=3), RunInfo(train=TRAIN))
 
 
 def make_trainer(**changes):

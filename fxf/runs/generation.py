@@ -1,0 +1,33 @@
+"""Generation: from texts to texts, by way of prompts and tokens."""
+
+import functools
+import sys
+import time
+
+from fxf.errors import UserError
+from fxf.runs.experiment import Experiment
+from fxf.tasks.prompts import Answer, decode_groups
+from fxf.training.metrics import Clock
+from fxf.weights import Params
+
+
+def generate_texts(
+    experiment: Experiment, params: Params, texts: list[str], max_tokens: int = 0, seed: int = 0
+) -> list[list[Answer]]:
+    """Returns the answers to each text, in order: the text of its hypotheses and their scores, the best first.
+
+    Raises:
+      UserError: the task answers no prompts, or a text is no prompt of it.
+    """
+    task = experiment.task
+    if task.to_prompts is None or task.to_text is None:
+        raise UserError(f"task '{experiment.config['task']['name']}' answers no prompts")
+    max_len = sys.maxsize if experiment.model.slides and max_tokens else experiment.max_len
+    groups = task.to_prompts(texts, max_tokens, max_len)
+    layout = experiment.layout_of_one_copy()
+    evaluator = experiment.evaluator(Clock(time.perf_counter()), layout, seed)(params)
+    decoded = decode_groups(functools.partial(task.decode, evaluator), groups, task.end_token, len(texts))
+    return [
+        [(task.to_text(text, tokens), score) for tokens, score in hypotheses]
+        for text, hypotheses in zip(texts, decoded, strict=True)
+    ]

@@ -1,0 +1,107 @@
+"""What tasks share on the way from texts to prompts, and from decoded tokens to texts."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from fxf.decoding.generate import Prompts
+from fxf.errors import UserError
+
+T = TypeVar("T")
+
+# Tokens [N, W, max_tokens] of W hypotheses of each prompt, and their scores [N, W], or None without a beam search.
+Decoded = tuple[np.ndarray, np.ndarray | None]
+
+# The tokens of a continuation before its end token, and its score.
+Hypothesis = tuple[list[int], float | None]
+
+# The text of an answer, and its score where a beam search found it.
+Answer = tuple[str, float | None]
+
+
+class PromptGroup(NamedTuple):
+    """Prompts that are decoded together, the places of their texts among all, from 0, and the most new tokens."""
+
+    places: Sequence[int]
+    prompts: Prompts
+    max_tokens: int
+
+
+def one_group(prompts: Prompts, max_tokens: int, max_len: int) -> list[PromptGroup]:
+    """Returns the prompts of a decoder as one group; `max_tokens` 0 means as many as fit behind the longest.
+
+    Raises:
+      UserError: a prompt and its new tokens need more than `max_len` positions. The last new token is never read.
+    """
+    lengths = prompts["lengths"].tolist()
+    for number, (first, length) in enumerate(zip(prompts["first"].tolist(), lengths, strict=True), 1):
+        if length + max(max_tokens, 1) > max_len:
+            n_tokens = length + (first != 0)  # token 0 in front is not of the text
+            needed = f"{n_tokens} tokens and {max(max_tokens, 1)} to generate"
+            raise UserError(f"prompt {number}: {needed}; model.max_len is {max_len}")
+    return [PromptGroup(range(len(lengths)), prompts, max_tokens or max_len - max(lengths))]
+
+
+def padded_prompts(rows: Sequence[Sequence[int]]) -> Prompts:
+    """Returns rows of tokens, of one token at least, as the prompts of a decoder, padded with 0."""
+    tokens = np.zeros((len(rows), max(map(len, rows))), np.int32)
+    for padded, row in zip(tokens, rows, strict=True):
+        padded[: len(row)] = row
+    lengths = np.array([len(row) - 1 for row in rows], np.int32)
+    return {"first": tokens[:, 0], "tokens": tokens[:, 1:], "lengths": lengths}
+
+
+def of_each_prompt(function: Callable[[str], T], texts: Sequence[str]) -> list[T]:
+    """Returns `function(text)` of each text; puts the text's number, from 1, in front of a UserError's line."""
+    found = []
+    for number, text in enumerate(texts, 1):
+        try:
+            found.append(function(text))
+        except UserError as error:
+            raise UserError(f"prompt {number}: {error}") from None
+    return found
+
+
+def whole_numbers(text: str, least: int, most: int, expected: str) -> list[int]:
+    """Returns the numbers of a text, with spaces between.
+
+    Raises:
+      UserError: a word is no whole number from `least` to `most`. The line begins with `expected`.
+    """
+    for word in text.split():
+        if not is_number(word, least, most):
+            raise UserError(f"{expected} {least} … {most} with spaces between, got '{word}'")
+    return [int(word) for word in text.split()]
+
+
+def is_number(word: str, least: int, most: int) -> bool:
+    """Returns whether a word is a whole number from `least` to `most`."""
+    return word.isdecimal() and len(word) <= 18 and least <= int(word) <= most  # Python reads 4,300 digits at most
+
+
+def before_end(tokens: list[int], end_token: int) -> list[int]:
+    """Returns the tokens before the first end token, or all where there is none."""
+    return tokens[: tokens.index(end_token)] if end_token in tokens else tokens
+
+
+def to_hypotheses(decoded: Decoded, end_token: int) -> list[list[Hypothesis]]:
+    """Returns the hypotheses of each prompt, the best first, without those that a beam search did not find."""
+    tokens_NWT, scores_NW = decoded
+    scores = np.full(tokens_NWT.shape[:2], None) if scores_NW is None else scores_NW
+    return [
+        [(before_end(row, end_token), score) for row, score in zip(*pair, strict=True) if score != -float("inf")]
+        for pair in zip(tokens_NWT.tolist(), scores.tolist(), strict=True)
+    ]
+
+
+def decode_groups(
+    decode: Callable[[Prompts, int], Decoded], groups: Sequence[PromptGroup], end_token: int, n_prompts: int
+) -> list[list[Hypothesis]]:
+    """Returns the hypotheses of N prompts in the order of their places; one in no group has an empty hypothesis."""
+    found: list[list[Hypothesis]] = [[([], 0.0)]] * n_prompts
+    for group in groups:
+        hypotheses = to_hypotheses(decode(group.prompts, group.max_tokens), end_token)
+        for place, of_prompt in zip(group.places, hypotheses, strict=True):
+            found[place] = of_prompt
+    return found

@@ -1,0 +1,77 @@
+import numpy as np
+import pytest
+import sacrebleu
+
+from fxf.errors import UserError
+from fxf.tasks.metrics import METRICS, MetricsConfig, TextMetrics, reference_columns
+from fxf.tasks.reversal import Reversal, ReversalConfig
+from fxf.tasks.task import Evaluator, RunInfo
+from fxf.tasks.time_series import TimeSeries, TimeSeriesConfig
+from fxf.training.step import TrainConfig
+
+RUN = RunInfo(TrainConfig(batch_size=3))
+
+
+def share_of_long(answers, references):
+    """The share of the answers with as many words as a right one."""
+    words = [{len(text.split()) for text in texts} for texts in references]
+    return np.mean([len(answer.split()) in n for answer, n in zip(answers, words, strict=True)])
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    monkeypatch.setitem(METRICS, "as_long", share_of_long)
+
+
+def always(token):
+    """Returns an evaluator that continues each prompt by one token and the end."""
+
+    def decode(prompts, max_tokens):
+        tokens = np.zeros((len(prompts["tokens"]), 1, max_tokens), int)
+        tokens[:, :, 0] = token
+        return tokens, None
+
+    return Evaluator(decode, None, None)
+
+
+def test_a_metric_from_outside_joins_the_figures_of_a_task_and_can_choose_a_checkpoint(registered):
+    task = Reversal(ReversalConfig(n_tokens=3, max_length=2, metrics="as_long, ter"), RUN)
+    for figures in (task.validate(always(2)), task.test(always(2))):
+        # 3 sequences of one token and 9 of two
+        assert figures["as_long"] == 3 / 12
+        assert figures["exact_match"] == 1 / 12
+        assert figures["ter"] > 0
+    assert task.metrics == ("exact_match", "as_long", "ter", "-as_long", "-ter")
+
+
+def test_what_is_compared_is_the_text_of_answers(registered):
+    task = TimeSeries(TimeSeriesConfig(base=2, delay=1, length=4, metrics="as_long"), RUN)
+    assert task.test(always(1))["as_long"] == 0
+
+
+def test_without_names_there_are_no_more_figures():
+    assert set(Reversal(ReversalConfig(n_tokens=3, max_length=2), RUN).test(always(2))) == {"exact_match", "examples"}
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ("tar", r"task.metrics: expected one of .*ter.*; got 'tar'; did you mean 'ter'\?"),
+        ("ter,", "task.metrics: expected one of .*; got ''"),
+        ("as_long", "task.metrics: this task has a figure 'as_long' of its own; register another name"),
+    ],
+)
+def test_a_name_that_is_unknown_or_taken_is_named(names, message, registered):
+    with pytest.raises(UserError, match=message):
+        TextMetrics(MetricsConfig(names), ["as_long"])
+
+
+def test_ter_is_sacrebleus_with_any_number_of_references():
+    answers = ["the cat sat there", "a dog"]
+    references = [["the cat sat", "there the cat sat"], ["a dog barks"]]
+    assert reference_columns(references) == [["the cat sat", "a dog barks"], ["there the cat sat", None]]
+    assert (
+        METRICS["ter"](answers, [texts[:1] for texts in references])
+        == sacrebleu.corpus_ter(answers, [["the cat sat", "a dog barks"]]).score
+    )
+    assert METRICS["ter"](answers, references) < 100

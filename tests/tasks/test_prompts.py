@@ -1,0 +1,50 @@
+import numpy as np
+import pytest
+
+from fxf.errors import UserError
+from fxf.tasks.prompts import PromptGroup, decode_groups, of_each_prompt, one_group, padded_prompts, to_hypotheses
+
+
+def test_hypotheses_end_before_their_end_token_and_leave_out_what_a_beam_did_not_find():
+    tokens = np.array([[[3, 1, 0, 0], [1, 2, 3, 4]], [[0, 0, 0, 0], [5, 5, 5, 5]]])
+    scores = np.array([[-0.5, -1.5], [-0.25, -np.inf]])
+    assert to_hypotheses((tokens, scores), 0) == [[([3, 1], -0.5), ([1, 2, 3, 4], -1.5)], [([], -0.25)]]
+    unscored = [[([3, 1], None), ([1, 2, 3, 4], None)], [([], None), ([5, 5, 5, 5], None)]]
+    assert to_hypotheses((tokens, None), 0) == unscored
+
+
+def test_groups_are_decoded_apart_and_their_hypotheses_put_in_order():
+    groups = [PromptGroup([3, 0], padded_prompts([[9, 7], [9, 5]]), 2), PromptGroup([1], padded_prompts([[9]]), 3)]
+
+    def decode(prompts, max_tokens):
+        new = prompts["lengths"][:, None] + np.arange(max_tokens)[None]
+        return new[:, None], None
+
+    found = decode_groups(decode, groups, 3, 4)
+    assert found == [[([1, 2], None)], [([0, 1, 2], None)], [([], 0.0)], [([1, 2], None)]]
+
+
+def test_prompts_are_padded_rows_whose_first_token_stands_apart():
+    prompts = padded_prompts([[9, 7, 5], [9], [8, 6]])
+    assert prompts["first"].tolist() == [9, 9, 8]
+    assert prompts["tokens"].tolist() == [[7, 5], [0, 0], [6, 0]]
+    assert prompts["lengths"].tolist() == [2, 0, 1]
+
+
+def test_a_group_has_as_many_new_tokens_as_fit_behind_its_longest_prompt():
+    (group,) = one_group(padded_prompts([[0, 7, 5], [0]]), 0, 7)
+    assert (list(group.places), group.max_tokens) == ([0, 1], 5)
+    assert one_group(padded_prompts([[0, 7, 5]]), 5, 7)[0].max_tokens == 5
+    with pytest.raises(UserError, match=r"^prompt 2: 2 tokens and 6 to generate; model.max_len is 7$"):
+        one_group(padded_prompts([[0], [0, 7, 5]]), 6, 7)
+
+
+def test_an_error_names_the_prompt_by_its_number():
+    def refuse(text):
+        if text == "b":
+            raise UserError("no b")
+        return text * 2
+
+    assert of_each_prompt(refuse, ["a", "c"]) == ["aa", "cc"]
+    with pytest.raises(UserError, match=r"^prompt 3: no b$"):
+        of_each_prompt(refuse, ["a", "c", "b"])
