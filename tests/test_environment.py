@@ -13,7 +13,8 @@ from packaging.version import Version
 
 from small_runs import ROOT
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = SETTINGS["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 EVERY_LINE = [*PROJECT["dependencies"], *(line for lines in EXTRAS.values() for line in lines)]
 DEPENDENCIES = [Requirement(line) for line in EVERY_LINE]
@@ -32,6 +33,14 @@ def test_a_pin_is_a_name_and_a_version_and_no_address():
     assert len(PINS) == len(LINES)
     assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in LINES)
     assert sorted(LINES, key=str.lower) == LINES
+
+
+def test_the_wheel_has_every_folder_of_code():
+    folders = {
+        path.parent.relative_to(ROOT).as_posix() for name in ("fxf", "configs") for path in ROOT.glob(f"{name}/**/*.py")
+    }
+    packages = {name if name.startswith("fxf") else f"fxf/{name}" for name in folders}
+    assert {name.replace(".", "/") for name in SETTINGS["tool"]["setuptools"]["packages"]} == packages
 
 
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])

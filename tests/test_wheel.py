@@ -1,0 +1,95 @@
+"""The wheel, installed where there is no checkout: the command, the configs that it carries, and README's examples."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import fxf
+from small_runs import ROOT
+
+SOURCES = ("fxf", "configs", "pyproject.toml", "README.md", "LICENSE")
+README = (ROOT / "README.md").read_text()
+OWN_CONFIG = """
+from fxf.runs.experiment import default_config
+
+def get_config():
+    config = default_config(task="reversal")
+    config.model.n_layers, config.model.d_model, config.model.max_len = 1, 8, 101
+    config.train.steps, config.train.batch_size = 2, 3
+    return config
+
+def sweep(add):
+    add(seed=1)
+"""
+
+pytestmark = pytest.mark.thorough
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in SOURCES:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, folder / name)
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir=built", "."]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return next(folder.glob("built/*.whl"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """Returns what runs a command of a new environment, with the libraries of this one, in an empty folder."""
+    folder = tmp_path_factory.mktemp("installed")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "env"], check=True)
+    python = folder / "env/bin/python"
+    pip = [sys.executable, "-m", "pip", f"--python={python}", "install", "--no-deps", str(wheel)]
+    subprocess.run(pip, check=True, capture_output=True)
+    (site_packages,) = folder.glob("env/lib/python*/site-packages")
+    # A line of such a file adds a folder to the path, but reads no file of its kind in it, as an editable fxf has one.
+    (site_packages / "libraries.pth").write_text(f"{sysconfig.get_paths()['purelib']}\n")
+    empty = folder / "empty"
+    empty.mkdir()
+    left_out = ("PYTHONPATH", "JAX_DISABLE_MOST_OPTIMIZATIONS", "JAX_COMPILATION_CACHE_DIR")
+    environment = {name: value for name, value in os.environ.items() if name not in left_out}
+
+    def run(program, *arguments):
+        command = [str(folder / "env/bin" / program), *arguments]
+        done = subprocess.run(command, cwd=empty, capture_output=True, text=True, env=environment, timeout=600)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run.folder = empty
+    return run
+
+
+def test_it_holds_every_file_of_the_package_every_config_and_its_types(wheel):
+    held = set(zipfile.ZipFile(wheel).namelist())
+    package = {path.relative_to(ROOT).as_posix() for path in (ROOT / "fxf").rglob("*.py")}
+    configs = {"fxf/" + path.relative_to(ROOT).as_posix() for path in (ROOT / "configs").rglob("*.py")}
+    assert {name for name in held if name.startswith("fxf/")} == package | configs | {"fxf/py.typed"}
+    assert wheel.name.startswith(f"fxf-{fxf.__version__}-")
+
+
+def test_the_commands_and_the_python_code_of_the_readme_say_what_they_say_there(installed):
+    where = installed("python", "-c", "import fxf; print(fxf.__file__)").strip()
+    assert not Path(where).is_relative_to(ROOT)
+    train, generate = (shlex.split(line) for line in re.findall(r"^    fxf (.*)$", README, re.MULTILINE))
+    assert "exact_match 1 " in installed("fxf", *train)
+    assert installed("fxf", *generate) == "1 3\n9 7\n"
+    for code in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
+        (expected,) = re.findall(r"^print\(.*\)  # (.*)$", code, re.MULTILINE)
+        assert installed("python", "-c", code) == f"{expected}\n"
+
+
+def test_a_study_is_described_and_a_config_of_ones_own_is_swept(installed):
+    assert "embedding/table" in installed("fxf", "describe", "--config=studies/positions")
+    (installed.folder / "mine.py").write_text(OWN_CONFIG)
+    assert "seed=1  finished" in installed("fxf", "sweep", "--config=mine.py", "--workdir=sweep")
