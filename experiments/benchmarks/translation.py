@@ -48,7 +48,7 @@ from fxf.runs import run
 from fxf.training.metrics import Clock
 from fxf.training.optimizer import OptimizerConfig, make_optimizer
 from fxf.training.step import TrainConfig, TrainState, batch_loss, make_fed_train_steps
-from fxf.weights import Params, initialize, unstack
+from fxf.weights import Params, initialize
 
 PARTS = ["training", "six", "beam", "generate"]
 PART = flags.DEFINE_multi_enum("part", PARTS, [*PARTS, "text"], "what to compare")
@@ -223,7 +223,7 @@ def text() -> None:
     experiment, _, params = run.load(Path(WORKDIR.value), decode={"beam_width": BEAM_WIDTH})
     scorer = experiment.scorer(Clock(time.perf_counter()))(params)
     config = EncoderDecoderConfig(**experiment.config["model"])
-    translator = TorchTranslator(config, unstack(params)).eval()
+    translator = TorchTranslator(config, params).eval()
     tokenizer = read_tokenizer(Path(WORKDIR.value) / TOKENIZER_FILE)
 
     def ours() -> list[str]:

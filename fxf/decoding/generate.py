@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fxf.models.model import Cache, Model
-from fxf.weights import Params, unstack
+from fxf.weights import Params
 
 # What to continue: int32 `tokens` [N, P], right-padded, of which row n holds `lengths[n]` (from 0 to P); where it is
 # another than token 0, the token `first` [N] that a decoder reads in front of them; and whatever else the model's
@@ -89,7 +89,7 @@ def generate(
       The method's output for the prompts, a tree of arrays [N, ...].
     """
     assert model.step is not None
-    step, params = model.step, unstack(params)
+    step = model.step
     n_rows = len(prompts["tokens"])
     n_slots = min(n_slots or n_rows, n_rows)
     n_together = -(-n_slots // SHARE_OF_SLOTS)

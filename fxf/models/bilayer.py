@@ -15,7 +15,7 @@ from fxf.config import key
 from fxf.errors import UserError
 from fxf.layers.loss import SQUARED_ERROR
 from fxf.models.model import Batch, Cache, Model
-from fxf.weights import COPIES, Params, Spec, Weight, stack
+from fxf.weights import COPIES, LAYERS, Params, Spec, Weight, stack
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,7 @@ def bilayer_spec(config: BilayerConfig, width: int) -> Spec:
         "bias": Weight((n_positions, d_ff), ("position", "mlp"), jax.nn.initializers.zeros),
         "contract": Weight((d_ff, n_positions, width), ("mlp", "position", "embed"), init),
     }
-    return stack(stack({**attention, **feed_forward}, config.n_layers), config.copies, COPIES)
+    return stack(stack({**attention, **feed_forward}, config.n_layers, LAYERS), config.copies, COPIES)
 
 
 def _normal(deviation: float) -> Any:

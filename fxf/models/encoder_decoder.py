@@ -143,7 +143,7 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
         tokens_BT, lengths_B = batch["inputs"], batch["lengths"]
         source_BSD, mask = encode(params, batch)
         caches, ancestors = empty_caches(config, tokens_BT.shape[0], length, source_BSD.dtype)
-        blocks = each_block(params["decoder"]["blocks"], config.n_layers)
+        blocks = each_block(params["decoder"]["blocks"])
         sources = tuple((block_cross_memory(config, block, source_BSD, mask), mask) for block in blocks)
         cache = Cache(caches, lengths_B, sources, ancestors)
         if not tokens_BT.size:
