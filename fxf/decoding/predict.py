@@ -66,8 +66,7 @@ def make_predictor(
         many = 2 ** int(math.log2(max(n_prompts // TURNS, 1)))
         most = LARGEST_CACHE // row_bytes[row_shape]
         n_slots = min(n_prompts, max(1, min(max(HYPOTHESES // width, many), most)))
-        # Copies of a model each have their rows.
-        n_rows = n_slots if n_prompts == n_slots or model.copies > 1 else n_slots * 2 * TURNS
+        n_rows = n_slots if n_prompts == n_slots else n_slots * 2 * TURNS
         outputs = []
         for start in range(0, n_prompts, n_rows):
             # Missing rows repeat the last one, and do not count.

@@ -44,10 +44,12 @@ def export_model(path: Path, model: Model, params: Params, batch: Mapping[str, A
 
     sizes = ["T", "S"] if any(name in SOURCE for name in batch) else ["T"]
     scope = export.SymbolicScope([f"{size} <= {max_len}" for size in sizes])
-    (rows,) = export.symbolic_shape(f"{model.copies}*B", scope=scope)
+    (rows,) = export.symbolic_shape("B", scope=scope)
     length, source_length = export.symbolic_shape("T, S", scope=scope)
     shapes = {
-        name: jax.ShapeDtypeStruct((rows, source_length if name in SOURCE else length, *x.shape[2:]), x.dtype)
+        name: jax.ShapeDtypeStruct(
+            (rows, source_length if name in SOURCE else length, *x.shape[2:])[: len(x.shape)], x.dtype
+        )
         for name, x in batch.items()
     }
     weights = flatten(params)

@@ -157,4 +157,4 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
         x_BTD, cache = decode(params, cache, tokens_BT, order_BT)
         return readout(params, x_BTD.reshape(-1, x_BTD.shape[-1])), cache.replace(lengths=cache.lengths + 1)  # type: ignore[attr-defined]
 
-    return Model(encoder_decoder_spec(config, vocab_size), features, readout, prefill, step)
+    return Model(encoder_decoder_spec(config, vocab_size), features, readout, prefill, step, max_len=config.max_len)

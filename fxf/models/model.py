@@ -29,8 +29,7 @@ class Model(NamedTuple):
         rows are the prompts, or, after `Cache.select`, the hypotheses of the first prompt, of the second, and so on.
         A model that does not generate has neither prefill nor step.
       loss: what trains it, and tells whether its outputs are logits.
-      copies: models in one; a batch's rows are a multiple of it.
-      slides: decoding goes on behind the last position, over a window that slides.
+      max_len: tokens that a row may hold in decoding; None for any number.
     """
 
     spec: Spec
@@ -39,8 +38,7 @@ class Model(NamedTuple):
     prefill: Callable[[Any, Batch, int], "Cache"] | None = None
     step: Callable[[Any, "Cache", jax.Array], tuple[jax.Array, "Cache"]] | None = None
     loss: Loss = CROSS_ENTROPY
-    copies: int = 1
-    slides: bool = False
+    max_len: int | None = None
 
     def apply(self, params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
         """Returns logits [B, T, V] for a batch."""

@@ -102,4 +102,4 @@ def transformer_lm(config: TransformerLMConfig, vocab_size: int) -> Model:
         x_BTD, cache = cached(params, cache, tokens_BT, order_BT)
         return readout(params, x_BTD.reshape(-1, x_BTD.shape[-1])), cache.replace(lengths=cache.lengths + 1)  # type: ignore[attr-defined]
 
-    return Model(transformer_lm_spec(config, vocab_size), features, readout, prefill, step)
+    return Model(transformer_lm_spec(config, vocab_size), features, readout, prefill, step, max_len=config.max_len)

@@ -295,5 +295,5 @@ def answers(
 ) -> list[list[Answer]]:
     """Answers each prompt, in order: its hypotheses, the best first."""
     scorer = experiment.scorer(Clock(time.perf_counter()), seed)(params)
-    limit = sys.maxsize if experiment.model.slides and max_tokens else experiment.max_len
+    limit = experiment.model.max_len or (sys.maxsize if max_tokens else experiment.max_len)
     return experiment.task.respond(scorer, prompts, max_tokens, limit)

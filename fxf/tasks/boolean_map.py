@@ -37,6 +37,7 @@ def boolean_map(config: BooleanMapConfig, setting: Setting) -> Task:
             "inputs": np.stack([inputs for inputs, _ in drawn]),
             "targets": np.stack([outputs for _, outputs in drawn]),
             "weights": np.ones((len(drawn), config.positions), np.float32),
+            "row": np.arange(len(drawn), dtype=np.int32),
         }
 
     def batch(key: jax.Array, step: jax.Array) -> Batch:
@@ -46,7 +47,8 @@ def boolean_map(config: BooleanMapConfig, setting: Setting) -> Task:
     def shapes() -> dict[str, jax.ShapeDtypeStruct]:
         weights = (n_mappings, config.positions)
         sizes = {"inputs": (*weights, config.dim), "targets": (*weights, config.dim), "weights": weights}
-        return {name: jax.ShapeDtypeStruct(shape, np.float32) for name, shape in sizes.items()}
+        shapes = {name: jax.ShapeDtypeStruct(shape, np.float32) for name, shape in sizes.items()}
+        return {**shapes, "row": jax.ShapeDtypeStruct((n_mappings,), np.int32)}
 
     def evaluate(scorer: Scorer) -> dict[str, Any]:
         errors_B = np.square(scorer.logits(mappings()) - mappings()["targets"]).sum(axis=(1, 2))
