@@ -7,7 +7,8 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from fxf.models.model import Cache, Model
+from fxf.layers.cache import Cache
+from fxf.models.model import Model
 from fxf.weights import Params
 
 # What to continue: int32 `tokens` [N, P], right-padded, of which row n holds `lengths[n]` (from 0 to P); where it is

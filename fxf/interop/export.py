@@ -14,7 +14,7 @@ The file is an .npz archive: under `weights/…` the weights by path, and the pr
 list of arrays with room for `max_len` tokens a row.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,22 @@ def export_model(path: Path, model: Model, params: Params, batch: Mapping[str, A
         for name, x in batch.items()
     }
     weights = flatten(params)
+    programs = {name: program.serialize() for name, program in _programs(path, model, weights, shapes, max_len)}
+    arrays = {f"weights/{name}": np.asarray(x) for name, x in jax.device_get(weights).items()}
+    arrays |= {name: np.frombuffer(program, np.uint8) for name, program in programs.items()}
+    try:
+        with path.open("wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)
+    except OSError as error:
+        raise UserError(f"{path}: cannot write it: {error.strerror}") from None
+
+
+def _programs(
+    path: Path, model: Model, weights: dict[str, jax.Array], batch: dict[str, jax.ShapeDtypeStruct], max_len: int
+) -> Iterator[tuple[str, Any]]:
+    """Yields the name of each program and what `jax.export` makes of it; `batch` has symbolic sizes."""
+    from jax import export
+
     structure: list[Any] = []
 
     def nested(weights: dict[str, jax.Array]) -> Params:
@@ -80,20 +96,16 @@ def export_model(path: Path, model: Model, params: Params, batch: Mapping[str, A
         except jax.errors.InconclusiveDimensionOperation:
             raise UserError(f"{path}: the number of tokens decides what this model does; cannot export it") from None
 
-    programs = {"forward": exported(forward, shapes)}
-    if model.step is not None:
-        programs["prefill"] = exported(prefill, {**shapes, "lengths": jax.ShapeDtypeStruct((rows,), jnp.int32)})
-        scope = export.SymbolicScope()  # a step reads no T, of which the other scope demands something
+    yield "forward", exported(forward, batch)
+    if model.step is None:
+        return
+    rows = batch["inputs"].shape[:1]
+    read = exported(prefill, {**batch, "lengths": jax.ShapeDtypeStruct(rows, jnp.int32)})
+    yield "prefill", read
+    scope = export.SymbolicScope()  # a step reads no T, of which the other scope demands something
 
-        def freed(shape: Any, dtype: Any) -> jax.ShapeDtypeStruct:
-            return jax.ShapeDtypeStruct(export.symbolic_shape(", ".join(map(str, shape)), scope=scope), dtype)
+    def freed(shape: Any, dtype: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(export.symbolic_shape(", ".join(map(str, shape)), scope=scope), dtype)
 
-        cache = [freed(x.shape, x.dtype) for x in programs["prefill"].out_avals]
-        programs["step"] = exported(step, cache, freed((rows,), jnp.int32))
-    arrays = {f"weights/{name}": np.asarray(x) for name, x in jax.device_get(weights).items()}
-    arrays |= {name: np.frombuffer(program.serialize(), np.uint8) for name, program in programs.items()}
-    try:
-        with path.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-    except OSError as error:
-        raise UserError(f"{path}: cannot write it: {error.strerror}") from None
+    cache = [freed(x.shape, x.dtype) for x in read.out_avals]
+    yield "step", exported(step, cache, freed(rows, jnp.int32))

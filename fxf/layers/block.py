@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from fxf.layers.attention import ATTENTIONS, attention, attention_spec, cross_attention, cross_memory
+from fxf.layers.cache import Cache
 from fxf.layers.config import CrossAttentionConfig, TransformerConfig
 from fxf.layers.dropout import dropout, split
 from fxf.layers.feed_forward import feed_forward, feed_forward_spec
@@ -115,13 +116,11 @@ def each_block(params: Params) -> list[Params]:
     return [params[str(i)] for i in range(len(params))]
 
 
-def empty_caches(
-    config: TransformerConfig, batch_size: int, length: int, dtype: Any
-) -> tuple[tuple[Any, ...], jax.Array | None]:
-    """Returns a cache for each block, with room for `length` tokens a row, and the ancestors of `Cache`."""
-    kind = ATTENTIONS[config.attention]
-    caches = (kind.empty(config, batch_size, length, dtype),) * config.n_layers
-    return caches, jnp.zeros((batch_size, 1, length), jnp.int32) if kind.scores else None
+def empty_cache(config: TransformerConfig, lengths_B: jax.Array, length: int) -> Cache:
+    """Returns a cache with room for `length` tokens a row, of which the first `lengths_B` are about to be read."""
+    kind, batch_size = ATTENTIONS[config.attention], lengths_B.shape[0]
+    blocks = (kind.empty(config, batch_size, length, config.dtype),) * config.n_layers
+    return Cache(blocks, lengths_B, ancestors=jnp.zeros((batch_size, 1, length), jnp.int32) if kind.scores else None)
 
 
 def train_blocks(

@@ -12,8 +12,9 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from fxf.config import key
+from fxf.layers.cache import Cache
 from fxf.layers.loss import SQUARED_ERROR
-from fxf.models.model import Batch, Cache, Model
+from fxf.models.model import Batch, Model
 from fxf.weights import COPIES, LAYERS, Params, Spec, Weight, stack
 
 
@@ -111,7 +112,7 @@ def run_bilayers(config: BilayerConfig, params: Params, x_BTD: jax.Array, row_B:
 
     if config.copies == 1:
         return jax.vmap(one_row, (None, 0))(jax.tree.map(lambda w: w[0], params), x_BTD)
-    copy_B = (jnp.arange(len(x_BTD)) if row_B is None else row_B) % config.copies
+    copy_B = (jnp.arange(x_BTD.shape[0]) if row_B is None else row_B) % config.copies
     return jax.vmap(one_row)(jax.tree.map(lambda w: w[copy_B], params), x_BTD)
 
 
@@ -120,7 +121,7 @@ def one_bilayer(params: Params, x_TD: jax.Array) -> jax.Array:
 
     Attention weights are exponentials of unscaled dot products, normalized over the keys that a query may see.
     """
-    length = len(x_TD)
+    length = x_TD.shape[0]
 
     def at_each_position(x_TD: jax.Array, name: str) -> jax.Array:
         return jnp.einsum("TD,DTE->TE", x_TD, params[name][:, :length])
