@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from fxf import weights
 from fxf.config import defaults, one_of, section
 from fxf.decoding.config import DecodeConfig
-from fxf.decoding.predict import make_predictor
+from fxf.decoding.decoder import make_decoder
 from fxf.errors import UserError, nearest
 from fxf.layers.cudnn_attention import require_nvidia_gpu
 from fxf.machine.compiled import compiled_by_shape
@@ -129,10 +129,10 @@ class Experiment(NamedTuple):
             return layout.spread(rows) if layout else rows
 
         everywhere = layout and layout.everywhere  # so that each process can read them
-        predict = make_predictor(
+        decode = make_decoder(
             model,
             self.task.end_token,
-            decode=self.decode,
+            config=self.decode,
             seed=seed,
             compiling=compiling,
             whole=whole,
@@ -154,7 +154,7 @@ class Experiment(NamedTuple):
                 return float(loss_sum), float(weight_sum)
 
             return Scorer(
-                predict=lambda prompts, max_tokens: predict(params, prompts, max_tokens),
+                predict=lambda prompts, max_tokens: decode(params, prompts, max_tokens),
                 loss=loss_sums,
                 logits=lambda batch: np.asarray(logits(params, batch)),
                 in_nats=model.loss.of_logits,

@@ -11,7 +11,7 @@ import numpy as np
 from fxf.config import key
 from fxf.data.text import TextConfig, draw_windows, encoded_text, scoring_windows
 from fxf.data.tokenizer import BOS, PAD, TOKENIZER_FILE, UNK, warn_of_unknown
-from fxf.decoding.generate import Prompts
+from fxf.decoding.steps import Prompts
 from fxf.errors import UserError
 from fxf.models.model import Batch
 from fxf.tasks.task import Answer, Scorer, Setting, Task, language_model_batch, to_answers

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf.config import key
-from fxf.decoding.generate import Prompts
+from fxf.decoding.steps import Prompts
 from fxf.errors import UserError
 from fxf.models.model import Batch
 from fxf.tasks.held_out import drawn_for, held_out, power_within, sample_bytes, sample_held_out

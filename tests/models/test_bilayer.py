@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
-from fxf.decoding.generate import generate
 from fxf.decoding.sampling import sampling
+from fxf.decoding.steps import decode
 from fxf.layers.intermediates import intermediates
 from fxf.models.bilayer import BilayerConfig, as_vectors, bilayer
 from fxf.training.step import batch_loss, loss_and_gradient
@@ -180,7 +180,7 @@ def test_greedy_generation_takes_the_nearest_one_hot_vector():
     _, model = small()
     params = random_params(model)
     prompts = {"tokens": np.array([[2, 1, 0], [1, 2, 2]], np.int32), "lengths": np.array([3, 1], np.int32)}
-    generated = jax.jit(lambda p: generate(model, p, prompts, sampling(9, -1))[0][:, 0])(params)
+    generated = jax.jit(lambda p: decode(model, p, prompts, sampling(9, -1))[0][:, 0])(params)
     apply = jax.jit(model.apply)
     for row, prompt in enumerate([[2, 1, 0], [1]]):
         tokens = [0, *prompt]
