@@ -16,9 +16,7 @@ Initializer = Callable[[jax.Array, tuple[int, ...], Any], jax.Array]
 Spec = Mapping[str, Any]
 Params = dict[str, Any]
 
-LAYERS = "layers"  # axis of a stack of layers
-BLOCKS = "blocks"  # name of the blocks of a model in a spec: by number, or stacked
-COPIES = "copies"  # axis of a stack of models side by side
+LAYERS, COPIES = "layers", "copies"  # axes of a stack of layers, and of models side by side
 TABLES = {"vocabulary", "position", "segment"}  # first axis of a table of rows: it is looked up, not summed over
 
 
@@ -98,30 +96,21 @@ def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def stack(spec: Spec, n: int, axis: str = LAYERS) -> Spec:
+def stack(spec: Spec, n: int, axis: str) -> Spec:
     """Returns the spec of `n` copies stacked on a leading axis, each copy initialized on its own."""
 
     def stacked(_: str, weight: Weight) -> Weight:
-        return Weight((n, *weight.shape), (axis, *weight.axes), each_copy(weight.init))
+        def init(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+            keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(shape[0]))
+            return jax.vmap(lambda k: weight.init(k, shape[1:], dtype))(keys)
+
+        return Weight((n, *weight.shape), (axis, *weight.axes), init)
 
     return map_weights(stacked, spec)
 
 
-def each_copy(init: Initializer) -> Initializer:
-    """Returns the initializer of a stack, whose copies are drawn one by one."""
-
-    def stacked(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(shape[0]))
-        return jax.vmap(lambda k: init(k, shape[1:], dtype))(keys)
-
-    return stacked
-
-
 class Numbered(Mapping[str, Any]):
-    """The spec of `n` copies by number, '0' to 'n-1', which start with the weights that a stack of them has.
-
-    It holds one of them, whatever n is.
-    """
+    """The spec of `n` blocks by number, '0' to 'n-1'. It holds one of them, whatever n is."""
 
     def __init__(self, one: Spec, n: int) -> None:
         self.one, self._n = one, n
@@ -139,26 +128,6 @@ class Numbered(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return self._n
-
-
-def is_numbered(tree: Mapping[str, Any]) -> bool:
-    """Tells whether these are blocks by number, not stacked."""
-    return "0" in tree
-
-
-def unstack(params: Params) -> Params:
-    """Returns the params with every stack of blocks cut into blocks by number.
-
-    A loop over tokens whose body cuts the stack would copy all of it for every token.
-    """
-
-    def cut(name: str, value: Any) -> Any:
-        if name == BLOCKS and not is_numbered(value):
-            n = len(jax.tree.leaves(value)[0])
-            return {str(i): jax.tree.map(lambda w, i=i: w[i], value) for i in range(n)}
-        return unstack(value) if isinstance(value, dict) else value
-
-    return {name: cut(name, value) for name, value in params.items()}
 
 
 def initialize(spec: Spec, key: jax.Array, dtype: Any = jnp.float32) -> Params:
@@ -207,12 +176,12 @@ def matrix_axes(spec: Spec) -> Any:
     """Returns a tree of the numbers of the axes that are the rows and the columns of each matrix, or None.
 
     Matrices are those of linear maps between vectors; the map to logits is none of them. `heads` and `head_dim` are one
-    axis, `layers` counts matrices.
+    axis.
     """
 
     def axes(_: str, weight: Weight) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
         names = weight.axes
-        starts = [i for i, name in enumerate(names) if name not in (LAYERS, "head_dim")]
+        starts = [i for i, name in enumerate(names) if name != "head_dim"]
         if len(starts) != 2 or TABLES & set(names):
             return None
         first, second = starts

@@ -218,17 +218,11 @@ def final_layer(weights, x):
     return x @ weights["kernel"] + weights["bias"]
 
 
-def block_weights(blocks, i):
-    if "0" in blocks:
-        return blocks[str(i)]
-    return {k: block_weights(v, i) if isinstance(v, dict) else v[i] for k, v in blocks.items()}
-
-
 def transformer_lm(config, weights, tokens, allowed=to_earlier, segments=None):
     """Tokens as they enter the model to logits [n, vocab_size]."""
     x = embedding(config, weights["embedding"], tokens, segments=segments)
     for i in range(config.n_layers):
-        x = block(config, block_weights(weights["blocks"], i), x, allowed)
+        x = block(config, weights["blocks"][str(i)], x, allowed)
     x = normalize(config, weights["norm"], x) if config.final_norm else x
     if config.head == "transform":
         dense = weights["transform"]

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from oracle import block_weights, sinusoid, softmax
+from oracle import sinusoid, softmax
 
 
 def normalize(weights, x, epsilon):
@@ -56,8 +56,7 @@ def feed_forward(weights, x, activation):
 
 def layers(stack):
     blocks = stack["blocks"]
-    n_layers = len(blocks) if "0" in blocks else len(blocks["attention_norm"]["scale"])
-    return [block_weights(blocks, i) for i in range(n_layers)]
+    return [blocks[str(i)] for i in range(len(blocks))]
 
 
 def scaled_embedding(weights, tokens):

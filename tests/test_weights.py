@@ -15,7 +15,6 @@ from fxf.weights import (
     shapes,
     stack,
     uniform_half,
-    unstack,
 )
 from helpers import small, small_model
 
@@ -43,14 +42,14 @@ def test_adding_a_weight_leaves_the_others_as_they_were():
 
 
 def test_stacked_copies_differ_and_adding_a_copy_leaves_the_others_as_they_were():
-    two, three = (initialize(stack(spec(), n), jax.random.key(0))["a"] for n in (2, 3))
+    two, three = (initialize(stack(spec(), n, "copies"), jax.random.key(0))["a"] for n in (2, 3))
     assert three.shape == (3, 5, 7)
     np.testing.assert_array_equal(two, three[:2])
     assert not np.allclose(three[0], three[1])
 
 
-def test_fan_in_counts_the_axes_summed_over_and_not_the_layers():
-    wide = stack({"w": Weight((40, 30, 20), ("heads", "head_dim", "embed"), fan_in(2))}, 3)
+def test_fan_in_counts_the_axes_summed_over_and_not_the_copies():
+    wide = stack({"w": Weight((40, 30, 20), ("heads", "head_dim", "embed"), fan_in(2))}, 3, "copies")
     drawn = initialize(wide, jax.random.key(0))["w"]
     assert drawn.std() * np.sqrt(40 * 30) == pytest.approx(1, abs=0.03)
 
@@ -63,26 +62,12 @@ def test_count_and_shapes_agree_with_the_arrays():
     )
 
 
-def test_unstacked_params_are_those_of_each_block_where_blocks_are_stacked():
-    params = {"a": {"blocks": {"w": np.arange(6).reshape(3, 2), "n": {"b": np.arange(3)}}}, "w": np.arange(2)}
-    cut = unstack(params)
-    assert cut["w"] is params["w"]
-    assert list(cut["a"]["blocks"]) == ["0", "1", "2"]
-    assert [block["w"].tolist() for block in cut["a"]["blocks"].values()] == [[0, 1], [2, 3], [4, 5]]
-    assert [int(block["n"]["b"]) for block in cut["a"]["blocks"].values()] == [0, 1, 2]
-
-
-@pytest.mark.parametrize("init", ["default", "uniform", "gpt2"])
-def test_blocks_by_number_start_with_the_weights_of_stacked_ones(init):
-    by_number, stacked = (
-        small_model(init=init, n_layers=3, scan_blocks=scan_blocks)[0].spec for scan_blocks in (False, True)
-    )
-    drawn = initialize(by_number, jax.random.key(0))
-    cut = unstack(jax.device_get(initialize(stacked, jax.random.key(0))))
-    assert jax.tree.structure(drawn) == jax.tree.structure(cut)
-    jax.tree.map(np.testing.assert_array_equal, drawn, cut)
-    up = [block["feed_forward"]["up"] for block in drawn["blocks"].values()]
-    assert not np.allclose(up[0], up[1])
+@pytest.mark.parametrize("init", ["default", "uniform"])
+def test_blocks_differ_and_adding_a_block_leaves_the_others_as_they_were(init):
+    two, three = (initialize(small_model(init=init, n_layers=n)[0].spec, jax.random.key(0)) for n in (2, 3))
+    jax.tree.map(np.testing.assert_array_equal, two["blocks"]["0"], three["blocks"]["0"])
+    up = [block["feed_forward"]["up"] for block in three["blocks"].values()]
+    assert not np.allclose(up[0], up[1]) and not np.allclose(up[0], up[2])
 
 
 def test_only_matrices_of_linear_maps_decay():
@@ -126,12 +111,8 @@ def test_dtype_of_the_params_is_chosen_at_init():
 
 def test_matrices_are_the_linear_maps_between_vectors_with_heads_cut_in_two_as_one_axis():
     model, _ = small_model(attention_bias="all", n_layers=1)
-    stacked, _ = small_model(attention_bias="all", scan_blocks=True)
-    for axes, first in ((matrix_axes(model.spec)["blocks"]["0"], 0), (matrix_axes(stacked.spec)["blocks"], 1)):
-        matrix = ((first,), (first + 1,))
-        assert [axes["attention"][name] for name in ("query", "key", "value")] == [
-            ((first,), (first + 1, first + 2))
-        ] * 3
-        assert axes["attention"]["output"] == ((first, first + 1), (first + 2,))
-        assert [axes["feed_forward"][name] for name in ("up", "down")] == [matrix] * 2
-        assert sum(found is not None for found in jax.tree.leaves(axes, is_leaf=lambda x: not isinstance(x, dict))) == 6
+    axes = matrix_axes(model.spec)["blocks"]["0"]
+    assert [axes["attention"][name] for name in ("query", "key", "value")] == [((0,), (1, 2))] * 3
+    assert axes["attention"]["output"] == ((0, 1), (2,))
+    assert [axes["feed_forward"][name] for name in ("up", "down")] == [((0,), (1,))] * 2
+    assert sum(found is not None for found in jax.tree.leaves(axes, is_leaf=lambda x: not isinstance(x, dict))) == 6

@@ -3,7 +3,7 @@
 python experiments/benchmarks/decoding.py
 
 Greedy decoding in three ways, with the model of seed 004's examples (d_model 128, 2 layers, 2 heads):
-  cached      `fxf.decoding.generate`: prefill, then one cached step a token, one compiled loop for the batch
+  cached      `fxf.decoding.steps`: prefill, then one cached step a token, one compiled loop for the batch
   compiled    a full forward pass of the batch for each token, compiled once for the longest length
   notebook    seed 004's own: a full forward pass for each token of each sequence, one operation at a time
 """
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from absl import app, flags
 
-from fxf.decoding.predict import make_predictor
+from fxf.decoding.decoder import make_decoder
 from fxf.models.model import Model
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.weights import Params, initialize
@@ -29,9 +29,9 @@ NO_END = -1  # a token that is never chosen, so that every way generates the ful
 
 
 def cached(model: Model, params: Params, prompts: np.ndarray, length: int) -> Callable[[], np.ndarray]:
-    predict = make_predictor(model, NO_END)
+    decode = make_decoder(model, NO_END)
     read = {"tokens": prompts, "lengths": np.ones(len(prompts), np.int32)}
-    return lambda: predict(params, read, length)[0][:, 0]
+    return lambda: decode(params, read, length)[0][:, 0]
 
 
 def compiled(model: Model, params: Params, prompts: np.ndarray, length: int) -> Callable[[], np.ndarray]:

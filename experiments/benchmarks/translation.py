@@ -7,9 +7,9 @@ python experiments/benchmarks/translation.py --part=text --workdir=runs/multi30k
 PyTorch's model is `torch.nn.Transformer` with the weights of fxf's, on all cores. What is compared:
   training    tokens/s at Transformer-Tiny's size: batches of 256 pairs of 16 tokens, dropout, label smoothing, Adam
   six         seconds a step at the size of seed 003, on a batch of 6 pairs of 20 tokens, as its six pairs are
-  beam        sentences/s of a beam of 5 at Transformer-Tiny's size, for 24 tokens each: `make_predictor`, and in
+  beam        sentences/s of a beam of 5 at Transformer-Tiny's size, for 24 tokens each: `make_decoder`, and in
               PyTorch a batched search by the same rule with a cache. For 64 sentences at a time, as many as
-              `make_predictor` has slots for, and one at a time
+              `make_decoder` has slots for, and one at a time
   generate    the same beside `generate` of Hugging Face's transformers, with the weights of its Marian model
   text        sentences/s of a beam of 5 on real text with a trained run, from a list of lines to a list of lines, where
               translations end as they do. fxf does what `experiments/generate.py` does. PyTorch's search is plain where
@@ -40,7 +40,7 @@ from torch.nn import functional
 
 from fxf.data.tokenizer import EOS, PAD, TOKENIZER_FILE, read_tokenizer
 from fxf.decoding.config import DecodeConfig
-from fxf.decoding.predict import make_predictor
+from fxf.decoding.decoder import make_decoder
 from fxf.interop import huggingface
 from fxf.models.encoder_decoder import PRESETS, EncoderDecoderConfig, encoder_decoder
 from fxf.models.model import Model
@@ -51,7 +51,7 @@ from fxf.training.optimizer import OptimizerConfig, make_optimizer
 from fxf.training.sharding import ParallelConfig, make_layout
 from fxf.training.state import TrainState, hyperparameters
 from fxf.training.step import TrainConfig, Trainer, batch_loss, make_train_steps_from_iterator
-from fxf.weights import Params, initialize, unstack
+from fxf.weights import Params, initialize
 
 PARTS = ["training", "six", "beam", "generate"]
 PART = flags.DEFINE_multi_enum("part", PARTS, [*PARTS, "text"], "what to compare")
@@ -164,13 +164,13 @@ Search = Callable[[slice], np.ndarray]  # the tokens of the best hypotheses of s
 
 
 def fxf_search(model: Model, params: Params, batch: dict[str, Any]) -> Search:
-    predict = make_predictor(model, NO_END, decode=DecodeConfig(beam_width=BEAM_WIDTH))
+    decode = make_decoder(model, NO_END, config=DecodeConfig(beam_width=BEAM_WIDTH))
 
     def search(rows: slice) -> np.ndarray:
         source = {name: batch[name][rows] for name in ("source", "source_mask")}
         n = len(source["source"])
         prompts = {**source, "tokens": np.zeros((n, 0), np.int32), "lengths": np.zeros(n, np.int32)}
-        return predict(params, prompts, MAX_TOKENS)[0][:, 0]
+        return decode(params, prompts, MAX_TOKENS)[0][:, 0]
 
     return search
 
@@ -233,7 +233,7 @@ def text() -> None:
     to_prompts = experiment.task.to_prompts
     assert to_prompts is not None
     config = EncoderDecoderConfig(**experiment.config["model"])
-    translator = TorchTranslator(config, unstack(params)).eval()
+    translator = TorchTranslator(config, params).eval()
     tokenizer = read_tokenizer(Path(WORKDIR.value) / TOKENIZER_FILE)
 
     def ours() -> list[str]:

@@ -1,1 +1,1 @@
-"""A prompt's way to text: sampling, beam search, and the loop in which prompts take turns."""
+"""From prompts to tokens: step by step, then in turns, then by beam search."""

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from fxf.decoding.config import DecodeConfig
-from fxf.decoding.generate import Method
+from fxf.decoding.steps import Method
+from fxf.layers.cache import Cache
 
 GROUP = 32  # tokens whose maximum stands for them in `best_continuations`
 
@@ -38,11 +39,11 @@ def beam_search(max_tokens: int, end_token: int, decode: DecodeConfig) -> Method
     """
     width = decode.beam_width
 
-    def start(number_B: jax.Array) -> _Beams:
+    def start(number_B: jax.Array, cache: Cache) -> tuple[_Beams, Cache]:
         batch_size = len(number_B)
         nothing_BW = jnp.full((batch_size, width), -jnp.inf)
         tokens_BWN = jnp.full((batch_size, width, max_tokens), end_token, jnp.int32)
-        return _Beams(
+        beams = _Beams(
             n_tokens_B=jnp.zeros(batch_size, jnp.int32),
             live_BWN=tokens_BWN,
             live_log_BW=nothing_BW.at[:, 0].set(0),  # all hypotheses are still the same: one of them counts
@@ -50,8 +51,10 @@ def beam_search(max_tokens: int, end_token: int, decode: DecodeConfig) -> Method
             done_score_BW=nothing_BW,
             stopped_B=jnp.zeros(batch_size, bool),
         )
+        return beams, cache.select(jnp.zeros((batch_size, width), jnp.int32))
 
-    def choose(beams: _Beams, logits_BWV: jax.Array) -> tuple[_Beams, jax.Array, jax.Array]:
+    def choose(beams: _Beams, cache: Cache, logits_RV: jax.Array) -> tuple[_Beams, Cache, jax.Array]:
+        logits_BWV = logits_RV.reshape(len(beams.n_tokens_B), width, -1)
         n_candidates = min(2 * width, width * logits_BWV.shape[2])
         log_BC, parent_BC, token_BC = best_continuations(beams.live_log_BW, logits_BWV, n_candidates)
         is_new_B1N = jnp.arange(max_tokens)[None, None] == beams.n_tokens_B[:, None, None]
@@ -70,7 +73,7 @@ def beam_search(max_tokens: int, end_token: int, decode: DecodeConfig) -> Method
             stopped_B = done_score_BW[:, -1] >= live_log_BW[:, 0] / _length(max_tokens, decode)
         live_BWN = _take(tokens_BCN, chosen_BW)
         beams = _Beams(n_tokens_B, live_BWN, live_log_BW, done_BWN, done_score_BW, stopped_B)
-        return beams, _take(token_BC, chosen_BW), _take(parent_BC, chosen_BW)
+        return beams, cache.select(_take(parent_BC, chosen_BW)), _take(token_BC, chosen_BW).reshape(-1)
 
     def ended(beams: _Beams) -> jax.Array:
         return beams.stopped_B | (beams.n_tokens_B == max_tokens)
@@ -80,7 +83,7 @@ def beam_search(max_tokens: int, end_token: int, decode: DecodeConfig) -> Method
         score_BW, tokens_BWN = _merge(beams, score_BW, beams.live_BWN)
         return tokens_BWN, score_BW
 
-    return Method(width, max_tokens, start, choose, ended, output)
+    return Method(max_tokens, start, choose, ended, output)
 
 
 def _length(n_tokens: Any, decode: DecodeConfig) -> jax.Array:

@@ -1,4 +1,4 @@
-"""One continuation a prompt: greedy, or sampled with temperature, top-k and top-p (Holtzman et al. 2020)."""
+"""One continuation a prompt: greedy, or drawn with temperature, top-k and top-p (Holtzman et al. 2020)."""
 
 from typing import Any
 
@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from fxf.decoding.config import DecodeConfig
-from fxf.decoding.generate import Method
+from fxf.decoding.steps import Method
+from fxf.layers.cache import Cache
 
 
 @flax.struct.dataclass
@@ -32,21 +33,22 @@ def sampling(
       key: needed to sample; greedy decoding reads none. Prompt n draws from `fold_in(key, n)`.
     """
 
-    def start(number_B: jax.Array) -> _Continuation:
+    def start(number_B: jax.Array, cache: Cache) -> tuple[_Continuation, Cache]:
         batch_size = len(number_B)
         tokens_BN = jnp.full((batch_size, max_tokens), end_token, jnp.int32)
-        return _Continuation(number_B, jnp.zeros(batch_size, jnp.int32), tokens_BN, jnp.zeros(batch_size, bool))
+        nothing_B, has_end_B = jnp.zeros(batch_size, jnp.int32), jnp.zeros(batch_size, bool)
+        return _Continuation(number_B, nothing_B, tokens_BN, has_end_B), cache
 
     def next_key(number: jax.Array, n_tokens: jax.Array) -> jax.Array:
         prompt_key = jax.random.fold_in(jax.random.key(0) if key is None else key, number)
         return jax.random.fold_in(prompt_key, n_tokens)
 
-    def choose_next(state: _Continuation, logits_B1V: jax.Array) -> tuple[_Continuation, jax.Array, None]:
+    def choose_next(state: _Continuation, cache: Cache, logits_BV: jax.Array) -> tuple[_Continuation, Cache, jax.Array]:
         n_tokens_B = state.n_tokens_B
-        token_B = choose(decode, logits_B1V[:, 0], jax.vmap(next_key)(state.number_B, n_tokens_B))
+        token_B = choose(decode, logits_BV, jax.vmap(next_key)(state.number_B, n_tokens_B))
         tokens_BN = state.tokens_BN.at[jnp.arange(len(token_B)), n_tokens_B].set(token_B)
         state = _Continuation(state.number_B, n_tokens_B + 1, tokens_BN, token_B == end_token)
-        return state, token_B[:, None], None
+        return state, cache, token_B
 
     def ended(state: _Continuation) -> jax.Array:
         return state.has_end_B | (state.n_tokens_B == max_tokens)
@@ -54,7 +56,7 @@ def sampling(
     def output(state: _Continuation) -> Any:
         return state.tokens_BN[:, None], None
 
-    return Method(1, max_tokens, start, choose_next, ended, output)
+    return Method(max_tokens, start, choose_next, ended, output)
 
 
 def choose(decode: DecodeConfig, logits_BV: jax.Array, keys_B: jax.Array) -> jax.Array:

@@ -11,7 +11,7 @@ import numpy as np
 from fxf import weights
 from fxf.config import defaults, one_of, section
 from fxf.decoding.config import DecodeConfig, changed_decode
-from fxf.decoding.predict import make_predictor
+from fxf.decoding.decoder import make_decoder
 from fxf.errors import UserError
 from fxf.layers.config import TransformerConfig
 from fxf.models import MODELS
@@ -193,11 +193,11 @@ def decode(
         source, counts = _padded(sources)
         rows |= {"source": source, "source_mask": np.arange(source.shape[1])[None] < counts[:, None]}
     _require_tokens(model, rows)
-    room = getattr(model, "max_len", None)
+    room = model.max_len
     if room is not None and tokens.shape[1] + max_tokens > room:
         raise UserError(f"max_tokens: {tokens.shape[1]} tokens and {max_tokens} more are over model.max_len {room}")
-    predict = make_predictor(model, -1 if end_token is None else end_token, decode=method, seed=seed)
-    found, _ = predict(params, rows, max_tokens)
+    decoded = make_decoder(model, -1 if end_token is None else end_token, config=method, seed=seed)
+    found, _ = decoded(params, rows, max_tokens)
     answers = found[:, 0].tolist()
     return [answer[: answer.index(end_token)] if end_token in answer else answer for answer in answers]
 

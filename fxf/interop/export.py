@@ -14,7 +14,7 @@ The file is an .npz archive: under `weights/…` the weights by path, and the pr
 list of arrays with room for `max_len` tokens a row.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +44,31 @@ def export_model(path: Path, model: Model, params: Params, batch: Mapping[str, A
 
     sizes = ["T", "S"] if any(name in SOURCE for name in batch) else ["T"]
     scope = export.SymbolicScope([f"{size} <= {max_len}" for size in sizes])
-    (rows,) = export.symbolic_shape(f"{model.copies}*B", scope=scope)
+    (rows,) = export.symbolic_shape("B", scope=scope)
     length, source_length = export.symbolic_shape("T, S", scope=scope)
     shapes = {
-        name: jax.ShapeDtypeStruct((rows, source_length if name in SOURCE else length, *x.shape[2:]), x.dtype)
+        name: jax.ShapeDtypeStruct(
+            (rows, source_length if name in SOURCE else length, *x.shape[2:])[: len(x.shape)], x.dtype
+        )
         for name, x in batch.items()
     }
     weights = flatten(params)
+    programs = {name: program.serialize() for name, program in _programs(path, model, weights, shapes, max_len)}
+    arrays = {f"weights/{name}": np.asarray(x) for name, x in jax.device_get(weights).items()}
+    arrays |= {name: np.frombuffer(program, np.uint8) for name, program in programs.items()}
+    try:
+        with path.open("wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)
+    except OSError as error:
+        raise UserError(f"{path}: cannot write it: {error.strerror}") from None
+
+
+def _programs(
+    path: Path, model: Model, weights: dict[str, jax.Array], batch: dict[str, jax.ShapeDtypeStruct], max_len: int
+) -> Iterator[tuple[str, Any]]:
+    """Yields the name of each program and what `jax.export` makes of it; `batch` has symbolic sizes."""
+    from jax import export
+
     structure: list[Any] = []
 
     def nested(weights: dict[str, jax.Array]) -> Params:
@@ -78,20 +96,16 @@ def export_model(path: Path, model: Model, params: Params, batch: Mapping[str, A
         except jax.errors.InconclusiveDimensionOperation:
             raise UserError(f"{path}: the number of tokens decides what this model does; cannot export it") from None
 
-    programs = {"forward": exported(forward, shapes)}
-    if model.step is not None:
-        programs["prefill"] = exported(prefill, {**shapes, "lengths": jax.ShapeDtypeStruct((rows,), jnp.int32)})
-        scope = export.SymbolicScope()  # a step reads no T, of which the other scope demands something
+    yield "forward", exported(forward, batch)
+    if model.step is None:
+        return
+    rows = batch["inputs"].shape[:1]
+    read = exported(prefill, {**batch, "lengths": jax.ShapeDtypeStruct(rows, jnp.int32)})
+    yield "prefill", read
+    scope = export.SymbolicScope()  # a step reads no T, of which the other scope demands something
 
-        def freed(shape: Any, dtype: Any) -> jax.ShapeDtypeStruct:
-            return jax.ShapeDtypeStruct(export.symbolic_shape(", ".join(map(str, shape)), scope=scope), dtype)
+    def freed(shape: Any, dtype: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(export.symbolic_shape(", ".join(map(str, shape)), scope=scope), dtype)
 
-        cache = [freed(x.shape, x.dtype) for x in programs["prefill"].out_avals]
-        programs["step"] = exported(step, cache, freed((rows,), jnp.int32))
-    arrays = {f"weights/{name}": np.asarray(x) for name, x in jax.device_get(weights).items()}
-    arrays |= {name: np.frombuffer(program.serialize(), np.uint8) for name, program in programs.items()}
-    try:
-        with path.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-    except OSError as error:
-        raise UserError(f"{path}: cannot write it: {error.strerror}") from None
+    cache = [freed(x.shape, x.dtype) for x in read.out_avals]
+    yield "step", exported(step, cache, freed(rows, jnp.int32))

@@ -33,7 +33,6 @@ from fxf.weights import (
     map_weights,
     matrix_axes,
     shapes,
-    unstack,
     without_numbers,
 )
 
@@ -117,9 +116,8 @@ def to_tensors(config: TransformerConfig, params: Params) -> dict[str, np.ndarra
     """
     architecture = _architecture(config)
     write_config(architecture, config)
-    unrolled = dataclasses.replace(config, scan_blocks=False)
-    spec = MODELS[architecture.model].make(unrolled, len(params["embedding"]["table"])).spec
-    return {name: np.asarray(x) for name, x in jax.device_get(_joined(architecture, spec, unstack(params))).items()}
+    spec = MODELS[architecture.model].make(config, len(params["embedding"]["table"])).spec
+    return {name: np.asarray(x) for name, x in jax.device_get(_joined(architecture, spec, params)).items()}
 
 
 def read_config(architecture: Architecture, huggingface: Mapping[str, Any], where: str) -> TransformerConfig:

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 from fxf.config import one_of
 from fxf.errors import UserError
 from fxf.layers import cudnn_attention
-from fxf.layers.attention_kinds import Attention, KeysValues, expressive, softmax, weighted
+from fxf.layers.attention_kinds import Attention, expressive, softmax, weighted
+from fxf.layers.cache import KeysValues
 from fxf.layers.config import TransformerConfig
 from fxf.layers.linear import linear
 from fxf.layers.linear_attention import FEATURE_MAPS, LINEAR

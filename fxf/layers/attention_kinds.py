@@ -4,22 +4,14 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
+from fxf.layers.cache import KeysValues, empty_keys_values, write
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout
 from fxf.layers.mask import Mask
-
-
-@flax.struct.dataclass
-class KeysValues:
-    """The keys and values of one attention layer for C positions, each [B, G, C, K]; G heads, or groups of heads."""
-
-    keys: jax.Array
-    values: jax.Array
 
 
 class Attention(NamedTuple):
@@ -31,9 +23,8 @@ class Attention(NamedTuple):
       extend: `extend(config, q_BHTK, keys_values, mask, cache, rng) -> (heads [B, H, T, K], cache)`: causal attention
         to the cache and the new keys and values; without a cache (None), to these alone.
       empty: `empty(config, batch_size, length, dtype) -> cache`.
-      scores: it has scores, one for a query and a key, so that positional encodings, windows and dropout can act there,
-        and the mask can tell the hypotheses of a beam apart, which share a cache of `KeysValues`. Any other cache is by
-        row, one for each hypothesis.
+      scores: it has scores, one for a query and a key, so that positional encodings, windows and dropout can act there.
+        Its cache is then `KeysValues`, by place; any other cache is by row.
     """
 
     remember: Callable[..., Any]
@@ -90,24 +81,4 @@ def weighted(weigh: Callable[[jax.Array, jax.Array], jax.Array]) -> Attention:
             new = cache = write(cache, mask.places, new)
         return recall(config, q_BHTK, new, mask, rng), cache
 
-    return Attention(lambda config, new, mask: new, recall, extend, empty_cache, scores=True)
-
-
-def empty_cache(config: TransformerConfig, batch_size: int, length: int, dtype: Any) -> KeysValues:
-    """Returns a cache with room for `length` positions a row."""
-    zeros = jnp.zeros((batch_size, config.n_groups, length, config.d_model // config.n_heads), dtype)
-    return KeysValues(zeros, zeros)
-
-
-def with_places(caches: Any, n_places: int) -> Any:
-    """Returns caches of keys and values with more places, the old ones in front."""
-    return jax.tree.map(lambda x: jnp.pad(x, ((0, 0), (0, 0), (0, n_places - x.shape[2]), (0, 0))), caches)
-
-
-def write(cache: KeysValues, places_BT: jax.Array, new: KeysValues) -> KeysValues:
-    """Puts new keys and values, [B, G, T, K], at each row's places of the cache."""
-    rows_B1 = jnp.arange(cache.keys.shape[0])[:, None]
-    return KeysValues(
-        keys=cache.keys.at[rows_B1, :, places_BT].set(new.keys.transpose(0, 2, 1, 3)),
-        values=cache.values.at[rows_B1, :, places_BT].set(new.values.transpose(0, 2, 1, 3)),
-    )
+    return Attention(lambda config, new, mask: new, recall, extend, empty_keys_values, scores=True)

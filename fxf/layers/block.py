@@ -8,12 +8,13 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from fxf.layers.attention import ATTENTIONS, attention, attention_spec, cross_attention, cross_memory
+from fxf.layers.cache import Cache
 from fxf.layers.config import CrossAttentionConfig, TransformerConfig
 from fxf.layers.dropout import dropout, split
 from fxf.layers.feed_forward import feed_forward, feed_forward_spec
 from fxf.layers.mask import Mask
 from fxf.layers.normalization import normalization_spec, normalize
-from fxf.weights import BLOCKS, Numbered, Params, Spec, is_numbered, stack, unstack
+from fxf.weights import Numbered, Params, Spec
 
 # What the backward pass finds in memory of a block; all else of it is computed again. "none" computes nothing again.
 REMAT = {
@@ -106,29 +107,20 @@ def block_cross_memory(config: CrossAttentionConfig, params: Params, source_BSD:
 
 
 def blocks_spec(config: TransformerConfig, cross: bool = False) -> Spec:
-    """Each block by its number; with scan_blocks all in one stack, over which the compiled program can loop.
-
-    Without a loop no program shall have to cut a stack, and to join the gradients of its parts: of a small batch, that
-    takes a fifth of the time of a training step. Optimizers that scale an update by the size of its weight (lamb,
-    adafactor) take a stack as one weight.
-    """
-    spec = block_spec(config, cross)
-    return stack(spec, config.n_layers) if config.scan_blocks else Numbered(spec, config.n_layers)
+    """Returns the spec of every block, by its number."""
+    return Numbered(block_spec(config, cross), config.n_layers)
 
 
-def each_block(params: Params, n_layers: int) -> list[Params]:
+def each_block(params: Params) -> list[Params]:
     """Returns the params of every block, in order."""
-    blocks = params if is_numbered(params) else unstack({BLOCKS: params})[BLOCKS]
-    return [blocks[str(i)] for i in range(n_layers)]
+    return [params[str(i)] for i in range(len(params))]
 
 
-def empty_caches(
-    config: TransformerConfig, batch_size: int, length: int, dtype: Any
-) -> tuple[tuple[Any, ...], jax.Array | None]:
-    """Returns a cache for each block, with room for `length` tokens a row, and the ancestors of `Cache`."""
-    kind = ATTENTIONS[config.attention]
-    caches = (kind.empty(config, batch_size, length, dtype),) * config.n_layers
-    return caches, jnp.zeros((batch_size, 1, length), jnp.int32) if kind.scores else None
+def empty_cache(config: TransformerConfig, lengths_B: jax.Array, length: int) -> Cache:
+    """Returns a cache with room for `length` tokens a row, of which the first `lengths_B` are about to be read."""
+    kind, batch_size = ATTENTIONS[config.attention], lengths_B.shape[0]
+    blocks = (kind.empty(config, batch_size, length, config.dtype),) * config.n_layers
+    return Cache(blocks, lengths_B, ancestors=jnp.zeros((batch_size, 1, length), jnp.int32) if kind.scores else None)
 
 
 def train_blocks(
@@ -142,7 +134,8 @@ def train_blocks(
 ) -> jax.Array:
     """Runs the blocks over whole sequences: [B, T, D] to [B, T, D].
 
-    With scan_blocks the compiled program holds one block and loops over it; without, it holds every block.
+    With scan_blocks the compiled program stacks the weights of all blocks and loops over one block; without, it holds
+    every block.
 
     Args:
       params: of all blocks (`blocks_spec`).
@@ -160,9 +153,11 @@ def train_blocks(
     if config.remat != "none":
         run = jax.checkpoint(run, policy=REMAT[config.remat], prevent_cse=not config.scan_blocks)
     rngs = None if rng is None else jax.random.split(rng, config.n_layers)
-    if config.scan_blocks and not is_numbered(params):
-        return jax.lax.scan(run, x_BTD, (params, rngs))[0]
-    for i, block_params in enumerate(each_block(params, config.n_layers)):
+    blocks = each_block(params)
+    if config.scan_blocks:
+        stacked = jax.tree.map(lambda *weights: jnp.stack(weights), *blocks)
+        return jax.lax.scan(run, x_BTD, (stacked, rngs))[0]
+    for i, block_params in enumerate(blocks):
         with jax.named_scope(f"block_{i}"):
             x_BTD, _ = run(x_BTD, (block_params, None if rngs is None else rngs[i]))
     return x_BTD
@@ -187,7 +182,7 @@ def cached_blocks(
     """
     config = dataclasses.replace(config, attention_implementation="xla")
     written = []
-    for i, block_params in enumerate(each_block(params, config.n_layers)):
+    for i, block_params in enumerate(each_block(params)):
         x_BTD, cache = block(
             config, block_params, x_BTD, mask, cache=caches[i], source=None if sources is None else sources[i]
         )

@@ -73,7 +73,7 @@ class TransformerConfig:
         "what a sublayer adds",
     )
     scan_blocks: bool = key(
-        False, "train in a loop over blocks, their weights stacked: compiles in constant time, runs slower"
+        False, "train in a loop over blocks, their weights stacked: many compile faster, and run slower"
     )
     remat: Literal["none", "full", "dots"] = key(
         "none",

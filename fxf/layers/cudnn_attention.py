@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from fxf.errors import UserError
-from fxf.layers.attention_kinds import KeysValues
+from fxf.layers.cache import KeysValues
 from fxf.layers.config import TransformerConfig
 from fxf.layers.mask import Mask
 from fxf.layers.positions import POSITIONS

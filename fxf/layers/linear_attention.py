@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from fxf.layers.attention_kinds import Attention, KeysValues
+from fxf.layers.attention_kinds import Attention
+from fxf.layers.cache import KeysValues
 from fxf.layers.config import TransformerConfig
 from fxf.layers.mask import Mask
 

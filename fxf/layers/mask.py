@@ -4,6 +4,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+from fxf.layers.cache import Cache
 from fxf.layers.config import TransformerConfig
 from fxf.layers.positions import POSITIONS, positions_in_decoding
 
@@ -44,28 +45,15 @@ def self_mask(
 
 
 def cached_mask(
-    config: TransformerConfig,
-    order_BT: jax.Array,
-    ancestors_BWC: jax.Array | None,
-    counts_BT: jax.Array | None = None,
+    config: TransformerConfig, cache: Cache, order_BT: jax.Array, counts_BT: jax.Array | None = None
 ) -> Mask:
-    """Returns what new tokens, at `order_BT` of their sequences, may see of a cache once they are written to it.
-
-    Args:
-      ancestors_BWC: those of `Cache`. The cache then has C places for each of W hypotheses, one after the other, and
-        the new tokens are one of each hypothesis, or any of the only one.
-    """
+    """Returns what new tokens, at `order_BT` of their sequences, may see of a cache once they are written to it."""
     positions_BT = positions_in_decoding(config, order_BT)
-    if ancestors_BWC is None:
+    if cache.ancestors is None:
         return Mask(jnp.zeros((1, 1, 1, 1)), positions_BT, counts_BT, causal=True)
-    width, room = ancestors_BWC.shape[1:]
-    order_1C = jnp.tile(jnp.arange(room), width)[None]
+    order_1C = cache.order()
     bias = _bias(config, positions_BT, positions_in_decoding(config, order_1C), (order_BT, order_1C))
-    if width > 1:
-        own_BWWC = ancestors_BWC[:, :, None] == jnp.arange(width)[None, None, :, None]
-        bias = jnp.where(own_BWWC.reshape(-1, 1, width, width * room), bias, -jnp.inf)
-    places_BT = order_BT + jnp.arange(width)[None] * room
-    return Mask(bias, positions_BT, counts_BT, places_BT, causal=True)
+    return Mask(cache.own_places(bias), positions_BT, counts_BT, cache.places(order_BT), causal=True)
 
 
 def cross_mask(counts_BS: jax.Array) -> Mask:

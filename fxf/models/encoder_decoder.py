@@ -4,27 +4,19 @@ import dataclasses
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 
 from fxf.config import key
 from fxf.errors import UserError
-from fxf.layers.block import (
-    Source,
-    block_cross_memory,
-    blocks_spec,
-    cached_blocks,
-    each_block,
-    empty_caches,
-    train_blocks,
-)
+from fxf.layers.block import Source, blocks_spec, train_blocks
 from fxf.layers.config import CrossAttentionConfig
 from fxf.layers.dropout import split
 from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec, logits_from_table
-from fxf.layers.mask import cached_mask, cross_mask, self_mask
+from fxf.layers.mask import cross_mask, self_mask
 from fxf.layers.normalization import normalization_spec, normalize
-from fxf.layers.positions import positions_in_decoding, positions_in_training
+from fxf.layers.positions import positions_in_training
+from fxf.models.cached import prefill_and_step
 from fxf.models.init import initialized_as
-from fxf.models.model import Batch, Cache, Model
+from fxf.models.model import Batch, Model
 from fxf.weights import Params, Spec
 
 
@@ -125,36 +117,8 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
             return logits_from_table(config, params["embedding"], x_BTD)
         return final_layer(config, params["final"], x_BTD)
 
-    def decode(
-        params: Params, cache: Cache, tokens_BT: jax.Array, order_BT: jax.Array, counts_BT: jax.Array | None = None
-    ) -> tuple[jax.Array, Cache]:
-        mask = cached_mask(config, order_BT, cache.ancestors, counts_BT)
-        x_BTD, caches = cached_blocks(
-            config,
-            params["decoder"]["blocks"],
-            embed(params, "target", tokens_BT, positions_in_decoding(config, order_BT)),
-            mask,
-            cache.blocks,
-            sources=cache.source,
-        )
-        return x_BTD, cache.replace(blocks=caches)  # type: ignore[attr-defined]
+    def embed_target(params: Params, tokens_BT: jax.Array, positions_BT: jax.Array) -> jax.Array:
+        return embed(params, "target", tokens_BT, positions_BT)
 
-    def prefill(params: Params, batch: Batch, length: int) -> Cache:
-        tokens_BT, lengths_B = batch["inputs"], batch["lengths"]
-        source_BSD, mask = encode(params, batch)
-        caches, ancestors = empty_caches(config, tokens_BT.shape[0], length, source_BSD.dtype)
-        blocks = each_block(params["decoder"]["blocks"], config.n_layers)
-        sources = tuple((block_cross_memory(config, block, source_BSD, mask), mask) for block in blocks)
-        cache = Cache(caches, lengths_B, sources, ancestors)
-        if not tokens_BT.size:
-            return cache
-        order_1T = jnp.arange(tokens_BT.shape[1])[None]
-        # Padding is cached too, where no query sees it before a later token overwrites it; or it does not count.
-        return decode(params, cache, tokens_BT, order_1T, order_1T < lengths_B[:, None])[1]
-
-    def step(params: Params, cache: Cache, tokens_R: jax.Array) -> tuple[jax.Array, Cache]:
-        tokens_BT, order_BT = (x.reshape(cache.tokens_shape) for x in (tokens_R, cache.lengths))
-        x_BTD, cache = decode(params, cache, tokens_BT, order_BT)
-        return readout(params, x_BTD.reshape(-1, x_BTD.shape[-1])), cache.replace(lengths=cache.lengths + 1)  # type: ignore[attr-defined]
-
-    return Model(encoder_decoder_spec(config, vocab_size), features, readout, prefill, step)
+    prefill, step = prefill_and_step(config, embed_target, lambda params: params["decoder"]["blocks"], readout, encode)
+    return Model(encoder_decoder_spec(config, vocab_size), features, readout, prefill, step, max_len=config.max_len)

@@ -7,7 +7,7 @@ import jax
 
 from fxf.layers.config import TransformerConfig
 from fxf.layers.positions import sinusoids
-from fxf.weights import LAYERS, Initializer, Spec, Weight, changed, each_copy, uniform_half
+from fxf.weights import Spec, Weight, changed, uniform_half
 
 
 def initialized_as(config: TransformerConfig, spec: Spec) -> Spec:
@@ -19,17 +19,14 @@ def initialized_as(config: TransformerConfig, spec: Spec) -> Spec:
     if config.init == "default":
         return spec
 
-    def drawn(weight: Weight, init: Initializer) -> Weight:
-        return dataclasses.replace(weight, init=each_copy(init) if LAYERS in weight.axes else init)
-
     def chosen(path: str, weight: Weight) -> Weight:
         if config.init == "uniform":
-            return drawn(weight, uniform_half)
+            return dataclasses.replace(weight, init=uniform_half)
         name = path.split("/")[-1]
-        axes = [axis for axis in weight.axes if axis not in (LAYERS, "heads")]
+        axes = [axis for axis in weight.axes if axis != "heads"]
         if len(axes) < 2 or weight.init is sinusoids:
             return weight
         scale = 0.02 / math.sqrt(2 * config.n_layers) if name in ("output", "down") else 0.02
-        return drawn(weight, jax.nn.initializers.normal(scale))
+        return dataclasses.replace(weight, init=jax.nn.initializers.normal(scale))
 
     return changed(chosen, spec)

@@ -41,4 +41,4 @@ def masked_lm(config: MaskedLMConfig, vocab_size: int) -> Model:
     def readout(params: Params, x_BTD: jax.Array) -> jax.Array:
         return logits(config, params, x_BTD)
 
-    return Model(masked_lm_spec(config, vocab_size), features, readout)
+    return Model(masked_lm_spec(config, vocab_size), features, readout, max_len=config.max_len)

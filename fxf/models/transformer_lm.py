@@ -4,20 +4,20 @@ import dataclasses
 from typing import Literal
 
 import jax
-import jax.numpy as jnp
 
 from fxf.config import key
 from fxf.errors import UserError
-from fxf.layers.block import blocks_spec, cached_blocks, empty_caches, train_blocks
+from fxf.layers.block import blocks_spec, train_blocks
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import split
 from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec, logits_from_table
-from fxf.layers.mask import cached_mask, self_mask
+from fxf.layers.mask import self_mask
 from fxf.layers.normalization import normalization_spec, normalize
-from fxf.layers.positions import positions_in_decoding, positions_in_training
+from fxf.layers.positions import positions_in_training
 from fxf.layers.transform import transform, transform_spec
+from fxf.models.cached import prefill_and_step
 from fxf.models.init import initialized_as
-from fxf.models.model import Batch, Cache, Model
+from fxf.models.model import Batch, Model
 from fxf.weights import Params, Spec
 
 
@@ -79,27 +79,8 @@ def transformer_lm(config: TransformerLMConfig, vocab_size: int) -> Model:
     def readout(params: Params, x_BTD: jax.Array) -> jax.Array:
         return logits(config, params, x_BTD)
 
-    def cached(
-        params: Params, cache: Cache, tokens_BT: jax.Array, order_BT: jax.Array, counts_BT: jax.Array | None = None
-    ) -> tuple[jax.Array, Cache]:
-        mask = cached_mask(config, order_BT, cache.ancestors, counts_BT)
-        x_BTD = embedding(config, params["embedding"], tokens_BT, positions_in_decoding(config, order_BT))
-        x_BTD, caches = cached_blocks(config, params["blocks"], x_BTD, mask, cache.blocks)
-        return x_BTD, cache.replace(blocks=caches)  # type: ignore[attr-defined]
+    def embed(params: Params, tokens_BT: jax.Array, positions_BT: jax.Array) -> jax.Array:
+        return embedding(config, params["embedding"], tokens_BT, positions_BT)
 
-    def prefill(params: Params, batch: Batch, length: int) -> Cache:
-        tokens_BT, lengths_B = batch["inputs"], batch["lengths"]
-        caches, ancestors = empty_caches(config, tokens_BT.shape[0], length, config.dtype)
-        cache = Cache(caches, lengths_B, ancestors=ancestors)
-        if not tokens_BT.size:
-            return cache
-        order_1T = jnp.arange(tokens_BT.shape[1])[None]
-        # Padding is cached too, where no query sees it before a later token overwrites it; or it does not count.
-        return cached(params, cache, tokens_BT, order_1T, order_1T < lengths_B[:, None])[1]
-
-    def step(params: Params, cache: Cache, tokens_R: jax.Array) -> tuple[jax.Array, Cache]:
-        tokens_BT, order_BT = (x.reshape(cache.tokens_shape) for x in (tokens_R, cache.lengths))
-        x_BTD, cache = cached(params, cache, tokens_BT, order_BT)
-        return readout(params, x_BTD.reshape(-1, x_BTD.shape[-1])), cache.replace(lengths=cache.lengths + 1)  # type: ignore[attr-defined]
-
-    return Model(transformer_lm_spec(config, vocab_size), features, readout, prefill, step)
+    prefill, step = prefill_and_step(config, embed, lambda params: params["blocks"], readout)
+    return Model(transformer_lm_spec(config, vocab_size), features, readout, prefill, step, max_len=config.max_len)

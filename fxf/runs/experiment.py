@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from fxf import weights
 from fxf.config import defaults, one_of, section
 from fxf.decoding.config import DecodeConfig
-from fxf.decoding.predict import make_predictor
+from fxf.decoding.decoder import make_decoder
 from fxf.errors import UserError, nearest
 from fxf.layers.cudnn_attention import require_nvidia_gpu
 from fxf.machine.compiled import compiled_by_shape
@@ -150,10 +150,10 @@ class Experiment(NamedTuple):
 
             return compiled_by_shape(jax.jit(on_devices, out_shardings=layout.replicated), compiling)
 
-        decode = make_predictor(
+        decode = make_decoder(
             model,
             self.task.end_token,
-            decode=self.decode,
+            config=self.decode,
             seed=seed,
             compiling=compiling,
             whole=whole,
@@ -276,27 +276,23 @@ def _require_fitting_task(registered: RegisteredTask, task: Task, sections: Mapp
 def _require_fitting_model(task: Task, model: Model, sections: Mapping[str, Any]) -> None:
     """Raises a UserError where the model cannot do what the task or another section asks for."""
     task_name, model_name, train = sections["task"].name, sections["model"].name, sections["train"]
-    if model.slides and not getattr(sections["task"], "bos", True):
-        raise UserError(f"task.bos: model '{model_name}' reads <bos> at its first position; leave it True")
     if task.generates:
-        _require_generation(task_name, model_name, model, sections["decode"])
+        _require_generation(task_name, sections["model"], model, sections["decode"])
     else:
         for key, value in dataclasses.asdict(DecodeConfig()).items():
             if getattr(sections["decode"], key) != value:
                 raise UserError(f"decode.{key}: task '{task_name}' generates no tokens; leave it at {value}")
-    if (train.batch_size // train.microbatches) % model.copies:
-        parts = "train.batch_size" + (" / train.microbatches" if train.microbatches > 1 else "")
-        raise UserError(f"model.copies: {model.copies} does not divide {parts}")
     if train.label_smoothing and not model.loss.of_logits:
         raise UserError(f"train.label_smoothing: model '{model_name}' does not read it; leave it at 0")
 
 
-def _require_generation(task: str, name: str, model: Model, decode: DecodeConfig) -> None:
+def _require_generation(task: str, config: Any, model: Model, decode: DecodeConfig) -> None:
     """Raises a UserError where the model cannot generate what the task asks for, or not by this method."""
+    name, copies = config.name, getattr(config, "copies", 1)
     if model.prefill is None or model.step is None:
-        raise UserError(f"model.name: task '{task}' generates tokens; model '{name}' has no prefill and step for it")
-    if model.copies > 1:
-        raise UserError(f"model.copies: task '{task}' generates tokens, by one model; leave it at 1")
+        of_copies = f" with model.copies {copies}" if copies > 1 else ""
+        needs = f"model.name: task '{task}' generates tokens"
+        raise UserError(f"{needs}; model '{name}'{of_copies} has no prefill and step for it")
     for key in ("temperature", "beam_width"):
         default = getattr(DecodeConfig(), key)
         if not model.loss.of_logits and getattr(decode, key) != default:

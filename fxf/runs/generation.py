@@ -22,7 +22,7 @@ def generate_texts(
     task = experiment.task
     if task.to_prompts is None or task.to_text is None:
         raise UserError(f"task '{experiment.config['task']['name']}' answers no prompts")
-    max_len = sys.maxsize if experiment.model.slides and max_tokens else experiment.max_len
+    max_len = experiment.model.max_len or (sys.maxsize if max_tokens else experiment.max_len)
     groups = task.to_prompts(texts, max_tokens, max_len)
     layout = experiment.layout_of_one_copy()
     evaluator = experiment.evaluator(Clock(time.perf_counter()), layout, seed)(params)

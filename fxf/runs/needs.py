@@ -123,9 +123,6 @@ def _activations(experiment: Experiment, layout: Layout) -> list[Part]:
     }
     model = experiment.with_model(n_layers=1).model
     params = weights.shapes(model.spec)
-    # Copies of a model share the rows out, so there is a row for each.
-    rows = -(-len(shapes["weights"]) // model.copies) * model.copies
-    shapes = {name: jax.ShapeDtypeStruct((rows, *x.shape[1:]), x.dtype) for name, x in shapes.items()}
     features = jax.eval_shape(model.features, params, shapes)
     # On an accelerator XLA can compute again what it has no room for.
     n_kept = experiment.config["model"].get("n_layers", 1) if jax.default_backend() == "cpu" else 1

@@ -40,7 +40,8 @@ class BooleanMap(Task):
         n_mappings = self.run.train.batch_size
         drawn = np.stack([draw_mapping(self.config, self.run.seed, number) for number in range(n_mappings)])
         weights = np.ones((n_mappings, self.config.positions), np.float32)
-        return {"inputs": drawn[:, 0], "targets": drawn[:, 1], "weights": weights}
+        numbers = np.arange(n_mappings, dtype=np.int32)
+        return {"inputs": drawn[:, 0], "targets": drawn[:, 1], "weights": weights, "row": numbers}
 
     def batch(self, key: jax.Array, step: jax.Array) -> Batch:
         del key, step
@@ -49,7 +50,8 @@ class BooleanMap(Task):
     def largest_batch(self) -> dict[str, jax.ShapeDtypeStruct]:
         weights = (self.run.train.batch_size, self.config.positions)
         sizes = {"inputs": (*weights, self.config.dim), "targets": (*weights, self.config.dim), "weights": weights}
-        return {name: jax.ShapeDtypeStruct(shape, np.float32) for name, shape in sizes.items()}
+        shapes = {name: jax.ShapeDtypeStruct(shape, np.float32) for name, shape in sizes.items()}
+        return {**shapes, "row": jax.ShapeDtypeStruct(weights[:1], np.int32)}
 
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
         errors_B = np.square(evaluator.logits(self.mappings) - self.mappings["targets"]).sum(axis=(1, 2))

@@ -12,7 +12,7 @@ import numpy as np
 from fxf.config import key
 from fxf.data.text import draw_windows
 from fxf.data.tokenizer import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, warn_of_unknown
-from fxf.decoding.generate import Prompts
+from fxf.decoding.steps import Prompts
 from fxf.errors import UserError
 from fxf.models.model import Batch
 from fxf.tasks.prompts import Decoded, PromptGroup, of_each_prompt

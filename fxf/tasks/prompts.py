@@ -5,7 +5,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from fxf.decoding.generate import Prompts
+from fxf.decoding.steps import Prompts
 from fxf.errors import UserError
 
 T = TypeVar("T")

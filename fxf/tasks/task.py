@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fxf.decoding.generate import Prompts
+from fxf.decoding.steps import Prompts
 from fxf.models.model import Batch
 from fxf.tasks.prompts import Decoded, PromptGroup
 from fxf.training.step import TrainConfig

@@ -13,7 +13,7 @@ from fxf.config import key
 from fxf.data.batches import Batches, iterate, padded, seq2seq_batch
 from fxf.data.corpus import DataConfig, Example, TokenPair, read_corpus, tokenize
 from fxf.data.tokenizer import BOS, EOS, tokenizer_of
-from fxf.decoding.generate import Prompts
+from fxf.decoding.steps import Prompts
 from fxf.errors import UserError
 from fxf.models.model import Batch
 from fxf.tasks.metrics import MetricsConfig, TextMetrics, reference_columns

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from closeness import assert_close, bound, largest_of
 from fxf.decoding.beam import GROUP, beam_search, best_continuations
 from fxf.decoding.config import DecodeConfig
-from fxf.decoding.generate import generate
 from fxf.decoding.sampling import sampling
+from fxf.decoding.steps import decode
+from fxf.decoding.turns import decode_in_turns
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.weights import map_weights
@@ -72,11 +73,12 @@ def prompts_of(case, lengths, seed):
 def compiled_search(case):
     @jax.jit
     def search(params, prompts, length_penalty):
-        decode = DecodeConfig(beam_width=case.width)
+        config = DecodeConfig(beam_width=case.width)
         if case.width > 1:
-            decode = dataclasses.replace(decode, length_penalty=length_penalty, early_stop=case.early_stop)
+            config = dataclasses.replace(config, length_penalty=length_penalty, early_stop=case.early_stop)
         model = model_of(case.kind, case.vocab_size)
-        return generate(model, params, prompts, beam_search(case.max_tokens, END, decode), n_slots=case.n_slots)
+        method = beam_search(case.max_tokens, END, config)
+        return decode_in_turns(model, params, prompts, method, n_slots=case.n_slots or N_PROMPTS)
 
     return search
 
@@ -237,7 +239,7 @@ def test_width_1_is_greedy_decoding(kind, seed, lengths, end_bias):
 def greedy(case):
     model = model_of(case.kind, case.vocab_size)
     method = sampling(case.max_tokens, END)
-    return jax.jit(lambda params, prompts: generate(model, params, prompts, method)[0][:, 0])
+    return jax.jit(lambda params, prompts: decode(model, params, prompts, method)[0][:, 0])
 
 
 def ended(tokens):

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
-from fxf.decoding.generate import generate
 from fxf.decoding.sampling import sampling
+from fxf.decoding.steps import decode
 from fxf.errors import UserError
 from fxf.interop import huggingface
 from fxf.interop.export import export_model
@@ -99,7 +99,7 @@ def test_the_file_gives_the_logits_and_the_greedy_tokens_of_the_model(name, conf
     output = run_elsewhere(tmp_path)
     assert_close(output["logits"], jax.jit(model.apply)(params, batch))
     asked = {**prompts, **source}
-    expected = jax.jit(lambda p: generate(model, p, asked, sampling(MAX_TOKENS, END))[0][:, 0])(params)
+    expected = jax.jit(lambda p: decode(model, p, asked, sampling(MAX_TOKENS, END))[0][:, 0])(params)
     np.testing.assert_array_equal(cut_at_the_end(output["continued"]), expected)
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
-from fxf.decoding.generate import generate
 from fxf.decoding.sampling import sampling
+from fxf.decoding.steps import decode
 from fxf.errors import UserError
 from fxf.interop import huggingface
 from fxf.interop.architectures import ARCHITECTURES
@@ -162,7 +162,7 @@ def generated(model, end, **arguments):
 
 
 def continued(loaded, prompts, end):
-    run = jax.jit(lambda params: generate(loaded.model, params, prompts, sampling(8, end))[0][:, 0])
+    run = jax.jit(lambda params: decode(loaded.model, params, prompts, sampling(8, end))[0][:, 0])
     return np.asarray(run(loaded.params))
 
 

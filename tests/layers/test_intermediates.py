@@ -30,7 +30,7 @@ def test_attention_weights_are_those_of_the_oracle():
     found = intermediates(model.apply, params, {"inputs": tokens})["block_0/attention/weights"]
     weights = oracle.float64(params)
     x = oracle.embedding(config, weights["embedding"], tokens[0])
-    block = oracle.block_weights(weights["blocks"], 0)
+    block = weights["blocks"]["0"]
     x = oracle.normalize(config, block["attention_norm"], x)
     for head in range(3):
         q, k = (x @ block["attention"][name][:, head] for name in ("query", "key"))

@@ -10,8 +10,8 @@ import pytest
 import oracle
 from closeness import assert_close
 from fxf.layers.attention import attention, attention_spec, cross_attention, cross_memory
-from fxf.layers.attention_kinds import KeysValues, write
 from fxf.layers.block import block, block_cross_memory, block_spec
+from fxf.layers.cache import KeysValues, write
 from fxf.layers.dropout import dropout
 from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec
 from fxf.layers.feed_forward import ACTIVATIONS, feed_forward, feed_forward_spec

@@ -35,7 +35,7 @@ def test_the_gradient_is_the_one_without_and_more_is_computed_for_it(remat, scan
 def compiled(n_layers, length=16, width=16, **changes):
     """Returns the compiled gradient of a deep model, for which no array is allocated."""
     config = TransformerLMConfig(
-        n_layers=n_layers, d_model=width, d_ff=2 * width, n_heads=1, max_len=length, scan_blocks=True, **changes
+        n_layers=n_layers, d_model=width, d_ff=2 * width, n_heads=1, max_len=length, **{"scan_blocks": True, **changes}
     )
     model = transformer_lm(config, 11)
     tokens = jax.ShapeDtypeStruct((1, length), jnp.int32)
@@ -57,17 +57,17 @@ def test_keeping_the_products_with_weights_takes_memory_between():
     assert temporary_memory("full") < temporary_memory("dots") <= temporary_memory("none") / 4
 
 
-def test_a_loop_over_blocks_is_a_program_of_one_size():
-    few, many = (len(compiled(n).as_text()) for n in (6, 48))
-    assert many <= 1.01 * few
+def test_a_loop_over_blocks_has_the_products_of_one_block_however_many_there_are():
+    few, many = (compiled(n).as_text().count("dot_general") for n in (6, 48))
+    assert many == few
 
 
 @pytest.mark.thorough
-def test_forty_eight_blocks_in_a_loop_compile_almost_as_fast_as_six():
-    def seconds(n_layers):
-        lowered, start = compiled(n_layers, width=64), time.perf_counter()
-        lowered.compile()
+def test_forty_eight_blocks_compile_faster_in_a_loop():
+    def seconds(n_layers, **changes):
+        start = time.perf_counter()
+        compiled(n_layers, width=64, **changes).compile()
         return time.perf_counter() - start
 
     seconds(5)  # what only the first compilation pays
-    assert seconds(48) <= 1.5 * seconds(6)
+    assert seconds(48) <= 0.75 * seconds(48, scan_blocks=False)

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
-from fxf.decoding.generate import generate
 from fxf.decoding.sampling import sampling
-from fxf.errors import UserError
+from fxf.decoding.steps import decode
 from fxf.layers.intermediates import intermediates
 from fxf.models.bilayer import BilayerConfig, as_vectors, bilayer
-from fxf.training.step import batch_loss
+from fxf.training.step import batch_loss, loss_and_gradient
 from fxf.weights import decay_mask, initialize, leaves
 
 WIDTH = 3
@@ -61,7 +60,7 @@ def test_the_forward_pass_is_the_seeds(length):
     params, x_BTD = random_params(model), vectors((2, length, WIDTH))
     outputs = jax.jit(model.apply)(params, {"inputs": x_BTD})
     inside = intermediates(model.apply, params, {"inputs": x_BTD})
-    attention = np.stack([inside[f"block_{i}/weights"][0] for i in range(config.n_layers)])
+    attention = np.stack([inside[f"block_{i}/weights"][:, 0] for i in range(config.n_layers)])
     for row in range(2):
         expected, alpha = by_the_seeds_formulas(params, x_BTD[row].astype(np.float64), config.n_layers)
         assert_close(outputs[row], expected)
@@ -100,7 +99,7 @@ def test_an_output_depends_on_no_later_input():
     np.testing.assert_array_equal(depends, np.tril(np.ones((5, 5), bool)))
 
 
-def test_each_copy_reads_its_share_of_the_rows():
+def test_each_copy_reads_its_rows_however_many_there_are_and_in_any_order():
     _, model = small(copies=3)
     _, single = small()
     params, x = random_params(model), vectors((6, 5, WIDTH))
@@ -108,8 +107,22 @@ def test_each_copy_reads_its_share_of_the_rows():
     for row in range(6):
         own = jax.tree.map(lambda w, row=row: np.asarray(w)[row % 3][None], params)
         assert_close(outputs[row], of_one(own, {"inputs": x[row : row + 1]})[0])
-    with pytest.raises(UserError, match=r"model.copies: 3 does not divide 4 rows"):
-        model.apply(params, {"inputs": x[:4]})
+    for rows in ([0, 1, 2, 3], [5, 2, 2], [4]):
+        some = jax.jit(model.apply)(params, {"inputs": x[rows], "row": np.array(rows, np.int32)})
+        assert_close(some, outputs[np.array(rows)])
+
+
+def test_a_batch_in_parts_gives_each_copy_the_gradient_of_the_whole():
+    _, model = small(copies=4)
+    params, x = random_params(model), vectors((6, 5, WIDTH))
+    batch = {"inputs": x, "targets": -x, "weights": np.ones((6, 5), np.float32), "row": np.arange(6, dtype=np.int32)}
+    whole, parts = (jax.jit(partial(loss_and_gradient, model, microbatches=n))(params, batch) for n in (1, 3))
+    assert_close(parts, whole)
+
+
+def test_several_copies_do_not_decode():
+    _, model = small(copies=3)
+    assert model.prefill is None and model.step is None
 
 
 def test_copies_start_apart_and_the_first_as_if_alone():
@@ -140,14 +153,18 @@ def test_tokens_are_read_as_one_hot_vectors_and_scored_against_them():
 
 
 def slid(tokens, n_positions):
-    """Returns token 0 and the last of the others that fit behind it."""
-    return tokens if len(tokens) <= n_positions else [tokens[0], *tokens[1 - n_positions :]]
+    """Returns the last tokens that fit; a token 0 in front keeps its place before the others."""
+    if len(tokens) > n_positions and tokens[0] == 0:
+        return [0, *tokens[1 - n_positions :]]
+    return tokens[-n_positions:]
 
 
-def test_decoding_equals_the_full_forward_over_the_window_that_slides():
+@pytest.mark.parametrize("first", [0, 1])
+def test_decoding_equals_the_full_forward_over_the_window_that_slides(first):
     _, model = small()
     params = random_params(model)
-    tokens = [0, *np.random.default_rng(2).integers(0, WIDTH, 12).tolist()]
+    tokens = [first, *np.random.default_rng(2).integers(0, WIDTH, 12).tolist()]
+    assert 0 in tokens[3:8]  # which is not the first
     step, apply = jax.jit(model.step), jax.jit(model.apply)
     for read in (0, 1, 4, 5, 6, 9):
         prompt = np.array([tokens[:read] + [1] * (9 - read)], np.int32)
@@ -163,7 +180,7 @@ def test_greedy_generation_takes_the_nearest_one_hot_vector():
     _, model = small()
     params = random_params(model)
     prompts = {"tokens": np.array([[2, 1, 0], [1, 2, 2]], np.int32), "lengths": np.array([3, 1], np.int32)}
-    generated = jax.jit(lambda p: generate(model, p, prompts, sampling(9, -1))[0][:, 0])(params)
+    generated = jax.jit(lambda p: decode(model, p, prompts, sampling(9, -1))[0][:, 0])(params)
     apply = jax.jit(model.apply)
     for row, prompt in enumerate([[2, 1, 0], [1]]):
         tokens = [0, *prompt]

@@ -1,4 +1,3 @@
-import dataclasses
 import functools
 
 import jax
@@ -32,10 +31,10 @@ EVERY_FORM = pytest.mark.parametrize("form", list(FORMS))
 
 @functools.cache
 def model_and_params(form, vocab_size=VOCAB_SIZE, **changes):
-    """The form at a small size, and params with stacked blocks, which its model reads scanned or not."""
+    """The form at a small size, and params."""
     config = EncoderDecoderConfig(**{**FORMS[form], **SIZES, **changes})
-    stacked = encoder_decoder_spec(dataclasses.replace(config, scan_blocks=True), vocab_size)
-    return encoder_decoder(config, vocab_size), random_params(stacked, config.d_model)
+    model = encoder_decoder(config, vocab_size)
+    return model, random_params(model.spec, config.d_model)
 
 
 def random_params(spec, d_model):
@@ -82,7 +81,7 @@ def test_logits_equal_the_oracle(form, sizes):
 def torch_transformer(torch, params, *, n_heads, norm_first, final_norm, activation):
     """Returns `torch.nn.Transformer`, in float64, with the weights of fxf's params."""
     n_layers = len(oracle.layers(params["encoder"]))
-    d_model, d_ff = oracle.block_weights(params["encoder"]["blocks"], 0)["feed_forward"]["up"].shape
+    d_model, d_ff = params["encoder"]["blocks"]["0"]["feed_forward"]["up"].shape
     options = {"batch_first": True, "norm_first": norm_first, "dropout": 0.0, "activation": activation}
 
     def tensor(x):
@@ -101,7 +100,7 @@ def torch_transformer(torch, params, *, n_heads, norm_first, final_norm, activat
 
     def copy_stack(to, weights, norms):
         for i, layer in enumerate(to.layers):
-            block = oracle.block_weights(weights["blocks"], i)
+            block = weights["blocks"][str(i)]
             copy_attention(layer.self_attn, block["attention"])
             if "cross_attention" in block:
                 copy_attention(layer.multihead_attn, block["cross_attention"])

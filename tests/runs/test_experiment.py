@@ -44,10 +44,12 @@ def test_outputs_that_are_no_logits_are_neither_drawn_from_nor_searched(key, val
         build(config)
 
 
-def test_one_model_generates(text):
+def test_copies_of_a_model_generate_nothing(text):
     sections = {"model": {"copies": 2}, "train": {"batch_size": 4}, "task": {"length": 5}}
     config = config_of("characters", "bilayer", text, **sections)
-    with pytest.raises(UserError, match=r"model.copies: task 'characters' generates tokens, by one model"):
+    with pytest.raises(
+        UserError, match=r"'characters' generates tokens; model 'bilayer' with model.copies 2 has no prefill and step"
+    ):
         build(config)
 
 

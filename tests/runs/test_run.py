@@ -419,11 +419,11 @@ def test_a_model_that_slides_generates_as_many_tokens_as_are_asked_for(monkeypat
     run.train(config, tmp_path, Clock(time.perf_counter()), ORIGIN)
     asked = []
 
-    def predict(params, prompts, max_tokens):
+    def decode(params, prompts, max_tokens):
         asked.append(max_tokens)
         return np.ones((len(prompts["tokens"]), 1, max_tokens), np.int32), None
 
-    monkeypatch.setattr(experiment_module, "make_predictor", lambda *_, **__: predict)
+    monkeypatch.setattr(experiment_module, "make_decoder", lambda *_, **__: decode)
     (answers,) = run.generate(tmp_path, ["1 2 3 1 2 3 1"], {}, max_tokens=17)
     assert (answers[0][0], asked) == (" ".join("1" * 17), [17])
     with pytest.raises(UserError, match=r"prompt 1: 8 tokens and 1 to generate; model.max_len is 6"):

@@ -4,12 +4,13 @@ import json
 import shutil
 import time
 
+import jax
 import pytest
 
-from fxf.errors import UserError
 from fxf.runs import run
 from fxf.runs.experiment import build, default_config
 from fxf.training.metrics import Clock
+from fxf.weights import initialize
 
 ORIGIN = {"config_file": "test", "overrides": {}}
 LINES = "".join(f"{i} and {i * i}\n" for i in range(90))
@@ -47,13 +48,16 @@ def test_a_result_has_the_figures_of_the_text(finished):
     assert result["training_tokens"] == int(len(LINES) * 0.8)
 
 
-def test_a_model_whose_window_slides_needs_bos(tmp_path):
+@pytest.mark.parametrize("bos", [False, True])
+def test_a_window_that_slides_generates_with_and_without_bos(bos, tmp_path):
     (tmp_path / "text.txt").write_text(LINES)
     config = default_config("characters", model="bilayer").to_dict()
-    config["task"] |= {"length": 5, "bos": False}
+    config["task"] |= {"length": 5, "bos": bos}
     config["data"] |= {"path": str(tmp_path / "text.txt")}
-    with pytest.raises(UserError, match=r"^task\.bos: model 'bilayer' reads <bos> at its first position"):
-        build(config)
+    experiment = build(config)
+    params = initialize(experiment.model.spec, jax.random.key(0))
+    (((answer, _),),) = run.answers(experiment, params, ["7 and 49"], max_tokens=9)
+    assert answer.startswith("7 and 49") and len(answer) == 17
 
 
 def test_a_prompt_is_continued_without_the_text(finished, tmp_path):

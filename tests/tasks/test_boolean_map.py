@@ -93,8 +93,6 @@ def test_the_seeds_procedure_solves_a_mapping_in_its_4400_steps(tmp_path):
 @pytest.mark.parametrize(
     ("section", "changes", "message"),
     [
-        ("model", {"copies": 4}, "model.copies: 4 does not divide train.batch_size"),
-        ("train", {"microbatches": 3}, "model.copies: 6 does not divide train.batch_size / train.microbatches"),
         ("train", {"label_smoothing": 0.1}, "train.label_smoothing: model 'bilayer' does not read it; leave it at 0"),
         ("task", {"positions": 6}, "model.max_len: 5 is too short; the task's sequences need 6"),
     ],

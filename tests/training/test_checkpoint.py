@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from fxf.errors import UserError
+from fxf.runs.experiment import build
 from fxf.training.checkpoint import CheckpointConfig, Checkpoints, load, load_newest
+from small_runs import tiny_config
 
 
 def state_of(step):
@@ -49,6 +51,16 @@ def test_what_is_saved_is_restored_to_the_bit(tmp_path):
     assert step == 3
     assert record == record_of(3)
     jax.tree.map(np.testing.assert_array_equal, state, state_of(3))
+
+
+def test_a_loop_over_blocks_and_blocks_without_one_read_each_others_checkpoints(tmp_path):
+    looped, plain = (build(tiny_config(model={"n_layers": 3, "scan_blocks": scan})) for scan in (True, False))
+    checkpoints = Checkpoints(tmp_path, CheckpointConfig(), RUN)
+    for step, experiment in ((1, looped), (2, plain)):
+        checkpoints.save(step, experiment.new_state(), record_of(step))
+    for step, experiment in ((1, plain), (2, looped)):
+        _, state, _ = load(tmp_path, experiment.state_shapes(), step=step)
+        jax.tree.map(np.testing.assert_array_equal, state, experiment.new_state())
 
 
 def test_no_folder_and_an_empty_one_restore_nothing(tmp_path):

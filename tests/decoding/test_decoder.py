@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closeness import assert_close
-from fxf.decoding import predict as predict_module
+from fxf.decoding import decoder as decoder_module
 from fxf.decoding.beam import beam_search
 from fxf.decoding.config import DecodeConfig
-from fxf.decoding.generate import Method, generate
-from fxf.decoding.predict import make_predictor
+from fxf.decoding.decoder import make_decoder
 from fxf.decoding.sampling import sampling
+from fxf.decoding.steps import Method, decode
+from fxf.decoding.turns import decode_in_turns
 from helpers import VOCAB_SIZE, examples, random_tokens, small_model
 
 LENGTH = 23
@@ -43,14 +44,14 @@ def recompute(seed, prompt, max_tokens, end_token=END):
 
 
 @functools.cache
-def predictor(seed, decode=DecodeConfig(), key=0):
+def decoder(seed, config=DecodeConfig(), key=0):
     """Returns what continues prompts by one sequence each, the best there is."""
     model, params, _ = model_and_params(seed)
-    return functools.partial(best, make_predictor(model, END, decode=decode, seed=key), params)
+    return functools.partial(best, make_decoder(model, END, config=config, seed=key), params)
 
 
-def best(predict, params, prompts, max_tokens):
-    tokens, scores = predict(params, prompts, max_tokens)
+def best(decode, params, prompts, max_tokens):
+    tokens, scores = decode(params, prompts, max_tokens)
     assert tokens.shape == (len(prompts["tokens"]), 1, max_tokens)
     assert tokens.dtype == np.int32
     assert scores is None
@@ -74,23 +75,23 @@ def continued(seed, prompts, max_tokens):
 )
 def test_cached_greedy_equals_full_recomputation_token_for_token(seed, lengths, data_seed):
     prompts = prompts_of([*lengths, 6], data_seed)  # one shape, so one compilation a model
-    np.testing.assert_array_equal(predictor(seed)(prompts, 11), continued(seed, prompts, 11))
+    np.testing.assert_array_equal(decoder(seed)(prompts, 11), continued(seed, prompts, 11))
 
 
 def test_prompts_of_no_tokens_at_all_are_continued():
     prompts = prompts_of([0, 0])
     assert prompts["tokens"].shape == (2, 0)
-    np.testing.assert_array_equal(predictor(0)(prompts, 11), continued(0, prompts, 11))
+    np.testing.assert_array_equal(decoder(0)(prompts, 11), continued(0, prompts, 11))
 
 
-@pytest.mark.parametrize("decode", [DecodeConfig(), DecodeConfig(temperature=1.0, top_k=5, top_p=0.9)])
-def test_a_batch_of_unequal_prompts_equals_one_by_one(decode):
+@pytest.mark.parametrize("config", [DecodeConfig(), DecodeConfig(temperature=1.0, top_k=5, top_p=0.9)])
+def test_a_batch_of_unequal_prompts_equals_one_by_one(config):
     prompts = prompts_of([6, 0, 3])
-    predict = predictor(0, decode)
-    together = predict(prompts, 9)
+    decode = decoder(0, config)
+    together = decode(prompts, 9)
     for i, n in enumerate(prompts["lengths"]):
         rows = np.repeat(prompts["tokens"][i : i + 1, :n], i + 1, axis=0)  # row i draws from the key of row i
-        alone = predict({"tokens": rows, "lengths": np.full(i + 1, n, np.int32)}, 9)
+        alone = decode({"tokens": rows, "lengths": np.full(i + 1, n, np.int32)}, 9)
         np.testing.assert_array_equal(alone[i], together[i])
 
 
@@ -98,11 +99,11 @@ def test_padding_of_a_prompt_changes_nothing():
     prompts = prompts_of([4, 1, 6])
     tokens, counts = prompts["tokens"], np.arange(6)[None] < prompts["lengths"][:, None]
     other = prompts | {"tokens": np.where(counts, tokens, (tokens + 1) % VOCAB_SIZE)}
-    np.testing.assert_array_equal(predictor(0)(prompts, 9), predictor(0)(other, 9))
+    np.testing.assert_array_equal(decoder(0)(prompts, 9), decoder(0)(other, 9))
 
 
 def test_what_follows_an_end_token_is_filled_with_it():
-    rows = [predictor(seed)(prompts_of([2, 5, 3, 1], seed), 11) for seed in range(4)]
+    rows = [decoder(seed)(prompts_of([2, 5, 3, 1], seed), 11) for seed in range(4)]
     ended = [row.tolist() for row in np.concatenate(rows) if END in row]
     assert any(row.index(END) < 10 for row in ended)
     for row in ended:
@@ -111,7 +112,7 @@ def test_what_follows_an_end_token_is_filled_with_it():
 
 def test_samples_repeat_with_their_seed_and_change_with_it():
     hot = DecodeConfig(temperature=2.0)
-    first, again, other = (predictor(0, hot, key)(prompts_of([4] * 20), 7) for key in (0, 0, 1))
+    first, again, other = (decoder(0, hot, key)(prompts_of([4] * 20), 7) for key in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
     assert len({tuple(row) for row in first.tolist()}) > 10
@@ -127,9 +128,9 @@ def test_prompts_that_take_turns_in_few_slots_are_continued_as_all_at_once(atten
 
     @functools.partial(jax.jit, static_argnums=1)
     def run(prompts, n_slots):
-        return generate(model, params, prompts, method, n_slots=n_slots)
+        return decode_in_turns(model, params, prompts, method, n_slots=n_slots)
 
-    tokens, scores = run(prompts, 9)
+    tokens, scores = jax.jit(lambda prompts: decode(model, params, prompts, method))(prompts)
     ends = [np.append(np.flatnonzero(row == end), 9)[0] for row in tokens[:, 0]]
     assert len(set(ends)) > 3  # at different times, or this would try little
     in_turns, in_turns_scores = run(prompts, 2)
@@ -147,14 +148,19 @@ def test_a_slot_is_taken_by_the_next_prompt_as_soon_as_its_own_has_ended():
     def ended(state):
         return state[1] == jnp.asarray(lengths)[state[0]]
 
-    def choose(state, logits_B1V):
-        return (state[0], state[1] + 1), jnp.zeros((len(logits_B1V), 1), jnp.int32), None
+    def start(number_B, cache):
+        return (number_B, jnp.zeros_like(number_B)), cache
 
-    method = Method(1, 9, lambda number_B: (number_B, jnp.zeros_like(number_B)), choose, ended, lambda state: state[1])
+    def choose(state, cache, logits_BV):
+        return (state[0], state[1] + 1), cache, jnp.zeros(len(logits_BV), jnp.int32)
+
+    method = Method(9, start, choose, ended, lambda state: state[1])
     prompts = prompts_of([3] * 9)
     for n_slots, n_expected in {1: lengths.sum(), 2: 13, 9: 9}.items():
         n_steps.clear()
-        found = jax.jit(lambda prompts, n=n_slots: generate(counted, params, prompts, method, n_slots=n))(prompts)
+        found = jax.jit(lambda prompts, n=n_slots: decode_in_turns(counted, params, prompts, method, n_slots=n))(
+            prompts
+        )
         jax.effects_barrier()
         np.testing.assert_array_equal(found, lengths)
         assert len(n_steps) == n_expected  # with 2 slots the other long one begins after four steps
@@ -164,44 +170,44 @@ def test_prompts_that_do_not_count_change_nothing_of_those_that_do():
     model, params, _ = model_and_params(0)
     prompts = prompts_of([4, 1, 6, 3, 2])
     run = jax.jit(
-        lambda prompts, n: generate(model, params, prompts, sampling(9, END), n_slots=2, n_prompts=n)[0][:, 0]
+        lambda prompts, n: decode_in_turns(model, params, prompts, sampling(9, END), n_slots=2, n_prompts=n)[0][:, 0]
     )
     for n in range(6):
-        np.testing.assert_array_equal(run(prompts, np.int32(n))[:n], predictor(0)(prompts, 9)[:n])
+        np.testing.assert_array_equal(run(prompts, np.int32(n))[:n], decoder(0)(prompts, 9)[:n])
 
 
 def test_prompts_beyond_one_program_are_continued_in_order(monkeypatch):
     prompts = prompts_of([4, 1, 6, 3, 2, 5, 1])
-    whole = predictor(0)(prompts, 9)
-    monkeypatch.setattr(predict_module, "HYPOTHESES", 1)
-    monkeypatch.setattr(predict_module, "LARGEST_CACHE", 1)  # room for no more than one
-    monkeypatch.setattr(predict_module, "TURNS", 2)
+    whole = decoder(0)(prompts, 9)
+    monkeypatch.setattr(decoder_module, "HYPOTHESES", 1)
+    monkeypatch.setattr(decoder_module, "LARGEST_CACHE", 1)  # room for no more than one
+    monkeypatch.setattr(decoder_module, "TURNS", 2)
     model, params, _ = model_and_params(0)
-    np.testing.assert_array_equal(best(make_predictor(model, END), params, prompts, 9), whole)
+    np.testing.assert_array_equal(best(make_decoder(model, END), params, prompts, 9), whole)
 
 
 def test_each_prompt_has_samples_of_its_own(monkeypatch):
-    monkeypatch.setattr(predict_module, "HYPOTHESES", 1)
-    monkeypatch.setattr(predict_module, "LARGEST_CACHE", 1)  # room for no more than one
-    monkeypatch.setattr(predict_module, "TURNS", 2)
+    monkeypatch.setattr(decoder_module, "HYPOTHESES", 1)
+    monkeypatch.setattr(decoder_module, "LARGEST_CACHE", 1)  # room for no more than one
+    monkeypatch.setattr(decoder_module, "TURNS", 2)
     model, params, _ = model_and_params(0)
     prompts = {"tokens": np.full((12, 2), 5, np.int32), "lengths": np.full(12, 2, np.int32)}
-    rows = best(make_predictor(model, -1, decode=DecodeConfig(temperature=2.0)), params, prompts, 9)
+    rows = best(make_decoder(model, -1, config=DecodeConfig(temperature=2.0)), params, prompts, 9)
     assert len({tuple(row) for row in rows.tolist()}) == 12
 
 
-def slots_and_rows(monkeypatch, n_prompts, decode):
-    """Returns how many slots and rows a predictor's program has, and checks that it hands over what comes back."""
+def slots_and_rows(monkeypatch, n_prompts, config):
+    """Returns how many slots and rows a decoder's program has, and checks that it hands over what comes back."""
     model, params, _ = model_and_params(0)
     seen = []
 
     def instead(model, params, prompts, method, *, n_slots, n_prompts, spread):
         seen.append((n_slots, *prompts["tokens"].shape, method.max_tokens))
-        return prompts["tokens"][:, None], None if decode.beam_width == 1 else prompts["tokens"]
+        return prompts["tokens"][:, None], None if config.beam_width == 1 else prompts["tokens"]
 
-    monkeypatch.setattr(predict_module, "generate", instead)
+    monkeypatch.setattr(decoder_module, "decode_in_turns", instead)
     prompts = prompts_of([*[1] * (n_prompts - 1), 6])
-    tokens, _ = make_predictor(model, END, decode=decode)(params, prompts, 9)
+    tokens, _ = make_decoder(model, END, config=config)(params, prompts, 9)
     np.testing.assert_array_equal(tokens[:, 0], prompts["tokens"])
     ((n_slots, n_rows, *rest),) = seen
     assert rest == [6, 9]
@@ -212,7 +218,7 @@ def slots_and_rows(monkeypatch, n_prompts, decode):
 def test_there_are_as_many_slots_as_the_cache_may_be_large(monkeypatch, width):
     # Layers, keys and values, D, positions, bytes; and one length, and the ancestors.
     row_bytes = width * (2 * 2 * 6 * 15 * 4 + 4 + 15 * 4)
-    monkeypatch.setattr(predict_module, "LARGEST_CACHE", 3 * row_bytes)
+    monkeypatch.setattr(decoder_module, "LARGEST_CACHE", 3 * row_bytes)
     assert slots_and_rows(monkeypatch, 7, DecodeConfig(beam_width=width)) == (3, 48)
 
 
@@ -223,7 +229,7 @@ def test_there_are_as_many_slots_as_the_cache_may_be_large(monkeypatch, width):
 def test_many_prompts_have_more_slots_and_similar_numbers_of_them_the_same_program(
     monkeypatch, n_prompts, width, expected
 ):
-    monkeypatch.setattr(predict_module, "HYPOTHESES", 8)
+    monkeypatch.setattr(decoder_module, "HYPOTHESES", 8)
     assert slots_and_rows(monkeypatch, n_prompts, DecodeConfig(beam_width=width)) == expected
 
 
@@ -236,10 +242,10 @@ def test_a_program_compiles_once_for_each_shape_whatever_the_params():
         entered.append("program")
         yield
 
-    predict = make_predictor(model, END, compiling=compiling)
+    decode = make_decoder(model, END, compiling=compiling)
     for scale in (1.0, 0.5):
         for lengths in ([4, 1], [3, 4], [2, 2, 4]):
-            predict(jax.tree.map(lambda w, scale=scale: w * scale, params), prompts_of(lengths), 5)
+            decode(jax.tree.map(lambda w, scale=scale: w * scale, params), prompts_of(lengths), 5)
     assert entered == ["program"] * 2
 
 
@@ -247,11 +253,11 @@ def test_a_given_first_token_stands_in_front_of_the_prompt():
     _, _, apply = model_and_params(2)
     prompts = prompts_of([0, 2, 0, 0, 1, 0])
     first = np.array([5, 0, 2, 1, 6, 4], np.int32)
-    actual = predictor(2)({**prompts, "first": first}, 4)
+    actual = decoder(2)({**prompts, "first": first}, 4)
     for row, token, tokens, n in zip(actual, first, prompts["tokens"], prompts["lengths"], strict=True):
         padded = np.zeros((1, LENGTH), np.int32)
         padded[0, : n + 1] = [token, *tokens[:n]]
         assert row[0] == np.argmax(apply(padded)[0, n])
     zeros = np.zeros(6, np.int32)
-    np.testing.assert_array_equal(predictor(2)({**prompts, "first": zeros}, 4), predictor(2)(prompts, 4))
-    assert np.any(actual != predictor(2)(prompts, 4))
+    np.testing.assert_array_equal(decoder(2)({**prompts, "first": zeros}, 4), decoder(2)(prompts, 4))
+    assert np.any(actual != decoder(2)(prompts, 4))

@@ -1,4 +1,4 @@
-"""Generation for any number of prompts: programs of few shapes, each compiled once."""
+"""Decoding of any number of prompts: programs of few shapes, each compiled once."""
 
 import math
 from collections.abc import Callable
@@ -6,12 +6,14 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fxf.decoding.beam import beam_search
 from fxf.decoding.config import DecodeConfig
-from fxf.decoding.generate import Prompts, generate, prefill
 from fxf.decoding.sampling import sampling
+from fxf.decoding.steps import Method, Progress, Prompts, begin
+from fxf.decoding.turns import decode_in_turns
 from fxf.machine import memory
 from fxf.machine.compiled import compiled_by_shape
 from fxf.machine.memory import Part
@@ -23,18 +25,18 @@ TURNS = 8
 LARGEST_CACHE = 2**28  # bytes
 
 
-def make_predictor(
+def make_decoder(
     model: Model,
     end_token: int,
     *,
-    decode: DecodeConfig = DecodeConfig(),
+    config: DecodeConfig = DecodeConfig(),
     seed: int = 0,
     compiling: Callable[[], AbstractContextManager] = nullcontext,
     whole: Callable[[Params], Params] = lambda params: params,
     spread: Callable[[Any], Any] = lambda rows: rows,
     out_shardings: Any = None,
 ) -> Callable[[Params, Prompts, int], tuple[np.ndarray, np.ndarray | None]]:
-    """Returns `predict(params, prompts, max_tokens) -> (tokens, scores)` for any number N of prompts.
+    """Returns `decode(params, prompts, max_tokens) -> (tokens, scores)` for any number N of prompts.
 
     Tokens are [N, W, max_tokens] with the best hypothesis first, what follows an end token filled with it; W is the
     beam's width. Scores are [N, W], or None without a beam. Programs compile once for each shape, whatever the params.
@@ -46,28 +48,29 @@ def make_predictor(
     """
     row_bytes: dict[Any, int] = {}
 
+    def method(max_tokens: int, key: jax.Array) -> Method:
+        if config.beam_width > 1:
+            return beam_search(max_tokens, end_token, config)
+        return sampling(max_tokens, end_token, config, key)
+
     def run(
         params: Params, prompts: Prompts, n_prompts: jax.Array, key: jax.Array, *, max_tokens: int, n_slots: int
     ) -> Any:
-        method = sampling(max_tokens, end_token, decode, key)
-        if decode.beam_width > 1:
-            method = beam_search(max_tokens, end_token, decode)
-        return generate(model, whole(params), prompts, method, n_slots=n_slots, n_prompts=n_prompts, spread=spread)
+        chosen = method(max_tokens, key)
+        return decode_in_turns(
+            model, whole(params), prompts, chosen, n_slots=n_slots, n_prompts=n_prompts, spread=spread
+        )
 
     jitted = jax.jit(run, static_argnames=("max_tokens", "n_slots"), out_shardings=out_shardings)
     search = compiled_by_shape(jitted, compiling)
 
-    def predict(params: Params, prompts: Prompts, max_tokens: int) -> tuple[np.ndarray, np.ndarray | None]:
-        n_prompts, width = len(prompts["tokens"]), decode.beam_width
+    def decode(params: Params, prompts: Prompts, max_tokens: int) -> tuple[np.ndarray, np.ndarray | None]:
+        n_prompts, width = len(prompts["tokens"]), config.beam_width
         row_shape = (max_tokens, *((name, value.shape[1:]) for name, value in sorted(prompts.items())))
         if row_shape not in row_bytes:
-            row_bytes[row_shape] = _cache_bytes(model, prompts, max_tokens, width)
-        # A power of two, so that similar numbers of prompts have the same program.
-        many = 2 ** int(math.log2(max(n_prompts // TURNS, 1)))
-        most = LARGEST_CACHE // row_bytes[row_shape]
-        n_slots = min(n_prompts, max(1, min(max(HYPOTHESES // width, many), most)))
-        # Copies of a model each have their rows.
-        n_rows = n_slots if n_prompts == n_slots or model.copies > 1 else n_slots * 2 * TURNS
+            row_bytes[row_shape] = _cache_bytes(model, prompts, method(max_tokens, jax.random.key(seed)), width)
+        n_slots = _n_slots(n_prompts, width, row_bytes[row_shape])
+        n_rows = n_slots if n_prompts == n_slots else n_slots * 2 * TURNS
         outputs = []
         for start in range(0, n_prompts, n_rows):
             # Missing rows repeat the last one, and do not count.
@@ -80,25 +83,36 @@ def make_predictor(
         tokens, scores = zip(*outputs, strict=True)
         return np.concatenate(tokens)[:n_prompts], None if scores[0] is None else np.concatenate(scores)[:n_prompts]
 
-    return predict
+    return decode
 
 
-def _cache_bytes(model: Model, prompts: Prompts, max_tokens: int, width: int) -> int:
+def _n_slots(n_prompts: int, width: int, row_bytes: int) -> int:
+    """Returns how many prompts are at work at a time; similar numbers of prompts have the same program."""
+    many = 2 ** int(math.log2(max(n_prompts // TURNS, 1)))
+    most = LARGEST_CACHE // row_bytes
+    return min(n_prompts, max(1, min(max(HYPOTHESES // width, many), most)))
+
+
+def _cache_bytes(model: Model, prompts: Prompts, method: Method, width: int) -> int:
     """Returns the size of one prompt's cache; allocates nothing.
 
     Raises:
       UserError: one prompt alone cannot fit in the memory there is.
     """
     free, keys = memory.free_on_a_device(), ("decode.beam_width", "max_tokens") if width > 1 else ("max_tokens",)
-    tokens = Part("new tokens", 4 * width * max_tokens, keys)
+    tokens = Part("new tokens", 4 * width * method.max_tokens, keys)
     memory.require("generation", [tokens], free)  # One after the other, for no program can name too large an array.
     row = {name: jax.ShapeDtypeStruct((1, *value.shape[1:]), value.dtype) for name, value in prompts.items()}
     params = shapes(model.spec)
-    cache, last = jax.eval_shape(lambda params, batch: prefill(model, params, batch, max_tokens, width), params, row)
-    n_bytes = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache))
+
+    def one(params: Params, prompt: Prompts) -> Progress:
+        return begin(model, params, prompt, method, jnp.zeros(1, jnp.int32), method.max_tokens)
+
+    start = jax.eval_shape(one, params, row)
+    n_bytes = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(start.cache))
     parts = [tokens, Part("cache of a prompt", n_bytes, keys)]
     memory.require("generation", parts, free)
     if width > 1 and model.step is not None:
-        product = memory.largest_product(jax.make_jaxpr(model.step)(params, cache, last).jaxpr)
+        product = memory.largest_product(jax.make_jaxpr(model.step)(params, start.cache, start.last_R).jaxpr)
         memory.require("generation", [*parts, Part("scores of attention or logits", product, keys)], free)
     return n_bytes
