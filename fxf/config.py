@@ -1,8 +1,8 @@
 """Config sections as frozen dataclasses.
 
-A config file returns an `ml_collections.ConfigDict` that holds every key of every section; `section` turns one of
-its sections into the dataclass that the code reads, and refuses what it cannot read. A dataclass is the one place
-where a key's name, type, default, range and meaning are written.
+A config file returns an `ml_collections.ConfigDict` that holds every key of every section. `section` checks one of
+its sections and turns it into the dataclass that the code reads. The dataclass is the one place that states a key's
+name, type, default, range and meaning.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from fxf.errors import UserError, nearest
 SectionT = TypeVar("SectionT")
 
 LARGEST_INT = 2**31 - 1  # steps, positions and sizes are int32 on the device
-FLOAT32 = (1.2e-38, 3.4e38)  # the sizes of its numbers; below them a CPU computes with 0
+FLOAT32 = (1.2e-38, 3.4e38)  # smallest and largest magnitude; a CPU computes with 0 below the smallest
 
 
 def key(
@@ -28,17 +28,17 @@ def key(
     below: float | None = None,
     argument: bool = False,
 ) -> Any:
-    """A config key: its default, its meaning in one line, and the range of its values.
+    """Returns the dataclass field of a config key: its default, its meaning in one line, and the range of its values.
 
     Args:
-      argument: the training step reads the number as an argument, so that another value compiles nothing.
+      argument: whether the training step reads the number as an argument; then another value compiles nothing.
     """
     limits = {"minimum": minimum, "above": above, "below": below}
     return dataclasses.field(default=default, metadata={"doc": doc, "argument": argument, **limits})
 
 
 def arguments(config: Any) -> dict[str, float]:
-    """Returns the values of those keys of a section that the training step reads as arguments."""
+    """Returns the values of a section's keys that the training step reads as arguments."""
     return {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.metadata.get("argument")}
 
 
@@ -51,7 +51,7 @@ def section(cls: type[SectionT], values: Any, path: str) -> SectionT:
     """Builds the section class `cls` from a mapping that holds exactly its keys.
 
     Raises:
-      UserError: a key unknown, missing, of the wrong type or out of range; the text names `path.key`.
+      UserError: a key is unknown, missing, of the wrong type or out of range; the text names `path.key`.
     """
     if not isinstance(values, Mapping):
         raise UserError(f"{path}: expected a section of keys, got {values!r}")
@@ -78,11 +78,11 @@ def _checked(value: Any, kind: Any, limits: Mapping[str, Any], path: str) -> Any
     if type(value) is not kind:
         raise UserError(f"{path}: expected {kind.__name__}, got {value!r}")
     if kind is int and value > LARGEST_INT:
-        raise UserError(f"{path}: expected at most {LARGEST_INT}, as much as an int32 holds, got {value}")
+        raise UserError(f"{path}: expected at most {LARGEST_INT}, the largest int32, got {value}")
     if kind is float and not math.isfinite(value):
         raise UserError(f"{path}: expected a finite number, got {value}")
     if kind is float and value and not FLOAT32[0] <= abs(value) <= FLOAT32[1]:
-        raise UserError(f"{path}: expected 0, or a size from {FLOAT32[0]} to {FLOAT32[1]} as of float32, got {value}")
+        raise UserError(f"{path}: expected 0, or a size from {FLOAT32[0]} to {FLOAT32[1]} (float32), got {value}")
     if kind in (int, float):
         minimum, above, below = limits["minimum"], limits["above"], limits["below"]
         if minimum is not None and not value >= minimum:
@@ -111,14 +111,14 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def differing_keys(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """Returns the keys on which two configs differ, or that only one of them has."""
+    """Returns the keys whose values differ between two configs, and those that only one of them has."""
     flat_a, flat_b = dict(flatten(a)), dict(flatten(b))
     absent = object()
     return [k for k in {**flat_a, **flat_b} if flat_a.get(k, absent) != flat_b.get(k, absent)]
 
 
 def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """Returns `key (VALUE there, VALUE here), …` for the keys on which two configs differ; "" if they do not."""
+    """Returns `key (VALUE there, VALUE here), …` for the keys that differ between two configs; "" if none does."""
     old, new = dict(flatten(there)), dict(flatten(here))
     return ", ".join(
         f"{key} ({old.get(key, 'absent')} there, {new.get(key, 'absent')} here)" for key in differing_keys(there, here)

@@ -1,4 +1,4 @@
-"""Errors a user can mend: one line that says what, where, what was expected, and the nearest valid name."""
+"""Errors that a user can mend: one line says what is wrong, where, what was expected, and the nearest valid name."""
 
 import contextlib
 import difflib
@@ -20,7 +20,7 @@ class LibraryPanicError(Exception):
 
 @contextlib.contextmanager
 def panics_as_errors() -> Iterator[None]:
-    """Turns a panic of a library's Rust code, which reaches Python as no `Exception`, into a LibraryPanicError."""
+    """Turns a panic of a library's Rust code, which is no `Exception` in Python, into a LibraryPanicError."""
     try:
         yield
     except BaseException as error:
@@ -30,7 +30,7 @@ def panics_as_errors() -> Iterator[None]:
 
 
 class Interrupted(Exception):  # noqa: N818  It is no error.
-    """Work was asked to stop, and what it had done is saved. The command line prints the text alone."""
+    """Work stopped on request after it was saved. The command line prints the text alone."""
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
@@ -39,20 +39,20 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     return f"; did you mean '{matches[0]}'?" if matches else ""
 
 
-# Control characters, line ends and halves of surrogate pairs, and what turns the direction of the text around it.
+# Control characters, line ends, halves of surrogate pairs, and characters that change the direction of text.
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\\]")
 
 
 def printable(text: str) -> str:
-    r"""Returns the text on one line: control characters are escaped as Python writes them, and so is the backslash.
+    r"""Returns the text on one line, with control characters and the backslash escaped as Python writes them.
 
-    What is left is text as a reader sees it; no-break spaces stay. `\n` stands for a line end.
+    A line end becomes `\n`. No-break spaces stay.
     """
     return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def one_line(text: str) -> str:
-    """Returns the text of a message on one line: as `printable`, but a backslash stays what it is."""
+    """Returns the text of a message on one line, escaped as by `printable`, except that backslashes stay."""
     return "\\".join(map(printable, text.split("\\")))
 
 

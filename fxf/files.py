@@ -1,4 +1,4 @@
-"""Files that a run reads and writes: whole or not at all, on a disk or in a bucket, or one line that says why not."""
+"""Reading and writing files whole or not at all, on a disk or in a bucket; one line says why it failed."""
 
 import errno
 import hashlib
@@ -24,16 +24,16 @@ MAY_NOT_WRITE = {
     errno.EROFS: "it cannot be written",
     errno.EISDIR: "a folder stands where a file belongs",
 }
-# What a path may name besides a regular file; to open a pipe waits for a writer, and a device may have no end.
+# A path may name these instead of a regular file. Opening a pipe waits for a writer, and a device may have no end.
 _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
 
 
-def read_file(path: str | Path, key: str = "", most: int | None = None) -> bytes:
-    """Returns what a regular file holds.
+def read_file(path: str | Path, key: str = "", limit: int | None = None) -> bytes:
+    """Returns the content of a regular file.
 
     Args:
       key: the config key or flag that named the file, for messages.
-      most: bytes that it may have; without it, half of this machine's memory, for a text is decoded beside its bytes.
+      limit: bytes that it may have; by default half of this machine's memory, because decoded text needs room too.
 
     Raises:
       UserError: as `require_file`; or the file is too large or cannot be read.
@@ -41,7 +41,7 @@ def read_file(path: str | Path, key: str = "", most: int | None = None) -> bytes
     if is_remote(path):
         return _remote_bytes(path, key)
     size = require_file(path, key)
-    limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 if most is None else most
+    limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 if limit is None else limit
     if size > limit:
         raise _wrong(path, key, f"expected at most {limit} bytes, got {size}")
     try:
@@ -49,7 +49,7 @@ def read_file(path: str | Path, key: str = "", most: int | None = None) -> bytes
     except OSError as error:
         raise _wrong(path, key, f"{error.strerror}") from None
     except MemoryError:
-        raise _wrong(path, key, f"its {size} bytes are more than the memory holds") from None
+        raise _wrong(path, key, f"its {size} bytes do not fit in memory") from None
 
 
 def _remote_bytes(path: Any, key: str) -> bytes:
@@ -63,7 +63,7 @@ def require_file(path: str | Path, key: str = "") -> int:
     """Returns the size of a regular file in bytes.
 
     Raises:
-      UserError: there is none, with the nearest name beside it; or it is a folder, a pipe, a socket or a device.
+      UserError: the file is missing (the nearest name is given); or it is a folder, a pipe, a socket or a device.
     """
     path = Path(path)
     try:
@@ -71,7 +71,7 @@ def require_file(path: str | Path, key: str = "") -> int:
     except OSError as error:
         raise _wrong(path, key, f"{error.strerror}{nearest(path.name, _beside(path))}") from None
     except ValueError:
-        raise _wrong(path, key, "a path has no null byte") from None
+        raise _wrong(path, key, "a path cannot hold a null byte") from None
     if not stat.S_ISREG(found.st_mode):
         kind = _KINDS.get(stat.S_IFMT(found.st_mode), "a device")
         raise _wrong(path, key, f"expected a file, got {kind}")
@@ -90,11 +90,11 @@ def _beside(path: Path) -> list[str]:
 
 
 def folder_at(place: str | Path, flag: str) -> Path:
-    """Returns the folder at a path, or in a bucket at gs://…: an `etils.epath.Path`, which has the same methods.
+    """Returns the folder at a local path, or at gs://… as an `etils.epath.Path`, which has the same methods.
 
     Raises:
-      UserError: the scheme is another one, what gs:// needs is not installed, or the system refuses the path, as one
-        that is too long; names the `flag`.
+      UserError: the scheme is unknown, the packages for gs:// are not installed, or the system refuses the path, for
+        example because it is too long; names the `flag`.
     """
     scheme = re.match(r"(\w[\w+.-]*):/", str(place))
     if not scheme:
@@ -106,25 +106,25 @@ def folder_at(place: str | Path, flag: str) -> Path:
     if scheme[1] != "gs" or not str(place).startswith("gs://"):
         raise UserError(f"{flag}: {place}: expected a local folder or gs://BUCKET/FOLDER")
     try:
-        import gcsfs  # noqa: F401  for epath, which imports it when it is needed
+        import gcsfs  # noqa: F401  epath imports it later
         from etils import epath
     except ImportError:
         raise UserError(f"{flag}: {place}: gs:// needs more packages: pip install -e '.[gcs]'") from None
     folder = epath.Path(place)
     try:
         folder.exists()
-    except Exception as error:  # of the network, of credentials, or of the bucket: each library has its own
+    except Exception as error:  # network, credentials and bucket raise each library's own errors
         raise UserError(f"{flag}: {place}: cannot reach it: {type(error).__name__}: {error}") from None
     return folder
 
 
 def is_remote(path: Path | str) -> bool:
-    """Tells whether the path is in a bucket, where a file is written whole and nothing can be renamed or locked."""
+    """Returns whether the path is in a bucket, which writes files whole and has no renaming and no locks."""
     return not isinstance(path, Path | str)
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Writes `text` to `path`: the file holds either what it held before or all of it, also after a crash."""
+    """Writes `text` to `path`; even after a crash the file holds either its old content or all of the text."""
     if is_remote(path):
         path.write_text(text)
         return
@@ -135,42 +135,42 @@ def write_atomically(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError:
-        temporary.unlink(missing_ok=True)  # on a full disk its room is wanted
+        temporary.unlink(missing_ok=True)  # a full disk needs the room
         raise
     temporary.replace(path)
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:
-    """Returns the object that a JSON file holds.
+    """Returns the object in a JSON file.
 
     Args:
-      what: the file should be, for the message.
+      what: a noun for the expected file, for the message.
 
     Raises:
-      FileNotFoundError: there is none.
-      UserError: it cannot be read, is no regular file, or holds anything but one object with each key once.
+      FileNotFoundError: the file is missing.
+      UserError: it cannot be read, is no regular file, or is not one object with each key once.
     """
     try:
         content = path.read_bytes() if is_remote(path) or not path.exists() else read_file(path)
-        value = json.loads(content.decode("utf-8"), object_pairs_hook=_once)
+        value = json.loads(content.decode("utf-8"), object_pairs_hook=_distinct_keys)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise UserError(f"{path}: not {what}: {error.strerror or error}") from None
     except RecursionError:
         raise UserError(f"{path}: not {what}: nested too deeply") from None
-    except ValueError as error:  # also of UTF-8
+    except ValueError as error:  # includes UnicodeDecodeError
         raise UserError(f"{path}: not {what}: {error}") from None
     if not isinstance(value, dict):
         raise UserError(f"{path}: not {what}: expected an object of keys")
     return value
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"the key '{next(n for n in names if names.count(n) > 1)}' stands there twice")
+        raise ValueError(f"the key '{next(n for n in names if names.count(n) > 1)}' occurs twice")
     return found
 
 
@@ -186,7 +186,7 @@ def file_digest(path: Path) -> str:
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """Yields the files in a folder and in those in it, in order."""
+    """Yields the files in a folder and its subfolders, in order."""
     for path in sorted(folder.iterdir()):
         if path.is_dir():
             yield from files_below(path)
@@ -195,7 +195,7 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 
 def remove(path: Path) -> None:
-    """Removes a file, or a folder with all that is in it, if it is there."""
+    """Removes a file, or a folder with its content, if it exists."""
     if is_remote(path):
         path.rmtree(missing_ok=True)  # type: ignore[attr-defined]
     elif path.is_dir() and not path.is_symlink():
@@ -205,10 +205,10 @@ def remove(path: Path) -> None:
 
 
 def why_not_written(error: BaseException) -> str:
-    """Returns why something could not be written if that is what the error says, or nothing.
+    """Returns the reason if the error says that something could not be written, else nothing.
 
-    The text is read, for TensorStore, which writes the checkpoints, raises a ValueError whatever went wrong. A
-    UserError that says more than that of a full disk says it better.
+    It reads the error's text, because TensorStore, which writes the checkpoints, raises a ValueError for any failure.
+    For a UserError only the reasons of the disk count; otherwise its own text is better.
     """
     reasons = CANNOT_WRITE if isinstance(error, UserError) else CANNOT_WRITE | MAY_NOT_WRITE
     why = next((f"{what} ({os.strerror(n)})" for n, what in reasons.items() if os.strerror(n) in str(error)), "")

@@ -1,10 +1,10 @@
-"""What a new layer, kind of attention or model can get wrong in silence, as assertions for tests of your own.
+"""Assertions that find what a new layer, kind of attention or model can get wrong in silence, for your own tests.
 
     model = transformer_lm(TransformerLMConfig(attention="mine", ...), vocab_size)
     assert_consistent(model, initialize(model.spec, jax.random.key(0)), {"inputs": tokens_BT})
 
-The bound is measured. Two programs for one function round differently, and so differ about as much as one program does
-when its weights are rounded differently; several times as much is allowed.
+The bound is measured. Two programs for one function round differently. They differ about as much as one program does
+when its weights are rounded differently, and several times as much is allowed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,10 +17,10 @@ import numpy as np
 from fxf.models.model import Model
 from fxf.weights import Params
 
-# Programs differ by 0.2 to 0.6 of what rounding the weights moves; a mistake by thousands of times as much.
+# Programs differ by 0.2 to 0.6 of the change from rounding the weights; with a mistake by thousands of times as much.
 ALLOWED = 8
 DRAWS = 3
-# Which tokens of a batch a mask counts: those of the sequence itself, and those of an encoder's.
+# Each mask of a batch, and the tokens that it masks.
 MASKS = {"counts": "inputs", "source_mask": "source"}
 
 
@@ -28,11 +28,11 @@ def assert_consistent(model: Model, params: Params, batch: Mapping[str, Any]) ->
     """Asserts everything below that applies to the model.
 
     Args:
-      params: with weights that matter; one that is zero hides what is wrong with its layer.
-      batch: `inputs` int32 [B, T], of at least 2 rows and 4 tokens, and what else the model reads.
+      params: weights that are not zero; a zero weight hides the mistakes of its layer.
+      batch: `inputs` int32 [B, T], of at least 2 rows and 4 tokens, and the other arrays that the model reads.
 
     Raises:
-      AssertionError: names what differs, where, by how much and what rounding would explain.
+      AssertionError: names the logits that differ, where, by how much, and how much rounding explains.
     """
     assert_rows_independent(model, params, batch)
     assert_padding_unread(model, params, batch)
@@ -46,18 +46,18 @@ def assert_cached_equals_full(
 ) -> None:
     """Asserts that decoding with a cache gives the logits of the full forward pass.
 
-    Each row's prompt has another length, from no token to half of the row. The rest is read token by token, by several
-    hypotheses, each with other tokens, which share what they have read of the prompt as those of a beam search do.
+    Each row's prompt has another length, from no token to half of the row. Several hypotheses, with different tokens,
+    read the rest token by token. They share the prompt's part of the cache, as in a beam search.
 
     Args:
-      capacities: tokens that the cache has room for, T or more; by default T, and more than twice as many.
-      n_hypotheses: of each prompt; 1 shares nothing.
+      capacities: numbers of tokens that the cache has room for, T or more; by default T and 2 T + 3.
+      n_hypotheses: hypotheses of each prompt; 1 shares nothing.
     """
     assert model.prefill is not None and model.step is not None, "the model does not generate"
     n_rows, n_tokens = np.shape(batch["inputs"])
-    longest = n_tokens // 2
-    lengths_B = np.arange(n_rows) * longest // max(n_rows - 1, 1)
-    prompts = {**batch, "inputs": np.asarray(batch["inputs"])[:, :longest], "lengths": lengths_B.astype(np.int32)}
+    max_length = n_tokens // 2
+    lengths_B = np.arange(n_rows) * max_length // max(n_rows - 1, 1)
+    prompts = {**batch, "inputs": np.asarray(batch["inputs"])[:, :max_length], "lengths": lengths_B.astype(np.int32)}
 
     texts = {name: np.repeat(np.asarray(value), n_hypotheses, axis=0) for name, value in batch.items()}
     lengths_R = np.repeat(lengths_B, n_hypotheses)
@@ -71,7 +71,7 @@ def assert_cached_equals_full(
         cache = prefill(params, prompts, capacity)
         if n_hypotheses > 1:
             cache = jax.jit(lambda cache: cache.select(jnp.zeros((n_rows, n_hypotheses), jnp.int32)))(cache)
-        for i in range(n_tokens - longest):
+        for i in range(n_tokens - max_length):
             at = (np.arange(len(lengths_R)), lengths_R + i)
             logits_RV, cache = step(params, cache, texts["inputs"][at])
             read = f"{i + 1} tokens after prompts of {lengths_B.tolist()} tokens"
@@ -97,7 +97,7 @@ def assert_rows_independent(model: Model, params: Params, batch: Mapping[str, An
 
 
 def assert_padding_unread(model: Model, params: Params, batch: Mapping[str, Any]) -> None:
-    """Asserts that tokens which a mask of the batch does not count (`counts`, `source_mask`) change no logit."""
+    """Asserts that tokens masked by `counts` or `source_mask` of the batch change no logit."""
     apply, full_BTV, bound = _full_forward(model, params, batch)
     for mask, name in MASKS.items():
         if mask in batch:
@@ -110,7 +110,7 @@ def assert_padding_unread(model: Model, params: Params, batch: Mapping[str, Any]
 def _full_forward(
     model: Model, params: Params, batch: Mapping[str, Any]
 ) -> tuple[Callable[..., Any], np.ndarray, float]:
-    """Returns the full forward pass, its logits [B, T, V], and how far from them another program's may be."""
+    """Returns the full forward pass, its logits [B, T, V], and a bound on their difference from another program's."""
     apply = jax.jit(model.apply)
     unit = float(jnp.finfo(jax.eval_shape(model.features, params, batch).dtype).eps)
     full = np.asarray(apply(params, batch), np.float64)
@@ -125,14 +125,14 @@ def _full_forward(
 
 
 def _others(tokens: np.ndarray) -> np.ndarray:
-    """Returns other tokens that occur among these, where there are any."""
-    least, most = tokens.min(), tokens.max()
-    return least + (tokens - least + 1) % (most - least + 1)
+    """Returns the tokens, each replaced by the next in their range; they change unless all are the same."""
+    low, high = tokens.min(), tokens.max()
+    return low + (tokens - low + 1) % (high - low + 1)
 
 
 def _assert_close(what: str, found: Any, expected: np.ndarray, bound: float) -> None:
     difference = np.abs(np.asarray(found, np.float64) - expected)
-    if not (difference <= bound).all():  # nor where one is not a number
+    if not (difference <= bound).all():  # NaN fails too
         worst = float(difference.max())
         message = (
             f"logits {what} differ from those of the full forward pass by {worst:.2g}; rounding explains {bound:.2g}"

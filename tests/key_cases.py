@@ -137,8 +137,8 @@ CASES: dict[str, dict[str, Case]] = {
         "parallel.fsdp": case(2, refusal="parallel.fsdp 2 .* does not divide the number of devices here, 1"),
         "parallel.tensor": case(2, refusal="parallel.tensor 2: 2 does not divide the number of devices here, 1"),
         "parallel.processes": case(2, refusal="parallel.coordinator: expected host:port of the first process, got ''"),
-        "parallel.coordinator": case("there:1234", refusal="only read where parallel.processes is above 1"),
-        "parallel.process": case(1, refusal="only read where parallel.processes is above 1"),
+        "parallel.coordinator": case("there:1234", refusal="only read if parallel.processes is above 1"),
+        "parallel.process": case(1, refusal="only read if parallel.processes is above 1"),
         "train.patience": case(1, train={"evaluate_every": 1}, checkpoint={"best": "solved"}),
         "checkpoint.every": case(2),
         "checkpoint.keep": case(1, checkpoint={"every": 1}),
@@ -178,7 +178,7 @@ CASES: dict[str, dict[str, Case]] = {
         "data.vocab_size": case(11),
         "data.max_length": case(5, data={"on_error": "skip"}),
         "data.on_error": case(
-            "stop", data={**BAD_PAIRS, "on_error": "skip"}, refusal="^bad.txt:1: expected 2 columns with tabs"
+            "stop", data={**BAD_PAIRS, "on_error": "skip"}, refusal="^bad.txt:1: expected 2 tab-separated columns"
         ),
         "data.batch_tokens": case(11),
         "data.shapes": case(1),

@@ -38,7 +38,7 @@ def test_a_section_with_all_keys_becomes_its_class():
     assert model(EncoderDecoderConfig) == EncoderDecoderConfig()
 
 
-IN_FLOAT32 = "expected 0, or a size from 1.2e-38 to 3.4e+38 as of float32"
+IN_FLOAT32 = "expected 0, or a size from 1.2e-38 to 3.4e+38 (float32)"
 
 
 @pytest.mark.parametrize("config_class", [TransformerLMConfig, EncoderDecoderConfig])

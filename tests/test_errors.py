@@ -206,7 +206,7 @@ def test_a_damaged_newest_checkpoint_falls_back_with_a_warning(trained, tmp_path
     assert finished.stdout.startswith("step 4  exact_match ")
     (line,) = finished.stderr.splitlines()
     assert line.startswith("warning: ")
-    assert "passing over the damaged checkpoint of step 6" in line
+    assert "skipping the damaged checkpoint of step 6" in line
 
 
 def test_a_loss_that_is_not_finite(tmp_path):

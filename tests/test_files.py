@@ -50,7 +50,7 @@ def test_without_room_a_file_stays_as_it_was_and_nothing_is_left_beside_it(tmp_p
 def test_a_file_is_read_whole(tmp_path):
     (tmp_path / "file").write_bytes(b"\x00a\r\n")
     (tmp_path / "link").symlink_to("file")
-    assert read_file(tmp_path / "file") == read_file(str(tmp_path / "link"), "--input", most=4) == b"\x00a\r\n"
+    assert read_file(tmp_path / "file") == read_file(str(tmp_path / "link"), "--input", limit=4) == b"\x00a\r\n"
 
 
 def test_what_is_no_regular_file_is_refused_at_once_by_what_it_is(tmp_path):
@@ -68,13 +68,13 @@ def test_a_file_that_cannot_be_read_is_refused_with_the_reason(tmp_path):
     (tmp_path / "file").write_bytes(b"12345")
     with (tmp_path / "huge").open("wb") as file:
         file.truncate(2**43)
-    for path, most, reason in [
+    for path, limit, reason in [
         (tmp_path / "fil", None, r"fil: No such file or directory; did you mean 'file'\?"),
         (tmp_path / "file" / "x", None, "Not a directory"),
         (tmp_path / ("x" * 999), None, "File name too long"),
-        ("a\0b", None, "a path has no null byte"),
+        ("a\0b", None, "a path cannot hold a null byte"),
         (tmp_path / "file", 4, "file: expected at most 4 bytes, got 5"),
         (tmp_path / "huge", None, rf"huge: expected at most \d+ bytes, got {2**43}"),
     ]:
         with pytest.raises(UserError, match=reason):
-            read_file(path, most=most)
+            read_file(path, limit=limit)

@@ -252,7 +252,7 @@ RUN_FOLDERS = [
 # --- Checkpoints -----------------------------------------------------------------------------------------------------
 
 LAST = "reversal/checkpoints/6"
-FALLS_BACK = accepted("passing over the damaged checkpoint of step 6", "step 4")
+FALLS_BACK = accepted("skipping the damaged checkpoint of step 6", "step 4")
 ODD_STEPS = {
     "leading zeros": "0000007",
     "a sign": "+7",
@@ -267,32 +267,32 @@ ODD_STEPS = {
 
 CHECKPOINTS = [
     case(
-        "a step renamed", "evaluate --workdir=reversal", accepted("passing over", "step 20"),
+        "a step renamed", "evaluate --workdir=reversal", accepted("skipping", "step 20"),
         move(LAST, "reversal/checkpoints/20"),
     ),
     case(
-        "a copy of a step as a later one: evaluate", "evaluate --workdir=reversal", accepted("passing over", "20"),
+        "a copy of a step as a later one: evaluate", "evaluate --workdir=reversal", accepted("skipping", "20"),
         borrow(LAST, "reversal/checkpoints/20"), runs=("reversal",),
     ),
     case(
-        "a copy of a step as a later one: train", "train @reversal --workdir=half", accepted("passing over", "step 4"),
+        "a copy of a step as a later one: train", "train @reversal --workdir=half", accepted("skipping", "step 4"),
         borrow("reversal/checkpoints/4", "half/checkpoints/5"), writes="checkpoints",
     ),
     case(
         "the state of a step in the folder of another", "evaluate --workdir=reversal",
-        accepted("passing over", "step 6"), borrow("reversal/checkpoints/2", LAST),
+        accepted("skipping", "step 6"), borrow("reversal/checkpoints/2", LAST),
     ),
     case(
         "a folder without any file, whose digests are of none", "evaluate --workdir=reversal",
-        accepted("passing over", "9"), folder("reversal/checkpoints/9"),
+        accepted("skipping", "9"), folder("reversal/checkpoints/9"),
         write("reversal/checkpoints/9/digests.json", "{}"),
     ),
     case(
-        "a link to another run's step", "evaluate --workdir=reversal", accepted("passing over", "8"),
+        "a link to another run's step", "evaluate --workdir=reversal", accepted("skipping", "8"),
         link("reversal/checkpoints/8", "../../seed1/checkpoints/6"), runs=("seed1",),
     ),
     *(
-        case(f"{what}: {name}", command, FALLS_BACK if name != "generate" else accepted("passing over"), *steps)
+        case(f"{what}: {name}", command, FALLS_BACK if name != "generate" else accepted("skipping"), *steps)
         for what, steps in {
             "the newest cut": (cut(LAST),),
             "the newest with a byte changed": (flip(LAST),),
@@ -344,7 +344,7 @@ CHECKPOINTS = [
         *(cut(f"half/checkpoints/{n}") for n in (2, 4)),
     ),
     case(
-        "metadata of a step without its keys", "evaluate --workdir=reversal", accepted("passing over"),
+        "metadata of a step without its keys", "evaluate --workdir=reversal", accepted("skipping"),
         remove(f"{LAST}/digests.json"), write(f"{LAST}/checkpoint_metadata/metadata", "{}"),
         write(f"{LAST}/_CHECKPOINT_METADATA", "{}"),
     ),

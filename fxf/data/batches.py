@@ -23,11 +23,11 @@ class Bucket:
 
 
 class Batches:
-    """The batches of a run by their number: a random-access source for Grain, batch i being that of step i.
+    """The batches of a run as a random-access source for Grain; batch i is for step i.
 
     Sentences are sorted into `shapes` buckets by their longer side, with the bounds that leave the least padding. Each
-    epoch shuffles every bucket, cuts it into batches, and shuffles these; an epoch's last batch of a bucket is filled
-    with rows of weight 0. Every sentence is seen once an epoch, and batch i is a function of (seed, i) alone.
+    epoch shuffles every bucket, cuts it into batches, and shuffles these. The last batch of a bucket is filled with
+    rows of weight 0. Every sentence occurs once an epoch, and batch i is a function of (seed, i) alone.
     """
 
     def __init__(
@@ -41,13 +41,13 @@ class Batches:
         multiple: int = 1,
         process: tuple[int, int] = (0, 1),
     ) -> None:
-        """Makes the plan; holds `pairs` as they are.
+        """Makes the buckets; keeps `pairs` without a copy.
 
         Args:
-          batch_size: rows in a batch at most.
-          batch_tokens: rows times the longer side's length at most, padding included; but at least `multiple` rows.
-          multiple: what the rows of each batch divide by.
-          process: (index, count): each process gets every count-th row of each batch.
+          batch_size: maximum of rows in a batch.
+          batch_tokens: maximum of rows times the longer side's length, padding included; at least `multiple` rows fit.
+          multiple: the number of rows in each batch is a multiple of it, times the number of processes.
+          process: (index, count); each process gets every count-th row of each batch.
         """
         self._pairs, self._seed = pairs, seed
         self._index, self._count = process
@@ -63,14 +63,14 @@ class Batches:
         self._plans: dict[int, list[tuple[Bucket, np.ndarray]]] = {}
 
     def __len__(self) -> int:
-        return 2**31 - 1  # more than a run asks for
+        return 2**31 - 1  # more than the steps of any run
 
     def __getitem__(self, i: int) -> Arrays:
-        epoch, place = divmod(int(i), self.per_epoch)
+        epoch, index = divmod(int(i), self.per_epoch)
         if epoch not in self._plans:
-            # Readers of Grain may still be in the epoch before.
+            # Grain's readers may still be in the epoch before.
             self._plans = {e: plan for e, plan in self._plans.items() if e == epoch - 1} | {epoch: self._plan(epoch)}
-        return self._arrays(*self._plans[epoch][place])
+        return self._arrays(*self._plans[epoch][index])
 
     def epoch(self) -> Iterator[Arrays]:
         """Yields the batches of one epoch in order, for evaluation."""
@@ -85,7 +85,7 @@ class Batches:
         return {name: jax.ShapeDtypeStruct((bucket.rows, *x.shape[1:]), x.dtype) for name, x in row.items()}
 
     def padding_share(self) -> float:
-        """Returns the share of positions in an epoch's batches, of both sides, that hold no token."""
+        """Returns the share of an epoch's positions, source and target together, that hold no token."""
         tokens = sum(len(pair.source) + len(pair.target) for pair in self._pairs)
         positions = sum(
             -(-len(b.examples) // b.rows) * b.rows * (b.source_length + b.target_length) for b in self.buckets
@@ -106,26 +106,26 @@ class Batches:
 
 
 def seq2seq_batch(pairs: Sequence[TokenPair], rows: int, source_length: int, target_length: int) -> Arrays:
-    """Returns the arrays of a batch; what is beyond the pairs and their ends is padding of weight 0.
+    """Returns the arrays of a batch, with padding of weight 0 after each sentence and after the last pair.
 
-    The decoder reads the targets behind <bos>.
+    The decoder's inputs are <bos> and the targets without their last position.
     """
     source, source_mask = padded([pair.source for pair in pairs], rows, source_length)
     targets, counts = padded([pair.target for pair in pairs], rows, target_length)
     inputs = np.pad(targets, ((0, 0), (1, 0)), constant_values=BOS)[:, :-1]
-    # A row without a source attends to its padding, for a softmax over nothing is not a number.
+    # A row without a source attends to its padding, because a softmax over nothing is NaN.
     source_mask[len(pairs) :] = True
     weights = counts.astype(np.float32)
     return {"source": source, "source_mask": source_mask, "inputs": inputs, "targets": targets, "weights": weights}
 
 
 def padded(sequences: Sequence[Sequence[int]], rows: int, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the sequences as int32 [rows, length], and which of its elements are theirs."""
-    tokens, there = np.full((rows, length), PAD, np.int32), np.zeros((rows, length), bool)
+    """Returns the padded sequences as int32 [rows, length], and a mask that is True where they have tokens."""
+    tokens, mask = np.full((rows, length), PAD, np.int32), np.zeros((rows, length), bool)
     for row, sequence in enumerate(sequences):
         tokens[row, : len(sequence)] = sequence
-        there[row, : len(sequence)] = True
-    return tokens, there
+        mask[row, : len(sequence)] = True
+    return tokens, mask
 
 
 def iterate(batches: Batches) -> Any:
@@ -137,14 +137,14 @@ def iterate(batches: Batches) -> Any:
 
 
 def _least_padding(longer_N: np.ndarray, shapes: int) -> list[np.ndarray]:
-    """Splits examples by their longer side into at most `shapes` groups with the least padding; returns indices."""
+    """Returns the indices of at most `shapes` groups of examples, split by their longer side for the least padding."""
     lengths, counts = np.unique(longer_N, return_counts=True)
     n, before = len(lengths), np.concatenate([[0], np.cumsum(counts)])
-    # cost[j]: positions needed by the j shortest lengths; a group ends at its longest.
+    # cost[j]: positions that the j shortest lengths need; a group is padded to its longest length.
     cost = np.where(np.arange(n + 1) == 0, 0, np.inf)
     choices = []
     for _ in range(min(shapes, n)):
-        # candidates[i, j]: the lengths i … j - 1 in one group, after the best split of those below i.
+        # candidates[i, j]: the cost with the lengths i … j - 1 in one group after the best split of those below i.
         candidates = cost[:, None] + (before[None] - before[:, None]) * np.concatenate([[0], lengths])[None]
         candidates[np.tri(n + 1, dtype=bool)] = np.inf
         candidates[0, 0] = 0

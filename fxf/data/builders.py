@@ -1,6 +1,6 @@
-"""TensorFlow Datasets without TensorFlow: sentence pairs prepared once, in TFDS's folder, and read back.
+"""TensorFlow Datasets without TensorFlow: sentence pairs are prepared once in TFDS's folder, and read back.
 
-Importing TFDS takes most of a second, so this module is imported where it is needed only.
+Importing TFDS takes most of a second, so other modules import this one inside functions.
 """
 
 import contextlib
@@ -23,13 +23,13 @@ from fxf.errors import UserError, nearest
 from fxf.files import digest
 
 SPLITS = ("train", "validation", "test")
-VERSION = "1.0.0"  # of the stored examples: raise it when the same files would give others
+VERSION = "1.0.0"  # of the stored examples; raise it when the same files would give other examples
 
 Splits = dict[str, list[Line]]
 
 
 class SentencePairs(tfds.core.GeneratorBasedBuilder):
-    """Sentence pairs with their line numbers. The config's name has the digest of all that they were made from."""
+    """Sentence pairs with their line numbers. The config's name holds a digest of their files and options."""
 
     VERSION = tfds.core.Version(VERSION)
 
@@ -58,7 +58,7 @@ class SentencePairs(tfds.core.GeneratorBasedBuilder):
 
 
 def data_dir() -> str:
-    """Returns the folder for prepared data, TFDS's usual one; TFDS reads the variable only when it is imported."""
+    """Returns TFDS's usual folder for prepared data; TFDS itself reads the variable only when it is imported."""
     return os.path.expanduser(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
 
 
@@ -84,10 +84,10 @@ def prepared(
 ) -> tuple[Splits, int]:
     """Returns the sentence pairs of each split and the number of lines skipped.
 
-    `read` gives them, and is called only if they were not prepared before from the same `contents` and `options`.
+    `read` is called for them only if they were not prepared before from the same `contents` and `options`.
 
     Raises:
-      UserError: from `read`; or the folder for prepared data cannot be written, or what is in it is damaged.
+      UserError: from `read`; or the folder for prepared data cannot be written, or its data are damaged.
     """
     digest = hashlib.blake2b(repr((options, [len(content) for content in contents])).encode(), digest_size=16)
     for content in contents:
@@ -109,7 +109,7 @@ def blaming_the_folder(name: str) -> Iterator[None]:
     """Turns any error into a UserError that names the folder for prepared data."""
     try:
         yield
-    except Exception as error:  # of the system, of the damaged file's format, or of TFDS when it finds no file
+    except Exception as error:  # the system, the reader of a damaged file, and TFDS raise different types
         folder = f"{data_dir()}/{SentencePairs.name}/{name}"
         raise UserError(f"{folder}: {_reason(error)}; remove it, or set TFDS_DATA_DIR to another folder") from error
 
@@ -119,12 +119,12 @@ def _store(name: str, splits: Splits, skipped: int) -> None:
     try:
         builder.download_and_prepare()
     except OSError:
-        if not builder.is_prepared():  # else another process was first, and its data are the same
+        if not builder.is_prepared():  # else another process wrote the same data first
             raise
 
 
 def _lines(builder: SentencePairs, split: str) -> list[Line]:
-    """Returns a split's lines, parsed here because TFDS takes three times as long to decode them."""
+    """Returns a split's lines; parses them here, because TFDS takes three times as long."""
     records = builder.as_data_source(split, deserialize_method=tfds.decode.DeserializeMethod.RAW_BYTES)
     lines = []
     for record in records.__getitems__(range(len(records))):
@@ -137,15 +137,15 @@ def _lines(builder: SentencePairs, split: str) -> list[Line]:
 def public(
     name: str, languages: tuple[str, str], splits: Sequence[str], skip: bool
 ) -> tuple[list[list[Line]], int, str]:
-    """Returns the sentence pairs of each split of a public TFDS data set, how many bad ones were skipped, and a digest.
+    """Returns the sentence pairs of each split of a public TFDS data set, the number of skipped bad ones, and a digest.
 
-    The digest is that of the manifest of its files, their names and sizes: a large data set is not read for it.
+    The digest covers the names and sizes of the data set's files, not their content, which may be large.
 
     Raises:
-      UserError: TFDS does not know the data set, cannot get it, or it has other splits or features.
+      UserError: TFDS does not know the data set or cannot get it; or a split or feature is missing.
     """
-    downloader.MAX_RETRIES = 5  # its ten take minutes to find that there is no network
-    logging.getLogger("urllib3").setLevel(logging.ERROR)  # its threads tell of each retry, even after the last
+    downloader.MAX_RETRIES = 5  # TFDS's ten take minutes to find that there is no network
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # its threads log each retry, even after the last one
     try:
         with quiet():
             builder = tfds.builder(name, data_dir=data_dir(), try_gcs=False)
@@ -162,7 +162,7 @@ def public(
     except tfds.core.DatasetNotFoundError:
         near = nearest(name.split("/")[0], tfds.list_builders(with_community_datasets=False))
         raise UserError(f"data.path: TFDS has no data set '{name}'{near}") from None
-    except Exception as error:  # data sets are code of many hands: they raise anything
+    except Exception as error:  # data sets have many authors, whose code raises any type
         raise UserError(f"data.path: TFDS cannot give '{name}': {_reason(error)}") from error
     found, skipped = [], 0
     for split, source in zip(splits, sources, strict=True):

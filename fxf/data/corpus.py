@@ -1,4 +1,4 @@
-"""Sentence pairs for translation: where they come from, how they are split, and their tokens.
+"""Sentence pairs for translation: their sources, their splits and their tokens.
 
 Seed 000, "Prepare Datasets".
 """
@@ -27,31 +27,31 @@ class DataConfig:
 
     name: str = key("phrasebook", "one of fxf.data.corpus.CORPORA")
     path: str = key("", "pairs: the file; parallel: the folder; tfds: a data set like ted_hrlr_translate/pt_to_en")
-    columns: str = key("", "pairs: the languages of the file's columns, with commas between: en,fr for Anki's fra.txt")
+    columns: str = key("", "pairs: the languages of the file's columns, comma-separated: en,fr for Anki's fra.txt")
     source: str = key(
-        "en", "language to translate from; pairs: among columns; parallel: the files' suffix; tfds: the feature's name"
+        "en", "source language; pairs: one of columns; parallel: the files' suffix; tfds: the feature's name"
     )
-    target: str = key("fr", "language to translate into, likewise; phrasebook: fr or es")
-    train: str = key("train", "parallel: the files' name before the suffix; tfds: the split's name")
-    validation: str = key("val", "likewise")
-    test: str = key("test", "likewise")
+    target: str = key("fr", "target language, given like the source; phrasebook: fr or es")
+    train: str = key("train", "training split; parallel: the files' name before the suffix; tfds: the split's name")
+    validation: str = key("val", "validation split, given like train")
+    test: str = key("test", "test split, given like train")
     held_out: float = key(
-        0.02, "pairs: share of the source sentences held out for validation, as many for test", above=0, below=0.5
+        0.02, "pairs: share of the source sentences for validation, and again for test", above=0, below=0.5
     )
-    lower_case: bool = key(False, "turn both sides to lower case")
+    lower_case: bool = key(False, "convert both sides to lower case")
     unpunctuated: float = key(
-        0.0, "share of the training pairs whose sides lose the . ! ? at their ends, as people type", minimum=0, below=1
+        0.0, "share of the training pairs that lose the . ! ? at the end of both sides", minimum=0, below=1
     )
     tokenizer: str = key("bpe", "one of fxf.data.tokenizer.TOKENIZERS")
-    vocab_size: int = key(8000, "most tokens in the vocabulary, the 5 special ones included", minimum=6)
-    max_length: int = key(128, "longest source or target in tokens, the end token included", minimum=2)
-    on_error: Literal["stop", "skip"] = key("stop", "what to do about a bad line or a sentence too long")
+    vocab_size: int = key(8000, "maximum size of the vocabulary, with the 5 special tokens", minimum=6)
+    max_length: int = key(128, "maximum tokens of a source or target, with the end token", minimum=2)
+    on_error: Literal["stop", "skip"] = key("stop", "stop at, or skip, a bad line or a sentence that is too long")
     batch_tokens: int = key(4096, "tokens in a batch, padding included", minimum=1)
     shapes: int = key(6, "shapes of batches, each compiled once", minimum=1)
 
 
 class Example(NamedTuple):
-    """A sentence, its translation, and the place they come from, for messages."""
+    """A sentence, its translation, and their file and line for messages."""
 
     source: str
     target: str
@@ -59,7 +59,7 @@ class Example(NamedTuple):
 
 
 class Corpus(NamedTuple):
-    """The sentence pairs of each split, in their order, the number of bad lines left out, and digests by name."""
+    """The sentence pairs of each split in order, the number of bad lines left out, and digests by name."""
 
     train: list[Example]
     validation: list[Example]
@@ -69,14 +69,14 @@ class Corpus(NamedTuple):
 
 
 class TokenPair(NamedTuple):
-    """The tokens of a sentence and of its translation, each with the end token."""
+    """The tokens of a sentence and of its translation, both with the end token."""
 
     source: list[int]
     target: list[int]
 
 
 class Tokenized(NamedTuple):
-    """The examples kept, the tokens of each, and the number left out for their length."""
+    """The examples kept, their tokens, and the number of examples left out for their length."""
 
     examples: list[Example]
     pairs: list[TokenPair]
@@ -87,7 +87,7 @@ def read_corpus(config: DataConfig) -> Corpus:
     """Reads the corpus that `config` names.
 
     Raises:
-      UserError: a key that the corpus does not read is set; or a file is missing, is empty or has a bad line.
+      UserError: a key is set that the corpus does not read; or a file is missing, is empty or has a bad line.
     """
     one_of(config.name, CORPORA, "data.name")
     read, keys = CORPORA[config.name]
@@ -126,15 +126,15 @@ def _changed(change: Callable[[str], str], examples: Sequence[Example]) -> list[
 
 
 def _unpunctuated(text: str) -> str:
-    """Returns a text without the punctuation at its end, unless it has nothing else."""
+    """Returns a text without the punctuation at its end, unless the text is only punctuation."""
     return text.rstrip(".!? \N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}") or text
 
 
 def tokenize(config: DataConfig, tokenizer: Tokenizer, examples: Sequence[Example]) -> Tokenized:
-    """Returns the tokens of `examples`; none is ever cut.
+    """Returns the examples with their tokens; cuts none.
 
     Raises:
-      UserError: one is longer than `config.max_length`, unless `config.on_error` is "skip"; or none is left.
+      UserError: one is longer than `config.max_length` and `config.on_error` is "stop"; or none is left.
     """
     kept, pairs = [], []
     sources = tokenizer.encode_all([example.source for example in examples])
@@ -159,12 +159,12 @@ def _examples(lines: Sequence[Line], name: str) -> list[Example]:
 
 
 def _digest(*parts: Sequence[Example]) -> str:
-    """Returns the digest of the sentences of several parts."""
+    """Returns the digest of the sentences in several parts."""
     return digest("\0".join("".join(f"{e.source}\t{e.target}\n" for e in part) for part in parts).encode())
 
 
 def _pairs(config: DataConfig) -> Corpus:
-    """Reads a tab-separated file, Anki's (seed 000)."""
+    """Reads a tab-separated file, such as Anki's (seed 000)."""
     from fxf.data.builders import SPLITS, prepared
 
     columns = _columns(config)
@@ -182,10 +182,10 @@ def _pairs(config: DataConfig) -> Corpus:
 
 
 def _columns(config: DataConfig) -> list[str]:
-    """Returns the languages of the columns, with those of the config among them."""
+    """Returns the languages of the columns, or raises a UserError if they lack the source or target language."""
     columns = [name.strip() for name in config.columns.split(",")]
     if not config.columns or "" in columns or len(set(columns)) < len(columns):
-        wanted = "expected the languages of the file's columns, with commas between, such as en,fr"
+        wanted = "expected the languages of the file's columns, comma-separated, such as en,fr"
         raise UserError(f"data.columns: {wanted}; got {config.columns!r}")
     for side in ("source", "target"):
         one_of(getattr(config, side), columns, f"data.{side}")
@@ -193,7 +193,7 @@ def _columns(config: DataConfig) -> list[str]:
 
 
 def _parallel(config: DataConfig) -> Corpus:
-    """Reads line-aligned files, two for each split, like Multi30k's."""
+    """Reads line-aligned files, two for each split, such as Multi30k's."""
     from fxf.data.builders import SPLITS, prepared
 
     folder = Path(os.path.expanduser(config.path))
@@ -226,7 +226,7 @@ def _tfds(config: DataConfig) -> Corpus:
 
 
 def _phrasebook(config: DataConfig) -> Corpus:
-    """Returns the phrase book that comes with fxf: from English into French or Spanish."""
+    """Returns fxf's own phrase book, from English into French or Spanish."""
     from fxf.phrasebook import phrasebook
 
     one_of(config.target, ("fr", "es"), "data.target")

@@ -1,4 +1,4 @@
-"""Files of sentence pairs, read a line at a time so that a message can name the line."""
+"""Files of sentence pairs, read line by line; a message can name the line."""
 
 import hashlib
 import itertools
@@ -22,7 +22,7 @@ class Line(NamedTuple):
 
 
 class BadLineError(Exception):
-    """What is wrong with a line, and on which side."""
+    """A problem with a line, and the side that has it."""
 
     def __init__(self, side: int, problem: str) -> None:
         super().__init__(problem)
@@ -33,10 +33,10 @@ Sides = tuple[bytes, bytes] | BadLineError
 
 
 def read_text_file(path: Path, key: str) -> bytes:
-    """Returns what the file of a text holds.
+    """Returns the content of a text file.
 
     Raises:
-      UserError: as `read_file`; or it is empty; names the config's `key` that led to it.
+      UserError: as `read_file`; or the file is empty; names the config's `key` that holds the path.
     """
     content = read_file(path, key)
     if not content:
@@ -45,9 +45,9 @@ def read_text_file(path: Path, key: str) -> bytes:
 
 
 def not_text(content: bytes) -> tuple[int, str] | None:
-    """Returns the place of the first byte that no UTF-8 text has, and what is wrong there; None for a text.
+    """Returns the index of the first byte that is not UTF-8 text, and the problem; None if all is text.
 
-    A null byte is such a byte: UTF-16 and binary files have it.
+    A null byte is no text: UTF-16 and binary files have it.
     """
     place, hint = content.find(0), "; is it UTF-16?"
     try:
@@ -60,24 +60,27 @@ def not_text(content: bytes) -> tuple[int, str] | None:
 
 
 def lines_of(content: bytes) -> list[bytes]:
-    r"""Returns the lines without their ends, which are \n or \r\n only: U+2028 and the like are text."""
-    content = content.removeprefix(b"\xef\xbb\xbf").removesuffix(b"\n")  # a byte order mark is no text
+    r"""Returns the lines without their ends. Only \n and \r\n end a line; U+2028 and the like are text."""
+    content = content.removeprefix(b"\xef\xbb\xbf").removesuffix(b"\n")  # drops the byte order mark
     return [line.removesuffix(b"\r") for line in content.split(b"\n")]
 
 
 def tab_separated(content: bytes, n_columns: int, source: int, target: int) -> Iterator[Sides]:
-    """Yields two columns, by their places from 0, of lines of `n_columns` or one more: Anki's attribution, not read."""
+    """Yields the columns `source` and `target`, indices from 0, of each line.
+
+    A line has `n_columns` columns, or one more: Anki's attribution, which is not read.
+    """
     for line in lines_of(content):
         columns = line.split(b"\t")
         if len(columns) in (n_columns, n_columns + 1):
             yield columns[source], columns[target]
         else:
             found = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
-            yield BadLineError(SOURCE, f"expected {n_columns} columns with tabs between, got {found}")
+            yield BadLineError(SOURCE, f"expected {n_columns} tab-separated columns, got {found}")
 
 
 def aligned(contents: Sequence[bytes], names: Sequence[str]) -> Iterator[Sides]:
-    """Yields each line of the source file with that of the target file."""
+    """Yields each line of the source file with the same line of the target file."""
     for source, target in itertools.zip_longest(*map(lines_of, contents)):
         if target is None:
             yield BadLineError(SOURCE, f"{names[TARGET]} has no such line")
@@ -88,12 +91,14 @@ def aligned(contents: Sequence[bytes], names: Sequence[str]) -> Iterator[Sides]:
 
 
 def good_lines(sides: Iterable[Sides], names: Sequence[str], skip: bool) -> tuple[list[Line], int]:
-    """Returns the lines that hold a sentence pair, and the number that do not.
+    """Returns the lines that hold a sentence pair, and the number of bad lines.
 
-    `names` are the files of the source and of the target.
+    Args:
+      names: the source's file and the target's, for messages.
+      skip: whether to skip bad lines.
 
     Raises:
-      UserError: a line is bad, unless bad ones are to `skip`; or no line is good.
+      UserError: a line is bad and `skip` is False; or no line is good.
     """
     good, skipped = [], 0
     for number, both in enumerate(sides, 1):
@@ -120,7 +125,7 @@ def _text(both: tuple[bytes, bytes], side: int) -> str:
 
 
 def split_by_source(lines: Sequence[Line], share: float) -> tuple[list[Line], list[Line], list[Line]]:
-    """Splits lines into train, validation and test, all translations of a source in one of them.
+    """Splits lines into train, validation and test; all translations of a source go into the same split.
 
     The sources with the smallest hashes are held out: `share` of them for validation and as many for test, at least
     one each. Sources that differ only in case or white space count as one.

@@ -1,4 +1,4 @@
-"""A text as tokens: where it comes from, how it is split, and the windows in which it is scored."""
+"""A text as tokens: its source, its split, and the windows for training and scoring."""
 
 import dataclasses
 import functools
@@ -18,23 +18,23 @@ from fxf.data.tokenizer import PAD, UNK, Tokenizer, tokenizer_of
 from fxf.errors import UserError
 from fxf.files import digest
 
-LONGEST_LINE = 2**13  # characters encoded at once
+MAX_PIECE = 2**13  # characters encoded at once
 
 
 @dataclasses.dataclass(frozen=True)
 class TextConfig:
-    """The `data` section of tasks on running text. Its first part is for training, then validation, then test."""
+    """The `data` section of tasks on running text. Training takes the text's start, then validation, then test."""
 
-    path: str = key("", "the text file, UTF-8; without it the English of the phrase book, one sentence a line")
+    path: str = key("", "a UTF-8 text file; by default the English of the phrase book, one sentence per line")
     validation: float = key(0.1, "share of the text's characters for validation", above=0, below=0.5)
     test: float = key(0.0, "share for the test; 0 tests on the validation part", minimum=0, below=0.5)
-    lower_case: bool = key(False, "turn the text to lower case")
-    tokenizer: str = key("character", "one of fxf.data.tokenizer.TOKENIZERS; 'word' forgets where lines end")
-    vocab_size: int = key(8000, "most tokens in the vocabulary, the 5 special ones included", minimum=6)
+    lower_case: bool = key(False, "convert the text to lower case")
+    tokenizer: str = key("character", "one of fxf.data.tokenizer.TOKENIZERS; 'word' loses the line ends")
+    vocab_size: int = key(8000, "maximum size of the vocabulary, with the 5 special tokens", minimum=6)
 
 
 class Text(NamedTuple):
-    """The parts of a text. `test` is `validation` where there is no share for it."""
+    """The parts of a text. `test` is `validation` if its share is 0."""
 
     train: str
     validation: str
@@ -42,11 +42,11 @@ class Text(NamedTuple):
 
 
 class EncodedText(NamedTuple):
-    """A text with its tokenizer. What needs the file waits until it is asked for, so a trained run does without.
+    """A text with its tokenizer. The file is read only when a function needs it, so a trained run can do without.
 
     Attributes:
-      parts: returns the text.
-      tokens: `tokens(part)`, those of "train", "validation" or "test" [N].
+      parts: returns the parts of the text.
+      tokens: `tokens(part)` returns the tokens [N] of "train", "validation" or "test".
       figures: returns sizes, and the share of tokens that the vocabulary lacks.
       digests: returns the digest of the text by its name.
     """
@@ -59,20 +59,20 @@ class EncodedText(NamedTuple):
 
 
 def encoded_text(config: TextConfig, folder: Path | None, length: int) -> EncodedText:
-    """Returns the text that `config` names, with the tokenizer in the run folder or one learned from its first part.
+    """Returns the text that `config` names, with the tokenizer of the run folder or one learned from the training part.
 
     Args:
-      length: tokens that each part must have at least.
+      length: minimum of tokens in each part.
 
     Raises:
-      UserError: the text or the tokenizer cannot be read or made, or the text is too short.
+      UserError: the text or the tokenizer cannot be read, the tokenizer cannot be learned, or the text is too short.
     """
     parts = functools.cache(lambda: read_text(config))
     tokenizer = tokenizer_of(folder, config.tokenizer, config.vocab_size, lambda: _lines(parts().train))
 
     @functools.cache
     def tokens(part: str) -> np.ndarray:
-        """Each line is encoded with its end, on its own; in the smallest type that holds the vocabulary."""
+        """Returns a part's tokens in the smallest dtype for the vocabulary; encodes each line alone, with its end."""
         encoded = itertools.chain.from_iterable(tokenizer.encode_all(_lines(getattr(parts(), part))))
         found = np.array(list(encoded), np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32)
         if len(found) < length:
@@ -100,16 +100,16 @@ def read_text(config: TextConfig) -> Text:
     r"""Reads the text and splits it by position; \r\n becomes \n.
 
     Raises:
-      UserError: the file is missing, not UTF-8, too short to split, or nothing but white space.
+      UserError: the file is missing, not UTF-8, too short to split, or only white space.
     """
     if config.path:
         text = _file_text(Path(os.path.expanduser(config.path)))
     else:
-        from fxf.phrasebook import phrasebook  # imported here because not every text needs it
+        from fxf.phrasebook import phrasebook  # imported here, because a text from a file does not need it
 
         text = "".join(f"{phrase.source}\n" for phrase in phrasebook("fr"))
     if not text.strip():
-        raise UserError(f"data.path: {config.path}: expected text, got white space alone")
+        raise UserError(f"data.path: {config.path}: expected text, got only white space")
     if config.lower_case:
         text = text.lower()
     first, second = (int(len(text) * share) for share in (1 - config.validation - config.test, 1 - config.test))
@@ -120,18 +120,19 @@ def read_text(config: TextConfig) -> Text:
 
 
 def draw_windows(key: jax.Array, tokens_N: np.ndarray, shape: tuple[int, int]) -> jax.Array:
-    """Returns windows of the tokens, int32 `shape` [B, T], each starting anywhere.
+    """Returns windows of the tokens, int32 `shape` [B, T], with uniformly drawn starts.
 
-    Under `jax.jit` the tokens become a constant of the program, which is on the device once.
+    Under `jax.jit` the tokens become a constant of the program, which the device holds once.
     """
     starts_B1 = jax.random.randint(key, (shape[0], 1), 0, len(tokens_N) - shape[1] + 1)
     return jnp.asarray(tokens_N)[starts_B1 + jnp.arange(shape[1])[None]].astype(jnp.int32)
 
 
 def scoring_windows(tokens_N: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cuts tokens into windows of `length` targets [W, length], each beginning with the last token of the one before.
+    """Returns windows of targets [W, length] and weights [W, length] that count every token once.
 
-    The weights [W, length] count every token once: where one before it is in its window, but for the text's first.
+    Each window begins with the last token of the one before, now with weight 0. So every token but the text's first
+    comes after another in its window.
     """
     step = length - 1
     n_windows = max(1, -(-(len(tokens_N) - 1) // step))
@@ -143,15 +144,15 @@ def scoring_windows(tokens_N: np.ndarray, length: int) -> tuple[np.ndarray, np.n
 
 
 def _lines(text: str) -> list[str]:
-    """Returns the lines with their ends; what is longer than `LONGEST_LINE` in pieces, cut before a space if it can be.
+    """Returns the lines with their ends, in pieces of at most `MAX_PIECE` characters, cut before a space if possible.
 
-    To encode a piece takes about 100 times its memory.
+    Encoding a piece takes about 100 times its memory.
     """
     lines = []
     for line in text.splitlines(keepends=True):
-        while len(line) > LONGEST_LINE:
-            cut = line.rfind(" ", 1, LONGEST_LINE + 1)
-            cut = cut if cut > 0 else LONGEST_LINE
+        while len(line) > MAX_PIECE:
+            cut = line.rfind(" ", 1, MAX_PIECE + 1)
+            cut = cut if cut > 0 else MAX_PIECE
             lines.append(line[:cut])
             line = line[cut:]
         lines.append(line)
@@ -161,6 +162,6 @@ def _lines(text: str) -> list[str]:
 def _file_text(path: Path) -> str:
     content = read_text_file(path, "data.path")
     if wrong := not_text(content):
-        place, problem = wrong
-        raise UserError(f"{path}:{content[:place].count(10) + 1}: {problem}")
+        index, problem = wrong
+        raise UserError(f"{path}:{content[:index].count(10) + 1}: {problem}")
     return content.decode("utf-8-sig").replace("\r\n", "\n")

@@ -1,6 +1,6 @@
 """Text to tokens and back, by character, word or subword (seed 001, "Tokenization"), with Hugging Face `tokenizers`.
 
-Tokens 0 … 4 are the special ones. Text never becomes one of them, except what a vocabulary lacks: that is <unk>.
+Tokens 0 … 4 are special. Text never becomes one of them, except that text outside the vocabulary becomes <unk>.
 """
 
 import itertools
@@ -24,21 +24,21 @@ SPECIAL_TOKENS = ("<bos>", "<pad>", "<eos>", "<unk>", "<mask>")
 BOS, PAD, EOS, UNK, MASK = range(5)
 
 TOKENIZER_FILE = "tokenizer.json"  # in a run folder
-WARNINGS = 8  # lines about prompts, and words in a line
+WARNINGS = 8  # maximum of lines about prompts, and of words in a line
 
-# The library's threads do not survive a fork: unless told to use none, some versions of it warn, or hang.
+# The library's threads do not survive a fork; with threads, some versions warn or hang.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
-LONGEST_PIECE = 256  # bytes joined into tokens together; to learn from a longer run of letters takes quadratic time
+MAX_PIECE = 256  # bytes within which pairs are merged; learning takes quadratic time in the length of a piece
 
 
 class Level(NamedTuple):
-    """How a kind of tokenizer cuts text, joins tokens, and how many tokens it needs besides the special ones."""
+    """A kind of tokenizer: how it cuts text and joins tokens, and the tokens that it needs besides the special ones."""
 
     cut: pre_tokenizers.PreTokenizer
     join: decoders.Decoder | None
-    fewest: int
+    minimum: int
 
 
 TOKENIZERS = {
@@ -48,7 +48,7 @@ TOKENIZERS = {
         pre_tokenizers.Sequence(
             [
                 pre_tokenizers.ByteLevel(add_prefix_space=False),
-                pre_tokenizers.Split(Regex(rf"[\s\S]{{1,{LONGEST_PIECE}}}"), "isolated"),
+                pre_tokenizers.Split(Regex(rf"[\s\S]{{1,{MAX_PIECE}}}"), "isolated"),
             ]
         ),
         decoders.ByteLevel(),
@@ -66,12 +66,12 @@ class Tokenizer:
         self.vocab_size: int = backend.get_vocab_size()
 
     def encode(self, text: str) -> list[int]:
-        """Returns the tokens of `text`; adds none of its own.
+        """Returns the tokens of `text`, without special tokens around them.
 
         Raises:
           UserError: `text` has half of a surrogate pair, which is no character.
         """
-        # A word spelled like a special token is in the vocabulary under that token's number.
+        # The library gives a word that is spelled like a special token that token's number.
         return [token if token > MASK else UNK for token in self._encoding(text).ids]
 
     def _encoding(self, text: str) -> tokenizers.Encoding:
@@ -88,7 +88,7 @@ class Tokenizer:
         return [self.encode(text) for text in texts]
 
     def unknown(self, text: str) -> list[str]:
-        """Returns what the vocabulary lacks of a text: its distinct characters or words, in their order."""
+        """Returns the distinct characters or words of a text that the vocabulary lacks, in order."""
         encoding = self._encoding(text)
         pairs = zip(encoding.ids, encoding.offsets, strict=True)
         return list(dict.fromkeys(text[start:end] for token, (start, end) in pairs if token <= MASK))
@@ -98,7 +98,7 @@ class Tokenizer:
         return self._backend.decode([t for t in tokens if t > EOS], skip_special_tokens=False)
 
     def name(self, token: int) -> str:
-        """Returns a token as a reader sees it: the name of a special one, or its text, unseen characters shown."""
+        """Returns the name of a special token, or a token's text with white space and control characters visible."""
         if token <= MASK:
             return SPECIAL_TOKENS[token]
         text = self._backend.decode([token], skip_special_tokens=False)
@@ -110,7 +110,7 @@ class Tokenizer:
 
 
 def warn_of_unknown(tokenizer: Tokenizer, prompts: Sequence[Sequence[str]]) -> None:
-    """Warns, a line for each of the first prompts, of what the vocabulary lacks; a prompt is one or more texts."""
+    """Warns of words that the vocabulary lacks, a line for each of the first prompts; a prompt has several texts."""
     lacking = [
         (number, dict.fromkeys(itertools.chain(*map(tokenizer.unknown, texts))))
         for number, texts in enumerate(prompts, 1)
@@ -127,19 +127,19 @@ def warn_of_unknown(tokenizer: Tokenizer, prompts: Sequence[Sequence[str]]) -> N
 def train_tokenizer(kind: str, vocab_size: int, texts: Iterable[str]) -> Tokenizer:
     """Learns a vocabulary of at most `vocab_size` tokens; the same texts give the same vocabulary.
 
-    "character" and "word" keep the most frequent characters or words, of two as frequent the first in alphabetical
-    order. "bpe" starts from the 256 bytes and joins the most frequent pair of neighbours while any occurs twice, so
-    that it has tokens for every text and `decode(encode(text)) == text`. Words have no white space; `decode` puts one
-    space between two. Source: seed 001, "Tokenization"; for bytes, Radford et al., 2019 (GPT-2).
+    "character" and "word" keep the most frequent characters or words; ties go in alphabetical order. "bpe" starts from
+    the 256 bytes and merges the most frequent pair of neighbours while any occurs twice. It has tokens for every text,
+    and `decode(encode(text)) == text`. Words have no white space; `decode` puts one space between two. Source: seed
+    001, "Tokenization"; for bytes, Radford et al., 2019 (GPT-2).
 
     Raises:
-      UserError: `kind` is unknown, or `vocab_size` too small for it.
+      UserError: `kind` is unknown, or `vocab_size` is too small for it.
     """
     level = TOKENIZERS[one_of(kind, TOKENIZERS, "data.tokenizer")]
-    fewest = len(SPECIAL_TOKENS) + level.fewest
-    if vocab_size < fewest:
-        raise UserError(f"data.vocab_size: tokenizer '{kind}' needs at least {fewest}, got {vocab_size}")
-    # The library would look for special tokens in text, so it trains without them and they are put in front after.
+    minimum = len(SPECIAL_TOKENS) + level.minimum
+    if vocab_size < minimum:
+        raise UserError(f"data.vocab_size: tokenizer '{kind}' needs at least {minimum}, got {vocab_size}")
+    # The library would look for special tokens in text, so it trains without them, and they are put in front later.
     learner = tokenizers.Tokenizer(models.BPE() if kind == "bpe" else models.WordLevel())
     learner.pre_tokenizer = level.cut
     trainer: trainers.BpeTrainer | trainers.WordLevelTrainer
@@ -164,7 +164,7 @@ def train_tokenizer(kind: str, vocab_size: int, texts: Iterable[str]) -> Tokeniz
 
 
 def _backend(kind: str, vocabulary: dict[str, int], merges: Iterable[Sequence[str]]) -> tokenizers.Tokenizer:
-    """Returns the library's tokenizer; only "bpe" has merges, the pairs that it joins."""
+    """Returns the library's tokenizer; only "bpe" has `merges`, the pairs that it joins."""
     model: models.BPE | models.WordLevel
     if kind == "bpe":
         model = models.BPE(vocabulary, [(left, right) for left, right in merges])
@@ -178,12 +178,12 @@ def _backend(kind: str, vocabulary: dict[str, int], merges: Iterable[Sequence[st
 
 
 def tokenizer_from_json(text: str, where: str) -> Tokenizer:
-    """Returns the tokenizer whose `to_json` gave `text`.
+    """Returns the tokenizer whose `to_json` returned `text`.
 
-    Its vocabulary and merges make it again, and what they make has to be all that is in the file.
+    It is built again from its vocabulary and merges, and must then equal the file in all else.
 
     Raises:
-      UserError: `text` is damaged, or no `to_json` of fxf's tokenizers gave it; names `where`.
+      UserError: `text` is damaged, or does not come from `to_json` of an fxf tokenizer; names `where`.
     """
     try:
         record = json.loads(text)
@@ -204,12 +204,12 @@ def tokenizer_from_json(text: str, where: str) -> Tokenizer:
     for found, expected, path in ((record, made, ""), (model, made["model"], "model.")):
         for key in sorted({*found, *expected} - {"model"}, key=str):
             if key not in expected or found.get(key, ...) != expected[key]:
-                raise UserError(f"{where}: {path}{key}: no tokenizer of fxf has such a one")
+                raise UserError(f"{where}: {path}{key}: no tokenizer of fxf has this value")
     return Tokenizer(kinds[0], backend)
 
 
 def _require_vocabulary(vocabulary: Any, where: str) -> None:
-    """Raises a UserError where the vocabulary is not tokens with the numbers from 0 on, the special ones first."""
+    """Raises a UserError if the vocabulary does not number its tokens from 0 on, with the special ones first."""
     if not isinstance(vocabulary, dict):
         raise UserError(f"{where}: model.vocab: expected tokens and their numbers")
     tokens: dict[int, str] = {}
@@ -224,7 +224,7 @@ def _require_vocabulary(vocabulary: Any, where: str) -> None:
 
 
 def _json(part: Any) -> Any:
-    """Returns a part of the library's tokenizers as its JSON has it."""
+    """Returns the JSON of a part of the library's tokenizer."""
     return json.loads(part.__getstate__())
 
 
@@ -244,13 +244,13 @@ def tokenizer_of(folder: Path | None, kind: str, vocab_size: int, texts: Callabl
     """Returns the tokenizer in the run folder, or else one learned from `texts()`.
 
     Raises:
-      UserError: as `read_tokenizer` and `train_tokenizer`; or the one in the folder is of another kind or larger.
+      UserError: as `read_tokenizer` and `train_tokenizer`; or the folder's tokenizer is of another kind or larger.
     """
     if folder is not None and (folder / TOKENIZER_FILE).exists():
         path = folder / TOKENIZER_FILE
         found = read_tokenizer(path)
         if found.kind != kind:
-            raise UserError(f"{path}: expected one of data.tokenizer '{kind}', got '{found.kind}'")
+            raise UserError(f"{path}: expected data.tokenizer '{kind}', got '{found.kind}'")
         if found.vocab_size > vocab_size:
             raise UserError(f"{path}: expected at most data.vocab_size {vocab_size} tokens, got {found.vocab_size}")
         return found

@@ -1,1 +1,1 @@
-"""What a process finds and what happens to it: devices, memory, compiling, streams, signals."""
+"""The machine that a process runs on: devices, memory, compiling, streams, signals."""

@@ -1,4 +1,4 @@
-"""Compiling ahead of a call, so that the time it takes can be counted apart."""
+"""Compiling ahead of a call, which lets a clock count compiling apart."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -9,12 +9,12 @@ import numpy as np
 
 
 def compiled_by_shape(jitted: Any, compiling: Callable[[], AbstractContextManager]) -> Callable[..., Any]:
-    """Returns a jitted function that compiles once for each shape of what follows its first argument.
+    """Returns a function that compiles `jitted` once for each shape of the arguments after the first.
 
-    The first argument, params or a state, always has the same shapes. Static arguments are named in the call.
+    The first argument, params or a state, always has the same shapes. Static arguments are passed by name.
 
     Args:
-      compiling: entered while a program compiles.
+      compiling: returns a context that is entered while a program compiles.
     """
     programs: dict[Any, Callable] = {}
 

@@ -1,4 +1,4 @@
-"""Starting JAX: what the environment asks of it, and what it has not, in one line."""
+"""Starting JAX, with one line about an environment variable or a device that it cannot use."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ from typing import Any
 
 from fxf.errors import UserError
 
-# Variables that choose devices, for the line about what went wrong.
+# Variables that choose devices; an error line shows their values.
 VARIABLES = ("JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "CUDA_VISIBLE_DEVICES", "XLA_FLAGS")
 
 
@@ -14,7 +14,7 @@ def start_jax() -> None:
     """Imports JAX.
 
     Raises:
-      UserError: a variable of the environment that JAX or XLA reads holds what it cannot read.
+      UserError: JAX or XLA cannot read the value of an environment variable.
     """
     if "jax" in sys.modules:
         return
@@ -30,7 +30,7 @@ def require_devices() -> list[Any]:
     """Returns the devices of JAX.
 
     Raises:
-      UserError: there are none of the platform that the environment asks for.
+      UserError: the machine has no device of the platform that the environment names.
     """
     import jax
 
@@ -38,7 +38,9 @@ def require_devices() -> list[Any]:
         return jax.devices()
     except (RuntimeError, AssertionError) as error:
         why = str(error).strip().split("\n")[0] or "JAX has no such devices here"
-        raise UserError(f"no device: {why}{_environment()}; unset JAX_PLATFORMS to use what there is") from None
+        raise UserError(
+            f"no device: {why}{_environment()}; unset JAX_PLATFORMS to use the devices that exist"
+        ) from None
 
 
 def _environment() -> str:
@@ -47,14 +49,17 @@ def _environment() -> str:
 
 
 def _refused_flags() -> str:
-    """Returns what XLA says of XLA_FLAGS if it refuses them, which ends the process: a copy of this one asks."""
+    """Returns XLA's message if it refuses XLA_FLAGS, else nothing.
+
+    A child process reads the flags, because XLA ends a process whose flags it refuses.
+    """
     from jaxlib import xla_client
 
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.dup2(writing, 2)
-        xla_client.CompileOptions()  # reads them
+        xla_client.CompileOptions()  # reads the flags
         os._exit(0)
     os.close(writing)
     with open(reading, encoding="utf-8", errors="replace") as file:

@@ -1,4 +1,4 @@
-"""What every script imports first: from here on a signal ends it in one line, also while the rest is imported."""
+"""The first import of every script: from here on a signal ends the script in one line, even during other imports."""
 
 from fxf.machine import signals
 

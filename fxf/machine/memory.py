@@ -1,4 +1,4 @@
-"""Memory: what there is, and what must be held at once, as a lower bound, set beside it before anything compiles."""
+"""Memory: how much is free, and whether a lower bound on the need fits into it before anything compiles."""
 
 import resource
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,13 +10,13 @@ import jax
 from fxf.errors import UserError
 
 GIB = 2**30
-PARTS_NAMED = 4  # of what does not fit, the largest
+PARTS_NAMED = 4  # an error names the largest parts
 CGROUPS = Path("/sys/fs/cgroup")
-UNKNOWN = 2**63  # where the system does not tell, nothing is refused
+UNKNOWN = 2**63  # bytes, where the system gives no figure: everything fits
 
 
 class Part(NamedTuple):
-    """Something that must be in memory: its name, its bytes, and the config keys that make it smaller."""
+    """A part of the memory that is needed: its name, its bytes, and the config keys that make it smaller."""
 
     name: str
     n_bytes: int
@@ -28,7 +28,7 @@ def total(parts: Sequence[Part]) -> int:
 
 
 def require(what: str, parts: Sequence[Part], free: int) -> None:
-    """Raises a UserError if the parts are more than the memory that is free; it names the largest and their keys."""
+    """Raises a UserError if the parts exceed the `free` bytes; it names the largest parts and their keys."""
     if total(parts) <= free:
         return
     largest = sorted(parts, key=lambda part: part.n_bytes, reverse=True)[:PARTS_NAMED]
@@ -46,7 +46,7 @@ def gib(n_bytes: int) -> str:
 
 
 def free_on_a_device(n_devices: int = 1) -> int:
-    """Returns the bytes that each of the first `n_devices` here can hold; those of a CPU share the host's memory."""
+    """Returns the bytes that each of the first `n_devices` here can hold; CPU devices split the host's memory."""
     device = jax.local_devices()[0]
     if device.platform == "cpu":
         return free_on_the_host() // min(n_devices, jax.local_device_count())
@@ -54,9 +54,9 @@ def free_on_a_device(n_devices: int = 1) -> int:
 
 
 def free_on_the_host() -> int:
-    """Returns the bytes that this process can still take: of the machine, of its cgroups, of its address space.
+    """Returns the bytes that this process can still take: the least of machine, cgroups and address space.
 
-    What the system can give back, such as its cache of files, and swap count as free.
+    Swap counts as free, and so does memory that the system can give back, such as its file cache.
     """
     return min([_free_of_the_machine(), _free_address_space(), *_free_of_the_cgroups()])
 
@@ -73,7 +73,7 @@ def _free_address_space() -> int:
 
 
 def _free_of_the_cgroups() -> Iterator[int]:
-    """Yields what is free of each limit on this process, whose group is in others, which have limits of their own."""
+    """Yields the free bytes below each limit on this process: those of its cgroup and of the groups around it."""
     for line in _text(Path("/proc/self/cgroup")).splitlines():
         number, controllers, group = line.split(":", 2)
         if number == "0":
@@ -84,7 +84,7 @@ def _free_of_the_cgroups() -> Iterator[int]:
 
 
 def _free_of(root: Path, group: str, limit_file: str, usage_file: str, cache: Sequence[str]) -> Iterator[int]:
-    # In a container the path may be that of the host, where the container's own group is at the root.
+    # In a container the path may be the host's, while the container's own group is at the root.
     folder = root / group.strip("/")
     for place in [folder, *folder.parents] if folder != root else [root]:
         limit, usage = _text(place / limit_file).strip(), _text(place / usage_file).strip()
@@ -101,13 +101,13 @@ def _free_of(root: Path, group: str, limit_file: str, usage_file: str, cache: Se
 
 
 def _numbers(path: Path) -> Mapping[str, int]:
-    """Returns the first number behind each name that begins a line of the file."""
+    """Returns, for each line of the file, its first word and the number behind it."""
     lines = (line.replace(":", " ").split() for line in _text(path).splitlines())
     return {words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdecimal()}
 
 
 def _text(path: Path) -> str:
-    """Returns the content of a file of the system, or nothing where it is not there."""
+    """Returns the content of a system file, or nothing if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -117,7 +117,7 @@ def _text(path: Path) -> str:
 def largest_product(jaxpr: Any) -> int:
     """Returns the bytes of the largest array that a matrix product in a jaxpr writes.
 
-    XLA writes such an array whole; only products over one element may become part of what reads them.
+    XLA writes such an array whole. It may fuse a product with its reader only if one element is contracted.
     """
     largest = 0
     for equation in jaxpr.eqns:

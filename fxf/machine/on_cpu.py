@@ -1,6 +1,6 @@
-"""What a CPU computes faster in another way, beside the plain formula.
+"""Formulas that a CPU computes faster in another way, beside the plain ones.
 
-The platform that a program is compiled for chooses, not that of the host.
+The platform that a program is compiled for decides, not the host's platform.
 """
 
 from typing import Any
@@ -18,9 +18,10 @@ def product(x: jax.Array, w: jax.Array) -> jax.Array:
 
 @product.defjvp
 def _product_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
-    """Also orders the gradient of w, xᵀ dy for dy [rows, out]: where x is the wider, (dyᵀ x)ᵀ takes half the time.
+    """Computes the gradient of w, xᵀ dy for dy [rows, out], as (dyᵀ x)ᵀ where x is wider than dy.
 
-    The barrier keeps XLA from turning that around. With few rows, transposing the gradient takes more than is won.
+    That takes half the time. A barrier keeps XLA from undoing it. With few rows the transposition costs more than it
+    saves.
     """
     (x, w), (dx, dw) = primals, tangents
     rows, width = x.shape
@@ -33,17 +34,17 @@ def _transposed_behind_a_barrier(dw: jax.Array) -> jax.Array:
     return jax.lax.optimization_barrier(dw.T).T
 
 
-def scale_to_norm(tree: Any, largest: float) -> Any:
-    """Returns the tree, scaled down where its global norm is above `largest`.
+def scale_to_norm(tree: Any, max_norm: float) -> Any:
+    """Returns the tree, scaled down to the global norm `max_norm` if its own is larger.
 
-    It is one factor for all. Divided by the norm, as `optax.clip_by_global_norm` does, each array takes a pass.
+    One factor scales all arrays. `optax.clip_by_global_norm` divides by the norm, which takes a pass over each array.
     """
-    return optax.tree.scale(largest / jnp.maximum(optax.tree.norm(tree), largest), tree)
+    return optax.tree.scale(max_norm / jnp.maximum(optax.tree.norm(tree), max_norm), tree)
 
 
 def drawing_options(platform: str) -> dict[str, int] | None:
-    """Returns the compiler's options for a program that draws many random bits, on devices of a platform.
+    """Returns the compiler's options on a platform for a program that draws many random bits.
 
-    At the usual level a CPU's compiler takes seconds for them; the same bits come as fast from this one.
+    At its usual level the CPU's compiler takes seconds for such a program. At this level the same bits come as fast.
     """
     return {"xla_backend_optimization_level": 1} if platform == "cpu" else None

@@ -1,8 +1,8 @@
 """Signals that ask a script to stop: SIGTERM and SIGHUP end it with exit code 75, SIGINT (Ctrl-C) with 130.
 
-A thread waits for them, since Python's own handlers do not run while the main thread is inside C++, as in imports and
-compiling. A signal ends the process at once, with one line, unless the main thread holds something unsaved: then the
-main thread is told, saves, and ends the process itself. A second signal ends the process at once in either case.
+A thread waits for signals, because Python's own handlers do not run while the main thread is inside C++, as in imports
+and compiling. A signal ends the process at once, with one line, unless the main thread holds unsaved work. Then the
+main thread is notified, saves, and ends the process itself. A second signal always ends the process at once.
 """
 
 import _thread
@@ -13,37 +13,37 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-EXIT_INTERRUPTED = 75  # "try again": the same command goes on from the newest checkpoint
+EXIT_INTERRUPTED = 75  # "try again": the same command resumes from the newest checkpoint
 EXIT_CODES = {signal.SIGTERM: EXIT_INTERRUPTED, signal.SIGHUP: EXIT_INTERRUPTED, signal.SIGINT: 130}
-# For the main thread to notice, where it holds something; our schedulers end a process after two minutes.
+# Time for the main thread to notice a signal while it holds work; schedulers end a process after two minutes.
 NOTICE_SECONDS = 100.0
 
-_lock = threading.RLock()  # who has it may end the process
-_first: signal.Signals | None = None  # that came
-_held = ""  # what is lost if the process ends at once
-_noticed = False  # the main thread knows of it
+_lock = threading.RLock()  # its holder may end the process
+_first: signal.Signals | None = None  # the first signal that came
+_held = ""  # names the work that is lost if the process ends at once
+_noticed = False  # the main thread knows of the signal
 _abandoning = False
-_told = False  # the line that a process ends with is printed
+_printed = False  # the last line of the process is printed
 
 
 class Abandoned(BaseException):
-    """Work that need not be finished was under way when a signal came."""
+    """A signal came during work that need not be finished."""
 
 
 def listen() -> None:
-    """Hears signals from here on; one that is ignored already, as SIGHUP is under nohup, stays ignored."""
+    """Starts to hear signals; a signal that is ignored already, such as SIGHUP under nohup, stays ignored."""
     heard = {number for number in EXIT_CODES if signal.getsignal(number) != signal.SIG_IGN}
     signal.pthread_sigmask(signal.SIG_BLOCK, heard)  # in this thread, and in all that it starts
     for number in heard:
-        signal.signal(number, _abandon)  # runs by `interrupt_main` alone
+        signal.signal(number, _abandon)  # only `interrupt_main` runs it
     threading.Thread(target=_wait, args=(heard,), name="signals", daemon=True).start()
 
 
 def hold(lost: str) -> None:
-    """A signal no longer ends the process: `asked` tells of it, so that the main thread can save.
+    """Keeps a signal from ending the process; `asked` then reports it, and the main thread can save.
 
     Args:
-      lost: what to say if the process has to end before that.
+      lost: the words about unsaved work that are printed if the process has to end before it is saved.
     """
     global _held
     with _lock:
@@ -51,7 +51,7 @@ def hold(lost: str) -> None:
 
 
 def release() -> None:
-    """A signal ends the process again, also one that came while the process held something."""
+    """Lets a signal end the process again, also one that came since `hold`."""
     global _held
     with _lock:
         _held = ""
@@ -60,7 +60,7 @@ def release() -> None:
 
 
 def asked() -> bool:
-    """Tells whether a signal came that `hold` keeps from ending the process."""
+    """Returns whether a signal came that `hold` keeps from ending the process."""
     global _noticed
     _noticed = _first is not None
     return _noticed
@@ -68,10 +68,10 @@ def asked() -> bool:
 
 @contextmanager
 def abandoning() -> Iterator[None]:
-    """What stands inside is abandoned where a signal comes that `hold` keeps from ending the process.
+    """Abandons the work inside when a signal comes that `hold` keeps from ending the process.
 
     Raises:
-      Abandoned: one came, now or before.
+      Abandoned: a signal came, inside or before.
     """
     global _abandoning
     _abandoning = True
@@ -84,16 +84,16 @@ def abandoning() -> Iterator[None]:
 
 
 def exit_code() -> int:
-    """Returns the exit code for the signal that came; a process that stops for another one's signal has heard none."""
+    """Returns the exit code for the signal that came, or 75 if another process stopped this one."""
     return EXIT_CODES[_first] if _first else EXIT_INTERRUPTED
 
 
-def tell(line: str) -> None:
+def print_last_line(line: str) -> None:
     """Writes the one line to stderr that a process ends with."""
-    global _told
+    global _printed
     with _lock, suppress(OSError):  # a terminal that is gone, or a log on a full disk
-        _told = True
-        # A progress bar is wiped out, and the cursor that it hid comes back.
+        _printed = True
+        # This erases a progress bar, and shows the cursor that the bar hid.
         start = "\r\x1b[2K\x1b[?25h" if os.isatty(2) else ""
         os.write(2, f"{start}{line}\n".encode(errors="backslashreplace"))
 
@@ -126,8 +126,8 @@ def _end_unsaved() -> None:
 
 
 def _end(line: str) -> None:
-    """Ends the process as a kill would, but for the line and the code: the files that a run writes bear that."""
+    """Prints the line and ends the process as abruptly as a kill, which the files of a run survive."""
     with _lock:
-        if not _told:
-            tell(line)
+        if not _printed:
+            print_last_line(line)
         os._exit(exit_code())

@@ -1,4 +1,4 @@
-"""Standard streams that outlive their readers: what is printed may be lost, what is computed is not."""
+"""Standard streams that outlive their readers: printed text may be lost, computed results are not."""
 
 import contextlib
 import errno
@@ -7,11 +7,11 @@ import os
 import sys
 from typing import Any
 
-EXIT_BROKEN_PIPE = 128 + 13  # as a shell shows a process that SIGPIPE ended
+EXIT_BROKEN_PIPE = 128 + 13  # a shell's code for a process that SIGPIPE ended
 
 
 class Tolerant:
-    """A text stream that drops all it is given after a write has failed, and remembers the failure."""
+    """A text stream that, after a failed write, keeps the failure and drops all further text."""
 
     def __init__(self, stream: Any, failure: OSError | None = None) -> None:
         self._stream, self.failure = stream, failure
@@ -30,7 +30,7 @@ class Tolerant:
             self._drop(error)
 
     def _drop(self, error: OSError) -> None:
-        """Lets the stream end nowhere, where what it still holds can be written."""
+        """Keeps the first failure, and sends the stream to the null device, which takes the text still buffered."""
         self.failure = self.failure or error
         with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), self._stream.fileno())
@@ -41,21 +41,21 @@ class Tolerant:
 
 
 def occupy() -> None:
-    """Opens the standard descriptors that are closed, so that no file gets their numbers."""
+    """Opens the standard descriptors that are closed; else another file would get their numbers."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(descriptor)
 
 
 def tolerate() -> None:
-    """Makes stdout and stderr tolerant; characters that their encoding has not are escaped."""
+    """Makes stdout and stderr tolerant, and escapes characters that their encoding lacks."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if isinstance(stream, Tolerant):
             continue
         if stream is None:  # it was closed when the process started
             closed = OSError(errno.EBADF, os.strerror(errno.EBADF))
-            setattr(sys, name, Tolerant(open(os.devnull, "w"), closed))  # noqa: SIM115  as long as the process
+            setattr(sys, name, Tolerant(open(os.devnull, "w"), closed))  # noqa: SIM115  open until the process ends
             continue
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -63,6 +63,6 @@ def tolerate() -> None:
 
 
 def lost_output() -> OSError | None:
-    """Returns why what was printed to stdout is not all there, or None."""
+    """Returns the error by which printed text was lost from stdout, or None."""
     sys.stdout.flush()
     return getattr(sys.stdout, "failure", None)

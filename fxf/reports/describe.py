@@ -1,4 +1,4 @@
-"""What an experiment is made of, computed from shapes alone: parameters, operations a token, memory."""
+"""The parameters, operations per token and memory of an experiment, computed from shapes alone."""
 
 import math
 from typing import Any
@@ -15,15 +15,15 @@ from fxf.runs.needs import device_bytes
 from fxf.training.sharding import Layout, partition
 from fxf.training.step import jit_step, loss_and_gradient, make_step
 
-LONGEST_AXIS = 2**24  # of a weight; constants of a traced program are as long
+MAX_AXIS = 2**24  # the longest axis of a weight to trace; a traced program has constants as long
 
 
 def describe(experiment: Experiment) -> str:
     """Returns the parameter table and the estimates as text; allocates no array, whatever the sizes.
 
-    The training step is compiled, to know its memory, where that is not more than there is. On several devices the
-    table also has the axis of the mesh that cuts each axis of a weight, - where none does, and the bytes of it that a
-    device holds; memory is that of one device.
+    The training step is compiled to know its memory, if its lower bound fits. On several devices the table also shows
+    the mesh axis that cuts each axis of a weight (- for none) and the bytes that a device holds of the weight. Memory
+    is that of one device.
     """
     layout, spec = experiment.layout(), experiment.model.spec
     several = layout.mesh.size > 1
@@ -35,9 +35,9 @@ def describe(experiment: Experiment) -> str:
     rows.append(("total", "", "", f"{weights.count(spec):,}", *(("", "") if several else ())))
 
     estimates: list[tuple[str, str]] = []
-    too_long = [path for path, weight, _ in weights.without_repeats(spec) if max(weight.shape) > LONGEST_AXIS]
+    too_long = [path for path, weight, _ in weights.without_repeats(spec) if max(weight.shape) > MAX_AXIS]
     if too_long:
-        estimates.append(("FLOPs a token", f"not counted: {too_long[0]} has an axis longer than {LONGEST_AXIS:,}"))
+        estimates.append(("FLOPs a token", f"not counted: {too_long[0]} has an axis longer than {MAX_AXIS:,}"))
     else:
         flops = flops_per_token(experiment)
         names = ("FLOPs a token, forward", "FLOPs a token, training")
@@ -60,15 +60,15 @@ def _on_a_device(weight: weights.Weight, copies: int, layout: Layout) -> tuple[s
 
 
 def flops_per_token(experiment: Experiment) -> tuple[float, float]:
-    """Returns the floating-point operations of matrix products a token: of a forward pass, and of a training step.
+    """Returns the floating-point operations of matrix products per token: of a forward pass and of a training step.
 
-    A product of [m, k] and [k, n] counts 2mkn. Positions of padding count as tokens, since they are computed.
+    A product of [m, k] and [k, n] counts 2mkn. Padding counts as tokens, because it is computed too.
     """
     batch = experiment.batch_shapes()
     tokens = math.prod(batch["weights"].shape)
 
     def count(some: Experiment) -> dict[str, int]:
-        # Inside cuDNN's attention nothing can be counted.
+        # cuDNN's attention hides its operations.
         model = some.with_model(attention_implementation="xla").model
         params = weights.shapes(model.spec)
         forward = jax.make_jaxpr(lambda p, b: model.apply(p, b))(params, batch)
@@ -80,7 +80,7 @@ def flops_per_token(experiment: Experiment) -> tuple[float, float]:
 
 
 def matrix_flops(jaxpr: Any) -> int:
-    """Returns the floating-point operations of the matrix products in a jaxpr, loops of known length unrolled."""
+    """Returns the floating-point operations of the matrix products in a jaxpr, with scans counted once per step."""
     total = 0
     for equation in jaxpr.eqns:
         if equation.primitive.name == "dot_general":
@@ -93,7 +93,7 @@ def matrix_flops(jaxpr: Any) -> int:
 
 
 def memory(experiment: Experiment) -> dict[str, int]:
-    """Returns a device's bytes by use, the last as the compiler plans it for one step on this kind of device."""
+    """Returns a device's bytes by use; the compiler's plan of one step gives those of gradient, activations, batch."""
     layout, batch = experiment.layout(), experiment.batch_shapes()
     state = experiment.state_shapes(layout)
     rows = -(-len(batch["weights"]) // layout.parts) * layout.parts

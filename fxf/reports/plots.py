@@ -1,4 +1,4 @@
-"""Plots of the figures of runs, and heat maps of what is inside a model."""
+"""Plots of the figures of runs, and heat maps of a model's arrays."""
 
 import itertools
 import math
@@ -11,25 +11,25 @@ from typing import Any
 os.environ["MPLBACKEND"] = "agg"
 
 SEED = "seed"
-MOST_TICKS = 12
-DECADES = 100  # a figure that spans two stands on a logarithmic axis
+MAX_TICKS = 12
+LOG_RATIO = 100  # a figure whose largest value is this many times the smallest has a logarithmic axis
 
 
 def choose_x(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> str:
-    """Returns the key for the horizontal axis: of the numeric ones the one with most values, the seed last."""
+    """Returns the key for the horizontal axis: the numeric key with the most values; the seed only if alone."""
     ranks = {key: (key != SEED, _is_numeric(rows, key), len(_values(rows, key))) for key in keys}
     return max(keys, key=lambda key: ranks[key])
 
 
 def plot_lines(path: Path, rows: Sequence[dict[str, Any]], keys: Sequence[str], x: str, y: str) -> None:
-    """Draws the figure `y` against the key `x`: a line for each combination of the other keys that vary.
+    """Draws the figure `y` against the key `x`, with a line for each combination of the other keys that vary.
 
-    With several seeds a line is their mean, in a band from the lowest to the highest. Where `x` holds names, marks and
-    bars stand for lines and bands. Rows without `y` are left out.
+    With several seeds a line is their mean, in a band from the lowest to the highest. If `x` holds names, marks and
+    bars replace lines and bands. Rows without `y` are left out.
 
     Args:
       keys: the changed keys, which each row has.
-      x: one of them; `seed` is averaged over unless it is `x`.
+      x: one of the keys; `seed` is averaged over unless it is `x`.
     """
     from matplotlib import colormaps
     from matplotlib.figure import Figure
@@ -53,7 +53,7 @@ def plot_lines(path: Path, rows: Sequence[dict[str, Any]], keys: Sequence[str], 
         means = [sum(seen[place]) / len(seen[place]) for place in places]
         label = ", ".join(f"{key}={value}" for key, value in zip(_short(others), group, strict=True))
         lowest, highest = [min(seen[place]) for place in places], [max(seen[place]) for place in places]
-        # Nothing lies between two names: no line joins them.
+        # Nothing lies between two names, so no line joins them.
         axes.plot(places, means, "o-" if numeric else "o", color=colors(i), markersize=4, linewidth=1.6, label=label)
         if numeric:
             axes.fill_between(places, lowest, highest, color=colors(i), alpha=0.15, linewidth=0)
@@ -62,9 +62,9 @@ def plot_lines(path: Path, rows: Sequence[dict[str, Any]], keys: Sequence[str], 
     if numeric and _is_geometric(positions):
         axes.set_xscale("log")
     heights = [row[y] for row in rows]
-    if min(heights) > 0 and max(heights) >= DECADES * min(heights):
+    if min(heights) > 0 and max(heights) >= LOG_RATIO * min(heights):
         axes.set_yscale("log")
-    if len(at) <= MOST_TICKS or not numeric:
+    if len(at) <= MAX_TICKS or not numeric:
         axes.set_xticks(positions, [f"{value:g}" if isinstance(value, float) else str(value) for value in at])
         axes.set_xticks([], minor=True)
     axes.set_xlabel(x)
@@ -87,10 +87,10 @@ def plot_heat_maps(
     column_labels: Sequence[str],
     title: str,
 ) -> None:
-    """Draws matrices [N, rows, columns] side by side, in one scale of colors; negative values turn to blue.
+    """Draws matrices [N, rows, columns] side by side on one color scale; with negative values it is red to blue.
 
     Args:
-      row_labels, column_labels: of every matrix; none means numbers.
+      row_labels, column_labels: labels for every matrix; without them the ticks are numbers.
     """
     from matplotlib.figure import Figure
 
@@ -132,7 +132,7 @@ def is_number(value: Any) -> bool:
 
 
 def _values(rows: Sequence[dict[str, Any]], key: str) -> list[Any]:
-    """Returns the values of a key, numbers in ascending order, others as they come."""
+    """Returns the distinct values of a key: numbers in ascending order, others in order of appearance."""
     values = list(dict.fromkeys(row[key] for row in rows))
     return sorted(values) if _is_numeric(rows, key) else values
 
@@ -142,15 +142,15 @@ def _is_numeric(rows: Sequence[dict[str, Any]], key: str) -> bool:
 
 
 def _is_geometric(values: Sequence[float]) -> bool:
-    """Whether ascending values are spaced more evenly on a logarithmic scale."""
+    """Returns whether ascending values are spaced more evenly on a logarithmic scale."""
     if len(values) < 3 or values[0] <= 0:
         return False
-    spread = [b - a for a, b in itertools.pairwise(values)]
+    gaps = [b - a for a, b in itertools.pairwise(values)]
     ratios = [math.log(b / a) for a, b in itertools.pairwise(values)]
-    return max(ratios) / min(ratios) < max(spread) / min(spread)
+    return max(ratios) / min(ratios) < max(gaps) / min(gaps)
 
 
 def _short(keys: Sequence[str]) -> list[str]:
-    """Returns the last parts of the keys' names where these differ, else the whole names."""
+    """Returns the last parts of the keys' names if all differ, else the whole names."""
     parts = [key.rpartition(".")[2] for key in keys]
     return parts if len(set(parts)) == len(parts) else list(keys)

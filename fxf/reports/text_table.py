@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Returns a line for each row, its cells in columns; the last column is to the right."""
+    """Returns a line for each row, with cells aligned in columns; the last column is right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
 
     def line(row: Sequence[str]) -> str:

@@ -80,7 +80,7 @@ def read_lines(path: str | None) -> list[str]:
     if path in (None, "/dev/stdin"):
         name, content = "standard input", _standard_input()
     else:
-        name, content = path, read_file(path, "--input", most=MOST_INPUT)
+        name, content = path, read_file(path, "--input", limit=MOST_INPUT)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -129,7 +129,7 @@ def run(main: Callable[[list[str]], None]) -> None:
     except UserError as error:
         _end(str(error))
     except Interrupted as stop:
-        signals.tell(str(stop))
+        signals.print_last_line(str(stop))
         sys.exit(signals.exit_code())
     except BaseException as error:
         if why := _why_not_ours(error):
@@ -142,7 +142,7 @@ def run(main: Callable[[list[str]], None]) -> None:
 
 
 def _end(line: str) -> NoReturn:
-    signals.tell(f"error: {_shortened(one_line(line))}")
+    signals.print_last_line(f"error: {_shortened(one_line(line))}")
     sys.exit(EXIT_USER_ERROR)
 
 

@@ -1,4 +1,4 @@
-"""One trainer a run folder: a lock that ends with the process that has it."""
+"""A lock that lets one process train in a run folder, and that ends with the process."""
 
 import fcntl
 import logging
@@ -20,21 +20,21 @@ LOCK = "lock"
 
 @contextmanager
 def locked(workdir: Path) -> Iterator[None]:
-    """Makes the folder, and keeps every other process from training in it until the end of this one, however it ends.
+    """Makes the folder, and keeps other processes from training in it until this one ends, however it ends.
 
-    The lock is `flock`'s, on the file `lock`, which says who has it. On NFS Linux makes it a lock of the server, which
-    holds for all its clients. Where the file system has none, as in a bucket, a line says so. Of several processes
-    that train together the first one has it.
+    `flock` locks the file `lock`, which names the holder. On NFS Linux makes it a lock of the server, which holds for
+    all its clients. If the file system has no locks, as in a bucket, a warning says so. Of several processes that train
+    together the first one holds the lock.
 
     Raises:
-      UserError: in each process, if another one has the lock, or the folder cannot be written.
+      UserError: another process holds the lock, or the folder cannot be written; each process raises it.
     """
     file, why = None, ""
     if processes.is_first():
         try:
             workdir.mkdir(parents=True, exist_ok=True)
             if is_remote(workdir):
-                log.warning("warning: %s: a bucket has no locks; see that one process alone trains this run", workdir)
+                log.warning("warning: %s: a bucket has no locks; let only one process train this run", workdir)
             else:
                 file = (workdir / LOCK).open("a+", encoding="utf-8")
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -44,13 +44,13 @@ def locked(workdir: Path) -> Iterator[None]:
         except BlockingIOError:
             assert file is not None
             file.seek(0)
-            holder = file.read(200).strip() or "it has not said which"
+            holder = file.read(200).strip() or "which one is unknown"
             why = f"another process trains this run: {holder}; wait for its end, or stop it"
         except OSError as error:
             if file is None or isinstance(error, PermissionError):
                 why = f"cannot write the run folder: {error.strerror or error}"
             else:
-                log.warning("warning: %s: no lock here (%s); see that one process trains this run", workdir, error)
+                log.warning("warning: %s: no lock here (%s); let only one process train this run", workdir, error)
     try:
         if processes.any_of(bool(why)):
             raise UserError(f"{workdir}: {why or 'the first process cannot train here'}")

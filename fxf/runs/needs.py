@@ -1,4 +1,4 @@
-"""What a run must hold in memory at once, as a lower bound; only what no compiler can do without counts."""
+"""A lower bound on the memory that a run needs at once: only what no compiler can do without counts."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from fxf.runs.experiment import Experiment
 from fxf.training.sharding import TENSOR, Layout
 from fxf.training.step import batch_loss
 
-# The keys that set the size of an axis of a weight; those that the config has count.
+# The keys that set the size of an axis of a weight. A config has some of them.
 AXIS_KEYS = {
     "embed": ("model.d_model", "task.dim"),
     "heads": ("model.d_model",),
@@ -27,11 +27,11 @@ AXIS_KEYS = {
 }
 BATCH_KEYS = ("train.batch_size", "train.microbatches", "data.batch_tokens")
 LENGTH_KEYS = ("task.max_length", "task.length", "task.positions", "data.max_length")
-PROGRAM_BYTES = 2**20  # of the host, to compile a block; a small one has been seen to take ten times as many
+PROGRAM_BYTES = 2**20  # the host's memory to compile one block; even a small block took ten times as much
 
 
 def require_training(experiment: Experiment, layout: Layout) -> None:
-    """Raises a UserError if a run cannot fit in the memory there is; it names the largest parts and their keys."""
+    """Raises a UserError if a run cannot fit in memory; it names the largest parts and their keys."""
     free = free_for(layout)
     parts = training(experiment, layout, free)
     memory.require("training", parts, free)
@@ -39,7 +39,7 @@ def require_training(experiment: Experiment, layout: Layout) -> None:
 
 
 def require_state(experiment: Experiment, layout: Layout) -> None:
-    """Raises a UserError if a checkpoint of a run cannot fit in the memory there is."""
+    """Raises a UserError if a checkpoint of a run cannot fit in memory."""
     memory.require("a checkpoint", state(experiment, layout), free_for(layout))
 
 
@@ -49,13 +49,13 @@ def free_for(layout: Layout) -> int:
 
 
 def training(experiment: Experiment, layout: Layout, free: int) -> list[Part]:
-    """Returns what a device must hold at once in a training step.
+    """Returns the parts that a device must hold at once in a training step.
 
-    The model is traced only if the rest fits in `free` bytes, for tracing may take memory like that of its weights.
+    The model is traced only if the other parts fit in `free` bytes, because tracing may take as much memory as weights.
     """
     held = state(experiment, layout)
     parts = [*held, *_gradient(experiment, held[0]), *_program(experiment)]
-    # A batch made on the device need not be written down, if it is not cut into parts.
+    # XLA may fuse a batch made on the device into its readers, unless it is cut into microbatches.
     if experiment.task.batches is not None or experiment.train.microbatches > 1:
         shapes = experiment.batch_shapes()
         n_bytes = sum(math.prod(x.shape) * x.dtype.itemsize for x in shapes.values()) // layout.parts
@@ -64,7 +64,7 @@ def training(experiment: Experiment, layout: Layout, free: int) -> list[Part]:
 
 
 def scoring(experiment: Experiment) -> list[Part]:
-    """Returns what scoring must hold at once beside the params, so far as that is known before there are prompts."""
+    """Returns the parts that scoring must hold beside the params, as far as they are known without prompts."""
     logits = 4 * experiment.decode.beam_width * experiment.task.vocab_size
     return [
         Part("sample to score", experiment.task.sample_bytes, _present(experiment, ("task.examples", *LENGTH_KEYS))),
@@ -73,7 +73,7 @@ def scoring(experiment: Experiment) -> list[Part]:
 
 
 def state(experiment: Experiment, layout: Layout) -> list[Part]:
-    """Returns the params, and the optimizer's state; of many blocks two are built at most."""
+    """Returns the params and the optimizer's state as parts; builds at most two blocks."""
 
     def measure(some: Experiment) -> dict[str, int]:
         shapes = some.state_shapes(layout)
@@ -84,7 +84,10 @@ def state(experiment: Experiment, layout: Layout) -> list[Part]:
 
 
 def by_layers(experiment: Experiment, measure: Callable[[Experiment], dict[str, int]]) -> dict[str, int]:
-    """Returns what `measure` finds of the experiment, if every block after the first adds the same to each figure."""
+    """Returns the figures that `measure` finds, if every block after the first adds the same to each figure.
+
+    It measures at most two blocks.
+    """
     n_layers = experiment.config["model"].get("n_layers", 1)
     if n_layers <= 2:
         return measure(experiment)
@@ -100,14 +103,14 @@ def device_bytes(tree: Any) -> int:
 
 
 def _gradient(experiment: Experiment, params: Part) -> list[Part]:
-    """Returns the gradient, whole where something is done with all of it; else each weight's may go before the next."""
+    """Returns the gradient as a part if all of it must exist at once; else each weight's part may be freed at once."""
     config = experiment.config
     whole = config["optimizer"]["clip_norm"] or config["train"]["microbatches"] > 1 or config["train"]["skip_nonfinite"]
     return [params._replace(name="gradient")] if whole else []
 
 
 def _program(experiment: Experiment) -> list[Part]:
-    """Returns what it takes to compile the blocks, one by one, on a CPU, whose memory is the host's."""
+    """Returns the memory to compile unrolled blocks on a CPU, whose memory is the host's."""
     config = experiment.config["model"]
     if jax.default_backend() != "cpu" or config.get("scan_blocks", True):
         return []
@@ -115,7 +118,7 @@ def _program(experiment: Experiment) -> list[Part]:
 
 
 def _activations(experiment: Experiment, layout: Layout) -> list[Part]:
-    """Returns what enters each block, which its gradient needs, and the largest array that a product writes."""
+    """Returns the inputs of the blocks, which the gradient needs, and the largest array that a product writes."""
     cut, tensor = layout.parts * experiment.train.microbatches, layout.mesh.shape[TENSOR]
     shapes = {
         name: jax.ShapeDtypeStruct((-(-len(x) // cut), *x.shape[1:]), x.dtype)
@@ -124,7 +127,7 @@ def _activations(experiment: Experiment, layout: Layout) -> list[Part]:
     model = experiment.with_model(n_layers=1).model
     params = weights.shapes(model.spec)
     features = jax.eval_shape(model.features, params, shapes)
-    # On an accelerator XLA can compute again what it has no room for.
+    # On an accelerator XLA may recompute inputs that do not fit.
     n_kept = experiment.config["model"].get("n_layers", 1) if jax.default_backend() == "cpu" else 1
     product = memory.largest_product(jax.make_jaxpr(lambda p, b: batch_loss(model, p, b))(params, shapes).jaxpr)
     keys = _present(experiment, (*BATCH_KEYS, *LENGTH_KEYS))
@@ -136,7 +139,7 @@ def _activations(experiment: Experiment, layout: Layout) -> list[Part]:
 
 
 def _weight_keys(experiment: Experiment) -> tuple[str, ...]:
-    """Returns the keys that set the sizes of the largest weight, the key of its longest axis first."""
+    """Returns the keys that set the shape of the largest weight, that of its longest axis first."""
     found = list(weights.without_repeats(experiment.model.spec))
     _, weight, copies = max(found, key=lambda each: each[2] * math.prod(each[1].shape))
     axes = sorted(zip(weight.shape, weight.axes, strict=True), reverse=True)
@@ -145,6 +148,6 @@ def _weight_keys(experiment: Experiment) -> tuple[str, ...]:
 
 
 def _present(experiment: Experiment, keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns those of the keys that the config has, and that are not off."""
+    """Returns the keys that the config has and that are not 0 or empty."""
     found = (key.split(".") for key in dict.fromkeys(keys))
     return tuple(f"{section}.{name}" for section, name in found if experiment.config.get(section, {}).get(name))

@@ -103,9 +103,9 @@ def _train_from_newest(
 
     with closing(metrics_log), processes.ending_with_the_others():
         if figures:
-            metrics_log.say("  ".join(f"{name} {value}" for name, value in figures.items()))
+            metrics_log.print_line("  ".join(f"{name} {value}" for name, value in figures.items()))
         if restored:
-            metrics_log.say(f"{workdir}: resuming at step {record.step}")
+            metrics_log.print_line(f"{workdir}: resuming at step {record.step}")
         if record.step < experiment.train.steps or intervals.evaluation_is_missing(record):
             train_steps, position = _make_steps(experiment, layout, state, record, clock)
             calls = Calls(

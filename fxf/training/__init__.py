@@ -1,1 +1,1 @@
-"""Steps on one device or many: optimizer, step, sharding, processes, checkpoint, loop."""
+"""Training on one device or many: optimizer, step, sharding, processes, checkpoint, loop."""

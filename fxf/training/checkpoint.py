@@ -1,9 +1,9 @@
-"""Checkpoints: rotation, best-of, and loading that passes over a damaged one. The only user of Orbax.
+"""Checkpoints: saving, rotation, the best one, and loading that skips damaged ones. The only user of Orbax.
 
-A checkpoint is a folder named by its step. It holds the arrays, as Orbax writes them; `checkpoint.json`, which says of
-what run they are; and `digests.json`, the digests of all other files. It is written under another name and renamed when
-it is whole, so a process killed half-way leaves the older checkpoints and an unfinished folder that nothing reads. In a
-bucket nothing can be renamed: there the digests, which come last, make a checkpoint whole.
+A checkpoint is a folder named by its step. It holds Orbax's arrays, `checkpoint.json` with the identity of the run, and
+`digests.json` with the digests of all other files. It is written under another name and renamed when it is complete. A
+process that is killed while saving leaves the older checkpoints, and an unfinished folder that nothing reads. A bucket
+cannot rename; there a checkpoint is complete when it has its digests, which are written last.
 """
 
 import dataclasses
@@ -27,13 +27,14 @@ from fxf.training import processes
 class CheckpointConfig:
     """The `checkpoint` section."""
 
-    every: int = key(0, "steps between checkpoints; 0 saves after the last step only", minimum=0)
-    keep: int = key(2, "newest checkpoints kept", minimum=1)
+    every: int = key(0, "steps between checkpoints; 0 saves only after the last step", minimum=0)
+    keep: int = key(2, "number of newest checkpoints to keep", minimum=1)
     best: str = key(
-        "", "a metric of the evaluation: the checkpoint where it is highest, with - in front lowest, is kept and used"
+        "",
+        "metric of the evaluation whose best checkpoint is kept and used: the highest, or the lowest with a leading -",
     )
     average: int = key(
-        1, "newest checkpoints whose mean params the run's result, evaluate.py and generate.py use", minimum=1
+        1, "number of newest checkpoints whose mean params the result, evaluate.py and generate.py use", minimum=1
     )
 
     def __post_init__(self) -> None:
@@ -48,12 +49,12 @@ log = logging.getLogger(__name__)
 ARRAYS, CONTENT, DIGESTS = "state", "checkpoint.json", "digests.json"
 UNFINISHED, REMOVED, DAMAGED = ".unfinished", ".removed", ".damaged"
 
-# The step, the state, and the record saved with it.
+# The step, the state, and the record that was saved with them.
 Restored = tuple[int, Any, dict[str, Any]]
 
 
 def rank(metrics: Mapping[str, float], best: str) -> float:
-    """Returns the metric `best`, or minus it where `best` has a - in front; -inf where it is absent."""
+    """Returns the metric `best`, negated if `best` has a leading -; -inf if the metric is absent."""
     value = metrics.get(best.removeprefix("-"))
     if value is None:
         return -float("inf")
@@ -61,13 +62,13 @@ def rank(metrics: Mapping[str, float], best: str) -> float:
 
 
 class Checkpoints:
-    """The checkpoints that a training run writes into `directory`, one run at a time; any process may `load`."""
+    """The checkpoints that one training run writes into `directory`. Any process may `load` them."""
 
     def __init__(self, directory: Path, config: CheckpointConfig, identity: Mapping[str, Any]) -> None:
-        """Opens the folder, and removes what saves that were cut short have left.
+        """Opens the folder, and removes the remains of unfinished saves.
 
         Args:
-          identity: what the run is made from; each checkpoint carries it.
+          identity: the identity of the run; each checkpoint carries it.
 
         Raises:
           UserError: a file stands in the folder's place.
@@ -85,18 +86,18 @@ class Checkpoints:
         processes.barrier()
 
     def restore(self, shapes: Any) -> Restored | None:
-        """Loads the newest whole checkpoint, or returns None where there is none at all.
+        """Returns the newest undamaged checkpoint, or None if there are no checkpoints.
 
-        Damaged ones that are newer are renamed to STEP.damaged, with a warning, so that their steps can be saved again.
+        Renames newer, damaged ones to STEP.damaged, with a warning; then their steps can be saved again.
 
         Raises:
-          UserError: all are damaged; or the newest whole one is of another run, or does not fit `shapes`.
+          UserError: all are damaged; or the newest undamaged one is of another run, or does not fit `shapes`.
         """
         damaged: dict[int, str] = {}
         steps = steps_in(self._directory)
-        whole = next(_whole(self._directory, steps, damaged), 0)
-        _tell_of(self._directory, steps, damaged)
-        restored = _read(self._directory / str(whole), shapes, self._identity) if whole else None
+        newest = next(_undamaged(self._directory, steps, damaged), 0)
+        _warn_of_damage(self._directory, steps, damaged)
+        restored = _read(self._directory / str(newest), shapes, self._identity) if newest else None
         for step in damaged if processes.is_first() else ():
             aside = self._directory / f"{step}{DAMAGED}"
             remove(aside)
@@ -105,10 +106,10 @@ class Checkpoints:
         return restored
 
     def save(self, step: int, state: Any, record: dict[str, Any]) -> None:
-        """Saves `state` as of `step`, in place of an earlier save of it.
+        """Saves `state` as the checkpoint of `step`, and replaces an earlier one of that step.
 
         Args:
-          record: comes back with it, and its `evaluated` ranks it for best-of.
+          record: is restored with the state; its `evaluated` ranks the checkpoint.
         """
         final = self._directory / str(step)
         folder = final if is_remote(final) else final.with_name(f"{step}{UNFINISHED}")
@@ -134,7 +135,7 @@ class Checkpoints:
         for step in sorted({*steps} - kept):
             folder = self._directory / str(step)
             if is_remote(folder):
-                (folder / DIGESTS).unlink(missing_ok=True)  # first, so that what is left is no checkpoint
+                (folder / DIGESTS).unlink(missing_ok=True)  # first: without digests the rest is no checkpoint
             else:
                 folder = folder.rename(folder.with_name(f"{step}{REMOVED}"))
             remove(folder)
@@ -143,19 +144,20 @@ class Checkpoints:
 def load(
     directory: Path, shapes: Any, identity: Mapping[str, Any] | None = None, *, step: int | None = None, best: str = ""
 ) -> Restored | None:
-    """Loads a checkpoint: of `step`, else the one that ranks highest by `best`, else the newest.
+    """Loads the checkpoint of `step`; without a step the one that ranks highest by `best`; else the newest.
 
-    A damaged one is passed over with a warning, for the next in that order.
+    Without a step, damaged ones are skipped with a warning.
 
     Args:
-      shapes: the state's tree with `jax.ShapeDtypeStruct` leaves, which may have shardings; else one device holds it.
-      identity: of the run that it must be of; of any if None.
+      shapes: the state's tree with `jax.ShapeDtypeStruct` leaves; one device holds an array whose leaf has no sharding.
+      identity: of the run that the checkpoint must belong to; None for any run.
 
     Returns:
-      Its step, state and record, or None where there is none at all.
+      The step, state and record, or None if there are no checkpoints.
 
     Raises:
-      UserError: no checkpoint of `step`, or all are damaged, or it is of another run, or does not fit `shapes`.
+      UserError: `step` has no checkpoint; or the checkpoint is damaged (without `step`: all are), is of another run, or
+        does not fit `shapes`.
     """
     directory = _absolute(directory)
     steps = steps_in(directory)
@@ -168,23 +170,23 @@ def load(
     damaged: dict[int, str] = {}
     if best:
         steps = _by_rank(directory, steps, best)[::-1]
-    whole = next(_whole(directory, steps, damaged), None)
-    _tell_of(directory, steps, damaged)
-    return None if whole is None else _read(directory / str(whole), shapes, identity)
+    first = next(_undamaged(directory, steps, damaged), None)
+    _warn_of_damage(directory, steps, damaged)
+    return None if first is None else _read(directory / str(first), shapes, identity)
 
 
 def load_newest(directory: Path, shapes: Any, n: int, identity: Mapping[str, Any] | None = None) -> Iterator[Restored]:
-    """Loads the n newest undamaged checkpoints, or as many as there are, the newest first. Raises as `load` does."""
+    """Yields at most n undamaged checkpoints, the newest first. Raises as `load` does."""
     directory = _absolute(directory)
     damaged: dict[int, str] = {}
     steps = steps_in(directory)
-    for _, step in zip(range(n), _whole(directory, steps, damaged), strict=False):
+    for _, step in zip(range(n), _undamaged(directory, steps, damaged), strict=False):
         yield _read(directory / str(step), shapes, identity)
-    _tell_of(directory, steps, damaged)
+    _warn_of_damage(directory, steps, damaged)
 
 
 def steps_in(directory: Path) -> list[int]:
-    """Returns the steps of the checkpoints in a folder, which need not be there; an unfinished save is none."""
+    """Returns the steps of the finished checkpoints in a folder, which need not exist."""
     if not directory.is_dir():
         return []
     return sorted(int(path.name) for path in directory.iterdir() if path.name.isdecimal() and _is_plain(path.name))
@@ -211,8 +213,8 @@ def _absolute(directory: Path) -> Path:
     return directory if is_remote(directory) else directory.absolute()
 
 
-def _whole(directory: Path, steps: Sequence[int], damaged: dict[int, str]) -> Iterator[int]:
-    """Yields those of the steps, the last first, whose checkpoint is whole; adds the others to `damaged`."""
+def _undamaged(directory: Path, steps: Sequence[int], damaged: dict[int, str]) -> Iterator[int]:
+    """Yields the steps with undamaged checkpoints, the last first; adds the others to `damaged`."""
     for step in reversed(steps):
         if what := _damage(directory / str(step)):
             damaged[step] = what
@@ -220,17 +222,17 @@ def _whole(directory: Path, steps: Sequence[int], damaged: dict[int, str]) -> It
             yield step
 
 
-def _tell_of(directory: Path, steps: Sequence[int], damaged: Mapping[int, str]) -> None:
-    """Warns of each damaged checkpoint, or raises a UserError if there is no other."""
+def _warn_of_damage(directory: Path, steps: Sequence[int], damaged: Mapping[int, str]) -> None:
+    """Warns of each damaged checkpoint, or raises a UserError if all are damaged."""
     if damaged and len(damaged) == len(steps):
         listed = ", ".join(map(str, sorted(steps)))
         raise UserError(f"{directory}: every checkpoint is damaged (steps {listed}); move them away to train anew")
     for step, what in damaged.items():
-        log.warning("warning: %s: passing over the damaged checkpoint of step %d: %s", directory, step, what)
+        log.warning("warning: %s: skipping the damaged checkpoint of step %d: %s", directory, step, what)
 
 
 def _by_rank(directory: Path, steps: Sequence[int], best: str) -> list[int]:
-    """Returns the steps, the best first and of equal ones the newest; one whose record cannot be read comes last."""
+    """Returns the steps, the best first, newer before older if equal; steps with an unreadable record come last."""
 
     def ranked(step: int) -> tuple[float, int]:
         try:
@@ -243,7 +245,7 @@ def _by_rank(directory: Path, steps: Sequence[int], best: str) -> list[int]:
 
 
 def _read(folder: Path, shapes: Any, identity: Mapping[str, Any] | None) -> Restored:
-    """Reads one checkpoint, after a look at whether it is of the run, and its arrays are those of `shapes`."""
+    """Returns a checkpoint, after checking that it is of the run and that its arrays fit `shapes`."""
     content = read_json(folder / CONTENT, "a checkpoint")
     if identity is not None and (differing := differences(content["identity"], identity)):
         raise UserError(f"{folder}: of another run: {differing}; give that run's checkpoints a folder of their own")
@@ -258,22 +260,22 @@ def _read(folder: Path, shapes: Any, identity: Mapping[str, Any] | None) -> Rest
 
 
 def _arrays(tree: Any) -> dict[str, str]:
-    """Returns type and shape of each array by its path."""
+    """Returns the type and shape of each array by its path."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path): f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in leaves}
 
 
 def _damage(folder: Path) -> str:
-    """Returns what is wrong with a checkpoint's files, or nothing."""
+    """Returns the damage to a checkpoint's files in words, or nothing."""
     if not folder.is_dir():
-        return "it is no folder"
+        return "it is not a folder"
     try:
         expected, found = read_json(folder / DIGESTS, "digests of files"), _digests(folder)
         differing = sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name))
         if differing:
-            return f"{differing[0]} differs from what was saved"
+            return f"{differing[0]} differs from the saved file"
         step = read_json(folder / CONTENT, "a checkpoint")["step"]
-        return "" if str(step) == folder.name else f"it was saved as that of step {step}"
+        return "" if str(step) == folder.name else f"it was saved as step {step}"
     except FileNotFoundError as error:
         return f"{Path(error.filename or DIGESTS).name} is missing"
     except OSError as error:
@@ -285,6 +287,6 @@ def _damage(folder: Path) -> str:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """Returns a digest of each file in the folder, by its path in it, but for the digests, also those half written."""
+    """Returns the digest of each file in the folder by its relative path, without DIGESTS and its temporary file."""
     paths = (path for path in files_below(folder) if not path.name.startswith(DIGESTS))
     return {path.relative_to(folder).as_posix(): file_digest(path) for path in paths}

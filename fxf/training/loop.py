@@ -1,4 +1,4 @@
-"""The training loop: calls of several steps, with records, evaluations and checkpoints between them."""
+"""The training loop: calls of several steps each, with records, evaluations and checkpoints between them."""
 
 import dataclasses
 from collections.abc import Callable
@@ -16,24 +16,24 @@ from fxf.training.metrics import Clock, LogConfig, MetricsLog
 from fxf.training.state import TrainState
 from fxf.training.step import Metrics, TrainConfig
 
-CALL_SECONDS = 1.0  # of training at once, so that a signal is soon heard
-STEPS_AT_ONCE = 2**16  # at most, for a call's metrics are arrays of that size
+CALL_SECONDS = 1.0  # duration of a call; the loop checks for signals between calls
+STEPS_AT_ONCE = 2**16  # maximum of steps in a call, whose metrics are arrays of that size
 
 
 @dataclasses.dataclass
 class Record:
-    """What is saved with a state: where the run stands, and its last figures.
+    """The progress of a run and its last figures, saved with a state.
 
     Attributes:
-      step: steps done.
-      train_loss: of the steps since the record before; None before the first step.
-      evaluated: figures of the evaluation of this step, if there was one.
-      best: rank and step of the best evaluation, where the config chooses by one.
-      stopped: training stopped for want of a better evaluation.
-      tokens: trained on, as the loss counts them: by their weight.
-      skipped: steps that moved nothing, for their loss or gradient was not finite.
-      data: where the data stand, as JSON.
-      seconds: spent by purpose.
+      step: number of steps done.
+      train_loss: loss of the steps since the record before; None before the first step.
+      evaluated: figures of this step's evaluation, if there was one.
+      best: rank and step of the best evaluation, if `checkpoint.best` names a metric.
+      stopped: whether training stopped because evaluations no longer improved.
+      tokens: sum of the weights of the tokens that training has read.
+      skipped: number of steps whose loss or gradient was not finite, and which changed nothing.
+      data: position in the data, as JSON.
+      seconds: seconds spent by purpose.
     """
 
     step: int = 0
@@ -48,15 +48,15 @@ class Record:
 
 
 class Calls(NamedTuple):
-    """What the loop calls.
+    """The functions that the loop calls.
 
     Attributes:
-      train_steps: `train_steps(state, n) -> (state, metrics)`, of n steps.
-      learning_rate: of a step.
+      train_steps: `train_steps(state, n) -> (state, metrics)` takes n steps.
+      learning_rate: returns the learning rate of a step.
       evaluate: returns the figures of a state's validation.
-      save: `save(state, record)` makes a checkpoint.
-      position: returns where the data stand, as JSON.
-      interrupted: tells whether to stop, every process the same. It is asked about once a second.
+      save: `save(state, record)` writes a checkpoint.
+      position: returns the position in the data, as JSON.
+      interrupted: returns whether to stop, the same in every process. The loop calls it about once a second.
     """
 
     train_steps: Callable[[TrainState, Any], tuple[TrainState, Metrics]]
@@ -68,7 +68,7 @@ class Calls(NamedTuple):
 
 
 class Intervals(NamedTuple):
-    """The sections of the config that say how long training takes, and what is done how often."""
+    """The config sections that set the length of training and the intervals of its tasks."""
 
     train: TrainConfig
     checkpoint: CheckpointConfig
@@ -78,33 +78,34 @@ class Intervals(NamedTuple):
         return record.step >= self.train.steps or record.stopped
 
     def until_next(self, step: int) -> int:
-        """Returns the steps from `step` to the next one at which something is due, or to the last."""
+        """Returns the number of steps from `step` to the next record, evaluation, checkpoint or end."""
         intervals = (self.log.every, self.train.evaluate_every, self.checkpoint.every)
         return min([self.train.steps - step] + [every - step % every for every in intervals if every])
 
     def evaluation_is_missing(self, record: Record) -> bool:
-        """Tells whether a run was stopped during the evaluation of the step that `record` was saved with."""
+        """Returns whether the run stopped during the evaluation of the step of `record`."""
         return record.step > 0 and _due(record.step, self.train.evaluate_every) and not record.evaluated
 
 
 def fit(
     state: TrainState, record: Record, calls: Calls, intervals: Intervals, metrics_log: MetricsLog, clock: Clock
 ) -> tuple[TrainState, Record]:
-    """Trains to `train.steps` from the step that `state` has reached.
+    """Trains from the step of `state` to `train.steps`.
 
-    A run that is interrupted between two records saves its step; when it goes on, the next record's figures are of the
-    steps since. Its evaluation is abandoned, unless other processes take part in it, and comes first when it goes on.
+    A run that is interrupted between two records saves its step. When it resumes, the figures of the next record cover
+    only the steps since. An interrupted evaluation is abandoned, unless other processes take part in it; a resumed run
+    begins with it.
 
     Args:
-      record: the one saved with `state`, or a new one.
+      record: the record saved with `state`, or a new one.
 
     Returns:
       The last state, and the record saved with it.
 
     Raises:
-      UserError: the loss is not finite, more often than `train.skip_nonfinite` allows. Nothing since the last
+      UserError: the loss is not finite more often than `train.skip_nonfinite` allows. Nothing since the last
         checkpoint is saved.
-      Interrupted: `interrupted` told so; the step reached is saved.
+      Interrupted: `interrupted` returned True; the step reached is saved.
     """
     saved, at_once, abandoned = record.step, 1, False
     missing = intervals.evaluation_is_missing(record)
@@ -115,17 +116,17 @@ def fit(
             state, history, at_once = _train(state, calls, n, clock, at_once)
             if not history:
                 break
-            seconds = clock.seconds()["train"] - before  # without what a first batch of its shape takes to compile
+            seconds = clock.seconds()["train"] - before  # without compiling for new batch shapes
             record = _after(record, history, intervals.train.skip_nonfinite)
             if len(history["loss_sum"]) == n:
-                _tell(record, history, seconds, float(calls.learning_rate(record.step - 1)), metrics_log)
+                _log_training(record, history, seconds, float(calls.learning_rate(record.step - 1)), metrics_log)
         evaluated: dict[str, float] = {}
         if _due(record.step, intervals.train.evaluate_every):
             found = _evaluate(state, calls, clock)
             abandoned, evaluated = found is None, found or {}
             if found is not None:
                 metrics_log.record(record.step, evaluated)
-                metrics_log.say(f"step {record.step}  " + "  ".join(f"{k} {v:g}" for k, v in evaluated.items()))
+                metrics_log.print_line(f"step {record.step}  " + "  ".join(f"{k} {v:g}" for k, v in evaluated.items()))
         record = _judged(record, evaluated, intervals)
         record = dataclasses.replace(record, data=calls.position(), seconds=clock.seconds())
         best_may_change = bool(intervals.checkpoint.best and evaluated)
@@ -137,7 +138,7 @@ def fit(
     if abandoned or not intervals.ends(record):
         if saved < record.step:
             calls.save(state, record)
-        raise Interrupted(f"stopped at step {record.step}, which is saved; the same command goes on from there")
+        raise Interrupted(f"stopped at step {record.step}, which is saved; the same command resumes from there")
     signals.release()
     return state, record
 
@@ -145,10 +146,10 @@ def fit(
 def _train(
     state: TrainState, calls: Calls, n: int, clock: Clock, at_once: int
 ) -> tuple[TrainState, dict[str, np.ndarray], int]:
-    """Takes n steps, or fewer if interrupted, in calls of about a second; the first is of `at_once` steps.
+    """Takes n steps, or fewer if interrupted, in calls of about a second; the first call takes `at_once` steps.
 
     Returns:
-      The state, the metrics of the steps, none where there was no step, and the number of steps for the next call.
+      The state, the metrics of the steps (empty without a step), and the number of steps for the next call.
     """
     parts, done = [], 0
     while done < n and not calls.interrupted():
@@ -164,7 +165,7 @@ def _train(
 
 
 def _after(record: Record, history: dict[str, np.ndarray], may_skip: int) -> Record:
-    """Returns the record after the steps of `history`, and takes the loss of those that moved nothing out of it."""
+    """Returns the record after the steps of `history`, whose loss leaves out skipped steps."""
     skipped = record.skipped + _not_finite(history, record.step, may_skip - record.skipped)
     weight = float(history["weight_sum"].sum(dtype=np.float64))
     loss = float(history["loss_sum"].sum(dtype=np.float64)) / weight if weight else 0.0
@@ -172,7 +173,7 @@ def _after(record: Record, history: dict[str, np.ndarray], may_skip: int) -> Rec
     return dataclasses.replace(record, step=step, train_loss=loss, tokens=tokens, skipped=skipped)
 
 
-def _tell(
+def _log_training(
     record: Record, history: dict[str, np.ndarray], seconds: float, learning_rate: float, metrics_log: MetricsLog
 ) -> None:
     assert record.train_loss is not None
@@ -188,9 +189,9 @@ def _tell(
 
 
 def _evaluate(state: TrainState, calls: Calls, clock: Clock) -> dict[str, float] | None:
-    """Returns the figures of the validation, or None where it was abandoned.
+    """Returns the figures of the validation, or None if a signal ended it.
 
-    Of several processes none can leave the others alone in an evaluation.
+    One of several processes cannot end it, because the others would wait.
     """
     try:
         with signals.abandoning() if jax.process_count() == 1 else nullcontext(), clock.measure("evaluate"):
@@ -200,7 +201,7 @@ def _evaluate(state: TrainState, calls: Calls, clock: Clock) -> dict[str, float]
 
 
 def _judged(record: Record, evaluated: dict[str, float], intervals: Intervals) -> Record:
-    """Returns the record with the figures of this step's evaluation, if there was one, and what follows from them."""
+    """Returns the record with this step's evaluation, the best one so far, and whether patience ended."""
     name, train = intervals.checkpoint.best, intervals.train
     if not (name and evaluated):
         return dataclasses.replace(record, evaluated=evaluated)
@@ -215,10 +216,10 @@ def _due(step: int, every: int) -> bool:
 
 
 def _not_finite(history: dict[str, np.ndarray], step: int, allowed: int) -> int:
-    """Returns how many steps had a loss or gradient that is not finite, and takes their loss out of the sums.
+    """Returns the number of steps whose loss or gradient is not finite, and sets their metrics in `history` to 0.
 
     Raises:
-      UserError: they are more than allowed.
+      UserError: there are more such steps than allowed.
     """
     bad = ~(np.isfinite(history["loss_sum"]) & np.isfinite(history["gradient_norm"]))
     if bad.sum() > allowed:

@@ -1,4 +1,4 @@
-"""What a run tells while it trains: metrics.jsonl, TensorBoard, and a progress bar or plain lines."""
+"""The log of a training run: metrics.jsonl, TensorBoard, and a progress bar or plain lines."""
 
 import dataclasses
 import json
@@ -26,8 +26,8 @@ from fxf.files import files_below, is_remote, write_atomically
 class LogConfig:
     """The `log` section."""
 
-    every: int = key(100, "steps between metric records; they run in one compiled call", minimum=1)
-    tensorboard: bool = key(True, "write TensorBoard event files too")
+    every: int = key(100, "steps between metric records", minimum=1)
+    tensorboard: bool = key(True, "whether to write TensorBoard event files")
 
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ RECORDS = "metrics.jsonl"
 
 
 class Clock:
-    """Seconds spent by purpose, summed over all the processes that took part in a run."""
+    """Seconds spent by purpose, summed over this process and the earlier ones that it resumes."""
 
     def __init__(self, started: float) -> None:
         self._started = started
@@ -44,27 +44,27 @@ class Clock:
         self._seconds: dict[str, float] = {"train": 0.0, "compile": 0.0, "evaluate": 0.0}
 
     def add_earlier(self, seconds: dict[str, float]) -> None:
-        """Adds what an earlier process of the same run had spent."""
+        """Adds the seconds of earlier processes of the same run."""
         self._before = seconds
 
     @contextmanager
     def measure(self, purpose: str) -> Iterator[None]:
-        """Counts the time inside for `purpose`; what is measured inside it for another purpose counts there only."""
+        """Counts the time inside for `purpose`, without the time that nested calls measure for other purposes."""
         start, others = time.perf_counter(), sum(self._seconds.values())
         yield
         nested = sum(self._seconds.values()) - others
         self._seconds[purpose] += time.perf_counter() - start - nested
 
     def seconds(self) -> dict[str, float]:
-        """Returns seconds by purpose, and as `wall` all seconds since the process started."""
+        """Returns the seconds by purpose, and all seconds since the start as `wall`."""
         now = {**self._seconds, "wall": time.perf_counter() - self._started}
         return {name: value + self._before.get(name, 0.0) for name, value in now.items()}
 
 
 class MetricsLog:
-    """Appends records to `metrics.jsonl` and TensorBoard, and shows them.
+    """A log that appends records to `metrics.jsonl` and TensorBoard, and shows them.
 
-    In a bucket no file can be appended to: there `publish` copies those of a temporary folder.
+    In a bucket files cannot be appended to, so `publish` copies them there from a temporary folder.
     """
 
     def __init__(self, directory: Path, steps: int, resumed_at: int, tensorboard: bool) -> None:
@@ -85,14 +85,14 @@ class MetricsLog:
             self._progress.start()
 
     def record(self, step: int, values: dict[str, float]) -> None:
-        """Writes one object; step 12's record tells of the steps up to and including the twelfth."""
+        """Writes one object; the record of step 12 covers the steps up to and including the twelfth."""
         self._file.write(json.dumps({"step": step, **values}) + "\n")
         self._file.flush()
         if self._tensorboard:
             self._tensorboard.record(step, values)
 
     def show(self, step: int, values: dict[str, float]) -> None:
-        """Shows a record of training on the progress bar, or as a line where stderr is no terminal."""
+        """Shows a record of training on the progress bar, or as a line if stderr is not a terminal."""
         left = (self._steps - step) / values["steps_per_second"]
         text = (
             f"step {step}/{self._steps}  loss {values['loss']:.4f}  {values['steps_per_second']:.1f} steps/s  "
@@ -104,14 +104,14 @@ class MetricsLog:
             print(text, file=sys.stderr, flush=True)
 
     def publish(self) -> None:
-        """Copies the files into the run folder, if that is in a bucket."""
+        """Copies the files into the run folder if it is in a bucket."""
         if self._bucket is not None:
             for path in files_below(self._directory):
-                there = self._bucket / path.relative_to(self._directory)
-                there.parent.mkdir(parents=True, exist_ok=True)
-                there.write_bytes(path.read_bytes())
+                copy = self._bucket / path.relative_to(self._directory)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                copy.write_bytes(path.read_bytes())
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Prints one line without disturbing the progress bar."""
         text = one_line(text)
         if self._progress:
@@ -131,9 +131,9 @@ class MetricsLog:
 
 
 class _TensorBoard:
-    """An event file, written by the thread that calls, so that a full disk raises here.
+    """An event file that the calling thread writes, so a full disk raises an error in it.
 
-    tensorboardX's own writer has a thread, which ends at a full disk; who gives it more then waits for ever.
+    tensorboardX's own writer has a thread that ends when the disk is full; later calls then wait forever.
     """
 
     def __init__(self, directory: Path, resumed_at: int) -> None:
@@ -146,7 +146,7 @@ class _TensorBoard:
         directory.mkdir(exist_ok=True)
         self._file = (directory / f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}").open("wb")
         self._write(file_version="brain.Event:2")
-        # A session that starts at a step takes the place of what an earlier one wrote from there on.
+        # A session that starts at a step replaces the events that an earlier session wrote from that step on.
         self._write(step=resumed_at + 1, session_log=SessionLog(status=SessionLog.START))
 
     def record(self, step: int, values: dict[str, float]) -> None:
@@ -164,7 +164,7 @@ class _TensorBoard:
 
 
 class NoLog(MetricsLog):
-    """Of a process that is not the first one: it writes and shows nothing."""
+    """The log of a process that is not the first one; it writes and shows nothing."""
 
     def __init__(self) -> None:
         pass
@@ -178,7 +178,7 @@ class NoLog(MetricsLog):
     def publish(self) -> None:
         pass
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         pass
 
     def close(self) -> None:
@@ -186,9 +186,9 @@ class NoLog(MetricsLog):
 
 
 def _keep_until(path: Path, step: int) -> None:
-    """Drops the records after `step`, which a resumed run will write again, and a last line cut short by a kill.
+    """Drops the records after `step`, which a resumed run writes again, and a last line that a kill cut short.
 
-    Lines before the last that are no records are dropped with a warning.
+    Drops other lines that are not records too, with a warning.
 
     Raises:
       UserError: the file cannot be read.
@@ -201,13 +201,13 @@ def _keep_until(path: Path, step: int) -> None:
         raise UserError(f"{path}: cannot read the records: {error.strerror or error}") from None
     records = [_record(line) for line in lines]
     if dropped := records[:-1].count(None):
-        log.warning("warning: %s: %d lines that are no records are left out", path, dropped)
+        log.warning("warning: %s: dropped %d lines that are not records", path, dropped)
     kept = [line for line, record in zip(lines, records, strict=True) if record is not None and record <= step]
     write_atomically(path, "".join(f"{line}\n" for line in kept))
 
 
 def _record(line: str) -> int | None:
-    """Returns the step of a record, or None for a line that is none."""
+    """Returns the step of a record, or None if the line is not a record."""
     try:
         step = json.loads(line)["step"]
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -1,4 +1,4 @@
-"""Optimizers and learning-rate schedules by config, all from optax but for the inverse square root."""
+"""Optimizers and learning-rate schedules by config. All but the inverse square root are optax's."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ class OptimizerConfig:
 
     name: str = key("adam", "one of fxf.training.optimizer.OPTIMIZERS")
     learning_rate: float = key(1e-3, "peak learning rate", above=0, argument=True)
-    schedule: str = key("constant", "one of fxf.training.optimizer.SCHEDULES, after the warm-up")
+    schedule: str = key("constant", "schedule after the warm-up, one of fxf.training.optimizer.SCHEDULES")
     warmup_steps: int = key(0, "steps of linear warm-up from 0", minimum=0)
     final_learning_rate: float = key(0.0, "learning rate at the last step", minimum=0, argument=True)
     b1: float = key(0.9, "decay of the mean of gradients", minimum=0, below=1)
@@ -28,34 +28,34 @@ class OptimizerConfig:
     eps: float = key(1e-8, "added to the denominator", above=0)
     momentum: float = key(0.0, "decay of the trace of gradients", minimum=0, below=1)
     weight_decay: float = key(
-        0.0, "decoupled decay of matrices; biases, norms, embeddings keep theirs", minimum=0, argument=True
+        0.0, "decoupled decay of matrices; biases, norms and embeddings do not decay", minimum=0, argument=True
     )
-    clip_norm: float = key(0.0, "largest global norm of the gradient; 0 does not clip", minimum=0)
+    clip_norm: float = key(0.0, "maximum of the gradient's global norm; 0 does not clip", minimum=0)
 
 
 Schedule = Callable[[Any], Any]
-# Builds an optimizer from its learning rate, the table of the weights, and the keys that it reads as keywords.
+# Builds an optimizer from its learning rate, the table of weights, and its config keys as keywords.
 Build = Callable[..., optax.GradientTransformation]
 
 
 def plain(build: Build) -> Build:
-    """Returns the optimizer of optax that reads nothing of the weights."""
+    """Returns the builder of an optax optimizer that does not need the table of weights."""
     return lambda learning_rate, spec, **keys: build(learning_rate, **keys)
 
 
 def decaying(build: Build) -> Build:
-    """Returns the optimizer of optax, which decays those weights that may decay."""
+    """Returns the builder of an optax optimizer that decays only the weights of `decay_mask`."""
     return lambda learning_rate, spec, **keys: build(learning_rate, mask=lambda _: decay_mask(spec), **keys)
 
 
 def muon(
     learning_rate: Any, spec: Spec, *, b1: float, b2: float, eps: float, weight_decay: float
 ) -> optax.GradientTransformation:
-    """Orthogonalizes the momentum of matrices, and is NAdam for all else (Jordan et al. 2024).
+    """Returns Muon, which orthogonalizes the momentum of matrices; NAdam updates all else (Jordan et al. 2024).
 
-    Updates of a matrix have the size of Adam's, so that one learning rate serves both (Liu et al. 2025).
+    Updates of a matrix have the size of Adam's, so one learning rate serves both (Liu et al. 2025).
     """
-    from optax import contrib  # imported here because no other optimizer needs it
+    from optax import contrib  # imported here, because no other optimizer needs it
 
     def numbers(axes: Any) -> Any:
         return axes and contrib.MuonDimensionNumbers(*axes)
@@ -111,15 +111,15 @@ READS_FINAL = ("linear", "cosine")
 
 
 def make_schedule(config: OptimizerConfig, steps: int, numbers: Mapping[str, Any] | None = None) -> Schedule:
-    """Returns step -> learning rate: linear warm-up from 0 (0 itself is not used), then the schedule to `steps`.
+    """Returns step -> learning rate: linear warm-up from 0 (0 itself is not used), then the schedule up to `steps`.
 
     Args:
-      numbers: values of keys in place of the config's, such as the arguments of a training step.
+      numbers: values that replace the config's by key, such as the arguments of a training step.
     """
     one_of(config.schedule, SCHEDULES, "optimizer.schedule")
     if config.warmup_steps >= steps:
         raise UserError(
-            f"optimizer.warmup_steps: {config.warmup_steps} is not less than train.steps {steps}, the whole run; "
+            f"optimizer.warmup_steps: {config.warmup_steps} is not less than train.steps {steps}; "
             f"set optimizer.warmup_steps to {steps // 10}, or train.steps above {config.warmup_steps}"
         )
     if config.schedule not in READS_FINAL:
@@ -152,7 +152,7 @@ def optimizer_section(values: Mapping[str, Any]) -> OptimizerConfig:
 def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.GradientTransformationExtraArgs:
     """Builds the optimizer for the weights of `spec` and a run of `steps` steps.
 
-    Its `update` takes `numbers`, values in place of those that the config has for the keys of `arguments`.
+    Its `update` takes `numbers`, which replace the config's values for the keys of `arguments`.
     """
     registered = OPTIMIZERS[one_of(config.name, OPTIMIZERS, "optimizer.name")]
     per_optimizer = {name for each in OPTIMIZERS.values() for name in each.reads}
@@ -172,12 +172,12 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
     return optax.GradientTransformationExtraArgs(with_numbers({}).init, update)
 
 
-def clip_by_global_norm(largest: float) -> optax.GradientTransformation:
-    """Returns the transformation that scales updates down to a global norm (optax's of that name)."""
+def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
+    """Returns the transformation that scales updates down to a global norm, as optax's of the same name does."""
 
     def update(updates: optax.Updates, state: optax.OptState, params: Any = None) -> tuple[optax.Updates, Any]:
         del params
-        return scale_to_norm(updates, largest), state
+        return scale_to_norm(updates, max_norm), state
 
     return optax.GradientTransformation(optax.init_empty_state, update)
 

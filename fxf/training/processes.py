@@ -1,7 +1,7 @@
-"""Several processes that train together, by JAX's multi-controller runtime; a run in one process joins nothing.
+"""Several processes that train together through JAX's multi-controller runtime.
 
-Every process runs the same program over the devices of all, and stops at the same step. What a process decides by its
-own clock or signals is agreed upon first.
+Every process runs the same program over the devices of all, and stops at the same step. The processes first agree on
+decisions that depend on one's clock or signals.
 """
 
 import json
@@ -20,20 +20,20 @@ from fxf.errors import UserError
 from fxf.machine.signals import EXIT_INTERRUPTED
 from fxf.training.sharding import ParallelConfig
 
-HEARTBEAT_SECONDS = 20  # without a sign of life, after which a process counts as lost
-START_SECONDS = 300  # for all processes to come
-OWN_FAILURES = ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT")  # of JAX's runtime, which no other process is the cause of
+HEARTBEAT_SECONDS = 20  # a process is lost after this time without a sign of life
+START_SECONDS = 300  # the time for all processes to connect
+OWN_FAILURES = ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT")  # errors of JAX's runtime that other processes do not cause
 
 
 def join(config: ParallelConfig) -> None:
-    """Connects this process to the others, before JAX computes anything; a run in one process has none.
+    """Connects this process to the others before JAX computes anything; does nothing for a run in one process.
 
     Raises:
-      UserError: `parallel.processes` is 0 and no launcher is found, or the others did not come in time.
+      UserError: `parallel.processes` is 0 and there is no launcher, or the others did not connect in time.
     """
     if config.processes == 1 or jax.distributed.is_initialized():
         return
-    # A signal is heard by fxf.machine.signals, in Python.
+    # fxf.machine.signals handles signals instead.
     jax.config.update("jax_enable_preemption_service", False)
     given: dict[str, Any] = {}
     if config.processes:
@@ -61,50 +61,50 @@ def join(config: ParallelConfig) -> None:
 
 @contextmanager
 def ending_with_the_others() -> Iterator[None]:
-    """Ends this process at once, with one line and an exit code of its own, where it lost another.
+    """Ends this process at once, with one line and exit code 75, if it lost another.
 
-    The usual way out, through closing the checkpoints and leaving JAX's runtime, waits for the others.
+    The normal exit closes the checkpoints and JAX's runtime, which would wait for the others.
     """
     try:
         yield
     except (jax.errors.JaxRuntimeError, TimeoutError) as error:
         if jax.process_count() == 1 or str(error).startswith(OWN_FAILURES):
             raise
-        what = "lost another one; the same command goes on from the newest checkpoint"
+        what = "lost another one; the same command resumes from the newest checkpoint"
         print(f"error: {_who()}: {what} ({_first_line(error)})", file=sys.stderr, flush=True)
         os._exit(EXIT_INTERRUPTED)
 
 
 def require_same_config(config: Mapping[str, Any]) -> None:
-    """Raises a UserError, in every process, if another has another config; all call it together."""
+    """Raises a UserError if the processes have different configs; every process must call it."""
     if jax.process_count() == 1:
         return
     text = np.frombuffer(json.dumps(config).encode(), np.uint8)
-    longest = multihost_utils.process_allgather(np.array(len(text))).max()
-    for i, row in enumerate(multihost_utils.process_allgather(np.pad(text, (0, longest - len(text))))):
-        there = json.loads(row.tobytes().rstrip(b"\0"))
-        if differing := [key for key in differing_keys(there, config) if key != "parallel.process"]:
+    length = multihost_utils.process_allgather(np.array(len(text))).max()
+    for i, row in enumerate(multihost_utils.process_allgather(np.pad(text, (0, length - len(text))))):
+        other = json.loads(row.tobytes().rstrip(b"\0"))
+        if differing := [key for key in differing_keys(other, config) if key != "parallel.process"]:
             raise UserError(f"{_who()}: process {i} has another config; differing keys: {', '.join(differing)}")
 
 
 def is_first() -> bool:
-    """Tells whether this is the process that writes and prints for all."""
+    """Returns whether this is the process that writes and prints for all."""
     return jax.process_index() == 0
 
 
 def barrier() -> None:
-    """Returns when every process is here."""
+    """Waits until every process has called it."""
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices("fxf")
 
 
-def any_of(told: bool) -> bool:
-    """Returns whether any process is told so; all ask together."""
-    return told if jax.process_count() == 1 else bool(np.any(multihost_utils.process_allgather(np.array(told))))
+def any_of(value: bool) -> bool:
+    """Returns whether any process has True; every process must call it."""
+    return value if jax.process_count() == 1 else bool(np.any(multihost_utils.process_allgather(np.array(value))))
 
 
 def of_first(number: int) -> int:
-    """Returns the number that the first process has; all ask together."""
+    """Returns the first process's number; every process must call it."""
     return number if jax.process_count() == 1 else int(multihost_utils.broadcast_one_to_all(np.int32(number)))
 
 

@@ -1,7 +1,7 @@
-"""Which device holds what: a mesh of devices, and the rules by which it cuts weights and batches.
+"""Sharding: a mesh of devices, and the rules by which it cuts weights and batches.
 
-The mesh has three axes. A batch's rows are cut along `data` and `fsdp`; weights, their gradient and the optimizer's
-state along `fsdp`, which gathers a weight where it is used, and `tensor`, which also cuts the computation.
+The mesh has three axes. `data` and `fsdp` cut a batch's rows. `fsdp` and `tensor` cut weights, their gradient and the
+optimizer's state. `fsdp` gathers a weight before its use; `tensor` cuts the computation too.
 """
 
 import dataclasses
@@ -23,26 +23,26 @@ from fxf.weights import TABLES, Params, Spec, Weight, leaves, map_weights
 
 @dataclasses.dataclass(frozen=True)
 class ParallelConfig:
-    """The `parallel` section: how training is spread over devices. It changes no number but what dropout draws."""
+    """The `parallel` section: how training uses the devices. Only dropout's draws depend on it."""
 
     kind: Literal["jit", "pmap"] = key(
-        "jit", "one program over a mesh of devices; or the step mapped over them, all weights on each"
+        "jit", "jit: one program over a mesh of devices; pmap: the step mapped over devices that each hold all weights"
     )
-    data: int = key(0, "parts of a batch's rows, with all weights for each; 0: as many as the devices allow", minimum=0)
+    data: int = key(0, "parts of a batch's rows, each with all weights; 0: as many as the devices allow", minimum=0)
     fsdp: int = key(1, "parts of a batch's rows, and of weights and optimizer state", minimum=1)
     tensor: int = key(1, "parts of heads, hidden units and vocabulary, and of their weights", minimum=1)
     processes: int = key(
-        1, "processes that train together; 0: as many as SLURM, Open MPI or a TPU pod has started", minimum=0
+        1, "number of processes that train together; 0: those that SLURM, Open MPI or a TPU pod started", minimum=0
     )
-    coordinator: str = key("", "host:port of the first process, where processes is above 1")
-    process: int = key(0, "index of this process, where processes is above 1", minimum=0)
+    coordinator: str = key("", "host:port of the first process, if processes is above 1")
+    process: int = key(0, "index of this process, if processes is above 1", minimum=0)
 
     def __post_init__(self) -> None:
         if self.processes > 1 and not re.fullmatch(r".+:\d+", self.coordinator):
             raise UserError(f"parallel.coordinator: expected host:port of the first process, got {self.coordinator!r}")
         if self.processes <= 1 and (self.coordinator or self.process):
             raise UserError(
-                "parallel.coordinator, parallel.process: only read where parallel.processes is above 1; "
+                "parallel.coordinator, parallel.process: only read if parallel.processes is above 1; "
                 "a launcher's processes find each other"
             )
         if self.process >= max(self.processes, 1):
@@ -50,14 +50,14 @@ class ParallelConfig:
                 f"parallel.process: expected less than parallel.processes {self.processes}, got {self.process}"
             )
         if self.kind == "pmap" and self.processes != 1:
-            raise UserError("parallel.kind: 'pmap' maps over the devices of one process; 'jit' spreads over several")
+            raise UserError("parallel.kind: 'pmap' uses the devices of one process; 'jit' can use several processes")
         if self.kind == "pmap" and self.fsdp * self.tensor > 1:
             raise UserError("parallel.kind: 'pmap' cuts no weights; leave parallel.fsdp and parallel.tensor at 1")
 
 
 DATA, FSDP, TENSOR = "data", "fsdp", "tensor"
 
-# Each axis of the mesh cuts the first of these axes of a weight that it divides and that is not cut yet.
+# Each mesh axis cuts the first of these axes of a weight that is not cut yet and whose length it divides.
 RULES = {
     TENSOR: ("heads", "mlp", "vocabulary"),
     FSDP: ("embed", "mlp", "vocabulary", "heads", "head_dim", "position"),
@@ -65,10 +65,10 @@ RULES = {
 
 
 class Layout(NamedTuple):
-    """How a run is spread over devices, of which there may be one.
+    """The devices of a run, one or more, and how they hold its arrays.
 
     Attributes:
-      pmap: the step runs under `jax.pmap`, with the whole state on each device.
+      pmap: whether the step runs under `jax.pmap`, with the whole state on each device.
     """
 
     mesh: Mesh
@@ -76,27 +76,27 @@ class Layout(NamedTuple):
 
     @property
     def parts(self) -> int:
-        """Parts that the rows of a batch are cut into."""
+        """The number of parts that a batch's rows are cut into."""
         return self.mesh.shape[DATA] * self.mesh.shape[FSDP]
 
     @property
     def replicated(self) -> NamedSharding:
-        """Sharding of what every device holds whole."""
+        """The sharding of an array that every device holds whole."""
         return NamedSharding(self.mesh, P())
 
     @property
     def rows(self) -> NamedSharding:
-        """Sharding of what is cut along its first axis, the rows of a batch."""
+        """The sharding of an array that is cut along its first axis, the rows of a batch."""
         return NamedSharding(self.mesh, P((DATA, FSDP)))
 
     def shard_rows(self, batch: Any) -> Any:
-        """Says, inside a compiled function, that the devices share the rows of arrays whose rows they divide."""
+        """Constrains, inside a compiled function, arrays to be cut along their rows if the devices divide these."""
         return jax.tree.map(
             lambda x: x if len(x) % self.parts else jax.lax.with_sharding_constraint(x, self.rows), batch
         )
 
     def gather_tables(self, params: Params, spec: Spec) -> Params:
-        """Gathers, inside a compiled function, the rows of tables, for a device looks up rows and not parts of rows."""
+        """Gathers, inside a compiled function, the rows of tables, because a device looks up whole rows."""
 
         def gathered(_: str, weight: Weight) -> NamedSharding:
             cuts = partition(weight, self.mesh)
@@ -111,9 +111,9 @@ class Layout(NamedTuple):
         return map_weights(lambda _, weight: NamedSharding(self.mesh, partition(weight, self.mesh)), spec)
 
     def optimizer_state(self, shapes: Any, spec: Spec) -> Any:
-        """Returns the tree of the optimizer state's shardings, from that of its shapes.
+        """Returns the tree of the optimizer state's shardings for the tree of its shapes.
 
-        An array whose path ends in that of a weight, and that has its shape, is cut as the weight is.
+        An array is cut like a weight if its path ends in the weight's path and it has the weight's shape.
         """
         cut = {path: (w.shape, NamedSharding(self.mesh, partition(w, self.mesh))) for path, w in leaves(spec)}
 
@@ -125,9 +125,9 @@ class Layout(NamedTuple):
         return jax.tree_util.tree_map_with_path(follow, shapes)
 
     def put(self, batch: dict[str, np.ndarray], parts: int) -> dict[str, jax.Array]:
-        """Puts a batch, or this process's rows of it, on the devices.
+        """Returns a batch, or this process's rows, as arrays on the devices.
 
-        Rows of weight 0 fill it up to a multiple of `parts`; they repeat the last row, which any model can read.
+        It appends copies of the last row, with weight 0, up to a multiple of `parts` rows.
         """
         missing = -len(batch["weights"]) % (parts // jax.process_count())
         if missing:
@@ -138,11 +138,11 @@ class Layout(NamedTuple):
 
 
 def make_layout(config: ParallelConfig, devices: Sequence[Any]) -> Layout:
-    """Returns the layout of the first devices, as many as the config names.
+    """Returns the layout over the first devices, as many as the config names.
 
     Raises:
-      UserError: there are fewer devices; `data` is left open and the other axes do not divide them; or of several
-        processes one would have no device, or a part of a row.
+      UserError: there are fewer devices; `data` is 0 and the other axes do not divide their number; or one of several
+        processes would have an unused device, or devices that `tensor` does not divide.
     """
     others = config.fsdp * config.tensor
     if not config.data and len(devices) % others:
@@ -155,7 +155,7 @@ def make_layout(config: ParallelConfig, devices: Sequence[Any]) -> Layout:
         raise UserError(f"{sizes}: needs {n} devices; here are {len(devices)}")
     n_processes = jax.process_count()
     if n_processes > 1 and n < len(devices):
-        raise UserError(f"parallel: uses {n} devices of {len(devices)}; {n_processes} processes use all of theirs")
+        raise UserError(f"parallel: uses {n} of {len(devices)} devices; {n_processes} processes must use all")
     if n_processes > 1 and jax.local_device_count() % config.tensor:
         here = f"the devices of a process, {jax.local_device_count()}"
         raise UserError(f"parallel.tensor: {config.tensor} does not divide {here}")
@@ -164,7 +164,7 @@ def make_layout(config: ParallelConfig, devices: Sequence[Any]) -> Layout:
 
 
 def require_divisible(layout: Layout, batch_size: int, microbatches: int) -> None:
-    """Raises a UserError if the rows of a microbatch cannot be cut into equal parts for the devices."""
+    """Raises a UserError if the devices do not divide the rows of a microbatch."""
     if (batch_size // microbatches) % layout.parts:
         sizes = f"parallel.data {layout.mesh.shape[DATA]} × parallel.fsdp {layout.mesh.shape[FSDP]}"
         rows = f"{batch_size} / train.microbatches {microbatches}" if microbatches > 1 else f"{batch_size}"
@@ -172,7 +172,7 @@ def require_divisible(layout: Layout, batch_size: int, microbatches: int) -> Non
 
 
 def partition(weight: Weight, mesh: Mesh) -> P:
-    """Returns the axis of the mesh, or None, that cuts each axis of a weight, by `RULES`."""
+    """Returns the mesh axis that cuts each axis of a weight, or None, by `RULES`."""
     cuts: list[str | None] = [None] * len(weight.axes)
     for mesh_axis, logical_axes in RULES.items():
         size = mesh.shape[mesh_axis]

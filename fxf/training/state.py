@@ -1,4 +1,4 @@
-"""What training moves, and what it reads besides batches: the state of a run, and the numbers of its config."""
+"""The state that training updates, and the numbers and random keys that it reads besides batches."""
 
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from fxf.weights import Params, initialize, shapes
 
 @flax.struct.dataclass
 class TrainState:
-    """All that a step reads and moves: steps done so far (int32 scalar), params, and the optimizer's state."""
+    """The state that a step updates: the number of steps done (int32 scalar), params, and the optimizer's state."""
 
     step: jax.Array
     params: Params
@@ -25,12 +25,12 @@ class TrainState:
 
 @flax.struct.dataclass
 class Hyperparameters:
-    """The numbers of a config that a step reads as arguments: another value compiles nothing.
+    """The numbers of a config that a step reads as arguments, so another value compiles nothing.
 
     Attributes:
-      seed: of the run, uint32.
+      seed: the run's seed, uint32.
       label_smoothing: float32; None for 0, whose program is shorter.
-      optimizer: those that the optimizer reads, by their keys.
+      optimizer: the optimizer's numbers by their keys, float32.
     """
 
     seed: Any
@@ -39,7 +39,7 @@ class Hyperparameters:
 
 
 def hyperparameters(seed: int, train: Any, optimizer: Any = None) -> Hyperparameters:
-    """Returns the numbers in the `train` and `optimizer` sections, as arrays of the host."""
+    """Returns the numbers of the `train` and `optimizer` sections as NumPy scalars."""
     smoothing = np.float32(train.label_smoothing) if train.label_smoothing else None
     rates = {} if optimizer is None else {name: np.float32(value) for name, value in arguments(optimizer).items()}
     return Hyperparameters(np.uint32(seed), smoothing, rates)
@@ -54,24 +54,24 @@ class RunKeys(NamedTuple):
 
 
 def run_keys(seed: Any) -> RunKeys:
-    """Derives the keys of a run from its seed."""
+    """Returns the keys of a run, derived from its seed."""
     return RunKeys(*jax.random.split(jax.random.key(seed), 3))
 
 
 def init_state(model: Model, optimizer: optax.GradientTransformation, key: jax.Array) -> TrainState:
-    """Draws the params, and makes the optimizer's first state."""
+    """Returns the state of step 0, with params drawn from `key`."""
     params = initialize(model.spec, key)
     return TrainState(jnp.int32(0), params, optimizer.init(params))
 
 
 def state_shapes(model: Model, optimizer: optax.GradientTransformation) -> TrainState:
-    """Returns the shapes and dtypes of what `init_state` returns; draws nothing."""
+    """Returns the shapes and dtypes of `init_state`'s result; draws nothing."""
     params = shapes(model.spec)
     step: Any = jax.ShapeDtypeStruct((), jnp.int32)
     return TrainState(step, params, jax.eval_shape(optimizer.init, params))
 
 
 def state_shardings(model: Model, optimizer: optax.GradientTransformation, layout: Layout) -> TrainState:
-    """Returns the state's tree with the sharding of each array as leaves."""
+    """Returns the state's tree with the shardings of the arrays as leaves."""
     opt_state = layout.optimizer_state(state_shapes(model, optimizer).opt_state, model.spec)
     return TrainState(layout.replicated, layout.weights(model.spec), opt_state)  # type: ignore[arg-type]

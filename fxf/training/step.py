@@ -1,4 +1,4 @@
-"""The training step, and what runs several: on batches made on the device, or on batches that the host feeds."""
+"""The training step, and functions that run several, on batches made on the device or by the host."""
 
 import dataclasses
 import functools
@@ -24,16 +24,20 @@ from fxf.weights import Params
 class TrainConfig:
     """The `train` section."""
 
-    steps: int = key(1000, "optimizer steps", minimum=1)
-    batch_size: int = key(64, "sequences a step; for batches of a token budget, at most", minimum=1)
-    microbatches: int = key(1, "equal parts of a batch whose gradients are summed one after the other", minimum=1)
+    steps: int = key(1000, "number of optimizer steps", minimum=1)
+    batch_size: int = key(64, "sequences per step; a maximum if data.batch_tokens sets the batches", minimum=1)
+    microbatches: int = key(
+        1, "equal parts of a batch whose gradients are computed one after the other and summed", minimum=1
+    )
     label_smoothing: float = key(0.0, "share of a target's probability spread over all tokens", minimum=0, below=1)
     skip_nonfinite: int = key(
-        0, "steps whose loss or gradient is not finite that a run may have; they move nothing", minimum=0
+        0, "steps with a loss or gradient that is not finite that a run may skip; 0 stops at the first", minimum=0
     )
-    evaluate_every: int = key(0, "steps between validations; the test after the last step comes anyway", minimum=0)
+    evaluate_every: int = key(
+        0, "steps between validations; 0: none (the test follows the last step anyway)", minimum=0
+    )
     patience: int = key(
-        0, "evaluations without a better checkpoint.best after which training stops; 0 never stops", minimum=0
+        0, "training stops after this many evaluations without a better checkpoint.best; 0: never", minimum=0
     )
 
 
@@ -42,7 +46,7 @@ METRICS = ("loss_sum", "weight_sum", "gradient_norm")
 
 
 class Trainer(NamedTuple):
-    """What a training step is made of; `layout` holds the devices that share it."""
+    """The parts of a training step; `layout` holds its devices."""
 
     model: Model
     optimizer: optax.GradientTransformation
@@ -61,8 +65,8 @@ def batch_loss(
     """Returns (loss_sum, weight_sum) of a batch.
 
     Args:
-      label_smoothing: None for 0.
-      layout: of the devices that share the batch's rows; None where one array holds them.
+      label_smoothing: None means 0.
+      layout: the devices that the batch's rows are cut over; None leaves them uncut.
     """
     if layout:
         params, batch = layout.gather_tables(params, model.spec), layout.shard_rows(batch)
@@ -74,13 +78,13 @@ def batch_loss(
     arrays = (features, batch["targets"], batch["weights"])
     if layout is None or layout.parts == 1:
         return loss(*arrays)
-    # The loss reads rows out in groups: each device takes groups of its own rows, and the sums meet once.
+    # The loss computes logits for groups of rows. Each device takes groups of its own rows, and one sum joins them.
     sums = jax.vmap(loss)(*(_cut(x, layout.parts) for x in layout.shard_rows(arrays)))
     return jax.tree.map(jnp.sum, sums)
 
 
 def _cut(x: jax.Array, parts: int) -> jax.Array:
-    """Cuts the rows [B, ...] into [parts, B / parts, ...]."""
+    """Returns the rows [B, ...] as [parts, B / parts, ...]."""
     return x.reshape(parts, -1, *x.shape[1:])
 
 
@@ -94,11 +98,11 @@ def loss_and_gradient(
     microbatches: int = 1,
     layout: Layout | None = None,
 ) -> tuple[jax.Array, jax.Array, Params]:
-    """Returns (loss_sum, weight_sum, gradient of loss_sum): sums, so that parts of a batch can be added up.
+    """Returns (loss_sum, weight_sum, gradient of loss_sum). Sums of a batch's parts add up to the batch's.
 
     Args:
-      microbatches: number of equal parts to take one after the other, each in the memory of the one before.
-      layout: of the devices that share the rows of each part, and of the params.
+      microbatches: number of equal parts, computed one after the other in the same memory.
+      layout: the devices that hold the params, and that the rows of each part are cut over.
     """
 
     def part(part_batch: Batch, part_rng: jax.Array | None) -> tuple[jax.Array, jax.Array, Params]:
@@ -129,12 +133,12 @@ def train_step(
     *,
     mapped: bool = False,
 ) -> tuple[TrainState, Metrics]:
-    """Moves the weights by one batch. Metrics: loss_sum, weight_sum, and the gradient's norm before clipping.
+    """Returns the state after one batch, and the metrics: loss_sum, weight_sum, the gradient's norm before clipping.
 
-    Where `config.skip_nonfinite` is not 0, a batch whose loss or gradient is not finite moves nothing.
+    If `config.skip_nonfinite` is not 0, a batch whose loss or gradient is not finite changes nothing but the step.
 
     Args:
-      mapped: the batch is a device's part of one, and other devices take the same step with theirs.
+      mapped: whether `batch` is one device's part under `jax.pmap`; sums then run over all devices.
     """
     sums = loss_and_gradient(
         trainer.model,
@@ -163,7 +167,7 @@ Step = Callable[[TrainState, Batch, Hyperparameters], tuple[TrainState, Metrics]
 
 
 def make_step(trainer: Trainer) -> Step:
-    """Returns `step(state, batch, numbers)`, whose dropout derives from (seed, step); call it under `jax.jit`."""
+    """Returns `step(state, batch, numbers)`, to be called under `jax.jit`; its dropout derives from (seed, step)."""
 
     def step(state: TrainState, batch: Batch, numbers: Hyperparameters, mapped: bool = False) -> Any:
         rng = jax.random.fold_in(run_keys(numbers.seed).dropout, state.step)
@@ -187,20 +191,20 @@ def make_step(trainer: Trainer) -> Step:
 
 
 def jit_step(program: Callable, trainer: Trainer) -> Any:
-    """Returns `program(state, ...) -> (state, metrics)`, jitted: the state is donated, and stays where it was."""
+    """Returns `program(state, ...) -> (state, metrics)` jitted; the state is donated and keeps its sharding."""
     layout = trainer.layout
     shardings = (state_shardings(trainer.model, trainer.optimizer, layout), layout.replicated)
     return jax.jit(program, donate_argnums=0, out_shardings=shardings)
 
 
-def make_train_steps(trainer: Trainer, make_batch: Callable[[jax.Array, jax.Array], Batch], most: int) -> Any:
-    """Returns a jitted `train_steps(state, numbers, n) -> (state, metrics)`: n steps in one call, `state` donated.
+def make_train_steps(trainer: Trainer, make_batch: Callable[[jax.Array, jax.Array], Batch], max_steps: int) -> Any:
+    """Returns a jitted `train_steps(state, numbers, n) -> (state, metrics)`, which takes n steps and donates `state`.
 
-    `make_batch(key, step)` runs inside. All randomness derives from (seed, step). Metrics are arrays [most], of which
-    the first n elements are filled.
+    `make_batch(key, step)` runs inside. All randomness derives from (seed, step). Metrics are arrays [max_steps]; the
+    first n elements are filled.
 
-    One compiled program serves every n up to `most`: a run resumed between two calls takes the same steps through the
-    same program, so it ends with the same bits.
+    One compiled program serves every n up to `max_steps`. So a run that resumes between two calls takes the same steps
+    through the same program, and ends with the same bits.
     """
     step = make_step(trainer)
 
@@ -213,7 +217,7 @@ def make_train_steps(trainer: Trainer, make_batch: Callable[[jax.Array, jax.Arra
             state, metrics = step(state, trainer.layout.shard_rows(batch), numbers)
             return state, {name: history[name].at[i].set(value) for name, value in metrics.items()}
 
-        history = {name: jnp.zeros(most) for name in METRICS}
+        history = {name: jnp.zeros(max_steps) for name in METRICS}
         return jax.lax.fori_loop(0, n, body, (state, history))
 
     return jit_step(train_steps, trainer)
@@ -222,12 +226,12 @@ def make_train_steps(trainer: Trainer, make_batch: Callable[[jax.Array, jax.Arra
 def make_train_steps_from_iterator(
     trainer: Trainer, batches: Any, compiling: Callable[[], AbstractContextManager]
 ) -> Callable[[TrainState, Hyperparameters, int], tuple[TrainState, Metrics]]:
-    """Returns `train_steps(state, numbers, n)` like `make_train_steps`, whose steps take an iterator's next batches.
+    """Returns `train_steps(state, numbers, n)` like `make_train_steps`, with batches from the iterator `batches`.
 
-    One program compiles for each shape of batch.
+    Each batch shape compiles one program.
 
     Args:
-      compiling: entered while a program compiles, to count that time apart.
+      compiling: returns a context that is entered while a program compiles, to count that time apart.
     """
     layout = trainer.layout
     step = compiled_by_shape(jit_step(make_step(trainer), trainer), compiling)

@@ -119,9 +119,9 @@ def test_only_line_feeds_end_lines(tmp_path):
 
 
 BAD_LINES = {
-    "Run.": "fra.txt:3: expected 2 columns with tabs between, got 1 column",
-    "": "fra.txt:3: expected 2 columns with tabs between, got 1 column",
-    "1\ta\t2\tb": "fra.txt:3: expected 2 columns with tabs between, got 4 columns",
+    "Run.": "fra.txt:3: expected 2 tab-separated columns, got 1 column",
+    "": "fra.txt:3: expected 2 tab-separated columns, got 1 column",
+    "1\ta\t2\tb": "fra.txt:3: expected 2 tab-separated columns, got 4 columns",
     " \tb": "fra.txt:3: the source is empty",
     "a\t\tCC-BY": "fra.txt:3: the target is empty",
     b"a\tCaf\xe9": "fra.txt:3: the target is not UTF-8: byte 0xe9",

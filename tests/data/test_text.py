@@ -2,7 +2,7 @@ import jax
 import numpy as np
 import pytest
 
-from fxf.data.text import LONGEST_LINE, TextConfig, draw_windows, encoded_text, read_text, scoring_windows
+from fxf.data.text import MAX_PIECE, TextConfig, draw_windows, encoded_text, read_text, scoring_windows
 from fxf.data.tokenizer import BOS, UNK
 from fxf.errors import UserError
 
@@ -48,7 +48,7 @@ def test_the_text_without_a_path_is_the_english_of_the_phrase_book():
         (b"one\ntwo\n\x00", r"text.txt:3: not text: a null byte; is it UTF-16\?"),
         (LINES.encode("utf-16"), r"text.txt:1: not UTF-8: byte 0xff; is it UTF-16\?"),
         (LINES.encode("utf-16-be"), r"text.txt:1: not text: a null byte; is it UTF-16\?"),
-        (b" \r\n\t\n" * 9, r"data.path: .*text.txt: expected text, got white space alone"),
+        (b" \r\n\t\n" * 9, r"data.path: .*text.txt: expected text, got only white space"),
         (b"a", r"data.path: .*text.txt: too short to split: its length is 1"),
     ],
 )
@@ -85,7 +85,7 @@ def test_a_text_of_one_line_has_the_tokens_of_its_words(tokenizer, tmp_path):
     content = "some words  and more " * 9000
     text = encoded_text(config(tmp_path, content, tokenizer=tokenizer, vocab_size=300), None, 2)
     train = text.parts().train
-    assert len(train) > 2 * LONGEST_LINE
+    assert len(train) > 2 * MAX_PIECE
     assert text.tokens("train").tolist() == text.tokenizer.encode(train)
 
 

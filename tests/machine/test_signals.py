@@ -51,7 +51,7 @@ signals.hold("it is lost")
 in_c(0.3)
 while not signals.asked(): pass
 SAVED
-signals.tell("saved")
+signals.print_last_line("saved")
 sys.exit(signals.exit_code())
 """
     assert meet(program.replace("SAVED", ""), signal.SIGINT) == (130, "", "saved\n")

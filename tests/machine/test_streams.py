@@ -27,7 +27,7 @@ def main(monkeypatch):
         monkeypatch.setattr(sys, "argv", ["script.py"])
         monkeypatch.setattr(sys, "stdout", stdout)
         monkeypatch.setattr(sys, "stderr", sys.stderr)
-        monkeypatch.setattr(cli.signals, "tell", told.append)
+        monkeypatch.setattr(cli.signals, "print_last_line", told.append)
         code = 0
         try:
             cli.run(script)

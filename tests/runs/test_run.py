@@ -312,7 +312,7 @@ def test_a_run_uses_the_mean_of_its_newest_checkpoints(finished, tmp_path, caplo
     with caplog.at_level(logging.WARNING):
         _, step, params = run.load(tmp_path)
     assert step == 4
-    assert caplog.text.count("passing over the damaged checkpoint of step 6") == 1
+    assert caplog.text.count("skipping the damaged checkpoint of step 6") == 1
     assert_close(params, mean_params(tmp_path, 2, 4), operations=8)
 
 
@@ -409,7 +409,7 @@ def test_a_damaged_newest_checkpoint_costs_its_steps_and_nothing_else(finished, 
             path.write_bytes(b"")
     with caplog.at_level(logging.WARNING):
         train(tmp_path, **sections)
-    assert "passing over the damaged checkpoint of step 4" in caplog.text
+    assert "skipping the damaged checkpoint of step 4" in caplog.text
     assert_same_bits(state_of(tmp_path), state_of(finished[0]))
 
 

@@ -112,5 +112,5 @@ def test_bad_data_are_one_line_with_file_and_number(folder, tmp_path):
     assert (finished.returncode, finished.stdout) == (2, "")
     (line,) = finished.stderr.splitlines()
     assert line.startswith("error: pairs.txt:")
-    assert line.endswith("expected 2 columns with tabs between, got 1 column")
+    assert line.endswith("expected 2 tab-separated columns, got 1 column")
     assert not (tmp_path / "run").exists()

@@ -113,7 +113,7 @@ def test_of_the_newest_a_damaged_one_is_passed_over_with_one_warning(tmp_path, c
     flip_a_bit(tmp_path / "2" / "state" / "manifest.ocdbt")
     assert [step for step, _, _ in load_newest(tmp_path, SHAPES, 2)] == [3, 1]
     (message,) = warnings_of(caplog)
-    assert "passing over the damaged checkpoint of step 2: " in message
+    assert "skipping the damaged checkpoint of step 2: " in message
 
 
 def test_a_file_in_place_of_the_folder_is_named(tmp_path):
@@ -155,7 +155,7 @@ def test_damage_to_any_file_of_the_newest_falls_back_to_the_one_before_with_one_
         assert step == 1
         jax.tree.map(np.testing.assert_array_equal, state, state_of(1))
         (message,) = warnings_of(caplog)
-        assert "passing over the damaged checkpoint of step 2: " in message
+        assert "skipping the damaged checkpoint of step 2: " in message
         assert "\n" not in message
         (tmp_path / "2" / name).write_bytes(content)
     assert load(tmp_path, SHAPES)[0] == 2
@@ -173,14 +173,14 @@ def test_a_file_in_the_place_of_a_checkpoint_is_a_damaged_one(tmp_path, caplog):
     save(tmp_path, 1)
     (tmp_path / "2").write_text("")
     assert load(tmp_path, SHAPES)[0] == 1
-    assert warnings_of(caplog)[0].endswith("the damaged checkpoint of step 2: it is no folder")
+    assert warnings_of(caplog)[0].endswith("the damaged checkpoint of step 2: it is not a folder")
 
 
 def test_a_checkpoint_under_the_name_of_another_step_is_a_damaged_one(tmp_path, caplog):
     save(tmp_path, 1)
     shutil.copytree(tmp_path / "1", tmp_path / "7")
     assert load(tmp_path, SHAPES)[0] == 1
-    assert warnings_of(caplog)[0].endswith("step 7: it was saved as that of step 1")
+    assert warnings_of(caplog)[0].endswith("step 7: it was saved as step 1")
 
 
 @pytest.mark.parametrize("name", ["0000007", "+7", "٧", "7.damaged", "7.unfinished", "7.removed", "-7"])

@@ -40,7 +40,7 @@ def test_lines_that_are_no_records_are_left_out_with_a_warning(damage, tmp_path,
     (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 2, "loss": 1}\n' + damage + b'{"step": 4, "loss": 2}\n')
     log_of(tmp_path, resumed_at=4).close()
     assert [line["step"] for line in lines(tmp_path)] == [2, 4]
-    assert "1 lines that are no records are left out" in caplog.records[0].getMessage()
+    assert "dropped 1 lines that are not records" in caplog.records[0].getMessage()
 
 
 def test_records_that_cannot_be_read_are_one_line(tmp_path):
@@ -78,7 +78,7 @@ def test_a_record_without_room_raises_at_once_and_so_does_closing(tensorboard, t
 def test_without_a_terminal_progress_is_plain_lines(tmp_path, capsys):
     log = log_of(tmp_path)
     log.show(5, {"loss": 1.23456, "steps_per_second": 7.25, "tokens_per_second": 12345.6})
-    log.say("hello")
+    log.print_line("hello")
     log.close()
     first, second = capsys.readouterr().err.splitlines()
     assert first.startswith("step 5/10  loss 1.2346  7.2 steps/s  12,346 tokens/s  left 0:00:0")
@@ -92,7 +92,7 @@ def test_on_a_terminal_progress_is_a_bar(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "150")
     log = log_of(tmp_path)
     log.show(5, {"loss": 1.23456, "steps_per_second": 7.25, "tokens_per_second": 12345.6})
-    log.say("hello")
+    log.print_line("hello")
     log.close()
     shown = capsys.readouterr().err
     assert "━" in shown

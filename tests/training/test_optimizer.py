@@ -98,7 +98,7 @@ def test_every_key_that_an_optimizer_reads_changes_its_steps(name, key):
         ({"final_learning_rate": 0.1}, "optimizer.final_learning_rate: schedule 'constant' does not read it"),
         (
             {"warmup_steps": 10},
-            "optimizer.warmup_steps: 10 is not less than train.steps 10, .* set optimizer.warmup_steps to 1, ",
+            "optimizer.warmup_steps: 10 is not less than train.steps 10; set optimizer.warmup_steps to 1, ",
         ),
     ],
 )

@@ -27,7 +27,7 @@ def test_the_loss_of_another_process_ends_this_one_in_one_line(error, monkeypatc
     with pytest.raises(SystemExit, match="75"):
         raises(error("UNKNOWN: Gloo AllGather failed: Connection closed by peer\nand more"))
     assert capsys.readouterr().err == (
-        "error: process 0 of 3: lost another one; the same command goes on from the newest checkpoint "
+        "error: process 0 of 3: lost another one; the same command resumes from the newest checkpoint "
         "(UNKNOWN: Gloo AllGather failed: Connection closed by peer)\n"
     )
 

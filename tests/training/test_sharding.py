@@ -86,7 +86,7 @@ def test_a_run_saved_on_eight_devices_goes_on_in_two_processes(figures_of_two_pr
 
 def test_a_process_notices_that_the_other_is_gone(figures_of_two_processes):
     (line,) = figures_of_two_processes["said"]
-    assert line.startswith("error: process 0 of 2: lost another one; the same command goes on")
+    assert line.startswith("error: process 0 of 2: lost another one; the same command resumes")
 
 
 def test_a_device_of_eight_holds_an_eighth_of_the_optimizer_state(figures):
@@ -164,7 +164,7 @@ def test_devices_that_do_not_fit_the_mesh_are_an_error(changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"data": 2}, "parallel: uses 2 devices of 6; 2 processes use all of theirs"),
+        ({"data": 2}, "parallel: uses 2 of 6 devices; 2 processes must use all"),
         ({"tensor": 2}, "parallel.tensor: 2 does not divide the devices of a process, 3"),
     ],
 )
@@ -180,10 +180,10 @@ def test_devices_that_do_not_fit_several_processes_are_an_error(changes, message
     ("changes", "message"),
     [
         ({"kind": "pmap", "fsdp": 2}, "parallel.kind: 'pmap' cuts no weights"),
-        ({"kind": "pmap", "processes": 0}, "parallel.kind: 'pmap' maps over the devices of one process"),
+        ({"kind": "pmap", "processes": 0}, "parallel.kind: 'pmap' uses the devices of one process"),
         ({"processes": 2, "coordinator": "there"}, "parallel.coordinator: expected host:port of the first process"),
         ({"processes": 2, "coordinator": "there:1", "process": 2}, "parallel.process: expected less than parallel"),
-        ({"processes": 0, "process": 1}, "only read where parallel.processes is above 1"),
+        ({"processes": 0, "process": 1}, "only read if parallel.processes is above 1"),
     ],
 )
 def test_settings_that_cannot_be_are_an_error(changes, message):

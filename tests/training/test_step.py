@@ -38,7 +38,7 @@ def train(n_calls, dropout=0.0, seed=0):
     """Returns the state and the loss of each step, after the given numbers of steps a call."""
     trainer = make_trainer(dropout=dropout)
     state = initial_state(trainer.model, trainer.optimizer)
-    steps = make_train_steps(trainer, TASK.batch, most=7)
+    steps = make_train_steps(trainer, TASK.batch, max_steps=7)
     losses = []
     for n in n_calls:
         state, metrics = steps(state, hyperparameters(seed, TRAIN, SGD), n)
@@ -171,7 +171,7 @@ def test_other_numbers_compile_nothing_and_count():
     states = {}
     for name, (train_config, optimizer_config) in {"first": first, "second": second}.items():
         trainer = Trainer(model, make_optimizer(optimizer_config, 5, model.spec), train_config, one_device())
-        steps = make_train_steps(trainer, TASK.batch, most=5)
+        steps = make_train_steps(trainer, TASK.batch, max_steps=5)
         for numbers, (seed, sections) in {"first": (0, first), "second": (3, second)}.items():
             state = initial_state(model, trainer.optimizer)
             states[name, numbers] = jax.device_get(steps(state, hyperparameters(seed, *sections), 5)[0].params)
