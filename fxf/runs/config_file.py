@@ -213,7 +213,7 @@ def _importing_from(folder: Path) -> Iterator[None]:
             sys.path.remove(str(folder))
 
 
-def _registries() -> dict[str, dict[str, Any]]:
+def registries() -> dict[str, dict[str, Any]]:
     """Returns the registries to which a config file may add, by what their entries are called."""
     from fxf.data.corpus import CORPORA
     from fxf.data.tokenizer import TOKENIZERS
@@ -251,12 +251,12 @@ def _registrations(path: Path, digests: dict[str, str], within: str = "") -> Ite
     Raises:
       UserError: an entry was there already, or `within` registers one.
     """
-    registries, absent = _registries(), object()
+    every, absent = registries(), object()
     added: set[tuple[str, str]] = set()
-    before = {kind: dict(registry) for kind, registry in registries.items()}
+    before = {kind: dict(registry) for kind, registry in every.items()}
     try:
         yield added
-        for kind, registry in registries.items():
+        for kind, registry in every.items():
             for name in [*{**before[kind], **registry}]:
                 if registry.get(name, absent) is before[kind].get(name, absent):
                     continue
@@ -269,7 +269,7 @@ def _registrations(path: Path, digests: dict[str, str], within: str = "") -> Ite
                 registry[name] = before[kind].get(name, registry.get(name))
                 added.add((kind, name))
     except BaseException:
-        for kind, registry in registries.items():
+        for kind, registry in every.items():
             registry.clear()
             registry.update(before[kind])
         raise
