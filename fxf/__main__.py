@@ -27,7 +27,9 @@ def main(verb: str = "") -> None:
             return
         if verb not in verbs.VERBS:
             known = ", ".join(verbs.VERBS)
-            signals.tell(one_line(f"error: fxf: unknown verb '{verb}'{nearest(verb, verbs.VERBS)} (here are {known})"))
+            signals.print_last_line(
+                one_line(f"error: fxf: unknown verb '{verb}'{nearest(verb, verbs.VERBS)} (here are {known})")
+            )
             sys.exit(EXIT_USER_ERROR)
         sys.argv = [f"fxf {verb}", *arguments]
     import importlib

@@ -12,6 +12,9 @@ import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pytest
+
+from fxf.runs import config_file
 from fxf.runs.experiment import default_config
 
 ROOT = Path(__file__).parent.parent
@@ -129,3 +132,23 @@ def no_file_larger_than(n_bytes):
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
+
+
+@contextmanager
+def new_process():
+    """Forgets in the end which config files were executed, what they registered, and the modules beside them."""
+    registries = config_file.registries()
+    with pytest.MonkeyPatch.context() as patch:
+        for kind, name in config_file._owners:
+            patch.delitem(registries[kind], name)
+        for source in config_file._executed.values():
+            patch.delitem(sys.modules, source.module.__name__, raising=False)
+        patch.setattr(config_file, "_executed", executed := {})
+        patch.setattr(config_file, "_owners", owners := {})
+        try:
+            yield
+        finally:
+            for kind, name in owners:
+                del registries[kind][name]
+            for source in executed.values():
+                sys.modules.pop(source.module.__name__, None)

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 import fxf
-from fxf.layers import attention_kinds
-from fxf.layers.attention import ATTENTIONS
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.runs import command_line
+from fxf.runs.config_file import load
 from fxf.testing import assert_cached_equals_full, assert_consistent
 from fxf.training.step import loss_and_gradient
 from helpers import VOCAB_SIZE, random_params, random_tokens, small, small_model
-from small_runs import ROOT, script, tiny_config
+from small_runs import ROOT, new_process, script, tiny_config
 
 PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text()
@@ -116,12 +115,13 @@ def test_the_python_code_runs(page, number, with_example0, monkeypatch, capsys):
 
 
 @pytest.fixture
-def sigmoid(monkeypatch):
-    """Registers the worked example of a kind of attention."""
+def sigmoid(tmp_path):
+    """Executes the worked example of a kind of attention as a config file."""
     (code,) = code_of("docs/extending.md")
-    namespace = vars(attention_kinds) | {}
-    exec(code, namespace)
-    monkeypatch.setitem(ATTENTIONS, "sigmoid", attention_kinds.weighted(namespace["sigmoid"]))
+    (tmp_path / "mine.py").write_text(code)
+    with new_process():
+        assert load(tmp_path / "mine.py").call("get_config").model.attention == "sigmoid"
+        yield
 
 
 def test_the_worked_example_of_a_kind_of_attention_trains(sigmoid):

@@ -50,14 +50,32 @@ def get_config(*lines: str) -> str:
     )
 
 
-DEAF = """from fxf.models import MODELS
+DEAF = """import dataclasses
+from typing import Literal
 
-read, make = MODELS["transformer_lm"]
-MODELS["transformer_lm"] = (read, lambda config, size: make(config, size)._replace(prefill=None, step=None))
+from fxf.models import MODELS, RegisteredModel
+from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+
+
+@dataclasses.dataclass(frozen=True)
+class DeafConfig(TransformerLMConfig):
+    name: Literal["deaf"] = "deaf"
+
+
+def deaf(config, vocab_size):
+    return transformer_lm(config, vocab_size)._replace(prefill=None, step=None)
+
+
+MODELS["deaf"] = RegisteredModel(DeafConfig, deaf, in_place_of="transformer_lm")
+"""
+REPLACED = """from fxf.models import MODELS
+
+MODELS["transformer_lm"] = MODELS["bilayer"]
 """
 
 CONFIG_FILES = [
-    config_file("a model that cannot generate", DEAF + get_config(), "generat"),
+    config_file("a model that cannot generate", DEAF + get_config("config.model.name = 'deaf'"), "generat"),
+    config_file("a model in the place of one of fxf's", REPLACED + get_config(), "mine.py", "transformer_lm"),
     config_file("a section lost", get_config("del config.model"), "model"),
     config_file("a section that is none", get_config("config.modle = ConfigDict()"), "modle", "model"),
     config_file(

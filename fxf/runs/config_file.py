@@ -23,7 +23,7 @@ from fxf.files import is_remote, read_file
 
 log = logging.getLogger(__name__)
 
-ITSELF = "config file"  # stands for the file's name among digests, so that a renamed file is the same file
+ITSELF = "config file"  # stands for its name among the digests of a run, so that a renamed file is the same file
 REGISTERED_BY = "registered_by"  # the key of config.json
 
 
@@ -33,13 +33,15 @@ class ConfigFile(NamedTuple):
     Attributes:
       path: absolute.
       module: what it defines.
-      digests: SHA-256, of the file and of what it imports from its folder, by name.
-      registered: the kind and the name of what these register.
+      digests: SHA-256 of the file and of the modules in its folder that it imports, by their names there.
+      registering: those of the files that register something, and of what these import.
+      registered: the kind and the name of what they register.
     """
 
     path: Path
     module: ModuleType
     digests: dict[str, str]
+    registering: dict[str, str]
     registered: frozenset[tuple[str, str]]
 
     def call(self, name: str, *arguments: Any) -> Any:
@@ -51,7 +53,7 @@ class ConfigFile(NamedTuple):
         function = getattr(self.module, name, None)
         if not callable(function):
             raise UserError(f"{shown(self.path)}: no function {name}")
-        with _importing_from(self.path.parent), _registrations(self.path, {}, within=name), errors_of(self.path):
+        with _importing_from(self.path.parent), _registrations(self.path, set(), within=name), errors_of(self.path):
             return function(*arguments)
 
     def origin(self) -> dict[str, Any]:
@@ -59,11 +61,15 @@ class ConfigFile(NamedTuple):
         if not self.registered:
             return {}
         names = sorted(f"{kind} '{name}'" for kind, name in self.registered)
-        return {REGISTERED_BY: {"path": str(self.path), "registers": names, "sha256": self.digests}}
+        return {REGISTERED_BY: {"path": str(self.path), "registers": names, "sha256": self.recorded_digests()}}
+
+    def recorded_digests(self) -> dict[str, str]:
+        """Returns the digests of what registers something; the name of the file itself does not count."""
+        return {ITSELF if name == self.path.name else name: sha for name, sha in self.registering.items()}
 
 
 _executed: dict[Path, ConfigFile] = {}
-_owners: dict[tuple[str, str], dict[str, str]] = {}  # digests of the file that registered a name
+_owners: dict[tuple[str, str], set[str]] = {}  # digests of the file that registered a name, and of what it imports
 
 
 def load(path: str | Path) -> ConfigFile:
@@ -96,7 +102,7 @@ def load_of_run(workdir: Path, recorded: Mapping[str, Any] | None, given: str | 
             registers = f"the run's config file, which registers {', '.join(recorded['registers'])}"
             raise UserError(f"{workdir}: {given} is missing, {registers}; name its new place by --config=FILE")
     found = load(given)
-    if recorded is not None and (differing := differences(recorded["sha256"], found.digests)):
+    if recorded is not None and (differing := differences(recorded["sha256"], found.recorded_digests())):
         log.warning("warning: %s: %s changed since the run began: %s", workdir, given, differing)
 
 
@@ -136,22 +142,21 @@ def _execute(path: Path, folder: Path, name: str = "", importers: tuple[Path, ..
         for each, source in dict.fromkeys(found for found in imported if found)
         if source not in (*importers, path)
     ]
-    digests = {
-        str(file.relative_to(folder)) if name else ITSELF: hashlib.sha256(text).hexdigest()
-        for file, text in texts.items()
-    }
-    digests |= {key: digest for part in parts for key, digest in part.digests.items()}
+    digests = {str(file.relative_to(folder)): hashlib.sha256(text).hexdigest() for file, text in texts.items()}
+    digests |= {key: sha for part in parts for key, sha in part.digests.items()}
+    registering = {key: sha for part in parts for key, sha in part.registering.items()}
     inherited = frozenset(each for part in parts for each in part.registered)
     name = name or f"config file {path}"
     known, there = _executed.get(path), sys.modules.get(name)
     if known is None and there is not None and there.__file__ == str(path):
-        return ConfigFile(path, there, digests, inherited)  # imported by the program itself
+        return ConfigFile(path, there, digests, registering, inherited)  # imported by the program itself
     if known is None or known.digests != digests:
         if known and known.registered - inherited:
             raise UserError(f"{shown(path)}: changed since this process executed it; start another process")
-        with _registrations(path, digests) as registered, errors_of(path):
+        with _registrations(path, {*digests.values()}) as own, errors_of(path):
             module = _run(name, path, texts[path])
-        known = _executed[path] = ConfigFile(path, module, digests, inherited | registered)
+        known = ConfigFile(path, module, digests, digests if own else registering, inherited | own)
+        _executed[path] = known
     sys.modules[name] = known.module
     return known
 
@@ -213,7 +218,7 @@ def _importing_from(folder: Path) -> Iterator[None]:
             sys.path.remove(str(folder))
 
 
-def _registries() -> dict[str, dict[str, Any]]:
+def registries() -> dict[str, dict[str, Any]]:
     """Returns the registries to which a config file may add, by what their entries are called."""
     from fxf.data.corpus import CORPORA
     from fxf.data.tokenizer import TOKENIZERS
@@ -240,7 +245,7 @@ def _registries() -> dict[str, dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def _registrations(path: Path, digests: dict[str, str], within: str = "") -> Iterator[set[tuple[str, str]]]:
+def _registrations(path: Path, digests: set[str], within: str = "") -> Iterator[set[tuple[str, str]]]:
     """Yields a set that holds in the end the kind and the name of what was registered meanwhile by the file.
 
     Of a name that a file of the same digests has registered, the first entry stays. An error leaves all as it was.
@@ -251,12 +256,12 @@ def _registrations(path: Path, digests: dict[str, str], within: str = "") -> Ite
     Raises:
       UserError: an entry was there already, or `within` registers one.
     """
-    registries, absent = _registries(), object()
+    every, absent = registries(), object()
     added: set[tuple[str, str]] = set()
-    before = {kind: dict(registry) for kind, registry in registries.items()}
+    before = {kind: dict(registry) for kind, registry in every.items()}
     try:
         yield added
-        for kind, registry in registries.items():
+        for kind, registry in every.items():
             for name in [*{**before[kind], **registry}]:
                 if registry.get(name, absent) is before[kind].get(name, absent):
                     continue
@@ -269,7 +274,7 @@ def _registrations(path: Path, digests: dict[str, str], within: str = "") -> Ite
                 registry[name] = before[kind].get(name, registry.get(name))
                 added.add((kind, name))
     except BaseException:
-        for kind, registry in registries.items():
+        for kind, registry in every.items():
             registry.clear()
             registry.update(before[kind])
         raise

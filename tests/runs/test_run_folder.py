@@ -101,6 +101,8 @@ def changed(folder, change):
     lambda record: record.update(config=[]),
     lambda record: record.update(versions=[], changes=[3]),
     lambda record: record.pop("code"),
+    lambda record: record.update(registered_by=3),
+    lambda record: record.update(registered_by={"path": 3, "registers": [], "sha256": {}}),
     lambda record: record.clear(),
 ])  # fmt: skip
 def test_a_config_changed_by_hand_is_refused_in_one_line(change, tmp_path):

@@ -1,0 +1,56 @@
+"""A model: a language model that reads the mean of the vectors of all tokens so far, and the last one."""
+
+import dataclasses
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+
+from fxf.config import key
+from fxf.models import MODELS, RegisteredModel
+from fxf.models.model import Cache, Model
+from fxf.runs.experiment import default_config
+from fxf.weights import Weight, fan_in
+
+
+@dataclasses.dataclass(frozen=True)
+class MeanConfig:
+    name: Literal["mean"] = key("mean", "the model to build")
+    d_model: int = key(8, "width", minimum=1)
+    max_len: int = key(60, "longest sequence", minimum=1)
+
+
+def mean(config, vocab_size):
+    table = Weight((vocab_size, config.d_model), ("vocabulary", "embed"), jax.nn.initializers.normal(1.0))
+    final = Weight((2 * config.d_model, vocab_size), ("mlp", "vocabulary"), fan_in())
+
+    def features(params, batch, *, rng=None):
+        x_BTD = params["table"][batch["inputs"]]
+        order_T = jnp.arange(x_BTD.shape[1])
+        earlier_TT = (order_T[:, None] >= order_T[None]) / (order_T[:, None] + 1)
+        return join(jnp.einsum("TS,BSD->BTD", earlier_TT, x_BTD), x_BTD)
+
+    def join(means, last):
+        return checkpoint_name(jnp.concatenate([means, last], -1), "residual")
+
+    def readout(params, x):
+        return x @ params["final"]
+
+    def prefill(params, batch, length):
+        read_BT = jnp.arange(batch["inputs"].shape[1])[None] < batch["lengths"][:, None]
+        return Cache(jnp.einsum("BT,BTD->BD", read_BT, params["table"][batch["inputs"]]), batch["lengths"])
+
+    def step(params, cache, tokens_B):
+        x_BD = params["table"][tokens_B]
+        sums_BD, lengths_B = cache.blocks + x_BD, cache.lengths + 1
+        return readout(params, join(sums_BD / lengths_B[:, None], x_BD)), Cache(sums_BD, lengths_B)
+
+    return Model({"table": table, "final": final}, features, readout, prefill, step)
+
+
+MODELS["mean"] = RegisteredModel(MeanConfig, mean, in_place_of="transformer_lm")
+
+
+def get_config():
+    return default_config("reversal", model="mean")

@@ -1,0 +1,137 @@
+"""What a user's own config file registers goes through every verb, each as in a process and a folder of its own."""
+
+import ast
+import shutil
+import time
+from functools import partial
+from itertools import chain, repeat
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from fxf.errors import Interrupted
+from fxf.interop.export import export_model
+from fxf.machine import signals
+from fxf.reports import probe
+from fxf.reports.describe import describe
+from fxf.runs import run
+from fxf.runs.command_line import read_sweep
+from fxf.runs.config_file import load
+from fxf.runs.experiment import build
+from fxf.sweeps.points import check, make_points
+from fxf.training.metrics import Clock
+from small_runs import new_process
+
+HERE = Path(__file__).parent
+# The most lines that the file of each guest may have.
+LENGTHS = {"attention": 8, "positions": 10, "optimizer": 6, "corpus": 10, "model": 35, "task": 60}
+# What each of those that go together is chosen by.
+TOGETHER = """import attention, optimizer, positions
+from corpus import get_config as _get_config
+
+
+def get_config():
+    config = _get_config()
+    config.model.attention, config.model.positions, config.optimizer.name = "sigmoid", "logarithmic", "adan"
+    return config
+"""
+TINY = {
+    "task": {"n_tokens": 3, "max_length": 2, "length": 2},
+    "data": {"tokenizer": "character", "max_length": 10, "batch_tokens": 64, "shapes": 1},
+    "model": {"n_layers": 1, "d_model": 8, "d_ff": 8, "n_heads": 2, "max_len": 11},
+    "train": {"steps": 3, "batch_size": 5},
+    "optimizer": {"warmup_steps": 0},
+    "checkpoint": {"every": 2},
+    "log": {"every": 2, "tensorboard": False},
+}
+SWEEP = "from {} import get_config\n\n\ndef sweep(add):\n    add(seed=0)\n"
+
+
+def clock():
+    return Clock(time.perf_counter())
+
+
+def tiny(loaded):
+    config = loaded.call("get_config").to_dict()
+    for name, values in TINY.items():
+        config[name] = {**config.get(name, {}), **{k: v for k, v in values.items() if k in config.get(name, {})}}
+    return {name: values for name, values in config.items() if values != {}}
+
+
+def train(path, workdir):
+    with new_process():
+        loaded = load(path)
+        return run.train(tiny(loaded), workdir, clock(), {"config_file": str(path), "overrides": {}, **loaded.origin()})
+
+
+def lines_of(path):
+    """Returns the number of lines of code, without docstring, imports, comments and blank lines."""
+    text = path.read_text()
+    docstring, *body = ast.parse(text).body
+    apart = [docstring, *(node for node in body if isinstance(node, ast.Import | ast.ImportFrom))]
+    left_out = {line for node in apart for line in range(node.lineno, node.end_lineno + 1)}
+    lines = enumerate(text.splitlines(), 1)
+    return sum(n not in left_out and bool(line.split("#")[0].strip()) for n, line in lines)
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
+    (tmp_path / "cwd").mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("name", "most"), LENGTHS.items())
+def test_a_guest_is_short_and_builds(name, most, elsewhere):
+    assert 0 < lines_of(HERE / f"{name}.py") <= most
+    with new_process():
+        loaded = load(shutil.copy(HERE / f"{name}.py", elsewhere))
+        assert build(tiny(loaded)).config == {**tiny(loaded), "seed": 0}
+        assert [kind for kind, _ in loaded.registered] == [name]
+
+
+@pytest.mark.parametrize(("name", "prompt"), [("model", "3 1"), ("task", "31"), ("together", "112")])
+def test_a_guest_goes_through_every_verb_from_another_folder(name, prompt, elsewhere, monkeypatch, caplog):
+    for guest in LENGTHS:
+        shutil.copy(HERE / f"{guest}.py", elsewhere)
+    (elsewhere / "together.py").write_text(TOGETHER)
+    path = elsewhere / f"{name}.py"
+    with monkeypatch.context() as stopping, pytest.raises(Interrupted, match="stopped at step 1, which is saved"):
+        stopping.setattr(signals, "asked", partial(next, chain([False], repeat(True))))
+        train(path, "run")
+    result = train(f"../{name}.py", "run")
+    assert result["steps"] == 3
+    assert result == train(path, "run")
+
+    with new_process():
+        figures = run.evaluate("run", clock())
+        assert figures == {"step": 3, **{name: result[name] for name in figures if name != "step"}}
+    with new_process():
+        ((answer, *_),) = run.generate("run", [prompt], {})
+        assert isinstance(answer[0], str)
+    with new_process():
+        experiment, _, params = run.load("run")
+        batch = probe.what_is_read(experiment, params, prompt)
+        arrays = probe.arrays_inside(experiment, params, batch)
+        assert any(key.startswith("params/") for key in arrays) and any("residual" in key for key in arrays)
+        read = {key: x for key, x in experiment.batch_shapes().items() if key not in ("targets", "weights")}
+        export_model(Path("model.npz"), experiment.model, params, read, experiment.max_len)
+        assert describe(experiment)
+    with np.load("model.npz") as file:
+        program = jax.export.deserialize(file["forward"].tobytes())
+        outside = {key.removeprefix("weights/"): file[key] for key in file.files if key.startswith("weights/")}
+    assert program.call(outside, batch).shape[-1] == experiment.task.vocab_size
+
+    swept = elsewhere / "swept.py"
+    swept.write_text(SWEEP.format(name))
+    with new_process():
+        loaded = load(swept)
+        (point,) = make_points(tiny(loaded), read_sweep(str(swept)))
+        check([point], Path("sweep"), loaded.origin())
+        origin = {"config_file": str(swept), "overrides": {}, **loaded.origin()}
+        unbroken = run.train(point.config, Path("sweep") / point.name, clock(), origin)
+    assert unbroken["train_loss"] == result["train_loss"]
+    assert not [record for record in caplog.records if record.name.startswith("fxf")]

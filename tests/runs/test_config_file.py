@@ -1,0 +1,236 @@
+"""A config file is executed once, with the modules beside it; what it registers is recorded, and found again."""
+
+import json
+import sys
+import time
+
+import pytest
+
+from fxf.errors import UserError
+from fxf.layers.feed_forward import ACTIVATIONS
+from fxf.runs import run, run_folder
+from fxf.runs.config_file import load, load_of_run
+from fxf.training.metrics import Clock
+from small_runs import new_process, overrides, script, tiny_config
+
+REGISTERS = "from fxf.layers.feed_forward import ACTIVATIONS\n\nACTIVATIONS['{}'] = lambda x: {} * x\n"
+CONFIG = (
+    "from fxf.runs.experiment import default_config\n\n\ndef get_config():\n    return default_config('reversal')\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def process():
+    with new_process():
+        yield
+
+
+def write(path, text):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def doubling(folder, factor=2, rest=CONFIG):
+    return write(folder / "mine.py", REGISTERS.format("scaled", factor) + rest)
+
+
+def origin(path):
+    return {"config_file": str(path), "overrides": {}, **load(path).origin()}
+
+
+def test_a_file_is_executed_once_in_a_process(tmp_path):
+    path = write(tmp_path / "mine.py", f"import sys\n\nsys.executions.append(1)\n{CONFIG}")
+    sys.executions = []
+    assert load(path).call("get_config").seed == load(str(path)).call("get_config").seed == 0
+    assert sys.executions == [1]
+    del sys.executions
+
+
+def test_a_copy_of_a_file_registers_nothing_twice(tmp_path):
+    loaded = load(doubling(tmp_path / "a"))
+    first = ACTIVATIONS["scaled"]
+    assert load(doubling(tmp_path / "b")).registered == loaded.registered == {("activation", "scaled")}
+    assert ACTIVATIONS["scaled"] is first
+    with pytest.raises(UserError, match=r"mine.py: activation 'scaled' is registered already; choose another name"):
+        load(doubling(tmp_path / "c", factor=3))
+    assert ACTIVATIONS["scaled"] is first
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (REGISTERS.format("relu", 2), "mine.py: activation 'relu' is registered already; choose another name"),
+        (REGISTERS.format("scaled", 2) + "1 / 0\n", "mine.py:4: ZeroDivisionError: division by zero"),
+        ("import beside\n", "beside.py:4: ZeroDivisionError: division by zero"),
+        (
+            "from fxf.runs.experiment import default_config\n\ndefault_config('revers')\n",
+            r"mine.py:3: task.name: .*'rev",
+        ),
+        ("import beside.more\n\ndef get_config(:\n", "mine.py:3: SyntaxError"),
+    ],
+)
+def test_a_wrong_file_is_one_line_and_leaves_nothing_registered(text, message, tmp_path):
+    before = dict(ACTIVATIONS)
+    write(tmp_path / "beside.py", REGISTERS.format("scaled", 2) + "1 / 0\n")
+    with pytest.raises(UserError, match=message) as error:
+        load(write(tmp_path / "mine.py", text))
+    assert "\n" not in str(error.value)
+    assert before == ACTIVATIONS
+
+
+def test_what_only_get_config_registers_is_refused(tmp_path):
+    text = "def get_config():\n    from fxf.layers.feed_forward import ACTIVATIONS\n\n    ACTIVATIONS['late'] = abs\n"
+    loaded = load(write(tmp_path / "mine.py", text))
+    with pytest.raises(UserError, match="get_config registers activation 'late'; do that at the top of the file"):
+        loaded.call("get_config")
+    assert "late" not in ACTIVATIONS
+
+
+def test_each_folder_has_its_own_modules(tmp_path):
+    for name, factor in (("a", 2), ("b", 3)):
+        write(tmp_path / name / "kinds.py", f"FACTOR = {factor}\n")
+        write(tmp_path / name / "parts" / "__init__.py", "from parts.inner import FACTOR\n")
+        write(tmp_path / name / "parts" / "inner.py", f"FACTOR = {factor}\n")
+        write(tmp_path / name / "mine.py", "import kinds\nimport parts\n\ndef get_config():\n    import kinds as late\n"
+                                           "    return kinds.FACTOR, parts.FACTOR, late.FACTOR\n")  # fmt: skip
+    a, b, again = (load(tmp_path / name / "mine.py") for name in ("a", "b", "a"))
+    assert a.call("get_config") == (2, 2, 2)
+    assert b.call("get_config")[:2] == (3, 3)
+    assert again is a
+    assert list(a.digests) == ["mine.py", "kinds.py", "parts/__init__.py", "parts/inner.py"]
+    assert not any(str(tmp_path) in place for place in sys.path)
+
+
+def test_modules_that_import_each_other_are_executed(tmp_path):
+    write(tmp_path / "one.py", "import two\n")
+    write(tmp_path / "two.py", "import one\n" + REGISTERS.format("scaled", 2))
+    assert load(write(tmp_path / "mine.py", "import one\n")).registered == {("activation", "scaled")}
+
+
+def test_only_files_that_register_something_count_with_what_they_import(tmp_path):
+    write(tmp_path / "factor.py", "FACTOR = 2\n")
+    write(tmp_path / "kinds.py", f"from factor import FACTOR\n{REGISTERS.format('scaled', 'FACTOR')}")
+    mine = write(tmp_path / "mine.py", f"import kinds\n{CONFIG}")
+    other = write(tmp_path / "other.py", f"import kinds\nimport factor\n{CONFIG}")
+    plain = write(tmp_path / "plain.py", f"import factor\n{CONFIG}")
+    assert list(load(mine).recorded_digests()) == list(load(other).recorded_digests()) == ["kinds.py", "factor.py"]
+    assert load(plain).origin() == {}
+
+
+def test_a_file_that_registers_nothing_may_change_in_a_process(tmp_path):
+    path = write(tmp_path / "mine.py", CONFIG)
+    load(path)
+    write(path, CONFIG.replace("reversal", "time_series"))
+    assert load(path).call("get_config").task.name == "time_series"
+
+
+def test_a_file_that_registers_something_may_not_change_in_a_process(tmp_path):
+    load(doubling(tmp_path))
+    with pytest.raises(UserError, match="changed since this process executed it; start another process"):
+        load(doubling(tmp_path, factor=3))
+
+
+def test_a_config_file_can_be_imported_by_another(tmp_path):
+    load(doubling(tmp_path))
+    other = load(write(tmp_path / "other.py", "from mine import get_config\n"))
+    assert other.registered == {("activation", "scaled")}
+    assert other.call("get_config").task.name == "reversal"
+
+
+def train(path, workdir, **sections):
+    config = tiny_config(model={"activation": "scaled"}, **sections)
+    return run.train(config, workdir, Clock(time.perf_counter()), origin(path))
+
+
+def opened(workdir, path):
+    """Writes the run's config as training does."""
+    workdir.mkdir(exist_ok=True)
+    recorded = origin(path)
+    digests = recorded.get("registered_by", {}).get("sha256", {})
+    return run_folder.open_for_training(workdir, tiny_config(), digests, {}, recorded)
+
+
+def registered_by(workdir):
+    return run_folder.read_config(workdir)[2]
+
+
+def test_the_run_records_where_the_file_is_and_its_digest(tmp_path):
+    path = doubling(tmp_path)
+    opened(tmp_path / "run", path)
+    assert registered_by(tmp_path / "run") == {
+        "path": str(path), "registers": ["activation 'scaled'"], "sha256": load(path).recorded_digests(),
+    }  # fmt: skip
+    opened(tmp_path / "plain", write(tmp_path / "plain.py", CONFIG))
+    assert registered_by(tmp_path / "plain") is None
+
+
+def test_a_run_whose_file_registers_nothing_executes_nothing(tmp_path):
+    path = write(tmp_path / "mine.py", CONFIG)
+    opened(tmp_path / "run", path)
+    path.unlink()
+    load_of_run(tmp_path / "run", registered_by(tmp_path / "run"), None)
+
+
+def test_a_changed_file_is_named_and_refused_by_a_resume_alone(tmp_path, caplog):
+    path, workdir = doubling(tmp_path), tmp_path / "run"
+    opened(workdir, path)
+    old = load(path).recorded_digests()["config file"]
+    with new_process():
+        doubling(tmp_path, factor=3)
+        new = load(path).recorded_digests()["config file"]
+        load_of_run(workdir, registered_by(workdir), None)
+        assert f"mine.py changed since the run began: config file ({old} there, {new} here)" in caplog.text
+        with pytest.raises(
+            UserError, match=rf"content of config file \({old} there, {new} here\); use another --workdir"
+        ):
+            opened(workdir, path)
+
+
+def test_a_moved_file_is_named_and_found_where_the_user_says(tmp_path):
+    path, workdir = doubling(tmp_path), tmp_path / "run"
+    opened(workdir, path)
+    with new_process():
+        moved = path.rename(tmp_path / "renamed.py")
+        message = rf"{path} is missing, the run's config file, which registers activation 'scaled'; .*--config=FILE"
+        with pytest.raises(UserError, match=message):
+            load_of_run(workdir, registered_by(workdir), None)
+        load_of_run(workdir, registered_by(workdir), moved)
+        assert "scaled" in ACTIVATIONS
+        opened(workdir, moved)
+    assert registered_by(workdir)["path"] == str(moved)
+    changes = json.loads((workdir / "config.json").read_text())["changes"]
+    assert [change["registered_by"]["path"] for change in changes] == [str(moved)]
+
+
+def test_code_in_a_run_folder_is_never_executed(tmp_path):
+    path, workdir = doubling(tmp_path), tmp_path / "run"
+    opened(workdir, path)
+    record = registered_by(workdir)
+    inside = write(workdir / "mine.py", "1 / 0\n")
+    (tmp_path / "link.py").symlink_to(inside)
+    for place in (inside, workdir / ".." / "run" / "mine.py", tmp_path / "link.py"):
+        with pytest.raises(UserError, match="lies in the run folder, whose code is never executed"):
+            load_of_run(workdir, {**record, "path": str(place)}, None)
+    with pytest.raises(UserError, match="lies in the run folder, whose code is never executed"):
+        train(doubling(tmp_path / "new"), tmp_path / "new")
+    assert not (tmp_path / "new" / "config.json").exists()
+
+
+def test_scripts_find_the_file_again_or_are_told_of_it(tmp_path):
+    path, workdir = doubling(tmp_path), tmp_path / "run"
+    flags = [f"--config={path}", *overrides(model={"activation": "scaled"})[1:]]
+    finished = script("train", *flags, f"--workdir={workdir}")
+    assert finished.returncode == 0, finished.stderr
+    assert script("generate", f"--workdir={workdir}", "1 2").returncode == 0
+    moved = path.rename(tmp_path / "renamed.py")
+    refused = script("evaluate", f"--workdir={workdir}")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(f"error: {workdir}: {path} is missing")
+    evaluated = script("evaluate", f"--workdir={workdir}", f"--config={moved}")
+    assert (evaluated.returncode, evaluated.stderr) == (0, "")
+    absent = script("evaluate", f"--workdir={workdir}", f"--config={path}")
+    assert (absent.returncode, absent.stderr) == (
+        2,
+        f"error: --config: no file {path}; did you mean '{moved}'?\n",
+    )
