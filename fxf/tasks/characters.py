@@ -44,11 +44,6 @@ class Characters(TextTask):
     metrics = ("-validation_loss", "-bits_per_character")
 
     def __init__(self, config: CharactersConfig, run: RunInfo) -> None:
-        """Builds the task.
-
-        Raises:
-          UserError: the text or the tokenizer cannot be read or made.
-        """
         assert BOS == 0
         self.config, self.batch_size, self.longest = config, run.train.batch_size, config.length
         self.window = config.length if config.bos else config.length + 1

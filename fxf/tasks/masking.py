@@ -39,18 +39,13 @@ class Masking(TextTask):
     """Sequences <bos> text <eos>, of which chosen tokens are hidden and have to be predicted.
 
     A batch's sequences start anywhere in the training part. One in ten holds fewer tokens than fit, any number from 1,
-    with padding behind, for short texts can be filled in too. The validation or test part is scored in whole sequences,
+    with padding behind, so short texts can be filled in too. The validation or test part is scored in whole sequences,
     with the same tokens chosen every time; a rest that fills none is left out.
     """
 
     metrics = ("accuracy", "-validation_loss", "-perplexity")
 
     def __init__(self, config: MaskingConfig, run: RunInfo) -> None:
-        """Builds the task.
-
-        Raises:
-          UserError: the text or the tokenizer cannot be read or made.
-        """
         self.config, self.batch_size = config, run.train.batch_size
         self.longest, self.n_text = config.length, config.length - 2
         super().__init__(run, self.n_text)
@@ -107,7 +102,6 @@ class Masking(TextTask):
         }
 
     def to_prompts(self, texts: list[str], max_tokens: int, max_len: int) -> list[PromptGroup]:
-        del max_len
         if max_tokens:
             raise UserError("max_tokens: a masked language model fills in blanks, one token each; leave it at 0")
         warn_of_unknown(self.tokenizer, [self.pieces(text) for text in texts])
@@ -119,16 +113,13 @@ class Masking(TextTask):
 
     def decode(self, evaluator: Evaluator, prompts: Prompts, max_tokens: int) -> Decoded:
         """Returns the prompts with their blanks filled in."""
-        del max_tokens
         return filled(prompts["inputs"], predicted(evaluator, prompts["inputs"]))[:, None], None
 
     def to_text(self, text: str, tokens: list[int]) -> str:
-        del text
         return self.tokenizer.decode(tokens)
 
     def to_batch(self, text: str, answer: str) -> Batch:
-        del answer  # it stands in the blanks
-        tokens = jnp.array([self.encode(text)])
+        tokens = jnp.array([self.encode(text)])  # the answer stands in the blanks
         return {"inputs": tokens, "counts": jnp.ones(tokens.shape, bool)}
 
     def pieces(self, text: str) -> list[str]:

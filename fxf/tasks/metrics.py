@@ -44,21 +44,10 @@ def reference_columns(references: list[list[str]]) -> Any:
 
 
 class TextMetrics:
-    """The metrics that a config names.
-
-    Attributes:
-      names: by which a checkpoint can be chosen, as `Task.metrics`: each one, for the highest and for the lowest.
-    """
+    """The metrics that a config names; `names` are those by which a checkpoint can be chosen, as `Task.metrics`."""
 
     def __init__(self, config: MetricsConfig, of_task: Sequence[str]) -> None:
-        """Looks the metrics up.
-
-        Args:
-          of_task: names of the figures that the task has anyway.
-
-        Raises:
-          UserError: a name is not registered, or the task has such a figure.
-        """
+        """Raises a UserError where a name is not registered, or is among `of_task`, the task's own figures."""
         self._chosen: dict[str, Metric] = {}
         for name in (part.strip() for part in config.metrics.split(",") if config.metrics):
             self._chosen[name] = METRICS[one_of(name, METRICS, "task.metrics")]

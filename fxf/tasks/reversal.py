@@ -110,7 +110,6 @@ class Reversal(Task):
         return one_group(padded_prompts([[END, *row, END] for row in rows]), max_tokens, max_len)
 
     def to_text(self, text: str, tokens: list[int]) -> str:
-        del text
         return " ".join(map(str, tokens))
 
     def to_batch(self, text: str, answer: str) -> Batch:

@@ -50,6 +50,8 @@ class Evaluator(NamedTuple):
 class Task(abc.ABC):
     """What to learn and how to score it. Each task is a subclass, built from its config section and a `RunInfo`.
 
+    Building a task raises a UserError where its data or its tokenizer cannot be read or made.
+
     A task that only trains and scores has `vocab_size`, `longest`, `metrics`, `validate`, and either `batch` or
     `batches`. A task that answers prompts also has `to_prompts` and `to_text`, and sets `generates`. A task that can
     be probed has `to_batch`.

@@ -1,4 +1,4 @@
-"""What the tasks on text share: a tokenizer, and those on running text the text itself."""
+"""What the tasks on text share: a tokenizer, and, where the text is running text, its parts."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -28,10 +28,9 @@ class TokenizedTask(Task):
 
 
 class TextTask(TokenizedTask):
-    """A task on running text, the one that `data` names."""
+    """A task on the running text that `data` names, of which each part has at least `length` tokens."""
 
     def __init__(self, run: RunInfo, length: int) -> None:
-        """Reads what is needed. Each part of the text has at least `length` tokens."""
         self.text = encoded_text(run.data, run.folder, length)
         self.figures, self.digests = self.text.figures, self.text.digests
         super().__init__(run.data, self.text.tokenizer)

@@ -95,7 +95,6 @@ class TimeSeries(Task):
         return one_group(padded_prompts(rows), max_tokens, max_len)
 
     def to_text(self, text: str, tokens: list[int]) -> str:
-        del text
         return " ".join(str(token - 1) for token in tokens)
 
     def to_batch(self, text: str, answer: str) -> Batch:

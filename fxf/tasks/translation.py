@@ -42,11 +42,6 @@ class Translation(TokenizedTask):
     end_token, generates = EOS, True
 
     def __init__(self, config: TranslationConfig, run: RunInfo) -> None:
-        """Builds the task.
-
-        Raises:
-          UserError: the corpus or the tokenizer cannot be read or made.
-        """
         data: DataConfig = run.data
         self.config, self.run, self.longest = config, run, data.max_length
         self.corpus = functools.cache(lambda: read_corpus(data))
@@ -58,6 +53,7 @@ class Translation(TokenizedTask):
         super().__init__(data, tokenizer_of(run.folder, data.tokenizer, data.vocab_size, self.training_texts))
 
     def training_texts(self) -> Iterator[str]:
+        """Returns the sentences that the tokenizer is learned from."""
         return (text for example in self.corpus().train for text in (example.source, example.target))
 
     def make_batches(self, part: str) -> Batches:
@@ -101,10 +97,10 @@ class Translation(TokenizedTask):
         if max_tokens > max_len:
             raise UserError(f"max_tokens: {max_tokens} is more than model.max_len {max_len}")
         sources = self.encode_prompts(texts)
+        most = self.data.max_length
         for number, source in enumerate(sources, 1):
-            if len(source) + 1 > self.data.max_length:
-                longest = f"data.max_length is {self.data.max_length}"
-                raise UserError(f"prompt {number}: {len(source) + 1} tokens; {longest}")
+            if len(source) + 1 > most:
+                raise UserError(f"prompt {number}: {len(source) + 1} tokens; data.max_length is {most}")
         places = [place for place, source in enumerate(sources) if source]
         groups = self.groups([[*sources[place], EOS] for place in places], max_tokens)
         return [group._replace(places=[places[i] for i in group.places]) for group in groups]
@@ -112,21 +108,18 @@ class Translation(TokenizedTask):
     def groups(self, sources: Sequence[list[int]], max_tokens: int = 0) -> list[PromptGroup]:
         """Returns the prompts of sources, those of similar length together.
 
-        The longest of a group come first, for otherwise one of the last could hold up the others.
+        The longest of a group come first: one among the last would go on alone when the others have ended.
         """
         lengths = np.array([len(source) for source in sources])
         order, classes = np.argsort(-lengths, kind="stable"), -(-lengths // LENGTH_STEP) * LENGTH_STEP
-        groups = []
+        groups, most = [], self.data.max_length
         for length in np.unique(classes).tolist():
             places = order[classes[order] == length].tolist()
-            longest = min(self.data.max_length, 2 * length + LENGTH_STEP)
-            groups.append(
-                PromptGroup(places, source_prompts([sources[i] for i in places], length), max_tokens or longest)
-            )
+            prompts = source_prompts([sources[i] for i in places], length)
+            groups.append(PromptGroup(places, prompts, max_tokens or min(most, 2 * length + LENGTH_STEP)))
         return groups
 
     def to_text(self, text: str, tokens: list[int]) -> str:
-        del text
         return self.tokenizer.decode(tokens)
 
     def to_batch(self, text: str, answer: str) -> Batch:
