@@ -1,0 +1,57 @@
+"""What a config may combine: the checks of sections, task and model against each other."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from fxf.config import one_of
+from fxf.decoding.config import DecodeConfig
+from fxf.errors import UserError
+from fxf.models import MODELS
+from fxf.models.model import Model
+from fxf.tasks import RegisteredTask
+from fxf.tasks.task import Task
+
+
+def require_fitting_task(registered: RegisteredTask, task: Task, sections: Mapping[str, Any]) -> None:
+    """Raises a UserError where the sections do not fit the task, or each other."""
+    train, saved, model = sections["train"], sections["checkpoint"], sections["model"]
+    if not {model.name, MODELS[model.name].in_place_of} & {*registered.models}:
+        fitting = " or ".join(f"'{name}'" for name in registered.models)
+        raise UserError(f"model.name: task '{sections['task'].name}' needs {fitting}")
+    if model.max_len < task.longest:
+        raise UserError(f"model.max_len: {model.max_len} is too short; the task's sequences need {task.longest}")
+    if train.batch_size % train.microbatches:
+        raise UserError(f"train.microbatches: {train.microbatches} does not divide train.batch_size {train.batch_size}")
+    if saved.best:
+        one_of(saved.best, task.metrics, "checkpoint.best")
+        if not train.evaluate_every:
+            raise UserError("checkpoint.best: nothing is evaluated before the end; set train.evaluate_every")
+    elif train.patience:
+        raise UserError("train.patience: set checkpoint.best to the figure that has to improve")
+
+
+def require_fitting_model(task: Task, model: Model, sections: Mapping[str, Any]) -> None:
+    """Raises a UserError where the model cannot do what the task or another section asks for."""
+    task_name, model_name, train = sections["task"].name, sections["model"].name, sections["train"]
+    if task.generates:
+        _require_generation(task_name, sections["model"], model, sections["decode"])
+    else:
+        for key, value in dataclasses.asdict(DecodeConfig()).items():
+            if getattr(sections["decode"], key) != value:
+                raise UserError(f"decode.{key}: task '{task_name}' generates no tokens; leave it at {value}")
+    if train.label_smoothing and not model.loss.of_logits:
+        raise UserError(f"train.label_smoothing: model '{model_name}' does not read it; leave it at 0")
+
+
+def _require_generation(task: str, config: Any, model: Model, decode: DecodeConfig) -> None:
+    """Raises a UserError where the model cannot generate what the task asks for, or not by this method."""
+    name, copies = config.name, getattr(config, "copies", 1)
+    if model.prefill is None or model.step is None:
+        of_copies = f" with model.copies {copies}" if copies > 1 else ""
+        needs = f"model.name: task '{task}' generates tokens"
+        raise UserError(f"{needs}; model '{name}'{of_copies} has no prefill and step for it")
+    for key in ("temperature", "beam_width"):
+        default = getattr(DecodeConfig(), key)
+        if not model.loss.of_logits and getattr(decode, key) != default:
+            raise UserError(f"decode.{key}: the outputs of model '{name}' are no logits; leave it at {default}")
