@@ -1,0 +1,53 @@
+"""The walks of docs/architecture.md: each function is called, in the order that the page tells."""
+
+import re
+import sys
+import time
+
+import pytest
+
+from fxf.runs import run
+from fxf.runs.command_line import read_config
+from fxf.training.metrics import Clock
+from small_runs import ROOT, TINY
+
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+SECTIONS = re.findall(r"^### (.*)\n\n((?:\d\. .*\n)+)", PAGE, re.MULTILINE)
+WALKS = {title: re.findall(r"^\d\. `([\w/]+\.py)` `([\w.]+)`: ", text, re.MULTILINE) for title, text in SECTIONS}
+
+
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory):
+    """Returns file and function of every call of our code, while a run is trained and generates."""
+    found = []
+
+    def profile(frame, event, _):
+        if event == "call" and frame.f_code.co_filename.startswith(str(ROOT)):
+            name = frame.f_code.co_qualname.replace(".<locals>", "")
+            found.append((frame.f_code.co_filename.removeprefix(f"{ROOT}/"), name))
+
+    folder = tmp_path_factory.mktemp("walk")
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        config = read_config(f"{ROOT}/configs/reversal.py").to_dict()
+        for name, values in {**TINY, "task": {**TINY["task"], "longer": 0}, "optimizer": {"warmup_steps": 0}}.items():
+            config[name] |= values
+        run.train(config, folder, Clock(time.perf_counter()), {})
+        run.generate(folder, ["1 2"], {})
+    finally:
+        sys.setprofile(before)
+    return found
+
+
+def test_there_are_four_walks_of_at_most_eight_stops():
+    assert len(WALKS) == 4
+    assert all(2 <= len(stops) <= 8 for stops in WALKS.values())
+    assert [len(stops) for stops in WALKS.values()] == [text.count("\n") for _, text in SECTIONS]
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_the_stops_of_a_walk_are_met_in_their_order(walk, calls):
+    rest = iter(calls)
+    for stop in WALKS[walk]:
+        assert stop in rest, f"not met after the one before: {stop}"
