@@ -7,13 +7,16 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+from fxf.errors import UserError
 from fxf.layers.cache import Cache
 from fxf.models.model import Model
 from fxf.weights import Params
 
 # N prompts: int32 `tokens` [N, P], right-padded, of which row n holds `lengths[n]` (from 0 to P); where it is another
 # than token 0, the token `first` [N] that a decoder reads in front of them; and whatever else the model's prefill
-# reads, such as a `source`.
+# reads, such as a `source`. `positions` [N, C] may say where all tokens of a row stand, the one in front included:
+# positions[n, 0] is where that one stands, and positions[n, t] where the t-th token behind it does, of the prompt or
+# new. C is P + max_tokens or more; the last new token is never read.
 Prompts = dict[str, Any]
 
 
@@ -75,6 +78,9 @@ def begin(
     first_B = jnp.asarray(rest.pop("first")) if "first" in rest else jnp.zeros_like(lengths_B)
     inputs_BT = jnp.concatenate([first_B[:, None], tokens_BP], axis=1)
     last_B = jnp.take_along_axis(inputs_BT, lengths_B[:, None], axis=1)[:, 0]
+    if "positions" in rest and rest["positions"].shape[1] < tokens_BP.shape[1] + method.max_tokens:
+        needed = f"{tokens_BP.shape[1]} tokens of the prompts and {method.max_tokens} new ones"
+        raise UserError(f"positions: expected those of {needed}, got {rest['positions'].shape[1]}")
     assert model.prefill is not None
     batch = {**rest, "inputs": inputs_BT[:, :-1], "lengths": lengths_B}
     cache = model.prefill(params, batch, tokens_BP.shape[1] + max_tokens)

@@ -67,8 +67,7 @@ def decode_in_turns(
       n_prompts: how many of the prompts count, from the first; all if not given.
       spread: says which devices hold which rows of a tree of arrays.
 
-    Returns:
-      The method's output for the prompts, a tree of arrays [N, ...].
+    Returns what `decode` returns.
     """
     n_rows = len(prompts["tokens"])
     start_method = method.start
@@ -104,8 +103,8 @@ def decode_in_turns(
         return jax.lax.while_loop(lambda work: ~work.can_fill(method, n_together), one_step, fill(work))
 
     slots = jax.eval_shape(lambda: begin_some(jnp.arange(n_slots), method.max_tokens))
-    found = jax.eval_shape(method.output, slots.state)
-    outputs = jax.tree.map(lambda x: jnp.zeros((n_rows, *x.shape[1:]), x.dtype), found)
+    one = jax.eval_shape(method.output, slots.state)
+    outputs = jax.tree.map(lambda x: jnp.zeros((n_rows, *x.shape[1:]), x.dtype), one)
     slots = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), slots)
     start = _Work(slots, jnp.full(n_slots, n_rows), n_counted, outputs)
     return jax.lax.while_loop(lambda work: ~work.done(method), turn, start).collected(method)

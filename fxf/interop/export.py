@@ -27,7 +27,7 @@ from fxf.models.model import Batch, Model
 from fxf.weights import Params, flatten, map_weights
 
 PLATFORMS = ("cpu", "cuda", "tpu")
-SOURCE = ("source", "source_mask")  # what has as many positions as the source
+SOURCE = ("source", "source_mask", "source_positions")  # what has as many positions as the source
 
 
 def export_model(path: Path, model: Model, params: Params, batch: Mapping[str, Any], max_len: int) -> None:

@@ -14,6 +14,7 @@ from fxf.layers.dropout import dropout, split
 from fxf.layers.feed_forward import feed_forward, feed_forward_spec
 from fxf.layers.mask import Mask
 from fxf.layers.normalization import normalization_spec, normalize
+from fxf.layers.positions import POSITIONS
 from fxf.weights import Numbered, Params, Spec
 
 # What the backward pass finds in memory of a block; all else of it is computed again. "none" computes nothing again.
@@ -116,11 +117,20 @@ def each_block(params: Params) -> list[Params]:
     return [params[str(i)] for i in range(len(params))]
 
 
-def empty_cache(config: TransformerConfig, lengths_B: jax.Array, length: int) -> Cache:
-    """Returns a cache with room for `length` tokens a row, of which the first `lengths_B` are about to be read."""
+def empty_cache(
+    config: TransformerConfig, lengths_B: jax.Array, length: int, positions_BC: jax.Array | None = None
+) -> Cache:
+    """Returns a cache with room for `length` tokens a row, of which the first `lengths_B` are about to be read.
+
+    Args:
+      positions_BC: of a row's tokens in their order, where the prompt gives them.
+    """
     kind, batch_size = ATTENTIONS[config.attention], lengths_B.shape[0]
     blocks = (kind.empty(config, batch_size, length, config.dtype),) * config.n_layers
-    return Cache(blocks, lengths_B, ancestors=jnp.zeros((batch_size, 1, length), jnp.int32) if kind.scores else None)
+    ancestors_B1C = jnp.zeros((batch_size, 1, length), jnp.int32) if kind.scores else None
+    makes = POSITIONS[config.positions].from_tokens is not None
+    made_BHC1 = jnp.zeros((batch_size, config.n_heads, length, 1)) if makes else None
+    return Cache(blocks, lengths_B, None, ancestors_B1C, positions_BC, made_BHC1)
 
 
 def train_blocks(

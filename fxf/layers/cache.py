@@ -48,12 +48,17 @@ class Cache:
       source: what a prompt's rows attend to and never change.
       ancestors: of hypothesis w, the hypothesis that read its token at position c, int32 [B, W, C]; None where each row
         remembers for itself.
+      positions: that the prompt gives for all the tokens that its rows will hold, in their order: [B, C]; None for
+        0, 1, …
+      made_BHC1: the positions that the tokens themselves make, by place; None where they make none.
     """
 
     blocks: Any
     lengths: jax.Array
     source: Any = None
     ancestors: jax.Array | None = None
+    positions: jax.Array | None = None
+    made_BHC1: jax.Array | None = None
 
     def as_tokens(self, x_R: jax.Array) -> jax.Array:
         """Returns what a step has of each row as tokens [B, T] of a prompt; of rows that share nothing, as [R, 1]."""
@@ -80,6 +85,24 @@ class Cache:
         own_BWWC = self.ancestors[:, :, None] == jnp.arange(width)[None, None, :, None]
         return jnp.where(own_BWWC.reshape(-1, 1, width, width * room), bias_BHTC, -jnp.inf)
 
+    def made_before(self) -> jax.Array:
+        """Returns the position that the newest token of each row has made, [R, H]; 0 where there is none."""
+        assert self.ancestors is not None and self.made_BHC1 is not None
+        batch_size, width, room = self.ancestors.shape
+        last_BW1 = jnp.maximum(self.lengths - 1, 0).reshape(batch_size, width, 1)
+        owner_BW1 = jnp.take_along_axis(self.ancestors, last_BW1, axis=2)
+        places_B1W1 = (owner_BW1 * room + last_BW1)[:, None]
+        found_BHW1 = jnp.take_along_axis(self.made_BHC1, places_B1W1, axis=2)
+        found_RH = found_BHW1[..., 0].transpose(0, 2, 1).reshape(batch_size * width, -1)
+        return jnp.where(self.lengths[:, None] > 0, found_RH, 0)
+
+    def make(self, places_BT: jax.Array, positions_BHT: jax.Array) -> "Cache":
+        """Returns the cache with positions that new tokens make."""
+        assert self.made_BHC1 is not None
+        rows_B1 = jnp.arange(self.made_BHC1.shape[0])[:, None]
+        made_BHC1 = self.made_BHC1.at[rows_B1, :, places_BT, 0].set(positions_BHT.transpose(0, 2, 1))
+        return self.replace(made_BHC1=made_BHC1)  # type: ignore[attr-defined]
+
     def select(self, parents_BW: jax.Array) -> "Cache":
         """Returns the cache of W hypotheses a prompt, of which number w goes on from hypothesis parents[b, w] of this.
 
@@ -88,13 +111,15 @@ class Cache:
         batch_size, width = parents_BW.shape
         rows_BW = jnp.arange(batch_size)[:, None] * (self.lengths.shape[0] // batch_size) + parents_BW
         lengths_BW = self.lengths[rows_BW]
+        lengths_R = lengths_BW.reshape(-1)
         if self.ancestors is None:
-            blocks, ancestors = jax.tree.map(lambda x: x[rows_BW.reshape(-1)], self.blocks), None
-        else:
-            room = self.ancestors.shape[2]
-            more = ((0, 0), (0, 0), (0, (width - self.ancestors.shape[1]) * room), (0, 0))
-            blocks = jax.tree.map(lambda x: jnp.pad(x, more), self.blocks)
-            before_BWC = jnp.arange(room)[None, None] < lengths_BW[..., None]
-            inherited_BWC = self.ancestors.reshape(len(self.lengths), room)[rows_BW]
-            ancestors = jnp.where(before_BWC, inherited_BWC, jnp.arange(width)[None, :, None])
-        return Cache(blocks, lengths_BW.reshape(-1), self.source, ancestors)
+            by_row = (self.blocks, self.positions)
+            blocks, positions = jax.tree.map(lambda x: x[rows_BW.reshape(-1)], by_row)
+            return Cache(blocks, lengths_R, self.source, positions=positions)
+        room = self.ancestors.shape[2]
+        more = ((0, 0), (0, 0), (0, (width - self.ancestors.shape[1]) * room), (0, 0))
+        blocks, made_BHC1 = jax.tree.map(lambda x: jnp.pad(x, more), (self.blocks, self.made_BHC1))
+        before_BWC = jnp.arange(room)[None, None] < lengths_BW[..., None]
+        inherited_BWC = self.ancestors.reshape(len(self.lengths), room)[rows_BW]
+        ancestors = jnp.where(before_BWC, inherited_BWC, jnp.arange(width)[None, :, None])
+        return Cache(blocks, lengths_R, self.source, ancestors, self.positions, made_BHC1)

@@ -19,7 +19,9 @@ from fxf.weights import Params, Spec, Weight
 
 
 class Positions(NamedTuple):
-    """A kind of positional encoding. Positions are [B, T], increasing along a row; [1, T] serve a whole batch.
+    """A kind of positional encoding. Positions are [B, T], ints or floats; [1, T] serve a whole batch.
+
+    What rotates and what biases reads positions of each head, [B, H, T], where `from_tokens` makes them.
 
     Attributes:
       embed: `embed(params, positions_BT, d_model)` [B, T, D], which is added to the embeddings.
@@ -27,12 +29,25 @@ class Positions(NamedTuple):
       bias: `bias(n_heads, queries_BT, keys_BC)` [B, H, T, C], which is added to scores: the logarithm of the factor on
         what attends from the one position to the other.
       table: initializer of a trained table of positions, `params["positions"]` of the embedding.
+      spec: `spec(config)`, the weights of a kind that has its own; they are `params["positions"]` of the embedding.
+      from_tokens: `from_tokens(params, tokens_BT, previous_BH)`, float [B, H, T]: positions that the tokens themselves
+        make, given those weights and the positions of the tokens before, 0 at the start of a row. A position may
+        depend on its own token and on the position before it, and on no later token.
+      penalty: `penalty(params, step)`, a scalar that training adds to the mean loss, given those weights.
     """
 
     embed: Callable[[Params, jax.Array, int], jax.Array] | None = None
     rotate: Callable[[jax.Array, jax.Array], jax.Array] | None = None
     bias: Callable[[int, jax.Array, jax.Array], jax.Array] | None = None
     table: Callable[[jax.Array, tuple[int, ...], Any], jax.Array] | None = None
+    spec: Callable[[TransformerConfig], Spec] | None = None
+    from_tokens: Callable[[Params, jax.Array, jax.Array], jax.Array] | None = None
+    penalty: Callable[[Params, jax.Array], jax.Array] | None = None
+
+
+def of_heads(positions: jax.Array) -> jax.Array:
+    """Returns positions [B, T] as [B, 1, T], which serve every head; and those of each head, [B, H, T], as they are."""
+    return positions[:, None] if positions.ndim == 2 else positions
 
 
 def _frequencies(exponents: np.ndarray, width: int, n_axes: int) -> np.ndarray:
@@ -78,18 +93,21 @@ def random_rows(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array
 
 
 def look_up(params: Params, positions_BT: jax.Array, d_model: int) -> jax.Array:
+    """Returns the rows of the table at the positions; rows of NaN for a position beyond it."""
     del d_model
-    return params["positions"][positions_BT]
+    if not jnp.issubdtype(positions_BT.dtype, jnp.integer):
+        raise UserError(f"positions: a table has a row for each whole number; expected ints, got {positions_BT.dtype}")
+    return params["positions"].at[positions_BT].get(mode="fill", fill_value=jnp.nan)
 
 
-def rotary(x_BHTK: jax.Array, positions_BT: jax.Array) -> jax.Array:
+def rotary(x_BHTK: jax.Array, positions: jax.Array) -> jax.Array:
     """Turns each pair (x_2i, x_2i+1) by the angle p · 10000^(-2i/K) (seed 002, "rotary positional encoding").
 
     The product of a query and a key then depends on the distance between them (Su et al. 2021).
     """
     pairs = x_BHTK.reshape(*x_BHTK.shape[:-1], -1, 2)
     n_pairs = pairs.shape[-2]
-    angles = positions_BT[:, None, :, None] * _frequencies(np.arange(n_pairs), n_pairs, 3)
+    angles = of_heads(positions)[..., None] * _frequencies(np.arange(n_pairs), n_pairs, 3)
     cos, sin = jnp.cos(angles).astype(x_BHTK.dtype), jnp.sin(angles).astype(x_BHTK.dtype)
     turned = jnp.stack([cos * pairs[..., 0] - sin * pairs[..., 1], sin * pairs[..., 0] + cos * pairs[..., 1]], axis=-1)
     return turned.reshape(x_BHTK.shape)
@@ -112,9 +130,9 @@ def alibi_geometric_slopes(n_heads: int) -> list[float]:
 def _alibi(slopes: Callable[[int], list[float]]) -> Positions:
     """Scores fall by slope · distance: -m |i - j|, with a slope for each head."""
 
-    def bias(n_heads: int, queries_BT: jax.Array, keys_BC: jax.Array) -> jax.Array:
-        distances_B1TC = jnp.abs(queries_BT[:, None, :, None] - keys_BC[:, None, None])
-        return -jnp.array(slopes(n_heads)).reshape(1, n_heads, 1, 1) * distances_B1TC
+    def bias(n_heads: int, queries: jax.Array, keys: jax.Array) -> jax.Array:
+        distances_BHTC = jnp.abs(of_heads(queries)[..., None] - of_heads(keys)[:, :, None])
+        return -jnp.array(slopes(n_heads)).reshape(1, n_heads, 1, 1) * distances_BHTC
 
     return Positions(bias=bias)
 
@@ -133,7 +151,7 @@ POSITIONS = {
 
 
 def positional_encoding_spec(config: TransformerConfig) -> Spec:
-    """Returns the table of positions, where the encoding has one.
+    """Returns the table of positions, or the weights that the encoding has in its place.
 
     Raises:
       UserError: the encoding is unknown, or does not fit the model's width.
@@ -144,6 +162,10 @@ def positional_encoding_spec(config: TransformerConfig) -> Spec:
     head_dim = config.d_model // config.n_heads
     if kind.rotate and head_dim % 2:
         raise UserError(f"model.positions: '{config.positions}' needs heads of even width, got {head_dim}")
+    if kind.from_tokens and config.n_groups != config.n_heads:
+        raise UserError(f"model.n_kv_heads: '{config.positions}' has positions for each head; leave it at 0")
+    if kind.spec:
+        return {"positions": kind.spec(config)}
     if not kind.table:
         return {}
     if config.position_stretch > 1:
@@ -164,29 +186,81 @@ def positional_encoding(
     return x_BTD + checkpoint_name(embed(params, positions_BT, config.d_model).astype(x_BTD.dtype), "positions")
 
 
-def positions_in_training(config: TransformerConfig, tokens_BT: jax.Array, rng: jax.Array | None) -> jax.Array:
-    """Returns the positions of a batch's tokens, [1, T] or [B, T]: 0, 1, …, or drawn at random.
+def token_positions(
+    config: TransformerConfig,
+    order_BT: jax.Array,
+    given_BC: jax.Array | None = None,
+    *,
+    n_rows: int = 1,
+    rng: jax.Array | None = None,
+) -> jax.Array:
+    """Returns where tokens stand, [1, T] or [B, T], in training and in decoding.
 
-    With a position_range each sequence's are drawn from it, in increasing order, so that training meets the positions
-    of longer sequences too (Ruoss et al. 2023); with a position_stretch they are multiplied by a factor of its own.
-    Without `rng` they are those of `positions_in_decoding`.
+    A row's tokens stand at 0, 1, … or where the batch says. Without `rng` a position_gap multiplies that. With it, as
+    in training, a position_range draws each row's positions from that many, in increasing order, so that training meets
+    the positions of longer sequences too (Ruoss et al. 2023); a position_stretch multiplies them by a factor of each
+    row. Ruoss et al. draw positions in evaluation too, as many as the whole sequence has tokens. A decoder does not
+    know how many there will be, and a token that is cached keeps its position; so the config says how far apart they
+    are.
+
+    Args:
+      order_BT: 0 for a row's first token, 1 for its second, …
+      given_BC: the batch's positions of a row's first, second, … token; None for 0, 1, …
+      n_rows: of the batch.
+
+    Raises:
+      UserError: positions are given where another key makes them, or to a kernel that counts places.
     """
-    order_1T = jnp.arange(tokens_BT.shape[1])[None]
+    positions_BT = order_BT
+    if given_BC is not None:
+        _check_given(config)
+        order_BT = jnp.broadcast_to(order_BT, (given_BC.shape[0], order_BT.shape[1]))
+        positions_BT = jnp.take_along_axis(given_BC, order_BT, axis=1)
     if rng is None or (config.position_range == 0 and config.position_stretch == 1):
-        return positions_in_decoding(config, order_1T)
+        return positions_BT * config.position_gap
     if config.position_range:
-        keys_B = jax.random.split(rng, len(tokens_BT))
-        drawn_BT = jax.vmap(lambda k: jax.random.choice(k, config.position_range, order_1T.shape[1:], replace=False))(
-            keys_B
+        keys_B, shape = jax.random.split(rng, n_rows), order_BT.shape[1:]
+        draw = jax.vmap(lambda key: jax.random.choice(key, config.position_range, shape, replace=False))
+        return jnp.sort(draw(keys_B), axis=-1).astype(order_BT.dtype)
+    return positions_BT * jax.random.uniform(rng, (n_rows, 1), minval=1, maxval=config.position_stretch)
+
+
+def _check_given(config: TransformerConfig) -> None:
+    """Raises a UserError if positions that a batch gives would not be what attention reads."""
+    if config.position_range:
+        raise UserError("positions: model.position_range draws them; give none, or set it to 0")
+    if POSITIONS[config.positions].from_tokens:
+        raise UserError(f"positions: model.positions '{config.positions}' makes them from the tokens; give none")
+    if config.attention_implementation == "cudnn":
+        raise UserError(
+            "positions: model.attention_implementation 'cudnn' counts places; give none, or set it to 'xla'"
         )
-        return jnp.sort(drawn_BT, axis=-1).astype(order_1T.dtype)
-    return order_1T * jax.random.uniform(rng, (len(tokens_BT), 1), minval=1, maxval=config.position_stretch)
 
 
-def positions_in_decoding(config: TransformerConfig, order_BT: jax.Array) -> jax.Array:
-    """Returns the positions of the first, second, … token: 0, 1, …; or every position_gap-th of the position_range.
+def read_positions(
+    config: TransformerConfig,
+    params: Params,
+    tokens_BT: jax.Array,
+    positions_BT: jax.Array,
+    previous_BH: jax.Array | None = None,
+) -> jax.Array:
+    """Returns the positions that attention reads: those given, or, float [B, H, T], those that the tokens make.
 
-    Ruoss et al. draw positions in evaluation too, as many as the whole sequence has tokens. A decoder does not know how
-    many there will be, and a token that is cached keeps its position; so the config says how far apart they are.
+    Args:
+      params: of the embedding.
+      previous_BH: positions of the tokens before; None at the start of the rows.
     """
-    return order_BT * config.position_gap
+    from_tokens = POSITIONS[config.positions].from_tokens
+    if from_tokens is None:
+        return positions_BT
+    if previous_BH is None:
+        previous_BH = jnp.zeros((tokens_BT.shape[0], config.n_heads))
+    return from_tokens(params["positions"], tokens_BT, previous_BH)
+
+
+def position_penalty(config: TransformerConfig, *embeddings: str) -> Callable[[Params, jax.Array], jax.Array] | None:
+    """Returns `penalty(params, step)`, the sum over the embeddings of these names, where the kind has a penalty."""
+    penalty = POSITIONS[config.positions].penalty
+    if penalty is None:
+        return None
+    return lambda params, step: jnp.array([penalty(params[name]["positions"], step) for name in embeddings]).sum()

@@ -12,10 +12,13 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from fxf.config import key
+from fxf.errors import UserError
 from fxf.layers.cache import Cache
 from fxf.layers.loss import SQUARED_ERROR
 from fxf.models.model import Batch, Model
 from fxf.weights import COPIES, LAYERS, Params, Spec, Weight, stack
+
+NO_POSITIONS = "positions: a bilayer has weights of its own for each place in a row; give none"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,10 +66,14 @@ def bilayer(config: BilayerConfig, width: int) -> Model:
 
     def features(params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
         del rng  # no dropout
+        if "positions" in batch:
+            raise UserError(NO_POSITIONS)
         return run_bilayers(config, params, as_vectors(batch["inputs"], width), batch.get("row"))
 
     def prefill(params: Params, batch: Batch, length: int) -> Cache:
         del params, length
+        if "positions" in batch:
+            raise UserError(NO_POSITIONS)
         lengths_B = batch["lengths"]
         padded_BT = jnp.pad(batch["inputs"], ((0, 0), (0, config.max_len)))
         keeps_B = padded_BT[:, 0] == 0

@@ -10,7 +10,7 @@ from fxf.layers.block import Source, block_cross_memory, cached_blocks, each_blo
 from fxf.layers.cache import Cache
 from fxf.layers.config import CrossAttentionConfig, TransformerConfig
 from fxf.layers.mask import cached_mask
-from fxf.layers.positions import positions_in_decoding
+from fxf.layers.positions import read_positions, token_positions
 from fxf.models.model import Batch
 from fxf.weights import Params
 
@@ -18,7 +18,7 @@ from fxf.weights import Params
 def prefill_and_step(
     config: TransformerConfig,
     embed: Callable[[Params, jax.Array, jax.Array], jax.Array],
-    blocks: Callable[[Params], Params],
+    parts: Callable[[Params], tuple[Params, Params]],
     readout: Callable[[Params, jax.Array], jax.Array],
     encode: Callable[[Params, Batch], Source] | None = None,
 ) -> tuple[Callable[[Any, Batch, int], Cache], Callable[[Any, Cache, jax.Array], tuple[jax.Array, Cache]]]:
@@ -26,7 +26,7 @@ def prefill_and_step(
 
     Args:
       embed: `embed(params, tokens_BT, positions_BT)` [B, T, D].
-      blocks: returns the params of the decoder's blocks.
+      parts: returns the params of the decoder's embedding and of its blocks.
       readout: that of the model.
       encode: returns what the blocks' cross-attention reads of a batch, and its mask.
     """
@@ -35,18 +35,29 @@ def prefill_and_step(
         params: Params, cache: Cache, tokens_BT: jax.Array, order_BT: jax.Array, counts_BT: jax.Array | None = None
     ) -> tuple[jax.Array, Cache]:
         """Returns the residual stream of new tokens [B, T, D], and the cache with them."""
-        mask = cached_mask(config, cache, order_BT, counts_BT)
-        x_BTD = embed(params, tokens_BT, positions_in_decoding(config, order_BT))
-        x_BTD, caches = cached_blocks(config, blocks(params), x_BTD, mask, cache.blocks, sources=cache.source)
+        table, blocks = parts(params)
+        positions_BT = read = token_positions(config, order_BT, cache.positions)
+        if cache.made_BHC1 is not None and counts_BT is not None:  # the first tokens
+            read = read_positions(config, table, tokens_BT, positions_BT)
+        elif cache.made_BHC1 is not None:  # one of each row
+            made_RH1 = read_positions(config, table, tokens_BT.reshape(-1, 1), positions_BT, cache.made_before())
+            read = made_RH1.reshape(*tokens_BT.shape, -1).transpose(0, 2, 1)
+        if cache.made_BHC1 is not None:
+            cache = cache.make(cache.places(order_BT), read)
+        mask = cached_mask(config, cache, order_BT, read, counts_BT)
+        x_BTD = embed(params, tokens_BT, positions_BT)
+        x_BTD, caches = cached_blocks(config, blocks, x_BTD, mask, cache.blocks, sources=cache.source)
         return x_BTD, cache.replace(blocks=caches)  # type: ignore[attr-defined]
 
     def prefill(params: Params, batch: Batch, length: int) -> Cache:
-        tokens_BT, lengths_B = batch["inputs"], batch["lengths"]
+        tokens_BT, lengths_B, positions_BC = batch["inputs"], batch["lengths"], batch.get("positions")
         source = None if encode is None else encode(params, batch)
-        cache = empty_cache(config, lengths_B, length)
+        if positions_BC is not None:  # places beyond them are for no token
+            positions_BC = jnp.pad(positions_BC, ((0, 0), (0, max(length - positions_BC.shape[1], 0))), "edge")
+        cache = empty_cache(config, lengths_B, length, positions_BC)
         if source is not None:
             assert isinstance(config, CrossAttentionConfig)
-            memories = (block_cross_memory(config, block, *source) for block in each_block(blocks(params)))
+            memories = (block_cross_memory(config, block, *source) for block in each_block(parts(params)[1]))
             cache = cache.replace(source=tuple((memory, source[1]) for memory in memories))  # type: ignore[attr-defined]
         if not tokens_BT.size:
             return cache

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 
 from fxf.config import key
 from fxf.errors import UserError
@@ -13,7 +14,7 @@ from fxf.layers.dropout import split
 from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec, logits_from_table
 from fxf.layers.mask import cross_mask, self_mask
 from fxf.layers.normalization import normalization_spec, normalize
-from fxf.layers.positions import positions_in_training
+from fxf.layers.positions import position_penalty, read_positions, token_positions
 from fxf.models.cached import prefill_and_step
 from fxf.models.init import initialized_as
 from fxf.models.model import Batch, Model
@@ -34,6 +35,8 @@ class EncoderDecoderConfig(CrossAttentionConfig):
         if self.logits_bias and self.embeddings == "separate":
             raise UserError("model.logits_bias: with model.embeddings 'separate' logits have a bias; leave it at False")
 
+
+SIDES = ("source", "target")
 
 # The choices of the two seeds that describe such a model; what they leave open keeps its default.
 PRESETS: dict[str, dict[str, Any]] = {
@@ -77,15 +80,25 @@ def encoder_decoder_spec(config: EncoderDecoderConfig, vocab_size: int) -> Spec:
 def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
     """Builds the model; source and target tokens are 0 … vocab_size - 1.
 
-    A batch holds `source` [B, S] with `source_mask` [B, S], true where a token counts, beside the decoder's `inputs`.
+    A batch holds `source` [B, S] with `source_mask` [B, S], true where a token counts, beside the decoder's `inputs`;
+    it may hold `source_positions` [B, S].
     """
     shared = config.embeddings == "shared"
 
+    tables = dict.fromkeys(SIDES, "embedding") if shared else {side: f"{side}_embedding" for side in SIDES}
+
     def embed(
-        params: Params, side: str, tokens_BT: jax.Array, positions_BT: jax.Array, rng: jax.Array | None = None
+        params: Params, tokens: jax.Array, positions: jax.Array, side: str = "target", rng: jax.Array | None = None
     ) -> jax.Array:
-        table = params["embedding" if shared else f"{side}_embedding"]
-        return embedding(config, table, tokens_BT, positions_BT, scaled=shared, rng=rng)
+        return embedding(config, params[tables[side]], tokens, positions, scaled=shared, rng=rng)
+
+    def positions(
+        params: Params, side: str, tokens_BT: jax.Array, given_BT: jax.Array | None, rng: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array]:
+        """Returns where the tokens of a sequence stand, and the positions that attention reads."""
+        order_1T = jnp.arange(tokens_BT.shape[1])[None]
+        positions_BT = token_positions(config, order_1T, given_BT, n_rows=tokens_BT.shape[0], rng=rng)
+        return positions_BT, read_positions(config, params[tables[side]], tokens_BT, positions_BT)
 
     def ended(stack_params: Params, x_BTD: jax.Array) -> jax.Array:
         return normalize(config, stack_params["norm"], x_BTD) if config.final_norm else x_BTD
@@ -94,10 +107,10 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
         """Returns the encoder's output [B, S, D], and what the decoder may see of it."""
         rng_embedding, rng_blocks, rng_positions = split(rng, 3)
         source_BS, counts_BS = batch["source"], batch["source_mask"]
-        positions_BS = positions_in_training(config, source_BS, rng_positions)
-        mask = self_mask(config, positions_BS, causal=False, counts_BT=counts_BS)
+        positions_BS, read = positions(params, "source", source_BS, batch.get("source_positions"), rng_positions)
+        mask = self_mask(config, read, causal=False, counts_BT=counts_BS)
         with jax.named_scope("encoder"):
-            x_BSD = embed(params, "source", source_BS, positions_BS, rng_embedding)
+            x_BSD = embed(params, source_BS, positions_BS, "source", rng_embedding)
             x_BSD = train_blocks(config, params["encoder"]["blocks"], x_BSD, mask, rng=rng_blocks)
             return ended(params["encoder"], x_BSD), cross_mask(counts_BS)
 
@@ -105,10 +118,10 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
         rng_encoder, rng_embedding, rng_blocks, rng_positions = split(rng, 4)
         source = encode(params, batch, rng_encoder)
         tokens_BT = batch["inputs"]
-        positions_BT = positions_in_training(config, tokens_BT, rng_positions)
-        mask = self_mask(config, positions_BT, causal=True)
+        positions_BT, read = positions(params, "target", tokens_BT, batch.get("positions"), rng_positions)
+        mask = self_mask(config, read, causal=True)
         with jax.named_scope("decoder"):
-            x_BTD = embed(params, "target", tokens_BT, positions_BT, rng_embedding)
+            x_BTD = embed(params, tokens_BT, positions_BT, "target", rng_embedding)
             return train_blocks(config, params["decoder"]["blocks"], x_BTD, mask, source=source, rng=rng_blocks)
 
     def readout(params: Params, x_BTD: jax.Array) -> jax.Array:
@@ -117,8 +130,10 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
             return logits_from_table(config, params["embedding"], x_BTD)
         return final_layer(config, params["final"], x_BTD)
 
-    def embed_target(params: Params, tokens_BT: jax.Array, positions_BT: jax.Array) -> jax.Array:
-        return embed(params, "target", tokens_BT, positions_BT)
+    def parts(params: Params) -> tuple[Params, Params]:
+        return params[tables["target"]], params["decoder"]["blocks"]
 
-    prefill, step = prefill_and_step(config, embed_target, lambda params: params["decoder"]["blocks"], readout, encode)
-    return Model(encoder_decoder_spec(config, vocab_size), features, readout, prefill, step, max_len=config.max_len)
+    prefill, step = prefill_and_step(config, embed, parts, readout, encode)
+    penalty = position_penalty(config, *dict.fromkeys(tables.values()))
+    spec = encoder_decoder_spec(config, vocab_size)
+    return Model(spec, features, readout, prefill, step, max_len=config.max_len, penalty=penalty)

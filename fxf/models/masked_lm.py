@@ -6,7 +6,7 @@ from typing import Literal
 import jax
 
 from fxf.config import key
-from fxf.layers.positions import random_rows
+from fxf.layers.positions import position_penalty, random_rows
 from fxf.models.init import initialized_as
 from fxf.models.model import Batch, Model
 from fxf.models.transformer_lm import TransformerLMConfig, logits, transformer_lm_spec, whole_sequences
@@ -41,4 +41,5 @@ def masked_lm(config: MaskedLMConfig, vocab_size: int) -> Model:
     def readout(params: Params, x_BTD: jax.Array) -> jax.Array:
         return logits(config, params, x_BTD)
 
-    return Model(masked_lm_spec(config, vocab_size), features, readout, max_len=config.max_len)
+    penalty = position_penalty(config, "embedding")
+    return Model(masked_lm_spec(config, vocab_size), features, readout, max_len=config.max_len, penalty=penalty)

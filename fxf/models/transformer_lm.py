@@ -4,6 +4,7 @@ import dataclasses
 from typing import Literal
 
 import jax
+import jax.numpy as jnp
 
 from fxf.config import key
 from fxf.errors import UserError
@@ -13,7 +14,7 @@ from fxf.layers.dropout import split
 from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec, logits_from_table
 from fxf.layers.mask import self_mask
 from fxf.layers.normalization import normalization_spec, normalize
-from fxf.layers.positions import positions_in_training
+from fxf.layers.positions import position_penalty, read_positions, token_positions
 from fxf.layers.transform import transform, transform_spec
 from fxf.models.cached import prefill_and_step
 from fxf.models.init import initialized_as
@@ -51,11 +52,17 @@ def transformer_lm_spec(config: TransformerLMConfig, vocab_size: int) -> Spec:
 def whole_sequences(
     config: TransformerLMConfig, params: Params, batch: Batch, rng: jax.Array | None, *, causal: bool
 ) -> jax.Array:
-    """Returns the residual stream after the last block [B, T, D]; in `batch`, `counts` [B, T] is false on padding."""
+    """Returns the residual stream after the last block [B, T, D].
+
+    In `batch`, `counts` [B, T] is false on padding, and `positions` [B, T] are where the tokens stand.
+    """
     rng_embedding, rng_blocks, rng_positions = split(rng, 3)
     tokens_BT = batch["inputs"]
-    positions_BT = positions_in_training(config, tokens_BT, rng_positions)
-    mask = self_mask(config, positions_BT, causal=causal, counts_BT=batch.get("counts"))
+    order_1T = jnp.arange(tokens_BT.shape[1])[None]
+    given_BT = batch.get("positions")
+    positions_BT = token_positions(config, order_1T, given_BT, n_rows=tokens_BT.shape[0], rng=rng_positions)
+    read = read_positions(config, params["embedding"], tokens_BT, positions_BT)
+    mask = self_mask(config, read, causal=causal, counts_BT=batch.get("counts"))
     segments_BT = batch.get("segments")
     x_BTD = embedding(config, params["embedding"], tokens_BT, positions_BT, segments_BT=segments_BT, rng=rng_embedding)
     return train_blocks(config, params["blocks"], x_BTD, mask, rng=rng_blocks)
@@ -82,5 +89,7 @@ def transformer_lm(config: TransformerLMConfig, vocab_size: int) -> Model:
     def embed(params: Params, tokens_BT: jax.Array, positions_BT: jax.Array) -> jax.Array:
         return embedding(config, params["embedding"], tokens_BT, positions_BT)
 
-    prefill, step = prefill_and_step(config, embed, lambda params: params["blocks"], readout)
-    return Model(transformer_lm_spec(config, vocab_size), features, readout, prefill, step, max_len=config.max_len)
+    prefill, step = prefill_and_step(config, embed, lambda params: (params["embedding"], params["blocks"]), readout)
+    penalty = position_penalty(config, "embedding")
+    spec = transformer_lm_spec(config, vocab_size)
+    return Model(spec, features, readout, prefill, step, max_len=config.max_len, penalty=penalty)

@@ -14,7 +14,7 @@ from fxf.layers import linear_attention
 from fxf.layers.attention import ATTENTIONS, attention, attention_spec
 from fxf.layers.attention_kinds import expressive
 from fxf.layers.mask import self_mask
-from fxf.layers.positions import POSITIONS, alibi_geometric_slopes, alibi_slopes, positions_in_training, rotary
+from fxf.layers.positions import POSITIONS, alibi_geometric_slopes, alibi_slopes, rotary, token_positions
 from fxf.models.masked_lm import MaskedLMConfig, masked_lm
 from fxf.models.transformer_lm import transformer_lm
 from helpers import examples, random_params, random_tokens, small
@@ -151,17 +151,21 @@ def test_the_memory_of_linear_attention_does_not_grow_with_the_length():
     assert long == 100 * short
 
 
+def positions_of(config, tokens, rng):
+    return token_positions(config, jnp.arange(tokens.shape[1])[None], n_rows=len(tokens), rng=rng)
+
+
 @given(st.integers(0, 1000), st.integers(1, 13))
 def test_random_positions_are_distinct_increasing_and_within_their_range(seed, length):
     tokens = np.zeros((2, length), np.int32)
-    drawn = np.asarray(positions_in_training(small(position_range=31), tokens, jax.random.key(seed)))
+    drawn = np.asarray(positions_of(small(position_range=31), tokens, jax.random.key(seed)))
     assert drawn.shape == (2, length)
     assert (np.diff(drawn) > 0).all() and drawn.min() >= 0 and drawn.max() < 31
 
 
 def test_random_positions_differ_by_key_and_by_sequence_and_have_all_gaps():
     config, tokens = small(position_range=41), np.zeros((50, 11), np.int32)
-    a, b = (np.asarray(positions_in_training(config, tokens, jax.random.key(seed))) for seed in (0, 1))
+    a, b = (np.asarray(positions_of(config, tokens, jax.random.key(seed))) for seed in (0, 1))
     assert len({tuple(row) for row in [*a, *b]}) == 100
     assert set(a.ravel()) == set(range(41))
     assert np.diff(a).mean() == pytest.approx(42 / 12, abs=0.2)  # of 11 drawn from 41
@@ -183,17 +187,17 @@ def test_what_a_model_says_outside_training_does_not_depend_on_how_long_sequence
 def test_tokens_are_a_gap_apart_outside_training():
     tokens = np.zeros((2, 11), np.int32)
     for gap in (1, 3):
-        found = positions_in_training(small(position_range=41, position_gap=gap), tokens, None)
+        found = positions_of(small(position_range=41, position_gap=gap), tokens, None)
         np.testing.assert_array_equal(found, gap * np.arange(11)[None])
 
 
 def test_stretched_positions_are_multiples_of_a_factor_of_each_row_and_are_counted_without_a_key():
     config, tokens = small(position_stretch=3.0, positions="rotary"), np.zeros((50, 7), np.int32)
-    drawn = np.asarray(positions_in_training(config, tokens, jax.random.key(0)))
+    drawn = np.asarray(positions_of(config, tokens, jax.random.key(0)))
     factors = drawn[:, 1]
     assert_close(drawn, factors[:, None] * np.arange(7)[None], operations=8)
     assert factors.min() >= 1 and factors.max() <= 3 and np.ptp(factors) > 1.5
-    np.testing.assert_array_equal(positions_in_training(config, tokens, None), np.arange(7)[None])
+    np.testing.assert_array_equal(positions_of(config, tokens, None), np.arange(7)[None])
 
 
 @pytest.mark.parametrize("positions", ["rotary", "alibi", "sinusoidal"])
@@ -254,7 +258,7 @@ def test_a_token_sees_itself_whatever_its_position():
     config, tokens = small(position_stretch=3.0, positions="rotary"), np.zeros((50, 37), np.int32)
 
     def bias(key):
-        return self_mask(config, positions_in_training(config, tokens, key), causal=True).bias
+        return self_mask(config, positions_of(config, tokens, key), causal=True).bias
 
     found = np.asarray(jax.jit(bias)(jax.random.key(0)))
     np.testing.assert_array_equal(found, np.broadcast_to(np.where(np.tri(37, dtype=bool), 0, -np.inf), found.shape))

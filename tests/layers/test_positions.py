@@ -1,0 +1,244 @@
+"""Positions that a batch, a prompt or the tokens themselves bring."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from closeness import assert_close
+from fxf.decoding.beam import beam_search
+from fxf.decoding.config import DecodeConfig
+from fxf.decoding.sampling import sampling
+from fxf.decoding.steps import decode
+from fxf.decoding.turns import decode_in_turns
+from fxf.errors import UserError
+from fxf.layers.positions import POSITIONS, Positions, _alibi, alibi_slopes, rotary
+from fxf.models.bilayer import BilayerConfig, bilayer
+from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
+from fxf.models.masked_lm import MaskedLMConfig, masked_lm
+from fxf.models.transformer_lm import transformer_lm
+from fxf.testing import assert_cached_equals_full, assert_causal, assert_padding_unread
+from fxf.training.step import loss_and_gradient
+from fxf.weights import Weight, initialize
+from helpers import VOCAB_SIZE, random_params, random_tokens, small, small_model
+
+B, T, S = 4, 11, 5
+TABLES = [name for name, kind in POSITIONS.items() if kind.table]
+# Where tokens may stand: out of order and more than once, within the tables.
+GIVEN = np.random.default_rng(3).integers(0, 13, (B, T)).astype(np.int32)
+
+
+def counted(n_rows, length, dtype=np.int32):
+    return np.tile(np.arange(length, dtype=dtype), (n_rows, 1))
+
+
+def batch_of(model_name, **more):
+    batch = {"inputs": random_tokens((B, T)), "targets": random_tokens((B, T), seed=1), **more}
+    if model_name == "encoder_decoder":
+        lengths = np.array([[5], [1], [4], [3]])
+        batch |= {"source": random_tokens((B, S), seed=2), "source_mask": np.arange(S)[None] < lengths}
+    return batch | {"weights": np.ones((B, T), np.float32)}
+
+
+BUILDERS = {
+    "transformer_lm": small_model,
+    "encoder_decoder": lambda **changes: built(encoder_decoder, EncoderDecoderConfig, **changes),
+    "masked_lm": lambda **changes: built(masked_lm, MaskedLMConfig, **changes),
+}
+
+
+def built(make, config_class, **changes):
+    model = make(small(config_class, **changes), VOCAB_SIZE)
+    return model, random_params(model.spec)
+
+
+def read(batch):
+    return {name: x for name, x in batch.items() if name not in ("targets", "weights")}
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+@pytest.mark.parametrize(
+    ("name", "kind"), [*(("transformer_lm", kind) for kind in POSITIONS), ("encoder_decoder", "rotary")]
+)
+def test_positions_0_1_and_so_on_change_no_bit_of_loss_and_gradient(name, kind, dtype):
+    if dtype == np.float32 and kind in TABLES:
+        pytest.skip("a table has rows for whole numbers")
+    model, params = BUILDERS[name](positions=kind, d_model=12, dropout=0.2)
+    plain = batch_of(name)
+    given = plain | {"positions": counted(B, T, dtype)}
+    if "source" in plain:
+        given["source_positions"] = counted(B, S, dtype)
+    learn = jax.jit(functools.partial(loss_and_gradient, model))
+    found, expected = (learn(params, batch, jax.random.key(1)) for batch in (given, plain))
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"positions": kind} for kind in POSITIONS),
+        {"positions": "alibi", "window": 3},
+        {"positions": "learned", "attention": "linear"},
+        {"positions": "rotary", "position_stretch": 2.0},
+    ],
+)
+def test_prefill_and_steps_at_given_positions_are_the_full_forward_at_them(changes):
+    model, params = small_model(d_model=12, **changes)
+    batch = {"inputs": random_tokens((B, T)), "positions": GIVEN}
+    assert_cached_equals_full(model, params, batch)
+    assert_causal(model, params, batch)
+    if changes["positions"] != "none":
+        assert not np.allclose(model.apply(params, batch), model.apply(params, read(batch_of("transformer_lm"))))
+
+
+def test_an_encoder_decoder_reads_the_positions_of_both_sides():
+    model, params = BUILDERS["encoder_decoder"](positions="rotary", d_model=12)
+    batch = read(batch_of("encoder_decoder", positions=GIVEN, source_positions=GIVEN[:, :S]))
+    assert_cached_equals_full(model, params, batch)
+    logits = model.apply(params, batch)
+    for name in ("positions", "source_positions"):
+        assert not np.allclose(model.apply(params, {**batch, name: batch[name][:, ::-1]}), logits)
+
+
+def test_a_window_holds_what_stands_near_and_not_what_was_read_near():
+    model, params = small_model(positions="none", window=2, n_layers=1)
+    tokens, far = random_tokens((1, 4)), np.array([[0, 50, 100, 1]])
+    other = tokens.copy()
+    other[0, 1] = (tokens[0, 1] + 1) % VOCAB_SIZE
+    a, b = (model.apply(params, {"inputs": x, "positions": far})[0, 3] for x in (tokens, other))
+    np.testing.assert_array_equal(a, b)
+    other = tokens.copy()
+    other[0, 0] = (tokens[0, 0] + 1) % VOCAB_SIZE
+    assert not np.allclose(model.apply(params, {"inputs": other, "positions": far})[0, 3], a)
+
+
+PROMPTS = {"tokens": random_tokens((7, 3), seed=5), "lengths": np.array([3, 0, 2, 1, 3, 2, 0], np.int32)}
+
+
+@pytest.mark.parametrize(("attention", "width"), [("softmax", 1), ("softmax", 2), ("linear", 2)])
+def test_slots_and_beams_keep_the_positions_of_their_prompts(attention, width):
+    model, params = small_model(max_len=13, attention=attention, seed=2, positions="learned")
+    params = jax.tree.map(lambda w: 2 * w, params)
+    method = sampling(9, 4) if width == 1 else beam_search(9, 4, DecodeConfig(beam_width=width))
+    all_at_once = jax.jit(lambda prompts: decode(model, params, prompts, method)[0])
+    in_turns = jax.jit(lambda prompts: decode_in_turns(model, params, prompts, method, n_slots=2)[0])
+    plain = all_at_once(PROMPTS)
+    for run in (all_at_once, in_turns):
+        np.testing.assert_array_equal(run({**PROMPTS, "positions": counted(7, 12)}), plain)
+    given = {**PROMPTS, "positions": np.random.default_rng(4).integers(0, 13, (7, 12)).astype(np.int32)}
+    np.testing.assert_array_equal(in_turns(given), all_at_once(given))
+    assert not np.array_equal(all_at_once(given), plain)
+    short = {**PROMPTS, "positions": counted(7, 11)}
+    with pytest.raises(UserError, match="positions: expected those of 3 tokens of the prompts and 9 new ones, got 11"):
+        all_at_once(short)
+
+
+def test_a_position_beyond_a_table_is_not_a_number():
+    model, params = small_model(positions="learned")
+    logits = model.apply(params, {"inputs": random_tokens((2, 3)), "positions": np.array([[0, 1, 13], [0, 1, 12]])})
+    assert np.isnan(logits[0]).all() and np.isfinite(logits[1]).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"positions": "learned"}, "positions: a table has a row for each whole number; expected ints, got float32"),
+        ({"positions": "rotary", "d_model": 12, "position_range": 31}, "positions: model.position_range draws them"),
+        (
+            {"d_model": 24, "attention_implementation": "cudnn", "dtype": "bfloat16"},
+            "positions: model.attention_implementation 'cudnn' counts places",
+        ),
+    ],
+)
+def test_positions_that_would_not_be_read_are_refused(changes, message):
+    model, params = small_model(**changes)
+    with pytest.raises(UserError, match=message):
+        model.features(params, {"inputs": random_tokens((1, 3)), "positions": np.zeros((1, 3), np.float32)})
+
+
+def test_a_bilayer_refuses_positions():
+    model = bilayer(BilayerConfig(), 3)
+    batch = {"inputs": np.zeros((1, 3), np.int32), "positions": counted(1, 3)}
+    with pytest.raises(UserError, match="positions: a bilayer has weights of its own for each place"):
+        model.features(initialize(model.spec, jax.random.key(0)), batch)
+
+
+def running_count(params, tokens_BT, previous_BH):
+    """Each head counts the tokens, those of the first three kinds by a trained size."""
+    sizes_BHT = jnp.where(tokens_BT[:, None] < 3, params["size"].reshape(1, -1, 1), 1.0)
+    return previous_BH[..., None] + jnp.cumsum(sizes_BHT, axis=-1)
+
+
+def sizes(config):
+    return {"size": Weight((config.n_heads,), ("heads",), jax.nn.initializers.ones)}
+
+
+COUNTING = {
+    "counting_rotary": Positions(rotate=rotary, spec=sizes, from_tokens=running_count),
+    "counting_alibi": Positions(
+        bias=_alibi(alibi_slopes).bias,
+        spec=sizes,
+        from_tokens=running_count,
+        penalty=lambda params, step: jnp.square(params["size"]).sum() / step,
+    ),
+}
+
+
+@pytest.fixture
+def counting(monkeypatch):
+    for name, kind in COUNTING.items():
+        monkeypatch.setitem(POSITIONS, name, kind)
+
+
+@pytest.mark.parametrize("window", [0, 3])
+@pytest.mark.parametrize("kind", COUNTING)
+@pytest.mark.parametrize("name", ["transformer_lm", "encoder_decoder"])
+def test_positions_that_the_tokens_make_are_the_same_in_steps_and_in_the_full_forward(name, kind, window, counting):
+    model, params = BUILDERS[name](positions=kind, d_model=12, window=window)
+    batch = read(batch_of(name))
+    assert_cached_equals_full(model, params, batch)
+    assert_causal(model, params, batch)
+    assert_padding_unread(model, params, batch)
+
+
+def test_beams_and_slots_carry_positions_that_the_tokens_make(counting):
+    model, params = small_model(positions="counting_alibi", d_model=12, seed=2)
+    params = jax.tree.map(lambda w: 2 * w, params)
+    method = beam_search(9, 4, DecodeConfig(beam_width=3))
+    tokens, scores = jax.jit(lambda prompts: decode(model, params, prompts, method))(PROMPTS)
+    in_turns = jax.jit(lambda prompts: decode_in_turns(model, params, prompts, method, n_slots=2))(PROMPTS)
+    np.testing.assert_array_equal(in_turns[0], tokens)
+    assert_close(in_turns[1], scores)
+    log = jax.jit(lambda inputs: jax.nn.log_softmax(model.apply(params, {"inputs": inputs})))
+    for row, n in enumerate(PROMPTS["lengths"]):
+        for hypothesis, score in zip(np.asarray(tokens[row]), scores[row], strict=True):
+            new = hypothesis[: np.append(np.flatnonzero(hypothesis == 4) + 1, 9)[0]]
+            inputs = np.zeros((1, 13), np.int32)
+            inputs[0, 1 : 1 + n], inputs[0, 1 + n : n + len(new)] = PROMPTS["tokens"][row, :n], new[:-1]
+            terms = np.asarray(log(inputs))[0, n + np.arange(len(new)), new]
+            assert_close(score, terms.sum() / len(new), largest=np.abs(terms).max())
+
+
+def test_a_kind_of_positions_has_weights_gradients_and_a_penalty(counting):
+    model, params = small_model(positions="counting_alibi", d_model=12)
+    assert params["embedding"]["positions"]["size"].shape == (3,)
+    _, _, gradient = loss_and_gradient(model, params, batch_of("transformer_lm"))
+    assert np.abs(gradient["embedding"]["positions"]["size"]).min() > 0
+    assert_close(model.penalty(params, 4.0), np.square(params["embedding"]["positions"]["size"]).sum() / 4)
+    both, of_both = BUILDERS["encoder_decoder"](positions="counting_alibi", d_model=12)
+    squares = [np.square(of_both[f"{side}_embedding"]["positions"]["size"]).sum() for side in ("source", "target")]
+    assert_close(both.penalty(of_both, 1.0), sum(squares))
+    assert small_model()[0].penalty is None
+
+
+def test_what_does_not_go_with_positions_of_the_tokens_is_refused(counting):
+    with pytest.raises(UserError, match=r"model.n_kv_heads: 'counting_rotary' has positions for each head"):
+        small_model(positions="counting_rotary", d_model=12, n_kv_heads=1)
+    model, params = small_model(positions="counting_rotary", d_model=12)
+    with pytest.raises(UserError, match=r"positions: model.positions 'counting_rotary' makes them from the tokens"):
+        model.features(params, {"inputs": random_tokens((B, T)), "positions": GIVEN})
+    config = dataclasses.replace(small(d_model=12), positions="counting_rotary")
+    assert transformer_lm(config, VOCAB_SIZE).penalty is None
