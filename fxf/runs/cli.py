@@ -200,7 +200,7 @@ def refuse_arguments(arguments: list[str]) -> None:
 def config_and_origin(flag: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the config that the flags name, and what it came from."""
     if not flag.present or not config_flags.get_config_filename(flags.FLAGS["config"]):
-        raise UserError("--config: missing; for example --config=reversal")
+        raise UserError(command_line.MISSING)
     origin = {
         "config_file": config_flags.get_config_filename(flags.FLAGS["config"]),
         "overrides": config_flags.get_override_values(flags.FLAGS["config"]),

@@ -16,6 +16,7 @@ from fxf.machine.devices import start_jax
 from fxf.runs.config_file import load
 from fxf.runs.shipped import located, names
 
+MISSING = "--config: missing; for example --config=reversal"
 # What a value of a type is written as; the flag itself is parsed by the same parsers.
 PARSERS: dict[type, Any] = {int: flags.IntegerParser(), float: flags.FloatParser(), bool: flags.BooleanParser()}
 
@@ -28,6 +29,8 @@ class CheckedConfigParser(config_flags.ConfigFileFlagParser):
         self._arguments = arguments
 
     def parse(self, path: str) -> Any:
+        if not path:
+            raise UserError(MISSING)
         config = read_config(path)
         for key, value in given(self._arguments):
             check(config, key, value)
@@ -132,9 +135,10 @@ def _unknown_flag(name: str, modules: Sequence[str]) -> str:
     if not re.fullmatch(r"[a-zA-Z_][\w.]*", name):
         return f"-{name}: unknown flag; an argument that begins with - stands behind --"
     section, *rest = name.split(".")
-    if rest and section in known and config_flags.is_config_flag(flags.FLAGS[section]):
-        return "--config: missing; for example --config=reversal"
-    near = nearest(section, [f for f in known if f == "config"]) if rest else nearest(name, known)
+    with_keys = [flag for flag in known if config_flags.is_config_flag(flags.FLAGS[flag])]
+    if rest and section in with_keys:
+        return MISSING
+    near = nearest(section, with_keys) if rest else nearest(name, known)
     if rest and near:
         near = f"; did you mean '--{'.'.join(['config', *rest])}'?"
     if rest and not near:
