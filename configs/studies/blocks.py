@@ -1,4 +1,4 @@
-"""Study: the definition's block, the idea of seed 004, and normalization after each sublayer, on reversal.
+"""Study: pre-norm blocks (the definition's), post-norm blocks, and the idea of seed 004, on reversal.
 
 python experiments/sweep.py --config=configs/studies/blocks.py --workdir=runs/studies/blocks --workers=2
 """
