@@ -1,11 +1,11 @@
-"""Random boolean maps (seed 002, "transfomer bilayer code"): ten mappings at once, each by a model of its own.
+"""Random boolean maps (seed 002, "transfomer bilayer code"): ten mappings at once, each with its own model.
 
 fxf train --config=boolean_map --workdir=runs/boolean_map
 
-Expect squared_error below 1e-11, the largest of the ten, and solved 1, in 1 second of training and 3 of compilation.
-The seed stops at 1e-4. Its procedure is kept: its init, plain gradient descent at its rate, its 4,400 steps. The loss
-here is the mean over mappings and positions where the seed's is the sum over one mapping's positions, so the rate is
-the seed's times both numbers; each model then moves as it would alone.
+Expect squared_error below 1e-11 (the largest of the ten) and solved 1, in 1 second of training and 3 of compilation.
+The seed stops at 1e-4. The init, plain gradient descent, its rate and the 4,400 steps are the seed's. The loss here is
+the mean over mappings and positions; the seed's is the sum over one mapping's positions. So the rate is the seed's
+times both numbers, and each model learns as it would alone.
 """
 
 from ml_collections import ConfigDict

@@ -1,4 +1,4 @@
-"""A language model of a text, by characters: of the phrase book that comes with fxf, or of any file.
+"""A character language model of a text: fxf's own phrase book, or any file.
 
 fxf train --config=characters --workdir=runs/characters
 fxf train --config=characters:nanogpt_cpu --config.data.path=input.txt --workdir=runs/cpu
@@ -7,11 +7,11 @@ argument      what                                           expect (seed 0)
 (none)        the phrase book's English, or data.path        test_loss 0.68, bits_per_character 0.99
 nanogpt_cpu   nanoGPT's recipe for a CPU, 2,000 steps        tinyshakespeare: validation_loss 1.90
 nanogpt_gpu   nanoGPT's recipe for a GPU, 5,000 steps        tinyshakespeare: nanoGPT reports 1.4697
-fast          350 steps with Muon, of half the size          tinyshakespeare: validation_loss 1.86
+fast          350 steps with Muon, half the size             tinyshakespeare: validation_loss 1.86
 gpt2          GPT-2's 124M and cuDNN's attention             for experiments/benchmarks/gpt2.py, on a GPU
 primer        seed 002's bilayer on one-hot letters          Goethe's Faust: accuracy 0.37
 
-For the others than the default, data.path is tinyshakespeare's input.txt, or another text.
+For all but the default, data.path is tinyshakespeare's input.txt, or another text.
 """
 
 from ml_collections import ConfigDict
@@ -34,7 +34,10 @@ def get_config(argument: str = "default") -> ConfigDict:
 
 
 def _nanogpt(config: ConfigDict, gpu: bool) -> ConfigDict:
-    """The settings of github.com/karpathy/nanoGPT: its README for a CPU, config/train_shakespeare_char.py for a GPU."""
+    """Returns nanoGPT's settings: its README's for a CPU, its config/train_shakespeare_char.py's for a GPU.
+
+    Source: github.com/karpathy/nanoGPT.
+    """
     model, optimizer = config.model, config.optimizer
     model.n_layers, model.d_model, model.n_heads = (6, 384, 6) if gpu else (4, 128, 4)
     model.d_ff = 4 * model.d_model
@@ -55,7 +58,7 @@ def _nanogpt(config: ConfigDict, gpu: bool) -> ConfigDict:
 
 
 def _fast(config: ConfigDict) -> ConfigDict:
-    """Half the size of nanoGPT's CPU recipe, twice its batch, <bos>, positions that start as sinusoids, and Muon."""
+    """Returns nanoGPT's CPU recipe with half its size, twice its batch, <bos>, trained sinusoidal positions, Muon."""
     config = _nanogpt(config, gpu=False)
     config.task.bos = True
     config.model.n_layers, config.model.d_ff = 2, 256
@@ -69,7 +72,7 @@ def _fast(config: ConfigDict) -> ConfigDict:
 
 
 def _gpt2(config: ConfigDict) -> ConfigDict:
-    """The smallest GPT-2 (Radford et al. 2019), with nanoGPT's optimizer; of 124M with its 50,257 tokens."""
+    """Returns the smallest GPT-2 (Radford et al. 2019) with nanoGPT's optimizer; 124M weights for its 50,257 tokens."""
     model, optimizer = config.model, config.optimizer
     model.n_layers, model.d_model, model.d_ff, model.n_heads = 12, 768, 3072, 12
     model.positions, model.activation, model.attention_bias = "learned", "gelu_tanh", "all"
@@ -85,9 +88,10 @@ def _gpt2(config: ConfigDict) -> ConfigDict:
 
 
 def _primer() -> ConfigDict:
-    """Seed 002's "micro transfomer": one bilayer on one-hot letters, 16 of them, to tell the next; greedy.
+    """Returns seed 002's "micro transfomer": one bilayer predicts the next letter from 16 one-hot letters; greedy.
 
-    Adam, batches of 64: by the seed's gradient descent (2e-2, batches of 20) accuracy is 0.05 after as many steps.
+    It has Adam and batches of 64. The seed's gradient descent (2e-2, batches of 20) reaches accuracy 0.05 in as many
+    steps.
     """
     config = default_config(task="characters", model="bilayer")
     config.task.length, config.task.score = 17, "last"

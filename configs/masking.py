@@ -1,4 +1,4 @@
-"""A masked language model of a text: which words were hidden? Of the phrase book that comes with fxf, or of any file.
+"""A masked language model, which predicts hidden words of a text: fxf's own phrase book, or any file.
 
 fxf train --config=masking --workdir=runs/masking
 fxf generate --workdir=runs/masking "The <mask> does not work."

@@ -8,8 +8,8 @@ argument            problem                                  expect, over seeds 
 example0, 1, 2      the seed's, with a good recipe           exact_match 1 on all 100, 36, 336 sequences
 notebook0, 1, 2     the seed's, by its notebook's procedure  loss 0.07 to 0.26 (mean 0.13) after notebook0's steps
 
-On two cores the default takes half a minute to 2 minutes, an example 8 to 20 seconds, most of them compilation.
-The sweep is 24 runs: four learning rates for one block and for two, three seeds each.
+On two cores the default takes half a minute to 2 minutes, and an example 8 to 20 seconds, mostly for compilation.
+The sweep has 24 runs: one block or two, four learning rates, three seeds.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 from fxf.runs.experiment import default_config
 from fxf.sweeps.points import grid
 
-# Seed 004's demo examples: symbols, shortest and longest sequence, and the steps its notebook takes.
+# Seed 004's demo examples: number of symbols, minimum and maximum length, and the steps of its notebook.
 EXAMPLES = {"0": (10, 2, 2, 6000), "1": (3, 2, 3, 6000), "2": (4, 2, 4, 16000)}
 ARGUMENTS = ("default", *(f"{kind}{number}" for kind in ("example", "notebook") for number in EXAMPLES))
 

@@ -3,9 +3,9 @@
 fxf train --config=time_series --workdir=runs/time_series
 fxf train --config=time_series --config.task.base=16 --config.task.delay=5 --workdir=runs/x
 
-Expect exact_match 1, in about 12 seconds of one core, half of them compilation; so it was for every delay from 1 to 5
-in every base from 2 to 16. Long delays in large bases are the last to be learned: no single number tells anything about
-a sum, so the loss stays that of a guess for about 400 steps, until both numbers are attended to.
+Expect exact_match 1 in about 12 seconds of one core, half of them for compilation. Every delay from 1 to 5 in every
+base from 2 to 16 reached it. Long delays in large bases take longest: one number alone says nothing about a sum, so for
+about 400 steps, until the model attends to both numbers, the loss stays that of a guess.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Translation: English to French by a phrase book that comes with fxf, or text that you have.
+"""Translation: English to French from fxf's own phrase book, or your own text.
 
 fxf train --config=translation --workdir=runs/translation
 fxf train --config=translation:anki --config.data.path=fra.txt --workdir=runs/anki
@@ -11,8 +11,8 @@ multi30k_de, fr  to German or French, at Transformer-Tiny's size      de: test B
 multi30k_deen    German to English, greedy                            test BLEU 39.3
 
 For multi30k, data.path is the folder data/task1/tok of github.com/multi30k/dataset.
-On two slow cores the default takes 2 to 3 minutes and `six` one; `multi30k` runs take half an hour or more.
-experiments/results/ holds the logs of long runs.
+On two slow cores the default takes 2 to 3 minutes, `six` takes one, and `multi30k` half an hour or more.
+experiments/results/ has the logs of long runs.
 """
 
 from ml_collections import ConfigDict
@@ -48,7 +48,7 @@ def _phrasebook(language: str) -> ConfigDict:
 
 
 def _six() -> ConfigDict:
-    """Seed 003's recipe: all six pairs in every batch, Adam at 1e-4, 100 steps, a beam of 3, words in lower case."""
+    """Returns seed 003's recipe: all six pairs in every batch, Adam at 1e-4, 100 steps, a beam of 3, lower case."""
     config = default_config(task="translation")
     config.model.update(PRESETS["annotated"])
     config.data.name, config.data.tokenizer, config.data.max_length = "six", "word", 20
@@ -61,10 +61,10 @@ def _six() -> ConfigDict:
 
 
 def _anki() -> ConfigDict:
-    """Seed 000's model, and three of its four rounds with Adam, in larger batches than its 16 sentences.
+    """Returns seed 000's model with three of its four rounds of Adam, in larger batches than its 16 sentences.
 
-    `data.path` names the file. In lower case and at times without punctuation, so that "thank you" is what the file has
-    as "Thank you.".
+    `data.path` names the file. Text is in lower case and sometimes without punctuation; then "thank you" matches the
+    file's "Thank you.".
     """
     config = default_config(task="translation")
     config.model.update(PRESETS["wolfram"])
@@ -79,7 +79,7 @@ def _anki() -> ConfigDict:
 
 
 def _multi30k(argument: str) -> ConfigDict:
-    """Transformer-Tiny's size (Wu et al. 2021) on Multi30k, its files as `data.path` has them."""
+    """Returns a model of Transformer-Tiny's size (Wu et al. 2021) for Multi30k, whose files are in `data.path`."""
     config = default_config(task="translation")
     source, target = ("de", "en") if argument == "multi30k_deen" else ("en", argument[-2:])
     config.task.tokenized = True

@@ -1,4 +1,4 @@
-"""Study: the definition's block, the idea of seed 004, and normalization after each sublayer, on reversal.
+"""Study: pre-norm blocks (the definition's), post-norm blocks, and the idea of seed 004, on reversal.
 
 fxf sweep --config=studies/blocks --workdir=runs/studies/blocks --workers=2
 """

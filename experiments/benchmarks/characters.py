@@ -1,13 +1,13 @@
-"""Training a character model beside PyTorch, by nanoGPT's recipe for a CPU, in one run.
+"""Speed of training a character model in fxf, and in PyTorch by nanoGPT's recipe for a CPU, in one run.
 
 make environment EXTRAS=test,bench
 python experiments/benchmarks/characters.py --config=configs/characters.py:nanogpt_cpu --config.data.path=input.txt
 python experiments/benchmarks/characters.py --config=configs/characters.py:fast --config.data.path=input.txt --train
 
-PyTorch's model is a plain GPT as in nanoGPT: the same sizes, `scaled_dot_product_attention`, fused AdamW, no
-`torch.compile`. fxf trains by the config given. Both take turns, a few steps at a time, on all cores; the median of
-each counts, compilation and the first steps do not. With --train both runs are trained to their ends, and the
-validation loss, in nats a character, is that of the whole validation part.
+PyTorch's model is a plain GPT like nanoGPT's: the same sizes, `scaled_dot_product_attention`, fused AdamW, no
+`torch.compile`. fxf trains from the given config. Both take turns of a few steps on all cores. The median of each
+counts, without compilation and the first steps. --train trains both to the end, and prints the validation loss of the
+whole validation part, in nats per character.
 """
 
 import fxf.machine.listen  # noqa: F401  First of all.
@@ -32,17 +32,17 @@ from fxf.training.step import make_train_steps
 
 CONFIG = cli.define_config()
 TRAIN = flags.DEFINE_boolean("train", False, "train both to the end")
-TURNS = flags.DEFINE_integer("turns", 7, "turns of each, where they are not trained to the end", 1)
+TURNS = flags.DEFINE_integer("turns", 7, "turns of each, without --train", 1)
 STEPS = flags.DEFINE_integer("steps", 20, "steps in a turn", 1)
 THREADS = flags.DEFINE_integer("threads", os.cpu_count() or 1, "threads of PyTorch; XLA takes every core", 1)
 
-# nanoGPT's recipe, from the part of its README on a CPU.
+# nanoGPT's recipe, from the part of its README for CPUs.
 N_LAYERS, N_HEADS, D_MODEL, LENGTH, BATCH, N_STEPS = 4, 4, 128, 64, 12, 2000
 PEAK, FINAL, WARMUP, DECAY, CLIP, BETAS = 1e-3, 1e-4, 100, 0.1, 1.0, (0.9, 0.99)
 
 
 class Torch:
-    """A run of nanoGPT's recipe."""
+    """A PyTorch run of nanoGPT's recipe."""
 
     name, n_steps = "PyTorch", N_STEPS
 
@@ -56,10 +56,10 @@ class Torch:
 
     def run(self, n: int) -> None:
         for _ in range(n):
-            share = (self.step - WARMUP) / (N_STEPS - WARMUP)
-            rate = FINAL + (PEAK - FINAL) * (1 + math.cos(math.pi * share)) / 2
+            progress = (self.step - WARMUP) / (N_STEPS - WARMUP)
+            rate = FINAL + (PEAK - FINAL) * (1 + math.cos(math.pi * progress)) / 2
             for group in self.optimizer.param_groups:
-                group["lr"] = PEAK * (self.step + 1) / (WARMUP + 1) if share < 0 else rate
+                group["lr"] = PEAK * (self.step + 1) / (WARMUP + 1) if progress < 0 else rate
             windows = torch.randint(len(self.tokens) - LENGTH, (BATCH, 1)) + torch.arange(LENGTH + 1)
             rows = self.tokens[windows]
             self.model(rows[:, :-1], rows[:, 1:]).backward()
@@ -77,7 +77,7 @@ class Torch:
 
 
 class Fxf:
-    """A run by a config."""
+    """An fxf run of a config."""
 
     name = "fxf"
 
@@ -98,7 +98,7 @@ class Fxf:
 
 
 def take_turns(ways: list[Fxf | Torch]) -> dict[str, list[float]]:
-    """Trains the ways in turns; returns the seconds of a step in each turn."""
+    """Trains the ways in turns; returns the seconds per step of each turn."""
     seconds: dict[str, list[float]] = {way.name: [] for way in ways}
     done = dict.fromkeys(seconds, 0)
     while any(left(way, done[way.name]) for way in ways):

@@ -1,11 +1,11 @@
-"""Cached greedy decoding beside recomputing the whole sequence for each token, in one run.
+"""Speed of cached greedy decoding, and of computing the whole sequence again for each token, in one run.
 
 python experiments/benchmarks/decoding.py
 
-Greedy decoding in three ways, with the model of seed 004's examples (d_model 128, 2 layers, 2 heads):
-  cached      `fxf.decoding.steps`: prefill, then one cached step a token, one compiled loop for the batch
-  compiled    a full forward pass of the batch for each token, compiled once for the longest length
-  notebook    seed 004's own: a full forward pass for each token of each sequence, one operation at a time
+It decodes greedily in three ways, with the model of seed 004's examples (d_model 128, 2 layers, 2 heads):
+  cached      `fxf.decoding.steps`: prefill, then one cached step per token, in one compiled loop for the batch
+  compiled    a full forward pass of the batch for each token, compiled once for the maximum length
+  notebook    the way of seed 004: a full forward pass for each token of each sequence, one operation at a time
 """
 
 import time
@@ -21,11 +21,11 @@ from fxf.models.model import Model
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.weights import Params, initialize
 
-LENGTH = flags.DEFINE_integer("length", 128, "tokens to generate, after a prompt of one")
-BATCH = flags.DEFINE_integer("batch", 16, "sequences")
+LENGTH = flags.DEFINE_integer("length", 128, "tokens to generate after a prompt of one token")
+BATCH = flags.DEFINE_integer("batch", 16, "number of sequences")
 REPEATS = flags.DEFINE_integer("repeats", 5, "runs of the cached and the compiled way; the median counts")
 VOCAB_SIZE = 11
-NO_END = -1  # a token that is never chosen, so that every way generates the full length
+NO_END = -1  # no token has this number, so every way generates the full length
 
 
 def cached(model: Model, params: Params, prompts: np.ndarray, length: int) -> Callable[[], np.ndarray]:
@@ -50,10 +50,10 @@ def compiled(model: Model, params: Params, prompts: np.ndarray, length: int) -> 
 
 
 def notebook(model: Model, params: Params, length: int) -> float:
-    """Returns tokens/s of one forward pass a token and sequence, not compiled as a whole.
+    """Returns tokens/s of one forward pass per token and sequence, one operation at a time.
 
-    Operations compile at each new length, which is not counted: each pass is timed the second time. Every eighth
-    length stands for those around it.
+    Operations compile at each new length, so the second pass of each length is timed. Only every eighth length is
+    measured.
     """
 
     def next_token(tokens: jax.Array) -> jax.Array:

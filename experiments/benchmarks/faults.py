@@ -1,8 +1,8 @@
-"""Faults at random moments of a run: whether the same command goes on, from where, and to which bits.
+"""Faults at random moments of a run, after which the same command must resume and end with the same bits.
 
 python experiments/benchmarks/faults.py [--faults=SIGKILL --count=40] [--seed=0]
 
-Small reversal runs, which save every step and so spend most of their time in saves, meet one fault after another:
+Small reversal runs meet one fault after another. They save every step, so most of their time goes into saves.
   SIGKILL            at any moment of training
   SIGTERM            at any moment of training; the run saves the step it has reached
   SIGTERM elsewhere  while the script imports, compiles, evaluates, saves, and in the final test
@@ -10,13 +10,13 @@ Small reversal runs, which save every step and so spend most of their time in sa
   flipped byte       after SIGTERM, a byte of a file of the newest checkpoint is changed
   truncated          after SIGTERM, a file of the newest checkpoint is cut short
   without digests    after SIGTERM, the newest checkpoint loses its digests, and a file of it is damaged, or all of it
-  double start       the same command is started twice at nearly the same time: one trains, the other names it and ends
-  full disk          a tmpfs (it takes root), in which a few checkpoints have room, and which then grows
+  double start       the same command starts twice at nearly the same time: one trains, the other names it and ends
+  full disk          a tmpfs (which needs root) has room for a few checkpoints, and grows later
   small file         after SIGTERM, config.json, result.json, metrics.jsonl or the newest digests.json is damaged; the
-                     run goes on, or says in one line what is damaged, and goes on when the file is back
-Each process ends by the signal or its exit code, with one line, and the same command then goes on from the newest whole
-checkpoint. In the end the whole state, parameters and optimizer, must have the bits of a run that met none. The exit
-code is 1 if any fault had another outcome. Moments, files and bytes derive from the seed.
+                     run resumes, or names the damage in one line and resumes when the file is back
+Each process must end by the signal or with its exit code, and with one line. The same command must then resume from the
+newest undamaged checkpoint. At the end the whole state, parameters and optimizer, must have the bits of a run without
+faults. The exit code is 1 if any fault had another outcome. Moments, files and bytes derive from the seed.
 """
 
 import json
@@ -58,8 +58,8 @@ COUNTS = {
 }
 FAULTS = flags.DEFINE_list("faults", list(COUNTS), "kinds of faults")
 COUNT = flags.DEFINE_integer("count", None, "faults of each kind; without it, 130 in all", lower_bound=1)
-SEED = flags.DEFINE_integer("seed", 0, "of the moments, files and bytes", lower_bound=0)
-AT_ONCE = flags.DEFINE_integer("faults_a_run", 5, "faults that one run meets one after the other", lower_bound=1)
+SEED = flags.DEFINE_integer("seed", 0, "seed of the moments, files and bytes", lower_bound=0)
+AT_ONCE = flags.DEFINE_integer("faults_a_run", 5, "maximum of faults in one run, one after the other", lower_bound=1)
 WORKERS = flags.DEFINE_integer("workers", 2, "runs at the same time", lower_bound=1)
 
 STEPS, EVALUATE = 40, 10
@@ -73,8 +73,8 @@ FLAGS = f"""
 COMMAND = [sys.executable, "experiments/train.py", *FLAGS.split()]
 OPTIONS: Any = {"cwd": Path(__file__).parents[2], "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
 LAST = STEPS - 6  # a fault after this many steps still comes before the end
-SECONDS = 0.1  # the most from a step's checkpoint to the fault; a step and its save take about as long
-PATIENCE = 300  # seconds for whatever is waited for
+SECONDS = 0.1  # maximum from a step's checkpoint to the fault; a step and its save take about as long
+PATIENCE = 300  # seconds to wait for anything
 DISK_KB = (120, 330)  # room for one to three checkpoints
 MOMENTS = {
     "SIGTERM elsewhere": ("imports", "compiling", "a save", "an evaluation", "the final test"),
@@ -88,14 +88,14 @@ _loading = threading.Lock()
 
 @dataclass
 class Outcome:
-    """What a fault left, and then, where the same command went on."""
+    """The state after a fault, and the step at which the same command resumed."""
 
     what: str
-    expected: int  # the step of the newest whole checkpoint; 0 where there is none
-    told: bool  # the run ended as it should at this fault: by the signal, or with its exit code and one line
+    expected: int  # step of the newest undamaged checkpoint; 0 if there is none
+    ended_well: bool  # the run ended at this fault as it must: by the signal, or with its exit code and one line
     resumed_at: int | None = None
     same_bits: bool = False
-    said: str = ""  # where it was not told as it should
+    output: str = ""  # stderr, if the run did not end well
 
 
 def newest(workdir: Path) -> int:
@@ -103,19 +103,19 @@ def newest(workdir: Path) -> int:
 
 
 def resumption(errors: str) -> int | None:
-    """Returns the step at which a process went on, 0 for a start from nothing, or None where it did neither."""
+    """Returns the step at which a process resumed, 0 if it started anew, or None if it did neither."""
     found = re.search(r"resuming at step (\d+)", errors)
     return int(found[1]) if found else 0 if re.search(r"^step 1/", errors, re.MULTILINE) else None
 
 
 def last_words(errors: str) -> list[str]:
-    """Returns the lines but for those of training and for warnings, whose place is before the end."""
+    """Returns the lines of stderr without those of training and without warnings."""
     usual = r"step \d+[/ ] ?.*|.*: resuming at step \d+|warning: .*"
     return [line for line in errors.splitlines() if not re.fullmatch(usual, line)]
 
 
 def hears(process: "subprocess.Popen[str]") -> bool:
-    """Tells whether the script has passed its first import: the signals are blocked, for a thread to wait for."""
+    """Returns whether the script is past its first import, after which a thread waits for blocked signals."""
     try:
         status = Path(f"/proc/{process.pid}/status").read_text()
     except OSError:
@@ -131,7 +131,7 @@ def wait_until(true: Callable[[], bool], process: "subprocess.Popen[str]") -> No
 
 
 def reach(moment: str, process: "subprocess.Popen[str]", workdir: Path, step: int, rng: np.random.Generator) -> None:
-    """Returns when the process is at the moment, or has ended before."""
+    """Waits until the process is at the moment or has ended."""
     directory, before = workdir / run.CHECKPOINTS, newest(workdir)
     seconds = {"imports": 1.5, "compiling": 1.0, "a save": 0.0, "an evaluation": 0.1, "the final test": 0.1}
     reached = {
@@ -160,7 +160,7 @@ def recorded(workdir: Path) -> int:
 
 
 def damage(workdir: Path, step: int, fault: str, rng: np.random.Generator) -> tuple[str, Callable[[], None]]:
-    """Damages the run's folder; returns what it did, and what mends it."""
+    """Damages the run's folder; returns a description of the damage, and a function that mends it."""
     folder = workdir / run.CHECKPOINTS / str(step)
     if fault == "small file":
         return damage_small_file(workdir, folder, rng)
@@ -214,14 +214,14 @@ def damage_small_file(workdir: Path, folder: Path, rng: np.random.Generator) -> 
 
 
 def meet(workdir: Path, fault: str, n: int, rng: np.random.Generator, start: Start) -> list[Outcome]:
-    """Lets a run meet n faults of a kind, goes on after each, and then to the end."""
+    """Lets a run meet n faults of a kind, resumes after each, and trains to the end."""
     outcomes, mend = list[Outcome](), list[Callable[[], None]]()
-    first = 4 if fault in DAMAGED else 1  # with an older checkpoint to go back to
+    first = 4 if fault in DAMAGED else 1  # a damaged checkpoint needs an older one
     number = {"SIGKILL": signal.SIGKILL, "SIGHUP": signal.SIGHUP}.get(fault, signal.SIGTERM)
     moments = MOMENTS.get(fault, ("training",) * n)[:n]
 
     def ended(code: int, errors: str) -> bool:
-        """Notes where a process went on; returns whether it did, and mends what it named if it did not."""
+        """Records the step at which a process resumed; mends the named damage and returns False if it did not."""
         for outcome in outcomes if (at := resumption(errors)) is not None else []:
             if outcome.resumed_at is None:
                 outcome.resumed_at = at
@@ -245,13 +245,13 @@ def meet(workdir: Path, fault: str, n: int, rng: np.random.Generator, start: Sta
         if number == signal.SIGKILL:
             unfinished = any((workdir / run.CHECKPOINTS).glob(f"*{checkpoint.UNFINISHED}*"))
             what = "within a save" if unfinished else "elsewhere"
-            outcomes.append(Outcome(what, kept, process.returncode == -signal.SIGKILL and not words, said=errors))
+            outcomes.append(Outcome(what, kept, process.returncode == -signal.SIGKILL and not words, output=errors))
             continue
         saved = re.match(r"stopped at step (\d+), which is saved", words[0] if words else "")
-        told = process.returncode == 75 and len(words) == 1 and words[0].startswith("stopped ")
-        told &= saved is None or int(saved[1]) == kept
-        told &= saved is not None or moment not in ("training", "a save", "an evaluation")
-        outcomes.append(Outcome(moment, kept, told, said=errors))
+        ended_well = process.returncode == 75 and len(words) == 1 and words[0].startswith("stopped ")
+        ended_well &= saved is None or int(saved[1]) == kept
+        ended_well &= saved is not None or moment not in ("training", "a save", "an evaluation")
+        outcomes.append(Outcome(moment, kept, ended_well, output=errors))
         if fault in DAMAGED and kept:
             what, restore = damage(workdir, kept, fault, rng)
             outcomes[-1].what = what
@@ -264,7 +264,7 @@ def meet(workdir: Path, fault: str, n: int, rng: np.random.Generator, start: Sta
 
 
 def finish(workdir: Path, start: Start, ended: Callable[[int, str], bool]) -> None:
-    for _ in range(2):  # the second time with what the first one named mended
+    for _ in range(2):  # the second time after `ended` has mended the named damage
         process = start(workdir)
         errors = process.communicate(timeout=PATIENCE)[1]
         if ended(process.returncode, errors):
@@ -279,23 +279,25 @@ def start_twice(workdir: Path, rng: np.random.Generator, start: Start) -> Outcom
     pair.sort(key=lambda entry: entry[0].returncode)
     (winner, errors), (loser, words) = pair
     names = f"pid {winner.pid} on {socket.gethostname()}"
-    told = (winner.returncode, last_words(errors)) == (0, [])
-    told &= loser.returncode == 2 and words.count("\n") == 1 and words.startswith("error: ") and names in words
+    ended_well = (winner.returncode, last_words(errors)) == (0, [])
+    ended_well &= loser.returncode == 2 and words.count("\n") == 1 and words.startswith("error: ") and names in words
     what = "the first trains" if winner is one else "the second trains"
-    return Outcome(what, 0, told, resumption(errors), said=errors + words)
+    return Outcome(what, 0, ended_well, resumption(errors), output=errors + words)
 
 
 def fill(workdir: Path, start: Start) -> Outcome:
-    """Runs in a small file system that is there already, makes it larger, and runs again."""
+    """Runs in an existing small file system, makes it larger, and runs again."""
     process = start(workdir)
     errors = process.communicate(timeout=PATIENCE)[1]
     steps = checkpoint.steps_in(workdir / run.CHECKPOINTS)
     kept = f"checkpoints of steps {', '.join(map(str, steps))} are kept" if steps else "there is no checkpoint yet"
     words = last_words(errors)
-    told = process.returncode == 2 and len(words) == 1 and "the disk is full" in words[0] and kept in words[0]
+    ended_well = process.returncode == 2 and len(words) == 1 and "the disk is full" in words[0] and kept in words[0]
     subprocess.run(["mount", "-o", "remount,size=64m", str(workdir.parent)], check=True)
     again = start(workdir).communicate(timeout=PATIENCE)[1]
-    return Outcome(f"with {len(steps)} checkpoints", max(steps, default=0), told, resumption(again), said=errors)
+    return Outcome(
+        f"with {len(steps)} checkpoints", max(steps, default=0), ended_well, resumption(again), output=errors
+    )
 
 
 def final_state(workdir: Path) -> list[np.ndarray]:
@@ -309,7 +311,7 @@ def trial(fault: str, n: int, place: Path, unbroken: list[np.ndarray], seed: lis
     """Lets one run meet n faults of a kind.
 
     Raises:
-      OSError: there can be no small disk.
+      OSError: a small disk cannot be mounted.
     """
     rng = np.random.default_rng(seed)
     place.mkdir()
@@ -331,26 +333,26 @@ def trial(fault: str, n: int, place: Path, unbroken: list[np.ndarray], seed: lis
             subprocess.run(["umount", str(place)], check=True)
     for outcome in found:
         outcome.same_bits = 0 < len(final) == len(unbroken) and all(map(np.array_equal, final, unbroken))
-        if outcome.told:
-            outcome.said = ""
+        if outcome.ended_well:
+            outcome.output = ""
         print(f"{fault}: {outcome}", file=sys.stderr, flush=True)
     return found
 
 
 def row(fault: str, outcomes: list[Outcome]) -> list[str]:
-    resumed = sum(o.told and o.resumed_at is not None for o in outcomes)
+    resumed = sum(o.ended_well and o.resumed_at is not None for o in outcomes)
     lost = sum(abs(o.expected - o.resumed_at) if o.resumed_at is not None else STEPS for o in outcomes)
     return [fault, *map(str, (len(outcomes), resumed, lost, sum(o.same_bits for o in outcomes)))]
 
 
 def main(_: list[str]) -> None:
-    logging.set_verbosity(logging.FATAL)  # Orbax tells of each load
+    logging.set_verbosity(logging.FATAL)  # Orbax logs each load
     if unknown := [fault for fault in FAULTS.value if fault not in COUNTS]:
-        sys.exit(f"--faults: no kind {unknown[0]}; there are {', '.join(COUNTS)}")
+        sys.exit(f"--faults: unknown kind {unknown[0]}; expected one of {', '.join(COUNTS)}")
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(WORKERS.value) as pool:
         folder = Path(name)
-        # A process that may be killed reads the cache of compiled programs and does not write it: JAX writes in place.
+        # A process that may be killed only reads the cache of compiled programs, because JAX writes files in place.
         none = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
         cache = {**none, "JAX_COMPILATION_CACHE_DIR": str(folder / "cache")}
         writes, reads = ({**cache, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": s} for s in ("0", "1000000"))

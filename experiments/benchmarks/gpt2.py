@@ -1,16 +1,17 @@
-"""Training GPT-2's 124M beside PyTorch on a GPU, on random tokens, in one run: tokens a second, and share of the peak.
+"""Speed of training GPT-2 (124M) in fxf and in PyTorch on a GPU, on random tokens, in one run.
 
 make environment PLATFORM=cuda EXTRAS=test,bench
 export XLA_PYTHON_CLIENT_PREALLOCATE=false
 python experiments/benchmarks/gpt2.py --config=configs/characters.py:gpt2 --peak=989
 
-fxf trains the config's model with its optimizer, both with --vocab_size tokens. PyTorch's is a plain GPT of the same
-sizes with `scaled_dot_product_attention`, bfloat16 by autocast, fused AdamW, the same clipping, and `torch.compile`
-(--nocompile leaves it out); weights are float32 in both. They take turns, a few steps at a time; the median of each
-counts, the first turn, which compiles, does not. A token counts 6 N + 12 L D T operations (Chowdhery et al. 2022), N
-weights without those of positions; the peak is a device's, 989 TFLOP/s for an H100 or H200 in dense bfloat16.
+fxf trains the config's model with the config's optimizer. PyTorch trains a plain GPT of the same sizes with
+`scaled_dot_product_attention`, bfloat16 by autocast, fused AdamW, the same clipping, and `torch.compile` (unless
+--nocompile). Both have --vocab_size tokens and float32 weights. They take turns of a few steps. The median of each
+counts, without the first turn, which compiles. The output is tokens per second and the share of the device's peak, 989
+TFLOP/s for an H100 or H200 in dense bfloat16. A token counts 6 N + 12 L D T operations (Chowdhery et al. 2022), with N
+weights besides those of positions.
 
-What was compared stands in the output. On a CPU a tiny model shows that it runs:
+The output names the two models. A tiny model tries it on a CPU:
 
 python experiments/benchmarks/gpt2.py --config=configs/characters.py:gpt2 --config.model.n_layers=2 \
   --config.model.d_model=32 --config.model.d_ff=128 --config.model.n_heads=2 --config.task.length=16 \
@@ -42,15 +43,15 @@ from fxf.training.sharding import ParallelConfig, make_layout
 from fxf.training.step import make_train_steps
 
 CONFIG = cli.define_config()
-VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 50257, "tokens of both models", 2)
-PEAK = flags.DEFINE_float("peak", 989.0, "TFLOP/s of the device at its best", 1e-3)
-TURNS = flags.DEFINE_integer("turns", 7, "turns of each, the first of which does not count", 2)
+VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 50257, "vocabulary size of both models", 2)
+PEAK = flags.DEFINE_float("peak", 989.0, "peak TFLOP/s of the device", 1e-3)
+TURNS = flags.DEFINE_integer("turns", 7, "turns of each; the first does not count", 2)
 STEPS = flags.DEFINE_integer("steps", 20, "steps in a turn", 1)
-COMPILE = flags.DEFINE_boolean("compile", True, "PyTorch's model goes through torch.compile")
+COMPILE = flags.DEFINE_boolean("compile", True, "whether to compile PyTorch's model with torch.compile")
 
 
 class Fxf:
-    """Training by a config, on the first device."""
+    """Training from a config, on the first device."""
 
     def __init__(self, config: dict[str, Any], model_config: TransformerLMConfig) -> None:
         experiment = build(config)

@@ -1,16 +1,15 @@
-"""Hostile inputs to every script and loader: whether each ends in one line, or is accepted and named.
+"""Hostile inputs to every script and loader: each must be refused in one line, or accepted and named.
 
 python experiments/benchmarks/hostile.py [--only=CLASS or part of a name] [--workers=2] [--list]
 
-Each case of the neighbours hostile_*.py runs in a folder of its own, with data files and tiny runs, of which something
-is spoilt.
-  refused   means exit code 2 and exactly one line of stderr, which begins with "error: ", says what the case asks for,
-            is printable, and leaves the folder as it was: nothing lost, no run folder begun
-  accepted  means exit code 0 and an output that names what was found
-The exit code is 1 if a case has another outcome; each such case is printed with its command. A child of this process,
-which has imported everything, stands for a new process where the environment plays no part: --processes starts a
-Python for each case, as a user would. With --folder=FOLDER the runs and the cases' folders stay there, and runs made
-before are used again.
+Each case of the files hostile_*.py beside this one runs in a folder of its own, with data files and tiny runs, one of
+which is damaged.
+  refused   means exit code 2 and exactly one line of stderr. It begins with "error: ", has the words that the case
+            expects, and is printable. The folder is unchanged: nothing is lost, and no run folder is begun
+  accepted  means exit code 0 and an output that has the words that the case expects
+The exit code is 1 if a case has another outcome; each such case is printed with its command. A case runs in a forked
+child of this process, which has imported everything, unless it depends on the environment. --processes starts a Python
+for each case, as a user would. --folder=FOLDER keeps the runs and the cases' folders there, and uses older runs again.
 """
 
 import argparse
@@ -44,7 +43,7 @@ from hostile_box import ROOT, RUNS, UNFINISHED, WEIGHTS, Case, arguments, conten
 from fxf.reports.text_table import aligned
 from fxf.runs import run_folder
 
-# What the scripts import, which a forked child then has.
+# The modules that the scripts import; forked children have them.
 IMPORTED = """
     fxf.runs.cli fxf.data.builders fxf.phrasebook fxf.interop.export fxf.interop.huggingface fxf.reports.describe
     fxf.reports.plots fxf.reports.probe fxf.runs.run fxf.sweeps.table fxf.sweeps.workers jax.export matplotlib.pyplot
@@ -78,8 +77,8 @@ TRACEBACK, HANG, SILENCE, WRONG, FILES = (
     "files lost or left",
 )
 OUTCOMES = (REFUSED, ACCEPTED, TRACEBACK, HANG, SILENCE, WRONG, FILES)
-LONGEST_LINE = 1100  # characters; a longer one is not read
-MOST_MEMORY = 8 * 2**30  # bytes of address space of a process, so that no case takes the machine with it
+MAX_LINE = 1100  # characters; nobody reads a longer line
+MAX_MEMORY = 8 * 2**30  # bytes of a process's address space, which protects the machine
 LOADERS = {
     "load_huggingface": "huggingface.load(arguments[1])",
     "load_weights": "weights_file.load_weights(Path(arguments[1]), run.load(Path('reversal'))[0].model.spec)",
@@ -88,7 +87,7 @@ LOADERS = {
 
 @dataclass
 class Ended:
-    """How a case ended; the code is None if its time was up."""
+    """The end of a case; the code is None if its time was up."""
 
     code: int | None
     out: str
@@ -98,12 +97,12 @@ class Ended:
 
 
 def script(name: str) -> str:
-    """Returns the path of the script that a command names, as seen from a case's folder."""
+    """Returns the path of the script that a command names, relative to a case's folder."""
     return f"experiments/{name}.py" if name not in LOADERS else f"../{name}.py"
 
 
 def loader(name: str) -> str:
-    """Returns a script that calls one of the functions that read weights files."""
+    """Returns a script that calls the function `name`, which reads weights files."""
     return (
         "from pathlib import Path\nimport sys\nfrom fxf.runs import cli, run\n"
         "from fxf.interop import huggingface, weights_file\n"
@@ -112,29 +111,29 @@ def loader(name: str) -> str:
 
 
 def limits(case: Case) -> None:
-    """What is set in the case's process alone."""
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
-    if case.unprivileged:  # no capability is left: root may then write only where the mode says so
+    """Sets the limits of the case's process."""
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
+    if case.unprivileged:  # without capabilities even root may write only where the mode allows it
         ctypes.CDLL(None).capset((ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)())
     if case.stdout == "closed":
         os.close(1)
 
 
 def in_child(case: Case, box: Path, argv: list[str], streams: tuple[int, int, int]) -> None:
-    """Runs the script in a process that was forked for it."""
+    """Runs the script in this forked process."""
     os.setsid()
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     os.chdir(box)
-    logging.root.handlers.clear()  # what was imported here has set up the log
+    logging.root.handlers.clear()  # the imports have set up the log
     limits(case)
     sys.argv, sys.path[0] = argv, str((box / argv[0]).parent)
     runpy.run_path(argv[0], run_name="__main__")
 
 
 def start(case: Case, box: Path, new_processes: bool) -> tuple[Callable[[], int | None], int]:
-    """Starts the case; returns what gives its exit code, None before its end, and the number of its process group."""
+    """Starts the case; returns a function for its exit code (None before its end), and its process group."""
     name, *rest = arguments(case.command)
     argv = [script(name), *rest]
     if name in LOADERS:
@@ -167,7 +166,7 @@ def start(case: Case, box: Path, new_processes: bool) -> tuple[Callable[[], int 
 
 
 def stop(number: int, poll: Callable[[], int | None]) -> None:
-    """Ends a process whose time is up, with those that it started."""
+    """Ends a process group whose time is up."""
     for sent, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 10.0)):
         try:
             os.killpg(number, sent)
@@ -179,7 +178,7 @@ def stop(number: int, poll: Callable[[], int | None]) -> None:
 
 
 def run_all(cases: Iterable[Case], folder: Path, workers: int, new_processes: bool) -> Iterator[tuple[Case, Ended]]:
-    """Runs each case in a folder `folder/NUMBER/box`; yields them as they end."""
+    """Runs each case in a folder `folder/NUMBER/box`; yields the cases in the order of their ends."""
     waiting = list(enumerate(cases, 1))
     running: list[tuple[Case, Path, dict, Callable[[], int | None], int, float]] = []
     while waiting or running:
@@ -203,7 +202,7 @@ def run_all(cases: Iterable[Case], folder: Path, workers: int, new_processes: bo
 
 
 def outcome(case: Case, ended: Ended) -> tuple[str, str]:
-    """Returns which of OUTCOMES a case had, and what is wrong with it, if anything is."""
+    """Returns the case's outcome, one of OUTCOMES, and what is wrong, or nothing."""
     expected, lines = case.expected, ended.err.splitlines()
     if ended.code is None:
         return HANG, f"no end after {case.seconds:g} s"
@@ -224,7 +223,7 @@ def outcome(case: Case, ended: Ended) -> tuple[str, str]:
         (expected.alone and len(lines) != n_lines, f"{len(lines)} lines of stderr, expected {n_lines}"),
         (expected.code == 2 and not "".join(lines[-1:]).startswith("error: "), 'it does not begin with "error: "'),
         (any(not c.isprintable() for line in lines for c in line), "a character is not printable"),
-        (expected.alone and len(ended.err) > LONGEST_LINE, f"{len(ended.err)} characters"),
+        (expected.alone and len(ended.err) > MAX_LINE, f"{len(ended.err)} characters"),
         (bool(missing), f"it does not say {missing[:1]}"),
     ]
     if found := [what for is_wrong, what in wrong if is_wrong]:
@@ -235,7 +234,7 @@ def outcome(case: Case, ended: Ended) -> tuple[str, str]:
 
 
 def spoilt(case: Case, ended: Ended) -> str:
-    """Returns what a case that was refused has changed in its folder, or nothing."""
+    """Returns the changes that a refused case made in its folder, or nothing."""
     kept = rf"(^|/)lock$|{case.writes}"
     before, after = ({p: x for p, x in c.items() if not re.search(kept, p)} for c in (ended.before, ended.after))
     new, lost = sorted(after.keys() - before.keys()), sorted(before.keys() - after.keys())
@@ -245,7 +244,7 @@ def spoilt(case: Case, ended: Ended) -> str:
 
 
 def make_runs(folder: Path, workers: int) -> None:
-    """Trains the runs that cases begin with."""
+    """Trains the runs that the cases use."""
     fixtures, logs = folder / "fixtures", folder / "logs"
     made_by = fixtures / "made_by"
     if made_by.exists() and made_by.read_text() == run_folder.code_digest():
@@ -256,7 +255,7 @@ def make_runs(folder: Path, workers: int) -> None:
     waiting = dict(RUNS)
     running: dict[str, tuple[Callable[[], int | None], Path]] = {}
     while waiting or running:
-        # The first goes alone: others start from its config.
+        # The first runs alone, because others start from its config.
         while waiting and len(running) < (workers if (fixtures / "tiny.json").exists() else 1):
             name = next(iter(waiting))
             command = f"train {waiting.pop(name)} --workdir={name}"
@@ -264,7 +263,7 @@ def make_runs(folder: Path, workers: int) -> None:
             shutil.rmtree(place, ignore_errors=True)
             place.mkdir()
             case = Case(name, command, expected=None)  # type: ignore[arg-type]
-            # The programs of these runs are compiled once for all that follows.
+            # Later cases reuse the compiled programs of these runs.
             (place / "box").symlink_to(fixtures)
             running[name] = (start(case, place / "box", False)[0], place)
         time.sleep(0.02)
@@ -288,7 +287,7 @@ def make_runs(folder: Path, workers: int) -> None:
 
 
 def set_environment(folder: Path) -> None:
-    """Sets what all processes have in common; that programs compile quickly, or once, changes no outcome."""
+    """Sets the environment of all processes; programs compile quickly, and once, which changes no outcome."""
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_disable_most_optimizations", True)
     jax.config.update("jax_compilation_cache_dir", str(folder / "cache"))
@@ -338,9 +337,9 @@ def main() -> None:
         for number, (case, how) in enumerate(ended, 1):
             found, what = outcome(case, how)
             counts[chosen[case]][found] += 1
-            said = "" if found in (REFUSED, ACCEPTED) else f": {what}"
-            print(f"{number}/{len(chosen)}  {chosen[case]}: {case.name}  {found}{said}", file=sys.stderr, flush=True)
-            if said:
+            detail = "" if found in (REFUSED, ACCEPTED) else f": {what}"
+            print(f"{number}/{len(chosen)}  {chosen[case]}: {case.name}  {found}{detail}", file=sys.stderr, flush=True)
+            if detail:
                 wrong.append((case, found, what, how))
     for case, found, what, how in wrong:
         print(f"\n{chosen[case]}: {case.name}\n    {found}: {what}")

@@ -1,4 +1,4 @@
-"""What a hostile case is, the folder that it is tried in, and the ways in which such a folder is spoilt."""
+"""Hostile cases, the folders that they run in, and the steps that damage such a folder."""
 
 import json
 import os
@@ -28,7 +28,7 @@ TEXT = "--config.data.path=text.txt --config.data.test=0.1"
 SENTENCES = f"--config=configs/translation.py {TINY} {SHORT} --config.data.batch_tokens=256 --config.data.shapes=1"
 PAIRS = f"{SENTENCES} --config.data.name=pairs --config.data.path=pairs.tsv --config.data.vocab_size=300"
 ENGLISH_FRENCH = "--config.data.columns=en,fr --config.data.max_length=40 --config.model.max_len=40"
-# What @NAME stands for in a command: the flags of a run that is trained in a second.
+# The flags that replace @NAME in a command, for a run that trains in a second.
 FLAGS = {
     "reversal": f"--config=configs/reversal.py {TINY} {SHORT} --config.model.max_len=11 --config.task.n_tokens=3"
     " --config.task.max_length=2 --config.task.longer=0",
@@ -46,12 +46,12 @@ FLAGS = {
     " --config.model.max_len=8",
     "map": f"--config=configs/boolean_map.py {SHORT} --config.train.batch_size=10",
 }
-# The runs that cases begin with, by folder: each is trained once and copied for a case that names it.
+# The runs that cases use, by folder. Each is trained once, and copied for a case that names it.
 RUNS = {
     **{name: f"@{name}" for name in FLAGS if name != "parallel"},
     "seed1": "@reversal --config.seed=1",
     "fresh": "@characters --config.data.path=other.txt",
-    "half": "@reversal",  # and then its last step and its result are removed
+    "half": "@reversal",  # its last step and its result are removed later
     "halfway": "@characters",
     "sweep/seed=0": "--config=points.py --config.seed=0",
     "sweep/seed=1": "--config=points.py --config.seed=1",
@@ -75,7 +75,7 @@ BINARY = bytes(range(256))
 LONG = "x" * 300
 BAD_JSON: dict[str, str | bytes] = {"empty": "", "a list": "[]", "null": "null", "binary": BINARY, "deep": DEEP}
 
-# Commands that many cases spoil.
+# Commands that many cases use.
 TRAIN = "train @reversal --workdir=new"
 TRAIN_TEXT = "train @characters --workdir=new"
 TRAIN_PAIRS = "train @pairs --workdir=new"
@@ -104,7 +104,7 @@ def tab_separated(pairs: Iterable[Iterable[str]]) -> str:
 
 
 def files() -> dict[str, str]:
-    """Returns the data that every case finds in its folder."""
+    """Returns the contents of the data files in every case's folder, by name."""
     sides = {"en": [en for en, _ in _PAIRS], "fr": [fr for _, fr in _PAIRS]}
     parts = {"train": slice(0, 16), "val": slice(16, 20), "test": slice(20, 24)}
     return {
@@ -123,11 +123,11 @@ def files() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Expected:
-    """What must come: exit code 2 and one line of stderr with all `parts`, or exit code 0 and them in the output.
+    """The expected end: exit code 2 and one line of stderr with all `parts`, or exit code 0 and output with them.
 
-    A part may offer several: "a|b". `lines` is the number of lines of stdout, where it matters. `code` is 1 where a
-    sweep names a point that failed, with the last line of its log, and 141, in silence, where nobody reads the output
-    any more. Where it is not `alone`, lines on the way come before the last one.
+    A part may have alternatives: "a|b". `lines` is the number of lines of stdout, if it matters. `code` is 1 if a sweep
+    names a failed point with the last line of its log, and 141, without a line, if nobody reads the output. Unless it
+    is `alone`, other lines may precede the last one.
     """
 
     refused: bool
@@ -159,21 +159,21 @@ def accepted(*parts: str, lines: int | None = None) -> Expected:
 
 @dataclass(frozen=True)
 class Case:
-    """A command that some input makes hostile.
+    """A command with a hostile input.
 
     Attributes:
-      name: what is wrong.
-      command: a script of experiments/ and its arguments, @NAME among them for the flags of a tiny run; or
+      name: a name of the fault.
+      command: a script of experiments/ and its arguments, with @NAME for the flags of a tiny run; or
         `load_weights FILE` or `load_huggingface FOLDER`, which read weights files.
-      expected: what must come of it.
-      steps: what is done to the folder before; the data files and the runs that the command names are in it.
-      runs: other runs that have to be there.
-      stdin: what it reads.
-      env: changes of the environment; None removes a variable. Such a case needs a process of its own.
-      stdout: "", or "closed", "full" or "broken pipe". Such a case needs a process of its own.
-      own_process: start a process in any case.
-      unprivileged: without root's power to write what is read-only.
-      writes: a regular expression for the paths that may be new, or gone, where it is refused.
+      expected: the expected end.
+      steps: changes of the folder before the command; it has the data files and the runs that the command names.
+      runs: other runs that the folder must have.
+      stdin: the content of standard input.
+      env: changes of the environment; None removes a variable. Such a case needs its own process.
+      stdout: "", or "closed", "full" or "broken pipe". Such a case needs its own process.
+      own_process: whether to start a process in any case.
+      unprivileged: whether to run without root's power to write read-only files.
+      writes: a regular expression for the paths that a refused case may add or remove.
       seconds: the time limit.
     """
 
@@ -191,7 +191,7 @@ class Case:
     seconds: float = SECONDS
 
     def needed(self) -> list[str]:
-        """Returns the runs that it needs, by the first part of their folders."""
+        """Returns the runs that the case needs, by the first part of their folders."""
         words = {*re.findall(r"[\w]+", self.command), *self.runs}
         return [name for name in dict.fromkeys(name.split("/")[0] for name in RUNS) if name in words]
 
@@ -255,7 +255,7 @@ def listening(path: str) -> Step:
     def step(box: Path) -> None:
         remove(path)(box)
         before = Path.cwd()
-        os.chdir(box)  # a socket's path has to be short
+        os.chdir(box)  # a socket's path must be short
         with socket.socket(socket.AF_UNIX) as server:
             server.bind(path)
         os.chdir(before)
@@ -275,7 +275,7 @@ def move(path: str, to: str) -> Step:
 
 
 def borrow(path: str, to: str) -> Step:
-    """Puts a file or folder of a run that was trained elsewhere in place of what is there."""
+    """Replaces a file or folder by that of another run."""
 
     def step(box: Path) -> None:
         source = box.parents[2] / "fixtures" / path
@@ -289,7 +289,7 @@ def borrow(path: str, to: str) -> Step:
 
 
 def rewrite(path: str, function: Callable[[str], str]) -> Step:
-    """Replaces what a text file holds by a function of it."""
+    """Replaces the content of a text file by a function of it."""
 
     def step(box: Path) -> None:
         before = (box / path).read_text(encoding="utf-8")
@@ -305,7 +305,7 @@ def append(path: str, text: str) -> Step:
 
 
 def alter(path: str, function: Callable[[Any], Any]) -> Step:
-    """Replaces what a JSON file holds by a function of it."""
+    """Replaces the content of a JSON file by a function of it."""
     return rewrite(path, lambda text: json.dumps(function(json.loads(text))))
 
 
@@ -353,7 +353,7 @@ def cut(path: str) -> Step:
 
 
 def contents(box: Path) -> dict[str, Any]:
-    """Returns what is at each path of a folder, links not followed."""
+    """Returns the content of each path in a folder, without following links."""
     found: dict[str, Any] = {}
     for parent, folders, names in os.walk(box):
         for name in [*folders, *names]:
@@ -384,7 +384,7 @@ def data_files(box: Path) -> None:
 
 
 def arguments(command: str) -> list[str]:
-    """Returns the words of a command. Flags that follow @NAME replace those that it stands for."""
+    """Returns the words of a command. Flags after @NAME override the flags that replace it."""
     words: list[str] = []
     expanded: dict[str, str] = {}
     for part in shlex.split(command):

@@ -274,7 +274,7 @@ HUGE = {
 
 
 def extra(size: str) -> str:
-    """Returns what has to go with a size."""
+    """Returns the flags that a size needs besides."""
     return {
         "task.max_length=1000000000": "--config.model.max_len=2147483647",
         "task.length=1000000000": "--config.model.max_len=1000000000",

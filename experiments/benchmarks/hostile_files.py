@@ -195,7 +195,7 @@ SWEEPS = [
 
 
 def gpt2(change_tensors: Any = None, config: dict[str, Any] | None = None, file: str = "gpt2/model.safetensors") -> Any:
-    """Returns a step that makes the folder of a small GPT-2, whose tensors and config are changed."""
+    """Returns a step that makes the folder of a small GPT-2 with changed tensors and config."""
 
     def step(box: Any) -> None:
         from safetensors.numpy import save_file
@@ -266,7 +266,7 @@ BAD_CONFIGS: list[tuple[Any, ...]] = [
 LOAD = "load_huggingface gpt2"
 ST = "gpt2/model.safetensors"
 def weights(function: Any) -> Step:
-    """Returns a step that writes the weights of the tiny run, changed, in a safetensors file."""
+    """Returns a step that writes changed weights of the tiny run into a safetensors file."""
 
     def step(box: Path) -> None:
         from safetensors.numpy import load_file, save_file

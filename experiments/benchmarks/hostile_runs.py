@@ -33,7 +33,7 @@ from hostile_box import (
 
 # --- Changed data: the same paths and folders, other contents --------------------------------------------------------
 
-# A sweep of one point, the run of a text.
+# A sweep of one point: a run on a text.
 TEXTS_SWEEP = (
     POINTS.replace("tiny.json", "characters/config.json").replace("load(file)", 'load(file)["config"]')
     .replace("range(2)", "[0]")
@@ -104,7 +104,7 @@ def edited(name: str, keys: str, value: Any, *parts: str, run: str = "reversal")
 
 
 def twice(text: str) -> str:
-    """Returns the JSON of an object with a section again at its end, of other values."""
+    """Returns the JSON of an object whose end repeats a section with other values."""
     record = json.loads(text)
     again = {**record["config"], "seed": 3}
     return text.rstrip()[:-1] + f', "config": {json.dumps(again)}' + "}"

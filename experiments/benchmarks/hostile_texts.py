@@ -362,7 +362,7 @@ PAIRS = [
 
 
 def spoil_prepared(box: Any) -> None:
-    """Copies the pairs as TFDS has prepared them, and halves what is there."""
+    """Copies the pairs that TFDS has prepared, and halves the copied files."""
     import shutil
 
     shutil.copytree(box.parents[2] / "tensorflow_datasets", box / "prepared")

@@ -1,4 +1,4 @@
-"""The models in plain PyTorch that fxf is compared with."""
+"""Models in plain PyTorch, for comparisons with fxf."""
 
 import math
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from fxf.weights import Params
 
 
 class Sizes(NamedTuple):
-    """Sizes of a GPT, d_ff = 4 d_model; `gpt2` with GPT-2's biases and its approximation of GELU."""
+    """Sizes of a GPT with d_ff = 4 d_model; `gpt2` chooses GPT-2's biases and its approximation of GELU."""
 
     vocab_size: int
     length: int
@@ -46,7 +46,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """nanoGPT's model: learned positions, the output tied to the table of tokens."""
+    """nanoGPT's model, with learned positions and an output tied to the embedding table."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -62,13 +62,13 @@ class GPT(nn.Module):
                 nn.init.zeros_(weight)
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """Returns the mean loss of the tokens x [B, T] whose next ones are y [B, T]."""
+        """Returns the mean loss for the tokens x [B, T] and their next tokens y [B, T]."""
         h = self.blocks(self.table(x) + self.positions.weight[: x.shape[1]])
         return functional.cross_entropy((self.norm(h) @ self.table.weight.T).flatten(0, 1), y.flatten())
 
 
 def adamw(model: nn.Module, rate: float, betas: tuple[float, float], decay: float) -> torch.optim.AdamW:
-    """Returns fused AdamW that decays matrices alone."""
+    """Returns fused AdamW, which decays only matrices."""
     weights = list(model.parameters())
     groups = [
         {"params": [w for w in weights if w.dim() == 2], "weight_decay": decay},
@@ -136,7 +136,7 @@ class TorchTranslator(torch.nn.Module):
         max_tokens: int,
         end_token: int,
     ) -> torch.Tensor:
-        """Returns the tokens found, by the rule of `fxf.decoding.beam.beam_search`, whose scores divide by length."""
+        """Returns the tokens found by the rule of `fxf.decoding.beam.beam_search`, with scores divided by length."""
         batch_size, n_rows, vocab_size = len(source), len(source) * width, len(self.table)
         d_model, n_heads = self.config.d_model, self.config.n_heads
         nowhere = torch.full((batch_size, width), -torch.inf)
@@ -149,7 +149,7 @@ class TorchTranslator(torch.nn.Module):
         first_rows = torch.arange(batch_size)[:, None] * width
         layers = self.transformer.decoder.layers
         encoded = self.transformer.encoder(self.embed(source), src_key_padding_mask=padding)
-        # What cross-attention sees is the same for every hypothesis of a sentence, so it is kept once.
+        # All hypotheses of a sentence share the keys and values of cross-attention.
         sources = [_heads(_project(layer.multihead_attn, encoded, 1, 3), 2 * n_heads).chunk(2, 1) for layer in layers]
         allowed = ~padding[:, None, None]
         empty = torch.zeros(n_rows, n_heads, 0, d_model // n_heads)
@@ -192,13 +192,13 @@ class TorchTranslator(torch.nn.Module):
 
 
 def _project(attention: torch.nn.MultiheadAttention, x: torch.Tensor, start: int, end: int) -> torch.Tensor:
-    """Returns one or more of the queries (0), keys (1) and values (2) of x, side by side."""
+    """Returns the queries (0), keys (1) or values (2) of x, or several of them side by side."""
     rows = slice(start * attention.embed_dim, end * attention.embed_dim)
     return functional.linear(x, attention.in_proj_weight[rows], attention.in_proj_bias[rows])
 
 
 def _heads(x: torch.Tensor, n_heads: int) -> torch.Tensor:
-    """[B, T, D] to [B, H, T, K]."""
+    """Returns x [B, T, D] as [B, H, T, K]."""
     return x.view(*x.shape[:2], n_heads, -1).transpose(1, 2)
 
 
@@ -219,7 +219,7 @@ def _copy_norm(norm: Any, weights: Params) -> None:
 
 
 def _copy_block(layer: Any, block: Params) -> None:
-    """Gives a layer of torch.nn.Transformer the weights of one block, and the dropout that fxf has."""
+    """Gives a layer of torch.nn.Transformer the weights of one block, and fxf's dropout."""
     d_model = layer.self_attn.embed_dim
     attentions, norms = {"self_attn": "attention"}, {"norm1": "attention", "norm2": "feed_forward"}
     if "cross_attention" in block:

@@ -1,10 +1,10 @@
-"""Tells which programs of the shipped configs a change of the code changes.
+"""Comparison of the shipped configs' programs before and after a change of the code.
 
     python experiments/benchmarks/programs.py --write=before.json   # before the change
     python experiments/benchmarks/programs.py --compare=before.json   # after it: exit code 1 if any differs
 
-Of every config and argument under configs/ whose data are at hand it lowers the training step, prefill and a decoding
-step, and keeps the digest of their text. Names of functions do not count: they are numbered in their order.
+It lowers the training step, prefill and a decoding step of every config and argument under configs/ whose data are
+here, and keeps digests of their text. Names of functions do not count; they are replaced by numbers.
 """
 
 import fxf.machine.listen  # noqa: F401  First of all.
@@ -36,7 +36,7 @@ CAPACITY = 8
 
 
 def lowered(function: Callable[..., Any], *shapes: Any) -> str:
-    """Returns the digest of a program, names aside."""
+    """Returns the digest of a program, without names."""
     numbers: dict[str, str] = {}
     text = jax.jit(function).lower(*shapes).as_text()
     text = re.sub(r"@[\w.$-]+", lambda name: numbers.setdefault(name[0], f"@{len(numbers)}"), text)
@@ -68,7 +68,7 @@ def programs(experiment: Experiment) -> Iterator[tuple[str, str]]:
 
 
 def every_program() -> Iterator[tuple[str, str]]:
-    """Yields the name and the digest of each program of each config whose data are here; names the others."""
+    """Yields the name and the digest of each program of each config; prints the configs whose data are missing."""
     for path in sorted(CONFIGS.rglob("*.py")):
         spec = importlib.util.spec_from_file_location(path.stem, path)
         assert spec and spec.loader

@@ -1,24 +1,24 @@
-"""Training and beam search of encoder–decoders beside PyTorch, in one run.
+"""Speed of training and beam search of encoder–decoders in fxf and in PyTorch, in one run.
 
 make environment EXTRAS=test,bench
 python experiments/benchmarks/translation.py [--part=training] [--part=beam] [--repeats=5]
 python experiments/benchmarks/translation.py --part=text --workdir=runs/multi30k_de --input=sentences.txt
 
-PyTorch's model is `torch.nn.Transformer` with the weights of fxf's, on all cores. What is compared:
+PyTorch's model is `torch.nn.Transformer` with the weights of fxf's model, on all cores. The parts are:
   training    tokens/s at Transformer-Tiny's size: batches of 256 pairs of 16 tokens, dropout, label smoothing, Adam
-  six         seconds a step at the size of seed 003, on a batch of 6 pairs of 20 tokens, as its six pairs are
-  beam        sentences/s of a beam of 5 at Transformer-Tiny's size, for 24 tokens each: `make_decoder`, and in
-              PyTorch a batched search by the same rule with a cache. For 64 sentences at a time, as many as
-              `make_decoder` has slots for, and one at a time
-  generate    the same beside `generate` of Hugging Face's transformers, with the weights of its Marian model
-  text        sentences/s of a beam of 5 on real text with a trained run, from a list of lines to a list of lines, where
-              translations end as they do. fxf does what `experiments/generate.py` does. PyTorch's search is plain where
-              it takes a sentence at a time, as seed 003's does; it takes batches too, as they come or sorted by length
+  six         seconds per step at the size of seed 003, on a batch of 6 pairs of 20 tokens, like its six pairs
+  beam        sentences/s of a beam of 5 at Transformer-Tiny's size, for 24 tokens each. fxf has `make_decoder`, and
+              PyTorch a batched search by the same rule with a cache. Both translate 64 sentences at a time, the number
+              of slots of `make_decoder`, and one at a time
+  generate    the same with `generate` of Hugging Face's transformers, and the weights of its Marian model
+  text        sentences/s of a beam of 5 on real text with a trained run, from a list of lines to a list of lines.
+              Translations end at the end token. fxf works as `fxf generate` does. PyTorch translates one
+              sentence at a time, as in seed 003, and batches, in the given order or sorted by length
 Before anything is timed, both must give the same loss without dropout, or find the same translations.
 
-Where they differ: fxf compiles the step, PyTorch runs it operation by operation, with its fused Adam. Dropout is where
-fxf has it: on embeddings and on what a sublayer adds (`nn.Transformer`'s two others are off). In `six`, PyTorch's
-attention has biases, which are 0 at first. Warm-up is not counted; the ways take turns, and the median of each counts.
+The two differ: fxf compiles the step, and PyTorch runs it operation by operation, with its fused Adam. Both apply
+dropout to embeddings and to the outputs of sublayers (`nn.Transformer`'s two others are off). In `six`, PyTorch's
+attention has biases, which start at 0. The ways take turns. The median of each counts, without the warm-up.
 """
 
 import functools
@@ -54,11 +54,11 @@ from fxf.training.step import TrainConfig, Trainer, batch_loss, make_train_steps
 from fxf.weights import Params, initialize
 
 PARTS = ["training", "six", "beam", "generate"]
-PART = flags.DEFINE_multi_enum("part", PARTS, [*PARTS, "text"], "what to compare")
-WORKDIR = flags.DEFINE_string("workdir", "", "folder of the run that the part `text` translates with")
-INPUT = flags.DEFINE_string("input", "", "file with a sentence a line, which the part `text` translates")
-REPEATS = flags.DEFINE_integer("repeats", 5, "times that each way is timed; the median counts", lower_bound=1)
-STEPS = flags.DEFINE_integer("steps", 4, "training steps timed at a time", lower_bound=1)
+PART = flags.DEFINE_multi_enum("part", PARTS, [*PARTS, "text"], "parts of the comparison")
+WORKDIR = flags.DEFINE_string("workdir", "", "run folder for the part `text`")
+INPUT = flags.DEFINE_string("input", "", "file with one sentence per line for the part `text`")
+REPEATS = flags.DEFINE_integer("repeats", 5, "number of timings of each way; the median counts", lower_bound=1)
+STEPS = flags.DEFINE_integer("steps", 4, "training steps in a timing", lower_bound=1)
 THREADS = flags.DEFINE_integer("threads", os.cpu_count() or 1, "threads of PyTorch; XLA takes every core")
 SENTENCES = flags.DEFINE_multi_integer("sentences", [64], "sentences that a beam search translates at a time", 1)
 
@@ -72,7 +72,7 @@ TINY = EncoderDecoderConfig(**TINY_CHOICES)
 TINY_VOCAB_SIZE = 9712
 SIX = EncoderDecoderConfig(**PRESETS["annotated"])
 SIX_VOCAB_SIZE = 32
-# Marian's model of that size. Random weights of its own deviation would repeat a token, so that all scores are alike.
+# Marian's model of that size. With its default init_std a random model repeats one token, and all scores are alike.
 MARIAN: dict[str, Any] = {
     **{"d_model": 128, "activation_function": "relu", "max_position_embeddings": 64, "scale_embedding": True},
     **{"pad_token_id": 0, "decoder_start_token_id": 0, "forced_eos_token_id": None, "init_std": 0.3},
@@ -81,11 +81,11 @@ MARIAN: dict[str, Any] = {
 }
 BEAM_WIDTH, MAX_TOKENS = 5, 24
 ALONE = 4  # sentences translated one at a time
-NO_END = -1  # a token that is never chosen, so that both ways take the same number of steps
+NO_END = -1  # no token has this number, so both ways take the same number of steps
 
 
 def medians(ways: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Returns the median seconds of each way; they take turns, so that a slower minute of the machine meets all."""
+    """Returns the median seconds of each way; the ways take turns, so a slow minute of the machine affects all."""
     for way in ways.values():
         way()
     times: dict[str, list[float]] = {name: [] for name in ways}
@@ -98,7 +98,7 @@ def medians(ways: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, fl
 
 
 def report(what: str, unit: str, seconds: Mapping[str, float], amount: int = 0) -> None:
-    """Prints each way's amount a second, or its seconds where there is no amount, and their ratio."""
+    """Prints each way's amount per second (its seconds if the amount is 0), and the ratio of the ways."""
     figures = {name: amount / value if amount else value for name, value in seconds.items()}
     both = "   ".join(f"{name} {figure:10,.2f} {unit}" for name, figure in figures.items())
     print(f"{what:36}{both}   fxf is {seconds['PyTorch'] / seconds['fxf']:.2f} x as fast", flush=True)
@@ -107,17 +107,17 @@ def report(what: str, unit: str, seconds: Mapping[str, float], amount: int = 0) 
 def random_batch(n_pairs: int, length: int, vocab_size: int) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     source, inputs, targets = rng.integers(3, vocab_size, (3, n_pairs, length)).astype(np.int32)
-    everywhere = np.ones((n_pairs, length), np.float32)
+    weights = np.ones((n_pairs, length), np.float32)
     return {
-        **{"source": source, "source_mask": everywhere > 0},
-        **{"inputs": inputs, "targets": targets, "weights": everywhere},
+        **{"source": source, "source_mask": weights > 0},
+        **{"inputs": inputs, "targets": targets, "weights": weights},
     }
 
 
 def training(
     config: EncoderDecoderConfig, vocab_size: int, batch: dict[str, Any], smoothing: float, rate: float
 ) -> dict[str, float]:
-    """Returns each way's median seconds a step."""
+    """Returns each way's median seconds per step."""
     model = encoder_decoder(config, vocab_size)
     train = TrainConfig(label_smoothing=smoothing)
     rates = OptimizerConfig(learning_rate=rate)
@@ -160,7 +160,7 @@ def training(
     return {name: value / STEPS.value for name, value in seconds.items()}
 
 
-Search = Callable[[slice], np.ndarray]  # the tokens of the best hypotheses of some sentences of the batch
+Search = Callable[[slice], np.ndarray]  # returns the tokens of the best hypotheses for some sentences of the batch
 
 
 def fxf_search(model: Model, params: Params, batch: dict[str, Any]) -> Search:

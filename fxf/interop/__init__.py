@@ -1,1 +1,1 @@
-"""Weights and programs for other libraries, and from them."""
+"""Import and export of weights and programs of other libraries."""

@@ -1,8 +1,8 @@
-"""What fxf and the `transformers` library call the parts of three models: GPT-2, BERT and Marian."""
+"""The names of GPT-2, BERT and Marian in fxf and in the `transformers` library."""
 
 from typing import Any, NamedTuple
 
-# Activations of fxf by the names that config.json may have; the first name of each is the one that is written.
+# fxf's activations by their names in config.json; the first name of each is written.
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
@@ -14,22 +14,22 @@ ACTIVATIONS = {
 
 
 class Architecture(NamedTuple):
-    """A class of `transformers`, in the terms of fxf.
+    """A class of `transformers` in fxf's terms.
 
     Attributes:
       name: the class.
       model: fxf's model.
-      keys: pairs of a key of fxf's `model` section and one of config.json. Where one has several partners, these have
-        to be equal.
-      section: other keys of the `model` section, where they are not the defaults.
-      config: keys of config.json that must have these values, where they are given.
-      tokens: keys of config.json that name special tokens, by what they name: 'first', 'end' or 'padding'.
-      tensors: tensor names by the path of fxf's weight; {} is the number of the block, which the path leaves out.
-        Weights that share a tensor stand in it side by side, in this order.
-      transposed: matrices are [out, in].
-      rows: tensors [1, n] of what is [n] in fxf.
-      renamed: pairs of a regular expression for the names in older files and its replacement.
-      ignored: a regular expression for tensors that repeat another one, or hold no weights of this model.
+      keys: pairs of a key of fxf's `model` section and one of config.json. If a key has several partners, their values
+        must be equal.
+      section: other keys of the `model` section that differ from the defaults.
+      config: keys of config.json that must have these values if they are present.
+      tokens: 'first', 'end' or 'padding' by the key of config.json that holds this special token.
+      tensors: tensor names by the path of fxf's weight; {} is the block's number, which the path omits. Weights that
+        share a tensor are side by side in it, in this order.
+      transposed: whether matrices are [out, in].
+      rows: tensors [1, n] whose weights in fxf are [n].
+      renamed: pairs of a regular expression for names in older files and its replacement.
+      ignored: a regular expression for tensors that repeat another one or do not belong to this model.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Architecture(NamedTuple):
 
 
 def _layers(path: str, name: str, parts: dict[str, str], suffixes: tuple[str, str]) -> dict[str, str]:
-    """Returns weight and bias of layers: `parts` are names of fxf and of the tensor."""
+    """Returns the tensor names of weights and biases by fxf's path; `parts` maps fxf's layer names to theirs."""
     weight, bias = suffixes
     tensors = {f"{path}/{a}{weight}": f"{name}.{b}.weight" for a, b in parts.items()}
     return tensors | {f"{path}/{a}{bias}": f"{name}.{b}.bias" for a, b in parts.items()}
@@ -163,7 +163,7 @@ _HEADS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_
 
 
 def _marian_blocks(stack: str, attentions: dict[str, str]) -> dict[str, str]:
-    """Returns the tensors of the encoder or the decoder; `attentions` are names of fxf and of `transformers`."""
+    """Returns the tensors of the encoder or decoder; `attentions` maps fxf's names to those of `transformers`."""
     blocks, layer = f"{stack}/blocks", f"model.{stack}.layers.{{}}"
     norms = {f"{name}_norm": f"{theirs}_layer_norm" for name, theirs in attentions.items()}
     tensors = _norms(blocks, layer, {**norms, "feed_forward_norm": "final_layer_norm"})

@@ -1,6 +1,6 @@
-"""Weights of the `transformers` library in and out: GPT2LMHeadModel, BertForMaskedLM and MarianMTModel.
+"""Import and export of the `transformers` library's GPT2LMHeadModel, BertForMaskedLM and MarianMTModel.
 
-Their tensors and keys stand in `fxf.interop.architectures`. Neither `transformers` nor `torch` is needed.
+`fxf.interop.architectures` lists their tensors and keys. Neither `transformers` nor `torch` is needed.
 """
 
 import dataclasses
@@ -36,15 +36,15 @@ from fxf.weights import (
     without_numbers,
 )
 
-TABLE_AGAIN = r"(lm_head|decoder|embed_tokens)\.weight$"  # tensors that repeat the table of tokens
+TABLE_AGAIN = r"(lm_head|decoder|embed_tokens)\.weight$"  # tensors that repeat the embedding table
 CONFIG_FILE, TENSORS_FILE = "config.json", "model.safetensors"
-LARGEST = 2**31  # no size in config.json is as large
-# Keys that say how to train, which nothing in config.json says.
+SIZE_LIMIT = 2**31  # sizes in config.json are smaller
+# Keys for training, which have no partner in config.json.
 TRAINING = ("init", "scan_blocks")
 
 
 class Loaded(NamedTuple):
-    """A model of `transformers` as fxf has it: the `model` section, the model, its params, and config.json."""
+    """A model of `transformers` in fxf: the `model` section, the model, its params, and config.json."""
 
     config: TransformerConfig
     model: Model
@@ -56,7 +56,7 @@ def load(source: Any) -> Loaded:
     """Reads a folder with config.json and model.safetensors, or a model object of `transformers`.
 
     Raises:
-      UserError: the folder cannot be read, or the model is of another kind than the three.
+      UserError: the folder cannot be read, or fxf does not have the model.
     """
     if isinstance(source, str | Path):
         folder = Path(source)
@@ -67,16 +67,16 @@ def load(source: Any) -> Loaded:
         cpu = {name: tensor.detach().cpu() for name, tensor in source.state_dict().items()}
         tensors = {name: (x.float() if x.is_floating_point() else x).numpy() for name, x in cpu.items()}
     model_type, vocab_size = huggingface.get("model_type"), huggingface.get("vocab_size")
-    if model_type not in list(ARCHITECTURES):  # names no mistyped one: bart is no bert
-        raise UserError(f"{where}: model_type: fxf has {', '.join(ARCHITECTURES)} alone; got {model_type!r}")
+    if model_type not in list(ARCHITECTURES):  # suggests no nearest name, because bart is not a mistyped bert
+        raise UserError(f"{where}: model_type: expected one of {', '.join(ARCHITECTURES)}; got {model_type!r}")
     if huggingface.get("quantization_config") is not None:
-        raise UserError(f"{where}: quantization_config: fxf reads weights that are not quantized")
+        raise UserError(f"{where}: quantization_config: fxf cannot read quantized weights")
     architecture = ARCHITECTURES[model_type]
     config = read_config(architecture, huggingface, where)
-    if type(vocab_size) is not int or not 1 <= vocab_size < LARGEST:
-        raise UserError(f"{where}: vocab_size: expected an int from 1 on, got {vocab_size!r}")
+    if type(vocab_size) is not int or not 1 <= vocab_size < SIZE_LIMIT:
+        raise UserError(f"{where}: vocab_size: expected a positive int, got {vocab_size!r}")
     if config.n_layers > len(tensors):
-        raise UserError(f"{where}: the config has {config.n_layers} layers; there are {len(tensors)} tensors")
+        raise UserError(f"{where}: the config has {config.n_layers} layers, but there are only {len(tensors)} tensors")
     model = MODELS[architecture.model].make(config, huggingface["vocab_size"])
     return Loaded(config, model, _to_params(architecture, model.spec, tensors, where), huggingface)
 
@@ -85,13 +85,13 @@ def save(folder: Path, config: TransformerConfig, params: Params, *, first: int,
     """Writes a folder that `from_pretrained` reads.
 
     Args:
-      config: the `model` section; it has to choose what the model of `transformers` has.
+      config: the `model` section; its choices must be those of a model of `transformers`.
       first: the token in front of every sequence that a decoder reads.
       end: the token that ends a sequence.
-      padding: the token of padding.
+      padding: the padding token.
 
     Raises:
-      UserError: no model of the three is as `config` says, or the folder cannot be written.
+      UserError: `transformers` has no model like `config`, or the folder cannot be written.
     """
     tensors, architecture = to_tensors(config, params), _architecture(config)
     named = {"first": first, "end": end, "padding": padding}
@@ -112,7 +112,7 @@ def to_tensors(config: TransformerConfig, params: Params) -> dict[str, np.ndarra
     """Returns the tensors of a state dict by name, without those that repeat another one.
 
     Raises:
-      UserError: no model of the three is as `config` says.
+      UserError: `transformers` has no model like `config`.
     """
     architecture = _architecture(config)
     write_config(architecture, config)
@@ -121,7 +121,7 @@ def to_tensors(config: TransformerConfig, params: Params) -> dict[str, np.ndarra
 
 
 def read_config(architecture: Architecture, huggingface: Mapping[str, Any], where: str) -> TransformerConfig:
-    """Returns the `model` section that a config.json amounts to. Raises a UserError where there is none."""
+    """Returns the `model` section for a config.json. Raises a UserError if fxf cannot express it."""
     for key, value in architecture.config.items():
         if huggingface.get(key, value) != value:
             raise UserError(f"{where}: {key}: fxf has {architecture.name} with {value!r}, got {huggingface[key]!r}")
@@ -136,15 +136,15 @@ def read_config(architecture: Architecture, huggingface: Mapping[str, Any], wher
             value = ACTIVATIONS[one_of(value, ACTIVATIONS, f"{where}: {theirs}")]
         elif type(value) is not kinds[key] and not (kinds[key] is float and type(value) is int):
             raise UserError(f"{where}: {theirs}: expected {kinds[key].__name__}, got {value!r}")
-        elif value >= LARGEST:
-            raise UserError(f"{where}: {theirs}: expected less than {LARGEST}, got {value}")
+        elif value >= SIZE_LIMIT:
+            raise UserError(f"{where}: {theirs}: expected less than {SIZE_LIMIT}, got {value}")
         if values.setdefault(key, value) != value:
             raise UserError(f"{where}: {theirs}: fxf has one model.{key}; expected {values[key]!r}, got {value!r}")
     return section(config_class, defaults(config_class) | architecture.section | values, f"{where}: model")
 
 
 def write_config(architecture: Architecture, config: TransformerConfig) -> dict[str, Any]:
-    """Returns the config.json of a `model` section, without tokens. Raises a UserError where there is none."""
+    """Returns the config.json for a `model` section, without tokens. Raises a UserError if it cannot express it."""
     model_type = next(name for name, known in ARCHITECTURES.items() if known is architecture)
     record = {"architectures": [architecture.name], "model_type": model_type, **architecture.config}
     for key, theirs in architecture.keys:
@@ -160,7 +160,7 @@ def write_config(architecture: Architecture, config: TransformerConfig) -> dict[
 
 
 def _architecture(config: TransformerConfig) -> Architecture:
-    """Returns the architecture whose model is that of the section."""
+    """Returns the architecture with the model of the section."""
     name = config.name  # type: ignore[attr-defined]
     for architecture in ARCHITECTURES.values():
         if architecture.model == name:
@@ -169,7 +169,7 @@ def _architecture(config: TransformerConfig) -> Architecture:
 
 
 def _pieces(architecture: Architecture, spec: Spec) -> Iterator[tuple[str, Weight, str, int, int]]:
-    """Yields path, weight, the name of its tensor, its place in that tensor, and of how many."""
+    """Yields each weight's path, the weight, its tensor's name, its index in the tensor, and the tensor's parts."""
     for path, weight in leaves(spec):
         shared = without_numbers(path)
         template = architecture.tensors[shared]
@@ -179,7 +179,7 @@ def _pieces(architecture: Architecture, spec: Spec) -> Iterator[tuple[str, Weigh
 
 
 def _joined(architecture: Architecture, spec: Spec, params: Params) -> dict[str, jax.Array]:
-    """Returns the tensors, by name, that hold the params."""
+    """Returns the params as tensors by name."""
     values, axes = flatten(params), flatten(matrix_axes(spec))
     joined: dict[str, list[jax.Array]] = {}
     for path, weight, name, *_ in _pieces(architecture, spec):
@@ -189,7 +189,7 @@ def _joined(architecture: Architecture, spec: Spec, params: Params) -> dict[str,
 
 
 def _tensor(architecture: Architecture, weight: Weight, axes: Any, value: jax.Array) -> jax.Array:
-    """Returns a weight as a matrix, or where it is none, with the axes of its heads joined; a table as it is."""
+    """Returns a weight as a matrix with the axes of heads joined; a table unchanged; others as vectors."""
     if axes is None:
         return value if weight.axes[0] in TABLES else value.reshape(-1)
     n_in = np.prod([weight.shape[axis] for axis in axes[0]], dtype=int)
@@ -198,7 +198,7 @@ def _tensor(architecture: Architecture, weight: Weight, axes: Any, value: jax.Ar
 
 
 def _to_params(architecture: Architecture, spec: Spec, tensors: Mapping[str, np.ndarray], where: str) -> Params:
-    """Returns the params that the tensors hold, float32. Raises a UserError where a tensor is missing or misshapen."""
+    """Returns the tensors as params in float32. Raises a UserError if a tensor is missing or has another shape."""
     found: dict[str, np.ndarray] = {}
     names: dict[str, str] = {}
     ignored: dict[str, np.ndarray] = {}
@@ -210,7 +210,7 @@ def _to_params(architecture: Architecture, spec: Spec, tensors: Mapping[str, np.
             ignored[theirs] = tensor
             continue
         if name in names:
-            raise UserError(f"{where}: {names[name]} and {theirs} are two names of {name}")
+            raise UserError(f"{where}: {names[name]} and {theirs} are both names of {name}")
         names[name], found[name] = theirs, as_weights(where, theirs, tensor)
     expected = jax.eval_shape(lambda params: _joined(architecture, spec, params), shapes(spec))
     check_shapes(where, {name: x.shape for name, x in found.items()}, {name: x.shape for name, x in expected.items()})

@@ -1,4 +1,4 @@
-"""A Flax Linen module around any model of fxf."""
+"""A Flax Linen module for any model of fxf."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,8 +13,8 @@ from fxf.weights import Weight, draw
 class LinenModel(nn.Module):
     """A model of fxf with the `init`, `apply` and `tabulate` of Linen.
 
-    `init(key, batch)` draws `initialize(model.spec, key)`, and `apply({'params': params}, batch)` is
-    `model.apply(params, batch)`. Inside another module its key is the one that Linen gives it.
+    `init(key, batch)` draws `initialize(model.spec, key)`, and `apply({'params': params}, batch)` returns
+    `model.apply(params, batch)`. Inside another module, Linen sets the key.
     """
 
     model: Model
@@ -24,14 +24,14 @@ class LinenModel(nn.Module):
         """Returns logits [B, T, V].
 
         Args:
-          train: drop out, with the stream of random keys 'dropout'.
+          train: whether to apply dropout, with Linen's random keys 'dropout'.
         """
         params = {name: _weights(self, name, value, name, _init_key(self)) for name, value in self.model.spec.items()}
         return self.model.apply(params, batch, rng=self.make_rng("dropout") if train else None)
 
 
 class _Weights(nn.Module):
-    """A part of the table of weights, a module of its own so that `tabulate` gives it a row."""
+    """A part of the table of weights, as a module, because `tabulate` gives each module a row."""
 
     spec: Mapping[str, Any]
     prefix: str
@@ -42,14 +42,14 @@ class _Weights(nn.Module):
 
 
 def _weights(module: nn.Module, name: str, value: Any, path: str, key: jax.Array) -> Any:
-    """Returns the weight or the subtree of weights `name` of the module."""
+    """Returns the module's weight or subtree of weights `name`."""
     if isinstance(value, Weight):
         return module.param(name, lambda _: draw(path, value, key))
     return _Weights(value, path, name=name)(key)
 
 
 def _init_key(module: nn.Module) -> jax.Array:
-    """Returns the key of `init` as it was given; Linen's own way would fold the names of modules into it."""
+    """Returns the unchanged key of `init`; Linen's `make_rng` would fold the names of modules into it."""
     assert module.scope is not None
     given = module.scope.rngs.get("params")
     return jax.random.key(0) if given is None else given.as_jax_rng()

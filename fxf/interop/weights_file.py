@@ -1,4 +1,4 @@
-"""Params in a safetensors file: an array for each weight, named by its path ('blocks/attention/query')."""
+"""Params in a safetensors file, which names each weight by its path ('blocks/attention/query')."""
 
 import hashlib
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ DIGEST = "digest"
 
 
 def save_weights(path: Path, params: Params) -> None:
-    """Writes the params, with a digest of them.
+    """Writes the params and their digest.
 
     Raises:
       UserError: the file cannot be written.
@@ -27,21 +27,21 @@ def save_weights(path: Path, params: Params) -> None:
 
 
 def load_weights(path: Path, spec: Spec) -> Params:
-    """Reads the params of a model with the table of weights `spec`.
+    """Returns the params of a model with the table of weights `spec`.
 
     Raises:
-      UserError: the file cannot be read, differs from its digest, or holds other weights than those of `spec`, or
-        numbers that are no finite floats.
+      UserError: the file cannot be read, differs from its digest, holds other weights than `spec`, or holds numbers
+        that are not finite floats.
     """
     arrays, metadata = read_tensors(path)
     check_shapes(str(path), {name: x.shape for name, x in arrays.items()}, {name: w.shape for name, w in leaves(spec)})
     if metadata.get(DIGEST, _digest(arrays)) != _digest(arrays):
-        raise UserError(f"{path}: damaged: its arrays differ from those that were saved")
+        raise UserError(f"{path}: damaged: its arrays differ from the saved ones")
     return map_weights(lambda name, _: as_weights(str(path), name, arrays[name]), spec)
 
 
 def as_weights(where: str, name: str, array: np.ndarray) -> np.ndarray:
-    """Returns an array in float32. Raises a UserError that names it where it holds no finite floating-point numbers."""
+    """Returns an array in float32. Raises a UserError that names it if its numbers are not finite floats."""
     if not jnp.issubdtype(array.dtype, jnp.floating):
         raise UserError(f"{where}: {name} has type {array.dtype}; expected floating-point numbers")
     with np.errstate(over="ignore"):
@@ -52,7 +52,7 @@ def as_weights(where: str, name: str, array: np.ndarray) -> np.ndarray:
 
 
 def check_shapes(where: str, found: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]]) -> None:
-    """Raises a UserError that names the first array that is absent, unexpected or of another shape."""
+    """Raises a UserError for the first array that is missing, unexpected or of another shape."""
     for name, shape in expected.items():
         if name not in found:
             raise UserError(f"{where}: {name} is absent; expected shape {list(shape)}{nearest(name, found)}")
@@ -60,29 +60,29 @@ def check_shapes(where: str, found: Mapping[str, tuple[int, ...]], expected: Map
             raise UserError(f"{where}: {name} has shape {list(found[name])}; expected {list(shape)}")
     for name in found:
         if name not in expected:
-            raise UserError(f"{where}: {name} is no weight of this model{nearest(name, expected)}")
+            raise UserError(f"{where}: {name} is not a weight of this model{nearest(name, expected)}")
 
 
 def write_tensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: dict[str, str]) -> None:
-    """Writes a safetensors file. Raises a UserError where it cannot."""
+    """Writes a safetensors file. Raises a UserError if it cannot."""
     from safetensors.numpy import save
 
     try:
-        # The library's own way to write a file leaves it to its owner alone.
+        # The library's own `save_file` makes the file readable by its owner alone.
         path.write_bytes(save({name: np.ascontiguousarray(x) for name, x in arrays.items()}, metadata))
-    except Exception as error:  # the library has an exception class of its own for each cause
+    except Exception as error:  # the library has its own exception classes
         raise UserError(f"{path}: cannot write it: {error}") from None
 
 
 def read_tensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Returns the arrays of a safetensors file by name, and its metadata. Raises a UserError where it cannot."""
+    """Returns the arrays of a safetensors file by name, and its metadata. Raises a UserError if it cannot."""
     from safetensors import safe_open
 
     require_file(path)
     try:
         with panics_as_errors(), safe_open(path, framework="np") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except Exception as error:  # the library's own, or NumPy's about a type that it does not have
+    except Exception as error:  # the library's own classes, or NumPy's error about an unknown type
         raise UserError(f"{path}: cannot read it as safetensors: {error}") from None
 
 

@@ -63,7 +63,7 @@ def _refused_flags() -> str:
         os._exit(0)
     os.close(writing)
     with open(reading, encoding="utf-8", errors="replace") as file:
-        said = [line for line in file.read().splitlines() if "] " in line]
+        lines = [line for line in file.read().splitlines() if "] " in line]
     if os.waitpid(child, 0)[1] == 0:
         return ""
-    return said[0].split("] ", 1)[1] if said else "XLA cannot read them"
+    return lines[0].split("] ", 1)[1] if lines else "XLA cannot read them"

@@ -1,13 +1,13 @@
 """A phrasebook: English sentences with their French or Spanish translations, made by a small grammar.
 
-The English sentence settles the translation: "you" is always tu or tú, "I", "we" and "they" are always masculine, and
-where French or Spanish would allow two wordings, the grammar knows one.
+The English sentence determines the translation: "you" is always tu or tú, "I", "we" and "they" are always masculine,
+and the grammar has one wording where French or Spanish would allow two.
 
-Held-out sentences test combinations, not words. Each pair of a noun and the verb or adjective that goes with it (the
-`combinations` of `fxf.phrasebook.grammar`) belongs to validation or to test for 1 in 20 pairs each, by the CRC32
-of its English words. A sentence with a pair of the test share is a test sentence; else, with a pair of the validation
-share, a validation sentence; else it is for training. So no training sentence holds a held-out pair, though it may
-hold either word of it. Each held-out split keeps its first `HELD_OUT_LIMIT` sentences; the others are dropped.
+Held-out sentences test combinations, not words. The combinations are pairs of a noun and its verb or adjective
+(`fxf.phrasebook.grammar.combinations`). The CRC32 of its English words puts 1 in 20 pairs into validation, and 1 in 20
+into test. A sentence with a test pair is a test sentence; of the others, one with a validation pair is a validation
+sentence; the rest are for training. So training sentences may have both words of a held-out pair, but never the pair.
+Each held-out split keeps its first `HELD_OUT_LIMIT` sentences; the others are dropped.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ class Phrase(NamedTuple):
 
 @cache
 def phrasebook(language: str) -> tuple[Phrase, ...]:
-    """Returns the phrasebook of English and `language`, "fr" or "es", always in the same order; made once a process.
+    """Returns the phrasebook of English and `language`, "fr" or "es", in a fixed order; a process makes it once.
 
     The English sentences are distinct, and the same for both languages.
     """
@@ -67,18 +67,18 @@ def phrasebook(language: str) -> tuple[Phrase, ...]:
 
 
 def sensible(clause: Clause) -> bool:
-    """Whether `clause` names no noun twice, as "the king greets the king" does."""
+    """Returns whether all nouns of `clause` differ, unlike in "the king greets the king"."""
     named = [phrase.noun.english for phrase in noun_phrases(clause)]
     return len(set(named)) == len(named)
 
 
 def split(clause: Clause) -> str:
     """Returns the split that `clause` belongs to: "test", "validation", or "" for training."""
-    shares = {share(noun, word) for noun, word in combinations(clause)}
-    return next((held_out for held_out in ("test", "validation") if held_out in shares), "")
+    splits = {split_of_pair(noun, word) for noun, word in combinations(clause)}
+    return next((held_out for held_out in ("test", "validation") if held_out in splits), "")
 
 
 @cache
-def share(noun: str, word: str) -> str:
-    """Returns the split that holds the combination of `noun` and `word`, in English."""
+def split_of_pair(noun: str, word: str) -> str:
+    """Returns the split of the pair of the English words `noun` and `word`."""
     return {0: "validation", 1: "test"}.get(crc32(f"{noun} {word}".encode()) % 20, "")

@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 
 class Adjective(NamedTuple):
-    """An adjective; French and Spanish have its masculine and feminine singular.
+    """An adjective. French and Spanish give its masculine and feminine singular.
 
-    `copula` is the Spanish verb before it: "ser", "estar", or "tener" with a noun in place of the adjective (tener
-    hambre, avoir faim). `uses` holds "a" if it may stand beside a noun and "p" if it may follow "is".
+    `copula` is the Spanish verb before it: "ser", "estar", or "tener" with a noun instead of an adjective (tener
+    hambre, avoir faim). `uses` holds "a" if it is used beside a noun and "p" if it is used after "is".
     """
 
     english: str
@@ -68,7 +68,7 @@ afraid            | peur peur                 | miedo miedo             | tener 
 right             | raison raison             | razón razón             | tener | p  | person
 """
 
-# Adjectives that do not describe one thing together: no old young king, and no red car that is blue.
+# Adjectives that cannot describe the same thing: there is no old young king, and no red car is blue.
 RIVALS = (
     frozenset({"small", "big"}),
     frozenset({"old", "young", "new", "modern"}),

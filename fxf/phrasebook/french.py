@@ -12,7 +12,7 @@ _PLURALS = {
     "grand-père": "grands-pères",
     "grand-mère": "grands-mères",
 }
-# Only the verbs that do not go like "parler".
+# The verbs that are not conjugated like "parler".
 _PRESENTS = {
     "acheter": "achète achètes achète achetons achètent",
     "aller": "vais vas va allons vont",
@@ -83,7 +83,7 @@ def conjugate(verb: str, person: int) -> str:
 
 
 def before_vowel(word: str) -> bool:
-    """Whether `word` makes the word before it elide: it begins with a vowel or a mute h."""
+    """Returns whether the word before `word` elides, because `word` begins with a vowel or a mute h."""
     return word == "y" or word[0] in "aâeéèêiîoôuœ" or (word[0] == "h" and word not in _ASPIRATED)
 
 
@@ -97,7 +97,7 @@ def sentence(clause: Clause) -> str:
 
 
 def _join(words: list[str]) -> str:
-    """Joins words into text with elision and contraction, from the end: "de le arbre" has no "du"."""
+    """Returns the words as text with elision and contraction; works from the end, as "de le arbre" has no "du"."""
     joined: list[str] = []
     for word in reversed(words):
         after = joined[-1] if joined else "."
@@ -118,7 +118,7 @@ def _agree(adjective: Adjective, gender: str, many: bool) -> str:
 
 
 def _noun_phrase(phrase: NounPhrase, article: str = "") -> list[str]:
-    """Returns the words of `phrase`, with `article` in place of its determiner if there is one."""
+    """Returns the words of `phrase`; an `article` replaces its determiner."""
     gender, many = phrase.noun.french_gender, phrase.plural
     noun = plural(phrase.noun.french) if many else phrase.noun.french
     if article:

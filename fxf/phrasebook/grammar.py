@@ -1,4 +1,4 @@
-"""What a sentence of the phrasebook says, in no language yet."""
+"""The meaning of the phrasebook's sentences, independent of the language."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ Mood = Literal["statement", "negative", "question", "where"]
 
 
 class NounPhrase(NamedTuple):
-    """A noun with what surrounds it. The determiner is an English word, or "" for a quantity of a mass noun.
+    """A noun with its determiner, adjective and owner. The determiner is English, or "" for a quantity of a mass noun.
 
-    "this" and "a" stand for the plural too where there is one. With an owner, the determiner is "the", and English
-    says "the king's horse".
+    "this" and "a" also mean their plurals. With an owner the determiner is "the", although English says "the king's
+    horse".
     """
 
     noun: Noun
@@ -26,7 +26,7 @@ class NounPhrase(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where something is or happens."""
+    """The place where something is or happens."""
 
     preposition: Words
     at: NounPhrase
@@ -36,8 +36,8 @@ class Place(NamedTuple):
 class Clause:
     """A clause; the parts that are None are absent.
 
-    `modal` comes before the infinitive of `verb`. `adjective` is said of the subject, "more than" `than` if there is
-    one. `content` is the clause that the subject says or thinks.
+    `modal` comes before the infinitive of `verb`. `adjective` describes the subject, in comparison with `than` if that
+    is present. `content` is the clause that the subject says or thinks.
     """
 
     subject: NounPhrase | Pronoun
@@ -61,7 +61,7 @@ def person(subject: NounPhrase | Pronoun) -> int:
 
 
 def noun_phrases(clause: Clause) -> list[NounPhrase]:
-    """Returns every noun phrase of `clause`, owners and the clause inside it included."""
+    """Returns every noun phrase of `clause`, with owners and those of `content`."""
     place = clause.place.at if clause.place else None
     phrases = []
     for part in (clause.subject, clause.than, clause.object, clause.recipient, place):
@@ -72,10 +72,10 @@ def noun_phrases(clause: Clause) -> list[NounPhrase]:
 
 
 def combinations(clause: Clause) -> Iterator[tuple[str, str]]:
-    """Yields (noun, word) for each noun and the verb or adjective that goes with it, in English.
+    """Yields (noun, word), in English, for each noun and each verb or adjective that belongs to it.
 
-    The noun heads the subject, the object or the one who gets it, and the word is the verb; or the word is an
-    adjective, beside the noun or said of it. "be" and "there is" are no such words.
+    A verb belongs to the nouns of its subject, object and recipient; "be" and "there is" do not count. An adjective
+    belongs to the noun beside it or to the noun that it describes.
     """
     compared = [part for part in (clause.subject, clause.than) if isinstance(part, NounPhrase)]
     involved = [part for part in (clause.subject, clause.object, clause.recipient) if isinstance(part, NounPhrase)]

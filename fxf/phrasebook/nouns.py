@@ -1,7 +1,7 @@
 """The nouns of the phrasebook, in English, French and Spanish.
 
-The entries are a table, one noun a line. A noun has kinds ("person", "fruit"), by which adjectives and verbs choose it:
-so a tomato may be ripe and a table may not.
+The entries are a table with one noun per line. Adjectives and verbs choose nouns by their kinds ("person", "fruit"), so
+a tomato may be ripe and a table may not.
 """
 
 from functools import cache

@@ -1,4 +1,4 @@
-"""The parts that the sentence patterns of the phrasebook share, drawn at random: noun phrases, places, times."""
+"""The random parts of the phrasebook's sentences: noun phrases, places, times."""
 
 import random
 from collections.abc import Sequence
@@ -35,9 +35,9 @@ PERSON = frozenset({"person"})
 BELONGING = frozenset({"pet", "goods", "home", "readable", "kin"})
 POSSESSIVES = ("my", "your", "his", "her", "our")
 NUMERALS = ("two", "three", "four", "five", "ten")
-# What one does not say that someone wants to do or is going to do.
+# Verbs without "want to" or "be going to".
 STATES = frozenset({"want", "know", "come"})
-# What people do not do every day, or every Sunday.
+# Verbs for things that people do not do every day or every Sunday.
 RARITIES = STATES | {"write", "choose", "hide", "break", "repair", "draw", "find", "admire", "invite"}
 RARITIES |= {verb.english for verb in GIVING}
 
@@ -46,7 +46,7 @@ _BY_A_BUILDING: Spots = (
     (BEHIND, frozenset({"building"})),
     (IN_FRONT_OF, frozenset({"building"})),
 )
-# Where a noun of each kind may be: prepositions, and the kinds of noun after them. The first kind that fits counts.
+# The places of a noun by its first kind in this table: prepositions, and the kinds of noun after them.
 SPOTS: dict[str, Spots] = {
     "person": ((IN, frozenset({"inside", "outdoors"})), *_BY_A_BUILDING),
     "indoor": (
@@ -73,7 +73,7 @@ SWIMMING_SPOTS: Spots = ((IN, frozenset({"swum"})),)
 
 
 class Draw:
-    """A reproducible sequence of choices: Python promises the same `random()` for one seed in every version."""
+    """A reproducible sequence of choices; Python guarantees the same `random()` for a seed in every version."""
 
     def __init__(self, seed: str) -> None:
         self._random = random.Random(seed).random
@@ -98,7 +98,7 @@ def draw_adjective(draw: Draw, noun: Noun, probability: float) -> Adjective | No
 def draw_noun_phrase(draw: Draw, noun: Noun, *, loose: bool = False, described: float = 0.35) -> NounPhrase:
     """Draws a phrase around `noun`, with an adjective at probability `described`.
 
-    Only a loose one may be indefinite or counted: in a negation "a" is seldom what one would say.
+    Only a loose phrase may be indefinite or counted, because "a" is rare in a negation.
     """
     if "mass" in noun.kinds:
         return NounPhrase(noun, "the")
@@ -114,7 +114,7 @@ def draw_noun_phrase(draw: Draw, noun: Noun, *, loose: bool = False, described: 
 
 
 def draw_subject(draw: Draw, kinds: Kinds, mood: Mood, *, loose: bool = False) -> NounPhrase | Pronoun:
-    """Draws a subject of any of `kinds`; only in a statement is a loose one loose."""
+    """Draws a subject of any of `kinds`; `loose` counts only in statements."""
     if "person" in kinds and draw.chance(0.3):
         # Nobody asks "do I sleep?".
         return draw.one([pronoun for pronoun in PRONOUNS if mood != "question" or pronoun.english not in ("I", "we")])
@@ -122,7 +122,7 @@ def draw_subject(draw: Draw, kinds: Kinds, mood: Mood, *, loose: bool = False) -
 
 
 def spots(subject: NounPhrase | Pronoun) -> Spots:
-    """Returns where `subject` may be."""
+    """Returns the possible places of `subject`."""
     if isinstance(subject, Pronoun):
         return SPOTS["person"]
     return next(spots for kind, spots in SPOTS.items() if kind in subject.noun.kinds)
@@ -142,7 +142,7 @@ def draw_place(draw: Draw, spots: Spots) -> Place:
 
 
 def draw_time(draw: Draw, clause: Clause) -> Clause:
-    """Adds to an action, at times, that one wants to, must or is going to do it, and when."""
+    """Returns an action, sometimes with a modal ("want to", "must", "be going to") or a time added."""
     if clause.verb.english not in STATES and draw.chance(0.35):
         modals = [GOING, GOING, WANTING]
         if clause.verb.subjects == PERSON and clause.mood != "question":

@@ -36,14 +36,14 @@ from fxf.phrasebook.verbs import (
 )
 
 MOODS: tuple[Mood, ...] = ("statement", "statement", "negative", "question")
-# Only things of one category are compared.
+# A comparison needs two things of one category.
 CATEGORIES = ("adult", "kin", "animal", "food", "readable", "clothes", "furniture", "vehicle", "instrument", "building")
 PREDICATES = [adjective for adjective in ADJECTIVES if "p" in adjective.uses]
 COMPARATIVES = [adjective for adjective in ADJECTIVES if adjective.comparative]
 
 
 def describe(draw: Draw, mood: Mood) -> Clause:
-    """The red car is expensive."""
+    """Draws a clause like "the red car is expensive"."""
     adjective = draw.one(PREDICATES)
     subject = draw_subject(draw, adjective.kinds, mood)
     if isinstance(subject, NounPhrase) and subject.adjective and _rivals(subject.adjective, adjective):
@@ -56,7 +56,7 @@ def _rivals(one: Adjective, other: Adjective) -> bool:
 
 
 def compare(draw: Draw, mood: Mood) -> Clause:
-    """My horse is faster than your donkey."""
+    """Draws a clause like "my horse is faster than your donkey"."""
     adjective = draw.one(COMPARATIVES)
     one, other = (draw_noun_phrase(draw, noun, described=0) for noun in draw.one(_comparable(adjective)))
     if "kin" not in other.noun.kinds and draw.chance(0.25):
@@ -71,7 +71,7 @@ def _comparable(adjective: Adjective) -> tuple[tuple[Noun, Noun], ...]:
 
 
 def act(draw: Draw, mood: Mood) -> Clause:
-    """The birds sing behind the church."""
+    """Draws a clause like "the birds sing behind the church"."""
     verb = draw.one(INTRANSITIVE)
     subject = draw_subject(draw, verb.subjects, mood, loose=True)
     place = None
@@ -81,11 +81,11 @@ def act(draw: Draw, mood: Mood) -> Clause:
 
 
 def act_on(draw: Draw, mood: Mood) -> Clause:
-    """The waitress washes two cups; my uncle looks for his daughter."""
+    """Draws a clause like "the waitress washes two cups" or "my uncle looks for his daughter"."""
     verb = draw.one(TRANSITIVE)
     noun = draw.one(nouns(verb.objects))
     subject = draw_subject(draw, verb.subjects, mood, loose=True)
-    # In Spanish a person who may be anyone goes without "a" after some verbs, so only definite persons are objects.
+    # Some Spanish verbs drop "a" before an indefinite person, so only definite persons are objects.
     loose = mood == "statement" and "person" not in noun.kinds
     target = draw_noun_phrase(draw, noun, loose=loose, described=0 if verb.english in ("write", "break") else 0.35)
     if mood == "question" and target.determiner == "the" and not target.plural and "person" not in noun.kinds:
@@ -99,7 +99,7 @@ def act_on(draw: Draw, mood: Mood) -> Clause:
 
 
 def take_some(draw: Draw, mood: Mood) -> Clause:
-    """The boys do not drink hot tea."""
+    """Draws a clause like "the boys do not drink hot tea"."""
     verb = draw.one(TAKING_MASS)
     noun = draw.one(nouns(verb.objects))
     some = NounPhrase(noun, "", adjective=draw_adjective(draw, noun, 0.3 if verb.english in ("drink", "want") else 0))
@@ -107,7 +107,7 @@ def take_some(draw: Draw, mood: Mood) -> Clause:
 
 
 def give(draw: Draw, mood: Mood) -> Clause:
-    """The girl gives the flower to her mother."""
+    """Draws a clause like "the girl gives the flower to her mother"."""
     verb = draw.one(GIVING)
     given = draw_noun_phrase(draw, draw.one(nouns(verb.objects)), loose=mood == "statement", described=0.2)
     subject = draw_subject(draw, PERSON, mood, loose=True)
@@ -116,13 +116,13 @@ def give(draw: Draw, mood: Mood) -> Clause:
 
 
 def have(draw: Draw, mood: Mood) -> Clause:
-    """The prince does not have a horse; I have three brothers."""
+    """Draws a clause like "the prince does not have a horse" or "I have three brothers"."""
     subject = draw_subject(draw, PERSON, mood)
     if mood == "statement" and draw.chance(0.2):
         noun = draw.one([noun for noun in nouns(frozenset({"kin"})) if "single" not in noun.kinds])
         return Clause(subject, HAVE, mood, object=NounPhrase(noun, draw.one(NUMERALS[:3]), True))
     noun = draw.one(nouns(HAVE.objects))
-    # Spanish drops the article after "no tener", but not before an adjective: such negations are left out.
+    # After "no tener" Spanish drops the article, except before an adjective, so a negation has no adjective.
     adjective = None if mood == "negative" else draw_adjective(draw, noun, 0.4)
     several = mood == "statement" and draw.chance(0.3)
     having = NounPhrase(noun, draw.one(NUMERALS) if several else "a", several, adjective)
@@ -130,7 +130,7 @@ def have(draw: Draw, mood: Mood) -> Clause:
 
 
 def move(draw: Draw, mood: Mood) -> Clause:
-    """Your aunt goes to the market every Sunday."""
+    """Draws a clause like "your aunt goes to the market every Sunday"."""
     verb = draw.one(MOVING)
     noun = draw.one(nouns(verb.objects))
     goal = NounPhrase(noun, draw.one(("the", "the", "this")), adjective=draw_adjective(draw, noun, 0.25))
@@ -138,13 +138,13 @@ def move(draw: Draw, mood: Mood) -> Clause:
 
 
 def locate(draw: Draw, mood: Mood) -> Clause:
-    """The keys are under the bed."""
+    """Draws a clause like "the keys are under the bed"."""
     subject = draw_subject(draw, frozenset({draw.one(tuple(SPOTS))}), mood)
     return Clause(subject, BE, mood, place=draw_place(draw, spots(subject)))
 
 
 def exist(draw: Draw, mood: Mood) -> Clause:
-    """There is no cat in the garden."""
+    """Draws a clause like "there is no cat in the garden"."""
     kind = draw.one(tuple(SPOTS))
     noun = draw.one(nouns(frozenset({"adult", "child"} if kind == "person" else {kind})))
     several = mood == "statement" and draw.chance(0.4)
@@ -155,34 +155,34 @@ def exist(draw: Draw, mood: Mood) -> Clause:
 
 
 def where(draw: Draw, mood: Mood) -> Clause:
-    """Where is the old bridge?"""
+    """Draws a question like "where is the old bridge"."""
     kind = draw.one((*SPOTS, "place", "goods", "pet"))
     return Clause(draw_noun_phrase(draw, draw.one(nouns(frozenset({kind}))), described=0.5), BE, "where")
 
 
 def belong(draw: Draw, mood: Mood) -> Clause:
-    """The queen's dress is beautiful; I wash my brother's car."""
+    """Draws a clause like "the queen's dress is beautiful" or "I wash my brother's car"."""
     clause = draw.one((describe, act_on, locate))(draw, mood)
     owner = draw_noun_phrase(draw, draw.one(nouns(PERSON)), described=0)._replace(plural=False)
     part = "object" if clause.object else "subject"
     phrase = getattr(clause, part)
-    # What belongs to nobody stays as it is.
+    # Only some nouns can have an owner.
     if isinstance(phrase, Pronoun) or not phrase.noun.kinds & BELONGING or clause.verb.english == "play":
         return clause
     return replace(clause, **{part: phrase._replace(determiner="the", owner=owner)})
 
 
 def report(draw: Draw, mood: Mood) -> Clause:
-    """She thinks that her brother is tired."""
+    """Draws a clause like "she thinks that her brother is tired"."""
     content = draw.one((describe, describe, act, locate))(draw, "negative" if mood == "negative" else "statement")
     subject = draw_subject(draw, PERSON, "statement")
     if isinstance(content.subject, Pronoun):
-        # "He says that he is ill" does not tell who is ill; Spanish would have to.
+        # "He says that he is ill" leaves open who is ill; Spanish would have to say it.
         subject = draw.one([pronoun for pronoun in PRONOUNS if pronoun.english in ("I", "you", "we")])
     return Clause(subject, draw.one(SAYING), content=content)
 
 
-# How often each pattern is drawn.
+# The relative frequency of each pattern.
 PATTERNS: dict[Callable[[Draw, Mood], Clause], int] = {
     describe: 6,
     compare: 4,
@@ -201,7 +201,7 @@ PATTERNS: dict[Callable[[Draw, Mood], Clause], int] = {
 
 
 def clauses(count: int) -> Iterator[Clause]:
-    """Yields `count` sentences, some more than once, always the same ones in the same order."""
+    """Yields `count` clauses, some more than once, the same ones in the same order each time."""
     draw = Draw("phrasebook")
     patterns = [pattern for pattern, weight in PATTERNS.items() for _ in range(weight)]
     for _ in range(count):

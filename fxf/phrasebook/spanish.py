@@ -8,7 +8,7 @@ from fxf.phrasebook.grammar import Clause, NounPhrase, person
 from fxf.phrasebook.verbs import BE, HAVE, THERE_IS, Pronoun
 
 _PLURALS = {"joven": "jóvenes", "paraguas": "paraguas"}
-# Only the verbs that do not go like "hablar", "comer" and "abrir".
+# The verbs that are not conjugated like "hablar", "comer" or "abrir".
 _PRESENTS = {
     "cerrar": "cierro cierras cierra cerramos cierran",
     "conocer": "conozco conoces conoce conocemos conocen",
@@ -50,7 +50,7 @@ _DETERMINERS = {
     "ten": ("", "", "diez", "diez"),
     "": ("", "", "", ""),
 }
-# Feminine, but with "el" and "un" in the singular, for they begin with a stressed a.
+# Feminine nouns with "el" and "un" in the singular, because they begin with a stressed a.
 _STRESSED_A = frozenset({"agua", "águila", "arpa"})
 _CONTRACTED = {("a", "el"): "al", ("de", "el"): "del"}
 
@@ -64,7 +64,7 @@ def plural(word: str) -> str:
         return f"{word}s"
     if word.endswith("z"):
         return f"{word[:-1]}ces"
-    # One more syllable: the stress needs no accent any longer.
+    # With one more syllable the stress needs no accent.
     word = re.sub("([óí])n$", lambda match: {"ó": "o", "í": "i"}[match[1]] + "n", word)
     return f"{word}es"
 
@@ -125,7 +125,7 @@ def _clause(clause: Clause) -> list[str]:
     if clause.mood == "where":
         return ["dónde", finite, *subject]
     infinitive = [clause.modal.spanish_link, verb] if clause.modal else []
-    # Someone who is given something is named twice: "le da el libro al niño".
+    # Spanish names a recipient twice: "le da el libro al niño".
     to_whom = ("les" if clause.recipient.plural else "le") if clause.recipient else ""
     return [*subject, no, to_whom, finite, *infinitive, *_rest(clause)]
 
@@ -142,7 +142,7 @@ def _rest(clause: Clause) -> list[str]:
     if clause.than:
         words += ["que", *_noun_phrase(clause.than)]
     if clause.object:
-        # No article for what one does not have: "no tiene coche".
+        # "no tener" takes no article: "no tiene coche".
         bare = clause.verb is HAVE and clause.mood == "negative"
         personal = "a" if "person" in clause.object.noun.kinds and clause.verb is not HAVE else ""
         words += [clause.verb.spanish_link or personal, *_noun_phrase(clause.object, "" if bare else None)]

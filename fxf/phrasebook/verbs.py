@@ -1,4 +1,4 @@
-"""The verbs of the phrasebook, and its small words: pronouns, prepositions, expressions of time."""
+"""The verbs of the phrasebook, and its pronouns, prepositions and expressions of time."""
 
 from typing import NamedTuple
 
@@ -6,8 +6,8 @@ from typing import NamedTuple
 class Verb(NamedTuple):
     """A verb: its English base form, and its French and Spanish infinitives.
 
-    A link is the preposition before the object; "" stands for none. The kinds are those of the nouns that may be its
-    subject and its object. `places` says where one does it: "any", "swum" (in a lake), or "" where no place is named.
+    A link is the preposition before the object, or "". `subjects` and `objects` are the kinds of its nouns. `places`
+    is "any", "swum" (in a lake), or "" if no place is named.
     """
 
     english: str
@@ -22,7 +22,7 @@ class Verb(NamedTuple):
 
 
 class Pronoun(NamedTuple):
-    """A subject pronoun. `person` counts I, you, he or she, we, they from 0; Spanish leaves out those that are ""."""
+    """A subject pronoun. `person` counts I, you, he or she, we, they from 0. Spanish omits a pronoun that is ""."""
 
     english: str
     french: str
@@ -40,7 +40,7 @@ class Words(NamedTuple):
     spanish: str
 
 
-# English | French | Spanish | kinds of subject | kinds of object | places; links stand in brackets.
+# English | French | Spanish | kinds of subject | kinds of object | places; links are in brackets.
 _INTRANSITIVE = """
 sleep  | dormir     | dormir    | person animal  | | any
 sing   | chanter    | cantar    | person singer  | | any
@@ -100,7 +100,7 @@ sell   | vendre     | vender    | person         | mass
 want   | vouloir    | querer    | person         | mass
 """
 
-# The object goes to someone.
+# Verbs with a recipient.
 _GIVING = """
 give   | donner     | dar       | person         | portable
 show   | montrer    | mostrar   | person         | portable art
@@ -132,7 +132,7 @@ def _read_verbs(table: str) -> tuple[Verb, ...]:
 
 
 def _split_link(cell: str) -> tuple[str, str]:
-    """Splits "talk (to)" into "talk" and "to"."""
+    """Returns ("talk", "to") for "talk (to)"."""
     word, _, link = cell.partition("(")
     return word.strip(), link.rstrip(")")
 
@@ -148,7 +148,7 @@ HAVE = Verb("have", "", "avoir", "", "tener", "", frozenset({"person"}), frozens
 BE = Verb("be", "", "être", "", "estar", "")
 THERE_IS = Verb("there is", "", "il y a", "", "hay", "")
 
-# Before the infinitive of another verb.
+# Modals, which come before the infinitive of another verb.
 GOING = Verb("be", "going to", "aller", "", "ir", "a")
 WANTING = Verb("want", "to", "vouloir", "", "querer", "")
 HAVING_TO = Verb("must", "", "devoir", "", "deber", "")

@@ -16,7 +16,7 @@ LOG_RATIO = 100  # a figure whose largest value is this many times the smallest 
 
 
 def choose_x(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> str:
-    """Returns the key for the horizontal axis: the numeric key with the most values; the seed only if alone."""
+    """Returns the key for the horizontal axis: the numeric one with the most values; the seed only if alone."""
     ranks = {key: (key != SEED, _is_numeric(rows, key), len(_values(rows, key))) for key in keys}
     return max(keys, key=lambda key: ranks[key])
 

@@ -1,1 +1,1 @@
-"""Many runs: points, the workers that run them, the table of their results."""
+"""Sweeps of many runs: points, the workers that run them, the table of their results."""

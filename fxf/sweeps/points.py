@@ -1,4 +1,4 @@
-"""The points of a sweep: what a config file's `sweep(add)` adds, each a run with some keys changed.
+"""The points of a sweep. A config file's `sweep(add)` adds them; each is a run with some keys changed.
 
     from fxf.sweeps.points import grid
 
@@ -7,7 +7,7 @@
             add(**point)
 
 `add(**{"model.n_layers": 2})` adds one point. A function `sweep(add, argument)` gets the argument that follows the
-file's name, as `get_config(argument)` does, so that one file can hold several sweeps.
+file's name, as `get_config(argument)` does. So one file can hold several sweeps.
 """
 
 import copy
@@ -24,15 +24,15 @@ from fxf.runs import run_folder
 from fxf.runs.config_file import digests_of
 from fxf.runs.experiment import build
 
-LONGEST_NAME = 100
+MAX_NAME = 100  # characters
 
 
 class Point(NamedTuple):
     """One run of a sweep.
 
     Attributes:
-      name: of its run folder, made of `changes` alone.
-      changes: the keys that it changes, as `--config.KEY` names them, and their values.
+      name: name of its run folder, made from `changes` alone.
+      changes: values of the changed keys, named as in `--config.KEY`.
       config: its whole config, nested.
     """
 
@@ -42,12 +42,12 @@ class Point(NamedTuple):
 
 
 def grid(values: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
-    """Returns a point for every combination of the keys' values; the last key changes fastest."""
+    """Returns the changes for every combination of the keys' values; the last key changes fastest."""
     return [dict(zip(values, combination, strict=True)) for combination in itertools.product(*values.values())]
 
 
 def zipped(values: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
-    """Returns a point for each place in the keys' lists of values.
+    """Returns the changes for each index into the keys' lists of values.
 
     Raises:
       ValueError: the lists differ in length.
@@ -55,20 +55,20 @@ def zipped(values: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
     lists = {key: list(items) for key, items in values.items()}
     if len({len(items) for items in lists.values()}) > 1:
         lengths = ", ".join(f"{key} {len(items)}" for key, items in lists.items())
-        raise ValueError(f"zipped: expected as many values for each key, got {lengths}")
+        raise ValueError(f"zipped: expected the same number of values for each key, got {lengths}")
     return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
 
 
 def make_points(
     config: Mapping[str, Any], added: Iterable[Mapping[str, Any]], overridden: Collection[str] = ()
 ) -> list[Point]:
-    """Returns the points of the changes that a sweep added to `config`, in their order.
+    """Returns the points that a sweep added to `config`, in order.
 
     Args:
       overridden: keys that the command line sets for every point.
 
     Raises:
-      UserError: no point, the same point twice, an unknown or overridden key, or a value that is no scalar.
+      UserError: there is no point, the same point twice, an unknown or overridden key, or a value that is no scalar.
     """
     known = dict(flatten(config))
     points: list[Point] = []
@@ -93,35 +93,35 @@ def make_points(
             raise UserError(f"{where}: the same config as point {same}")
         points.append(Point(point_name(plain), plain, changed))
     if not points:
-        raise UserError("sweep: it adds no point")
+        raise UserError("sweep: it added no point")
     return points
 
 
 def point_name(changes: Mapping[str, Any]) -> str:
-    """Returns a file name for a point: `KEY=VALUE,…`, keys in alphabetical order.
+    """Returns a file name for a point: `KEY=VALUE,…` with the keys in alphabetical order.
 
-    A name that is too long, or that holds other characters than file names can, ends in a digest of the whole.
+    A name that is too long, or has characters that are not safe in file names, ends in a digest of the full name.
     """
     text = ",".join(f"{key}={changes[key]}" for key in sorted(changes)) or "unchanged"
     safe = re.sub(r"[^\w.=,+-]", "_", text, flags=re.ASCII)
-    if safe == text and len(text) <= LONGEST_NAME:
+    if safe == text and len(text) <= MAX_NAME:
         return text
-    return f"{safe[:LONGEST_NAME]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return f"{safe[:MAX_NAME]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def changed_keys(points: Iterable[Point]) -> list[str]:
-    """Returns the keys that the points change, in the order in which they come."""
+    """Returns the keys that the points change, in order of appearance."""
     return list(dict.fromkeys(key for point in points for key in point.changes))
 
 
 def check(points: Iterable[Point], workdir: Path, origin: Mapping[str, Any] | None = None) -> list[str]:
-    """Builds every point, which also prepares their data; returns the names of their tasks' metrics.
+    """Builds every point, which also prepares its data; returns the names of their tasks' metrics.
 
     Args:
       origin: what the points come from, as config.json will say.
 
     Raises:
-      UserError: a point's config is wrong, or its folder below `workdir` holds a run with another; it names the point.
+      UserError: a point's config is wrong, or its folder in `workdir` holds a run of another config; names the point.
     """
     metrics: dict[str, None] = {}
     for number, point in enumerate(points, 1):

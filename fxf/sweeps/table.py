@@ -1,4 +1,4 @@
-"""The table over the runs of a sweep, as CSV and as Markdown, and its plot."""
+"""The table of a sweep's results, as CSV and Markdown, and its plot."""
 
 import csv
 import html
@@ -17,7 +17,7 @@ from fxf.sweeps.points import Point, changed_keys
 
 FINISHED, NO_RESULT, DAMAGED = "finished", "no result", "damaged result"
 ALWAYS_SHOWN = ("test_loss", "train_loss", "train_seconds")
-FORMULA = ("=", "+", "-", "@")  # what begins one
+FORMULA = ("=", "+", "-", "@")  # the characters that begin a formula in a spreadsheet
 Row = dict[str, Any]
 
 
@@ -27,8 +27,9 @@ def report(
     """Writes table.csv, table.md and, if a point has a result, plot.png in `workdir`; returns their paths.
 
     Args:
-      metrics: the task's, as `Task.metrics` names them, for the columns of table.md and the plot.
-      x: key of the plot's horizontal axis, y: figure of its vertical one; both are chosen if None.
+      metrics: the task's metrics, named as in `Task.metrics`, for the columns of table.md and the plot.
+      x: key for the plot's horizontal axis; chosen if None.
+      y: figure for its vertical axis; chosen if None.
 
     Raises:
       UserError: no result has a number `y`.
@@ -51,13 +52,13 @@ def report(
 def read_rows(points: Sequence[Point], workdir: Path) -> list[Row]:
     """Returns a row for each point: its name, the value of every changed key, `status`, and its result's figures.
 
-    A figure by the name of another column, with another value, is named `result.NAME`.
+    A figure becomes `result.NAME` if another column has its name but another value.
     """
     keys, rows = changed_keys(points), []
     for point in points:
         config, result = dict(flatten(point.config)), run_folder.read_result(workdir / point.name)
-        there = (workdir / point.name / run_folder.RESULT).exists()
-        status = FINISHED if result is not None else DAMAGED if there else NO_RESULT
+        exists = (workdir / point.name / run_folder.RESULT).exists()
+        status = FINISHED if result is not None else DAMAGED if exists else NO_RESULT
         row = {"point": point.name, **{key: config[key] for key in keys}, "status": status}
         figures = {(f"result.{n}" if row.get(n, value) != value else n): value for n, value in (result or {}).items()}
         rows.append({**row, **figures})
@@ -65,7 +66,7 @@ def read_rows(points: Sequence[Point], workdir: Path) -> list[Row]:
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """Returns a table with a column for every name of any row; a row leaves what it does not have empty."""
+    """Returns a table with a column for every name in any row; missing cells are empty."""
     names, file = list(dict.fromkeys(name for row in rows for name in row)), io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow([_for_csv(name) for name in names])
@@ -74,7 +75,7 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 
 def _for_csv(value: Any) -> Any:
-    """Returns a number as it is, and a text on one line that no spreadsheet takes for a formula."""
+    """Returns a number unchanged, or a text on one line, quoted if a spreadsheet would take it for a formula."""
     if isinstance(value, int | float):
         return value
     text = one_line(str(value))
@@ -82,7 +83,7 @@ def _for_csv(value: Any) -> Any:
 
 
 def to_markdown(rows: Sequence[Row], columns: Iterable[str]) -> str:
-    """Returns a table of those of the columns that some row has, numbers to the right and to four digits."""
+    """Returns a table of the columns that some row has; numbers are right-aligned, with four digits."""
     shown = [name for name in dict.fromkeys(columns) if any(name in row for row in rows)]
     right = [all(is_number(row[name]) for row in rows if name in row) for name in shown]
     cells = [[_cell(row.get(name, "")) for name in shown] for row in rows]
@@ -91,7 +92,7 @@ def to_markdown(rows: Sequence[Row], columns: Iterable[str]) -> str:
 
 
 def _cell(value: Any) -> str:
-    """Returns a value as Markdown shows it as text: on one line, without marks of its own."""
+    """Returns a value as Markdown text on one line, with Markdown's own characters escaped."""
     if isinstance(value, float):
         return f"{value:.4g}"
     return re.sub(r"([\\`*|\[\]])", r"\\\1", html.escape(one_line(str(value)), quote=False))

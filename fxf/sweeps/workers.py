@@ -1,4 +1,4 @@
-"""Runs as processes of their own: several at a time on this machine, or as an array of jobs on a SLURM cluster."""
+"""Workers that start each run as a process, several at a time on this machine, or as an array of SLURM jobs."""
 
 import fcntl
 import os
@@ -15,33 +15,33 @@ from fxf.machine import signals
 
 LOG = "log.txt"
 POLL_SECONDS = 0.05
-STOP_SECONDS = 120  # for a point to save its step, as schedulers give
-# Processes that share an accelerator take its memory as they need it, not most of it when they start.
-SHARED = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+STOP_SECONDS = 120  # time for a point to save its step, the same as schedulers give
+# Processes on one accelerator must allocate its memory on demand; by default each takes most of it at its start.
+ALLOCATE_ON_DEMAND = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 
 
 class Job(NamedTuple):
-    """A command and the run folder that it writes. What the command prints is added to log.txt in that folder."""
+    """A command and the run folder that it writes. Its output is appended to log.txt in that folder."""
 
     command: list[str]
     folder: Path
 
 
 def run_all(jobs: Sequence[Job], workers: int) -> dict[Path, str]:
-    """Runs the jobs, `workers` at a time, prints how each ends, and returns by its folder how each failure ended.
+    """Runs the jobs, `workers` at a time, prints how each ends, and returns the failures by folder.
 
-    A failure leaves the other jobs alone. A job that a signal killed is started once more, after the others. Whatever
-    interrupts this function stops the processes that run.
+    A failure does not affect the other jobs. A job that a signal killed starts once more after the others. If this
+    function is interrupted, it stops the running processes.
 
     Raises:
-      Interrupted: a signal came; the processes have been told, and have ended.
+      Interrupted: a signal came; the processes were terminated and have ended.
     """
     waiting = deque(jobs)
     running: list[tuple[Job, subprocess.Popen]] = []
     killed: list[Job] = []
     failures: dict[Path, str] = {}
     n_ended = 0
-    environment = {**SHARED, **os.environ} if workers > 1 else dict(os.environ)
+    environment = {**ALLOCATE_ON_DEMAND, **os.environ} if workers > 1 else dict(os.environ)
 
     def ended(job: Job, failure: str) -> None:
         nonlocal n_ended
@@ -54,7 +54,7 @@ def run_all(jobs: Sequence[Job], workers: int) -> dict[Path, str]:
     try:
         while waiting or running:
             if signals.asked():
-                raise Interrupted("stopped; its points have saved their step, and the same command goes on from there")
+                raise Interrupted("stopped; its points have saved their step, and the same command resumes from there")
             while waiting and len(running) < workers:
                 job = waiting.popleft()
                 try:
@@ -66,7 +66,7 @@ def run_all(jobs: Sequence[Job], workers: int) -> dict[Path, str]:
                 running.remove((job, process))
                 failure = _failure(process.returncode)
                 if process.returncode < 0 and job not in killed:
-                    print(f"{job.folder.name}  {failure}, starts again after the others", flush=True)
+                    print(f"{job.folder.name}  {failure}; starts again after the others", flush=True)
                     killed.append(job)
                     waiting.append(job)
                 else:
@@ -81,12 +81,12 @@ def submit(jobs: list[Job], folder: Path, parameters: dict[str, Any], cluster: s
     """Submits the jobs as one array through submitit; returns submitit's job objects without waiting for them.
 
     Args:
-      folder: what submitit writes, with the output of the jobs.
-      parameters: of `submitit.AutoExecutor`; None leaves one as the cluster has it.
+      folder: the folder for submitit's files and the output of the jobs.
+      parameters: parameters of `submitit.AutoExecutor`; None means the cluster's default.
       cluster: `slurm`; `local` runs each job in a process on this machine.
 
     Raises:
-      UserError: submitit or SLURM is not there, or does not take the jobs.
+      UserError: submitit or SLURM is missing, or refuses the jobs.
     """
     try:
         import submitit
@@ -116,9 +116,9 @@ def _run_one(job: Job) -> None:
 
 
 def _start(job: Job, environment: dict[str, str]) -> subprocess.Popen:
-    """Starts the command in a session of its own, so that Ctrl-C reaches it through `_stop` alone.
+    """Starts the command in its own session, so Ctrl-C reaches it only through `_stop`.
 
-    The lock on the log lasts as long as the process, even if what started it is gone: no two write one run folder.
+    The process holds the lock on its log until it ends, even without its parent; so only one writes a run folder.
     """
     job.folder.mkdir(parents=True, exist_ok=True)
     with (job.folder / LOG).open("a") as log:

@@ -135,6 +135,7 @@ def train_step(
 ) -> tuple[TrainState, Metrics]:
     """Returns the state after one batch, and the metrics: loss_sum, weight_sum, the gradient's norm before clipping.
 
+    The gradient is that of the mean loss and the model's penalty.
     If `config.skip_nonfinite` is not 0, a batch whose loss or gradient is not finite changes nothing but the step.
 
     Args:
@@ -150,6 +151,9 @@ def train_step(
         layout=None if mapped else trainer.layout,
     )
     loss_sum, weight_sum, gradient = jax.lax.psum(sums, DATA) if mapped else sums
+    if trainer.model.penalty is not None:
+        of_penalty = jax.grad(trainer.model.penalty)(state.params, state.step)
+        gradient = jax.tree.map(lambda g, p: g + weight_sum * p, gradient, of_penalty)
     gradient = optax.tree.scale(mean(jnp.float32(1), weight_sum), gradient)
     optimizer = optax.with_extra_args_support(trainer.optimizer)
     updates, opt_state = optimizer.update(gradient, state.opt_state, state.params, numbers=numbers.optimizer)

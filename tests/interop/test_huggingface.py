@@ -216,7 +216,7 @@ def test_names_in_older_files_are_read(name, old, new, tmp_path):
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("gpt2", {"model_type": "gpt"}, "model_type: fxf has gpt2, bert, marian alone; got 'gpt'$"),
+        ("gpt2", {"model_type": "gpt"}, "model_type: expected one of gpt2, bert, marian; got 'gpt'$"),
         ("gpt2", {"scale_attn_weights": False}, "scale_attn_weights: fxf has GPT2LMHeadModel with True, got False"),
         (
             "gpt2",
@@ -225,9 +225,9 @@ def test_names_in_older_files_are_read(name, old, new, tmp_path):
         ),
         ("gpt2", {"n_head": 5}, "model.n_heads: 5 does not divide model.d_model 12"),
         ("gpt2", {"n_layer": 3}, "transformer.h.2.attn.c_attn.* is absent"),
-        ("gpt2", {"n_layer": 1}, "transformer.h.1.attn.c_attn.* is no weight of this model"),
+        ("gpt2", {"n_layer": 1}, "transformer.h.1.attn.c_attn.* is not a weight of this model"),
         ("gpt2", {"n_positions": 14}, r"transformer.wpe.weight has shape \[13, 12\]; expected \[14, 12\]"),
-        ("gpt2", {"vocab_size": None}, "vocab_size: expected an int from 1 on, got None"),
+        ("gpt2", {"vocab_size": None}, "vocab_size: expected a positive int, got None"),
         ("marian", {"decoder_layers": 3}, "decoder_layers: fxf has one model.n_layers; expected 2, got 3"),
         ("marian", {"scale_embedding": False}, "scale_embedding: fxf has MarianMTModel with True, got False"),
     ],

@@ -38,7 +38,7 @@ def test_the_file_holds_an_array_for_each_path(saved):
     ("changes", "message"),
     [
         ({"d_ff": 12}, r"blocks/0/feed_forward/up has shape \[6, 11\]; expected \[6, 12\]"),
-        ({"norm": "rms"}, "blocks/0/attention_norm/bias is no weight of this model; did you mean"),
+        ({"norm": "rms"}, "blocks/0/attention_norm/bias is not a weight of this model; did you mean"),
         ({"gated": True}, r"blocks/0/feed_forward/gate is absent; expected shape \[6, 11\]"),
     ],
 )

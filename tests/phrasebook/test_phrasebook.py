@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-from fxf.phrasebook import SIX, Phrase, english, french, phrasebook, sensible, share, spanish, split
+from fxf.phrasebook import SIX, Phrase, english, french, phrasebook, sensible, spanish, split, split_of_pair
 from fxf.phrasebook.adjectives import ADJECTIVES, RIVALS
 from fxf.phrasebook.grammar import Clause, combinations
 from fxf.phrasebook.nouns import NOUNS
@@ -71,9 +71,9 @@ def test_no_held_out_combination_is_in_training_and_each_of_its_parts_is() -> No
     used: dict[str, set[tuple[str, str]]] = {"": set(), "validation": set(), "test": set()}
     for clause in filter(sensible, drawn()):
         used[split(clause)].update(combinations(clause))
-    assert {share(*pair) for pair in used[""]} == {""}
+    assert {split_of_pair(*pair) for pair in used[""]} == {""}
     for held_out in ("validation", "test"):
-        kept = {pair for pair in used[held_out] if share(*pair) == held_out}
+        kept = {pair for pair in used[held_out] if split_of_pair(*pair) == held_out}
         assert kept
         assert {noun for noun, _ in kept} <= {noun for noun, _ in used[""]}
         assert {word for _, word in kept} <= {word for _, word in used[""]}

@@ -20,7 +20,7 @@ def test_a_grid_holds_every_combination_and_the_last_key_changes_fastest():
 
 def test_zipped_takes_the_values_side_by_side():
     assert zipped({"a": [1, 2, 3], "b": "xyz"}) == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}, {"a": 3, "b": "z"}]
-    with pytest.raises(ValueError, match="as many values for each key, got a 2, b 3"):
+    with pytest.raises(ValueError, match="the same number of values for each key, got a 2, b 3"):
         zipped({"a": [1, 2], "b": [1, 2, 3]})
 
 
@@ -42,7 +42,7 @@ def test_values_of_numpy_are_plain_numbers_in_a_point():
 @pytest.mark.parametrize(
     ("added", "message"),
     [
-        ([], "sweep: it adds no point"),
+        ([], "sweep: it added no point"),
         ([{"seed": 1}, {"model.n_layer": 2}], r"point 2: model.n_layer: unknown key; did you mean 'model.n_layers'\?"),
         ([{"model": 2}], "point 1: model: unknown key"),
         ([{"model.n_layers": [1, 2]}], r"model.n_layers: expected one number, string or bool, got \[1, 2\]"),

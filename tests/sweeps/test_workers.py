@@ -58,7 +58,7 @@ def test_of_24_points_one_fails_one_is_killed_23_have_results_and_a_restart_comp
     assert [starts(job) for job in jobs] == [2 if i == 16 else 1 for i in range(24)]
     told = capsys.readouterr().out
     assert "point4  exit code 1\n" in told
-    assert "point16  killed by SIGKILL, starts again after the others\n" in told
+    assert "point16  killed by SIGKILL; starts again after the others\n" in told
     assert "  point16  finished\n" in told
 
     (jobs[4].folder / "fail").unlink()

@@ -179,3 +179,19 @@ def test_other_numbers_compile_nothing_and_count():
     for numbers in ("first", "second"):
         assert_same_bits(states["first", numbers], states["second", numbers])
     assert not np.array_equal(*(states["first", numbers]["final"]["kernel"] for numbers in ("first", "second")))
+
+
+@pytest.mark.parametrize("microbatches", [1, 3])
+def test_a_penalty_of_the_model_is_added_to_the_mean_loss(microbatches):
+    def penalty(params, step):
+        return (step + 2) * params["final"]["bias"].sum()
+
+    trainer = make_trainer()._replace(optimizer=optax.sgd(1.0), config=TrainConfig(microbatches=microbatches))
+    batch, moved = TASK.batch(jax.random.key(1), 0), []
+    for model in (trainer.model, trainer.model._replace(penalty=penalty)):
+        state = initial_state(model, trainer.optimizer)
+        step = jax.jit(functools.partial(train_step, trainer._replace(model=model)))
+        moved.append(jax.device_get(step(state, batch, hyperparameters(0, TRAIN), None)[0].params))
+    plain, penalized = moved
+    assert_close(penalized["final"]["bias"], plain["final"]["bias"] - 2, largest=2)
+    assert_same_bits(penalized["embedding"], plain["embedding"])
