@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from fxf.layers.cache import Cache
 from fxf.layers.config import TransformerConfig
-from fxf.layers.positions import POSITIONS, of_heads, token_positions
+from fxf.layers.positions import POSITIONS, of_keys, of_queries, token_positions
 
 
 @flax.struct.dataclass
@@ -55,10 +55,11 @@ def cached_mask(
     if cache.ancestors is None:
         return Mask(jnp.zeros((1, 1, 1, 1)), positions, counts_BT, causal=True)
     order_1C = cache.order()
-    of_keys = token_positions(config, order_1C, cache.positions)
     if cache.made_BHC1 is not None:
-        of_keys = cache.made_BHC1[..., 0]
-    bias = _bias(config, positions, of_keys, (order_BT, order_1C))
+        places = cache.made_BHC1[..., 0]
+    else:
+        places = token_positions(config, order_1C, cache.positions)
+    bias = _bias(config, positions, places, (order_BT, order_1C))
     return Mask(cache.own_places(bias), positions, counts_BT, cache.places(order_BT), causal=True)
 
 
@@ -83,6 +84,6 @@ def _bias(
         order_BT, order_BC = order
         bias_BHTC = jnp.where((order_BT[..., None] >= order_BC[:, None])[:, None], bias_BHTC, -jnp.inf)
     if config.window:
-        distances_BHTC = of_heads(queries)[..., None] - of_heads(keys)[:, :, None]
+        distances_BHTC = of_queries(queries) - of_keys(keys)
         bias_BHTC = jnp.where(jnp.abs(distances_BHTC) < config.window, bias_BHTC, -jnp.inf)
     return bias_BHTC

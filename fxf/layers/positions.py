@@ -45,9 +45,14 @@ class Positions(NamedTuple):
     penalty: Callable[[Params, jax.Array], jax.Array] | None = None
 
 
-def of_heads(positions: jax.Array) -> jax.Array:
-    """Returns positions [B, T] as [B, 1, T], which serve every head; and those of each head, [B, H, T], as they are."""
-    return positions[:, None] if positions.ndim == 2 else positions
+def of_queries(positions: jax.Array) -> jax.Array:
+    """Returns positions [B, T] or of each head [B, H, T] as [B, 1 or H, T, 1]."""
+    return positions[:, None, :, None] if positions.ndim == 2 else positions[..., None]
+
+
+def of_keys(positions: jax.Array) -> jax.Array:
+    """Returns positions [B, C] or of each head [B, H, C] as [B, 1 or H, 1, C]."""
+    return positions[:, None, None] if positions.ndim == 2 else positions[:, :, None]
 
 
 def _frequencies(exponents: np.ndarray, width: int, n_axes: int) -> np.ndarray:
@@ -107,7 +112,7 @@ def rotary(x_BHTK: jax.Array, positions: jax.Array) -> jax.Array:
     """
     pairs = x_BHTK.reshape(*x_BHTK.shape[:-1], -1, 2)
     n_pairs = pairs.shape[-2]
-    angles = of_heads(positions)[..., None] * _frequencies(np.arange(n_pairs), n_pairs, 3)
+    angles = of_queries(positions) * _frequencies(np.arange(n_pairs), n_pairs, 3)
     cos, sin = jnp.cos(angles).astype(x_BHTK.dtype), jnp.sin(angles).astype(x_BHTK.dtype)
     turned = jnp.stack([cos * pairs[..., 0] - sin * pairs[..., 1], sin * pairs[..., 0] + cos * pairs[..., 1]], axis=-1)
     return turned.reshape(x_BHTK.shape)
@@ -131,7 +136,7 @@ def _alibi(slopes: Callable[[int], list[float]]) -> Positions:
     """Scores fall by slope · distance: -m |i - j|, with a slope for each head."""
 
     def bias(n_heads: int, queries: jax.Array, keys: jax.Array) -> jax.Array:
-        distances_BHTC = jnp.abs(of_heads(queries)[..., None] - of_heads(keys)[:, :, None])
+        distances_BHTC = jnp.abs(of_queries(queries) - of_keys(keys))
         return -jnp.array(slopes(n_heads)).reshape(1, n_heads, 1, 1) * distances_BHTC
 
     return Positions(bias=bias)
