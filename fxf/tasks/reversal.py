@@ -44,9 +44,7 @@ class ReversalConfig(MetricsConfig):
             raise UserError(f"task.longer_every: no multiple of {self.longer_every} among the task.longer lengths")
         if len(self.longer_scored()) > LARGEST_APART:
             scored = len(self.longer_scored())
-            raise UserError(
-                f"task.longer_every: {scored} lengths to score separately; expected at most {LARGEST_APART}"
-            )
+            raise UserError(f"task.longer_every: {scored} separate lengths; expected at most {LARGEST_APART}")
 
     def longer_scored(self) -> range:
         """Returns the lengths that are longer than in training and scored separately."""
