@@ -1,1 +1,1 @@
-"""What `import fxf` gives: models in memory, and runs."""
+"""The functions of `import fxf`: models in memory, and runs."""

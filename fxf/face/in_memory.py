@@ -1,4 +1,4 @@
-"""Models without a run folder: to build, to train on a function that makes batches, and to decode with."""
+"""Models in memory, without a run folder: building, training and decoding."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from fxf.training.state import TrainState, hyperparameters, run_keys
 from fxf.training.step import TrainConfig, Trainer, make_train_steps
 from fxf.weights import Params
 
-CALL_SECONDS = 1.0  # of training at once, so that Ctrl-C is soon heard
+CALL_SECONDS = 1.0  # of one call of compiled steps; Ctrl-C waits for its end
 
 
 class Fitted(NamedTuple):
@@ -70,20 +70,20 @@ def layer_config(**keys: Any) -> TransformerConfig:
 
 
 def initialize(model: Model | weights.Spec, seed: int = 0) -> Params:
-    """Draws the params of a model, or of the spec of a layer: a nested dict of float32 arrays.
+    """Returns random params of a model, or of the spec of a layer: a nested dict of float32 arrays.
 
-    A run of this seed starts from the same ones, up to rounding.
+    A run with this seed starts from the same params, up to rounding.
     """
     spec = model.spec if isinstance(model, Model) else model
     return jax.jit(lambda key: weights.initialize(spec, key))(run_keys(seed).params)
 
 
 def language_model_batch(tokens: Any, weights: Any = None) -> Batch:
-    """Returns the batch by which a decoder learns to predict each token from those before it.
+    """Returns the batch from which a decoder learns to predict each token from those before it.
 
     Args:
       tokens: int32 [B, T]; the model reads them behind token 0, without the last one.
-      weights: float32 [B, T], how much each token counts in the loss; all count alike if None.
+      weights: float32 [B, T], the weight of each token in the loss; 1 if None.
 
     Returns:
       inputs int32 [B, T], targets int32 [B, T] and weights float32 [B, T].
@@ -110,14 +110,14 @@ def fit(
         params, losses = fxf.fit(model, batch, steps=200, learning_rate=1e-2, schedule="cosine")
 
     Args:
-      batch: `batch(key, step)` returns the batch of a step: a pure function, compiled as part of the step, of a random
-        key that derives from (seed, step), and of the step, an int32 scalar that counts from 0. Batches have one shape.
-      params: where training starts; the arrays stay as they are. They are drawn from the seed if None.
-      seed: of the initial params, the keys of the batches, and dropout.
+      batch: `batch(key, step)` returns the batch of a step. It is a pure function, compiled as part of the step. The
+        random key derives from (seed, step); the step is an int32 scalar from 0. All batches have one shape.
+      params: the initial params, which stay as they are; None draws them from the seed.
+      seed: the seed of the initial params, the keys of the batches, and dropout.
       optimizer: one of `fxf.training.optimizer.OPTIMIZERS`.
-      microbatches: equal parts of a batch whose gradients are summed one after the other, to need less memory.
+      microbatches: number of equal parts of a batch; their gradients are summed one by one, which needs less memory.
       label_smoothing: share of a target's probability that is spread over all tokens.
-      keys: others of the config's `optimizer` section, such as `learning_rate`, `schedule` and `weight_decay`.
+      keys: other keys of the config's `optimizer` section, such as `learning_rate`, `schedule` and `weight_decay`.
 
     Raises:
       UserError: a key is unknown or has a wrong value, or the loss is not finite.
@@ -134,7 +134,7 @@ def fit(
 
 
 def _fitted(train_steps: Callable[..., Any], state: TrainState, steps: int) -> Fitted:
-    """Takes all steps, in calls of about a second."""
+    """Returns the params and losses after all steps, in calls of about a second."""
     losses: list[np.ndarray] = []
     done, at_once = 0, 1
     while done < steps:
@@ -162,26 +162,26 @@ def decode(
     seed: int = 0,
     **keys: Any,
 ) -> list[list[int]]:
-    """Continues prompts of tokens with a model that generates; each call compiles.
+    """Continues prompts of tokens with a model that generates. Each call compiles.
 
         fxf.decode(model, params, [[3, 4], [9]], max_tokens=5, temperature=0.8)
 
     Args:
       prompts: lists of tokens, which may differ in length and may be empty; the model reads them behind token 0.
-      max_tokens: tokens to add to each prompt at most.
+      max_tokens: maximum number of new tokens for each prompt.
       end_token: the token that ends an answer; without it every answer has `max_tokens` tokens.
-      sources: what an encoder reads, a list of tokens for each prompt.
-      seed: of the tokens drawn where the temperature is above 0.
+      sources: the encoder's tokens, a list for each prompt.
+      seed: the seed of sampling, which a temperature above 0 turns on.
       keys: those of the config's `decode` section, such as `temperature`, `top_k` and `beam_width`.
 
     Returns:
-      The new tokens of each prompt, without the end token; of a beam the best hypothesis.
+      The new tokens of each prompt, without the end token. They are the best hypothesis of a beam.
 
     Raises:
-      UserError: a key is unknown or has a wrong value; the model does not generate, or has no such token or position.
+      UserError: a key is unknown or has a wrong value; or the model does not generate, or lacks a token or a position.
     """
     if model.prefill is None:
-        raise UserError("model: it has no prefill and step, with which a model generates")
+        raise UserError("model: cannot generate tokens, because it has no prefill and step")
     if sources is not None and len(sources) != len(prompts):
         raise UserError(f"sources: expected one for each of {len(prompts)} prompts, got {len(sources)}")
     if not prompts:
@@ -195,7 +195,7 @@ def decode(
     _require_tokens(model, rows)
     room = model.max_len
     if room is not None and tokens.shape[1] + max_tokens > room:
-        raise UserError(f"max_tokens: {tokens.shape[1]} tokens and {max_tokens} more are over model.max_len {room}")
+        raise UserError(f"max_tokens: {tokens.shape[1]} tokens and {max_tokens} more exceed model.max_len {room}")
     decoded = make_decoder(model, -1 if end_token is None else end_token, config=method, seed=seed)
     found, _ = decoded(params, rows, max_tokens)
     answers = found[:, 0].tolist()
@@ -212,7 +212,7 @@ def _padded(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _require_tokens(model: Model, rows: dict[str, np.ndarray]) -> None:
-    """Raises a UserError where a row has a token that the model does not have."""
+    """Raises a UserError if a row has a token that the model does not have."""
     batch = {name: x[:1] for name, x in rows.items() if name in ("source", "source_mask")}
     shape = jax.eval_shape(model.apply, weights.shapes(model.spec), {**batch, "inputs": np.zeros((1, 1), np.int32)})
     vocab_size = shape.shape[-1]

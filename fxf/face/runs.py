@@ -1,4 +1,4 @@
-"""Runs from Python: configs, training in a run folder, and a trained run to call."""
+"""Runs from Python: reading a config, training in a run folder, and loading a trained run."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from fxf.weights import Params
 
 
 def read_config(config: str) -> ConfigDict:
-    """Returns the config that a config file makes, with every key of every section, to be changed or trained.
+    """Returns the config that a config file makes, with every key of every section.
 
         config = fxf.read_config("reversal:example0")
         config.train.steps = 300
@@ -52,8 +52,8 @@ class Run(NamedTuple):
     """A trained run.
 
     Attributes:
-      experiment: what the run's config names.
-      step: of the checkpoint that the params are of.
+      experiment: the task, the model and the other parts that the run's config names.
+      step: the step of the checkpoint.
       params: a nested dict of arrays.
     """
 
@@ -66,14 +66,14 @@ class Run(NamedTuple):
         return self.experiment.model
 
     def generate(self, texts: Sequence[str], *, max_tokens: int = 0, seed: int = 0) -> list[str]:
-        """Answers prompts as `fxf generate` does; returns the best answer to each, in order.
+        """Returns the best answer to each prompt, in order.
 
         Args:
-          max_tokens: tokens to generate at most; 0 for as many as the model's positions allow.
-          seed: of the tokens drawn where the temperature is above 0.
+          max_tokens: maximum number of new tokens; 0 for as many as the model's positions allow.
+          seed: the seed of sampling, which a temperature above 0 turns on.
 
         Raises:
-          UserError: a text that the task cannot read or the model cannot hold; the line gives its number.
+          UserError: the task cannot read a text, or the model cannot hold it; the line gives its number.
         """
         if isinstance(texts, str):
             raise UserError(f"texts: expected a list of texts, got '{texts}'")
@@ -90,10 +90,10 @@ def load(workdir: str | Path, step: int | None = None, **decode: Any) -> Run:
 
     Args:
       workdir: the run folder.
-      step: of the checkpoint; without it, the one that the run's result used.
+      step: the step of the checkpoint; by default the one that the run's result used.
       decode: keys of the config's `decode` section to change, such as `temperature` and `beam_width`.
 
     Raises:
-      UserError: no run, no such checkpoint, none undamaged, or a wrong `decode` key.
+      UserError: there is no run, no such checkpoint or no undamaged one, or a `decode` key is wrong.
     """
     return Run(*run.load(workdir, step, decode))

@@ -1,4 +1,4 @@
-"""Looking inside a run's model while it reads one text: attention weights, vectors, and what each block would say."""
+"""Looking inside a run's model while it reads one text: attention weights, vectors, and the logit lens."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ from fxf.weights import Params
 
 
 class Matrices(NamedTuple):
-    """One or more matrices [N, rows, columns] over the same rows and columns; no labels means numbers."""
+    """One or more matrices [N, rows, columns] over the same rows and columns; without labels, these have numbers."""
 
     values: np.ndarray
     titles: list[str]
@@ -26,7 +26,7 @@ class Matrices(NamedTuple):
 
 
 def what_is_read(experiment: Experiment, params: Params, prompt: str, answer: str | None = None) -> Batch:
-    """Returns the batch, of one row, in which the model reads a prompt and an answer; its own where none is given.
+    """Returns the batch of one row in which the model reads a prompt and an answer. By default it reads its own.
 
     Raises:
       UserError: the task cannot read the prompt, or the model has too few positions for it.
@@ -36,10 +36,10 @@ def what_is_read(experiment: Experiment, params: Params, prompt: str, answer: st
         name = experiment.config["task"]["name"]
         raise UserError(f"task '{name}' answers no prompts: it has no to_batch")
     if answer is not None and not task.generates:
-        raise UserError("a second text: this task's answer stands in the blanks of the first; give that one alone")
+        raise UserError("a second text: this task fills in the blanks of the first text; give only that one")
     read = answer if answer is not None else generate_texts(experiment, params, [prompt])[0][0][0]
     batch = task.to_batch(prompt, read)
-    if answer is None:  # the last token of an answer as long as can be was never read
+    if answer is None:  # an answer that fills all positions has a last token that was never read
         batch = {**batch, "inputs": batch["inputs"][:, : experiment.max_len]}
     for side in ("source", "inputs"):
         n_tokens = batch[side].shape[1] if side in batch else 0
@@ -50,8 +50,8 @@ def what_is_read(experiment: Experiment, params: Params, prompt: str, answer: st
 
 
 def arrays_inside(experiment: Experiment, params: Params, batch: Batch) -> dict[str, np.ndarray]:
-    """Returns by name what can be looked at: the named intermediates of a batch, and the weights, as "params/…"."""
-    # The same function, whose blocks each have a place of their own.
+    """Returns arrays by name: the named intermediates of a batch, and the weights, as "params/…"."""
+    # The same function, but each block has intermediates of its own.
     model = experiment.with_model(scan_blocks=False, remat="none").model
     inside = intermediates(model.apply, params, batch)
     weights = flatten_dict({"params": params}, sep="/")
@@ -59,10 +59,10 @@ def arrays_inside(experiment: Experiment, params: Params, batch: Batch) -> dict[
 
 
 def matrices(experiment: Experiment, arrays: dict[str, np.ndarray], name: str, batch: Batch) -> Matrices:
-    """Returns the matrices of the array `name`: a head each of attention weights, otherwise rows by vector elements.
+    """Returns the matrices of the array `name`: one for each head of attention weights, else rows by vector elements.
 
     Raises:
-      UserError: there is no such array, or it is no stack of matrices.
+      UserError: there is no such array.
     """
     if name not in arrays:
         raise UserError(f"--name: no array '{name}' here{nearest(name, arrays)}; without --name they are listed")
@@ -81,7 +81,7 @@ def matrices(experiment: Experiment, arrays: dict[str, np.ndarray], name: str, b
 
 
 def token_labels(experiment: Experiment, batch: Batch, side: str) -> list[str]:
-    """Returns the tokens of a side of a batch, `inputs` or `source`, as a reader sees them."""
+    """Returns the tokens of a side of a batch, `inputs` or `source`, as text."""
     return [experiment.task.token_name(token) for token in np.asarray(batch[side])[0].tolist()]
 
 
@@ -118,7 +118,7 @@ def draw(shown: Matrices, title: str, path: Path) -> None:
 
 
 def logit_lens(experiment: Experiment, params: Params, batch: Batch) -> list[Sequence[str]]:
-    """Returns a table: for each token read, what the model would say next after each block, with its probability.
+    """Returns a table: for each token read, the most probable next token after each block, with its probability.
 
     The residual stream of every block goes through the last norm and the final layer (nostalgebraist 2020).
     """
@@ -129,8 +129,8 @@ def logit_lens(experiment: Experiment, params: Params, batch: Batch) -> list[Seq
     for name, stream in streams.items():
         probabilities = np.asarray(read(params, stream))[0]
         best = probabilities.argmax(-1)
-        said = [
+        predictions = [
             f"{experiment.task.token_name(int(t))} {100 * p[t]:.0f}%" for t, p in zip(best, probabilities, strict=True)
         ]
-        columns.append([name.split("/")[-2], *said])
+        columns.append([name.split("/")[-2], *predictions])
     return list(zip(["reads", *token_labels(experiment, batch, "inputs")], *columns, strict=True))

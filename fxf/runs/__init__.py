@@ -1,1 +1,1 @@
-"""From a config to a run folder, and what the scripts share."""
+"""Runs: from a config to a run folder, and the code that the verbs share."""

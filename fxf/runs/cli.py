@@ -1,10 +1,10 @@
-"""What the verbs share: flags, the config file, and errors as one line with exit code 2."""
+"""The code that the verbs share: flags, the config file, and errors as one line with exit code 2."""
 
 import time
 
 STARTED = time.perf_counter()
 
-import dataclasses  # noqa: E402  STARTED comes first, so that wall_seconds counts the imports.
+import dataclasses  # noqa: E402  STARTED comes first, because wall_seconds counts the imports.
 import json  # noqa: E402
 import logging  # noqa: E402
 import sys  # noqa: E402
@@ -26,9 +26,9 @@ from fxf.runs.config_file import load  # noqa: E402
 
 streams.occupy()
 
-MOST_INPUT = 2**28  # bytes of prompts
-LONGEST_PROMPT = 2**20  # characters
-LONGEST_MESSAGE = 1000  # characters
+MAX_INPUT = 2**28  # bytes of prompts
+MAX_PROMPT = 2**20  # characters
+MAX_MESSAGE = 1000  # characters
 
 
 def define_config() -> Any:
@@ -36,8 +36,8 @@ def define_config() -> Any:
     flag = config_flags.DEFINE_config_file(
         "config",
         None,
-        "config file, or the name of one that comes with fxf, with an argument after a colon where it takes "
-        "one; the file is Python and runs as code",
+        "config file, or the name of a config that comes with fxf, and after a colon its argument if it takes one; "
+        "the file is Python and runs as code",
     )
     flags.FLAGS["config"].parser = command_line.CheckedConfigParser("config", sys.argv)
     return flag
@@ -48,7 +48,7 @@ def define_config_file() -> flags.FlagHolder[str | None]:
     return flags.DEFINE_string(
         "config",
         None,
-        "the run's config file, where it registers something and is no longer at its recorded place; it is Python and "
+        "the run's config file, if it registers something and is no longer at its recorded path; it is Python and "
         "runs as code",
     )
 
@@ -58,14 +58,12 @@ def define_workdir() -> flags.FlagHolder[str | None]:
 
 
 def define_decode() -> Callable[[], dict[str, Any]]:
-    """Defines a flag for each key of the `decode` section; returns what reads those that were given."""
+    """Defines a flag for each key of the `decode` section. Returns a function that returns the given values by key."""
     from fxf.decoding.config import DecodeConfig
 
     define: dict[type, Any] = {int: flags.DEFINE_integer, float: flags.DEFINE_float, bool: flags.DEFINE_boolean}
     holders = [
-        define[type(field.default)](
-            field.name, None, f"{field.metadata['doc']}; without it, as the run's config has it"
-        )
+        define[type(field.default)](field.name, None, f"{field.metadata['doc']}; by default the run config's value")
         for field in dataclasses.fields(DecodeConfig)
     ]
     return lambda: {holder.name: holder.value for holder in holders if holder.value is not None}
@@ -80,7 +78,7 @@ def read_lines(path: str | None) -> list[str]:
     if path in (None, "/dev/stdin"):
         name, content = "standard input", _standard_input()
     else:
-        name, content = path, read_file(path, "--input", limit=MOST_INPUT)
+        name, content = path, read_file(path, "--input", limit=MAX_INPUT)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -88,21 +86,21 @@ def read_lines(path: str | None) -> list[str]:
         raise UserError(f"{name}:{line}: not UTF-8") from None
     lines = text.removesuffix("\n").split("\n") if text else []
     for number, prompt in enumerate(lines, 1):
-        if len(prompt) > LONGEST_PROMPT:
-            raise UserError(f"{name}:{number}: expected at most {LONGEST_PROMPT} characters, got {len(prompt)}")
+        if len(prompt) > MAX_PROMPT:
+            raise UserError(f"{name}:{number}: expected at most {MAX_PROMPT} characters, got {len(prompt)}")
     return lines
 
 
 def _standard_input() -> bytes:
-    """Returns what standard input holds; ends in a UserError where that has no end."""
+    """Returns the content of standard input. Raises a UserError if it is closed, too long or cannot be read."""
     if sys.stdin is None:
         raise UserError("standard input: it is closed; give prompts as arguments or by --input")
     content = bytearray()
     try:
-        while some := sys.stdin.buffer.read(2**20):
-            content += some
-            if len(content) > MOST_INPUT:
-                raise UserError(f"standard input: expected at most {MOST_INPUT} bytes")
+        while chunk := sys.stdin.buffer.read(2**20):
+            content += chunk
+            if len(content) > MAX_INPUT:
+                raise UserError(f"standard input: expected at most {MAX_INPUT} bytes")
     except OSError as error:
         raise UserError(f"standard input: {error.strerror}") from None
     return bytes(content)
@@ -114,7 +112,7 @@ def run(main: Callable[[list[str]], None]) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_OneLine("%(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    absl_logging.set_verbosity(absl_logging.FATAL)  # Orbax reports damage to its log as well as by raising
+    absl_logging.set_verbosity(absl_logging.FATAL)  # Orbax logs the damage that it also raises
     warnings.filterwarnings("ignore", module="orbax")
     sys.unraisablehook = _unraisable
     try:
@@ -136,9 +134,9 @@ def run(main: Callable[[list[str]], None]) -> None:
             _end(why)
         raise
     if lost := streams.lost_output():
-        if isinstance(lost, BrokenPipeError):  # who reads has seen enough
+        if isinstance(lost, BrokenPipeError):  # the reader has closed the pipe
             sys.exit(streams.EXIT_BROKEN_PIPE)
-        _end(f"standard output: {lost.strerror}; what was printed is lost, what a run folder holds is whole")
+        _end(f"standard output: {lost.strerror}; the printed text is lost, the run folder is whole")
 
 
 def _end(line: str) -> NoReturn:
@@ -147,34 +145,34 @@ def _end(line: str) -> NoReturn:
 
 
 def _why_not_ours(error: BaseException) -> str:
-    """Returns what to say of an error that is no mistake of this code, or nothing."""
+    """Returns the line for an error that is not a bug of this code, or an empty string."""
     kind, text = type(error).__name__, command_line.text_of(error)
     if isinstance(error, MemoryError) or (kind == "JaxRuntimeError" and text.startswith("RESOURCE_EXHAUSTED")):
-        less = "a smaller train.batch_size, model or decode.beam_width, or more train.microbatches, needs less"
+        less = "a smaller train.batch_size, model or decode.beam_width, or more train.microbatches, may help"
         return f"out of memory: {text or 'of the host'}; {less}"
-    if kind == "PanicException":  # of a library in Rust, which is no Exception
+    if kind == "PanicException":  # from a library in Rust; it is not an Exception
         return f"a library failed: {text}"
     return ""
 
 
 def _shortened(line: str) -> str:
-    """Returns the line without its middle if it is too long to be read, as where it quotes a long prompt."""
-    half = LONGEST_MESSAGE // 2
-    return line if len(line) <= LONGEST_MESSAGE else f"{line[:half]} … {line[-half:]}"
+    """Returns the line, without its middle if it is too long to read, for example because it quotes a long prompt."""
+    half = MAX_MESSAGE // 2
+    return line if len(line) <= MAX_MESSAGE else f"{line[:half]} … {line[-half:]}"
 
 
 class _OneLine(logging.Formatter):
-    """Writes a record of the log as one line, whatever the names in it."""
+    """A formatter that writes each record of the log as one line, even if names in it have line ends."""
 
     def format(self, record: logging.LogRecord) -> str:
         return one_line(super().format(record))
 
 
 def _unraisable(what: Any) -> None:
-    """Keeps quiet of what is left of work that ended early.
+    """Prints nothing about errors in work that was ended early.
 
-    These are writes under way when a save met a full disk, whose end Orbax no longer waits for, and an evaluation
-    abandoned inside a callback, which goes on.
+    One kind is a write that was under way when a save met a full disk: Orbax no longer waits for it. The other is an
+    evaluation that was abandoned inside a callback and still goes on.
     """
     if str(what.exc_value) != "Event loop is closed" and what.exc_type is not signals.Abandoned:
         sys.__unraisablehook__(what)
@@ -191,14 +189,14 @@ def _print_help(text: str | None, modules: Sequence[str]) -> None:
 
 
 def refuse_arguments(arguments: list[str]) -> None:
-    """Raises a UserError if there are arguments that are no flags, for a script that reads none."""
+    """Raises a UserError if there are arguments besides flags."""
     for argument in arguments:
         meant = f"; did you mean '--{argument}'?" if argument.split("=")[0].split(".")[0] in flags.FLAGS else ""
-        raise UserError(f"expected flags alone, got '{argument}'{meant}")
+        raise UserError(f"expected only flags, got '{argument}'{meant}")
 
 
 def config_and_origin(flag: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the config that the flags name, and what it came from."""
+    """Returns the config that the flags name, and its origin: file, overrides, and what the file registers."""
     if not flag.present or not config_flags.get_config_filename(flags.FLAGS["config"]):
         raise UserError(command_line.MISSING)
     origin = {
@@ -215,12 +213,12 @@ def require_workdir(flag: Any) -> Path:
         raise UserError("--workdir: missing; for example --workdir=runs/reversal")
     workdir = folder_at(flag.value, "--workdir")
     if workdir.exists() and not workdir.is_dir():
-        raise UserError(f"--workdir: {flag.value} is a file; expected the run folder, there or to be made")
+        raise UserError(f"--workdir: {flag.value} is a file; expected a run folder, or a new path for one")
     return workdir
 
 
 def answer_lines(answers: list[list[tuple[str, float | None]]], n_best: int | None, as_json: bool) -> Iterator[str]:
-    """Yields a line for each answer's best text, or of `n_best` hypotheses with their prompt's number and score."""
+    """Yields one line for each answer's best text, or for each of `n_best` hypotheses, with prompt number and score."""
     for number, hypotheses in enumerate(answers, 1):
         for text, score in hypotheses[: n_best or 1]:
             if as_json:

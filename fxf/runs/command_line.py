@@ -1,4 +1,4 @@
-"""What is typed behind a script's name, and the config file that it names; what is wrong there is one line."""
+"""The command line: flags, overrides and the config file. A mistake there ends in one line."""
 
 import inspect
 import re
@@ -17,12 +17,12 @@ from fxf.runs.config_file import load
 from fxf.runs.shipped import located, names
 
 MISSING = "--config: missing; for example --config=reversal"
-# What a value of a type is written as; the flag itself is parsed by the same parsers.
+# The parser of an override's value, by type. ml_collections parses the flags with the same ones.
 PARSERS: dict[type, Any] = {int: flags.IntegerParser(), float: flags.FloatParser(), bool: flags.BooleanParser()}
 
 
 class CheckedConfigParser(config_flags.ConfigFileFlagParser):
-    """Executes a config file, and compares the overrides on the command line with the config that it returns."""
+    """A parser that executes a config file and checks the overrides on the command line against its config."""
 
     def __init__(self, name: str, arguments: Sequence[str]) -> None:
         super().__init__(name)
@@ -38,7 +38,7 @@ class CheckedConfigParser(config_flags.ConfigFileFlagParser):
 
 
 def given(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """Yields the key of each override, and the text of its value or None where it has none, as a switch."""
+    """Yields the key of each override, and the text of its value, or None if it has none, like a switch."""
     for i, argument in enumerate(arguments):
         if argument == "--":
             return
@@ -54,7 +54,7 @@ def check(config: ConfigDict, key: str, value: str | None) -> None:
     where, found, before = f"--config.{key}", config, ""
     for name in key.split("."):
         if not isinstance(found, ConfigDict):
-            raise UserError(f"{where}: '{before}' is a key, no section; type --config.{before}=VALUE")
+            raise UserError(f"{where}: '{before}' is a key, not a section; type --config.{before}=VALUE")
         if name not in found:
             raise UserError(f"{where}: unknown {'key' if before else 'section'}{_nearest(config, found, name, before)}")
         found, before = found[name], f"{before}.{name}" if before else name
@@ -72,7 +72,7 @@ def check(config: ConfigDict, key: str, value: str | None) -> None:
 
 
 def _nearest(config: ConfigDict, section: ConfigDict, name: str, path: str) -> str:
-    """Returns the key that may have been meant, here or in another section, and all keys of the section."""
+    """Returns a hint: the nearest key, in this section or in another one, and all keys of the section."""
     all_keys = [key for key, _ in flatten(config.to_dict())]
     near = nearest(name, section)
     if not near:
@@ -82,20 +82,20 @@ def _nearest(config: ConfigDict, section: ConfigDict, name: str, path: str) -> s
 
 
 def parse(argv: list[str], modules: Sequence[str]) -> list[str]:
-    """Lets absl and ml_collections read the flags; whatever they raise becomes a UserError.
+    """Parses the flags with absl and ml_collections. Every exception becomes a UserError.
 
     Args:
-      modules: those whose flags the script has.
+      modules: the modules that define the script's flags.
 
     Returns:
-      The script's name and the arguments that are no flags.
+      The script's name and the arguments besides flags.
     """
     _require_each_once(argv)
     named = re.search(r"(?:^| )--?config[= ](\S+)", " ".join(argv[1:]))
     config_file = located(named[1]).split(":")[0] if named else ""
     if config_file:
         require_config_file(config_file)
-        start_jax()  # which the file imports
+        start_jax()  # before the file imports JAX
     try:
         return flags.FLAGS(argv)
     except UserError:
@@ -109,7 +109,7 @@ def parse(argv: list[str], modules: Sequence[str]) -> list[str]:
 
 
 def require_config_file(config_file: str) -> None:
-    """Raises a UserError if there is no such file or config, or if the file cannot be Python source."""
+    """Raises a UserError if there is no such file or config."""
     path = Path(config_file)
     if not path.is_file():
         near = nearest(config_file, map(str, path.parent.glob("*.py"))) or nearest(path.stem, names())
@@ -118,7 +118,7 @@ def require_config_file(config_file: str) -> None:
 
 
 def _require_each_once(argv: list[str]) -> None:
-    """Raises a UserError if a flag is given twice, of which one would count for nothing."""
+    """Raises a UserError if a flag is given twice; one of the two would be ignored."""
     seen: dict[str, str] = {}
     for argument in argv[1:]:
         if argument == "--":
@@ -130,10 +130,10 @@ def _require_each_once(argv: list[str]) -> None:
 
 
 def _unknown_flag(name: str, modules: Sequence[str]) -> str:
-    """Returns what to say of a flag that the script has not."""
+    """Returns the error line for a flag that the script does not have."""
     known = [flag.name for module in modules for flag in flags.FLAGS.flags_by_module_dict().get(module, [])]
     if not re.fullmatch(r"[a-zA-Z_][\w.]*", name):
-        return f"-{name}: unknown flag; an argument that begins with - stands behind --"
+        return f"-{name}: unknown flag; put -- in front of an argument that begins with -"
     section, *rest = name.split(".")
     with_keys = [flag for flag in known if config_flags.is_config_flag(flags.FLAGS[flag])]
     if rest and section in with_keys:
@@ -147,14 +147,17 @@ def _unknown_flag(name: str, modules: Sequence[str]) -> str:
 
 
 def _wrong_value(message: str) -> str:
-    """Returns what absl says of a flag's value in the words of a config key's."""
+    """Returns absl's message about a flag's value, in the words of the message about a config key."""
     kinds = {"invalid literal for int": "int", "could not convert string to float": "float", "Non-boolean": "bool"}
     found = re.match(rf"flag (--\S+?)=(.*?): ({'|'.join(kinds)})", message)
     return f"{found[1]}: expected {kinds[found[3]]}, got {found[2]!r}" if found else message
 
 
 def read_config(config: str) -> ConfigDict:
-    """Returns what `get_config` of FILE[:ARGUMENT], or of NAME[:ARGUMENT] of a config that comes with fxf, returns.
+    """Returns the config that a config file's `get_config` makes.
+
+    Args:
+      config: FILE[:ARGUMENT], or NAME[:ARGUMENT] of a config that comes with fxf.
 
     Raises:
       UserError: there is no such file, or it makes no config.
@@ -168,7 +171,7 @@ def read_config(config: str) -> ConfigDict:
 
 
 def read_sweep(config: str) -> list[dict[str, Any]]:
-    """Returns what `sweep(add)` or `sweep(add, argument)` of a config adds: the changed keys of each point.
+    """Returns the changed keys of each point that a config file's `sweep(add)` or `sweep(add, argument)` adds.
 
     Args:
       config: FILE[:ARGUMENT], or NAME[:ARGUMENT] of a config that comes with fxf.

@@ -1,7 +1,7 @@
-"""Config files: Python that returns a config, and that may register a task, a model, a kind of attention and so on.
+"""Config files: Python that returns a config and may register a task, a model, a kind of attention and so on.
 
-A file and the modules beside it that it imports are executed once in a process. A run whose config file registers
-something records the file's path and digests, and is built again only after that file is executed.
+A process executes a file, and the modules beside it that it imports, once. If a config file registers something, its
+run records the file's path and digests, and the file is executed again before the run is built again.
 """
 
 import ast
@@ -23,7 +23,7 @@ from fxf.files import is_remote, read_file
 
 log = logging.getLogger(__name__)
 
-ITSELF = "config file"  # stands for its name among the digests of a run, so that a renamed file is the same file
+ITSELF = "config file"  # replaces its name among the digests of a run, so a renamed file is the same file
 REGISTERED_BY = "registered_by"  # the key of config.json
 
 
@@ -31,11 +31,11 @@ class ConfigFile(NamedTuple):
     """A file that was executed, or a module beside it.
 
     Attributes:
-      path: absolute.
-      module: what it defines.
+      path: its absolute path.
+      module: the executed module.
       digests: SHA-256 of the file and of the modules in its folder that it imports, by their names there.
-      registering: those of the files that register something, and of what these import.
-      registered: the kind and the name of what they register.
+      registering: the digests of those files that register something, and of the modules that these import.
+      registered: the kind and the name of each entry that they register.
     """
 
     path: Path
@@ -57,14 +57,14 @@ class ConfigFile(NamedTuple):
             return function(*arguments)
 
     def origin(self) -> dict[str, Any]:
-        """Returns what config.json says of the file; nothing where it registers nothing."""
+        """Returns the file's record for config.json, which is empty if the file registers nothing."""
         if not self.registered:
             return {}
         names = sorted(f"{kind} '{name}'" for kind, name in self.registered)
         return {REGISTERED_BY: {"path": str(self.path), "registers": names, "sha256": self.recorded_digests()}}
 
     def recorded_digests(self) -> dict[str, str]:
-        """Returns the digests of what registers something; the name of the file itself does not count."""
+        """Returns the digests of the files that register something. The name of the file itself is replaced."""
         return {ITSELF if name == self.path.name else name: sha for name, sha in self.registering.items()}
 
 
@@ -73,10 +73,10 @@ _owners: dict[tuple[str, str], set[str]] = {}  # digests of the file that regist
 
 
 def load(path: str | Path) -> ConfigFile:
-    """Executes a config file, unless this process has executed it as it is.
+    """Executes a config file, unless this process has executed the same content already.
 
     Raises:
-      UserError: it cannot be read or is not Python, it raises an exception, or it registers a name that is taken.
+      UserError: the file cannot be read, is not Python, raises an exception, or registers a name that is taken.
     """
     path = Path(os.path.abspath(path))
     with _importing_from(path.parent):
@@ -84,10 +84,10 @@ def load(path: str | Path) -> ConfigFile:
 
 
 def load_of_run(workdir: Path, recorded: Mapping[str, Any] | None, given: str | Path | None) -> None:
-    """Executes the config file of the run in `workdir`, so that what it registers is there.
+    """Executes the config file of the run in `workdir`, which registers parts of the run.
 
     Args:
-      recorded: what config.json says of the file, or None where it registers nothing.
+      recorded: the file's record in config.json, or None if it registers nothing.
       given: the file to execute instead, if not None.
 
     Raises:
@@ -99,15 +99,15 @@ def load_of_run(workdir: Path, recorded: Mapping[str, Any] | None, given: str | 
         given = Path(recorded["path"])
         require_outside(workdir, given)
         if not given.is_file():
-            registers = f"the run's config file, which registers {', '.join(recorded['registers'])}"
-            raise UserError(f"{workdir}: {given} is missing, {registers}; name its new place by --config=FILE")
+            file = f"the run's config file {given}, which registers {', '.join(recorded['registers'])}"
+            raise UserError(f"{workdir}: {file}, is missing; name its new path by --config=FILE")
     found = load(given)
     if recorded is not None and (differing := differences(recorded["sha256"], found.recorded_digests())):
         log.warning("warning: %s: %s changed since the run began: %s", workdir, given, differing)
 
 
 def digests_of(origin: Mapping[str, Any], workdir: Path) -> dict[str, str]:
-    """Returns the digests of the config file that a run comes from; none where it registers nothing.
+    """Returns the digests of a run's config file, which are none if it registers nothing.
 
     Raises:
       UserError: the file lies in the run folder, from which no other verb would execute it.
@@ -128,10 +128,10 @@ def require_outside(workdir: Path, path: Path) -> None:
 
 
 def _execute(path: Path, folder: Path, name: str = "", importers: tuple[Path, ...] = ()) -> ConfigFile:
-    """Executes a file and before it the modules in `folder` that it imports, each at most once.
+    """Executes the modules in `folder` that a file imports, and then the file, each at most once.
 
     Args:
-      name: of the module, or nothing for the config file itself.
+      name: the module's name, or nothing for the config file itself.
       importers: the files that are waiting for this one.
     """
     files = sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" and name else [path]
@@ -169,7 +169,7 @@ def _text(path: Path) -> bytes:
 
 
 def _imported_names(path: Path, text: bytes) -> Iterator[str]:
-    """Yields the first names of the modules that a Python file imports, anywhere in it."""
+    """Yields the top-level names of the modules that a Python file imports, anywhere in it."""
     with errors_of(path):
         tree = ast.parse(text, str(path))
     for node in ast.walk(tree):
@@ -190,7 +190,7 @@ def _beside(folder: Path, name: str) -> tuple[str, Path] | None:
 
 
 def _run(name: str, path: Path, text: bytes) -> ModuleType:
-    """Executes the text of a module; its parts that were imported from another folder are forgotten."""
+    """Executes the text of a module, and forgets submodules that were imported from another folder."""
     for other in [key for key in sys.modules if key == name or key.startswith(f"{name}.")]:
         del sys.modules[other]
     places = [str(path.parent)] if path.name == "__init__.py" else None
@@ -209,7 +209,7 @@ def _run(name: str, path: Path, text: bytes) -> ModuleType:
 
 @contextlib.contextmanager
 def _importing_from(folder: Path) -> Iterator[None]:
-    """Lets imports look into the folder first, as Python does for a script."""
+    """Makes imports search the folder first, as Python does for a script."""
     sys.path.insert(0, str(folder))
     try:
         yield
@@ -219,7 +219,7 @@ def _importing_from(folder: Path) -> Iterator[None]:
 
 
 def registries() -> dict[str, dict[str, Any]]:
-    """Returns the registries to which a config file may add, by what their entries are called."""
+    """Returns the registries to which a config file may add, by the kind of their entries."""
     from fxf.data.corpus import CORPORA
     from fxf.data.tokenizer import TOKENIZERS
     from fxf.layers.attention import ATTENTIONS
@@ -246,15 +246,15 @@ def registries() -> dict[str, dict[str, Any]]:
 
 @contextlib.contextmanager
 def _registrations(path: Path, digests: set[str], within: str = "") -> Iterator[set[tuple[str, str]]]:
-    """Yields a set that holds in the end the kind and the name of what was registered meanwhile by the file.
+    """Yields a set that in the end holds the kind and the name of each entry that the file has registered meanwhile.
 
-    Of a name that a file of the same digests has registered, the first entry stays. An error leaves all as it was.
+    If a file with the same digests has registered a name before, the first entry stays. An error undoes everything.
 
     Args:
       within: the function that is called, which may register nothing.
 
     Raises:
-      UserError: an entry was there already, or `within` registers one.
+      UserError: a name is registered already, or `within` registers one.
     """
     every, absent = registries(), object()
     added: set[tuple[str, str]] = set()

@@ -1,4 +1,4 @@
-"""From a config to what it names: the one place where task, model and optimizer meet."""
+"""From a config to an experiment: the one place where task, model and optimizer meet."""
 
 import dataclasses
 import functools
@@ -52,7 +52,7 @@ SECTIONS = {
 
 
 class Experiment(NamedTuple):
-    """What a config names. `config` is the plain nested dict of all keys, as config.json holds it."""
+    """The parts that a config names. `config` is the plain nested dict of all keys, as config.json holds it."""
 
     config: dict[str, Any]
     train: TrainConfig
@@ -75,11 +75,11 @@ class Experiment(NamedTuple):
         return hyperparameters(self.seed, self.train, optimizer_section(self.config["optimizer"]))
 
     def trainer(self, layout: Layout) -> Trainer:
-        """Returns what a training step is made of."""
+        """Returns the parts of a training step."""
         return Trainer(self.model, self.optimizer, self.train, layout)
 
     def layout(self) -> Layout:
-        """Returns how training is spread over the devices here.
+        """Returns the layout of training over all devices.
 
         Raises:
           UserError: `parallel`, a batch or the implementation of attention does not fit the devices.
@@ -91,16 +91,16 @@ class Experiment(NamedTuple):
         return layout
 
     def layout_of_one_copy(self) -> Layout:
-        """Returns the layout that holds the weights once: cut as in training, if there are as many devices here."""
+        """Returns a layout with one copy of the weights, sharded as in training if there are enough devices."""
         parallel = dataclasses.replace(self.parallel, kind="jit", data=1)
         if parallel.fsdp * parallel.tensor > jax.device_count():
             parallel = dataclasses.replace(parallel, fsdp=1, tensor=1)
         return make_layout(parallel, jax.devices())
 
     def with_model(self, **changes: Any) -> "Experiment":
-        """Returns the experiment with a model that has other values of those keys that it reads; `config` stays.
+        """Returns the experiment with other values of the model's keys; keys that the model does not have are left out.
 
-        The optimizer is that of its weights.
+        The optimizer is made again for the weights of the new model; `config` stays.
         """
         values = self.config["model"]
         changed = {**values, **{name: value for name, value in changes.items() if name in values}}
@@ -113,7 +113,7 @@ class Experiment(NamedTuple):
         return self._replace(model=model, optimizer=make_optimizer(optimizer, self.train.steps, model.spec))
 
     def new_state(self, layout: Layout) -> TrainState:
-        """Draws the state of step 0, in one compiled call, each device its part."""
+        """Returns the state of step 0. One compiled call draws it, each device its part."""
         options = drawing_options(layout.mesh.devices.flat[0].platform)
         init = functools.partial(init_state, self.model, self.optimizer)
         shardings = state_shardings(self.model, self.optimizer, layout)
@@ -126,18 +126,18 @@ class Experiment(NamedTuple):
         return jax.tree.map(lambda s, sharding: s.update(sharding=sharding), shapes, shardings)
 
     def batch_shapes(self) -> Any:
-        """Returns the shapes of a batch; of fed ones, those of the largest."""
+        """Returns the shapes of a batch: of the largest one, if batches differ."""
         if self.task.largest_batch is not None:
             return self.task.largest_batch()
         assert self.task.batch is not None
         return jax.eval_shape(self.task.batch, jax.random.key(0), np.int32(0))
 
     def evaluator(self, clock: Clock, layout: Layout, seed: int = 0) -> Callable[[weights.Params], Evaluator]:
-        """Returns `evaluator(params)`; its programs compile once, whatever the params.
+        """Returns `evaluator(params) -> Evaluator`, whose programs compile once for all params.
 
         Args:
-          layout: of the params; the devices share the rows of a batch.
-          seed: of the tokens drawn where `decode` samples.
+          layout: the layout of the params; the devices share the rows of a batch.
+          seed: the seed of sampling.
         """
         model = self.model
         compiling = functools.partial(clock.measure, "compile")
@@ -159,7 +159,7 @@ class Experiment(NamedTuple):
             compiling=compiling,
             whole=whole,
             spread=layout.shard_rows,
-            out_shardings=layout.replicated,  # so that each process can read them
+            out_shardings=layout.replicated,  # each process can then read them
         )
         loss, logits = of_batch(functools.partial(batch_loss, model)), of_batch(model.apply)
 
@@ -182,10 +182,10 @@ def default_config(task: str, model: str = "", optimizer: str = "adam") -> Confi
     """Returns a config that holds every key of every section with its default, for a config file to change.
 
     Args:
-      model: one of those that fit the task; the first of them if not given.
+      model: a model that fits the task; by default the first one.
 
     Raises:
-      UserError: a name is registered by no one.
+      UserError: a name is not registered.
     """
     registered = TASKS[one_of(task, TASKS, "task.name")]
     model_class = MODELS[one_of(model or registered.models[0], MODELS, "model.name")].config
@@ -201,11 +201,11 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
 
     Args:
       config: nested, with every key of every section, as `default_config` returns it or as plain dicts.
-      folder: the run folder, from which a task takes what an earlier part of the run left there.
+      folder: the run folder, from which a task reads the files of an earlier part of the run.
 
     Raises:
-      UserError: a key is unknown, missing, or holds what it cannot; two sections do not fit each other; or there is
-        no device.
+      UserError: a key is unknown, missing or has a wrong value; two sections do not fit each other; or there is no
+        device.
     """
     require_devices()
     if isinstance(config, ConfigDict):
@@ -237,7 +237,7 @@ def _sections(config: Mapping[str, Any], task: RegisteredTask, model: Registered
     """Returns each section of the config as an instance of its class.
 
     Raises:
-      UserError: a section or a key is unknown or missing, or a key holds what it cannot.
+      UserError: a section or a key is unknown or missing, or a key has a wrong value.
     """
     classes: dict[str, Any] = {**task.sections, "model": model.config, **SECTIONS}
     names = ("seed", *classes)
@@ -257,7 +257,7 @@ def _sections(config: Mapping[str, Any], task: RegisteredTask, model: Registered
 
 
 def _name(config: Mapping[str, Any], section_name: str, registry: Mapping[str, Any]) -> str:
-    """Returns the `name` key of a section, by which its class is chosen."""
+    """Returns the `name` key of a section, which chooses its class."""
     if section_name not in config:
         raise UserError(f"{section_name}: missing; it names what to build")
     values = config[section_name]

@@ -1,4 +1,4 @@
-"""What a config may combine: the checks of sections, task and model against each other."""
+"""Checks that the sections of a config, its task and its model fit each other."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from fxf.tasks.task import Task
 
 
 def require_fitting_task(registered: RegisteredTask, task: Task, sections: Mapping[str, Any]) -> None:
-    """Raises a UserError where the sections do not fit the task, or each other."""
+    """Raises a UserError if the sections do not fit the task, or each other."""
     train, saved, model = sections["train"], sections["checkpoint"], sections["model"]
     if not {model.name, MODELS[model.name].in_place_of} & {*registered.models}:
         fitting = " or ".join(f"'{name}'" for name in registered.models)
@@ -32,7 +32,7 @@ def require_fitting_task(registered: RegisteredTask, task: Task, sections: Mappi
 
 
 def require_fitting_model(task: Task, model: Model, sections: Mapping[str, Any]) -> None:
-    """Raises a UserError where the model cannot do what the task or another section asks for."""
+    """Raises a UserError if the model cannot do what the task or another section asks for."""
     task_name, model_name, train = sections["task"].name, sections["model"].name, sections["train"]
     if task.generates:
         _require_generation(task_name, sections["model"], model, sections["decode"])
@@ -45,7 +45,7 @@ def require_fitting_model(task: Task, model: Model, sections: Mapping[str, Any])
 
 
 def _require_generation(task: str, config: Any, model: Model, decode: DecodeConfig) -> None:
-    """Raises a UserError where the model cannot generate what the task asks for, or not by this method."""
+    """Raises a UserError if the model cannot generate tokens, or not by the method of the `decode` section."""
     name, copies = config.name, getattr(config, "copies", 1)
     if model.prefill is None or model.step is None:
         of_copies = f" with model.copies {copies}" if copies > 1 else ""
@@ -54,4 +54,4 @@ def _require_generation(task: str, config: Any, model: Model, decode: DecodeConf
     for key in ("temperature", "beam_width"):
         default = getattr(DecodeConfig(), key)
         if not model.loss.of_logits and getattr(decode, key) != default:
-            raise UserError(f"decode.{key}: the outputs of model '{name}' are no logits; leave it at {default}")
+            raise UserError(f"decode.{key}: the outputs of model '{name}' are not logits; leave it at {default}")

@@ -1,4 +1,4 @@
-"""Generation: from texts to texts, by way of prompts and tokens."""
+"""Generation: from texts to prompts, from prompts to tokens, and from tokens to texts."""
 
 import functools
 import sys
@@ -14,10 +14,10 @@ from fxf.weights import Params
 def generate_texts(
     experiment: Experiment, params: Params, texts: list[str], max_tokens: int = 0, seed: int = 0
 ) -> list[list[Answer]]:
-    """Returns the answers to each text, in order: the text of its hypotheses and their scores, the best first.
+    """Returns the answers to each text, in order: its hypotheses as texts with their scores, the best first.
 
     Raises:
-      UserError: the task answers no prompts, or a text is no prompt of it.
+      UserError: the task answers no prompts, or cannot read a text.
     """
     task = experiment.task
     if task.to_prompts is None or task.to_text is None:

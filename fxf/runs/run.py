@@ -1,4 +1,4 @@
-"""A run: training in a run folder, and evaluation and generation with what it holds."""
+"""Runs: training in a run folder, and evaluation and generation from it."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -39,15 +39,15 @@ Changes = dict[str, Any] | None
 def train(config: Mapping[str, Any], workdir: str | Path, clock: Clock, origin: dict[str, Any]) -> dict[str, Any]:
     """Trains the run in `workdir` from its newest checkpoint to its last step, and returns its result.
 
-    It prints the samples of the task's test. A finished run is left as it is. Where `parallel` names several
-    processes, each calls this with the same arguments but `parallel.process`, and a `workdir` that all of them see.
+    It prints the samples of the task's test. A finished run stays as it is. If `parallel` names several processes,
+    each one calls this function with the same arguments, except for `parallel.process`. All must see `workdir`.
 
     Args:
-      origin: what the config came from, kept in config.json.
+      origin: the origin of the config, which config.json records.
 
     Raises:
       UserError: the config is wrong, the folder holds another run, the loss is not finite, or the disk is full.
-      Interrupted: a script that listens to signals (`fxf.machine.signals`) was asked to stop; its step is saved.
+      Interrupted: a signal asked a script that listens (`fxf.machine.signals`) to stop; its step is saved.
     """
     workdir = folder_at(workdir, "workdir")
     processes.join(section(ParallelConfig, config.get("parallel"), "parallel"))
@@ -80,7 +80,7 @@ def _train_from_newest(
     clock: Clock,
     figures: dict[str, Any],
 ) -> dict[str, Any]:
-    """Trains from the newest checkpoint, tests, and writes the result. `figures` are those of the data."""
+    """Trains from the newest checkpoint, tests, and returns the result. `figures` describe the data."""
     task = experiment.task
     checkpoints = Checkpoints(workdir / CHECKPOINTS, experiment.checkpoint, identity)
     restored = checkpoints.restore(experiment.state_shapes(layout))
@@ -129,7 +129,7 @@ def _train_from_newest(
 
 
 def _sample(prompt: str, expected: str | None, answer: str) -> str:
-    """Returns a sample as it is printed: on one line, or where it has no prompt on the lines of its text."""
+    """Returns the printed form of a sample: one line, or the lines of its text if it has no prompt."""
     if not prompt:
         return "\n".join(map(printable, answer.split("\n")))
     wrong = expected is not None and answer != expected
@@ -139,26 +139,26 @@ def _sample(prompt: str, expected: str | None, answer: str) -> str:
 def _make_steps(
     experiment: Experiment, layout: Layout, state: TrainState, record: Record, clock: Clock
 ) -> tuple[Callable[[TrainState, Any], tuple[TrainState, Metrics]], Callable[[], Any]]:
-    """Returns `train_steps(state, n)`, and a function that returns where the data stand."""
+    """Returns `train_steps(state, n)`, and a function that returns the position in the data."""
     task, trainer = experiment.task, experiment.trainer(layout)
     numbers = jax.device_put(experiment.hyperparameters(), layout.replicated)
     if task.batches is not None:
         batches = task.batches()
         if record.step:
             batches.set_state(record.data)
-        fed = make_train_steps_from_iterator(trainer, batches, lambda: clock.measure("compile"))
-        return lambda state, n: fed(state, numbers, n), batches.get_state
+        from_iterator = make_train_steps_from_iterator(trainer, batches, lambda: clock.measure("compile"))
+        return lambda state, n: from_iterator(state, numbers, n), batches.get_state
     assert task.batch is not None
     with clock.measure("compile"):
-        most = min(experiment.log.every, experiment.train.steps, STEPS_AT_ONCE)
-        program = make_train_steps(trainer, task.batch, most).lower(state, numbers, np.int32(0)).compile()
+        n_steps = min(experiment.log.every, experiment.train.steps, STEPS_AT_ONCE)
+        program = make_train_steps(trainer, task.batch, n_steps).lower(state, numbers, np.int32(0)).compile()
     return lambda state, n: program(state, numbers, n), lambda: None
 
 
 def _result(
     experiment: Experiment, record: Record, step: int, figures: dict[str, Any], seconds: dict[str, float]
 ) -> dict[str, Any]:
-    """Returns the flat object of result.json; `step` is that of the checkpoint that was tested."""
+    """Returns the flat object of result.json; `step` is the step of the tested checkpoint."""
     spent = {name: round(value, 3) for name, value in seconds.items()}
     return {
         "task": experiment.config["task"]["name"],
@@ -180,10 +180,10 @@ def _result(
 def _load_params(
     experiment: Experiment, layout: Layout, workdir: Path, identity: run_folder.Identity, step: int | None = None
 ) -> tuple[int, weights.Params]:
-    """Returns a checkpoint's step and params: of `step`, else of the best, or the mean of the newest, as configured.
+    """Returns a checkpoint's step and params: of `step`, or by config of the best, the newest, or a mean of the newest.
 
     Raises:
-      UserError: no such checkpoint, none undamaged, or it is of a run with another identity.
+      UserError: there is no such checkpoint or no undamaged one, or it belongs to a run with another identity.
     """
     shapes, config, directory = experiment.state_shapes(layout), experiment.checkpoint, workdir / CHECKPOINTS
     if step is not None or config.average == 1:
@@ -203,16 +203,17 @@ def _load_params(
 def load(
     workdir: Place, step: int | None = None, decode: Changes = None, config_file: Place | None = None
 ) -> tuple[Experiment, int, weights.Params]:
-    """Returns the run's experiment, and the step and params of a checkpoint: of `step`, else those the run reports.
+    """Returns the run's experiment, and the step and params of a checkpoint: of `step`, or the one the run reports.
 
-    Attention is computed by XLA: another device than that of the training may do, and its weights can be looked at.
+    XLA computes attention, so the run works on other devices than in training and attention weights can be shown.
 
     Args:
       decode: keys of the `decode` section to change, by `changed_decode`.
-      config_file: the run's, which registers something that the config names; without it, the one at the recorded path.
+      config_file: the run's config file, if it registers something; by default the file at the recorded path.
 
     Raises:
-      UserError: no run, no such checkpoint, none undamaged, a wrong `decode` key, or the config file is missing.
+      UserError: there is no run, no such checkpoint or no undamaged one, a `decode` key is wrong, or the config file is
+        missing.
     """
     workdir = folder_at(workdir, "workdir")
     config, identity, registered_by = run_folder.read_config(workdir)
@@ -228,10 +229,10 @@ def load(
 def evaluate(
     workdir: Place, clock: Clock, step: int | None = None, decode: Changes = None, config_file: Place | None = None
 ) -> dict[str, Any]:
-    """Scores a checkpoint of the run in `workdir`, as `load` reads it; returns its step and the task's figures.
+    """Scores the checkpoint that `load` reads from `workdir`. Returns its step and the task's figures.
 
     Raises:
-      UserError: as `load`, or the data are not those that the run was trained on.
+      UserError: as `load`, or the data differ from those of the training.
     """
     experiment, found, params = load(workdir, step, decode, config_file)
     run_folder.require_same_data(folder_at(workdir, "workdir"), experiment.task.digests())
@@ -251,26 +252,26 @@ def generate(
     step: int | None = None,
     config_file: Place | None = None,
 ) -> list[list[Answer]]:
-    """Generates texts from prompts with a checkpoint of the run in `workdir`, as `generate_texts`.
+    """Returns the answers of `generate_texts` with the checkpoint that `load` reads from `workdir`.
 
     Args:
       decode: keys of the `decode` section to change.
-      n_best: hypotheses that the caller wants; a beam has to be as wide.
-      max_tokens: tokens to generate at most; 0 for as many as the model's positions allow.
-      seed: of the tokens drawn where `decode` samples, 0 if None.
-      step, config_file: as of `load`.
+      n_best: number of hypotheses that the caller needs; the beam must be as wide.
+      max_tokens: maximum number of new tokens; 0 for as many as the model's positions allow.
+      seed: the seed of sampling; None for 0, or for no sampling.
+      step, config_file: as in `load`.
 
     Raises:
-      UserError: a prompt that the task cannot read or the model cannot hold; the text gives its number.
+      UserError: the task cannot read a prompt, or the model cannot hold it; the line gives its number.
     """
     if not texts:
-        raise UserError("no prompt: give some as arguments, or one a line on standard input")
+        raise UserError("no prompt: give prompts as arguments, or one on each line of standard input")
     experiment, _, params = load(workdir, step, decode, config_file)
     width = experiment.decode.beam_width
     if n_best and width == 1:
         raise UserError("n_best: only beam search scores its hypotheses; set decode.beam_width above 1")
     if n_best and n_best > width:
-        raise UserError(f"n_best: {n_best} is more than the hypotheses of decode.beam_width {width}")
+        raise UserError(f"n_best: {n_best} is more than decode.beam_width {width}")
     if seed is not None and not experiment.decode.temperature:
         raise UserError("seed: no token is drawn; set decode.temperature above 0")
     return generate_texts(experiment, params, texts, max_tokens, seed or 0)

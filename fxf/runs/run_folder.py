@@ -1,7 +1,7 @@
 """The run folder: config.json, metrics.jsonl, tensorboard/, checkpoints/, result.json, lock, and the task's own files.
 
-config.json says what the run is made from: its config, digests of its data and of the task's files, and the code. The
-run's identity is that part of it by which another run would train otherwise; its checkpoints and its result carry it.
+config.json records what the run is made from: its config, the digests of its data and of the task's files, and its
+code. The run's identity is the part of this record that can change the training. Checkpoints and result carry it.
 """
 
 import functools
@@ -29,16 +29,16 @@ PACKAGE = Path(__file__).parent.parent  # the code of a run
 CONFIG, RESULT = "config.json", "result.json"
 PACKAGES = ("fxf", "jax", "flax", "optax", "orbax-checkpoint", "numpy")
 
-# Keys and sections that change neither weights nor data. A path only says where the data are, whose digest counts.
+# Keys and sections that change neither weights nor data. A path only says where the data are; their digest counts.
 NOT_TRAINING = ("parallel.", "log.", "checkpoint.every", "checkpoint.keep", "data.path")
-# Those that choose what is scored; where training waits for a better score, they decide when it ends.
+# Keys that choose what is scored. With train.patience they also decide when training ends.
 SCORING = ("task.metrics", "decode.", "checkpoint.best", "checkpoint.average")
 
 Identity = dict[str, Any]
 
 
 def identity_of(config: Mapping[str, Any], digests: Mapping[str, str]) -> Identity:
-    """Returns what a run is made from, by name: the keys that can change its training, and its data and files.
+    """Returns a run's identity by name: the keys that can change its training, and the digests of its data and files.
 
     Args:
       config: the resolved config.
@@ -60,16 +60,16 @@ def open_for_training(
     files: Mapping[str, str],
     origin: dict[str, Any],
 ) -> Identity:
-    """Writes what the run is made from, or checks that the run in the folder is made from the same.
+    """Writes what the run is made from, or checks that the run in the folder has the same identity.
 
-    What may differ, for it cannot change what is trained, is recorded, and named in a line. Of several processes the
-    first one writes.
+    It records other differences, which cannot change the training, and logs them in a line. If there are several
+    processes, the first one writes.
 
     Args:
       config: the resolved config.
       data: digests of the data, by name.
-      files: what the run carries with it, texts by file name.
-      origin: what the config came from: file and overrides.
+      files: texts that the run keeps in its folder, by file name.
+      origin: the origin of the config: file and overrides.
 
     Returns:
       The run's identity.
@@ -102,29 +102,29 @@ def open_for_training(
 def finished(
     workdir: Path, config: Mapping[str, Any], data: Mapping[str, str], files: Mapping[str, str]
 ) -> dict[str, Any] | None:
-    """Returns the figures of the run in the folder, if it has finished, or None.
+    """Returns the figures of the run in the folder, or None if it has not finished.
 
     Raises:
-      UserError: the folder holds another run, or a finished one that was scored by other keys.
+      UserError: the folder holds another run, or a finished one with other keys of scoring.
     """
     digests = _digests(data, files)
     there = _require_same_run(workdir, config, digests)
     result = None if there is None else read_result(workdir, identity_of(config, digests))
     for key in differing_keys(there["config"], config) if there and result else ():
         if key.startswith(SCORING):
-            raise UserError(f"{workdir}: a finished run with another {key}; evaluate.py scores it by other keys")
+            raise UserError(f"{workdir}: a finished run with another {key}; `fxf evaluate` scores it with other keys")
     return result
 
 
 def require_same_run(
     workdir: Path, config: Mapping[str, Any], data: Mapping[str, str], files: Mapping[str, str]
 ) -> None:
-    """Raises a UserError that says what differs if `workdir` holds another run than the one made from these."""
+    """Raises a UserError that names the differences if `workdir` holds another run than the one made from these."""
     _require_same_run(workdir, config, _digests(data, files))
 
 
 def _require_same_run(workdir: Path, config: Mapping[str, Any], digests: Mapping[str, str]) -> dict[str, Any] | None:
-    """Returns config.json, or None where there is none; raises as `require_same_run` does."""
+    """Returns config.json, or None if there is none. Raises what `require_same_run` does."""
     if not (workdir / CONFIG).exists():
         return None
     there = _read_record(workdir)
@@ -148,12 +148,12 @@ def require_same_data(workdir: Path, digests: Mapping[str, str]) -> None:
 
 
 def read_config(workdir: Path) -> tuple[dict[str, Any], Identity, dict[str, Any] | None]:
-    """Returns the resolved config of the run in `workdir`, and its identity, and names other code than made it.
+    """Returns the resolved config of the run in `workdir`, its identity, and the record of its config file.
 
-    The third is what is recorded of the config file, or None where it registers nothing.
+    The record is None if the config file registers nothing. A warning names code that differs from the run's.
 
     Raises:
-      UserError: there is no run, config.json is damaged or was changed, or so was a file that the run carries.
+      UserError: there is no run, or config.json or another file of the run is damaged or was changed.
     """
     record = _read_record(workdir)
     for name in record["files"]:
@@ -168,9 +168,9 @@ def read_config(workdir: Path) -> tuple[dict[str, Any], Identity, dict[str, Any]
 
 
 def _read_record(workdir: Path) -> dict[str, Any]:
-    """Returns config.json, whose own digest it has to have."""
+    """Returns config.json, after comparing it with the digest that it holds."""
     path = workdir / CONFIG
-    mend = "; with this file moved away, the training's own command makes it anew, and compares its checkpoints"
+    mend = "; with this file moved away, the training command writes it again and checks the checkpoints"
     try:
         record = read_json(path, "a run's config")
     except FileNotFoundError:
@@ -179,7 +179,7 @@ def _read_record(workdir: Path) -> dict[str, Any]:
         raise UserError(f"{error}{mend}") from None
     try:
         if identity_digest(_identity_in(record)) != record["identity"]:
-            raise UserError(f"{path}: differs from what the run was made with (its identity is another){mend}")
+            raise UserError(f"{path}: was changed: its content does not match its identity{mend}")
         for name in record["files"]:
             record["digests"][name]
         _other_code([record, *record.get("changes", [])])
@@ -195,10 +195,10 @@ def _identity_in(record: Mapping[str, Any]) -> Identity:
 
 
 def read_result(workdir: Path, identity: Identity | None = None) -> dict[str, Any] | None:
-    """Returns the figures of a finished run, or None; a file that is none is warned of, and counts as none.
+    """Returns the figures of a finished run, or None. A damaged file counts as absent, with a warning.
 
     Args:
-      identity: of the run that they must be of; of any if None.
+      identity: the identity of the run that they must belong to; any run if None.
 
     Raises:
       UserError: a folder stands in the file's place.
@@ -209,7 +209,7 @@ def read_result(workdir: Path, identity: Identity | None = None) -> dict[str, An
     except FileNotFoundError:
         return None
     except UserError as error:
-        if path.is_dir():  # in whose place no result could be written
+        if path.is_dir():  # no result could be written in its place
             raise
         log.warning("warning: %s; it counts as absent", error)
         return None
@@ -241,20 +241,20 @@ def _as_text(record: Mapping[str, Any]) -> str:
 def _changes(
     workdir: Path, there: Mapping[str, Any], config: Mapping[str, Any], origin: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns what is not as it was when the run began, or last went on, and warns of it."""
+    """Returns the changes since the run began or last went on, and logs a warning of them."""
     before = [there, *there.get("changes", [])]
     keys, code = differences(there["config"], config), _other_code(before)
     if keys:
         log.warning("warning: %s: goes on with other keys, which do not change training: %s", workdir, keys)
     if code:
-        log.warning("warning: %s: goes on by other code: %s", workdir, differences(*code))
+        log.warning("warning: %s: goes on with other code: %s", workdir, differences(*code))
     place = origin.get(REGISTERED_BY)
     moved = {REGISTERED_BY: place} if place and place != there.get(REGISTERED_BY) else {}
     return {**({"keys": keys} if keys else {}), **(code[1] if code else {}), **moved}
 
 
 def _other_code(before: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Returns the code that last trained a run, and this one, if they differ."""
+    """Returns the versions of the code that last trained a run and of this code, or None if they are equal."""
     last = next(record for record in reversed(before) if "code" in record)
     old, new = {"code": last["code"], "versions": last["versions"]}, {"code": code_digest(), "versions": _versions()}
     return (old, new) if old != new else None
@@ -262,7 +262,7 @@ def _other_code(before: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], di
 
 @functools.cache
 def code_digest() -> str:
-    """Returns a digest of fxf's source files; configs, which a wheel carries among them, are no part of it."""
+    """Returns a digest of fxf's source files. It leaves out the configs that a wheel carries among them."""
     sources = [p for p in files_below(PACKAGE) if p.suffix == ".py" and PACKAGE / "configs" not in p.parents]
     return digest("\n".join(file_digest(path) for path in sources).encode())
 

@@ -1,4 +1,4 @@
-"""Tasks by name: the section classes that configure each, and the class of the task."""
+"""The registry of tasks: the config sections of each task, and its class."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from fxf.tasks.translation import Translation, TranslationConfig
 
 
 class RegisteredTask(NamedTuple):
-    """The sections that configure a task, `make(task section, RunInfo) -> Task`, and the models that fit it.
+    """The config sections of a task, the function `make(task section, RunInfo) -> Task`, and the models that fit it.
 
     The first model is the default.
     """

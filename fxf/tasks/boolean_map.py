@@ -1,4 +1,4 @@
-"""Random boolean maps (seed 002, "random boolean (\\pm b) mapping"): vectors of ±0.9 to vectors of ±0.9, by heart."""
+"""Random boolean maps (seed 002, "random boolean (\\pm b) mapping"): a model memorizes random vectors of ±0.9."""
 
 import dataclasses
 import functools
@@ -18,15 +18,15 @@ SOLVED = 1e-4
 
 @dataclasses.dataclass(frozen=True)
 class BooleanMapConfig:
-    """The `task` section for `boolean_map`. Each sequence of a batch, train.batch_size of them, is a mapping."""
+    """The `task` section for `boolean_map`. A batch has train.batch_size sequences, and each one is a mapping."""
 
     name: Literal["boolean_map"] = key("boolean_map", "the task to learn")
-    positions: int = key(5, "vectors of a mapping's input, and of its output", minimum=1)
-    dim: int = key(2, "booleans of a vector", minimum=1)
+    positions: int = key(5, "number of vectors in a mapping's input, and in its output", minimum=1)
+    dim: int = key(2, "number of booleans in a vector", minimum=1)
 
 
 class BooleanMap(Task):
-    """Mappings of one input to one output, each drawn from the run's seed and the mapping's number."""
+    """Mappings of one input to one output. Each is drawn from the run's seed and the mapping's number."""
 
     metrics = ("solved",)
 
@@ -36,7 +36,7 @@ class BooleanMap(Task):
 
     @functools.cached_property
     def mappings(self) -> dict[str, np.ndarray]:
-        """The batch of all mappings."""
+        """Returns the batch of all mappings."""
         n_mappings = self.run.train.batch_size
         drawn = np.stack([draw_mapping(self.config, self.run.seed, number) for number in range(n_mappings)])
         weights = np.ones((n_mappings, self.config.positions), np.float32)

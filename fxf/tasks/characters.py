@@ -1,4 +1,4 @@
-"""A language model of a text, by characters unless its tokenizer says otherwise."""
+"""Language modelling of a text, by characters or by the tokens of another tokenizer."""
 
 import dataclasses
 import math
@@ -26,18 +26,17 @@ class CharactersConfig:
     """The `task` section for `characters`."""
 
     name: Literal["characters"] = key("characters", "the task to learn")
-    length: int = key(128, "tokens that the model reads, each to tell the next", minimum=2)
-    bos: bool = key(True, "the first of them is <bos>, so that the model learns to begin; else all are of the text")
-    score: Literal["all", "last"] = key("all", "the tokens of a window that count: all, or the last alone (seed 002)")
+    length: int = key(128, "number of tokens that the model reads; it predicts the next token after each", minimum=2)
+    bos: bool = key(True, "the first token is <bos>, from which the model learns to begin; if false, all are text")
+    score: Literal["all", "last"] = key("all", "tokens of a window that count: all, or only the last (seed 002)")
 
 
 class Characters(TextTask):
-    """The next token of a text.
+    """Prediction of the next token of a text.
 
-    A batch holds windows of the training part that start anywhere. In scoring, at least one token of the text stands
-    before every token that counts; only the first of the text has none, or does not count where there is no <bos>. A
-    model whose loss is no cross-entropy has `accuracy`, the share of tokens that are its first choice, in place of
-    bits.
+    A batch holds windows that start anywhere in the training part. In scoring, every token that counts has a token of
+    the text before it in its window. The exception is the first token of the text, which counts only behind <bos>. A
+    model whose loss is not a cross-entropy reports `accuracy`, the share of tokens that it ranks first, and no bits.
     """
 
     generates = True
@@ -47,7 +46,9 @@ class Characters(TextTask):
         assert BOS == 0
         self.config, self.batch_size, self.longest = config, run.train.batch_size, config.length
         self.window = config.length if config.bos else config.length + 1
-        self.context = config.length - config.bos if config.score == "last" else 0  # tokens before one that counts
+        self.context = (
+            config.length - config.bos if config.score == "last" else 0
+        )  # tokens in front of the one that counts
         super().__init__(run, self.window)
 
     def batch(self, key: jax.Array, step: jax.Array) -> Batch:
@@ -69,7 +70,7 @@ class Characters(TextTask):
 
     def test(self, evaluator: Evaluator) -> dict[str, Any]:
         figures = self.evaluate(evaluator, "test", "test_loss" if self.data.test else "validation_loss")
-        texts = dict.fromkeys(map(self.tokenizer.decode, self.sample(evaluator)))  # greedy ones are all the same
+        texts = dict.fromkeys(map(self.tokenizer.decode, self.sample(evaluator)))  # greedy samples are all the same
         return {**figures, "samples": [("", None, "\n---\n".join(texts))]}
 
     def evaluate(self, evaluator: Evaluator, part: str, loss_name: str) -> dict[str, float]:
@@ -91,8 +92,8 @@ class Characters(TextTask):
     def sample(self, evaluator: Evaluator) -> list[list[int]]:
         """Returns the tokens of generated texts.
 
-        Where the last token alone counts in training, they are pieces of the text, each as long as training's windows,
-        with as many tokens more, generated one at a time.
+        If only the last token counts in training, each begins with a piece of the text of the context's length, to
+        which the model adds `length` tokens, one at a time.
         """
         if self.config.score == "all":
             nothing = padded_prompts([self.inputs([])] * SAMPLES)
@@ -106,14 +107,14 @@ class Characters(TextTask):
         return rows
 
     def inputs(self, tokens: list[int]) -> list[int]:
-        """Returns what the model reads of a text. Without <bos>, an empty text is a new line."""
+        """Returns the tokens that the model reads for a text. Without <bos>, an empty text becomes a new line."""
         return [BOS, *tokens] if self.config.bos else tokens or self.tokenizer.encode("\n")[:1] or [UNK]
 
     def to_prompts(self, texts: list[str], max_tokens: int, max_len: int) -> list[PromptGroup]:
         rows = self.encode_prompts(texts)
         for number, row in enumerate(rows, 1):
             if len(row) < self.context:
-                why = f"with task.score=last the model learned nothing of what follows fewer than {self.context}"
+                why = f"with task.score=last the model never learned to continue fewer than {self.context}"
                 raise UserError(f"prompt {number}: expected {self.context} tokens or more, got {len(row)}; {why}")
         return one_group(padded_prompts(list(map(self.inputs, rows))), max_tokens, max_len)
 

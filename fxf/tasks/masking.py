@@ -1,4 +1,4 @@
-"""A masked language model of a text (seed 001, "Tokenization"; Devlin et al. 2018): blanks to be filled in."""
+"""Masked language modelling of a text (seed 001, "Tokenization"; Devlin et al. 2018): a model fills in blanks."""
 
 import dataclasses
 import itertools
@@ -20,8 +20,8 @@ from fxf.tasks.task import Evaluator, RunInfo
 from fxf.tasks.text_task import TextTask
 
 BLANK = SPECIAL_TOKENS[MASK]
-AS_MASK, AS_RANDOM = 0.8, 0.1  # shares of the chosen tokens; the others are shown as they are
-SHORT = 0.1  # share of the sequences of a batch
+AS_MASK, AS_RANDOM = 0.8, 0.1  # shares of the chosen tokens; the rest stay as they are
+SHORT = 0.1  # share of short sequences in a batch
 LOGITS_AT_ONCE = 2**22
 SAMPLES = 5
 
@@ -31,16 +31,16 @@ class MaskingConfig:
     """The `task` section for `masking`."""
 
     name: Literal["masking"] = key("masking", "the task to learn")
-    length: int = key(64, "tokens in a sequence, <bos> and <eos> included", minimum=3)
-    share: float = key(0.15, "share of the text's tokens to be predicted", above=0, below=1)
+    length: int = key(64, "number of tokens in a sequence, with <bos> and <eos>", minimum=3)
+    share: float = key(0.15, "share of the text's tokens that the model predicts", above=0, below=1)
 
 
 class Masking(TextTask):
-    """Sequences <bos> text <eos>, of which chosen tokens are hidden and have to be predicted.
+    """Sequences <bos> text <eos> in which some tokens are hidden. The model predicts the hidden tokens.
 
-    A batch's sequences start anywhere in the training part. One in ten holds fewer tokens than fit, any number from 1,
-    with padding behind, so short texts can be filled in too. The validation or test part is scored in whole sequences,
-    with the same tokens chosen every time; a rest that fills none is left out.
+    A batch's sequences start anywhere in the training part. One in ten is short: it has any number of tokens from 1,
+    and padding behind them. From these the model learns to fill in short texts. The validation or test part is scored
+    in whole sequences, and the same tokens are chosen every time. A remainder that fills no sequence is left out.
     """
 
     metrics = ("accuracy", "-validation_loss", "-perplexity")
@@ -60,7 +60,7 @@ class Masking(TextTask):
         return masked_batch(key_mask, windows_BN, lengths_B1, self.config.share, self.vocab_size)
 
     def scored(self, part: str) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the batches in which a part of the text is scored."""
+        """Yields the batches by which a part of the text is scored."""
         tokens = self.text.tokens(part)
         windows_WN = tokens[: len(tokens) // self.n_text * self.n_text].reshape(-1, self.n_text).astype(np.int32)
         rows = max(1, LOGITS_AT_ONCE // (self.config.length * self.vocab_size))
@@ -79,7 +79,7 @@ class Masking(TextTask):
         return self.evaluate(evaluator, "test", "test_loss" if self.data.test else "validation_loss")
 
     def evaluate(self, evaluator: Evaluator, part: str, loss_name: str) -> dict[str, Any]:
-        """Returns the figures of a part of the text, and samples of it."""
+        """Returns the figures and samples of a part of the text."""
         loss_sum, weight_sum, right = 0.0, 0.0, 0.0
         samples: list[tuple[str, ...]] = []
         for batch in self.scored(part):
@@ -123,15 +123,15 @@ class Masking(TextTask):
         return {"inputs": tokens, "counts": jnp.ones(tokens.shape, bool)}
 
     def pieces(self, text: str) -> list[str]:
-        """Returns what stands between the blanks of a text."""
+        """Returns the pieces of a text between its blanks."""
         return self.cased(text).split(BLANK)
 
     def encode(self, text: str) -> list[int]:
-        """Returns the tokens of a text with blanks, <bos> and <eos> included."""
+        """Returns the tokens of a text with blanks, from <bos> to <eos>."""
         pieces = self.pieces(text)
         if len(pieces) == 1:
             raise UserError(f"expected a text with {BLANK} in it, got '{text}'")
-        if self.data.tokenizer == "bpe":  # a token holds the space before its word
+        if self.data.tokenizer == "bpe":  # its tokens include the space before a word
             pieces = [piece.rstrip(" ") for piece in pieces[:-1]] + pieces[-1:]
         first, *others = self.tokenizer.encode_all(pieces)
         tokens = [*first, *(token for piece in others for token in (MASK, *piece))]
@@ -141,10 +141,10 @@ class Masking(TextTask):
 
 
 def masked_batch(key: jax.Array, text_BN: jax.Array, lengths_B1: jax.Array, share: float, vocab_size: int) -> Batch:
-    """Returns the batch of the first `lengths_B1[b]` tokens of each row: <bos>, they, <eos> and padding, [B, N+2].
+    """Returns the batch of <bos>, the first `lengths_B1[b]` tokens of each row, <eos> and padding, [B, N+2].
 
-    Each token of the text is chosen with probability `share`, and the weights are 1 where one is. In `inputs` 80 % of
-    the chosen are <mask>, 10 % a random token of the vocabulary, and 10 % what they are. `counts` is false on padding.
+    Each token of the text is chosen with probability `share`, and has weight 1 if it is. In `inputs`, 80 % of the
+    chosen tokens are <mask>, 10 % are random tokens of the vocabulary, and 10 % stay. `counts` is false on padding.
     """
     tokens_BT = jnp.pad(text_BN, ((0, 0), (1, 1)), constant_values=BOS)
     t = jnp.arange(tokens_BT.shape[1])[None]
@@ -164,10 +164,10 @@ def masked_batch(key: jax.Array, text_BN: jax.Array, lengths_B1: jax.Array, shar
 
 
 def predicted(evaluator: Evaluator, inputs_BT: np.ndarray) -> np.ndarray:
-    """Returns the most probable token of the text at each position."""
+    """Returns the most probable token at each position, special tokens excluded."""
     return evaluator.logits({"inputs": inputs_BT, "counts": inputs_BT != PAD})[..., MASK + 1 :].argmax(-1) + MASK + 1
 
 
 def filled(inputs_BT: np.ndarray, best_BT: np.ndarray) -> np.ndarray:
-    """Returns the inputs with the predicted tokens in place of <mask>, all at once."""
+    """Returns the inputs with the predicted token in place of every <mask>."""
     return np.where(inputs_BT == MASK, best_BT, inputs_BT)

@@ -1,7 +1,7 @@
-"""Metrics of answers as texts, by name. The figures that `task.metrics` names join those of the task.
+"""Metrics that compare answers with reference texts. The key `task.metrics` adds them to the figures of a task.
 
-`METRICS["name"] = function` registers another one: `function(answers, references)` takes the answer to each prompt,
-list[str], and all its right answers, list[list[str]], and returns a number.
+`METRICS["name"] = function` registers another metric. `function(answers, references)` returns a number, given the
+answer to each prompt, list[str], and all right answers to it, list[list[str]].
 """
 
 import dataclasses
@@ -19,13 +19,13 @@ Metric = Callable[[list[str], list[list[str]]], float]
 
 @dataclasses.dataclass(frozen=True)
 class MetricsConfig:
-    """The key of the tasks whose answers are compared with texts."""
+    """The key of the tasks whose answers are compared with reference texts."""
 
-    metrics: str = key("", "more figures of the answers, names in fxf.tasks.metrics.METRICS with commas between")
+    metrics: str = key("", "more metrics of the answers: names in fxf.tasks.metrics.METRICS, separated by commas")
 
 
 def ter(answers: list[str], references: list[list[str]]) -> float:
-    """Returns the translation edit rate in percent, the lower the better (Snover et al. 2006), by sacreBLEU."""
+    """Returns sacreBLEU's translation edit rate in percent (Snover et al. 2006). Lower is better."""
     from sacrebleu.metrics import TER  # imported here because it takes a fifth of a second
 
     return TER().corpus_score(answers, reference_columns(references)).score
@@ -35,19 +35,19 @@ METRICS: dict[str, Metric] = {"ter": ter}
 
 
 def reference_columns(references: list[list[str]]) -> Any:
-    """Returns the references as sacreBLEU wants them: the first of every answer, then the second, and so on.
+    """Returns the references in sacreBLEU's order: the first one of every answer, then the second, and so on.
 
-    None stands where an answer has no more references.
+    An answer with fewer references has None in the other places.
     """
-    most = max(map(len, references))
-    return [[texts[i] if i < len(texts) else None for texts in references] for i in range(most)]
+    n_columns = max(map(len, references))
+    return [[texts[i] if i < len(texts) else None for texts in references] for i in range(n_columns)]
 
 
 class TextMetrics:
-    """The metrics that a config names; `names` are those by which a checkpoint can be chosen, as `Task.metrics`."""
+    """The metrics that a config names. A checkpoint can be chosen by their `names`, as by `Task.metrics`."""
 
     def __init__(self, config: MetricsConfig, of_task: Sequence[str]) -> None:
-        """Raises a UserError where a name is not registered, or is among `of_task`, the task's own figures."""
+        """Raises a UserError if a name is not registered, or is one of `of_task`, the task's own figures."""
         self._chosen: dict[str, Metric] = {}
         for name in (part.strip() for part in config.metrics.split(",") if config.metrics):
             self._chosen[name] = METRICS[one_of(name, METRICS, "task.metrics")]
@@ -56,13 +56,13 @@ class TextMetrics:
         self.names = (*self._chosen, *(f"-{name}" for name in self._chosen))
 
     def figures(self, answers: list[str], references: list[list[str]]) -> dict[str, float]:
-        """Returns each metric, by name, of the answers and the right answers to each prompt."""
+        """Returns each metric by name, given the answer and the right answers to each prompt."""
         return {name: float(metric(answers, references)) for name, metric in self._chosen.items()}
 
     def of_tokens(
         self, found_NT: np.ndarray, expected_NT: np.ndarray, end_token: int, to_text: Callable[[str, list[int]], str]
     ) -> dict[str, float]:
-        """Returns each metric of decoded tokens and the right ones; `to_text` is that of a task."""
+        """Returns each metric by name, given the decoded tokens, the right tokens, and the task's `to_text`."""
         if not self._chosen:
             return {}
         answers, right = (

@@ -1,4 +1,4 @@
-"""What tasks share on the way from texts to prompts, and from decoded tokens to texts."""
+"""Steps that tasks share, from texts to prompts and from decoded tokens to texts."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
@@ -10,7 +10,7 @@ from fxf.errors import UserError
 
 T = TypeVar("T")
 
-# Tokens [N, W, max_tokens] of W hypotheses of each prompt, and their scores [N, W], or None without a beam search.
+# Tokens [N, W, max_tokens] of W hypotheses of each prompt; and their scores [N, W], or None without a beam search.
 Decoded = tuple[np.ndarray, np.ndarray | None]
 
 # The tokens of a continuation before its end token, and its score.
@@ -21,7 +21,7 @@ Answer = tuple[str, float | None]
 
 
 class PromptGroup(NamedTuple):
-    """Prompts that are decoded together, the places of their texts among all, from 0, and the most new tokens."""
+    """Prompts that are decoded together, the indices of their texts, and the maximum number of new tokens."""
 
     places: Sequence[int]
     prompts: Prompts
@@ -29,22 +29,22 @@ class PromptGroup(NamedTuple):
 
 
 def one_group(prompts: Prompts, max_tokens: int, max_len: int) -> list[PromptGroup]:
-    """Returns the prompts of a decoder as one group; `max_tokens` 0 means as many as fit behind the longest.
+    """Returns the prompts of a decoder as one group. `max_tokens` 0 means as many as fit behind the longest prompt.
 
     Raises:
-      UserError: a prompt and its new tokens need more than `max_len` positions. The last new token is never read.
+      UserError: a prompt and its new tokens need more than `max_len` positions. The last new token needs none.
     """
     lengths = prompts["lengths"].tolist()
     for number, (first, length) in enumerate(zip(prompts["first"].tolist(), lengths, strict=True), 1):
         if length + max(max_tokens, 1) > max_len:
-            n_tokens = length + (first != 0)  # token 0 in front is not of the text
+            n_tokens = length + (first != 0)  # a token 0 in front does not belong to the text
             needed = f"{n_tokens} tokens and {max(max_tokens, 1)} to generate"
             raise UserError(f"prompt {number}: {needed}; model.max_len is {max_len}")
     return [PromptGroup(range(len(lengths)), prompts, max_tokens or max_len - max(lengths))]
 
 
 def padded_prompts(rows: Sequence[Sequence[int]]) -> Prompts:
-    """Returns rows of tokens, of one token at least, as the prompts of a decoder, padded with 0."""
+    """Returns the prompts of a decoder, padded with 0, from rows of at least one token."""
     tokens = np.zeros((len(rows), max(map(len, rows))), np.int32)
     for padded, row in zip(tokens, rows, strict=True):
         padded[: len(row)] = row
@@ -53,7 +53,7 @@ def padded_prompts(rows: Sequence[Sequence[int]]) -> Prompts:
 
 
 def of_each_prompt(function: Callable[[str], T], texts: Sequence[str]) -> list[T]:
-    """Returns `function(text)` of each text; puts the text's number, from 1, in front of a UserError's line."""
+    """Returns `function(text)` for each text. A UserError's line begins with the text's number, from 1."""
     found = []
     for number, text in enumerate(texts, 1):
         try:
@@ -63,21 +63,21 @@ def of_each_prompt(function: Callable[[str], T], texts: Sequence[str]) -> list[T
     return found
 
 
-def whole_numbers(text: str, least: int, most: int, expected: str) -> list[int]:
-    """Returns the numbers of a text, with spaces between.
+def whole_numbers(text: str, minimum: int, maximum: int, expected: str) -> list[int]:
+    """Returns the whole numbers of a text, which are separated by spaces.
 
     Raises:
-      UserError: a word is no whole number from `least` to `most`. The line begins with `expected`.
+      UserError: a word is not a whole number from `minimum` to `maximum`. The line begins with `expected`.
     """
     for word in text.split():
-        if not is_number(word, least, most):
-            raise UserError(f"{expected} {least} … {most} with spaces between, got '{word}'")
+        if not is_number(word, minimum, maximum):
+            raise UserError(f"{expected} {minimum} … {maximum} with spaces between, got '{word}'")
     return [int(word) for word in text.split()]
 
 
-def is_number(word: str, least: int, most: int) -> bool:
-    """Returns whether a word is a whole number from `least` to `most`."""
-    return word.isdecimal() and len(word) <= 18 and least <= int(word) <= most  # Python reads 4,300 digits at most
+def is_number(word: str, minimum: int, maximum: int) -> bool:
+    """Returns whether a word is a whole number from `minimum` to `maximum`."""
+    return word.isdecimal() and len(word) <= 18 and minimum <= int(word) <= maximum  # Python reads at most 4,300 digits
 
 
 def before_end(tokens: list[int], end_token: int) -> list[int]:
@@ -86,7 +86,7 @@ def before_end(tokens: list[int], end_token: int) -> list[int]:
 
 
 def to_hypotheses(decoded: Decoded, end_token: int) -> list[list[Hypothesis]]:
-    """Returns the hypotheses of each prompt, the best first, without those that a beam search did not find."""
+    """Returns the hypotheses that were found for each prompt, the best first."""
     tokens_NWT, scores_NW = decoded
     scores = np.full(tokens_NWT.shape[:2], None) if scores_NW is None else scores_NW
     return [
@@ -98,7 +98,7 @@ def to_hypotheses(decoded: Decoded, end_token: int) -> list[list[Hypothesis]]:
 def decode_groups(
     decode: Callable[[Prompts, int], Decoded], groups: Sequence[PromptGroup], end_token: int, n_prompts: int
 ) -> list[list[Hypothesis]]:
-    """Returns the hypotheses of N prompts in the order of their places; one in no group has an empty hypothesis."""
+    """Returns the hypotheses of each prompt, in the order of the texts. A text in no group has one empty hypothesis."""
     found: list[list[Hypothesis]] = [[([], 0.0)]] * n_prompts
     for group in groups:
         hypotheses = to_hypotheses(decode(group.prompts, group.max_tokens), end_token)

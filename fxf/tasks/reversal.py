@@ -1,4 +1,4 @@
-"""Sequence reversal (seed 004, "Fully working demo"): x1 … xn 0 xn … x1 0, scored on what follows the first 0."""
+"""Sequence reversal (seed 004, "Fully working demo"): x1 … xn 0 xn … x1 0, scored on the tokens behind the first 0."""
 
 import dataclasses
 import itertools
@@ -18,7 +18,7 @@ from fxf.tasks.task import Evaluator, RunInfo, Task, language_model_batch
 
 END = 0
 LARGEST_DOMAIN = 100_000
-LARGEST_APART = 1000  # lengths that are scored one by one
+LARGEST_APART = 1000  # lengths that are scored separately
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,14 +26,14 @@ class ReversalConfig(MetricsConfig):
     """The `task` section for `reversal`."""
 
     name: Literal["reversal"] = key("reversal", "the task to learn")
-    n_tokens: int = key(50, "symbols: tokens 1 … n_tokens", minimum=1)
+    n_tokens: int = key(50, "number of symbols, which are tokens 1 … n_tokens", minimum=1)
     min_length: int = key(1, "shortest sequence to reverse", minimum=1)
     max_length: int = key(25, "longest sequence to reverse", minimum=1)
-    longer: int = key(0, "score lengths max_length+1 … max_length+longer too, which training never shows", minimum=0)
+    longer: int = key(0, "also score lengths max_length+1 … max_length+longer, which training never shows", minimum=0)
     longer_every: int = key(
-        0, "score them apart, as exact_match_N, at every multiple N of this; 0: all together", minimum=0
+        0, "score them separately, as exact_match_N, at every multiple N of this; 0: together", minimum=0
     )
-    examples: int = key(10_000, "size of each scored sample, where the domain is too large to score whole", minimum=1)
+    examples: int = key(10_000, "size of each scored sample, if the domain is too large to score whole", minimum=1)
 
     def __post_init__(self) -> None:
         if self.max_length < self.min_length:
@@ -44,10 +44,10 @@ class ReversalConfig(MetricsConfig):
             raise UserError(f"task.longer_every: no multiple of {self.longer_every} among the task.longer lengths")
         if len(self.longer_scored()) > LARGEST_APART:
             scored = len(self.longer_scored())
-            raise UserError(f"task.longer_every: {scored} lengths to score apart; expected at most {LARGEST_APART}")
+            raise UserError(f"task.longer_every: {scored} separate lengths; expected at most {LARGEST_APART}")
 
     def longer_scored(self) -> range:
-        """Returns the lengths beyond those of training that are scored one by one."""
+        """Returns the lengths that are longer than in training and scored separately."""
         if not self.longer_every:
             return range(0)
         first = (self.max_length // self.longer_every + 1) * self.longer_every
@@ -55,10 +55,10 @@ class ReversalConfig(MetricsConfig):
 
 
 class Reversal(Task):
-    """Sequences x1 … xn to be continued by xn … x1 and 0.
+    """Sequences x1 … xn, which the model continues with xn … x1 and 0.
 
-    A domain of at most 100,000 sequences is trained on and scored whole. From a larger one, a sixteenth of the
-    sequences, chosen by a hash of their tokens, never counts in training, and the scored sample is drawn from it.
+    A domain of at most 100,000 sequences is trained on and scored whole. In a larger domain, a hash of the tokens
+    holds out a sixteenth of the sequences. They never count in training, and the scored sample is drawn from them.
     """
 
     end_token, generates = END, True
@@ -123,7 +123,7 @@ class Reversal(Task):
 def reversal_targets(sequences_BN: jax.Array, lengths_B1: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Returns tokens x1 … xn 0 xn … x1 0 and weights 1 on the second half, both [B, 2N+2].
 
-    Row b reads the first `lengths_B1[b]` of its N tokens; what follows its closing 0 is 0 with weight 0.
+    Row b reads the first `lengths_B1[b]` of its N tokens; the tokens behind its closing 0 are 0 and have weight 0.
     """
     t = jnp.arange(2 * sequences_BN.shape[1] + 2)[None]
     source = jnp.where(t < lengths_B1, t, 2 * lengths_B1 - t)
@@ -141,9 +141,9 @@ def whole_domain(config: ReversalConfig, lengths: range) -> np.ndarray:
 
 
 def draw_sample(config: ReversalConfig, lengths: range) -> np.ndarray:
-    """Returns `config.examples` distinct held-out sequences, lengths alike in number, int32 [n, longest].
+    """Returns `config.examples` distinct held-out sequences, about as many of each length, int32 [n, longest].
 
-    The sample is the same for every seed. Of lengths with fewer held-out sequences than their share it takes all.
+    The sample is the same for every seed. If a length has fewer held-out sequences than its share, all are in it.
     """
     rng = np.random.default_rng(0)
     n_drawn = drawn_for(config.examples)
@@ -154,9 +154,9 @@ def draw_sample(config: ReversalConfig, lengths: range) -> np.ndarray:
 
 
 def continuations(evaluator: Evaluator, sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns how the model continues sequences, rows of tokens padded with 0 [n, longest], and how it should.
+    """Returns the model's continuations of sequences, [n, longest] padded with 0, and the right continuations.
 
-    Both are int32 [n, longest + 1]. The right continuation is the reverse, and 0 behind it.
+    Both are int32 [n, longest + 1]. The right continuation is the reverse, followed by 0.
     """
     tokens = np.pad(sequences, ((0, 0), (0, 1)), constant_values=END)
     lengths = np.count_nonzero(sequences, axis=1).astype(np.int32) + 1

@@ -18,7 +18,7 @@ NO_END = -1  # no token ends a sequence
 
 
 class RunInfo(NamedTuple):
-    """What a task may read of its run besides its own section. `folder` is the run folder, where there is one."""
+    """The parts of a run that a task may read besides its own section. `folder` is the run folder, if there is one."""
 
     train: TrainConfig
     data: Any = None
@@ -31,10 +31,10 @@ class Evaluator(NamedTuple):
 
     Attributes:
       decode: `decode(prompts, max_tokens) -> (tokens, scores)`. Tokens are int32 [N, W, max_tokens], W hypotheses of
-        each prompt with the best first; what follows an end token is filled with it. Scores are [N, W], or None.
-      loss: `loss(batch) -> (loss_sum, weight_sum)`, by the model's loss without dropout or smoothing.
+        each prompt with the best first. An end token fills all places behind it. Scores are [N, W], or None.
+      loss: `loss(batch) -> (loss_sum, weight_sum)`, the sums of the model's loss without dropout or smoothing.
       logits: `logits(batch)` [B, T, V].
-      in_nats: whether the loss is in nats, as that of logits is.
+      in_nats: whether the loss is in nats, as a loss of logits is.
     """
 
     decode: Callable[[Prompts, int], Decoded]
@@ -48,9 +48,9 @@ class Evaluator(NamedTuple):
 
 
 class Task(abc.ABC):
-    """What to learn and how to score it. Each task is a subclass, built from its config section and a `RunInfo`.
+    """A task: the data to learn from and the scoring. Each is a subclass, built from its section and a `RunInfo`.
 
-    Building a task raises a UserError where its data or its tokenizer cannot be read or made.
+    Building a task raises a UserError if its data or its tokenizer cannot be read or made.
 
     A task that only trains and scores has `vocab_size`, `longest`, `metrics`, `validate`, and either `batch` or
     `batches`. A task that answers prompts also has `to_prompts` and `to_text`, and sets `generates`. A task that can
@@ -63,19 +63,19 @@ class Task(abc.ABC):
         the lowest where the name has a - in front.
       end_token: the token that ends a generated sequence.
       generates: whether scores or answers take tokens that the model generates.
-      sample_bytes: the least memory of the host, in bytes, that scoring holds at once.
-      files: texts by file name, which a run of this task keeps in its folder.
-      batch: `batch(key, step)`, a pure function that runs on the device.
-      batches: `batches()`, a Grain iterator of the run's batches, one a step, whose position can be saved.
-      largest_batch: returns the shapes of the largest batch, where `batch` does not tell them.
-      figures: returns what is known of the data before training, figures by plain names.
-      digests: returns digests of the data by name, where the config does not determine the data.
-      to_prompts: `to_prompts(texts, max_tokens, max_len)`, the prompts of N texts, in groups that are decoded
-        together; a text in no group has the empty answer. `max_tokens` is 0 for as many as fit, and `max_len` is the
-        number of the model's positions. Raises a UserError, with the text's number, where a text is no prompt.
-      to_text: `to_text(text, tokens)`, the answer to a text, from the new tokens before the end token.
-      to_batch: `to_batch(text, answer)`, the batch of one row, without padding, in which the model reads both.
-      token_name: returns a token as a reader sees it.
+      sample_bytes: a lower bound on the host's memory, in bytes, that scoring holds at once.
+      files: texts that a run of this task keeps in its folder, by file name.
+      batch: `batch(key, step)` returns the batch of a step; it is a pure function that runs on the device.
+      batches: `batches()` returns a Grain iterator with a batch for each step; its position can be saved.
+      largest_batch: returns the shapes of the largest batch; needed if `batch` does not determine them.
+      figures: returns the figures of the data that are known before training, by plain names.
+      digests: returns digests of the data by name, if the config does not determine the data.
+      to_prompts: `to_prompts(texts, max_tokens, max_len)` returns the prompts of N texts, in groups that are decoded
+        together; a text in no group has the empty answer. `max_tokens` 0 means as many as fit; `max_len` is the number
+        of the model's positions. It raises a UserError, with the text's number, if a text is not a prompt.
+      to_text: `to_text(text, tokens)` returns the answer to a text, from the new tokens before the end token.
+      to_batch: `to_batch(text, answer)` returns the batch of one row, without padding, in which the model reads both.
+      token_name: returns a token as text.
     """
 
     vocab_size: int
@@ -97,22 +97,22 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
-        """Returns figures by plain names, of data kept apart for choices made during a run."""
+        """Returns the figures of the validation data by plain names. Choices during a run depend on them."""
 
     def test(self, evaluator: Evaluator) -> dict[str, Any]:
-        """Returns the figures that a run reports; by default those of `validate`.
+        """Returns the figures that a run reports. By default they are those of `validate`.
 
-        They may hold a list `samples` of (prompt, expected, answer). The prompt is "" where there is none, and expected
-        is None where no answer is the right one.
+        They may hold a list `samples` of (prompt, expected, answer). The prompt is "" if there is none, and expected
+        is None if no answer is the right one.
         """
         return self.validate(evaluator)
 
     def decode(self, evaluator: Evaluator, prompts: Prompts, max_tokens: int) -> Decoded:
-        """Returns the tokens and scores of the prompts of a group; by default those that the model generates."""
+        """Returns the tokens and scores for the prompts of a group. By default the model generates them."""
         return evaluator.decode(prompts, max_tokens)
 
 
 def language_model_batch(targets_BT: jax.Array, weights_BT: jax.Array) -> Batch:
-    """Returns the batch of a decoder, whose inputs are token 0 and the targets without the last one."""
+    """Returns the batch of a decoder. Its inputs are token 0 and the targets without the last one."""
     inputs_BT = jnp.pad(targets_BT, ((0, 0), (1, 0)))[:, :-1]
     return {"inputs": inputs_BT, "targets": targets_BT, "weights": weights_BT}

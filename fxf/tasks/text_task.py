@@ -1,4 +1,4 @@
-"""What the tasks on text share: a tokenizer, and, where the text is running text, its parts."""
+"""Base classes of the tasks on text, with a tokenizer and the parts of a running text."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,18 +17,18 @@ class TokenizedTask(Task):
         self.files = {TOKENIZER_FILE: tokenizer.to_json()}
 
     def cased(self, text: str) -> str:
-        """Returns the text in lower case if the data are."""
+        """Returns the text, in lower case if the data are."""
         return text.lower() if self.data.lower_case else text
 
     def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the tokens of each prompt; warns of what the vocabulary lacks."""
+        """Returns the tokens of each prompt. It warns of text that the vocabulary lacks."""
         cased = list(map(self.cased, texts))
         warn_of_unknown(self.tokenizer, [[text] for text in cased])
         return self.tokenizer.encode_all(cased)
 
 
 class TextTask(TokenizedTask):
-    """A task on the running text that `data` names, of which each part has at least `length` tokens."""
+    """A task on the running text that `data` names. Each part of the text has at least `length` tokens."""
 
     def __init__(self, run: RunInfo, length: int) -> None:
         self.text = encoded_text(run.data, run.folder, length)

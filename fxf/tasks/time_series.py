@@ -1,7 +1,7 @@
 """Delayed-sum time series (seed 002, "generating training data, XOR code"): x[t+delay+1] = x[t] + x[t+1] mod base.
 
-With base 2 the sum is the exclusive or (Schubert and Gros 2021). Each number follows from the delay + 1 before it,
-so the first delay + 1, the context, decide the rest; what follows them is scored. Number x is token x + 1.
+With base 2 the sum is the exclusive or (Schubert and Gros 2021). Each number follows from the delay + 1 numbers before
+it, so the first delay + 1 numbers, the context, determine the rest. The rest is scored. Number x is token x + 1.
 """
 
 import dataclasses
@@ -21,8 +21,8 @@ from fxf.tasks.metrics import MetricsConfig, TextMetrics
 from fxf.tasks.prompts import PromptGroup, is_number, one_group, padded_prompts, whole_numbers
 from fxf.tasks.task import Evaluator, RunInfo, Task, language_model_batch
 
-END = 0  # never right: a series has no end
-LARGEST_DOMAIN = 2**32  # of which a period is searched, in a tenth of a second
+END = 0  # never a right token, because a series has no end
+LARGEST_DOMAIN = 2**32  # contexts; a search for the period then takes a tenth of a second
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,8 +32,10 @@ class TimeSeriesConfig(MetricsConfig):
     name: Literal["time_series"] = key("time_series", "the task to learn")
     base: int = key(10, "the numbers are 0 … base - 1", minimum=2)
     delay: int = key(1, "steps from the later of two numbers to their sum", minimum=1)
-    length: int = key(12, "numbers of a series, the context of delay + 1 included", minimum=3)
-    examples: int = key(1000, "series scored; a domain of at most so many is trained on and scored whole", minimum=1)
+    length: int = key(12, "length of a series, with its context of delay + 1 numbers", minimum=3)
+    examples: int = key(
+        1000, "number of scored series; a domain of at most this size is trained on and scored whole", minimum=1
+    )
 
     def __post_init__(self) -> None:
         if self.length < self.delay + 2:
@@ -44,10 +46,10 @@ class TimeSeriesConfig(MetricsConfig):
 
 
 class TimeSeries(Task):
-    """Series that start from any context, to be continued.
+    """Series that start from any context, which the model continues.
 
-    Of a domain of more than `task.examples` contexts a sixteenth, chosen by a hash of the numbers, never starts a
-    series that counts in training, and the scored sample is drawn from it.
+    In a domain of more than `task.examples` contexts, a hash of the numbers holds out a sixteenth. Series that start
+    from these never count in training, and the scored sample is drawn from them.
     """
 
     end_token, generates = END, True
@@ -114,7 +116,7 @@ class TimeSeries(Task):
 
 
 def series(starts_BC: Any, base: int, length: int) -> jax.Array:
-    """Returns the `length` numbers from each context on, the context of delay + 1 numbers first: int32 [B, length]."""
+    """Returns the first `length` numbers of the series that begins with each context: int32 [B, length]."""
 
     def shift(context_BC: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:
         total_B1 = (context_BC[:, :1] + context_BC[:, 1:2]) % base
@@ -124,10 +126,10 @@ def series(starts_BC: Any, base: int, length: int) -> jax.Array:
 
 
 def period(delay: int, base: int) -> int:
-    """Returns after how many steps the series that starts with ones alone comes back to its start.
+    """Returns the number of steps after which the series from a context of ones comes back to its start.
 
-    The step from one context to the next has an inverse, so every series is a cycle, of at most base^(delay + 1)
-    contexts. Of a cycle of length n the search takes about √n large steps (Shanks's baby-step giant-step).
+    The step from one context to the next has an inverse, so every series is a cycle, of at most n = base^(delay + 1)
+    contexts. The search takes at most about √n large steps (Shanks's baby-step giant-step).
     """
     context = delay + 1
     start = np.ones(context, np.int64)
@@ -135,7 +137,7 @@ def period(delay: int, base: int) -> int:
     numbers = [1] * (n_small + delay)
     for t in range(n_small - 1):
         numbers[t + context] = (numbers[t] + numbers[t + 1]) % base
-    nearby = {tuple(numbers[i : i + context]): i for i in range(n_small)}  # of equal contexts, the last
+    nearby = {tuple(numbers[i : i + context]): i for i in range(n_small)}  # the last of equal contexts
     shift = np.eye(context, k=1, dtype=np.int64)
     shift[-1, :2] = 1
     large = _power(shift, n_small, base)
@@ -160,9 +162,9 @@ def whole_domain(config: TimeSeriesConfig) -> np.ndarray:
 
 
 def draw_sample(config: TimeSeriesConfig) -> np.ndarray:
-    """Returns distinct contexts that are held out, int32 [n, delay + 1], the same for every seed.
+    """Returns distinct held-out contexts, int32 [n, delay + 1], the same for every seed.
 
-    There are `config.examples` of them, or as many as a small domain holds out.
+    There are `config.examples` of them, or fewer if a small domain holds out fewer.
     """
     rng, context = np.random.default_rng(0), config.delay + 1
     n_drawn = drawn_for(config.examples)

@@ -30,13 +30,14 @@ class TranslationConfig(MetricsConfig):
     """The `task` section for `translation`."""
 
     name: Literal["translation"] = key("translation", "the task to learn")
-    tokenized: bool = key(False, "the text is tokenized: BLEU counts its words as they stand")
+    tokenized: bool = key(False, "the text is tokenized already, so BLEU counts its words as they are")
 
 
 class Translation(TokenizedTask):
-    """Sentences to be translated.
+    """Translation of sentences.
 
-    The tokenizer is the one in the run folder, or else learned from the training pairs, of both languages together.
+    The tokenizer is the one in the run folder. If there is none, it is learned from both languages of the training
+    pairs together.
     """
 
     end_token, generates = EOS, True
@@ -53,11 +54,11 @@ class Translation(TokenizedTask):
         super().__init__(data, tokenizer_of(run.folder, data.tokenizer, data.vocab_size, self.training_texts))
 
     def training_texts(self) -> Iterator[str]:
-        """Returns the sentences that the tokenizer is learned from."""
+        """Returns the sentences from which the tokenizer is learned."""
         return (text for example in self.corpus().train for text in (example.source, example.target))
 
     def make_batches(self, part: str) -> Batches:
-        """Returns the batches of a part of the corpus. Each process reads its rows in training, and all in scoring."""
+        """Returns the batches of a part of the corpus. A process reads its share of the rows in training, else all."""
         return Batches(
             self.tokenized(part).pairs,
             batch_size=self.run.train.batch_size,
@@ -84,7 +85,7 @@ class Translation(TokenizedTask):
         return self.evaluate(evaluator, "test")
 
     def evaluate(self, evaluator: Evaluator, part: str) -> dict[str, Any]:
-        """Returns the figures of a part of the corpus, and samples of it."""
+        """Returns the figures and samples of a part of the corpus."""
         sources, tokens, references = group_by_source(*self.tokenized(part)[:2])
         found = decode_groups(evaluator.decode, self.groups(tokens), EOS, len(tokens))
         best = [self.tokenizer.decode(hypotheses[0][0]) for hypotheses in found]
@@ -97,26 +98,26 @@ class Translation(TokenizedTask):
         if max_tokens > max_len:
             raise UserError(f"max_tokens: {max_tokens} is more than model.max_len {max_len}")
         sources = self.encode_prompts(texts)
-        most = self.data.max_length
+        limit = self.data.max_length
         for number, source in enumerate(sources, 1):
-            if len(source) + 1 > most:
-                raise UserError(f"prompt {number}: {len(source) + 1} tokens; data.max_length is {most}")
+            if len(source) + 1 > limit:
+                raise UserError(f"prompt {number}: {len(source) + 1} tokens; data.max_length is {limit}")
         places = [place for place, source in enumerate(sources) if source]
         groups = self.groups([[*sources[place], EOS] for place in places], max_tokens)
         return [group._replace(places=[places[i] for i in group.places]) for group in groups]
 
     def groups(self, sources: Sequence[list[int]], max_tokens: int = 0) -> list[PromptGroup]:
-        """Returns the prompts of sources, those of similar length together.
+        """Returns the prompts of sources in groups of similar length.
 
-        The longest of a group come first: one among the last would go on alone when the others have ended.
+        The longest of a group come first. If a long one came last, it would run on alone after the others have ended.
         """
         lengths = np.array([len(source) for source in sources])
         order, classes = np.argsort(-lengths, kind="stable"), -(-lengths // LENGTH_STEP) * LENGTH_STEP
-        groups, most = [], self.data.max_length
+        groups, limit = [], self.data.max_length
         for length in np.unique(classes).tolist():
             places = order[classes[order] == length].tolist()
             prompts = source_prompts([sources[i] for i in places], length)
-            groups.append(PromptGroup(places, prompts, max_tokens or min(most, 2 * length + LENGTH_STEP)))
+            groups.append(PromptGroup(places, prompts, max_tokens or min(limit, 2 * length + LENGTH_STEP)))
         return groups
 
     def to_text(self, text: str, tokens: list[int]) -> str:
@@ -157,14 +158,14 @@ def scores(hypotheses: list[str], references: list[list[str]], tokenized: bool) 
     """Returns the figures of a set of translations, each sentence counted once.
 
     `bleu` and `chrf` are sacreBLEU's (Post 2018), on the text as a reader sees it, with BLEU's signature;
-    `bleu_lower_case` is BLEU of lower-cased words, as the papers on Multi30k count it. Of text that is tokenized
-    already, both BLEUs count the words that are there. `exact_match` is the share equal to one of the references.
+    `bleu_lower_case` is BLEU of lower-cased words, as the papers on Multi30k count it. If the text is
+    tokenized already, both count its words as they are. `exact_match` is the share equal to one of the references.
     """
     from sacrebleu.metrics import BLEU, CHRF  # imported here because it takes a fifth of a second
 
     columns = reference_columns(references)
     tokenize = "none" if tokenized else "13a"
-    # `force` says that the tokenized text is meant; it changes no score.
+    # `force` silences a warning about tokenized text; it changes no score.
     bleu, bleu_lower_case = (BLEU(tokenize=tokenize, lowercase=lower, force=tokenized) for lower in (False, True))
     return {
         "bleu": bleu.corpus_score(hypotheses, columns).score,
@@ -177,7 +178,7 @@ def scores(hypotheses: list[str], references: list[list[str]], tokenized: bool) 
 
 
 def source_prompts(sources: Sequence[Sequence[int]], length: int) -> Prompts:
-    """Returns the prompts of sources padded to `length`: the decoder reads nothing but <bos> before it generates."""
+    """Returns the prompts of sources padded to `length`. The decoder reads only <bos> before it generates."""
     assert BOS == 0
     source, source_mask = padded(sources, len(sources), length)
     nothing = np.zeros((len(sources), 0), np.int32)

@@ -1,3 +1,3 @@
-"""The verbs of the command `fxf`, a module each: its docstring is its help, and `main` does the work."""
+"""The verbs of the command `fxf`, one module each. Its docstring is its help, and `main` does the work."""
 
 VERBS = ("train", "evaluate", "generate", "describe", "sweep", "probe", "export")

@@ -1,4 +1,4 @@
-"""Prints a config's parameter table, operations a token, and memory; nothing is allocated or trained.
+"""Prints a config's parameter table, operations per token and memory. It allocates and trains nothing.
 
 fxf describe --config=reversal
 """

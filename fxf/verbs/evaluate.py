@@ -1,4 +1,4 @@
-"""Scores a trained run with the checkpoint that its result used, or the one of --step.
+"""Scores a trained run with the checkpoint that its result used, or that of --step.
 
 fxf evaluate --workdir=runs/reversal
 fxf evaluate --workdir=runs/translation --beam_width=5
@@ -10,7 +10,7 @@ from fxf.runs import cli
 
 CONFIG, WORKDIR = cli.define_config_file(), cli.define_workdir()
 DECODE = cli.define_decode()
-STEP = flags.DEFINE_integer("step", None, "checkpoint to score")
+STEP = flags.DEFINE_integer("step", None, "checkpoint to score; by default the one that the run's result used")
 
 
 def main(arguments: list[str]) -> None:

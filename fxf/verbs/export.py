@@ -1,12 +1,12 @@
-"""Writes a trained run's weights, or its whole model, for use outside of fxf.
+"""Writes a trained run's weights, or its whole model, for use outside fxf.
 
 fxf export --workdir=runs/reversal --format=safetensors
 fxf export --workdir=runs/reversal --format=jax --output=model.npz
 fxf export --workdir=runs/translation --format=huggingface
 
 safetensors: the weights by path, in RUN/params.safetensors. jax: the model as programs that run without fxf, in
-RUN/model.npz; fxf/interop/export.py shows how. huggingface: a folder RUN/huggingface for the `from_pretrained` of
-`transformers`, of a model with all the choices of GPT-2, BERT or Marian.
+RUN/model.npz; fxf/interop/export.py shows how. huggingface: a folder for `from_pretrained` of `transformers`, in
+RUN/huggingface; the model must make all the choices of GPT-2, BERT or Marian.
 """
 
 from pathlib import Path
@@ -22,8 +22,8 @@ OUTPUTS = {"safetensors": "params.safetensors", "jax": "model.npz", "huggingface
 
 CONFIG, WORKDIR = cli.define_config_file(), cli.define_workdir()
 FORMAT = flags.DEFINE_string("format", None, f"one of {', '.join(OUTPUTS)}")
-OUTPUT = flags.DEFINE_string("output", None, "what to write; without it, a file or folder in the run folder")
-STEP = flags.DEFINE_integer("step", None, "checkpoint to export; without it, the one that the run reports")
+OUTPUT = flags.DEFINE_string("output", None, "file or folder to write; by default one in the run folder")
+STEP = flags.DEFINE_integer("step", None, "checkpoint to export; by default the one that the run's result used")
 
 
 def main(arguments: list[str]) -> None:
@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> None:
     if is_remote(workdir) and not OUTPUT.value:
         raise UserError(f"--output: missing; {workdir} is exported to a local file or folder")
     output = Path(OUTPUT.value) if OUTPUT.value else workdir / OUTPUTS[name]
-    # So that nothing of a run is written over.
+    # The export must not overwrite a part of a run.
     if output.suffix != Path(OUTPUTS[name]).suffix and name != "huggingface":
         raise UserError(f"--output: expected a name that ends in {Path(OUTPUTS[name]).suffix}, got {output}")
     if name == "huggingface" and (output / "metrics.jsonl").exists():

@@ -1,16 +1,16 @@
 r"""Answers prompts with a trained run: translates, reverses, continues a text or fills in blanks.
 
-It prints one line for each prompt, in order. Line ends, control characters and the
-backslash are written as Python writes them (\n, \x1b, \\); with --format=json each line is a JSON object with the exact
-text and the number of its prompt.
+It prints one line for each prompt, in order. Line ends, control characters and backslashes are written as in Python
+(\n, \x1b, \\). With --format=json each line is a JSON object with the exact text and the number of its prompt.
 
 fxf generate --workdir=runs/reversal "3 1 4 1 5" "9 2 6"
 fxf generate --workdir=runs/characters --temperature=0.8 --top_k=20 "The king"
 fxf generate --workdir=runs/translation --input=sentences.txt > translations.txt
 fxf generate --workdir=runs/translation --beam_width=5 --n_best=3 < sentences.txt
 
-With --n_best each prompt gets several lines, the best first: its number, the score (log-probability over the length's
-penalty), and the text, with tabs between, or as the keys prompt, score and text of a JSON object.
+With --n_best each prompt gets several lines, the best first. A line has the prompt's number, the score
+(log-probability over the length's penalty) and the text, separated by tabs, or as the keys prompt, score and text of a
+JSON object.
 """
 
 from absl import flags
@@ -20,12 +20,14 @@ from fxf.runs import cli
 
 CONFIG, WORKDIR = cli.define_config_file(), cli.define_workdir()
 DECODE = cli.define_decode()
-STEP = flags.DEFINE_integer("step", None, "checkpoint to use; without it, what the run's result used")
-INPUT = flags.DEFINE_string("input", None, "file with a prompt a line; without it and prompts, standard input")
+STEP = flags.DEFINE_integer("step", None, "checkpoint to use; by default the one that the run's result used")
+INPUT = flags.DEFINE_string(
+    "input", None, "file with one prompt per line; without it and without arguments, standard input"
+)
 N_BEST = flags.DEFINE_integer("n_best", None, "hypotheses of the beam to show, with their scores", 1)
 FORMAT = flags.DEFINE_enum("format", "text", ["text", "json"], "how the answers are written")
-MAX_TOKENS = flags.DEFINE_integer("max_tokens", 0, "tokens to generate at most; 0 for as many as positions allow", 0)
-SEED = flags.DEFINE_integer("seed", None, "seed of the sampling; 0 without it", 0, 2**32 - 1)
+MAX_TOKENS = flags.DEFINE_integer("max_tokens", 0, "maximum number of new tokens; 0 for as many as positions allow", 0)
+SEED = flags.DEFINE_integer("seed", None, "seed of sampling; by default 0", 0, 2**32 - 1)
 
 
 def main(prompts: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Shows what is inside a trained model while it reads a text: attention, vectors, logit lens.
+"""Shows arrays inside a trained model while it reads a text: attention, vectors, logit lens.
 
 fxf probe --workdir=runs/reversal "3 1 5"
 fxf probe --workdir=runs/reversal --name=block_1/attention/weights --head=0 "3 1 5"
@@ -6,8 +6,8 @@ fxf probe --workdir=runs/reversal --name=block_1/attention/weights --output=head
 fxf probe --workdir=runs/reversal --name=embedding/positions --output=positions.svg "3 1 5"
 fxf probe --workdir=runs/reversal --lens "3 1 5"
 
-The model reads a prompt and its own answer, or a second argument in place of the answer. Without --name the arrays are
-listed.
+The model reads a prompt and its own answer, or a second argument in place of the answer. Without --name, the names of
+the arrays are listed.
 """
 
 from pathlib import Path
@@ -18,11 +18,11 @@ from fxf.errors import UserError
 from fxf.runs import cli
 
 CONFIG, WORKDIR = cli.define_config_file(), cli.define_workdir()
-NAME = flags.DEFINE_string("name", None, "the array to show; without it, all are listed")
-HEAD = flags.DEFINE_integer("head", None, "of attention weights, this head alone", lower_bound=0)
-LENS = flags.DEFINE_boolean("lens", False, "show what the model would say after each block")
-OUTPUT = flags.DEFINE_string("output", None, "file for a heat map, .png or .svg, in place of text")
-STEP = flags.DEFINE_integer("step", None, "checkpoint to look into; without it, the one that the run reports")
+NAME = flags.DEFINE_string("name", None, "array to show; by default all are listed")
+HEAD = flags.DEFINE_integer("head", None, "head of attention weights to show; by default all", lower_bound=0)
+LENS = flags.DEFINE_boolean("lens", False, "show the most probable next token after each block")
+OUTPUT = flags.DEFINE_string("output", None, "file for a heat map, .png or .svg, instead of text")
+STEP = flags.DEFINE_integer("step", None, "checkpoint to load; by default the one that the run's result used")
 
 
 def main(texts: list[str]) -> None:
@@ -33,7 +33,7 @@ def main(texts: list[str]) -> None:
     if not 1 <= len(texts) <= 2:
         raise UserError(f"expected a prompt and at most one answer, got {len(texts)} arguments")
     if LENS.value and (NAME.value or OUTPUT.value):
-        raise UserError("--lens: is a table of its own, without --name and --output")
+        raise UserError("--lens: cannot go with --name or --output")
     for flag in (HEAD, OUTPUT):
         if flag.value is not None and not NAME.value:
             raise UserError(f"--{flag.name}: only --name reads it")

@@ -4,14 +4,14 @@ fxf sweep --config=reversal:example0 --workdir=runs/sweep --workers=2
 fxf sweep --config=reversal:example0 --workdir=runs/sweep --dry_run
 fxf sweep --config=reversal:example0 --workdir=runs/sweep --slurm --workers=8 --minutes=30
 
-`--config.KEY=VALUE` changes every point. Each point's run folder, below --workdir, is named by the keys that the point
-changes, and holds what the run printed in log.txt. A point that fails leaves the others alone; the same command again
-starts those that have no result, where they left off. At the end the sweep's folder has table.csv, with every figure,
-table.md and plot.png; the exit code is 1 if a point has no result.
+`--config.KEY=VALUE` changes every point. Each point has a run folder below --workdir, which is named by the keys that
+the point changes; its log.txt holds the output of the run. If a point fails, the others go on. The same command again
+resumes the points that have no result. At the end the sweep's folder has table.csv, with every figure, table.md and
+plot.png; the exit code is 1 if a point has no result.
 
-With --slurm the points are submitted as an array of jobs, --workers of them at a time, and nothing is waited for: the
-same command without --slurm and with --workers=0 writes the table and the plot of what has finished. What no flag
-sets, such as the account, sbatch reads from SBATCH_ACCOUNT and the like.
+With --slurm the command submits the points as an array of jobs, of which --workers run at a time, and ends. Later the
+same command without --slurm and with --workers=0 writes the table and the plot of the finished points. sbatch reads
+other settings, such as the account, from SBATCH_ACCOUNT and similar variables.
 """
 
 import shlex
@@ -30,9 +30,9 @@ from fxf.runs.command_line import read_sweep
 CONFIG = cli.define_config()
 WORKDIR = flags.DEFINE_string("workdir", None, "folder of the sweep, with a run folder for each point")
 WORKERS = flags.DEFINE_integer("workers", 1, "points that run at the same time; 0 only writes table and plot", 0)
-DRY_RUN = flags.DEFINE_boolean("dry_run", False, "print the commands of the points without a result, and end")
-X = flags.DEFINE_string("x", None, "changed key for the plot's horizontal axis; without it, the one with most values")
-Y = flags.DEFINE_string("y", None, "figure for the plot's vertical axis; without it, the task's first metric")
+DRY_RUN = flags.DEFINE_boolean("dry_run", False, "only print the commands of the points without a result")
+X = flags.DEFINE_string("x", None, "changed key for the plot's horizontal axis; by default the one with most values")
+Y = flags.DEFINE_string("y", None, "figure for the plot's vertical axis; by default the task's first metric")
 SLURM = flags.DEFINE_boolean("slurm", False, "submit the points as an array of SLURM jobs")
 PARTITION = flags.DEFINE_string("partition", None, "with --slurm: partition of the jobs")
 MINUTES = flags.DEFINE_integer("minutes", None, "with --slurm: time limit of each point", 1)

@@ -1,4 +1,4 @@
-"""Trains the experiment that a config names, or resumes it where its run folder left off.
+"""Trains the experiment that a config names, or resumes it from its run folder.
 
 fxf train --config=reversal --workdir=runs/reversal
 """

@@ -169,7 +169,7 @@ def test_a_run_folder_is_not_written_over(trained):
         (["--format=jax", "--output=absent/model.npz"], "absent/model.npz: cannot write it: No such file"),
         (["--format=jax", "--output=config.json"], "--output: expected a name that ends in .npz, got config.json"),
         (["--format=safetensors", "--output=tests"], "--output: expected a name that ends in .safetensors, got tests"),
-        (["--format=jax", "model.npz"], "expected flags alone, got 'model.npz'"),
+        (["--format=jax", "model.npz"], "expected only flags, got 'model.npz'"),
     ],
 )
 def test_a_wrong_export_is_one_line(trained, flags, part):

@@ -51,8 +51,7 @@ def test_a_full_disk_under_stdout_is_told_at_the_end(main):
         code, told = main(full, 3)
     assert code == 2
     assert told == [
-        f"error: standard output: {os.strerror(errno.ENOSPC)}; "
-        "what was printed is lost, what a run folder holds is whole"
+        f"error: standard output: {os.strerror(errno.ENOSPC)}; the printed text is lost, the run folder is whole"
     ]
 
 

@@ -103,7 +103,7 @@ def test_an_answer_of_its_own_is_read_but_for_a_last_token_that_fits_no_position
 def test_a_second_text_for_a_task_that_fills_in_blanks_is_refused(looked_into):
     experiment, params, *_ = looked_into
     filling = experiment._replace(task=with_attributes(experiment.task, generates=False))
-    with pytest.raises(UserError, match="a second text: this task's answer stands in the blanks of the first"):
+    with pytest.raises(UserError, match="a second text: this task fills in the blanks of the first text"):
         probe.what_is_read(filling, params, "3 1", "1 3")
 
 

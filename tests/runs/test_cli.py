@@ -31,10 +31,10 @@ def assert_refused(finished, *parts):
         ([REVERSAL, "--config.seed=1", "--config.seed=2"], ["--config.seed: given twice"]),
         ([REVERSAL, REVERSAL], ["--config: given twice"]),
         ([REVERSAL, "config.seed=3"], ["got 'config.seed=3'; did you mean '--config.seed=3'?"]),
-        ([REVERSAL, "x\ny"], [r"expected flags alone, got 'x\ny'"]),
+        ([REVERSAL, "x\ny"], [r"expected only flags, got 'x\ny'"]),
         ([REVERSAL, "--config.train.learning_rate=1"], ["unknown key; did you mean 'optimizer.learning_rate'?"]),
         ([REVERSAL, "--config.model=3"], ["--config.model: is a section; set its keys"]),
-        ([REVERSAL, "--config.seed.x=3"], ["'seed' is a key, no section; type --config.seed=VALUE"]),
+        ([REVERSAL, "--config.seed.x=3"], ["'seed' is a key, not a section; type --config.seed=VALUE"]),
         ([REVERSAL, "--config.model.n_heads="], ["--config.model.n_heads: expected int, got ''"]),
         ([REVERSAL, "--config.model.n_heads"], ["--config.model.n_heads: expected int, got nothing"]),
         ([REVERSAL, "--config.log.tensorboard=maybe"], ["--config.log.tensorboard: expected bool, got 'maybe'"]),
@@ -55,7 +55,7 @@ def test_what_is_typed_wrong_is_named(flags, parts):
         (["--beam_with=3"], ["--beam_with: unknown flag; did you mean 'beam_width'?", "--top_k"]),
         (["--config.decode.beam_width=3"], ["--config.decode.beam_width: unknown flag; did you mean 'beam_width'?"]),
         (["--beam_width=two"], ["--beam_width: expected int, got 'two'"]),
-        (["-3 1"], ["-3 1: unknown flag; an argument that begins with - stands behind --"]),
+        (["-3 1"], ["-3 1: unknown flag; put -- in front of an argument that begins with -"]),
         (["--workdir="], ["--workdir: missing"]),
     ],
 )
@@ -104,8 +104,8 @@ def test_an_answer_as_json_has_its_exact_text():
 
 @pytest.mark.parametrize(("most", "longest"), [(7, 99), (99, 2)])
 def test_prompts_without_an_end_are_refused(most, longest, tmp_path, monkeypatch):
-    monkeypatch.setattr(cli, "MOST_INPUT", most)
-    monkeypatch.setattr(cli, "LONGEST_PROMPT", longest)
+    monkeypatch.setattr(cli, "MAX_INPUT", most)
+    monkeypatch.setattr(cli, "MAX_PROMPT", longest)
     (tmp_path / "prompts").write_text("1\n234\n5\n6")
     message = r"expected at most 7 bytes" if most == 7 else r":2: expected at most 2 characters, got 3"
     with pytest.raises(UserError, match=message):

@@ -192,7 +192,7 @@ def test_a_moved_file_is_named_and_found_where_the_user_says(tmp_path):
     opened(workdir, path)
     with new_process():
         moved = path.rename(tmp_path / "renamed.py")
-        message = rf"{path} is missing, the run's config file, which registers activation 'scaled'; .*--config=FILE"
+        message = rf"the run's config file {path}, which registers activation 'scaled', is missing; .*--config=FILE"
         with pytest.raises(UserError, match=message):
             load_of_run(workdir, registered_by(workdir), None)
         load_of_run(workdir, registered_by(workdir), moved)
@@ -226,7 +226,7 @@ def test_scripts_find_the_file_again_or_are_told_of_it(tmp_path):
     moved = path.rename(tmp_path / "renamed.py")
     refused = script("evaluate", f"--workdir={workdir}")
     assert refused.returncode == 2
-    assert refused.stderr.startswith(f"error: {workdir}: {path} is missing")
+    assert refused.stderr.startswith(f"error: {workdir}: the run's config file {path}, which registers")
     evaluated = script("evaluate", f"--workdir={workdir}", f"--config={moved}")
     assert (evaluated.returncode, evaluated.stderr) == (0, "")
     absent = script("evaluate", f"--workdir={workdir}", f"--config={path}")

@@ -39,7 +39,7 @@ def test_a_model_that_cannot_generate_is_refused_by_a_task_that_does(absent, mon
 def test_outputs_that_are_no_logits_are_neither_drawn_from_nor_searched(key, value, default, text):
     config = config_of("characters", "bilayer", text, task={"length": 5}, decode={key: value})
     with pytest.raises(
-        UserError, match=rf"decode.{key}: the outputs of model 'bilayer' are no logits; leave it at {default}"
+        UserError, match=rf"decode.{key}: the outputs of model 'bilayer' are not logits; leave it at {default}"
     ):
         build(config)
 

@@ -395,7 +395,7 @@ def test_a_beam_gives_the_hypotheses_of_each_prompt_the_best_first(finished):
 
 
 def test_more_hypotheses_than_the_beam_has_are_refused(finished):
-    with pytest.raises(UserError, match=r"n_best: 4 is more than the hypotheses of decode.beam_width 3"):
+    with pytest.raises(UserError, match=r"n_best: 4 is more than decode.beam_width 3"):
         run.generate(finished[0], ["3 1"], {"beam_width": 3}, n_best=4)
     with pytest.raises(UserError, match=r"n_best: only beam search scores its hypotheses; set decode.beam_width"):
         run.generate(finished[0], ["3 1"], {}, n_best=1)

@@ -78,7 +78,7 @@ def test_other_code_is_named_and_not_refused(tmp_path, caplog, monkeypatch):
     run_folder.read_config(tmp_path)
     assert "was trained by other code: code (" in caplog.records[0].getMessage()
     opened(tmp_path)
-    assert "goes on by other code: code (" in caplog.records[1].getMessage()
+    assert "goes on with other code: code (" in caplog.records[1].getMessage()
     run_folder.read_config(tmp_path)
     assert len(caplog.records) == 2
 
@@ -109,7 +109,7 @@ def test_a_config_changed_by_hand_is_refused_in_one_line(change, tmp_path):
     opened(tmp_path)
     changed(tmp_path, change)
     for attempt in (lambda: run_folder.read_config(tmp_path), lambda: opened(tmp_path)):
-        with pytest.raises(UserError, match=r"config\.json: (differs from|not a run's config)") as error:
+        with pytest.raises(UserError, match=r"config\.json: (was changed|not a run's config)") as error:
             attempt()
         assert "\n" not in str(error.value)
 
