@@ -59,7 +59,7 @@ def generated(task, evaluator, texts, max_tokens, max_len):
     experiment = SimpleNamespace(
         task=task,
         max_len=max_len,
-        model=Model({}, None, None),
+        model=Model({}, None, None, max_len=max_len),
         evaluator=lambda *_: lambda _: evaluator,
         layout_of_one_copy=one_device,
     )

@@ -23,6 +23,7 @@ from fxf.machine import signals, streams  # noqa: E402
 from fxf.machine.devices import start_jax  # noqa: E402
 from fxf.runs import command_line  # noqa: E402
 from fxf.runs.config_file import load  # noqa: E402
+from fxf.runs.shipped import located  # noqa: E402
 
 streams.occupy()
 
@@ -203,7 +204,7 @@ def config_and_origin(flag: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         "config_file": config_flags.get_config_filename(flags.FLAGS["config"]),
         "overrides": config_flags.get_override_values(flags.FLAGS["config"]),
     }
-    registered = load(origin["config_file"].split(":")[0]).origin()
+    registered = load(located(origin["config_file"]).split(":")[0]).origin()
     return flag.value.to_dict(), {**origin, **registered}
 
 

@@ -12,9 +12,9 @@ from fxf.config import key
 from fxf.errors import UserError
 from fxf.models.model import Batch
 from fxf.tasks.held_out import drawn_for, held_out, power_within, sample_bytes, sample_held_out
-from fxf.tasks.metrics import MetricsConfig, TextMetrics
 from fxf.tasks.prompts import PromptGroup, of_each_prompt, one_group, padded_prompts, whole_numbers
 from fxf.tasks.task import Evaluator, RunInfo, Task, language_model_batch
+from fxf.tasks.text_metrics import MetricsConfig, TextMetrics
 
 END = 0
 LARGEST_DOMAIN = 100_000

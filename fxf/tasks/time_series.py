@@ -17,9 +17,9 @@ from fxf.config import key
 from fxf.errors import UserError
 from fxf.models.model import Batch
 from fxf.tasks.held_out import drawn_for, held_out, power_within, sample_bytes, sample_held_out
-from fxf.tasks.metrics import MetricsConfig, TextMetrics
 from fxf.tasks.prompts import PromptGroup, is_number, one_group, padded_prompts, whole_numbers
 from fxf.tasks.task import Evaluator, RunInfo, Task, language_model_batch
+from fxf.tasks.text_metrics import MetricsConfig, TextMetrics
 
 END = 0  # never a right token, because a series has no end
 LARGEST_DOMAIN = 2**32  # contexts; a search for the period then takes a tenth of a second

@@ -16,9 +16,9 @@ from fxf.data.tokenizer import BOS, EOS, tokenizer_of
 from fxf.decoding.steps import Prompts
 from fxf.errors import UserError
 from fxf.models.model import Batch
-from fxf.tasks.metrics import MetricsConfig, TextMetrics, reference_columns
 from fxf.tasks.prompts import PromptGroup, decode_groups
 from fxf.tasks.task import Evaluator, RunInfo
+from fxf.tasks.text_metrics import MetricsConfig, TextMetrics, reference_columns
 from fxf.tasks.text_task import TokenizedTask
 
 SAMPLES = 10

@@ -9,6 +9,7 @@ import pytest
 from fxf.errors import UserError
 from fxf.runs.experiment import build
 from fxf.training.checkpoint import CheckpointConfig, Checkpoints, load, load_newest
+from helpers import one_device
 from small_runs import tiny_config
 
 
@@ -57,10 +58,10 @@ def test_a_loop_over_blocks_and_blocks_without_one_read_each_others_checkpoints(
     looped, plain = (build(tiny_config(model={"n_layers": 3, "scan_blocks": scan})) for scan in (True, False))
     checkpoints = Checkpoints(tmp_path, CheckpointConfig(), RUN)
     for step, experiment in ((1, looped), (2, plain)):
-        checkpoints.save(step, experiment.new_state(), record_of(step))
+        checkpoints.save(step, experiment.new_state(one_device()), record_of(step))
     for step, experiment in ((1, plain), (2, looped)):
-        _, state, _ = load(tmp_path, experiment.state_shapes(), step=step)
-        jax.tree.map(np.testing.assert_array_equal, state, experiment.new_state())
+        _, state, _ = load(tmp_path, experiment.state_shapes(one_device()), step=step)
+        jax.tree.map(np.testing.assert_array_equal, state, experiment.new_state(one_device()))
 
 
 def test_no_folder_and_an_empty_one_restore_nothing(tmp_path):

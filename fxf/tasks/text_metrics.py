@@ -21,7 +21,7 @@ Metric = Callable[[list[str], list[list[str]]], float]
 class MetricsConfig:
     """The key of the tasks whose answers are compared with reference texts."""
 
-    metrics: str = key("", "more metrics of the answers: names in fxf.tasks.metrics.METRICS, separated by commas")
+    metrics: str = key("", "more metrics of the answers: names in fxf.tasks.text_metrics.METRICS, separated by commas")
 
 
 def ter(answers: list[str], references: list[list[str]]) -> float:

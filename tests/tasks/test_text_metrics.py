@@ -3,9 +3,9 @@ import pytest
 import sacrebleu
 
 from fxf.errors import UserError
-from fxf.tasks.metrics import METRICS, MetricsConfig, TextMetrics, reference_columns
 from fxf.tasks.reversal import Reversal, ReversalConfig
 from fxf.tasks.task import Evaluator, RunInfo
+from fxf.tasks.text_metrics import METRICS, MetricsConfig, TextMetrics, reference_columns
 from fxf.tasks.time_series import TimeSeries, TimeSeriesConfig
 from fxf.training.step import TrainConfig
 
