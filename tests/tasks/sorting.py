@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf.config import key
-from fxf.tasks import Registered
+from fxf.tasks import RegisteredTask
 from fxf.tasks.prompts import of_each_prompt, one_group, padded_prompts, whole_numbers
 from fxf.tasks.task import Task, language_model_batch
 
@@ -57,4 +57,4 @@ class Sorting(Task):
         return {"inputs": jnp.array([[END, *self.digits(text), END, *self.digits(answer)]])}
 
 
-SORTING = Registered({"task": SortingConfig}, Sorting, ("transformer_lm",))
+SORTING = RegisteredTask({"task": SortingConfig}, Sorting, ("transformer_lm",))
