@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from fxf.runs import config_file
+from fxf.runs import config_file, registries
 from fxf.runs.experiment import default_config
 
 ROOT = Path(__file__).parent.parent
@@ -137,18 +137,23 @@ def no_file_larger_than(n_bytes):
 @contextmanager
 def new_process():
     """Forgets in the end which config files were executed, what they registered, and the modules beside them."""
-    registries = config_file.registries()
+    every = registries.by_kind()
     with pytest.MonkeyPatch.context() as patch:
-        for kind, name in config_file._owners:
-            patch.delitem(registries[kind], name)
-        for source in config_file._executed.values():
-            patch.delitem(sys.modules, source.module.__name__, raising=False)
+        for kind, name in registries.owners:
+            patch.delitem(every[kind], name)
+        for name in modules_of(config_file._executed):
+            patch.delitem(sys.modules, name)
         patch.setattr(config_file, "_executed", executed := {})
-        patch.setattr(config_file, "_owners", owners := {})
+        patch.setattr(registries, "owners", owners := {})
         try:
             yield
         finally:
             for kind, name in owners:
-                del registries[kind][name]
-            for source in executed.values():
-                sys.modules.pop(source.module.__name__, None)
+                del every[kind][name]
+            for name in modules_of(executed):
+                del sys.modules[name]
+
+
+def modules_of(executed):
+    """Returns the names of the modules that were executed from these files."""
+    return [name for name, module in sys.modules.items() if Path(getattr(module, "__file__", None) or "/") in executed]

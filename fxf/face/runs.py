@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 
 from fxf.errors import UserError
 from fxf.models.model import Model
-from fxf.runs import command_line, run
+from fxf.runs import command_line, config_file, run
 from fxf.runs.experiment import Experiment
 from fxf.runs.generation import generate_texts
 from fxf.training.metrics import Clock
@@ -31,11 +31,13 @@ def read_config(config: str) -> ConfigDict:
     return command_line.read_config(config)
 
 
-def train(config: ConfigDict | Mapping[str, Any], workdir: str | Path) -> dict[str, Any]:
+def train(config: str | ConfigDict | Mapping[str, Any], workdir: str | Path) -> dict[str, Any]:
     """Trains the run in `workdir`, or resumes it from its newest checkpoint, as `fxf train` does.
 
+    Where a config file registers what the config names, the run records the file's path and digests.
+
     Args:
-      config: every key of every section, as `read_config` returns it.
+      config: FILE[:ARGUMENT] or NAME[:ARGUMENT], or every key of every section, as `read_config` returns it.
       workdir: the run folder.
 
     Returns:
@@ -44,8 +46,11 @@ def train(config: ConfigDict | Mapping[str, Any], workdir: str | Path) -> dict[s
     Raises:
       UserError: the config is wrong, the folder holds another run, the loss is not finite, or the disk is full.
     """
+    clock = Clock(time.perf_counter())
+    if isinstance(config, str):
+        return run.train(read_config(config).to_dict(), workdir, clock, command_line.origin_of(config, {}))
     plain = config.to_dict() if isinstance(config, ConfigDict) else config
-    return run.train(plain, workdir, Clock(time.perf_counter()), {})
+    return run.train(plain, workdir, clock, config_file.origin_of(plain))
 
 
 class Run(NamedTuple):
@@ -81,7 +86,7 @@ class Run(NamedTuple):
         return [hypotheses[0][0] for hypotheses in answers]
 
 
-def load(workdir: str | Path, step: int | None = None, **decode: Any) -> Run:
+def load(workdir: str | Path, step: int | None = None, *, config_file: str | Path | None = None, **decode: Any) -> Run:
     """Loads a trained run.
 
         run = fxf.load("runs/example0", temperature=0.8)
@@ -91,9 +96,11 @@ def load(workdir: str | Path, step: int | None = None, **decode: Any) -> Run:
     Args:
       workdir: the run folder.
       step: the step of the checkpoint; by default the one that the run's result used.
+      config_file: the run's config file, if it registers something and has moved. It runs as code.
       decode: keys of the config's `decode` section to change, such as `temperature` and `beam_width`.
 
     Raises:
-      UserError: there is no run, no such checkpoint or no undamaged one, or a `decode` key is wrong.
+      UserError: there is no run, no such checkpoint or no undamaged one, a `decode` key is wrong, or the config file
+        is missing.
     """
-    return Run(*run.load(workdir, step, decode))
+    return Run(*run.load(workdir, step, decode, config_file))

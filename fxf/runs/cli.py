@@ -22,8 +22,6 @@ from fxf.files import folder_at, read_file  # noqa: E402
 from fxf.machine import signals, streams  # noqa: E402
 from fxf.machine.devices import start_jax  # noqa: E402
 from fxf.runs import command_line  # noqa: E402
-from fxf.runs.config_file import load  # noqa: E402
-from fxf.runs.shipped import located  # noqa: E402
 
 streams.occupy()
 
@@ -200,12 +198,9 @@ def config_and_origin(flag: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the config that the flags name, and its origin: file, overrides, and what the file registers."""
     if not flag.present or not config_flags.get_config_filename(flags.FLAGS["config"]):
         raise UserError(command_line.MISSING)
-    origin = {
-        "config_file": config_flags.get_config_filename(flags.FLAGS["config"]),
-        "overrides": config_flags.get_override_values(flags.FLAGS["config"]),
-    }
-    registered = load(located(origin["config_file"]).split(":")[0]).origin()
-    return flag.value.to_dict(), {**origin, **registered}
+    config_file = config_flags.get_config_filename(flags.FLAGS["config"])
+    overrides = config_flags.get_override_values(flags.FLAGS["config"])
+    return flag.value.to_dict(), command_line.origin_of(config_file, overrides)
 
 
 def require_workdir(flag: Any) -> Path:

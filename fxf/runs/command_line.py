@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +168,12 @@ def read_config(config: str) -> ConfigDict:
     if not isinstance(found, ConfigDict):
         raise UserError(f"--config: {path}: get_config returned no ConfigDict")
     return found.lock()
+
+
+def origin_of(config: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what config.json says of FILE[:ARGUMENT] or NAME[:ARGUMENT], with the keys that the user changed."""
+    loaded = load(located(config).split(":", 1)[0])
+    return {"config_file": config, "overrides": dict(overrides), **loaded.origin()}
 
 
 def read_sweep(config: str) -> list[dict[str, Any]]:

@@ -17,9 +17,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from fxf.config import differences
+from fxf.config import differences, flatten
 from fxf.errors import UserError, errors_of, shown
 from fxf.files import is_remote, read_file
+from fxf.runs import registries
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,11 @@ class ConfigFile(NamedTuple):
         function = getattr(self.module, name, None)
         if not callable(function):
             raise UserError(f"{shown(self.path)}: no function {name}")
-        with _importing_from(self.path.parent), _registrations(self.path, set(), within=name), errors_of(self.path):
+        with (
+            _importing_from(self.path.parent),
+            registries.registrations(self.path, set(), within=name),
+            errors_of(self.path),
+        ):
             return function(*arguments)
 
     def origin(self) -> dict[str, Any]:
@@ -68,8 +73,7 @@ class ConfigFile(NamedTuple):
         return {ITSELF if name == self.path.name else name: sha for name, sha in self.registering.items()}
 
 
-_executed: dict[Path, ConfigFile] = {}
-_owners: dict[tuple[str, str], set[str]] = {}  # digests of the file that registered a name, and of what it imports
+_executed: dict[Path, ConfigFile] = {}  # the last one loaded stands last
 
 
 def load(path: str | Path) -> ConfigFile:
@@ -80,7 +84,28 @@ def load(path: str | Path) -> ConfigFile:
     """
     path = Path(os.path.abspath(path))
     with _importing_from(path.parent):
-        return _execute(path, path.parent)
+        found = _execute(path, path.parent)
+    _executed[path] = _executed.pop(path)
+    return found
+
+
+def origin_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what config.json says of the config file, executed in this process, that registers what a config names.
+
+    It is the last one loaded of those that register all of it.
+
+    Raises:
+      UserError: several files register what it names, and none of them imports the others.
+    """
+    words = {word.strip() for _, value in flatten(config) if isinstance(value, str) for word in value.split(",")}
+    named = {(kind, name) for kind, name in registries.owners if name in words}
+    if not named:
+        return {}
+    for file in reversed(_executed.values()):
+        if named <= file.registered:
+            return {"config_file": str(file.path), "overrides": {}, **file.origin()}
+    names = ", ".join(sorted(f"{kind} '{name}'" for kind, name in named))
+    raise UserError(f"config: names {names}, which no one config file registers; write one that imports the others")
 
 
 def load_of_run(workdir: Path, recorded: Mapping[str, Any] | None, given: str | Path | None) -> None:
@@ -153,7 +178,7 @@ def _execute(path: Path, folder: Path, name: str = "", importers: tuple[Path, ..
     if known is None or known.digests != digests:
         if known and known.registered - inherited:
             raise UserError(f"{shown(path)}: changed since this process executed it; start another process")
-        with _registrations(path, {*digests.values()}) as own, errors_of(path):
+        with registries.registrations(path, {*digests.values()}) as own, errors_of(path):
             module = _run(name, path, texts[path])
         known = ConfigFile(path, module, digests, digests if own else registering, inherited | own)
         _executed[path] = known
@@ -216,66 +241,3 @@ def _importing_from(folder: Path) -> Iterator[None]:
     finally:
         with contextlib.suppress(ValueError):
             sys.path.remove(str(folder))
-
-
-def registries() -> dict[str, dict[str, Any]]:
-    """Returns the registries to which a config file may add, by the kind of their entries."""
-    from fxf.data.corpus import CORPORA
-    from fxf.data.tokenizer import TOKENIZERS
-    from fxf.layers.attention import ATTENTIONS
-    from fxf.layers.feed_forward import ACTIVATIONS
-    from fxf.layers.linear_attention import FEATURE_MAPS
-    from fxf.layers.positions import POSITIONS
-    from fxf.models import MODELS
-    from fxf.tasks import TASKS
-    from fxf.training.optimizer import OPTIMIZERS, SCHEDULES
-
-    return {
-        "activation": ACTIVATIONS,
-        "attention": ATTENTIONS,
-        "corpus": CORPORA,
-        "feature map": FEATURE_MAPS,
-        "model": MODELS,
-        "optimizer": OPTIMIZERS,
-        "positions": POSITIONS,
-        "schedule": SCHEDULES,
-        "task": TASKS,
-        "tokenizer": TOKENIZERS,
-    }
-
-
-@contextlib.contextmanager
-def _registrations(path: Path, digests: set[str], within: str = "") -> Iterator[set[tuple[str, str]]]:
-    """Yields a set that in the end holds the kind and the name of each entry that the file has registered meanwhile.
-
-    If a file with the same digests has registered a name before, the first entry stays. An error undoes everything.
-
-    Args:
-      within: the function that is called, which may register nothing.
-
-    Raises:
-      UserError: a name is registered already, or `within` registers one.
-    """
-    every, absent = registries(), object()
-    added: set[tuple[str, str]] = set()
-    before = {kind: dict(registry) for kind, registry in every.items()}
-    try:
-        yield added
-        for kind, registry in every.items():
-            for name in [*{**before[kind], **registry}]:
-                if registry.get(name, absent) is before[kind].get(name, absent):
-                    continue
-                if within:
-                    raise UserError(
-                        f"{shown(path)}: {within} registers {kind} '{name}'; do that at the top of the file"
-                    )
-                if name in before[kind] and _owners.get((kind, name)) != digests:
-                    raise UserError(f"{shown(path)}: {kind} '{name}' is registered already; choose another name")
-                registry[name] = before[kind].get(name, registry.get(name))
-                added.add((kind, name))
-    except BaseException:
-        for kind, registry in every.items():
-            registry.clear()
-            registry.update(before[kind])
-        raise
-    _owners.update(dict.fromkeys(added, digests))

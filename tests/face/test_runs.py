@@ -2,12 +2,13 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import jax.numpy as jnp
 import pytest
 
 import fxf
-from small_runs import ROOT, tiny_config
+from small_runs import ROOT, TINY, new_process, tiny_config
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +44,43 @@ def test_what_is_wrong_is_one_line(workdir):
     ):
         with pytest.raises(fxf.UserError, match=message):
             call()
+
+
+GUEST = """from fxf.layers.feed_forward import ACTIVATIONS
+from fxf.runs.experiment import default_config
+
+ACTIVATIONS["tripled"] = lambda x: 3 * x
+
+
+def get_config(steps="3"):
+    config = default_config("reversal")
+    config.update_from_flattened_dict({changes})
+    config.model.activation, config.train.steps = "tripled", int(steps)
+    return config
+"""
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+def test_a_run_of_a_config_file_that_registers_something_is_loaded_in_another_process(as_text, tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+    monkeypatch.chdir(tmp_path / "a")
+    changes = {f"{name}.{key}": x for name in TINY for key, x in TINY[name].items()}
+    Path("mine.py").write_text(GUEST.replace("{changes}", repr(changes)))
+    with new_process():
+        config = "mine.py:2" if as_text else fxf.read_config("mine.py:2")
+        result = fxf.train(config, "run")
+        assert result["steps"] == 2
+    with new_process():
+        assert fxf.train("mine.py:2", "run") == result
+    monkeypatch.chdir(tmp_path)
+    with new_process():
+        answers = fxf.load("a/run").generate(["1 2"])
+        assert len(answers) == 1
+    moved = Path("a/mine.py").rename(tmp_path / "moved.py")
+    with new_process():
+        with pytest.raises(fxf.UserError, match=r"mine.py is missing, the run's config file, which registers"):
+            fxf.load("a/run")
+        assert fxf.load("a/run", config_file=moved).generate(["1 2"]) == answers
 
 
 def test_a_config_is_read_by_name_or_path_and_changed():

@@ -1,23 +1,23 @@
 """A model: a language model that reads the mean of the vectors of all tokens so far, and the last one."""
 
 import dataclasses
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from fxf.config import key
+from fxf.layers.cache import Cache
 from fxf.models import MODELS, RegisteredModel
-from fxf.models.model import Cache, Model
+from fxf.models.model import Model
 from fxf.runs.experiment import default_config
 from fxf.weights import Weight, fan_in
 
 
 @dataclasses.dataclass(frozen=True)
 class MeanConfig:
-    name: Literal["mean"] = key("mean", "the model to build")
-    d_model: int = key(8, "width", minimum=1)
+    name: str = "mean"
+    d_model: int = 8
     max_len: int = key(60, "longest sequence", minimum=1)
 
 
@@ -46,7 +46,7 @@ def mean(config, vocab_size):
         sums_BD, lengths_B = cache.blocks + x_BD, cache.lengths + 1
         return readout(params, join(sums_BD / lengths_B[:, None], x_BD)), Cache(sums_BD, lengths_B)
 
-    return Model({"table": table, "final": final}, features, readout, prefill, step)
+    return Model({"table": table, "final": final}, features, readout, prefill, step, max_len=config.max_len)
 
 
 MODELS["mean"] = RegisteredModel(MeanConfig, mean, in_place_of="transformer_lm")

@@ -1,7 +1,6 @@
 """A task: copy a sequence of digits."""
 
 import dataclasses
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -11,51 +10,55 @@ from fxf.config import key
 from fxf.errors import UserError
 from fxf.runs.experiment import default_config
 from fxf.tasks import TASKS, RegisteredTask
-from fxf.tasks.task import Task, language_model_batch, to_answers
+from fxf.tasks.prompts import of_each_prompt, one_group, padded_prompts
+from fxf.tasks.task import Task, language_model_batch
 
 END, MARK, NAMES = 10, 11, "0123456789.:"  # . stands behind the copy, : between the sequence and its copy
 
 
 @dataclasses.dataclass(frozen=True)
 class CopyConfig:
-    name: Literal["copy"] = key("copy", "the task to learn")
+    name: str = "copy"
     length: int = key(5, "digits to copy", minimum=1)
 
 
-def copy(config, setting):
-    n = config.length
+class Copy(Task):
+    vocab_size, end_token, generates, metrics = 12, END, True, ("exact_match",)
 
-    def batch(key, step):
-        digits_BN = jax.random.randint(key, (setting.train.batch_size, n), 0, 10)
-        ends_B1 = jnp.full((len(digits_BN), 1), END)
+    def __init__(self, config, run):
+        self.n, self.batch_size, self.longest = config.length, run.train.batch_size, 2 * config.length + 2
+
+    def batch(self, key, step):
+        digits_BN = jax.random.randint(key, (self.batch_size, self.n), 0, 10)
+        ends_B1 = jnp.full((self.batch_size, 1), END)
         targets_BT = jnp.concatenate([digits_BN, ends_B1 + 1, digits_BN, ends_B1], axis=1)
-        return language_model_batch(targets_BT, jnp.broadcast_to(1.0 * (jnp.arange(2 * n + 2) > n), targets_BT.shape))
+        return language_model_batch(targets_BT, jnp.ones(targets_BT.shape) * (jnp.arange(self.longest) > self.n)[None])
 
-    def test(scorer):
-        digits = np.random.default_rng(0).integers(0, 10, (20, n))
-        copies = scorer.best(prompts(digits.tolist()), n + 1)
-        return {"exact_match": float((copies[:, :n] == digits).all(1).mean()), "examples": len(digits)}
+    def validate(self, evaluator):
+        digits = np.random.default_rng(0).integers(0, 10, (20, self.n))
+        copies = evaluator.top(padded_prompts([[0, *row, MARK] for row in digits]), self.n + 1)
+        return {"exact_match": float((copies[:, : self.n] == digits).all(1).mean()), "examples": len(digits)}
 
-    def prompts(rows):
-        tokens = np.array([[*row, MARK] + [END] * (n - len(row)) for row in rows], np.int32)
-        return {"tokens": tokens, "lengths": np.array([len(row) + 1 for row in rows], np.int32)}
-
-    def encode(text):
-        if not set(text) <= set(NAMES) or len(text) > n:
-            raise UserError(f"expected at most {n} digits, got '{text}'")
+    def encode(self, text):
+        if not set(text) <= set(NAMES[:10]) or len(text) > self.n:
+            raise UserError(f"expected at most {self.n} digits, got '{text}'")
         return [NAMES.index(digit) for digit in text]
 
-    def respond(scorer, texts, max_tokens, max_len):
-        tokens, scores = scorer.predict(prompts([encode(text) for text in texts]), max_tokens or n)
-        return to_answers(tokens, scores, END, lambda digits: "".join(NAMES[digit] for digit in digits))
+    def to_prompts(self, texts, max_tokens, max_len):
+        rows = of_each_prompt(self.encode, texts)
+        return one_group(padded_prompts([[0, *row, MARK] for row in rows]), max_tokens, max_len)
 
-    def read(prompt, answer):
-        return {"inputs": jnp.array([[0, *encode(prompt), MARK, *encode(answer)]])}
+    def to_text(self, text, tokens):
+        return "".join(map(self.token_name, tokens))
 
-    return Task(12, 2 * n + 2, END, ("exact_match",), test, test, respond, read, NAMES.__getitem__, batch)
+    def to_batch(self, text, answer):
+        return {"inputs": jnp.array([[0, *self.encode(text), MARK, *map(NAMES.index, answer)]])}
+
+    def token_name(self, token):
+        return NAMES[token]
 
 
-TASKS["copy"] = RegisteredTask({"task": CopyConfig}, copy, ("transformer_lm",))
+TASKS["copy"] = RegisteredTask({"task": CopyConfig}, Copy, ("transformer_lm",))
 
 
 def get_config():

@@ -26,15 +26,34 @@ from small_runs import new_process
 
 HERE = Path(__file__).parent
 # The most lines that the file of each guest may have.
-LENGTHS = {"attention": 8, "positions": 10, "optimizer": 6, "corpus": 10, "model": 35, "task": 60}
-# What each of those that go together is chosen by.
-TOGETHER = """import attention, optimizer, positions
-from corpus import get_config as _get_config
+LENGTHS = {
+    "attention": 8,
+    "positions": 10,
+    "token_positions": 20,
+    "optimizer": 6,
+    "corpus": 10,
+    "model": 35,
+    "task": 60,
+    "metric": 8,
+}
+# Guests that go through the verbs together: the config of the first, with what the others are chosen by.
+TOGETHER = {
+    "model": {},
+    "task": {"model.positions": "paced"},
+    "corpus": {
+        "model.attention": "sigmoid",
+        "model.positions": "logarithmic",
+        "optimizer.name": "adan",
+        "task.metrics": "length_ratio",
+    },
+}
+COMBINED = """import {}
+from {} import get_config as of_one
 
 
 def get_config():
-    config = _get_config()
-    config.model.attention, config.model.positions, config.optimizer.name = "sigmoid", "logarithmic", "adan"
+    config = of_one()
+    config.update_from_flattened_dict({})
     return config
 """
 TINY = {
@@ -46,7 +65,7 @@ TINY = {
     "checkpoint": {"every": 2},
     "log": {"every": 2, "tensorboard": False},
 }
-SWEEP = "from {} import get_config\n\n\ndef sweep(add):\n    add(seed=0)\n"
+SWEEP = "from together import get_config\n\n\ndef sweep(add):\n    add(seed=0)\n"
 
 
 def clock():
@@ -90,19 +109,19 @@ def test_a_guest_is_short_and_builds(name, most, elsewhere):
     with new_process():
         loaded = load(shutil.copy(HERE / f"{name}.py", elsewhere))
         assert build(tiny(loaded)).config == {**tiny(loaded), "seed": 0}
-        assert [kind for kind, _ in loaded.registered] == [name]
+        assert [kind for kind, _ in loaded.registered] == [name.removeprefix("token_")]
 
 
-@pytest.mark.parametrize(("name", "prompt"), [("model", "3 1"), ("task", "31"), ("together", "112")])
-def test_a_guest_goes_through_every_verb_from_another_folder(name, prompt, elsewhere, monkeypatch, caplog):
+@pytest.mark.parametrize(("name", "prompt"), [("model", "3 1"), ("task", "31"), ("corpus", "112")])
+def test_guests_go_through_every_verb_from_another_folder(name, prompt, elsewhere, monkeypatch, caplog):
     for guest in LENGTHS:
         shutil.copy(HERE / f"{guest}.py", elsewhere)
-    (elsewhere / "together.py").write_text(TOGETHER)
-    path = elsewhere / f"{name}.py"
+    path = elsewhere / "together.py"
+    path.write_text(COMBINED.format(", ".join(LENGTHS), name, TOGETHER[name]))
     with monkeypatch.context() as stopping, pytest.raises(Interrupted, match="stopped at step 1, which is saved"):
         stopping.setattr(signals, "asked", partial(next, chain([False], repeat(True))))
         train(path, "run")
-    result = train(f"../{name}.py", "run")
+    result = train("../together.py", "run")
     assert result["steps"] == 3
     assert result == train(path, "run")
 
@@ -126,7 +145,7 @@ def test_a_guest_goes_through_every_verb_from_another_folder(name, prompt, elsew
     assert program.call(outside, batch).shape[-1] == experiment.task.vocab_size
 
     swept = elsewhere / "swept.py"
-    swept.write_text(SWEEP.format(name))
+    swept.write_text(SWEEP)
     with new_process():
         loaded = load(swept)
         (point,) = make_points(tiny(loaded), read_sweep(str(swept)))

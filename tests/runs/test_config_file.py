@@ -5,15 +5,25 @@ import sys
 import time
 
 import pytest
+from fxf.tasks.metrics import METRICS
 
+from fxf.config import section
 from fxf.errors import UserError
+from fxf.layers.attention import ATTENTIONS
 from fxf.layers.feed_forward import ACTIVATIONS
+from fxf.models import MODELS
 from fxf.runs import run, run_folder
-from fxf.runs.config_file import load, load_of_run
+from fxf.runs.config_file import load, load_of_run, origin_of
+from fxf.tasks import TASKS
 from fxf.training.metrics import Clock
+from fxf.training.optimizer import OPTIMIZERS
 from small_runs import new_process, overrides, script, tiny_config
 
 REGISTERS = "from fxf.layers.feed_forward import ACTIVATIONS\n\nACTIVATIONS['{}'] = lambda x: {} * x\n"
+SECTION = (
+    "import dataclasses\nfrom fxf.tasks import TASKS, RegisteredTask\n\n@dataclasses.dataclass\nclass Mine:\n    {}\n\n"
+    "TASKS['mine'] = RegisteredTask({{'task': Mine}}, abs, ())\n"
+)
 CONFIG = (
     "from fxf.runs.experiment import default_config\n\n\ndef get_config():\n    return default_config('reversal')\n"
 )
@@ -234,3 +244,70 @@ def test_scripts_find_the_file_again_or_are_told_of_it(tmp_path):
         2,
         f"error: --config: no file {path}; did you mean '{moved}'?\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "from fxf.layers.attention import ATTENTIONS\n\nATTENTIONS['mine'] = abs\n",
+            "mine.py: attention 'mine': expected fxf.layers.attention_kinds.Attention, got builtin_function_or_method",
+        ),
+        (
+            "from fxf.tasks import TASKS\n\nTASKS['mine'] = ({}, int, ())\n",
+            "task 'mine': expected fxf.tasks.RegisteredTask, got tuple",
+        ),
+        (
+            "from fxf.tasks.metrics import METRICS\n\nMETRICS['mine'] = 3\n",
+            "metric 'mine': expected a function, got int",
+        ),
+        ("from fxf.tasks.metrics import METRICS\n\nMETRICS[3] = abs\n", "metric 3: expected a str for its name"),
+        (
+            "from fxf.models import MODELS, RegisteredModel\n\nMODELS['mine'] = RegisteredModel(3, abs)\n",
+            "model 'mine': section 'model': expected a dataclass, got 3",
+        ),
+        (
+            "from fxf.tasks import TASKS, RegisteredTask\n\nTASKS['mine'] = RegisteredTask({}, abs, ())\n",
+            "task 'mine': expected a section 'task' among its own, got none",
+        ),
+        (SECTION.format("name: str"), "task 'mine': section 'task': Mine.name has no default"),
+        (SECTION.format("name: list = None"), "Mine.name: expected bool, int, float, str or a Literal"),
+        (SECTION.format("name: 'Absent' = ''"), "NameError: name 'Absent' is not defined"),
+        (SECTION.format("x: int = 3"), "task 'mine': section 'task': Mine has no key name"),
+        (
+            "import dataclasses, optax\nfrom fxf.training.optimizer import OPTIMIZERS, RegisteredOptimizer\n\n"
+            "@dataclasses.dataclass\nclass Mine:\n    x: int = 3\n\n"
+            "OPTIMIZERS['mine'] = RegisteredOptimizer(optax.sgd, (), Mine)\n",
+            "optimizer 'mine': expected a subclass of OptimizerConfig, got Mine",
+        ),
+    ],
+)
+def test_an_entry_that_is_none_of_its_registry_is_one_line(text, message, tmp_path):
+    before = dict(ATTENTIONS), dict(TASKS), dict(METRICS), dict(MODELS), dict(OPTIMIZERS)
+    with pytest.raises(UserError, match=message) as error:
+        load(write(tmp_path / "mine.py", text))
+    assert "\n" not in str(error.value)
+    assert before == (ATTENTIONS, TASKS, METRICS, MODELS, OPTIMIZERS)
+
+
+def test_a_plain_dataclass_is_a_section(tmp_path):
+    load(write(tmp_path / "mine.py", SECTION.format("name: str = 'mine'\n    x: int = 3\n    y: float = 0.5")))
+    (cls,) = TASKS["mine"].sections.values()
+    assert section(cls, {"name": "mine", "x": 4, "y": 1}, "task") == cls("mine", 4, 1.0)
+    with pytest.raises(UserError, match=r"task.x: expected int, got 'a'"):
+        section(cls, {"name": "mine", "x": "a", "y": 1}, "task")
+
+
+def test_a_config_has_the_origin_of_the_file_that_registers_what_it_names(tmp_path):
+    mine = load(doubling(tmp_path / "a"))
+    config = {"model": {"activation": "scaled"}, "task": {"metrics": "ter, doubled"}}
+    assert origin_of({"model": {"activation": "relu"}}) == {}
+    assert origin_of(config) == {"config_file": str(mine.path), "overrides": {}, **mine.origin()}
+    doubled = "from fxf.tasks.metrics import METRICS\n\nMETRICS['doubled'] = max\n"
+    both = load(write(tmp_path / "a" / "both.py", f"import mine\n{doubled}"))
+    assert origin_of(config)["registered_by"] == both.origin()["registered_by"]
+    load(write(tmp_path / "b" / "other.py", doubled.replace("doubled", "tripled")))
+    load(mine.path)
+    assert origin_of({"model": config["model"]})["config_file"] == str(mine.path)
+    with pytest.raises(UserError, match="names activation 'scaled', metric 'tripled', which no one config file reg"):
+        origin_of({**config, "task": {"metrics": "tripled"}})

@@ -1,0 +1,117 @@
+"""The registries to which a config file may add, and who added what."""
+
+import contextlib
+import dataclasses
+import typing
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from fxf.errors import UserError, errors_of, shown
+
+# By the kind and the name of an entry: the digests of the file that registered it, and of what that imports.
+owners: dict[tuple[str, str], set[str]] = {}
+
+KEY_TYPES = (bool, int, float, str)
+# Keys of a section that not only its task or model reads.
+NEEDED = {"task": ("name",), "model": ("name", "max_len")}
+
+
+def by_kind() -> dict[str, dict[str, Any]]:
+    """Returns the registries to which a config file may add, by what their entries are called."""
+    from fxf.data.corpus import CORPORA
+    from fxf.data.tokenizer import TOKENIZERS
+    from fxf.layers.attention import ATTENTIONS
+    from fxf.layers.feed_forward import ACTIVATIONS
+    from fxf.layers.linear_attention import FEATURE_MAPS
+    from fxf.layers.positions import POSITIONS
+    from fxf.models import MODELS
+    from fxf.tasks import TASKS
+    from fxf.tasks.metrics import METRICS
+    from fxf.training.optimizer import OPTIMIZERS, SCHEDULES
+
+    return {
+        "activation": ACTIVATIONS,
+        "attention": ATTENTIONS,
+        "corpus": CORPORA,
+        "feature map": FEATURE_MAPS,
+        "metric": METRICS,
+        "model": MODELS,
+        "optimizer": OPTIMIZERS,
+        "positions": POSITIONS,
+        "schedule": SCHEDULES,
+        "task": TASKS,
+        "tokenizer": TOKENIZERS,
+    }
+
+
+@contextlib.contextmanager
+def registrations(path: Path, digests: set[str], within: str = "") -> Iterator[set[tuple[str, str]]]:
+    """Yields a set that holds in the end the kind and the name of what was registered meanwhile by the file.
+
+    Of a name that a file of the same digests has registered, the first entry stays. An error leaves all as it was.
+
+    Args:
+      within: the function that is called, which may register nothing.
+
+    Raises:
+      UserError: an entry was there already or is none of its kind, or `within` registers one.
+    """
+    every, absent = by_kind(), object()
+    added: set[tuple[str, str]] = set()
+    before = {kind: dict(registry) for kind, registry in every.items()}
+    try:
+        yield added
+        for kind, registry in every.items():
+            for name in [*{**before[kind], **registry}]:
+                if registry.get(name, absent) is before[kind].get(name, absent):
+                    continue
+                if within:
+                    raise UserError(
+                        f"{shown(path)}: {within} registers {kind} '{name}'; do that at the top of the file"
+                    )
+                if name in before[kind] and owners.get((kind, name)) != digests:
+                    raise UserError(f"{shown(path)}: {kind} '{name}' is registered already; choose another name")
+                with errors_of(path):
+                    _require_entry(f"{kind} {name!r}", kind, name, registry)
+                registry[name] = before[kind].get(name, registry.get(name))
+                added.add((kind, name))
+    except BaseException:
+        for kind, registry in every.items():
+            registry.clear()
+            registry.update(before[kind])
+        raise
+    owners.update(dict.fromkeys(added, digests))
+
+
+def _require_entry(where: str, kind: str, name: Any, registry: Mapping[Any, Any]) -> None:
+    """Raises a UserError if an entry is not of the kind of the registry's first one, or its sections are none."""
+    first, entry = next(iter(registry.values())), registry[name]
+    expected = "a function" if callable(first) else f"{type(first).__module__}.{type(first).__name__}"
+    if not isinstance(name, str):
+        raise UserError(f"{where}: expected a str for its name")
+    if not (callable(entry) if callable(first) else isinstance(entry, type(first))):
+        raise UserError(f"{where}: expected {expected}, got {type(entry).__name__}")
+    sections = entry.sections if kind == "task" else {kind: entry.config} if kind in ("model", "optimizer") else {}
+    if not isinstance(sections, dict):
+        raise UserError(f"{where}: expected a dict of section classes by name, got {sections!r}")
+    for section, cls in sections.items():
+        _require_section(f"{where}: section '{section}'", cls, NEEDED.get(section, ()))
+    if kind == "optimizer" and not issubclass(entry.config, first.config):
+        raise UserError(f"{where}: expected a subclass of {first.config.__name__}, got {entry.config.__name__}")
+    if kind == "task" and "task" not in sections:
+        raise UserError(f"{where}: expected a section 'task' among its own, got {', '.join(sections) or 'none'}")
+
+
+def _require_section(where: str, cls: Any, needed: tuple[str, ...]) -> None:
+    """Raises a UserError if a class is no dataclass whose fields can be the keys of a config's section."""
+    if not isinstance(cls, type) or not dataclasses.is_dataclass(cls):
+        raise UserError(f"{where}: expected a dataclass, got {cls!r}")
+    fields, types = dataclasses.fields(cls), typing.get_type_hints(cls)
+    for field in fields:
+        if field.default is dataclasses.MISSING:
+            raise UserError(f"{where}: {cls.__name__}.{field.name} has no default")
+        if types[field.name] not in KEY_TYPES and typing.get_origin(types[field.name]) is not Literal:
+            raise UserError(f"{where}: {cls.__name__}.{field.name}: expected bool, int, float, str or a Literal")
+    if missing := {*needed} - {field.name for field in fields}:
+        raise UserError(f"{where}: {cls.__name__} has no key {' and '.join(sorted(missing))}")

@@ -1,0 +1,18 @@
+"""A metric: the length of all answers over that of the right ones, both in characters."""
+
+from fxf.tasks.metrics import METRICS
+
+from fxf.runs.experiment import default_config
+
+
+def length_ratio(answers, references):
+    return sum(map(len, answers)) / sum(len(texts[0]) for texts in references)
+
+
+METRICS["length_ratio"] = length_ratio
+
+
+def get_config():
+    config = default_config("reversal")
+    config.task.metrics = "length_ratio"
+    return config
