@@ -27,7 +27,7 @@ def by_kind() -> dict[str, dict[str, Any]]:
     from fxf.layers.positions import POSITIONS
     from fxf.models import MODELS
     from fxf.tasks import TASKS
-    from fxf.tasks.metrics import METRICS
+    from fxf.tasks.text_metrics import METRICS
     from fxf.training.optimizer import OPTIMIZERS, SCHEDULES
 
     return {

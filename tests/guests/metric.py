@@ -1,8 +1,7 @@
 """A metric: the length of all answers over that of the right ones, both in characters."""
 
-from fxf.tasks.metrics import METRICS
-
 from fxf.runs.experiment import default_config
+from fxf.tasks.text_metrics import METRICS
 
 
 def length_ratio(answers, references):

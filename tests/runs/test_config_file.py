@@ -5,7 +5,6 @@ import sys
 import time
 
 import pytest
-from fxf.tasks.metrics import METRICS
 
 from fxf.config import section
 from fxf.errors import UserError
@@ -15,6 +14,7 @@ from fxf.models import MODELS
 from fxf.runs import run, run_folder
 from fxf.runs.config_file import load, load_of_run, origin_of
 from fxf.tasks import TASKS
+from fxf.tasks.text_metrics import METRICS
 from fxf.training.metrics import Clock
 from fxf.training.optimizer import OPTIMIZERS
 from small_runs import new_process, overrides, script, tiny_config
@@ -258,10 +258,10 @@ def test_scripts_find_the_file_again_or_are_told_of_it(tmp_path):
             "task 'mine': expected fxf.tasks.RegisteredTask, got tuple",
         ),
         (
-            "from fxf.tasks.metrics import METRICS\n\nMETRICS['mine'] = 3\n",
+            "from fxf.tasks.text_metrics import METRICS\n\nMETRICS['mine'] = 3\n",
             "metric 'mine': expected a function, got int",
         ),
-        ("from fxf.tasks.metrics import METRICS\n\nMETRICS[3] = abs\n", "metric 3: expected a str for its name"),
+        ("from fxf.tasks.text_metrics import METRICS\n\nMETRICS[3] = abs\n", "metric 3: expected a str for its name"),
         (
             "from fxf.models import MODELS, RegisteredModel\n\nMODELS['mine'] = RegisteredModel(3, abs)\n",
             "model 'mine': section 'model': expected a dataclass, got 3",
@@ -303,7 +303,7 @@ def test_a_config_has_the_origin_of_the_file_that_registers_what_it_names(tmp_pa
     config = {"model": {"activation": "scaled"}, "task": {"metrics": "ter, doubled"}}
     assert origin_of({"model": {"activation": "relu"}}) == {}
     assert origin_of(config) == {"config_file": str(mine.path), "overrides": {}, **mine.origin()}
-    doubled = "from fxf.tasks.metrics import METRICS\n\nMETRICS['doubled'] = max\n"
+    doubled = "from fxf.tasks.text_metrics import METRICS\n\nMETRICS['doubled'] = max\n"
     both = load(write(tmp_path / "a" / "both.py", f"import mine\n{doubled}"))
     assert origin_of(config)["registered_by"] == both.origin()["registered_by"]
     load(write(tmp_path / "b" / "other.py", doubled.replace("doubled", "tripled")))
