@@ -70,9 +70,11 @@ def errors_of(path: Path) -> Iterator[None]:
             cause = error
         kind = "" if isinstance(cause, UserError) else f"{type(cause).__name__}: "
         frames = traceback.extract_tb(cause.__traceback__)
-        elsewhere = line and kind and frames and frames[-1].filename != str(path)
+        syntax = cause.msg if isinstance(cause, SyntaxError) and cause.filename == str(path) else ""
+        elsewhere = line and kind and frames and frames[-1].filename != str(path) and not syntax
         within = f" ({frames[-1].filename}:{frames[-1].lineno})" if elsewhere else ""
-        raise UserError(f"{shown(path)}{f':{line}' if line else ''}: {kind}{text_of(cause)}{within}") from None
+        what = f"{kind}{syntax or text_of(cause)}".removesuffix(": ")
+        raise UserError(f"{shown(path)}{f':{line}' if line else ''}: {what}{within}") from None
 
 
 def _line_in(error: BaseException, path: Path) -> int | None:

@@ -91,9 +91,7 @@ def parse(argv: list[str], modules: Sequence[str]) -> list[str]:
       The script's name and the arguments besides flags.
     """
     _require_each_once(argv)
-    named = re.search(r"(?:^| )--?config[= ](\S+)", " ".join(argv[1:]))
-    config_file = located(named[1]).split(":")[0] if named else ""
-    if config_file:
+    if config_file := located(_config_named(argv)).split(":")[0]:
         require_config_file(config_file)
         start_jax()  # before the file imports JAX
     try:
@@ -106,6 +104,17 @@ def parse(argv: list[str], modules: Sequence[str]) -> list[str]:
         raise UserError(_wrong_value(text_of(error))) from None
     except Exception as error:
         raise UserError(text_of(error)) from None
+
+
+def _config_named(argv: Sequence[str]) -> str:
+    """Returns the value of --config, or nothing."""
+    for argument, following in zip(argv[1:], [*argv[2:], ""], strict=True):
+        found = re.fullmatch(r"--?config(=.*)?", argument, re.DOTALL)
+        if found:
+            return found[1][1:] if found[1] else following
+        if argument == "--":
+            break
+    return ""
 
 
 def require_config_file(config_file: str) -> None:

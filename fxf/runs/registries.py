@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import sys
 import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -71,7 +72,7 @@ def registrations(path: Path, digests: set[str], within: str = "") -> Iterator[s
                         f"{shown(path)}: {within} registers {kind} '{name}'; do that at the top of the file"
                     )
                 if name in before[kind] and owners.get((kind, name)) != digests:
-                    raise UserError(f"{shown(path)}: {kind} '{name}' is registered already; choose another name")
+                    raise UserError(f"{shown(path)}: {kind} '{name}' is registered already; {_instead(path)}")
                 with errors_of(path):
                     _require_entry(f"{kind} {name!r}", kind, name, registry)
                 registry[name] = before[kind].get(name, registry.get(name))
@@ -82,6 +83,14 @@ def registrations(path: Path, digests: set[str], within: str = "") -> Iterator[s
             registry.update(before[kind])
         raise
     owners.update(dict.fromkeys(added, digests))
+
+
+def _instead(path: Path) -> str:
+    """Returns what to do where a name of the file is taken."""
+    program = any(getattr(sys.modules.get(name), "__file__", None) == str(path) for name in [path.stem, "__main__"])
+    return (
+        "the program executed this file itself; let fxf.read_config alone do so" if program else "choose another name"
+    )
 
 
 def _require_entry(where: str, kind: str, name: Any, registry: Mapping[Any, Any]) -> None:
@@ -99,6 +108,8 @@ def _require_entry(where: str, kind: str, name: Any, registry: Mapping[Any, Any]
         _require_section(f"{where}: section '{section}'", cls, NEEDED.get(section, ()))
     if kind == "optimizer" and not issubclass(entry.config, first.config):
         raise UserError(f"{where}: expected a subclass of {first.config.__name__}, got {entry.config.__name__}")
+    if kind == "task" and not entry.models:
+        raise UserError(f"{where}: expected the names of models that fit it, got none")
     if kind == "task" and "task" not in sections:
         raise UserError(f"{where}: expected a section 'task' among its own, got {', '.join(sections) or 'none'}")
 

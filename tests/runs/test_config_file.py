@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from types import ModuleType
 
 import pytest
 
@@ -22,7 +23,7 @@ from small_runs import new_process, overrides, script, tiny_config
 REGISTERS = "from fxf.layers.feed_forward import ACTIVATIONS\n\nACTIVATIONS['{}'] = lambda x: {} * x\n"
 SECTION = (
     "import dataclasses\nfrom fxf.tasks import TASKS, RegisteredTask\n\n@dataclasses.dataclass\nclass Mine:\n    {}\n\n"
-    "TASKS['mine'] = RegisteredTask({{'task': Mine}}, abs, ())\n"
+    "TASKS['mine'] = RegisteredTask({{'task': Mine}}, abs, ('transformer_lm',))\n"
 )
 CONFIG = (
     "from fxf.runs.experiment import default_config\n\n\ndef get_config():\n    return default_config('reversal')\n"
@@ -77,12 +78,21 @@ def test_a_copy_of_a_file_registers_nothing_twice(tmp_path):
             "from fxf.runs.experiment import default_config\n\ndefault_config('revers')\n",
             r"mine.py:3: task.name: .*'rev",
         ),
-        ("import beside.more\n\ndef get_config(:\n", "mine.py:3: SyntaxError"),
+        ("import beside.more\n\ndef get_config(:\n", "mine.py:3: SyntaxError: invalid syntax$"),
+        ("import cut\n", "cut.py:1: SyntaxError: '\\(' was never closed$"),
+        ("import circle\n", "back.py:1: ImportError: cannot import name 'b' from 'back'"),
+        ("def f():\n    f()\n\nf()\n", "mine.py:2: RecursionError"),
+        ("assert False\n", "mine.py:1: AssertionError$"),
+        ("import no_such_module\n", "mine.py:1: ModuleNotFoundError: No module named 'no_such_module'$"),
+        (f"x = {'-' * 100_000}1\n", "mine.py: (MemoryError|RecursionError)"),
     ],
 )
 def test_a_wrong_file_is_one_line_and_leaves_nothing_registered(text, message, tmp_path):
     before = dict(ACTIVATIONS)
     write(tmp_path / "beside.py", REGISTERS.format("scaled", 2) + "1 / 0\n")
+    write(tmp_path / "cut.py", "x = (\n")
+    write(tmp_path / "circle.py", "from back import b\n\na = 1\n")
+    write(tmp_path / "back.py", "from circle import a\n\nb = 1\n")
     with pytest.raises(UserError, match=message) as error:
         load(write(tmp_path / "mine.py", text))
     assert "\n" not in str(error.value)
@@ -267,8 +277,12 @@ def test_scripts_find_the_file_again_or_are_told_of_it(tmp_path):
             "model 'mine': section 'model': expected a dataclass, got 3",
         ),
         (
-            "from fxf.tasks import TASKS, RegisteredTask\n\nTASKS['mine'] = RegisteredTask({}, abs, ())\n",
+            "from fxf.tasks import TASKS, RegisteredTask\n\nTASKS['mine'] = RegisteredTask({}, abs, ('bilayer',))\n",
             "task 'mine': expected a section 'task' among its own, got none",
+        ),
+        (
+            SECTION.replace("('transformer_lm',)", "()").format("name: str = 'mine'"),
+            "task 'mine': expected the names of models that fit it, got none",
         ),
         (SECTION.format("name: str"), "task 'mine': section 'task': Mine.name has no default"),
         (SECTION.format("name: list = None"), "Mine.name: expected bool, int, float, str or a Literal"),
@@ -288,6 +302,22 @@ def test_an_entry_that_is_none_of_its_registry_is_one_line(text, message, tmp_pa
         load(write(tmp_path / "mine.py", text))
     assert "\n" not in str(error.value)
     assert before == (ATTENTIONS, TASKS, METRICS, MODELS, OPTIMIZERS)
+
+
+def test_a_file_that_the_program_imported_is_named(tmp_path, monkeypatch):
+    path = doubling(tmp_path)
+    monkeypatch.setitem(ACTIVATIONS, "scaled", abs)
+    monkeypatch.setitem(sys.modules, "mine", ModuleType("mine"))
+    monkeypatch.setattr(sys.modules["mine"], "__file__", str(path), raising=False)
+    with pytest.raises(UserError, match="'scaled' is registered already; the program executed this file itself"):
+        load(path)
+
+
+def test_a_config_file_in_a_folder_whose_name_has_a_space_is_found(tmp_path):
+    path = write(tmp_path / "sp ace" / "mine.py", CONFIG)
+    for flags in ([f"--config={path}"], ["--config", path]):
+        described = script("describe", *flags)
+        assert (described.returncode, described.stderr) == (0, "")
 
 
 def test_a_plain_dataclass_is_a_section(tmp_path):

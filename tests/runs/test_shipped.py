@@ -3,6 +3,7 @@
 import pytest
 
 from fxf.runs.shipped import folder, located, names
+from small_runs import script
 
 
 def test_every_config_has_the_name_of_its_file():
@@ -20,3 +21,8 @@ def test_a_file_is_meant_before_a_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "reversal").write_text("")
     assert located("reversal:x") == "reversal:x"
+
+
+def test_a_verb_reads_a_config_by_its_name():
+    described = script("describe", "--config=reversal:example0")
+    assert (described.returncode, described.stderr) == (0, "")
