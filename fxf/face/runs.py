@@ -90,10 +90,10 @@ def load(workdir: str | Path, step: int | None = None, **decode: Any) -> Run:
 
     Args:
       workdir: the run folder.
-      step: the step of the checkpoint; by default the one that the run's result used.
+      step: of the checkpoint; without it, the one that the run's result used.
       decode: keys of the config's `decode` section to change, such as `temperature` and `beam_width`.
 
     Raises:
-      UserError: there is no run, no such checkpoint or no undamaged one, or a `decode` key is wrong.
+      UserError: no run, no such checkpoint, none undamaged, or a wrong `decode` key.
     """
     return Run(*run.load(workdir, step, decode))

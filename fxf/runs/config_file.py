@@ -219,7 +219,7 @@ def _importing_from(folder: Path) -> Iterator[None]:
 
 
 def registries() -> dict[str, dict[str, Any]]:
-    """Returns the registries to which a config file may add, by the kind of their entries."""
+    """Returns the registries to which a config file may add, by what their entries are called."""
     from fxf.data.corpus import CORPORA
     from fxf.data.tokenizer import TOKENIZERS
     from fxf.layers.attention import ATTENTIONS
@@ -246,15 +246,15 @@ def registries() -> dict[str, dict[str, Any]]:
 
 @contextlib.contextmanager
 def _registrations(path: Path, digests: set[str], within: str = "") -> Iterator[set[tuple[str, str]]]:
-    """Yields a set that in the end holds the kind and the name of each entry that the file has registered meanwhile.
+    """Yields a set that holds in the end the kind and the name of what was registered meanwhile by the file.
 
-    If a file with the same digests has registered a name before, the first entry stays. An error undoes everything.
+    Of a name that a file of the same digests has registered, the first entry stays. An error leaves all as it was.
 
     Args:
       within: the function that is called, which may register nothing.
 
     Raises:
-      UserError: a name is registered already, or `within` registers one.
+      UserError: an entry was there already, or `within` registers one.
     """
     every, absent = registries(), object()
     added: set[tuple[str, str]] = set()
