@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-# What .venv is made for. The last choice is kept there, so that a plain `make` stays with it.
+# The platform and extras of .venv. The file keeps the last choice, so a plain `make` uses it again.
 MADE := $(shell cat $(READY) 2>/dev/null)
 PLATFORM ?= $(or $(word 1,$(MADE)),cpu)
 EXTRAS ?= $(if $(MADE),$(word 2,$(MADE)),test)
@@ -19,12 +19,12 @@ endif
 .PHONY: help environment reversal translation test test-all fuzz lint check format clean
 .DEFAULT_GOAL := help
 
-help:  ## this list
+help:  ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 environment: $(READY)  ## make .venv for PLATFORM=cpu (or cuda, tpu), with EXTRAS=test (or EXTRAS=test,bench)
 
-# Linux then backs the large buffers of a training step with huge pages, which saves up to a fifth of its time.
+# With this, Linux backs the large buffers of a training step with huge pages, which saves up to a fifth of its time.
 reversal translation: export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
 reversal: $(READY)  ## train the default reversal experiment and print its result
@@ -36,7 +36,7 @@ translation: $(READY)  ## train the default translation experiment, print ten tr
 test: $(READY)  ## run the tests
 	$(BIN)/python -m pytest
 
-test-all: $(READY)  ## run those too that take minutes or need what few machines have; none may be skipped
+test-all: $(READY)  ## also run tests that take minutes or need rare hardware; none may be skipped
 	$(BIN)/python -m pytest -m '' --no-skips
 
 MINUTES ?= 20
@@ -50,7 +50,7 @@ lint: $(READY)  ## format check, lint, types
 
 check: lint test  ## lint and test
 
-format: $(READY)  ## format the code and mend what the linter can
+format: $(READY)  ## format the code and fix what the linter can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -61,7 +61,7 @@ clean:  ## remove the environment and caches; runs/ stays
 ifneq ($(MADE),$(CHOICE))
 .PHONY: $(READY)
 endif
-# Another platform starts from nothing: JAX would still use the plugin of the last one.
+# For another platform, .venv is made from scratch: JAX would still use the plugin of the last platform.
 ifneq ($(word 1,$(MADE)),$(PLATFORM))
 CLEAR := --clear
 endif
