@@ -120,7 +120,7 @@ class Masking(TextTask):
 
     def to_batch(self, text: str, answer: str) -> Batch:
         tokens = jnp.array([self.encode(text)])  # the answer stands in the blanks
-        return {"inputs": tokens, "counts": jnp.ones(tokens.shape, bool)}
+        return {"inputs": tokens, "input_mask": jnp.ones(tokens.shape, bool)}
 
     def pieces(self, text: str) -> list[str]:
         """Returns what stands between the blanks of a text."""
@@ -144,7 +144,8 @@ def masked_batch(key: jax.Array, text_BN: jax.Array, lengths_B1: jax.Array, shar
     """Returns the batch of the first `lengths_B1[b]` tokens of each row: <bos>, they, <eos> and padding, [B, N+2].
 
     Each token of the text is chosen with probability `share`, and the weights are 1 where one is. In `inputs` 80 % of
-    the chosen are <mask>, 10 % a random token of the vocabulary, and 10 % what they are. `counts` is false on padding.
+    the chosen are <mask>, 10 % a random token of the vocabulary, and 10 % what they are. `input_mask` is false on
+    padding.
     """
     tokens_BT = jnp.pad(text_BN, ((0, 0), (1, 1)), constant_values=BOS)
     t = jnp.arange(tokens_BT.shape[1])[None]
@@ -157,7 +158,7 @@ def masked_batch(key: jax.Array, text_BN: jax.Array, lengths_B1: jax.Array, shar
     replaced_BT = jnp.where(shown_BT < AS_MASK, MASK, replaced_BT)
     return {
         "inputs": jnp.where(chosen_BT, replaced_BT, targets_BT),
-        "counts": t <= lengths_B1 + 1,
+        "input_mask": t <= lengths_B1 + 1,
         "targets": targets_BT,
         "weights": chosen_BT.astype(jnp.float32),
     }
@@ -165,7 +166,9 @@ def masked_batch(key: jax.Array, text_BN: jax.Array, lengths_B1: jax.Array, shar
 
 def predicted(evaluator: Evaluator, inputs_BT: np.ndarray) -> np.ndarray:
     """Returns the most probable token of the text at each position."""
-    return evaluator.logits({"inputs": inputs_BT, "counts": inputs_BT != PAD})[..., MASK + 1 :].argmax(-1) + MASK + 1
+    return (
+        evaluator.logits({"inputs": inputs_BT, "input_mask": inputs_BT != PAD})[..., MASK + 1 :].argmax(-1) + MASK + 1
+    )
 
 
 def filled(inputs_BT: np.ndarray, best_BT: np.ndarray) -> np.ndarray:
