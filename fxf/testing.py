@@ -21,7 +21,7 @@ from fxf.weights import Params
 ALLOWED = 8
 DRAWS = 3
 # Each mask of a batch, and the tokens that it masks.
-MASKS = {"counts": "inputs", "source_mask": "source"}
+MASKS = {"input_mask": "inputs", "source_mask": "source"}
 
 
 def assert_consistent(model: Model, params: Params, batch: Mapping[str, Any]) -> None:
@@ -97,13 +97,13 @@ def assert_rows_independent(model: Model, params: Params, batch: Mapping[str, An
 
 
 def assert_padding_unread(model: Model, params: Params, batch: Mapping[str, Any]) -> None:
-    """Asserts that tokens masked by `counts` or `source_mask` of the batch change no logit."""
+    """Asserts that tokens masked by `input_mask` or `source_mask` of the batch change no logit."""
     apply, full_BTV, bound = _full_forward(model, params, batch)
     for mask, name in MASKS.items():
         if mask in batch:
-            counts, tokens = np.asarray(batch[mask]), np.asarray(batch[name])
-            found_BTV = apply(params, {**batch, name: np.where(counts, tokens, _others(tokens))})
-            read = counts if name == "inputs" else np.ones(full_BTV.shape[:2], bool)
+            is_token, tokens = np.asarray(batch[mask]), np.asarray(batch[name])
+            found_BTV = apply(params, {**batch, name: np.where(is_token, tokens, _others(tokens))})
+            read = is_token if name == "inputs" else np.ones(full_BTV.shape[:2], bool)
             _assert_close(f"with other padding in {name}", found_BTV[read], full_BTV[read], bound)
 
 

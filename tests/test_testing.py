@@ -70,7 +70,7 @@ def test_a_cache_that_hypotheses_spoil_for_each_other_is_found(monkeypatch):
 def test_padding_that_is_read_is_found():
     model = masked_lm(small(MaskedLMConfig), VOCAB_SIZE)
     params = random_params(model.spec)
-    batch = {**BATCH, "counts": np.arange(7)[None] < np.array([[7], [3], [5]])}
+    batch = {**BATCH, "input_mask": np.arange(7)[None] < np.array([[7], [3], [5]])}
     testing.assert_consistent(model, params, batch)
     reads = model._replace(features=lambda p, b, **kwargs: model.features(p, {"inputs": b["inputs"]}, **kwargs))
     with pytest.raises(AssertionError, match="with other padding in inputs"):

@@ -1,1 +1,1 @@
-"""From prompts to tokens: step by step, then in turns, then by beam search."""
+"""Decoding, from prompts to tokens: step by step, in turns, and by beam search."""

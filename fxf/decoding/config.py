@@ -10,14 +10,16 @@ from fxf.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class DecodeConfig:
-    """The `decode` section: how tokens are chosen in evaluation and generation. The default is greedy."""
+    """The `decode` section: how evaluation and generation choose tokens. The default is greedy decoding."""
 
-    temperature: float = key(0.0, "divides the logits before a token is drawn; 0 takes the most probable", minimum=0)
-    top_k: int = key(0, "draw among the k most probable tokens; 0 among all", minimum=0)
-    top_p: float = key(1.0, "then among the fewest that hold this share of the probability", above=0)
-    beam_width: int = key(1, "hypotheses of the beam search; 1 searches none", minimum=1)
-    length_penalty: float = key(1.0, "a hypothesis scores its log-probability / length^this", minimum=0)
-    early_stop: bool = key(True, "end a beam when beam_width hypotheses have ended, not when none can still win")
+    temperature: float = key(
+        0.0, "the logits are divided by this before a token is drawn; 0: the most probable token is taken", minimum=0
+    )
+    top_k: int = key(0, "a token is drawn among the k most probable; 0: among all", minimum=0)
+    top_p: float = key(1.0, "a token is drawn among the fewest tokens that have this share of the probability", above=0)
+    beam_width: int = key(1, "number of hypotheses in the beam search; 1: no beam search", minimum=1)
+    length_penalty: float = key(1.0, "the score of a hypothesis is log-probability / length^length_penalty", minimum=0)
+    early_stop: bool = key(True, "stop when beam_width hypotheses are finished; otherwise when no live one can win")
 
     def __post_init__(self) -> None:
         if self.top_p > 1:
@@ -40,8 +42,8 @@ SAMPLING, BEAM = ("temperature", "top_k", "top_p"), ("beam_width", "length_penal
 def changed_decode(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the `decode` section with some keys changed.
 
-    They name the method: to give a key of sampling ends a beam and the other way round, and what the method then does
-    not read returns to its default.
+    A changed key of sampling switches the beam search off, and a changed key of the beam search switches sampling off.
+    The keys that the method does not read return to their defaults.
     """
     changed, unread = {**values, **changes}, set()
     if set(BEAM) & set(changes):

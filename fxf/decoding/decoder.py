@@ -1,4 +1,4 @@
-"""Decoding of any number of prompts: programs of few shapes, each compiled once."""
+"""Decoding of any number of prompts, by programs of few shapes that compile once each."""
 
 import math
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from fxf.machine.memory import Part
 from fxf.models.model import Model
 from fxf.weights import Params, shapes
 
-HYPOTHESES = 320  # at work at a time; more if each slot still has TURNS prompts
+HYPOTHESES = 320  # decoded at a time; more if each slot has at least TURNS prompts
 TURNS = 8
 LARGEST_CACHE = 2**28  # bytes
 
@@ -32,19 +32,20 @@ def make_decoder(
     config: DecodeConfig = DecodeConfig(),
     seed: int = 0,
     compiling: Callable[[], AbstractContextManager] = nullcontext,
-    whole: Callable[[Params], Params] = lambda params: params,
-    spread: Callable[[Any], Any] = lambda rows: rows,
+    gather_tables: Callable[[Params], Params] = lambda params: params,
+    shard_rows: Callable[[Any], Any] = lambda rows: rows,
     out_shardings: Any = None,
 ) -> Callable[[Params, Prompts, int], tuple[np.ndarray, np.ndarray | None]]:
     """Returns `decode(params, prompts, max_tokens) -> (tokens, scores)` for any number N of prompts.
 
-    Tokens are [N, W, max_tokens] with the best hypothesis first, what follows an end token filled with it; W is the
-    beam's width. Scores are [N, W], or None without a beam. Programs compile once for each shape, whatever the params.
+    Tokens are [N, W, U], the best hypothesis first; W is the beam's width and U is `max_tokens`. End tokens fill the
+    places after an end token. Scores are [N, W], or None without a beam. A program compiles once for each shape, and
+    serves all params.
 
     Args:
-      compiling: entered while a program compiles, to count that time apart.
-      whole, spread: say, inside the program, which devices hold what of the params, and which rows of a batch.
-      out_shardings: where the outputs shall be, as `jax.jit` takes it.
+      compiling: returns a context that is entered while a program compiles, to count that time apart.
+      gather_tables, shard_rows: constrain, inside the program, how devices share the params and the rows of a batch.
+      out_shardings: the sharding of the outputs, as in `jax.jit`.
     """
     row_bytes: dict[Any, int] = {}
 
@@ -58,7 +59,7 @@ def make_decoder(
     ) -> Any:
         chosen = method(max_tokens, key)
         return decode_in_turns(
-            model, whole(params), prompts, chosen, n_slots=n_slots, n_prompts=n_prompts, spread=spread
+            model, gather_tables(params), prompts, chosen, n_slots=n_slots, n_prompts=n_prompts, shard_rows=shard_rows
         )
 
     jitted = jax.jit(run, static_argnames=("max_tokens", "n_slots"), out_shardings=out_shardings)
@@ -73,7 +74,7 @@ def make_decoder(
         n_rows = n_slots if n_prompts == n_slots else n_slots * 2 * TURNS
         outputs = []
         for start in range(0, n_prompts, n_rows):
-            # Missing rows repeat the last one, and do not count.
+            # Copies of the last prompt fill up the rows; they are not decoded.
             rows = np.minimum(np.arange(start, start + n_rows), n_prompts - 1)
             some = {name: np.asarray(value)[rows] for name, value in prompts.items()}
             key = jax.random.fold_in(jax.random.key(seed), start)
@@ -87,21 +88,21 @@ def make_decoder(
 
 
 def _n_slots(n_prompts: int, width: int, row_bytes: int) -> int:
-    """Returns how many prompts are at work at a time; similar numbers of prompts have the same program."""
+    """Returns how many prompts are decoded at a time. Similar numbers of prompts have the same program."""
     many = 2 ** int(math.log2(max(n_prompts // TURNS, 1)))
-    most = LARGEST_CACHE // row_bytes
-    return min(n_prompts, max(1, min(max(HYPOTHESES // width, many), most)))
+    limit = LARGEST_CACHE // row_bytes
+    return min(n_prompts, max(1, min(max(HYPOTHESES // width, many), limit)))
 
 
 def _cache_bytes(model: Model, prompts: Prompts, method: Method, width: int) -> int:
-    """Returns the size of one prompt's cache; allocates nothing.
+    """Returns the size of one prompt's cache in bytes, without allocating it.
 
     Raises:
-      UserError: one prompt alone cannot fit in the memory there is.
+      UserError: the free memory cannot hold one prompt.
     """
     free, keys = memory.free_on_a_device(), ("decode.beam_width", "max_tokens") if width > 1 else ("max_tokens",)
     tokens = Part("new tokens", 4 * width * method.max_tokens, keys)
-    memory.require("generation", [tokens], free)  # One after the other, for no program can name too large an array.
+    memory.require("generation", [tokens], free)  # checked first, because no program can name too large an array
     row = {name: jax.ShapeDtypeStruct((1, *value.shape[1:]), value.dtype) for name, value in prompts.items()}
     params = shapes(model.spec)
 

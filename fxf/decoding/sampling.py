@@ -1,4 +1,4 @@
-"""One continuation a prompt: greedy, or drawn with temperature, top-k and top-p (Holtzman et al. 2020)."""
+"""Greedy decoding, and sampling with temperature, top-k and top-p (Holtzman et al. 2020)."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ from fxf.layers.cache import Cache
 
 @flax.struct.dataclass
 class _Continuation:
-    """One of each of B prompts: the prompt's number, how many new tokens it has, and these."""
+    """One continuation of each of B prompts: the prompt's number, the number of new tokens, and these tokens."""
 
     number_B: jax.Array
     n_tokens_B: jax.Array
-    tokens_BN: jax.Array
+    tokens_BU: jax.Array
     has_end_B: jax.Array
 
 
@@ -26,18 +26,18 @@ def sampling(
 ) -> Method:
     """Returns the method that continues each prompt until the end token or `max_tokens`.
 
-    Its output is int32 tokens [N, 1, max_tokens], what follows an end token filled with it; and None, for there are no
-    scores.
+    The output is int32 tokens [N, 1, U], where U is `max_tokens`, and None in place of scores. End tokens fill the
+    places after an end token.
 
     Args:
-      key: needed to sample; greedy decoding reads none. Prompt n draws from `fold_in(key, n)`.
+      key: the key for sampling; greedy decoding does not read it. Prompt n draws from `fold_in(key, n)`.
     """
 
     def start(number_B: jax.Array, cache: Cache) -> tuple[_Continuation, Cache]:
         batch_size = len(number_B)
-        tokens_BN = jnp.full((batch_size, max_tokens), end_token, jnp.int32)
+        tokens_BU = jnp.full((batch_size, max_tokens), end_token, jnp.int32)
         nothing_B, has_end_B = jnp.zeros(batch_size, jnp.int32), jnp.zeros(batch_size, bool)
-        return _Continuation(number_B, nothing_B, tokens_BN, has_end_B), cache
+        return _Continuation(number_B, nothing_B, tokens_BU, has_end_B), cache
 
     def next_key(number: jax.Array, n_tokens: jax.Array) -> jax.Array:
         prompt_key = jax.random.fold_in(jax.random.key(0) if key is None else key, number)
@@ -46,21 +46,21 @@ def sampling(
     def choose_next(state: _Continuation, cache: Cache, logits_BV: jax.Array) -> tuple[_Continuation, Cache, jax.Array]:
         n_tokens_B = state.n_tokens_B
         token_B = choose(decode, logits_BV, jax.vmap(next_key)(state.number_B, n_tokens_B))
-        tokens_BN = state.tokens_BN.at[jnp.arange(len(token_B)), n_tokens_B].set(token_B)
-        state = _Continuation(state.number_B, n_tokens_B + 1, tokens_BN, token_B == end_token)
+        tokens_BU = state.tokens_BU.at[jnp.arange(len(token_B)), n_tokens_B].set(token_B)
+        state = _Continuation(state.number_B, n_tokens_B + 1, tokens_BU, token_B == end_token)
         return state, cache, token_B
 
-    def ended(state: _Continuation) -> jax.Array:
+    def is_finished(state: _Continuation) -> jax.Array:
         return state.has_end_B | (state.n_tokens_B == max_tokens)
 
     def output(state: _Continuation) -> Any:
-        return state.tokens_BN[:, None], None
+        return state.tokens_BU[:, None], None
 
-    return Method(max_tokens, start, choose_next, ended, output)
+    return Method(max_tokens, start, choose_next, is_finished, output)
 
 
 def choose(decode: DecodeConfig, logits_BV: jax.Array, keys_B: jax.Array) -> jax.Array:
-    """Returns one token a row, int32 [B]; each row draws from a key of its own, so rows do not depend on each other."""
+    """Returns one token for each row, int32 [B]. Each row has its own key, so no row depends on another."""
     if decode.temperature == 0:
         return jnp.argmax(logits_BV, axis=-1).astype(jnp.int32)
     allowed_BV = restrict(decode, logits_BV / decode.temperature)
@@ -68,7 +68,7 @@ def choose(decode: DecodeConfig, logits_BV: jax.Array, keys_B: jax.Array) -> jax
 
 
 def restrict(decode: DecodeConfig, logits_BV: jax.Array) -> jax.Array:
-    """Returns the logits with -inf for the tokens that top-k and top-p leave out; ties at the edge stay in."""
+    """Returns the logits with -inf for the tokens that top-k and top-p exclude. They include ties with the last one."""
     if 0 < decode.top_k < logits_BV.shape[-1]:
         kth = jax.lax.top_k(logits_BV, decode.top_k)[0][:, -1:]
         logits_BV = jnp.where(logits_BV < kth, -jnp.inf, logits_BV)

@@ -1,4 +1,4 @@
-"""Decoding step by step: the model reads the newest token of each prompt, and a method chooses the next one."""
+"""Decoding step by step: the model reads the newest token of each row, and a method chooses the next one."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,37 +12,43 @@ from fxf.layers.cache import Cache
 from fxf.models.model import Model
 from fxf.weights import Params
 
-# N prompts: int32 `tokens` [N, P], right-padded, of which row n holds `lengths[n]` (from 0 to P); where it is another
-# than token 0, the token `first` [N] that a decoder reads in front of them; and whatever else the model's prefill
-# reads, such as a `source`. `positions` [N, C] may say where all tokens of a row stand, the one in front included:
-# positions[n, 0] is where that one stands, and positions[n, t] where the t-th token behind it does, of the prompt or
-# new. C is P + max_tokens or more; the last new token is never read.
+# N prompts are a dict of arrays:
+#   tokens [N, P], int32: row n has `lengths[n]` tokens (from 0 to P), and padding after them.
+#   lengths [N], int32.
+#   first [N], int32, optional: the token that the decoder reads before the others; 0 by default.
+#   positions [N, L], optional: positions[n, 0] is the position of `first[n]`, and positions[n, t] that of token t after
+#     it, of the prompt or new. L is at least P + max_tokens; the last new token is never read.
+#   Other arrays that the model's prefill reads, such as `source`.
 Prompts = dict[str, Any]
 
 
 class Method(NamedTuple):
-    """How tokens are chosen: pure functions on a state of B prompts, a tree of arrays [B, ...].
+    """A way to choose tokens: pure functions on the state of B prompts, a tree of arrays [B, ...].
 
-    The cache has R rows: one a prompt, or as many a prompt as the method makes of it at the start.
+    The cache has R rows. Each prompt has one row, or as many rows as `start` gives it.
 
     Attributes:
-      max_tokens: of the longest continuation.
-      start: `start(numbers_B, cache) -> (state, cache)` of prompts without new tokens, given their numbers among all.
-      choose: `choose(state, cache, logits_RV) -> (state, cache, tokens_R)`: the next token of each row.
-      ended: `ended(state)`, bool [B]: nothing more is to be chosen.
-      output: `output(state)`, what is found: a tree of arrays [B, ...].
+      max_tokens: the largest number of new tokens.
+      start: `start(numbers_B, cache)` returns the state and the cache of prompts without new tokens. The numbers are
+        those of the prompts among all N.
+      choose: `choose(state, cache, logits_RV)` returns the state, the cache and the next token of each row, int32 [R].
+      is_finished: `is_finished(state)` returns whether a prompt has all its tokens, bool [B].
+      output: `output(state)` returns the result, a tree of arrays [B, ...].
     """
 
     max_tokens: int
     start: Callable[[jax.Array, Cache], tuple[Any, Cache]]
     choose: Callable[[Any, Cache, jax.Array], tuple[Any, Cache, jax.Array]]
-    ended: Callable[[Any], jax.Array]
+    is_finished: Callable[[Any], jax.Array]
     output: Callable[[Any], Any]
 
 
 @flax.struct.dataclass
 class Progress:
-    """How far B prompts are: their cache, the newest token of each row [R], which is not in it yet, and the state."""
+    """The progress of B prompts: their cache with R rows, the newest token of each row, and the method's state.
+
+    The newest token is not in the cache yet.
+    """
 
     cache: Cache
     last_R: jax.Array
@@ -50,14 +56,10 @@ class Progress:
 
 
 def decode(model: Model, params: Params, prompts: Prompts, method: Method) -> Any:
-    """Decodes N prompts by a method. Call it under `jax.jit`.
-
-    Returns:
-      The method's output for the prompts, a tree of arrays [N, ...].
-    """
+    """Returns the method's output for N prompts, a tree of arrays [N, ...]. Call it under `jax.jit`."""
 
     def unfinished(progress: Progress) -> jax.Array:
-        return ~method.ended(progress.state).all()
+        return ~method.is_finished(progress.state).all()
 
     def one_step(progress: Progress) -> Progress:
         return step(model, params, method, progress)
@@ -69,9 +71,15 @@ def decode(model: Model, params: Params, prompts: Prompts, method: Method) -> An
 def begin(
     model: Model, params: Params, prompts: Prompts, method: Method, numbers_B: jax.Array, max_tokens: int
 ) -> Progress:
-    """Reads prompts of these numbers into a cache with room for `max_tokens` more.
+    """Returns the progress of prompts that have been read into a cache with room for `max_tokens` more.
 
-    The last token of each is left to the first step: its logits choose the first new token.
+    The first step reads the last token of each prompt; its logits choose the first new token.
+
+    Args:
+      numbers_B: the numbers of the prompts among all.
+
+    Raises:
+      UserError: the prompts have too few positions.
     """
     rest = dict(prompts)
     tokens_BP, lengths_B = (jnp.asarray(rest.pop(name)) for name in ("tokens", "lengths"))
@@ -89,25 +97,25 @@ def begin(
 
 
 def step(model: Model, params: Params, method: Method, progress: Progress, idle_B: jax.Array | None = None) -> Progress:
-    """Reads the newest token of each row and chooses the next. Prompts that have ended, or are idle, stay as they are.
+    """Returns the progress after reading the newest token of each row and choosing the next.
 
-    Their cache may change, at places that are never read.
+    The state of finished and idle prompts does not change. Their cache may change where no query reads it.
     """
     assert model.step is not None
-    ended_B = method.ended(progress.state) if idle_B is None else idle_B | method.ended(progress.state)
+    finished_B = method.is_finished(progress.state) if idle_B is None else idle_B | method.is_finished(progress.state)
     logits_RV, cache = model.step(params, progress.cache, progress.last_R)
     state, cache, tokens_R = method.choose(progress.state, cache, logits_RV)
 
-    def unless_ended(old: jax.Array, new: jax.Array) -> jax.Array:
-        return jnp.where(ended_B.reshape(-1, *[1] * (old.ndim - 1)), old, new)
+    def unless_finished(old: jax.Array, new: jax.Array) -> jax.Array:
+        return jnp.where(finished_B.reshape(-1, *[1] * (old.ndim - 1)), old, new)
 
-    state = jax.tree.map(unless_ended, progress.state, state)
-    # What has ended writes to the same places again and again, and not beyond the last one.
-    stays_R = _by_row(ended_B | method.ended(state), cache)
+    state = jax.tree.map(unless_finished, progress.state, state)
+    # The length of a finished row stays, so its keys go to the same indices again and never beyond the last one.
+    stays_R = _by_row(finished_B | method.is_finished(state), cache)
     lengths_R = jnp.where(stays_R, progress.cache.lengths, cache.lengths)
     return Progress(cache.replace(lengths=lengths_R), tokens_R, state)  # type: ignore[attr-defined]
 
 
 def _by_row(x_B: jax.Array, cache: Cache) -> jax.Array:
-    """Returns what each prompt has for each of its rows in the cache, which lie together."""
+    """Returns the elements of the prompts, repeated for each row of the cache. The rows of a prompt are adjacent."""
     return jnp.repeat(x_B, len(cache.lengths) // len(x_B))

@@ -1,4 +1,4 @@
-"""Decoding of many prompts, which take turns in the slots of a cache, in one compiled loop."""
+"""Continuous batching: many prompts take turns in the slots of a cache, in one compiled loop."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,38 +11,38 @@ from fxf.decoding.steps import Method, Progress, Prompts, begin, decode, step
 from fxf.models.model import Model
 from fxf.weights import Params
 
-# Prompts begin together when as many slots are free: one in so many, so that the model reads several at a time.
+# New prompts begin when this share of the slots is free, 1 / SHARE_OF_SLOTS, so the model reads several at a time.
 SHARE_OF_SLOTS = 8
 
 
 @flax.struct.dataclass
 class _Work:
-    """What is done and what is left: S slots, the number of the prompt in each (N: none), and how many prompts wait."""
+    """The progress of X slots, and the outputs of all N prompts."""
 
     slots: Progress
-    number_S: jax.Array
+    number_X: jax.Array  # the number of the prompt in each slot; N where there is none
     n_waiting: jax.Array
     outputs: Any
 
     def is_free(self, method: Method) -> jax.Array:
-        return (self.number_S == self.n_rows()) | method.ended(self.slots.state)
+        return (self.number_X == self.n_rows()) | method.is_finished(self.slots.state)
 
     def n_rows(self) -> int:
         return len(jax.tree.leaves(self.outputs)[0])
 
     def can_fill(self, method: Method, n_together: int) -> jax.Array:
-        """Tells whether the next prompts can begin, all that are left at the end; or whether all is done."""
+        """Returns whether there are free slots for the next prompts, or, if no prompt waits, whether all are free."""
         next_ones = jnp.minimum(n_together, self.n_waiting)
-        return self.is_free(method).sum() >= jnp.where(self.n_waiting > 0, next_ones, len(self.number_S))
+        return self.is_free(method).sum() >= jnp.where(self.n_waiting > 0, next_ones, len(self.number_X))
 
     def done(self, method: Method) -> jax.Array:
         return (self.n_waiting == 0) & self.is_free(method).all()
 
     def collected(self, method: Method) -> Any:
-        """Returns the outputs, now with those of the slots that are free."""
-        number_S = jnp.where(self.is_free(method), self.number_S, self.n_rows())
+        """Returns the outputs with those of the free slots."""
+        number_X = jnp.where(self.is_free(method), self.number_X, self.n_rows())
         return jax.tree.map(
-            lambda all_N, ours_S: all_N.at[number_S].set(ours_S, mode="drop"),
+            lambda outputs, new: outputs.at[number_X].set(new, mode="drop"),
             self.outputs,
             method.output(self.slots.state),
         )
@@ -56,47 +56,44 @@ def decode_in_turns(
     *,
     n_slots: int,
     n_prompts: jax.Array | int | None = None,
-    spread: Callable[[Any], Any] = lambda rows: rows,
+    shard_rows: Callable[[Any], Any] = lambda rows: rows,
 ) -> Any:
-    """Decodes N prompts as `decode` does, at most `n_slots` at a time. Call it under `jax.jit`.
+    """Returns what `decode` returns for N prompts, of which `n_slots` are decoded at a time. Call it under `jax.jit`.
 
-    When one has ended the next takes its slot ("continuous batching", Yu et al. 2022), so that short ones do not wait
-    for long ones.
+    When a prompt is finished, a waiting one takes its slot ("continuous batching", Yu et al. 2022), so short prompts do
+    not wait for long ones.
 
     Args:
-      n_prompts: how many of the prompts count, from the first; all if not given.
-      spread: says which devices hold which rows of a tree of arrays.
-
-    Returns what `decode` returns.
+      n_prompts: the number of prompts to decode, from the first; all by default.
+      shard_rows: constrains, inside the program, how the devices share the rows of a tree of arrays.
     """
     n_rows = len(prompts["tokens"])
     start_method = method.start
-    method = method._replace(start=lambda numbers_B, cache: spread(start_method(numbers_B, cache)))
-    if n_slots >= n_rows:  # no turns, and a program that compiles in half the time
-        return decode(model, params, spread(jax.tree.map(jnp.asarray, prompts)), method)
+    method = method._replace(start=lambda numbers_B, cache: shard_rows(start_method(numbers_B, cache)))
+    if n_slots >= n_rows:  # the program without turns compiles in half the time
+        return decode(model, params, shard_rows(jax.tree.map(jnp.asarray, prompts)), method)
     n_together = -(-n_slots // SHARE_OF_SLOTS)
     n_counted = jnp.int32(n_rows if n_prompts is None else n_prompts)
 
     def begin_some(numbers_B: jax.Array, max_tokens: int) -> Progress:
-        some = spread({name: jnp.asarray(value)[numbers_B] for name, value in prompts.items()})
+        some = shard_rows({name: jnp.asarray(value)[numbers_B] for name, value in prompts.items()})
         return begin(model, params, some, method, numbers_B, max_tokens)
 
-    # Free slots go to the next prompts. A new cache has the first places alone, for the prompt and one token more.
-    def fill(work: _Work) -> _Work:
-        turn_G = jnp.arange(n_together)
-        number_G = n_counted - work.n_waiting + turn_G
-        slot_G = jnp.argsort(~work.is_free(method))[:n_together]
-        slot_G = jnp.where(turn_G < work.n_waiting, slot_G, n_slots)  # n_slots: nowhere
-        new = begin_some(jnp.minimum(number_G, n_rows - 1), 1)
+    def fill(work: _Work) -> _Work:  # A new cache has room for the prompt and one token.
+        turn_B = jnp.arange(n_together)
+        number_B = n_counted - work.n_waiting + turn_B
+        slot_B = jnp.argsort(~work.is_free(method))[:n_together]
+        slot_B = jnp.where(turn_B < work.n_waiting, slot_B, n_slots)  # n_slots is no slot
+        new = begin_some(jnp.minimum(number_B, n_rows - 1), 1)
         return _Work(
-            slots=spread(jax.tree.map(lambda all_R, new_R: _put(all_R, new_R, slot_G, n_slots), work.slots, new)),
-            number_S=work.number_S.at[slot_G].set(number_G, mode="drop"),
+            slots=shard_rows(jax.tree.map(lambda x, x_new: _put(x, x_new, slot_B, n_slots), work.slots, new)),
+            number_X=work.number_X.at[slot_B].set(number_B, mode="drop"),
             n_waiting=jnp.maximum(work.n_waiting - n_together, 0),
             outputs=work.collected(method),
         )
 
     def one_step(work: _Work) -> _Work:
-        slots = step(model, params, method, work.slots, work.number_S == n_rows)
+        slots = step(model, params, method, work.slots, work.number_X == n_rows)
         return work.replace(slots=slots)  # type: ignore[attr-defined]
 
     def turn(work: _Work) -> _Work:
@@ -110,9 +107,9 @@ def decode_in_turns(
     return jax.lax.while_loop(lambda work: ~work.done(method), turn, start).collected(method)
 
 
-def _put(whole_R: jax.Array, part_R: jax.Array, slot_G: jax.Array, n_slots: int) -> jax.Array:
-    """Returns the arrays of S slots with those of G prompts in their slots. A prompt's rows lie together."""
-    slots = whole_R.reshape(n_slots, len(whole_R) // n_slots, *whole_R.shape[1:])
-    new = part_R.reshape(len(slot_G), len(part_R) // len(slot_G), *part_R.shape[1:])
-    places = (slice(0, n) for n in new.shape[1:])
-    return slots.at[slot_G, *places].set(new, mode="drop").reshape(whole_R.shape)
+def _put(x: jax.Array, x_new: jax.Array, slot_B: jax.Array, n_slots: int) -> jax.Array:
+    """Returns an array of X slots with that of B prompts in their slots. The rows of a prompt are adjacent."""
+    slots = x.reshape(n_slots, len(x) // n_slots, *x.shape[1:])
+    new = x_new.reshape(len(slot_B), len(x_new) // len(slot_B), *x_new.shape[1:])
+    beginning = (slice(0, n) for n in new.shape[1:])
+    return slots.at[slot_B, *beginning].set(new, mode="drop").reshape(x.shape)

@@ -1,1 +1,1 @@
-"""The mathematics: each layer is a spec of its weights and a pure function; the keys they read; the loss."""
+"""The mathematics: each layer is a spec of its weights and a pure function. Also their config keys, and the loss."""

@@ -1,7 +1,7 @@
 """Multi-head attention (seed 004, "Multi-Head Causal Attention"; seed 000, "SelfAttention Unit"), in several kinds.
 
-A kind whose output is a weighted mean of values is one function from scores to weights and a line in `ATTENTIONS`; any
-other is an `Attention` of its own, like that of linear_attention.py.
+A kind whose output is a weighted mean of values needs one function from scores to weights and a line in `ATTENTIONS`.
+Any other kind needs an `Attention` of its own, as in linear_attention.py.
 """
 
 from typing import Any
@@ -26,11 +26,11 @@ ATTENTIONS: dict[str, Attention] = {
     "expressive": weighted(expressive),
     "linear": LINEAR,
 }
-CUDNN = ATTENTIONS["softmax"]._replace(recall=cudnn_attention.recall, extend=cudnn_attention.extend)
+CUDNN = ATTENTIONS["softmax"]._replace(attend=cudnn_attention.attend, attend_causally=cudnn_attention.attend_causally)
 
 
 def kind_of(config: TransformerConfig) -> Attention:
-    """Returns the kind of attention, in the implementation that the config chooses."""
+    """Returns the kind of attention in the implementation that the config names."""
     return CUDNN if config.attention_implementation == "cudnn" else ATTENTIONS[config.attention]
 
 
@@ -38,7 +38,7 @@ def attention_spec(config: TransformerConfig) -> Spec:
     """Returns the weights of an attention layer.
 
     Raises:
-      UserError: the kind of attention is unknown, or does not go with another key.
+      UserError: the kind of attention is unknown, or cannot be combined with another key.
     """
     _check(config)
     d_model, head_dim, zeros = config.d_model, config.d_model // config.n_heads, jax.nn.initializers.zeros
@@ -86,13 +86,11 @@ def attention(
     cache: Any = None,
     rng: jax.Array | None = None,
 ) -> tuple[jax.Array, Any]:
-    """Self-attention of a sequence, or of its newest tokens to a cache of the earlier ones.
+    """Returns the output of self-attention, [B, T, D], and the cache with the new keys and values.
 
     Args:
-      rng: key for dropout of the attention weights; None drops nothing.
-
-    Returns:
-      [B, T, D], and the cache with what is new.
+      x_BTD: a sequence, or, with a cache, its newest tokens.
+      rng: key for dropout of the attention weights; None means no dropout.
     """
     kind, q_BHTK, new = kind_of(config), queries(config, params, x_BTD), keys_values(config, params, x_BTD)
     rotate = POSITIONS[config.positions].rotate
@@ -100,15 +98,15 @@ def attention(
         assert mask.positions is not None
         q_BHTK, new = rotate(q_BHTK, mask.positions), KeysValues(rotate(new.keys, mask.positions), new.values)
     if mask.causal:
-        heads_BHTK, cache = kind.extend(config, q_BHTK, new, mask, cache, rng)
+        heads_BHTK, cache = kind.attend_causally(config, q_BHTK, new, mask, cache, rng)
     else:
-        heads_BHTK = kind.recall(config, q_BHTK, kind.remember(config, new, mask), mask, rng)
+        heads_BHTK = kind.attend(config, q_BHTK, kind.memorize(config, new, mask), mask, rng)
     return _output(params, heads_BHTK, x_BTD.shape), cache
 
 
 def cross_memory(config: TransformerConfig, params: Params, z_BSD: jax.Array, mask: Mask) -> Any:
-    """Returns what cross-attention reads of another sequence."""
-    return kind_of(config).remember(config, keys_values(config, params, z_BSD), mask)
+    """Returns the memory of another sequence, [B, S, D], which cross-attention reads."""
+    return kind_of(config).memorize(config, keys_values(config, params, z_BSD), mask)
 
 
 def cross_attention(
@@ -120,38 +118,39 @@ def cross_attention(
     *,
     rng: jax.Array | None = None,
 ) -> jax.Array:
-    """Attention from x to the memory of another sequence: [B, T, D].
+    """Returns the output of attention from x to the memory of another sequence, [B, T, D].
 
-    Where memory has fewer rows, each of its rows serves B / rows rows of x in a row, as the hypotheses of one beam.
+    The memory may have fewer rows. Each of them then serves several consecutive rows of x, the hypotheses of a beam.
     """
     n_rows = jax.tree.leaves(memory)[0].shape[0]
-    q_BHTK = queries(config, params, x_BTD.reshape(n_rows, -1, x_BTD.shape[-1]))
-    return _output(params, kind_of(config).recall(config, q_BHTK, memory, mask, rng), x_BTD.shape)
+    q = queries(config, params, x_BTD.reshape(n_rows, -1, x_BTD.shape[-1]))
+    return _output(params, kind_of(config).attend(config, q, memory, mask, rng), x_BTD.shape)
 
 
 def queries(config: TransformerConfig, params: Params, x_BTD: jax.Array) -> jax.Array:
+    """Returns the queries of x, [B, H, T, K]."""
     return _project(config, params, "query", x_BTD)
 
 
 def keys_values(config: TransformerConfig, params: Params, z_BCD: jax.Array) -> KeysValues:
-    """Returns the keys and values of the vectors to attend to."""
+    """Returns the keys and values of z, each [B, G, C, K]."""
     return KeysValues(_project(config, params, "key", z_BCD), _project(config, params, "value", z_BCD))
 
 
 def _project(config: TransformerConfig, params: Params, name: str, x_BTD: jax.Array) -> jax.Array:
-    """Maps [B, T, D] to [B, H, T, K]."""
-    w_DHK = params[name]
-    bias = params.get(f"{name}_bias")
-    rows = linear(x_BTD, w_DHK.reshape(w_DHK.shape[0], -1), None if bias is None else bias.reshape(-1))
-    x_BTHK = rows.reshape(*x_BTD.shape[:-1], *w_DHK.shape[1:])
+    """Maps [B, T, D] to the queries [B, H, T, K], or to the keys or values [B, G, T, K]."""
+    weight, bias = params[name], params.get(f"{name}_bias")
+    rows = linear(x_BTD, weight.reshape(weight.shape[0], -1), None if bias is None else bias.reshape(-1))
+    heads = rows.reshape(*x_BTD.shape[:-1], *weight.shape[1:])
     scale = params.get(f"{name}_scale")
     if scale is not None:
-        mean_square = jnp.square(x_BTHK.astype(jnp.float32)).mean(-1, keepdims=True)
-        normalized = x_BTHK * jax.lax.rsqrt(mean_square + config.norm_epsilon) * scale.reshape(1, 1, 1, -1)
-        x_BTHK = normalized.astype(x_BTHK.dtype)
-    return x_BTHK.transpose(0, 2, 1, 3)
+        mean_square = jnp.square(heads.astype(jnp.float32)).mean(-1, keepdims=True)
+        normalized = heads * jax.lax.rsqrt(mean_square + config.norm_epsilon) * scale.reshape(1, 1, 1, -1)
+        heads = normalized.astype(heads.dtype)
+    return heads.transpose(0, 2, 1, 3)
 
 
 def _output(params: Params, heads_BHTK: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Maps the heads' outputs to vectors of the shape [B, T, D]."""
     concatenated = heads_BHTK.transpose(0, 2, 1, 3).reshape(shape)
     return linear(concatenated, params["output"].reshape(shape[-1], -1), params.get("output_bias"))

@@ -8,40 +8,40 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from fxf.layers.cache import KeysValues, empty_keys_values, write
+from fxf.layers.cache import KeysValues, init_keys_values, write
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout
 from fxf.layers.mask import Mask
 
 
 class Attention(NamedTuple):
-    """A kind of attention. Queries are [B, H, T, K]; H is a multiple of the keys' G.
+    """A kind of attention. Queries are [B, H, T, K], keys and values [B, G, C, K]; H is a multiple of G.
 
     Attributes:
-      remember: `remember(config, keys_values, mask) -> memory`: what queries can read of a whole sequence.
-      recall: `recall(config, q_BHTK, memory, mask, rng)` [B, H, T, K].
-      extend: `extend(config, q_BHTK, keys_values, mask, cache, rng) -> (heads [B, H, T, K], cache)`: causal attention
-        to the cache and the new keys and values; without a cache (None), to these alone.
-      empty: `empty(config, batch_size, length, dtype) -> cache`.
-      scores: it has scores, one for a query and a key, so that positional encodings, windows and dropout can act there.
-        Its cache is then `KeysValues`, by place; any other cache is by row.
+      memorize: `memorize(config, keys_values, mask)` returns the memory of a whole sequence, which queries read.
+      attend: `attend(config, q_BHTK, memory, mask, rng)` returns what the queries read, [B, H, T, K].
+      attend_causally: `attend_causally(config, q_BHTK, keys_values, mask, cache, rng)` returns the same and the cache.
+        Queries attend to the cache and the new keys and values, or, if the cache is None, to these alone.
+      init_cache: `init_cache(config, batch_size, length, dtype)` returns an empty cache.
+      scores: whether each query and key have a score, on which positional encodings, windows and dropout can act. The
+        cache is then `KeysValues`, which the hypotheses of a beam share; otherwise it has one entry for each row.
     """
 
-    remember: Callable[..., Any]
-    recall: Callable[..., jax.Array]
-    extend: Callable[..., tuple[jax.Array, Any]]
-    empty: Callable[..., Any]
+    memorize: Callable[..., Any]
+    attend: Callable[..., jax.Array]
+    attend_causally: Callable[..., tuple[jax.Array, Any]]
+    init_cache: Callable[..., Any]
     scores: bool
 
 
 def softmax(scores_BHTC: jax.Array, bias_BHTC: jax.Array) -> jax.Array:
-    """Weights e^(score + bias), normalized."""
+    """Returns the weights e^(score + bias), normalized."""
     return jax.nn.softmax(scores_BHTC + bias_BHTC)
 
 
 def expressive(scores_BHTC: jax.Array, bias_BHTC: jax.Array) -> jax.Array:
-    """Weights z² / (1 + z²) · e^bias, normalized, for scores z (Gros 2024; seed 002, "expressive attention")."""
-    # The small number makes the weights of an all-zero row even.
+    """Returns z² / (1 + z²) · e^bias, normalized, of scores z (Gros 2024; seed 002, "expressive attention")."""
+    # The small number gives equal weights where all scores are zero.
     squares = jnp.square(scores_BHTC) + 1e-20
     weights = squares / (1 + squares) * jnp.exp(bias_BHTC)
     return weights / weights.sum(-1, keepdims=True)
@@ -50,25 +50,25 @@ def expressive(scores_BHTC: jax.Array, bias_BHTC: jax.Array) -> jax.Array:
 def weighted(weigh: Callable[[jax.Array, jax.Array], jax.Array]) -> Attention:
     """Returns the attention whose weights are `weigh(scores, bias)`, all [B, H, T, C].
 
-    Bias is that of `Mask`. C counts keys that a query may not see too, whose bias is -inf: later tokens, padding, and
-    places of a cache that nothing is written to yet. Weights must not depend on how many these are.
+    The bias is that of `Mask`. It is -inf for keys that a query may not see: later tokens, padding, and the empty part
+    of a cache. The weights must not depend on the number of these keys.
     """
 
-    def recall(
+    def attend(
         config: TransformerConfig, q_BHTK: jax.Array, memory: KeysValues, mask: Mask, rng: jax.Array | None
     ) -> jax.Array:
         batch_size, n_groups = memory.keys.shape[:2]
-        grouped = q_BHTK.reshape(batch_size, n_groups, -1, q_BHTK.shape[-1])
-        products = jnp.einsum("BGTK,BGCK->BGTC", grouped, memory.keys).astype(jnp.float32)
+        q_BGQK = q_BHTK.reshape(batch_size, n_groups, -1, q_BHTK.shape[-1])
+        products = jnp.einsum("BGQK,BGCK->BGQC", q_BGQK, memory.keys).astype(jnp.float32)
         scores = products / math.sqrt(q_BHTK.shape[-1])
         scores_BHTC = scores.reshape(*q_BHTK.shape[:-1], -1)
         weights_BHTC = weigh(scores_BHTC, jnp.broadcast_to(mask.bias.astype(scores.dtype), scores_BHTC.shape))
         weights_BHTC = dropout(rng, checkpoint_name(weights_BHTC, "weights"), config.attention_dropout)
-        weights_BGTC = weights_BHTC.reshape(scores.shape).astype(q_BHTK.dtype)
-        heads = jnp.einsum("BGTC,BGCK->BGTK", weights_BGTC, memory.values)
+        weights_BGQC = weights_BHTC.reshape(scores.shape).astype(q_BHTK.dtype)
+        heads = jnp.einsum("BGQC,BGCK->BGQK", weights_BGQC, memory.values)
         return heads.reshape(q_BHTK.shape)
 
-    def extend(
+    def attend_causally(
         config: TransformerConfig,
         q_BHTK: jax.Array,
         new: KeysValues,
@@ -77,8 +77,8 @@ def weighted(weigh: Callable[[jax.Array, jax.Array], jax.Array]) -> Attention:
         rng: jax.Array | None,
     ) -> tuple[jax.Array, KeysValues | None]:
         if cache is not None:
-            assert mask.places is not None
-            new = cache = write(cache, mask.places, new)
-        return recall(config, q_BHTK, new, mask, rng), cache
+            assert mask.cache_indices is not None
+            new = cache = write(cache, mask.cache_indices, new)
+        return attend(config, q_BHTK, new, mask, rng), cache
 
-    return Attention(lambda config, new, mask: new, recall, extend, empty_keys_values, scores=True)
+    return Attention(lambda config, new, mask: new, attend, attend_causally, init_keys_values, scores=True)

@@ -1,4 +1,4 @@
-"""Blocks and stacks of them: seed 004, "DecoderBlock Definition" and "inspirational idea"; seeds 000 and 003."""
+"""Blocks and stacks of blocks: seed 004, "DecoderBlock Definition" and "inspirational idea"; seeds 000 and 003."""
 
 import dataclasses
 from typing import Any
@@ -17,19 +17,18 @@ from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import POSITIONS
 from fxf.weights import Numbered, Params, Spec
 
-# What the backward pass finds in memory of a block; all else of it is computed again. "none" computes nothing again.
+# What a block keeps in memory for the backward pass, which computes the rest again. "none" computes nothing again.
 REMAT = {
     "full": jax.checkpoint_policies.nothing_saveable,
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
 }
 
-# What a block with cross-attention reads of the other sequence: the vectors [B, S, D], or what
-# `block_cross_memory` made of them; and which count.
+# What cross-attention reads: the vectors of the source [B, S, D], or their `block_cross_memory`; and their mask.
 Source = tuple[Any, Mask]
 
 
 def block_spec(config: TransformerConfig, cross: bool = False) -> Spec:
-    """Self-attention, with `cross` attention to another sequence, and a feed-forward layer, each with its norm."""
+    """Returns the weights of each sublayer and its norm; with `cross`, also those of cross-attention."""
     sublayers = {
         "attention": attention_spec(config),
         **({"cross_attention": attention_spec(config)} if cross else {}),
@@ -48,60 +47,59 @@ def block(
     source: Source | None = None,
     rng: jax.Array | None = None,
 ) -> tuple[jax.Array, Any]:
-    """Adds to x what each sublayer makes of it.
+    """Returns the residual stream after the block, [B, T, D], and the cache with the new tokens.
 
     Args:
-      mask: what self-attention may see: of x, or of the cache.
-      cache: what self-attention remembers of earlier tokens.
+      mask: of self-attention, in x or in the cache.
+      cache: self-attention's cache of earlier tokens.
       source: the memory that cross-attention reads (`block_cross_memory`), and its mask.
-
-    Returns:
-      [B, T, D], and the cache with what is new.
     """
     rngs = split(rng, 5)
     with jax.named_scope("attention"):
-        normalized_BTD = _before(config, params, "attention", x_BTD)
-        change_BTD, cache = attention(config, params["attention"], normalized_BTD, mask, cache=cache, rng=rngs[0])
-        middle_BTD = _add(config, params, "attention", x_BTD, change_BTD, rngs[1])
+        normalized_BTD = _sublayer_input(config, params, "attention", x_BTD)
+        update_BTD, cache = attention(config, params["attention"], normalized_BTD, mask, cache=cache, rng=rngs[0])
+        middle_BTD = _add_update(config, params, "attention", x_BTD, update_BTD, rngs[1])
 
     if source is not None:
         assert isinstance(config, CrossAttentionConfig)
         with jax.named_scope("cross_attention"):
             memory, source_mask = source
-            asking_BTD = middle_BTD
+            queries_BTD = middle_BTD
             if config.cross_norm == "queries":
-                asking_BTD = _before(config, params, "cross_attention", middle_BTD)
-            change_BTD = cross_attention(
-                config, params["cross_attention"], asking_BTD, memory, source_mask, rng=rngs[2]
+                queries_BTD = _sublayer_input(config, params, "cross_attention", middle_BTD)
+            update_BTD = cross_attention(
+                config, params["cross_attention"], queries_BTD, memory, source_mask, rng=rngs[2]
             )
-            middle_BTD = _add(config, params, "cross_attention", middle_BTD, change_BTD, rngs[3])
+            middle_BTD = _add_update(config, params, "cross_attention", middle_BTD, update_BTD, rngs[3])
 
-    change_BTD = feed_forward(config, params["feed_forward"], _before(config, params, "feed_forward", middle_BTD))
+    update_BTD = feed_forward(
+        config, params["feed_forward"], _sublayer_input(config, params, "feed_forward", middle_BTD)
+    )
     residual_BTD = x_BTD if config.block == "idea" else middle_BTD
-    x_BTD = _add(config, params, "feed_forward", residual_BTD, change_BTD, rngs[4])
+    x_BTD = _add_update(config, params, "feed_forward", residual_BTD, update_BTD, rngs[4])
     return checkpoint_name(x_BTD, "residual"), cache
 
 
-def _before(config: TransformerConfig, params: Params, name: str, x_BTD: jax.Array) -> jax.Array:
-    """Returns what the sublayer `name` reads of the residual stream."""
+def _sublayer_input(config: TransformerConfig, params: Params, name: str, x_BTD: jax.Array) -> jax.Array:
+    """Returns the input of the sublayer `name`: the residual stream, normalized unless the block is post_norm."""
     return x_BTD if config.block == "post_norm" else normalize(config, params[f"{name}_norm"], x_BTD)
 
 
-def _add(
+def _add_update(
     config: TransformerConfig,
     params: Params,
     name: str,
     x_BTD: jax.Array,
-    change_BTD: jax.Array,
+    update_BTD: jax.Array,
     rng: jax.Array | None,
 ) -> jax.Array:
-    """Returns the residual stream with what the sublayer `name` made."""
-    x_BTD = x_BTD + dropout(rng, change_BTD, config.dropout)
+    """Returns the residual stream with the output of the sublayer `name`."""
+    x_BTD = x_BTD + dropout(rng, update_BTD, config.dropout)
     return normalize(config, params[f"{name}_norm"], x_BTD) if config.block == "post_norm" else x_BTD
 
 
 def block_cross_memory(config: CrossAttentionConfig, params: Params, source_BSD: jax.Array, mask: Mask) -> Any:
-    """Returns what cross-attention in the block with these params reads of the encoder's output."""
+    """Returns the memory of the encoder's output that cross-attention in the block with these params reads."""
     if config.cross_norm == "source":
         source_BSD = normalize(config, params["cross_attention_norm"], source_BSD)
     return cross_memory(config, params["cross_attention"], source_BSD, mask)
@@ -117,20 +115,21 @@ def each_block(params: Params) -> list[Params]:
     return [params[str(i)] for i in range(len(params))]
 
 
-def empty_cache(
-    config: TransformerConfig, lengths_B: jax.Array, length: int, positions_BC: jax.Array | None = None
+def init_cache(
+    config: TransformerConfig, lengths_B: jax.Array, length: int, positions_BL: jax.Array | None = None
 ) -> Cache:
-    """Returns a cache with room for `length` tokens a row, of which the first `lengths_B` are about to be read.
+    """Returns an empty cache with room for `length` tokens in each row.
 
     Args:
-      positions_BC: of a row's tokens in their order, where the prompt gives them.
+      lengths_B: numbers of tokens that the caller is about to write.
+      positions_BL: the positions of a row's tokens, if the prompts give them.
     """
     kind, batch_size = ATTENTIONS[config.attention], lengths_B.shape[0]
-    blocks = (kind.empty(config, batch_size, length, config.dtype),) * config.n_layers
-    ancestors_B1C = jnp.zeros((batch_size, 1, length), jnp.int32) if kind.scores else None
+    blocks = (kind.init_cache(config, batch_size, length, config.dtype),) * config.n_layers
+    ancestors_B1L = jnp.zeros((batch_size, 1, length), jnp.int32) if kind.scores else None
     makes = POSITIONS[config.positions].from_tokens is not None
-    made_BHC1 = jnp.zeros((batch_size, config.n_heads, length, 1)) if makes else None
-    return Cache(blocks, lengths_B, None, ancestors_B1C, positions_BC, made_BHC1)
+    head_positions_BHC1 = jnp.zeros((batch_size, config.n_heads, length, 1)) if makes else None
+    return Cache(blocks, lengths_B, None, ancestors_B1L, positions_BL, head_positions_BHC1)
 
 
 def train_blocks(
@@ -142,10 +141,10 @@ def train_blocks(
     source: Source | None = None,
     rng: jax.Array | None = None,
 ) -> jax.Array:
-    """Runs the blocks over whole sequences: [B, T, D] to [B, T, D].
+    """Returns the residual stream after all blocks, [B, T, D], for whole sequences.
 
-    With scan_blocks the compiled program stacks the weights of all blocks and loops over one block; without, it holds
-    every block.
+    With scan_blocks the compiled program stacks the weights of all blocks and loops over one block. Otherwise the
+    program contains every block.
 
     Args:
       params: of all blocks (`blocks_spec`).
@@ -182,19 +181,19 @@ def cached_blocks(
     *,
     sources: tuple[Source, ...] | None = None,
 ) -> tuple[jax.Array, tuple[Any, ...]]:
-    """Runs the blocks over new tokens, which see all tokens up to their own in the caches.
+    """Returns the residual stream of new tokens after all blocks, [B, T, D], and the caches with these tokens.
 
-    Each block has a cache of its own, which a decoding loop can update in place. Attention is computed by XLA, whatever
-    `config.attention_implementation`: for one query a row there are few scores.
+    Each block has its own cache, which a decoding loop can update in place. XLA computes the attention, whatever
+    `config.attention_implementation` says, because a decoding step has few scores.
 
     Args:
-      sources: for each block with cross-attention, the memory it reads and its mask.
+      sources: for each block with cross-attention, the memory that it reads and its mask.
     """
     config = dataclasses.replace(config, attention_implementation="xla")
-    written = []
+    new_caches = []
     for i, block_params in enumerate(each_block(params)):
         x_BTD, cache = block(
             config, block_params, x_BTD, mask, cache=caches[i], source=None if sources is None else sources[i]
         )
-        written.append(cache)
-    return x_BTD, tuple(written)
+        new_caches.append(cache)
+    return x_BTD, tuple(new_caches)

@@ -1,9 +1,9 @@
-"""What decoding remembers, and how the hypotheses of a beam share it.
+"""The cache of decoding, and how the hypotheses of a beam share it.
 
-Greedy decoding and sampling have one hypothesis a prompt, so a place of the cache is the order of a token in its row.
-The W hypotheses of a beam share the keys and values that they have read: a prompt's cache has C places for each
-hypothesis, one after the other, and `ancestors` says whose place holds a hypothesis's token. When hypotheses branch,
-`select` writes new ancestors and copies no keys.
+The token with index l in its row has the cache index l in greedy decoding and sampling, where a prompt has one
+hypothesis. The W hypotheses of a beam share the keys and values that they have read. Each has room for L tokens in its
+prompt's cache, one hypothesis after the other, so C = W · L. `ancestors` says which hypothesis wrote the token that
+another one reads. When hypotheses branch, `select` writes new ancestors and copies no keys.
 """
 
 from typing import Any
@@ -17,40 +17,39 @@ from fxf.layers.config import TransformerConfig
 
 @flax.struct.dataclass
 class KeysValues:
-    """The keys and values of one attention layer for C positions, each [B, G, C, K]; G heads, or groups of heads."""
+    """The keys and values of one attention layer, each [B, G, C, K]."""
 
     keys: jax.Array
     values: jax.Array
 
 
-def empty_keys_values(config: TransformerConfig, batch_size: int, length: int, dtype: Any) -> KeysValues:
-    """Returns keys and values with room for `length` positions a row."""
+def init_keys_values(config: TransformerConfig, batch_size: int, length: int, dtype: Any) -> KeysValues:
+    """Returns keys and values of zeros with room for `length` tokens in each row."""
     zeros = jnp.zeros((batch_size, config.n_groups, length, config.d_model // config.n_heads), dtype)
     return KeysValues(zeros, zeros)
 
 
-def write(cache: KeysValues, places_BT: jax.Array, new: KeysValues) -> KeysValues:
-    """Returns the cache with new keys and values, [B, G, T, K], at each row's places."""
+def write(cache: KeysValues, cache_indices_BT: jax.Array, new: KeysValues) -> KeysValues:
+    """Returns the cache with new keys and values, [B, G, T, K], at the cache indices of each row."""
     rows_B1 = jnp.arange(cache.keys.shape[0])[:, None]
     return KeysValues(
-        keys=cache.keys.at[rows_B1, :, places_BT].set(new.keys.transpose(0, 2, 1, 3)),
-        values=cache.values.at[rows_B1, :, places_BT].set(new.values.transpose(0, 2, 1, 3)),
+        keys=cache.keys.at[rows_B1, :, cache_indices_BT].set(new.keys.transpose(0, 2, 1, 3)),
+        values=cache.values.at[rows_B1, :, cache_indices_BT].set(new.values.transpose(0, 2, 1, 3)),
     )
 
 
 @flax.struct.dataclass
 class Cache:
-    """What decoding remembers of B prompts with W hypotheses each, R = B · W rows.
+    """The state of decoding B prompts with W hypotheses each, in R = B · W rows.
 
     Attributes:
-      blocks: what the attention of each block remembers: by row, or, with `ancestors`, by prompt and place.
-      lengths: tokens read so far, int32 [R].
-      source: what a prompt's rows attend to and never change.
-      ancestors: of hypothesis w, the hypothesis that read its token at position c, int32 [B, W, C]; None where each row
-        remembers for itself.
-      positions: that the prompt gives for all the tokens that its rows will hold, in their order: [B, C]; None for
-        0, 1, …
-      made_BHC1: the positions that the tokens themselves make, by place; None where they make none.
+      blocks: the cache of each block's attention. Its first axis is B with `ancestors`, and R without.
+      lengths: numbers of tokens read so far, int32 [R].
+      source: the memory of a source, which all rows of a prompt read.
+      ancestors: ancestors[b, w, l] is the hypothesis that wrote token l of hypothesis w, int32 [B, W, L]; None if each
+        row has a cache of its own.
+      positions: the positions of the tokens in each row, [B, L], if the prompts give them; None for 0, 1, …
+      head_positions_BHC1: the positions for each head that the tokens themselves make; None if they make none.
     """
 
     blocks: Any
@@ -58,55 +57,57 @@ class Cache:
     source: Any = None
     ancestors: jax.Array | None = None
     positions: jax.Array | None = None
-    made_BHC1: jax.Array | None = None
+    head_positions_BHC1: jax.Array | None = None
 
     def as_tokens(self, x_R: jax.Array) -> jax.Array:
-        """Returns what a step has of each row as tokens [B, T] of a prompt; of rows that share nothing, as [R, 1]."""
+        """Returns the elements of the rows as [B, W]; as [R, 1] if each row has a cache of its own."""
         return x_R.reshape((self.lengths.shape[0], 1) if self.ancestors is None else self.ancestors.shape[:2])
 
-    def order(self) -> jax.Array:
-        """Returns the order of the token at each place in its row, int32 [1, places]."""
+    def token_indices(self) -> jax.Array:
+        """Returns the index in its row of the token at each cache index, int32 [1, C]."""
         assert self.ancestors is not None
         _, width, room = self.ancestors.shape
         return jnp.tile(jnp.arange(room), width)[None]
 
-    def places(self, order_BT: jax.Array) -> jax.Array:
-        """Returns the places of new tokens, one of each hypothesis, or any of the only one: int32 [B, T]."""
+    def cache_indices(self, indices_BT: jax.Array) -> jax.Array:
+        """Returns the cache indices of new tokens, int32 [B, T]: one token of each hypothesis, or T of the only one."""
         assert self.ancestors is not None
         _, width, room = self.ancestors.shape
-        return order_BT + jnp.arange(width)[None] * room
+        return indices_BT + jnp.arange(width)[None] * room
 
-    def own_places(self, bias_BHTC: jax.Array) -> jax.Array:
-        """Returns the bias with -inf at the places that are not of a token's hypothesis and its ancestors."""
+    def mask_other_hypotheses(self, bias_BHTC: jax.Array) -> jax.Array:
+        """Returns the bias with -inf for the keys that neither a query's hypothesis nor its ancestors wrote."""
         assert self.ancestors is not None
         _, width, room = self.ancestors.shape
         if width == 1:
             return bias_BHTC
-        own_BWWC = self.ancestors[:, :, None] == jnp.arange(width)[None, None, :, None]
-        return jnp.where(own_BWWC.reshape(-1, 1, width, width * room), bias_BHTC, -jnp.inf)
+        own_BWWL = self.ancestors[:, :, None] == jnp.arange(width)[None, None, :, None]
+        return jnp.where(own_BWWL.reshape(-1, 1, width, width * room), bias_BHTC, -jnp.inf)
 
-    def made_before(self) -> jax.Array:
-        """Returns the position that the newest token of each row has made, [R, H]; 0 where there is none."""
-        assert self.ancestors is not None and self.made_BHC1 is not None
+    def last_head_positions(self) -> jax.Array:
+        """Returns the positions for each head of the newest token in each row, [R, H]; 0 if there is no token."""
+        assert self.ancestors is not None and self.head_positions_BHC1 is not None
         batch_size, width, room = self.ancestors.shape
         last_BW1 = jnp.maximum(self.lengths - 1, 0).reshape(batch_size, width, 1)
         owner_BW1 = jnp.take_along_axis(self.ancestors, last_BW1, axis=2)
-        places_B1W1 = (owner_BW1 * room + last_BW1)[:, None]
-        found_BHW1 = jnp.take_along_axis(self.made_BHC1, places_B1W1, axis=2)
+        indices_B1W1 = (owner_BW1 * room + last_BW1)[:, None]
+        found_BHW1 = jnp.take_along_axis(self.head_positions_BHC1, indices_B1W1, axis=2)
         found_RH = found_BHW1[..., 0].transpose(0, 2, 1).reshape(batch_size * width, -1)
         return jnp.where(self.lengths[:, None] > 0, found_RH, 0)
 
-    def make(self, places_BT: jax.Array, positions_BHT: jax.Array) -> "Cache":
-        """Returns the cache with positions that new tokens make."""
-        assert self.made_BHC1 is not None
-        rows_B1 = jnp.arange(self.made_BHC1.shape[0])[:, None]
-        made_BHC1 = self.made_BHC1.at[rows_B1, :, places_BT, 0].set(positions_BHT.transpose(0, 2, 1))
-        return self.replace(made_BHC1=made_BHC1)  # type: ignore[attr-defined]
+    def write_head_positions(self, cache_indices_BT: jax.Array, positions_BHT: jax.Array) -> "Cache":
+        """Returns the cache with the positions for each head of new tokens."""
+        assert self.head_positions_BHC1 is not None
+        rows_B1 = jnp.arange(self.head_positions_BHC1.shape[0])[:, None]
+        head_positions_BHC1 = self.head_positions_BHC1.at[rows_B1, :, cache_indices_BT, 0].set(
+            positions_BHT.transpose(0, 2, 1)
+        )
+        return self.replace(head_positions_BHC1=head_positions_BHC1)  # type: ignore[attr-defined]
 
     def select(self, parents_BW: jax.Array) -> "Cache":
-        """Returns the cache of W hypotheses a prompt, of which number w goes on from hypothesis parents[b, w] of this.
+        """Returns the cache of W hypotheses for each prompt, where hypothesis w continues hypothesis parents[b, w].
 
-        W may be another than before, but not smaller.
+        W may be larger than before, but not smaller.
         """
         batch_size, width = parents_BW.shape
         rows_BW = jnp.arange(batch_size)[:, None] * (self.lengths.shape[0] // batch_size) + parents_BW
@@ -118,8 +119,8 @@ class Cache:
             return Cache(blocks, lengths_R, self.source, positions=positions)
         room = self.ancestors.shape[2]
         more = ((0, 0), (0, 0), (0, (width - self.ancestors.shape[1]) * room), (0, 0))
-        blocks, made_BHC1 = jax.tree.map(lambda x: jnp.pad(x, more), (self.blocks, self.made_BHC1))
-        before_BWC = jnp.arange(room)[None, None] < lengths_BW[..., None]
-        inherited_BWC = self.ancestors.reshape(len(self.lengths), room)[rows_BW]
-        ancestors = jnp.where(before_BWC, inherited_BWC, jnp.arange(width)[None, :, None])
-        return Cache(blocks, lengths_R, self.source, ancestors, self.positions, made_BHC1)
+        blocks, head_positions_BHC1 = jax.tree.map(lambda x: jnp.pad(x, more), (self.blocks, self.head_positions_BHC1))
+        before_BWL = jnp.arange(room)[None, None] < lengths_BW[..., None]
+        inherited_BWL = self.ancestors.reshape(len(self.lengths), room)[rows_BW]
+        ancestors = jnp.where(before_BWL, inherited_BWL, jnp.arange(width)[None, :, None])
+        return Cache(blocks, lengths_R, self.source, ancestors, self.positions, head_positions_BHC1)

@@ -1,4 +1,4 @@
-"""The keys that layers read: what the `model` sections of all transformers hold."""
+"""The config keys that layers read, which the `model` sections of all transformers have."""
 
 import dataclasses
 from typing import Literal
@@ -9,78 +9,86 @@ from fxf.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class TransformerConfig:
-    """What every transformer's `model` section holds; the defaults are seed 004's, "Definition of TransformerLM"."""
+    """The keys of every transformer's `model` section; seed 004, "Definition of TransformerLM", has the defaults."""
 
-    n_layers: int = key(6, "blocks; with an encoder, of the encoder and of the decoder each", minimum=1)
+    n_layers: int = key(6, "number of blocks; with an encoder, of the encoder and of the decoder each", minimum=1)
     d_model: int = key(512, "width of the residual stream", minimum=1)
     d_ff: int = key(2048, "width inside the feed-forward layer", minimum=1)
-    n_heads: int = key(8, "attention heads; divides d_model", minimum=1)
-    n_kv_heads: int = key(0, "heads of keys and values, each shared by a group of query heads; 0: n_heads", minimum=0)
-    max_len: int = key(2048, "longest sequence, in tokens, the leading 0 included", minimum=1)
-    dropout: float = key(0.0, "rate on what a sublayer adds to the residual stream", minimum=0, below=1)
-    embedding_dropout: float = key(0.0, "rate on embeddings with their positions", minimum=0, below=1)
-    embedding_norm: bool = key(False, "normalize embeddings with their positions, before dropout")
-    attention_dropout: float = key(0.0, "rate on attention weights", minimum=0, below=1)
-    block: Literal["pre_norm", "post_norm", "idea"] = key(
-        "pre_norm", "X + F(N X) for each sublayer, N(X + F X), or seed 004's idea X + FF(N(X + CA(N X)))"
+    n_heads: int = key(8, "number of attention heads; it must divide d_model", minimum=1)
+    n_kv_heads: int = key(
+        0, "number of heads of keys and values, each for a group of query heads; 0: n_heads", minimum=0
     )
-    final_norm: bool = key(True, "normalize what leaves the last block")
-    norm_epsilon: float = key(1e-6, "keeps the normalization of a constant vector finite", above=0)
+    max_len: int = key(2048, "maximum number of tokens in a sequence, with the leading 0", minimum=1)
+    dropout: float = key(0.0, "dropout rate of sublayer outputs", minimum=0, below=1)
+    embedding_dropout: float = key(0.0, "dropout rate of embeddings with their positions", minimum=0, below=1)
+    embedding_norm: bool = key(False, "normalize embeddings with their positions, before dropout")
+    attention_dropout: float = key(0.0, "dropout rate of attention weights", minimum=0, below=1)
+    block: Literal["pre_norm", "post_norm", "idea"] = key(
+        "pre_norm",
+        "pre_norm: X + F(N X) for each sublayer F; post_norm: N(X + F X); idea: X + FF(N(X + CA(N X))) of seed 004",
+    )
+    final_norm: bool = key(True, "normalize the output of the last block")
+    norm_epsilon: float = key(1e-6, "small number that keeps the normalization of a constant vector finite", above=0)
     norm_epsilon_in: Literal["deviation", "variance"] = key(
-        "deviation", "add it to the standard deviation (seed 004), or to the variance under the root (seeds 000, 003)"
+        "deviation",
+        "add norm_epsilon to the standard deviation (seed 004), or to the variance under the root (seeds 000, 003)",
     )
     norm: Literal["layer", "rms"] = key("layer", "layer norm, or RMS norm, which neither centres nor shifts")
     positions: str = key(
         "sinusoidal_trained",
-        "one of fxf.layers.positions.POSITIONS: none; a trained table that starts from sinusoids (seed 004) or learned "
-        "from random; fixed, sine and cosine interleaved (003) or all sines first, counted from 1 (000) or, as "
-        "sinusoidal_halves, from 0; rotary or alibi (002), in "
-        "self-attention",
+        "one of fxf.layers.positions.POSITIONS: none; a trained table, from sinusoids (sinusoidal_trained, seed 004) "
+        "or from random (learned); fixed sines and cosines, interleaved (sinusoidal, seed 003) or all sines first, "
+        "from position 1 (sinusoidal_concatenated, seed 000) or 0 (sinusoidal_halves); rotary, alibi (seed 002) or "
+        "alibi_geometric, in self-attention",
     )
     position_range: int = key(
         0,
-        "training draws each sequence's positions from this many (randomised positions); 0: they are 0, 1, …",
+        "training draws the positions of each sequence from this many (randomised positions); 0: it does not",
         minimum=0,
     )
     position_gap: int = key(
         1,
-        "with a position_range, how far apart tokens are outside training; Ruoss et al. have N tokens about "
-        "position_range / N apart",
+        "with a position_range, the distance of tokens outside training; in Ruoss et al. it is about "
+        "position_range / n for n tokens",
         minimum=1,
     )
     position_stretch: float = key(
-        1.0, "training multiplies each sequence's positions by a factor from 1 to this; 1: it does not", minimum=1
+        1.0,
+        "training multiplies the positions of each sequence by a random factor from 1 to this; 1: it does not",
+        minimum=1,
     )
     attention: str = key("softmax", "one of fxf.layers.attention.ATTENTIONS")
     attention_implementation: Literal["xla", "cudnn"] = key(
         "xla",
-        "what computes attention in training: XLA; or, of softmax in bfloat16, cuDNN's flash attention, which never "
-        "holds the scores whole in memory and needs an NVIDIA GPU of Ampere or later",
+        "xla: XLA computes attention in training; cudnn: cuDNN's flash attention does, which never holds all scores in "
+        "memory, for softmax in bfloat16 on NVIDIA GPUs from Ampere on",
     )
-    feature_map: str = key("elu", "of linear attention: one of fxf.layers.linear_attention.FEATURE_MAPS")
-    window: int = key(0, "positions that self-attention sees around a token, its own included; 0: all", minimum=0)
-    qk_norm: bool = key(False, "RMS-normalize each head's queries and keys, with a scale")
-    activation: str = key("relu", "nonlinearity of the feed-forward layer: one of ACTIVATIONS there")
-    gated: bool = key(False, "multiply the feed-forward's hidden layer by a linear map: silu makes SwiGLU, gelu GeGLU")
-    logits_bias: bool = key(False, "where logits are read from the embedding table, add a bias to each")
-    logit_softcap: float = key(0.0, "logits become c·tanh(logits/c); 0 leaves them", minimum=0)
+    feature_map: str = key("elu", "feature map of linear attention: one of fxf.layers.linear_attention.FEATURE_MAPS")
+    window: int = key(0, "self-attention sees tokens at a distance below this; 0: all tokens", minimum=0)
+    qk_norm: bool = key(False, "normalize each head's queries and keys by an RMS norm with a scale")
+    activation: str = key("relu", "nonlinearity of the feed-forward layer: one of fxf.layers.feed_forward.ACTIVATIONS")
+    gated: bool = key(False, "multiply the hidden layer by a linear map; with silu this is SwiGLU, with gelu GeGLU")
+    logits_bias: bool = key(False, "add a bias to each logit that is read from the embedding table")
+    logit_softcap: float = key(
+        0.0, "logits become c·tanh(logits/c), where c is this; 0: logits stay as they are", minimum=0
+    )
     attention_bias: Literal["output", "all", "none"] = key(
-        "output", "which of attention's linear maps have a bias: the last (seed 004), all (000), none (003)"
+        "output", "linear maps of attention with a bias: the last (seed 004), all (seed 000) or none (seed 003)"
     )
     init: Literal["default", "uniform", "gpt2"] = key(
         "default",
-        "a scaled init for each weight; seed 004's uniform(-1/2, 1/2) for all; or GPT-2's normal(0.02), with less for "
-        "what a sublayer adds",
+        "default: a scaled init for each weight; uniform: uniform(-1/2, 1/2) for all (seed 004); gpt2: normal(0.02), "
+        "with a smaller deviation for the last map of a sublayer",
     )
     scan_blocks: bool = key(
-        False, "train in a loop over blocks, their weights stacked: many compile faster, and run slower"
+        False, "train in a loop over blocks with stacked weights; many blocks compile faster and run slower"
     )
     remat: Literal["none", "full", "dots"] = key(
         "none",
-        "what the backward pass computes again: nothing; all inside a block; all but its products with weights",
+        "what the backward pass computes again: nothing; all inside a block; all there except products with weights",
     )
     dtype: Literal["float32", "bfloat16"] = key(
-        "float32", "of the computation; weights, statistics of norms and softmaxes, logits and losses stay float32"
+        "float32", "type of the computation; weights, norms, softmaxes, logits and losses are always float32"
     )
 
     def __post_init__(self) -> None:
@@ -95,9 +103,9 @@ class TransformerConfig:
         if self.position_gap > 1 and not self.position_range:
             raise UserError("model.position_gap: only read with a model.position_range; leave it at 1")
         if self.position_range and self.position_gap * self.max_len > self.position_range:
-            most = self.position_range // self.max_len
+            limit = self.position_range // self.max_len
             raise UserError(
-                f"model.position_gap: expected at most model.position_range / model.max_len, {most}, "
+                f"model.position_gap: expected at most model.position_range / model.max_len, {limit}, "
                 f"got {self.position_gap}"
             )
         for name, off in (("position_range", 0), ("position_stretch", 1)):
@@ -116,7 +124,7 @@ class TransformerConfig:
             self._check_cudnn()
 
     def _check_cudnn(self) -> None:
-        """Raises a UserError if another key asks for what cuDNN's flash attention has not."""
+        """Raises a UserError if another key needs a feature that cuDNN's flash attention lacks."""
         needs, head_dim = "model.attention_implementation: cudnn needs", self.d_model // self.n_heads
         for name, needed in (("attention", "softmax"), ("dtype", "bfloat16"), ("attention_dropout", 0.0)):
             if getattr(self, name) != needed:
@@ -129,16 +137,17 @@ class TransformerConfig:
 
     @property
     def n_groups(self) -> int:
-        """Heads of keys and values."""
+        """The number of heads of keys and values."""
         return self.n_kv_heads or self.n_heads
 
 
 @dataclasses.dataclass(frozen=True)
 class CrossAttentionConfig(TransformerConfig):
-    """The keys of blocks that also read a source."""
+    """The keys of blocks with cross-attention to a source."""
 
     cross_norm: Literal["queries", "source"] = key(
-        "queries", "the stream that cross-attention normalizes in a pre_norm block: the decoder's, or the encoder's"
+        "queries",
+        "cross-attention in a pre_norm block normalizes the decoder's stream (queries) or the encoder's (source)",
     )
 
     def __post_init__(self) -> None:

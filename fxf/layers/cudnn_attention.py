@@ -1,4 +1,4 @@
-"""Softmax attention by cuDNN's flash attention, which never holds the scores whole in memory (Dao et al. 2022).
+"""Softmax attention by cuDNN's flash attention, which never holds all scores in memory (Dao et al. 2022).
 
 `jax.nn.dot_product_attention(..., implementation="cudnn")` computes in bfloat16, on NVIDIA GPUs from Ampere on.
 """
@@ -15,11 +15,11 @@ from fxf.layers.mask import Mask
 from fxf.layers.positions import POSITIONS
 
 IMPLEMENTATION: Any = "cudnn"
-AMPERE = 8.0  # its compute capability
+AMPERE = 8.0  # compute capability of the first GPUs with cuDNN's flash attention
 
 
 def require_nvidia_gpu() -> None:
-    """Raises a UserError if the devices here have no flash attention of cuDNN."""
+    """Raises a UserError if the devices here cannot run cuDNN's flash attention."""
     device = jax.devices()[0]
     needs = "model.attention_implementation: cudnn needs an NVIDIA GPU"
     if device.platform != "gpu" or "cuda" not in device.client.platform_version.lower():
@@ -28,30 +28,28 @@ def require_nvidia_gpu() -> None:
         raise UserError(f"{needs} of compute capability {AMPERE} or more; {device.device_kind} is too old")
 
 
-def recall(
+def attend(
     config: TransformerConfig, q_BHTK: jax.Array, memory: KeysValues, mask: Mask, rng: jax.Array | None
 ) -> jax.Array:
-    """Returns what the queries read, as `recall` of `Attention`: [B, H, T, K].
+    """Returns what the queries read, [B, H, T, K], as `attend` of `Attention` does.
 
-    Causal attention, also in a window, is handed over as such; what else the mask holds (padding, a window to both
-    sides, the bias of positions) as arrays [B, H, T, C], of axes B and H as small as the mask's, the bias in the
-    precision of the queries.
+    cuDNN has options for causal attention and its window. Padding, a window to both sides and the bias of positions are
+    passed as arrays [B, H, T, C], whose axes B and H are as small as the mask's. The bias has the queries' precision.
 
     Raises:
-      UserError: the device has no flash attention of cuDNN.
+      UserError: the device cannot run cuDNN's flash attention.
     """
-    del rng  # config refuses dropout of the weights, which are nowhere whole
+    del rng  # the config refuses dropout of attention weights, because they are never in memory
     require_nvidia_gpu()
     n_queries, n_keys = q_BHTK.shape[2], memory.keys.shape[2]
     has_bias = POSITIONS[config.positions].bias is not None
-    plain = mask.causal and mask.counts is None and not has_bias
+    plain = mask.causal and mask.is_token is None and not has_bias
 
-    # In training JAX refuses odd lengths. A key that fills one up is one that no query sees; what a query reads that
-    # does so is dropped.
+    # In training JAX refuses odd lengths. No query sees a key of padding, and the outputs of its queries are dropped.
     def even(x: jax.Array, *axes: int) -> jax.Array:
         return jnp.pad(x, [(0, x.shape[axis] % 2 if axis in axes else 0) for axis in range(x.ndim)])
 
-    def whole(x: jax.Array) -> jax.Array:
+    def full_size(x: jax.Array) -> jax.Array:
         return even(jnp.broadcast_to(x, (*x.shape[:2], n_queries, n_keys)), 2, 3)
 
     seen_BHTC = mask.bias > -jnp.inf
@@ -60,8 +58,8 @@ def recall(
         q_BTHK,
         k_BCGK,
         v_BCGK,
-        bias=whole(jnp.where(seen_BHTC, mask.bias, 0).astype(q_BHTK.dtype)) if has_bias else None,
-        mask=None if plain else whole(seen_BHTC),
+        bias=full_size(jnp.where(seen_BHTC, mask.bias, 0).astype(q_BHTK.dtype)) if has_bias else None,
+        mask=None if plain else full_size(seen_BHTC),
         is_causal=mask.causal,
         local_window_size=(config.window - 1, 0) if plain and config.window else None,
         implementation=IMPLEMENTATION,
@@ -69,7 +67,7 @@ def recall(
     return heads_BTHK[:, :n_queries].transpose(0, 2, 1, 3)
 
 
-def extend(
+def attend_causally(
     config: TransformerConfig,
     q_BHTK: jax.Array,
     new: KeysValues,
@@ -77,6 +75,6 @@ def extend(
     cache: KeysValues | None,
     rng: jax.Array | None,
 ) -> tuple[jax.Array, None]:
-    """Causal attention of whole sequences. Decoding with a cache goes by XLA (`cached_blocks`)."""
+    """Returns the output of causal attention, and None. XLA decodes with a cache (`cached_blocks`)."""
     assert cache is None
-    return recall(config, q_BHTK, new, mask, rng), None
+    return attend(config, q_BHTK, new, mask, rng), None

@@ -1,14 +1,14 @@
-"""Dropout (Srivastava et al. 2014), inverted: what is kept is scaled up, so that evaluation needs no change."""
+"""Inverted dropout (Srivastava et al. 2014): training scales up the kept elements, so evaluation changes nothing."""
 
 import jax
 import jax.numpy as jnp
 
 
 def dropout(rng: jax.Array | None, x: jax.Array, rate: float) -> jax.Array:
-    """Zeroes each element of x with probability `rate`; does nothing where `rng` is None or the rate is 0.
+    """Returns x with each element set to 0 with probability `rate`, or x itself if `rng` is None or the rate is 0.
 
-    The probability is rounded to a multiple of 2^-16: each random word of 32 bits serves two elements, because drawing
-    them takes a tenth of a small model's training step.
+    The probability is rounded to a multiple of 2^-16, because each random word of 32 bits serves two elements. Drawing
+    the words takes a tenth of a small model's training step.
     """
     if rng is None or rate == 0:
         return x
@@ -19,5 +19,5 @@ def dropout(rng: jax.Array | None, x: jax.Array, rate: float) -> jax.Array:
 
 
 def split(rng: jax.Array | None, n: int) -> list[jax.Array | None]:
-    """Returns n keys from `rng`, or n times None where there is no randomness."""
+    """Returns n keys from `rng`, or n times None if `rng` is None."""
     return [None] * n if rng is None else list(jax.random.split(rng, n))

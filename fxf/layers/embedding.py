@@ -1,4 +1,4 @@
-"""From tokens to vectors (seed 004, "Embedding") and from vectors to logits (seed 004, "Final Layer")."""
+"""Embedding of tokens as vectors (seed 004, "Embedding"), and logits from vectors (seed 004, "Final Layer")."""
 
 import math
 
@@ -15,11 +15,11 @@ from fxf.weights import Params, Spec, Weight, fan_in
 
 
 def embedding_spec(config: TransformerConfig, vocab_size: int, tied: bool = False) -> Spec:
-    """The table of token vectors; a table of positions, a norm and a bias where the config asks for them.
+    """Returns the table of token vectors, and a table of positions, a norm and a bias if the config needs them.
 
     Args:
-      tied: logits are read from the table too, which then starts with rows of unit length; else with elements of unit
-        variance, the size of the sinusoids they are added to.
+      tied: whether logits are read from the table too. The rows of the table then start with unit length. Otherwise its
+        elements start with unit variance, the size of the sinusoids that are added to them.
     """
     init = jax.nn.initializers.normal(1 / math.sqrt(config.d_model) if tied else 1.0)
     bias = Weight((vocab_size,), ("vocabulary",), jax.nn.initializers.zeros)
@@ -41,11 +41,11 @@ def embedding(
     scaled: bool = False,
     rng: jax.Array | None = None,
 ) -> jax.Array:
-    """Looks up one row a token, adds its position's encoding, and drops out: int32 [B, T] to [B, T, D].
+    """Returns the vectors of tokens with their positional encoding, after dropout: int32 [B, T] to [B, T, D].
 
     Args:
-      segments_BT: the segment that each token is in, where the params have a table of segments; None for 0.
-      scaled: read the rows times √d_model (seed 003, where logits are read from the same table).
+      segments_BT: the segment of each token, if the params have a table of segments; None for 0.
+      scaled: whether to multiply the table's rows by √d_model (seed 003, where logits are read from the same table).
     """
     with jax.named_scope("embedding"):
         x_BTD = params["table"][tokens_BT]
@@ -60,17 +60,18 @@ def embedding(
 
 
 def logits_from_table(config: TransformerConfig, params: Params, x_BTD: jax.Array) -> jax.Array:
-    """Maps vectors to logits by the table of token vectors, [B, T, D] to [B, T, V]."""
+    """Returns logits [B, T, V] of vectors [B, T, D], by the table of token vectors."""
     return soft_cap(config, linear(x_BTD, params["table"].T, params.get("logits_bias")))
 
 
 def soft_cap(config: TransformerConfig, logits: jax.Array) -> jax.Array:
-    """Keeps logits within ±model.logit_softcap, softly (Gemma Team 2024), in float32."""
+    """Returns the logits in float32, within ±model.logit_softcap by a tanh if it is not 0 (Gemma Team 2024)."""
     cap, logits = config.logit_softcap, logits.astype(jnp.float32)
     return cap * jnp.tanh(logits / cap) if cap else logits
 
 
 def final_layer_spec(config: TransformerConfig, vocab_size: int) -> Spec:
+    """Returns the weights of the map from vectors to logits."""
     return {
         "kernel": Weight((config.d_model, vocab_size), ("embed", "vocabulary"), fan_in()),
         "bias": Weight((vocab_size,), ("vocabulary",), jax.nn.initializers.zeros),
@@ -78,5 +79,5 @@ def final_layer_spec(config: TransformerConfig, vocab_size: int) -> Spec:
 
 
 def final_layer(config: TransformerConfig, params: Params, x_BTD: jax.Array) -> jax.Array:
-    """Maps vectors to logits: [B, T, D] to [B, T, V]."""
+    """Returns logits [B, T, V] of vectors [B, T, D]."""
     return soft_cap(config, linear(x_BTD, params["kernel"], params["bias"]))

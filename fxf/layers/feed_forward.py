@@ -1,4 +1,4 @@
-"""Feed-forward layer (seed 004, "The Feed Forward layer"; its normalization belongs to the block here)."""
+"""Feed-forward layer (seed 004, "The Feed Forward layer"). The block has its normalization."""
 
 import jax
 
@@ -9,7 +9,7 @@ from fxf.weights import Params, Spec, Weight, fan_in
 
 ACTIVATIONS = {
     "relu": jax.nn.relu,
-    # As in its paper (Hendrycks and Gimpel 2016); the erfc of jax.nn.gelu costs a CPU three times as much.
+    # By erf, as in the paper (Hendrycks and Gimpel 2016). The erfc of jax.nn.gelu takes a CPU three times as long.
     "gelu": lambda x: x * (1 + jax.lax.erf(x * 0.5**0.5)) / 2,
     "gelu_tanh": lambda x: jax.nn.gelu(x, approximate=True),
     "silu": jax.nn.silu,
@@ -17,6 +17,7 @@ ACTIVATIONS = {
 
 
 def feed_forward_spec(config: TransformerConfig) -> Spec:
+    """Returns the weights of a feed-forward layer; raises a UserError if the activation is unknown."""
     one_of(config.activation, ACTIVATIONS, "model.activation")
     d_model, d_ff, zeros = config.d_model, config.d_ff, jax.nn.initializers.zeros
     gate = {
@@ -33,7 +34,10 @@ def feed_forward_spec(config: TransformerConfig) -> Spec:
 
 
 def feed_forward(config: TransformerConfig, params: Params, x_BTD: jax.Array) -> jax.Array:
-    """FF(X) = activation(X A + K) B + L, row by row; gated, (activation(X G + M) ⊙ (X A + K)) B + L (Shazeer 2020)."""
+    """Returns f(x up + up_bias) down + down_bias, [B, T, D], where f is the activation.
+
+    A gated layer returns (f(x gate + gate_bias) ⊙ (x up + up_bias)) down + down_bias (Shazeer 2020).
+    """
     activation = ACTIVATIONS[config.activation]
     hidden_BTF = linear(x_BTD, params["up"], params["up_bias"])
     if config.gated:

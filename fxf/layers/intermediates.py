@@ -1,7 +1,7 @@
-"""Looking inside a computation: the arrays that code names with `jax.ad_checkpoint.checkpoint_name`.
+"""The intermediate arrays of a computation that code names with `jax.ad_checkpoint.checkpoint_name`.
 
-A name costs nothing where nobody asks for it. Attention names its `weights`, embeddings their `positions`, embeddings
-and blocks the `residual` stream that leaves them; any line of a layer can name more.
+A name costs nothing unless someone asks for it. Attention names its `weights`. Embeddings name their `positions`.
+Embeddings and blocks name the `residual` stream that they return. Any line of a layer can name more.
 """
 
 import re
@@ -13,10 +13,10 @@ from jax.extend import core
 
 
 def intermediates(function: Callable[..., Any], *args: Any) -> dict[str, jax.Array]:
-    """Returns the named arrays inside `function(*args)`, by their scopes and name: "block_0/attention/weights".
+    """Returns the named arrays inside `function(*args)` by scopes and name, such as "block_0/attention/weights".
 
-    Those inside a loop over blocks (model.scan_blocks) have no place of their own and are left out, and so are those
-    that a backward pass computes again (model.remat).
+    It leaves out arrays inside a loop over blocks (model.scan_blocks), and arrays that a backward pass computes again
+    (model.remat).
     """
     closed = jax.make_jaxpr(function)(*args)
     found = {

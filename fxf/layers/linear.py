@@ -1,4 +1,4 @@
-"""The product with a weight matrix, shared by every dense layer."""
+"""The product with a weight matrix, which all dense layers share."""
 
 import jax
 
@@ -6,10 +6,10 @@ from fxf.machine.on_cpu import product
 
 
 def linear(x: jax.Array, w: jax.Array, bias: jax.Array | None = None) -> jax.Array:
-    """Maps x [..., in] to x w + bias [..., out], for w [in, out] and bias [out].
+    """Returns x w + bias [..., O] for x [..., I], w [I, O] and bias [O].
 
-    Rows are folded to one matrix first: one large product is about twice as fast on a CPU as a batch of small ones.
-    The product is taken in the type of x; the bias is added in its own.
+    All rows form one matrix, because one large product is about twice as fast on a CPU as a batch of small ones. The
+    sum with the bias is in the wider of their types, and the output in the type of x.
     """
     rows = product(x.reshape(-1, w.shape[0]), w.astype(x.dtype))
     if bias is not None:

@@ -1,4 +1,4 @@
-"""The weighted masked loss (seed 004, "Batch evaluation with loss weights"), over any vocabulary in little memory."""
+"""The weighted loss (seed 004, "Batch evaluation with loss weights"), computed in groups of rows to save memory."""
 
 import functools
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-# Logits held at once. On a CPU, 8 MiB stay in its cache between the products; all the rows of a batch do not.
+# Logits in memory at once: 8 MiB, which a CPU's cache can hold.
 LOGITS_AT_ONCE = 2**21
 
 
@@ -18,27 +18,27 @@ def cross_entropy(
     weights_BT: jax.Array,
     label_smoothing: jax.Array | float | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns (loss_sum, weight_sum): -Σ ω y over the batch, y the log-probability of each target, and Σ ω.
+    """Returns (loss_sum, weight_sum): -Σ ω y and Σ ω over the batch, where y is the log-probability of a target.
 
-    The loss is their quotient, taken once after every sum over microbatches, devices and processes. It is not the
-    mean over rows of each row's loss: rows with more weight count for more.
+    The loss is their quotient, after the sums over microbatches, devices and processes. It is not the mean of the rows'
+    losses: a row with more weight has more influence.
 
-    The logits [N, V] of N rows are never whole in memory: groups of rows are read out one after the other, and each
-    group's gradient is taken while its logits are there, not from a second readout.
+    The logits [N, V] of all N = B · T tokens are never in memory at once. Groups of them are computed one after the
+    other, and the gradient of each group together with its logits.
 
     Args:
-      readout: maps vectors [N, D] to logits [N, V], each row on its own; what it closes over is differentiated too.
-      label_smoothing: share of each target's probability that is spread evenly over the vocabulary
+      readout: maps vectors [N, D] to logits [N, V], each row alone. The gradient includes the arrays it closes over.
+      label_smoothing: share of each target's probability that is distributed evenly over the vocabulary
         (Szegedy et al. 2016); None for 0.
     """
     rows_ND = features_BTD.reshape(-1, features_BTD.shape[-1])
     n_rows, vocab_size = len(rows_ND), jax.eval_shape(readout, rows_ND).shape[1]
     n_groups = -(-n_rows * vocab_size // LOGITS_AT_ONCE)
     group = -(-n_rows // n_groups)
-    n_groups = -(-n_rows // group)  # so that none is of padding alone
+    n_groups = -(-n_rows // group)  # no group is all padding
 
     def grouped(x: jax.Array) -> jax.Array:
-        """Cuts [N, ...] into [groups, rows, ...]; what is missing counts nothing."""
+        """Cuts [N, ...] into [groups, rows, ...]; zeros, also as weights, fill the last group."""
         padded = jnp.pad(x, [(0, n_groups * group - n_rows)] + [(0, 0)] * (x.ndim - 1))
         return padded.reshape(n_groups, group, *x.shape[1:])
 
@@ -55,26 +55,26 @@ def squared_error(
     weights_BT: jax.Array,
     label_smoothing: None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns (loss_sum, weight_sum): Σ ω |y - target|² over the batch, y the vectors read out, and Σ ω (seed 002).
+    """Returns (loss_sum, weight_sum): Σ ω |y - target|² and Σ ω over the batch, where y is the readout (seed 002).
 
     Args:
-      readout: maps vectors [B, T, D] to [B, T, E].
-      targets: vectors [B, T, E], or tokens [B, T] that stand for one-hot vectors.
-      label_smoothing: None; only cross-entropy knows it.
+      readout: maps vectors [B, T, D] to [B, T, O].
+      targets: vectors [B, T, O], or tokens [B, T], which stand for one-hot vectors.
+      label_smoothing: None; only cross-entropy has label smoothing.
     """
     assert label_smoothing is None
-    outputs_BTE = readout(features_BTD)
+    outputs_BTO = readout(features_BTD)
     if jnp.issubdtype(targets.dtype, jnp.integer):
-        targets = jax.nn.one_hot(targets, outputs_BTE.shape[-1])
-    return jnp.sum(weights_BT * jnp.square(outputs_BTE - targets).sum(-1)), jnp.sum(weights_BT)
+        targets = jax.nn.one_hot(targets, outputs_BTO.shape[-1])
+    return jnp.sum(weights_BT * jnp.square(outputs_BTO - targets).sum(-1)), jnp.sum(weights_BT)
 
 
 class Loss(NamedTuple):
-    """A loss, and what a model puts out that it trains.
+    """A loss, and the kind of outputs that it trains.
 
     Attributes:
       sums: `sums(readout, features, targets, weights, label_smoothing) -> (loss_sum, weight_sum)`.
-      of_logits: the outputs are logits, from which probabilities follow, and the loss is in nats.
+      of_logits: whether the outputs are logits of probabilities, and the loss is in nats.
     """
 
     sums: Callable[..., tuple[jax.Array, jax.Array]]
@@ -126,12 +126,12 @@ def _forward(one_group: Callable[..., jax.Array], label_smoothing: Any, closed_o
 
 def _backward(_: Any, gradients: tuple, cotangent: jax.Array) -> tuple:
     closed_over_gradient, feature_gradient = jax.tree.map(lambda g: (g * cotangent).astype(g.dtype), gradients)
-    return None, closed_over_gradient, feature_gradient, None, None  # smoothing, targets and weights are data
+    return None, closed_over_gradient, feature_gradient, None, None  # smoothing, targets and weights have no gradient
 
 
 _sum_over_groups.defvjp(_forward, _backward)
 
 
 def mean(total: jax.Array, weight: jax.Array) -> jax.Array:
-    """Returns total / weight, and zero where the weight is zero: a batch that counts for nothing moves nothing."""
+    """Returns total / weight, and 0 if the weight is 0, so a batch without weight changes nothing."""
     return jnp.where(weight > 0, total / jnp.where(weight > 0, weight, 1), 0)

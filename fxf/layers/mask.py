@@ -1,4 +1,4 @@
-"""What each query of an attention layer may see, and how much the place of it counts."""
+"""Attention masks and additive score biases."""
 
 import flax.struct
 import jax
@@ -11,78 +11,79 @@ from fxf.layers.positions import POSITIONS, of_keys, of_queries, token_positions
 
 @flax.struct.dataclass
 class Mask:
-    """What each query may see.
+    """The keys that each query may see, and how much their positions weigh.
 
     Attributes:
-      bias: [B, H, T, C] (axes of size 1 repeat), the logarithm of the factor on what a query at T reads at C: 0, or
-        -inf for what it may not see, or what the positional encoding has there.
-      positions: of the queries, [B, T] or of each head [B, H, T]; None in cross-attention.
-      counts: bool [B, C], false for padding; None where all counts. In decoding, of the new tokens [B, T].
-      places: where in the cache the new tokens go, int32 [B, T]; None without a cache.
-      causal: no query sees what comes after it.
+      bias: [B, H, T, C], where axes of size 1 repeat. It is added to the scores: the bias of the positional encoding,
+        or 0, and -inf for keys that a query may not see.
+      positions: positions of the queries, [B, T], or [B, H, T] for each head; None in cross-attention.
+      is_token: bool [B, C], false on padding; None if there is no padding. In decoding it is that of the new tokens,
+        [B, T].
+      cache_indices: the cache indices of the new tokens, int32 [B, T]; None without a cache.
+      causal: whether no query sees later tokens.
     """
 
     bias: jax.Array
     positions: jax.Array | None = None
-    counts: jax.Array | None = None
-    places: jax.Array | None = None
+    is_token: jax.Array | None = None
+    cache_indices: jax.Array | None = None
     causal: bool = flax.struct.field(pytree_node=False, default=False)
 
 
 def self_mask(
-    config: TransformerConfig, positions: jax.Array, *, causal: bool, counts_BT: jax.Array | None = None
+    config: TransformerConfig, positions: jax.Array, *, causal: bool, is_token_BT: jax.Array | None = None
 ) -> Mask:
-    """Returns what the tokens of a sequence may see of each other: earlier ones, or all that count, in the window."""
-    order_1T = jnp.arange(positions.shape[-1])[None]
-    bias = _bias(config, positions, positions, (order_1T, order_1T) if causal else None)
-    if counts_BT is not None:
-        seen = counts_BT[:, None, None]
+    """Returns the mask of self-attention in a whole sequence, causal or not, with the window of the config."""
+    indices_1T = jnp.arange(positions.shape[-1])[None]
+    bias = _bias(config, positions, positions, (indices_1T, indices_1T) if causal else None)
+    if is_token_BT is not None:
+        seen = is_token_BT[:, None, None]
         if config.window:
-            # Padding sees itself, for its window may hold padding alone, and a softmax over nothing is not a number.
-            seen |= jnp.eye(counts_BT.shape[1], dtype=bool)[None, None]
+            # Padding sees itself, because its window may have no token, and a softmax over nothing is NaN.
+            seen |= jnp.eye(is_token_BT.shape[1], dtype=bool)[None, None]
         bias = jnp.where(seen, bias, -jnp.inf)
-    return Mask(bias, positions, counts_BT, causal=causal)
+    return Mask(bias, positions, is_token_BT, causal=causal)
 
 
 def cached_mask(
     config: TransformerConfig,
     cache: Cache,
-    order_BT: jax.Array,
+    indices_BT: jax.Array,
     positions: jax.Array,
-    counts_BT: jax.Array | None = None,
+    is_token_BT: jax.Array | None = None,
 ) -> Mask:
-    """Returns what new tokens, at `order_BT` of their sequences, may see of a cache once they are written to it."""
+    """Returns the mask of new tokens, with `indices_BT` in their rows, over a cache that already contains them."""
     if cache.ancestors is None:
-        return Mask(jnp.zeros((1, 1, 1, 1)), positions, counts_BT, causal=True)
-    order_1C = cache.order()
-    if cache.made_BHC1 is not None:
-        places = cache.made_BHC1[..., 0]
+        return Mask(jnp.zeros((1, 1, 1, 1)), positions, is_token_BT, causal=True)
+    indices_1C = cache.token_indices()
+    if cache.head_positions_BHC1 is not None:
+        key_positions = cache.head_positions_BHC1[..., 0]
     else:
-        places = token_positions(config, order_1C, cache.positions)
-    bias = _bias(config, positions, places, (order_BT, order_1C))
-    return Mask(cache.own_places(bias), positions, counts_BT, cache.places(order_BT), causal=True)
+        key_positions = token_positions(config, indices_1C, cache.positions)
+    bias = _bias(config, positions, key_positions, (indices_BT, indices_1C))
+    return Mask(cache.mask_other_hypotheses(bias), positions, is_token_BT, cache.cache_indices(indices_BT), causal=True)
 
 
-def cross_mask(counts_BS: jax.Array) -> Mask:
-    """Returns what is to be seen of another sequence: the positions that count, for every query."""
-    return Mask(jnp.where(counts_BS[:, None, None], 0.0, -jnp.inf), counts=counts_BS)
+def cross_mask(is_token_BS: jax.Array) -> Mask:
+    """Returns the mask of cross-attention: every query sees the tokens of the other sequence and not its padding."""
+    return Mask(jnp.where(is_token_BS[:, None, None], 0.0, -jnp.inf), is_token=is_token_BS)
 
 
 def _bias(
     config: TransformerConfig,
     queries: jax.Array,
     keys: jax.Array,
-    order: tuple[jax.Array, jax.Array] | None,
+    indices: tuple[jax.Array, jax.Array] | None,
 ) -> jax.Array:
-    """Returns the bias of positions and window; with the `order` of queries and keys, also the causal one.
+    """Returns the bias of positions and window; with the `indices` of queries and keys, also that of the causal mask.
 
-    Positions do not tell the order: those that are computed may not equal themselves, as XLA leaves out a rounding.
+    The causal mask compares indices, not positions: XLA may round a computed position in two ways.
     """
     bias = POSITIONS[config.positions].bias
     bias_BHTC = jnp.zeros((1, 1, 1, 1)) if bias is None else bias(config.n_heads, queries, keys)
-    if order is not None:
-        order_BT, order_BC = order
-        bias_BHTC = jnp.where((order_BT[..., None] >= order_BC[:, None])[:, None], bias_BHTC, -jnp.inf)
+    if indices is not None:
+        indices_BT, indices_BC = indices
+        bias_BHTC = jnp.where((indices_BT[..., None] >= indices_BC[:, None])[:, None], bias_BHTC, -jnp.inf)
     if config.window:
         distances_BHTC = of_queries(queries) - of_keys(keys)
         bias_BHTC = jnp.where(jnp.abs(distances_BHTC) < config.window, bias_BHTC, -jnp.inf)

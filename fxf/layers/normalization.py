@@ -8,6 +8,7 @@ from fxf.weights import Params, Spec, Weight
 
 
 def normalization_spec(config: TransformerConfig) -> Spec:
+    """Returns the scale of a norm, and the bias of a layer norm."""
     scale = {"scale": Weight((config.d_model,), ("embed",), jax.nn.initializers.ones)}
     if config.norm == "rms":
         return scale
@@ -15,10 +16,10 @@ def normalization_spec(config: TransformerConfig) -> Spec:
 
 
 def normalize(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Array:
-    """Standardizes each vector of x [..., D], then scales and shifts it; RMS norm neither centres nor shifts.
+    """Returns the vectors of x [..., D], standardized, scaled and shifted. RMS norm neither centres nor shifts them.
 
-    It divides by (standard deviation + epsilon), or with norm_epsilon_in='variance' by √(variance + epsilon). The
-    deviation is that from the mean, or in RMS norm from 0. All is computed in float32.
+    The divisor is (standard deviation + epsilon), or √(variance + epsilon) with norm_epsilon_in='variance'. Deviations
+    are from the mean, or from 0 in RMS norm. The computation is in float32.
     """
     rows = x.reshape(-1, x.shape[-1]).astype(jnp.float32)
     if config.norm == "layer":
@@ -27,7 +28,7 @@ def normalize(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Ar
     if config.norm_epsilon_in == "variance":
         rows = rows * jax.lax.rsqrt(variance + config.norm_epsilon)
     else:
-        # The square root has no derivative at 0: a constant vector gets deviation 0 and passes no gradient through it.
+        # √ has no derivative at 0: the deviation of a constant vector is 0 and has no gradient.
         positive = variance > 0
         deviation = jnp.where(positive, jnp.sqrt(jnp.where(positive, variance, 1)), 0)
         rows = rows / (deviation + config.norm_epsilon)

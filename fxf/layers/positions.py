@@ -1,6 +1,6 @@
-"""Positional encodings, each an object with hooks on embeddings, on queries and keys, and on scores.
+"""Positional encodings, which act on embeddings, on queries and keys, or on scores.
 
-A new one is a `Positions` and its line in `POSITIONS`.
+A new one needs a `Positions` and a line in `POSITIONS`.
 """
 
 import math
@@ -19,21 +19,21 @@ from fxf.weights import Params, Spec, Weight
 
 
 class Positions(NamedTuple):
-    """A kind of positional encoding. Positions are [B, T], ints or floats; [1, T] serve a whole batch.
+    """A kind of positional encoding. Positions are [B, T], ints or floats; [1, T] are those of every row.
 
-    What rotates and what biases reads positions of each head, [B, H, T], where `from_tokens` makes them.
+    If `from_tokens` makes positions for each head, `rotate` and `bias` get positions [B, H, T].
 
     Attributes:
-      embed: `embed(params, positions_BT, d_model)` [B, T, D], which is added to the embeddings.
-      rotate: `rotate(x_BHTK, positions_BT)` [B, H, T, K], applied to queries and to keys.
-      bias: `bias(n_heads, queries_BT, keys_BC)` [B, H, T, C], which is added to scores: the logarithm of the factor on
-        what attends from the one position to the other.
+      embed: `embed(params, positions_BT, d_model)` returns [B, T, D], which is added to the embeddings.
+      rotate: `rotate(x, positions_BT)` returns queries [B, H, T, K] or keys [B, G, T, K], rotated by their positions.
+      bias: `bias(n_heads, queries_BT, keys_BC)` returns [B, H, T, C], which is added to the scores, from the positions
+        of queries and keys.
       table: initializer of a trained table of positions, `params["positions"]` of the embedding.
-      spec: `spec(config)`, the weights of a kind that has its own; they are `params["positions"]` of the embedding.
-      from_tokens: `from_tokens(params, tokens_BT, previous_BH)`, float [B, H, T]: positions that the tokens themselves
-        make, given those weights and the positions of the tokens before, 0 at the start of a row. A position may
-        depend on its own token and on the position before it, and on no later token.
-      penalty: `penalty(params, step)`, a scalar that training adds to the mean loss, given those weights.
+      spec: `spec(config)` returns the kind's own weights, which are `params["positions"]` of the embedding.
+      from_tokens: `from_tokens(params, tokens_BT, previous_BH)` returns positions that the tokens themselves make,
+        float [B, H, T], from these weights and the positions of the tokens before, which are 0 at the start of a row. A
+        position may depend on its own token and on the position before it, but not on later tokens.
+      penalty: `penalty(params, step)` returns a scalar that training adds to the mean loss, from these weights.
     """
 
     embed: Callable[[Params, jax.Array, int], jax.Array] | None = None
@@ -56,15 +56,15 @@ def of_keys(positions: jax.Array) -> jax.Array:
 
 
 def _frequencies(exponents: np.ndarray, width: int, n_axes: int) -> np.ndarray:
-    """Returns 10000^(-exponent / width) behind so many axes of size 1.
+    """Returns 10000^(-exponent / width) after `n_axes` axes of size 1.
 
-    To the last bit of float32: a rounding error of XLA's power would be multiplied by the position.
+    NumPy computes it in float64, because the position multiplies the rounding error, which is larger in XLA's power.
     """
     return (10000.0 ** (-exponents / width)).astype(np.float32).reshape((1,) * n_axes + (-1,))
 
 
 def interleaved(positions: jax.Array, d_model: int) -> jax.Array:
-    """PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos of the same (seeds 003 and 004): [...] to [..., D]."""
+    """Returns PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos of it (seeds 003 and 004): [...] to [..., D]."""
     axis = np.arange(d_model)
     angles = positions[..., None] * _frequencies(axis - axis % 2, d_model, positions.ndim)
     even = (axis % 2 == 0).reshape((1,) * positions.ndim + (d_model,))
@@ -72,68 +72,68 @@ def interleaved(positions: jax.Array, d_model: int) -> jax.Array:
 
 
 def concatenated(positions: jax.Array, d_model: int) -> jax.Array:
-    """sin(p / 10000^(2i/D)) for i = 1 … D/2, then the cosines; p counts from 1 (seed 000, "Embedding")."""
+    """Returns sin(p / 10000^(2i/D)) for i = 1 … D/2, then the cosines; p starts from 1 (seed 000, "Embedding")."""
     angles = (positions[..., None] + 1) * _frequencies(2 * np.arange(1, d_model // 2 + 1), d_model, positions.ndim)
     return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1)
 
 
 def halves(positions: jax.Array, d_model: int) -> jax.Array:
-    """The interleaved sines and cosines, all sines first (the code of Vaswani et al. 2017): [...] to [..., D]."""
+    """Returns the sines and cosines of `interleaved`, all sines first (the code of Vaswani et al. 2017)."""
     x = interleaved(positions, d_model)
     return jnp.concatenate([x[..., 0::2], x[..., 1::2]], axis=-1)
 
 
 def sinusoids(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-    """The interleaved sinusoids of positions 1 … M as an initializer (seed 004, "Positional Encoding"): [M, D]."""
+    """Returns the sinusoids of positions 1, 2, …, [rows, D]; an initializer (seed 004, "Positional Encoding")."""
     del key
     return interleaved(jnp.arange(1, shape[0] + 1), shape[1]).astype(dtype)
 
 
 def random_rows(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-    """Normal with the mean square of sinusoids, 1/2, as an initializer: [M, D].
+    """Returns normal numbers with the mean square of sinusoids, 1/2, [rows, D]; an initializer.
 
-    What a model learns with a table from random and with sinusoids so differs by their directions and not their size.
+    So models with a random table and with sinusoids differ by the directions of the rows and not by their size.
     """
     return jax.random.normal(key, shape, dtype) / math.sqrt(2)
 
 
 def look_up(params: Params, positions_BT: jax.Array, d_model: int) -> jax.Array:
-    """Returns the rows of the table at the positions; rows of NaN for a position beyond it."""
+    """Returns the rows of the table at the positions, [B, T, D]; NaN for positions beyond the table."""
     del d_model
     if not jnp.issubdtype(positions_BT.dtype, jnp.integer):
         raise UserError(f"positions: a table has a row for each whole number; expected ints, got {positions_BT.dtype}")
     return params["positions"].at[positions_BT].get(mode="fill", fill_value=jnp.nan)
 
 
-def rotary(x_BHTK: jax.Array, positions: jax.Array) -> jax.Array:
-    """Turns each pair (x_2i, x_2i+1) by the angle p · 10000^(-2i/K) (seed 002, "rotary positional encoding").
+def rotary(x: jax.Array, positions: jax.Array) -> jax.Array:
+    """Returns x with each pair (x_2i, x_2i+1) rotated by p · 10000^(-2i/K) (seed 002, "rotary positional encoding").
 
     The product of a query and a key then depends on the distance between them (Su et al. 2021).
     """
-    pairs = x_BHTK.reshape(*x_BHTK.shape[:-1], -1, 2)
+    pairs = x.reshape(*x.shape[:-1], -1, 2)
     n_pairs = pairs.shape[-2]
     angles = of_queries(positions) * _frequencies(np.arange(n_pairs), n_pairs, 3)
-    cos, sin = jnp.cos(angles).astype(x_BHTK.dtype), jnp.sin(angles).astype(x_BHTK.dtype)
-    turned = jnp.stack([cos * pairs[..., 0] - sin * pairs[..., 1], sin * pairs[..., 0] + cos * pairs[..., 1]], axis=-1)
-    return turned.reshape(x_BHTK.shape)
+    cos, sin = jnp.cos(angles).astype(x.dtype), jnp.sin(angles).astype(x.dtype)
+    rotated = jnp.stack([cos * pairs[..., 0] - sin * pairs[..., 1], sin * pairs[..., 0] + cos * pairs[..., 1]], axis=-1)
+    return rotated.reshape(x.shape)
 
 
 def alibi_slopes(n_heads: int) -> list[float]:
-    """m = 1 / A^(h/H) for h = 1 … H, A = 2^8 (seed 002, "ALiBi positional encoding")."""
+    """Returns the slopes 2^(-8 h / n_heads) for h = 1 … n_heads (seed 002, "ALiBi positional encoding")."""
     return [2.0 ** (-8 * h / n_heads) for h in range(1, n_heads + 1)]
 
 
 def alibi_geometric_slopes(n_heads: int) -> list[float]:
-    """The slopes of the paper (Press et al. 2022), which differ where n_heads is no power of two.
+    """Returns the slopes of the paper (Press et al. 2022), which differ if n_heads is no power of two.
 
-    They are those of the next lower power of two, then every other of those of the next higher one.
+    They are the slopes of the next lower power of two, then every second slope of the next higher one.
     """
     lower = 2 ** int(math.log2(n_heads))
     return alibi_slopes(lower) + alibi_slopes(2 * lower)[0::2][: n_heads - lower]
 
 
 def _alibi(slopes: Callable[[int], list[float]]) -> Positions:
-    """Scores fall by slope · distance: -m |i - j|, with a slope for each head."""
+    """Returns the encoding that adds -slope · |distance| to the scores, with one slope for each head."""
 
     def bias(n_heads: int, queries: jax.Array, keys: jax.Array) -> jax.Array:
         distances_BHTC = jnp.abs(of_queries(queries) - of_keys(keys))
@@ -156,10 +156,10 @@ POSITIONS = {
 
 
 def positional_encoding_spec(config: TransformerConfig) -> Spec:
-    """Returns the table of positions, or the weights that the encoding has in its place.
+    """Returns the table of positions, or the encoding's own weights, or nothing.
 
     Raises:
-      UserError: the encoding is unknown, or does not fit the model's width.
+      UserError: the encoding is unknown, or cannot be combined with another key.
     """
     kind = POSITIONS[one_of(config.positions, POSITIONS, "model.positions")]
     if config.positions == "sinusoidal_concatenated" and config.d_model % 2:
@@ -174,9 +174,7 @@ def positional_encoding_spec(config: TransformerConfig) -> Spec:
     if not kind.table:
         return {}
     if config.position_stretch > 1:
-        raise UserError(
-            f"model.position_stretch: positions between the rows of a table; '{config.positions}' has a table"
-        )
+        raise UserError(f"model.position_stretch: stretched positions have no row in the table of '{config.positions}'")
     n_rows = config.position_range or config.max_len
     return {"positions": Weight((n_rows, config.d_model), ("position", "embed"), kind.table)}
 
@@ -184,7 +182,7 @@ def positional_encoding_spec(config: TransformerConfig) -> Spec:
 def positional_encoding(
     config: TransformerConfig, params: Params, x_BTD: jax.Array, positions_BT: jax.Array
 ) -> jax.Array:
-    """Adds to each vector the encoding of its position, counted from 0, where the encoding is one that is added."""
+    """Returns the vectors, to which an encoding with `embed` has been added; positions start from 0."""
     embed = POSITIONS[config.positions].embed
     if embed is None:
         return x_BTD
@@ -193,52 +191,51 @@ def positional_encoding(
 
 def token_positions(
     config: TransformerConfig,
-    order_BT: jax.Array,
-    given_BC: jax.Array | None = None,
+    indices_BT: jax.Array,
+    given_BL: jax.Array | None = None,
     *,
     n_rows: int = 1,
     rng: jax.Array | None = None,
 ) -> jax.Array:
-    """Returns where tokens stand, [1, T] or [B, T], in training and in decoding.
+    """Returns the positions of tokens, [1, T] or [B, T], in training and in decoding.
 
-    A row's tokens stand at 0, 1, … or where the batch says. Without `rng` a position_gap multiplies that. With it, as
-    in training, a position_range draws each row's positions from that many, in increasing order, so that training meets
-    the positions of longer sequences too (Ruoss et al. 2023); a position_stretch multiplies them by a factor of each
-    row. Ruoss et al. draw positions in evaluation too, as many as the whole sequence has tokens. A decoder does not
-    know how many there will be, and a token that is cached keeps its position; so the config says how far apart they
-    are.
+    The positions of a row are 0, 1, … or those that the batch gives. Without `rng` they are multiplied by position_gap.
+    With `rng`, as in training, a position_range draws the positions of each row from that range, in increasing order.
+    Training then has the positions of longer sequences too (Ruoss et al. 2023). A position_stretch multiplies each row
+    by a random factor. Ruoss et al. draw positions in evaluation too, as many as the whole sequence has tokens. A
+    decoder does not know this number, and a cached token keeps its position, so position_gap is their distance.
 
     Args:
-      order_BT: 0 for a row's first token, 1 for its second, …
-      given_BC: the batch's positions of a row's first, second, … token; None for 0, 1, …
-      n_rows: of the batch.
+      indices_BT: the index of each token in its row, from 0.
+      given_BL: the positions that the batch gives for the tokens of a row; None for 0, 1, …
+      n_rows: the number of rows of the batch.
 
     Raises:
-      UserError: positions are given where another key makes them, or to a kernel that counts places.
+      UserError: positions are given, but another key makes them, or the attention kernel cannot read them.
     """
-    positions_BT = order_BT
-    if given_BC is not None:
+    positions_BT = indices_BT
+    if given_BL is not None:
         _check_given(config)
-        order_BT = jnp.broadcast_to(order_BT, (given_BC.shape[0], order_BT.shape[1]))
-        positions_BT = jnp.take_along_axis(given_BC, order_BT, axis=1)
+        indices_BT = jnp.broadcast_to(indices_BT, (given_BL.shape[0], indices_BT.shape[1]))
+        positions_BT = jnp.take_along_axis(given_BL, indices_BT, axis=1)
     if rng is None or (config.position_range == 0 and config.position_stretch == 1):
         return positions_BT * config.position_gap
     if config.position_range:
-        keys_B, shape = jax.random.split(rng, n_rows), order_BT.shape[1:]
+        keys_B, shape = jax.random.split(rng, n_rows), indices_BT.shape[1:]
         draw = jax.vmap(lambda key: jax.random.choice(key, config.position_range, shape, replace=False))
-        return jnp.sort(draw(keys_B), axis=-1).astype(order_BT.dtype)
+        return jnp.sort(draw(keys_B), axis=-1).astype(indices_BT.dtype)
     return positions_BT * jax.random.uniform(rng, (n_rows, 1), minval=1, maxval=config.position_stretch)
 
 
 def _check_given(config: TransformerConfig) -> None:
-    """Raises a UserError if positions that a batch gives would not be what attention reads."""
+    """Raises a UserError if attention would not read the positions that a batch gives."""
     if config.position_range:
         raise UserError("positions: model.position_range draws them; give none, or set it to 0")
     if POSITIONS[config.positions].from_tokens:
         raise UserError(f"positions: model.positions '{config.positions}' makes them from the tokens; give none")
     if config.attention_implementation == "cudnn":
         raise UserError(
-            "positions: model.attention_implementation 'cudnn' counts places; give none, or set it to 'xla'"
+            "positions: model.attention_implementation 'cudnn' assumes 0, 1, …; give none, or set it to 'xla'"
         )
 
 
@@ -249,10 +246,10 @@ def read_positions(
     positions_BT: jax.Array,
     previous_BH: jax.Array | None = None,
 ) -> jax.Array:
-    """Returns the positions that attention reads: those given, or, float [B, H, T], those that the tokens make.
+    """Returns the positions that attention reads: `positions_BT`, or the positions that the tokens make, [B, H, T].
 
     Args:
-      params: of the embedding.
+      params: the params of the embedding.
       previous_BH: positions of the tokens before; None at the start of the rows.
     """
     from_tokens = POSITIONS[config.positions].from_tokens
@@ -264,7 +261,7 @@ def read_positions(
 
 
 def position_penalty(config: TransformerConfig, *embeddings: str) -> Callable[[Params, jax.Array], jax.Array] | None:
-    """Returns `penalty(params, step)`, the sum over the embeddings of these names, where the kind has a penalty."""
+    """Returns `penalty(params, step)`, the sum over the named embeddings, or None if the kind has no penalty."""
     penalty = POSITIONS[config.positions].penalty
     if penalty is None:
         return None

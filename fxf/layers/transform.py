@@ -1,4 +1,4 @@
-"""The layer in front of the readout that gives a head more to work with (Devlin et al. 2018, for masked tokens)."""
+"""The dense layer before the map to logits (Devlin et al. 2018, for masked tokens)."""
 
 import jax
 
@@ -10,6 +10,7 @@ from fxf.weights import Params, Spec, Weight, fan_in
 
 
 def transform_spec(config: TransformerConfig) -> Spec:
+    """Returns the weights of the layer."""
     d_model = config.d_model
     return {
         "kernel": Weight((d_model, d_model), ("embed", "mlp"), fan_in()),
@@ -19,6 +20,6 @@ def transform_spec(config: TransformerConfig) -> Spec:
 
 
 def transform(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Array:
-    """N(activation(X A + K)): [..., D] to the same."""
+    """Returns norm(activation(x kernel + bias)) for x [..., D]."""
     hidden = ACTIVATIONS[config.activation](linear(x, params["kernel"], params["bias"]))
     return normalize(config, params["norm"], hidden)

@@ -1,4 +1,4 @@
-"""Models by name: the section class that configures each, and the function that builds it."""
+"""Models by name: the class of each model's config section, and the function that builds the model."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 class RegisteredModel(NamedTuple):
     """The class of the `model` section, with the keys `name` and `max_len`, and `make(section, vocab_size) -> Model`.
 
-    The model fits every task that the model `in_place_of` fits, besides the tasks that name it.
+    The model fits the tasks that name it, and all tasks that the model `in_place_of` fits.
     """
 
     config: type

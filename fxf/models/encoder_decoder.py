@@ -27,7 +27,8 @@ class EncoderDecoderConfig(CrossAttentionConfig):
 
     name: Literal["encoder_decoder"] = key("encoder_decoder", "the model to build")
     embeddings: Literal["separate", "shared"] = key(
-        "separate", "tables for source, target and output; or one table for all three, read times √d_model"
+        "separate",
+        "separate tables for source, target and output; or one shared table, whose rows are multiplied by √d_model",
     )
 
     def __post_init__(self) -> None:
@@ -38,9 +39,9 @@ class EncoderDecoderConfig(CrossAttentionConfig):
 
 SIDES = ("source", "target")
 
-# The choices of the two seeds that describe such a model; what they leave open keeps its default.
+# The choices of the two seeds that describe such a model. Other keys keep their defaults.
 PRESETS: dict[str, dict[str, Any]] = {
-    # Seed 000. Its cross-attention normalizes the encoder's output and not its own queries; no norm ends a stack.
+    # Seed 000. Cross-attention normalizes the encoder's output and not its queries. No norm follows a stack.
     "wolfram": {
         **{"n_layers": 6, "d_model": 128, "d_ff": 512, "n_heads": 8, "max_len": 512},
         **{"dropout": 0.1, "embedding_dropout": 0.1, "attention_dropout": 0.0, "activation": "gelu"},
@@ -59,6 +60,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def encoder_decoder_spec(config: EncoderDecoderConfig, vocab_size: int) -> Spec:
+    """Returns the weights of the model."""
     stacks = {
         "encoder": {"blocks": blocks_spec(config)},
         "decoder": {"blocks": blocks_spec(config, cross=True)},
@@ -80,8 +82,8 @@ def encoder_decoder_spec(config: EncoderDecoderConfig, vocab_size: int) -> Spec:
 def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
     """Builds the model; source and target tokens are 0 … vocab_size - 1.
 
-    A batch holds `source` [B, S] with `source_mask` [B, S], true where a token counts, beside the decoder's `inputs`;
-    it may hold `source_positions` [B, S].
+    A batch has `source` [B, S] with `source_mask` [B, S], false on padding, and the decoder's `inputs` [B, T]. It may
+    have `source_positions` [B, S] and `positions` [B, T].
     """
     shared = config.embeddings == "shared"
 
@@ -95,24 +97,24 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
     def positions(
         params: Params, side: str, tokens_BT: jax.Array, given_BT: jax.Array | None, rng: jax.Array | None
     ) -> tuple[jax.Array, jax.Array]:
-        """Returns where the tokens of a sequence stand, and the positions that attention reads."""
-        order_1T = jnp.arange(tokens_BT.shape[1])[None]
-        positions_BT = token_positions(config, order_1T, given_BT, n_rows=tokens_BT.shape[0], rng=rng)
+        """Returns the positions of the tokens, and the positions that attention reads."""
+        indices_1T = jnp.arange(tokens_BT.shape[1])[None]
+        positions_BT = token_positions(config, indices_1T, given_BT, n_rows=tokens_BT.shape[0], rng=rng)
         return positions_BT, read_positions(config, params[tables[side]], tokens_BT, positions_BT)
 
-    def ended(stack_params: Params, x_BTD: jax.Array) -> jax.Array:
+    def final_norm(stack_params: Params, x_BTD: jax.Array) -> jax.Array:
         return normalize(config, stack_params["norm"], x_BTD) if config.final_norm else x_BTD
 
     def encode(params: Params, batch: Batch, rng: jax.Array | None = None) -> Source:
-        """Returns the encoder's output [B, S, D], and what the decoder may see of it."""
+        """Returns the encoder's output [B, S, D], and the mask of cross-attention."""
         rng_embedding, rng_blocks, rng_positions = split(rng, 3)
-        source_BS, counts_BS = batch["source"], batch["source_mask"]
+        source_BS, is_token_BS = batch["source"], batch["source_mask"]
         positions_BS, read = positions(params, "source", source_BS, batch.get("source_positions"), rng_positions)
-        mask = self_mask(config, read, causal=False, counts_BT=counts_BS)
+        mask = self_mask(config, read, causal=False, is_token_BT=is_token_BS)
         with jax.named_scope("encoder"):
             x_BSD = embed(params, source_BS, positions_BS, "source", rng_embedding)
             x_BSD = train_blocks(config, params["encoder"]["blocks"], x_BSD, mask, rng=rng_blocks)
-            return ended(params["encoder"], x_BSD), cross_mask(counts_BS)
+            return final_norm(params["encoder"], x_BSD), cross_mask(is_token_BS)
 
     def features(params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
         rng_encoder, rng_embedding, rng_blocks, rng_positions = split(rng, 4)
@@ -125,7 +127,7 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
             return train_blocks(config, params["decoder"]["blocks"], x_BTD, mask, source=source, rng=rng_blocks)
 
     def readout(params: Params, x_BTD: jax.Array) -> jax.Array:
-        x_BTD = ended(params["decoder"], x_BTD)
+        x_BTD = final_norm(params["decoder"], x_BTD)
         if shared:
             return logits_from_table(config, params["embedding"], x_BTD)
         return final_layer(config, params["final"], x_BTD)

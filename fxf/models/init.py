@@ -1,4 +1,4 @@
-"""Ways to initialize all the weights of a model, by config."""
+"""Initializers of all the weights of a model, by config."""
 
 import dataclasses
 import math
@@ -11,10 +11,10 @@ from fxf.weights import Spec, Weight, changed, uniform_half
 
 
 def initialized_as(config: TransformerConfig, spec: Spec) -> Spec:
-    """Returns the spec with the initializers that `config.init` chooses.
+    """Returns the spec with the initializers that `config.init` names.
 
-    "gpt2" (Radford et al. 2019) draws matrices and tables from normal(0.02), and those of them whose product is added
-    to the residual stream from normal(0.02 / √(2 n_layers)); biases and norms stay as they are.
+    "gpt2" (Radford et al. 2019) draws matrices and tables from normal(0.02), and the last matrix of each sublayer from
+    normal(0.02 / √(2 n_layers)). It does not change biases and norms.
     """
     if config.init == "default":
         return spec

@@ -1,4 +1,4 @@
-"""Encoder that predicts the tokens masked out of a sequence (seed 001, "Tokenization"; Devlin et al. 2018)."""
+"""An encoder that predicts the masked tokens of a sequence (seed 001, "Tokenization"; Devlin et al. 2018)."""
 
 import dataclasses
 from typing import Literal
@@ -18,10 +18,11 @@ class MaskedLMConfig(TransformerLMConfig):
     """The `model` section for `masked_lm`."""
 
     name: Literal["masked_lm"] = key("masked_lm", "the model to build")  # type: ignore[assignment]
-    segments: int = key(0, "kinds of segment that a token can be in, each with a trained vector; 0: none", minimum=0)
+    segments: int = key(0, "number of segments, each with a trained vector for its tokens; 0: none", minimum=0)
 
 
 def masked_lm_spec(config: MaskedLMConfig, vocab_size: int) -> Spec:
+    """Returns the weights of the model."""
     spec = transformer_lm_spec(config, vocab_size)
     if config.segments:
         spec["embedding"]["segments"] = Weight((config.segments, config.d_model), ("segment", "embed"), random_rows)
@@ -29,10 +30,10 @@ def masked_lm_spec(config: MaskedLMConfig, vocab_size: int) -> Spec:
 
 
 def masked_lm(config: MaskedLMConfig, vocab_size: int) -> Model:
-    """Builds the model: that of transformer_lm, except that every token sees all; it does not generate.
+    """Builds the model, which is transformer_lm without the causal mask. It does not generate.
 
-    A batch holds `inputs` [B, T]; where there is padding, `counts` [B, T], false on it; and with `config.segments`,
-    where there is more than one, `segments` [B, T], the segment of each token from 0.
+    A batch has `inputs` [B, T]. It may have `input_mask` [B, T], false on padding; `positions` [B, T]; and, with
+    `config.segments`, `segments` [B, T], the segment of each token, 0 by default.
     """
 
     def features(params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:

@@ -1,4 +1,4 @@
-"""The contract between a model and whatever trains it or decodes with it."""
+"""The contract between a model and the code that trains it or decodes with it."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,19 +17,19 @@ class Model(NamedTuple):
 
     Attributes:
       spec: the table of weights.
-      features: `features(params, batch, *, rng=None)` [B, T, D], the residual stream after the last block; `rng=None`
-        means no dropout.
-      readout: `readout(params, features)`: [..., D] to logits [..., V], each row on its own: the last norm and the
-        final layer.
-      prefill: `prefill(params, batch, length) -> cache`: reads the prompts `batch['inputs']` [B, P], of which row b
-        holds `batch['lengths'][b]` tokens before its padding, into a cache with room for `length` tokens. It may also
-        hold `positions` [B, length], of all tokens that the row will hold, in their order.
-      step: `step(params, cache, tokens) -> (logits, cache)`: reads one more token a row, int32 [R]; logits [R, V]. The
-        rows are the prompts, or, after `Cache.select`, the hypotheses of the first prompt, of the second, and so on.
-        A model that does not generate has neither prefill nor step.
-      loss: what trains it, and tells whether its outputs are logits.
-      penalty: `penalty(params, step)`, a scalar that training adds to the mean loss; None for none.
-      max_len: tokens that a row may hold in decoding; None for any number.
+      features: `features(params, batch, *, rng=None)` returns the residual stream after the last block, [B, T, D];
+        `rng=None` means no dropout.
+      readout: `readout(params, features)` returns logits [..., V] of features [..., D], each row alone, by the last
+        norm and the final layer.
+      prefill: `prefill(params, batch, length)` returns a cache with room for `length` tokens in each row, after reading
+        the prompts `batch['inputs']` [B, T]. Row b has `batch['lengths'][b]` tokens before its padding. The batch may
+        have `positions` [B, L], those of all tokens of the row.
+      step: `step(params, cache, tokens)` reads one token of each row, int32 [R], and returns logits [R, V] and the
+        cache. The rows are the prompts, or, after `Cache.select`, the hypotheses of the first prompt, the second, and
+        so on. A model that does not generate has neither prefill nor step.
+      loss: the loss that trains the model, which says whether its outputs are logits.
+      penalty: `penalty(params, step)` returns a scalar that training adds to the mean loss; None for no penalty.
+      max_len: the maximum number of tokens in a row when decoding; None for no maximum.
     """
 
     spec: Spec
@@ -42,5 +42,5 @@ class Model(NamedTuple):
     max_len: int | None = None
 
     def apply(self, params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
-        """Returns logits [B, T, V] for a batch."""
+        """Returns the logits of a batch, [B, T, V]."""
         return self.readout(params, self.features(params, batch, rng=rng))

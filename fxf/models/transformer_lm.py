@@ -29,7 +29,8 @@ class TransformerLMConfig(TransformerConfig):
     name: Literal["transformer_lm"] = key("transformer_lm", "the model to build")
     tied_embeddings: bool = key(False, "read logits from the embedding table")
     head: Literal["linear", "transform"] = key(
-        "linear", "what reads logits: a linear map, or a dense layer with activation and norm, and then that map (BERT)"
+        "linear",
+        "linear: a linear map gives the logits; transform: a dense layer with activation and norm precedes it (BERT)",
     )
 
     def __post_init__(self) -> None:
@@ -39,6 +40,7 @@ class TransformerLMConfig(TransformerConfig):
 
 
 def transformer_lm_spec(config: TransformerLMConfig, vocab_size: int) -> Spec:
+    """Returns the weights of the model."""
     spec = {
         "embedding": embedding_spec(config, vocab_size, tied=config.tied_embeddings),
         "blocks": blocks_spec(config),
@@ -54,22 +56,22 @@ def whole_sequences(
 ) -> jax.Array:
     """Returns the residual stream after the last block [B, T, D].
 
-    In `batch`, `counts` [B, T] is false on padding, and `positions` [B, T] are where the tokens stand.
+    `batch` may have `input_mask` [B, T], which is false on padding, and `positions` [B, T] of the tokens.
     """
     rng_embedding, rng_blocks, rng_positions = split(rng, 3)
     tokens_BT = batch["inputs"]
-    order_1T = jnp.arange(tokens_BT.shape[1])[None]
+    indices_1T = jnp.arange(tokens_BT.shape[1])[None]
     given_BT = batch.get("positions")
-    positions_BT = token_positions(config, order_1T, given_BT, n_rows=tokens_BT.shape[0], rng=rng_positions)
+    positions_BT = token_positions(config, indices_1T, given_BT, n_rows=tokens_BT.shape[0], rng=rng_positions)
     read = read_positions(config, params["embedding"], tokens_BT, positions_BT)
-    mask = self_mask(config, read, causal=causal, counts_BT=batch.get("counts"))
+    mask = self_mask(config, read, causal=causal, is_token_BT=batch.get("input_mask"))
     segments_BT = batch.get("segments")
     x_BTD = embedding(config, params["embedding"], tokens_BT, positions_BT, segments_BT=segments_BT, rng=rng_embedding)
     return train_blocks(config, params["blocks"], x_BTD, mask, rng=rng_blocks)
 
 
 def logits(config: TransformerLMConfig, params: Params, x_BTD: jax.Array) -> jax.Array:
-    """Returns what the residual stream [..., D] says of the next token, [..., V]."""
+    """Returns the logits [..., V] of the residual stream [..., D]."""
     x_BTD = normalize(config, params["norm"], x_BTD) if config.final_norm else x_BTD
     x_BTD = transform(config, params["transform"], x_BTD) if config.head == "transform" else x_BTD
     if config.tied_embeddings:

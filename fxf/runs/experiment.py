@@ -142,12 +142,12 @@ class Experiment(NamedTuple):
         model = self.model
         compiling = functools.partial(clock.measure, "compile")
 
-        def whole(params: weights.Params) -> weights.Params:
+        def gather_tables(params: weights.Params) -> weights.Params:
             return layout.gather_tables(params, model.spec)
 
         def of_batch(function: Callable) -> Callable:
             def on_devices(params: weights.Params, batch: Any) -> Any:
-                return function(whole(params), layout.shard_rows(batch))
+                return function(gather_tables(params), layout.shard_rows(batch))
 
             return compiled_by_shape(jax.jit(on_devices, out_shardings=layout.replicated), compiling)
 
@@ -157,8 +157,8 @@ class Experiment(NamedTuple):
             config=self.decode,
             seed=seed,
             compiling=compiling,
-            whole=whole,
-            spread=layout.shard_rows,
+            gather_tables=gather_tables,
+            shard_rows=layout.shard_rows,
             out_shardings=layout.replicated,  # each process can then read them
         )
         loss, logits = of_batch(functools.partial(batch_loss, model)), of_batch(model.apply)

@@ -120,7 +120,7 @@ class Masking(TextTask):
 
     def to_batch(self, text: str, answer: str) -> Batch:
         tokens = jnp.array([self.encode(text)])  # the answer stands in the blanks
-        return {"inputs": tokens, "counts": jnp.ones(tokens.shape, bool)}
+        return {"inputs": tokens, "input_mask": jnp.ones(tokens.shape, bool)}
 
     def pieces(self, text: str) -> list[str]:
         """Returns the pieces of a text between its blanks."""
@@ -144,7 +144,7 @@ def masked_batch(key: jax.Array, text_BN: jax.Array, lengths_B1: jax.Array, shar
     """Returns the batch of <bos>, the first `lengths_B1[b]` tokens of each row, <eos> and padding, [B, N+2].
 
     Each token of the text is chosen with probability `share`, and has weight 1 if it is. In `inputs`, 80 % of the
-    chosen tokens are <mask>, 10 % are random tokens of the vocabulary, and 10 % stay. `counts` is false on padding.
+    chosen tokens are <mask>, 10 % are random tokens of the vocabulary, and 10 % stay. `input_mask` is false on padding.
     """
     tokens_BT = jnp.pad(text_BN, ((0, 0), (1, 1)), constant_values=BOS)
     t = jnp.arange(tokens_BT.shape[1])[None]
@@ -157,7 +157,7 @@ def masked_batch(key: jax.Array, text_BN: jax.Array, lengths_B1: jax.Array, shar
     replaced_BT = jnp.where(shown_BT < AS_MASK, MASK, replaced_BT)
     return {
         "inputs": jnp.where(chosen_BT, replaced_BT, targets_BT),
-        "counts": t <= lengths_B1 + 1,
+        "input_mask": t <= lengths_B1 + 1,
         "targets": targets_BT,
         "weights": chosen_BT.astype(jnp.float32),
     }
@@ -165,7 +165,8 @@ def masked_batch(key: jax.Array, text_BN: jax.Array, lengths_B1: jax.Array, shar
 
 def predicted(evaluator: Evaluator, inputs_BT: np.ndarray) -> np.ndarray:
     """Returns the most probable token at each position, special tokens excluded."""
-    return evaluator.logits({"inputs": inputs_BT, "counts": inputs_BT != PAD})[..., MASK + 1 :].argmax(-1) + MASK + 1
+    batch = {"inputs": inputs_BT, "input_mask": inputs_BT != PAD}
+    return evaluator.logits(batch)[..., MASK + 1 :].argmax(-1) + MASK + 1
 
 
 def filled(inputs_BT: np.ndarray, best_BT: np.ndarray) -> np.ndarray:

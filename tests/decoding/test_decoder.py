@@ -201,7 +201,7 @@ def slots_and_rows(monkeypatch, n_prompts, config):
     model, params, _ = model_and_params(0)
     seen = []
 
-    def instead(model, params, prompts, method, *, n_slots, n_prompts, spread):
+    def instead(model, params, prompts, method, *, n_slots, n_prompts, shard_rows):
         seen.append((n_slots, *prompts["tokens"].shape, method.max_tokens))
         return prompts["tokens"][:, None], None if config.beam_width == 1 else prompts["tokens"]
 

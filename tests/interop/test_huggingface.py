@@ -69,8 +69,8 @@ def batch_of(name):
     """Returns a batch as fxf reads it, with padding where the model has some."""
     inputs = random_tokens((3, 7), VOCAB_SIZE)
     if name == "bert":
-        counts = np.arange(7)[None] < np.array([[7], [2], [5]])
-        return {"inputs": inputs, "counts": counts, "segments": random_tokens((3, 7), 3, seed=1)}
+        mask = np.arange(7)[None] < np.array([[7], [2], [5]])
+        return {"inputs": inputs, "input_mask": mask, "segments": random_tokens((3, 7), 3, seed=1)}
     if name == "marian":
         mask = np.arange(5)[None] < np.array([[5], [1], [3]])
         return {"inputs": inputs, "source": random_tokens((3, 5), VOCAB_SIZE, seed=1), "source_mask": mask}
@@ -79,7 +79,7 @@ def batch_of(name):
 
 NAMES = {
     "gpt2": {"inputs": "input_ids"},
-    "bert": {"inputs": "input_ids", "counts": "attention_mask", "segments": "token_type_ids"},
+    "bert": {"inputs": "input_ids", "input_mask": "attention_mask", "segments": "token_type_ids"},
     "marian": {"inputs": "decoder_input_ids", "source": "input_ids", "source_mask": "attention_mask"},
 }
 

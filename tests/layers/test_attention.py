@@ -223,8 +223,8 @@ def test_an_encoder_equals_the_oracle_whatever_its_attention(kind):
 def test_an_encoder_does_not_read_padding(kind):
     model = masked_lm(small(MaskedLMConfig, attention=kind), 7)
     params, tokens = random_params(model.spec), random_tokens((2, 5))
-    counts = np.arange(7)[None] < np.array([[5], [5]])
-    padded = {"inputs": np.pad(tokens, ((0, 0), (0, 2)), constant_values=6), "counts": counts}
+    mask = np.arange(7)[None] < np.array([[5], [5]])
+    padded = {"inputs": np.pad(tokens, ((0, 0), (0, 2)), constant_values=6), "input_mask": mask}
     apply = jax.jit(model.apply)
     assert_close(apply(params, padded)[:, :5], apply(params, {"inputs": tokens}))
 
@@ -244,7 +244,7 @@ def test_an_encoder_does_not_read_padding(kind):
             {"positions": "sinusoidal_concatenated", "d_model": 9},
             "model.positions: 'sinusoidal_concatenated' needs an even model.d_model, got 9",
         ),
-        ({"positions": "learned", "position_stretch": 2.0}, "model.position_stretch: positions between the rows of a"),
+        ({"positions": "learned", "position_stretch": 2.0}, "model.position_stretch: stretched positions have no row"),
         ({"positions": "rotary", "d_model": 9}, "model.positions: 'rotary' needs heads of even width, got 3"),
     ],
 )

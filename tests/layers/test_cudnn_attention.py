@@ -26,8 +26,8 @@ MODELS = {
     EncoderDecoderConfig: encoder_decoder,
 }
 B, T, S = 3, 11, 7
-# What counts of a source: not the same in each row, and not only the first ones.
-COUNTS = np.arange(S) % np.array([[1], [2], [5]]) == 0
+# The tokens of a source that are no padding: not the same in each row, and not only the first ones.
+IS_TOKEN = np.arange(S) % np.array([[1], [2], [5]]) == 0
 
 
 @pytest.fixture
@@ -57,10 +57,10 @@ def a_batch(config_class, length=T):
     batch = {"inputs": random_tokens((B, length)), "targets": random_tokens((B, length), seed=1)}
     batch["weights"] = np.ones((B, length), np.float32)
     if config_class is EncoderDecoderConfig:
-        batch |= {"source": random_tokens((B, S), seed=2), "source_mask": COUNTS}
+        batch |= {"source": random_tokens((B, S), seed=2), "source_mask": IS_TOKEN}
     if config_class is MaskedLMConfig:
-        batch["counts"] = np.arange(length) < np.array([[length], [5], [3]])
-        batch["weights"] *= batch["counts"]
+        batch["input_mask"] = np.arange(length) < np.array([[length], [5], [3]])
+        batch["weights"] *= batch["input_mask"]
     return batch
 
 
@@ -112,7 +112,7 @@ def test_a_query_that_may_see_nothing_leaves_the_others_as_they_are(asked):
     config = small(MaskedLMConfig, window=2)
     model = masked_lm(in_float32(config), VOCAB_SIZE)
     params, tokens = random_params(model.spec), random_tokens((1, 7))
-    padded = jax.jit(model.apply)(params, {"inputs": tokens, "counts": np.arange(7)[None] < 3})
+    padded = jax.jit(model.apply)(params, {"inputs": tokens, "input_mask": np.arange(7)[None] < 3})
     whole = jax.jit(masked_lm(config, VOCAB_SIZE).apply)(params, {"inputs": tokens[:, :3]})
     assert_close(padded[:, :3], whole)
 

@@ -25,7 +25,7 @@ from helpers import random_params, small
 B, T, S, D = 3, 5, 4, 6
 POSITIONS = ("sinusoidal_trained", "learned", "sinusoidal", "sinusoidal_concatenated", "sinusoidal_halves")
 # Which positions of a source count: not the same in each row, and not only the first ones.
-COUNTS = np.array([[1, 1, 1, 1], [1, 0, 0, 0], [0, 1, 0, 1]], bool)
+IS_TOKEN = np.array([[1, 1, 1, 1], [1, 0, 0, 0], [0, 1, 0, 1]], bool)
 
 
 def vectors(seed=1, length=T):
@@ -160,10 +160,10 @@ def test_attention_to_another_sequence_sees_what_counts_of_it_and_no_more():
     params = random_params(attention_spec(config))
     weights, x, z = oracle.float64(params), vectors(), vectors(2, S)
     expected = [
-        oracle.attention(config, weights, x[i].astype(np.float64), z[i], lambda _, s, i=i: COUNTS[i, s], True)
+        oracle.attention(config, weights, x[i].astype(np.float64), z[i], lambda _, s, i=i: IS_TOKEN[i, s], True)
         for i in range(B)
     ]
-    mask = cross_mask(COUNTS)
+    mask = cross_mask(IS_TOKEN)
     actual = cross_attention(config, params, x, cross_memory(config, params, z, mask), mask)
     assert_close(actual, expected)
 
@@ -174,11 +174,11 @@ def test_a_row_of_memory_serves_the_rows_that_share_it():
     x, z = np.concatenate([vectors(), vectors(3)]), vectors(2, S)
 
     @jax.jit
-    def attend(z, counts):
-        mask = cross_mask(counts)
+    def attend(z, is_token):
+        mask = cross_mask(is_token)
         return cross_attention(config, params, x, cross_memory(config, params, z, mask), mask)
 
-    shared, repeated = attend(z, COUNTS), attend(np.repeat(z, 2, 0), np.repeat(COUNTS, 2, 0))
+    shared, repeated = attend(z, IS_TOKEN), attend(np.repeat(z, 2, 0), np.repeat(IS_TOKEN, 2, 0))
     assert_close(shared, repeated)
 
 
@@ -229,11 +229,11 @@ def test_a_block_with_a_source_attends_to_it_after_its_own_sequence(form, normal
             weights,
             x[i].astype(np.float64),
             source=z[i].astype(np.float64),
-            source_allowed=lambda _, s, i=i: COUNTS[i, s],
+            source_allowed=lambda _, s, i=i: IS_TOKEN[i, s],
         )
         for i in range(B)
     ]
-    mask = cross_mask(COUNTS)
+    mask = cross_mask(IS_TOKEN)
     source = (block_cross_memory(config, params, z, mask), mask)
     actual, _ = block(config, params, x, causal(config), source=source)
     assert_close(actual, expected)
@@ -290,7 +290,7 @@ def test_dropout_drops_what_a_sublayer_adds_and_not_what_it_adds_to(name):
     config = small(EncoderDecoderConfig, dropout=0.25)
     params = jax.tree.map(jnp.zeros_like, random_params(block_spec(config, cross=True)))
     params[name]["down_bias" if name == "feed_forward" else "output_bias"] = jnp.arange(1.0, D + 1)
-    mask = cross_mask(COUNTS)
+    mask = cross_mask(IS_TOKEN)
     source = (block_cross_memory(config, params, vectors(2, S), mask), mask)
     x = vectors()
     actual, _ = block(config, params, x, causal(config), source=source, rng=jax.random.key(0))

@@ -149,7 +149,7 @@ def test_a_position_beyond_a_table_is_not_a_number():
         ({"positions": "rotary", "d_model": 12, "position_range": 31}, "positions: model.position_range draws them"),
         (
             {"d_model": 24, "attention_implementation": "cudnn", "dtype": "bfloat16"},
-            "positions: model.attention_implementation 'cudnn' counts places",
+            "positions: model.attention_implementation 'cudnn' assumes 0, 1, …",
         ),
     ],
 )
@@ -162,7 +162,7 @@ def test_positions_that_would_not_be_read_are_refused(changes, message):
 def test_a_bilayer_refuses_positions():
     model = bilayer(BilayerConfig(), 3)
     batch = {"inputs": np.zeros((1, 3), np.int32), "positions": counted(1, 3)}
-    with pytest.raises(UserError, match="positions: a bilayer has weights of its own for each place"):
+    with pytest.raises(UserError, match="positions: a bilayer has its own weights for each position"):
         model.features(initialize(model.spec, jax.random.key(0)), batch)
 
 

@@ -37,7 +37,7 @@ def test_in_a_window_padding_changes_no_logit():
     """Also where a window holds padding alone."""
     model = masked_lm(small(MaskedLMConfig, window=2), VOCAB_SIZE)
     params, tokens = random_params(model.spec), random_tokens((1, 7))
-    counts = np.arange(7)[None] < 3
+    mask = np.arange(7)[None] < 3
     expected = jax.jit(model.apply)(params, {"inputs": tokens[:, :3]})
-    actual = jax.jit(model.apply)(params, {"inputs": tokens, "counts": counts})
+    actual = jax.jit(model.apply)(params, {"inputs": tokens, "input_mask": mask})
     assert_close(actual[:, :3], expected)

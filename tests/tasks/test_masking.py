@@ -187,10 +187,10 @@ def test_what_cannot_be_filled_in_is_named(prompt, max_tokens, message, tmp_path
 
 def test_padding_is_told_to_the_model(tmp_path):
     batch = masked_batch(jax.random.key(0), np.full((2, 7), 9), np.array([[7], [3]]), 0.5, 11)
-    np.testing.assert_array_equal(batch["counts"], np.arange(9)[None] < np.array([[9], [5]]))
+    np.testing.assert_array_equal(batch["input_mask"], np.arange(9)[None] < np.array([[9], [5]]))
     asked = []
     predicted(Evaluator(None, None, lambda batch: asked.append(batch) or np.zeros((1, 4, 9))), np.array([[0, 7, 2, 1]]))
-    np.testing.assert_array_equal(asked[0]["counts"], [[True, True, True, False]])
+    np.testing.assert_array_equal(asked[0]["input_mask"], [[True, True, True, False]])
 
 
 def test_what_the_vocabulary_lacks_of_a_prompt_is_told_and_a_blank_is_not_lacking(tmp_path, caplog):
