@@ -1,6 +1,7 @@
 """What is typed behind a script's name, and the config file that it names; what is wrong there is one line."""
 
 import inspect
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -108,7 +109,7 @@ def parse(argv: list[str], modules: Sequence[str]) -> list[str]:
 
 def _config_named(argv: Sequence[str]) -> str:
     """Returns the value of --config, or nothing."""
-    for argument, following in zip(argv[1:], [*argv[2:], ""], strict=True):
+    for argument, following in itertools.pairwise([*argv[1:], ""]):
         found = re.fullmatch(r"--?config(=.*)?", argument, re.DOTALL)
         if found:
             return found[1][1:] if found[1] else following
