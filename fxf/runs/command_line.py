@@ -1,6 +1,7 @@
 """The command line: flags, overrides and the config file. A mistake there ends in one line."""
 
 import inspect
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -108,7 +109,7 @@ def parse(argv: list[str], modules: Sequence[str]) -> list[str]:
 
 def _config_named(argv: Sequence[str]) -> str:
     """Returns the value of --config, or nothing."""
-    for argument, following in zip(argv[1:], [*argv[2:], ""], strict=True):
+    for argument, following in itertools.pairwise([*argv[1:], ""]):
         found = re.fullmatch(r"--?config(=.*)?", argument, re.DOTALL)
         if found:
             return found[1][1:] if found[1] else following

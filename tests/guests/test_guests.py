@@ -55,6 +55,10 @@ def get_config():
     config = of_one()
     config.update_from_flattened_dict({})
     return config
+
+
+def sweep(add):
+    add(seed=0)
 """
 TINY = {
     "task": {"n_tokens": 3, "max_length": 2, "length": 2},
@@ -65,7 +69,6 @@ TINY = {
     "checkpoint": {"every": 2},
     "log": {"every": 2, "tensorboard": False},
 }
-SWEEP = "from together import get_config\n\n\ndef sweep(add):\n    add(seed=0)\n"
 
 
 def clock():
@@ -118,21 +121,26 @@ def test_guests_go_through_every_verb_from_another_folder(name, prompt, elsewher
         shutil.copy(HERE / f"{guest}.py", elsewhere)
     path = elsewhere / "together.py"
     path.write_text(COMBINED.format(", ".join(LENGTHS), name, TOGETHER[name]))
+    with new_process():
+        loaded = load(path)
+        (point,) = make_points(tiny(loaded), read_sweep(str(path)))
+        workdir = Path("sweep") / point.name
+        check([point], Path("sweep"), loaded.origin())
     with monkeypatch.context() as stopping, pytest.raises(Interrupted, match="stopped at step 1, which is saved"):
         stopping.setattr(signals, "asked", partial(next, chain([False], repeat(True))))
-        train(path, "run")
-    result = train("../together.py", "run")
+        train(path, workdir)
+    result = train("../together.py", workdir)
     assert result["steps"] == 3
-    assert result == train(path, "run")
+    assert result == train(path, workdir)
 
     with new_process():
-        figures = run.evaluate("run", clock())
+        figures = run.evaluate(workdir, clock())
         assert figures == {"step": 3, **{name: result[name] for name in figures if name != "step"}}
     with new_process():
-        ((answer, *_),) = run.generate("run", [prompt], {})
+        ((answer, *_),) = run.generate(workdir, [prompt], {})
         assert isinstance(answer[0], str)
     with new_process():
-        experiment, _, params = run.load("run")
+        experiment, _, params = run.load(workdir)
         batch = probe.what_is_read(experiment, params, prompt)
         arrays = probe.arrays_inside(experiment, params, batch)
         assert any(key.startswith("params/") for key in arrays) and any("residual" in key for key in arrays)
@@ -143,14 +151,4 @@ def test_guests_go_through_every_verb_from_another_folder(name, prompt, elsewher
         program = jax.export.deserialize(file["forward"].tobytes())
         outside = {key.removeprefix("weights/"): file[key] for key in file.files if key.startswith("weights/")}
     assert program.call(outside, batch).shape[-1] == experiment.task.vocab_size
-
-    swept = elsewhere / "swept.py"
-    swept.write_text(SWEEP)
-    with new_process():
-        loaded = load(swept)
-        (point,) = make_points(tiny(loaded), read_sweep(str(swept)))
-        check([point], Path("sweep"), loaded.origin())
-        origin = {"config_file": str(swept), "overrides": {}, **loaded.origin()}
-        unbroken = run.train(point.config, Path("sweep") / point.name, clock(), origin)
-    assert unbroken["train_loss"] == result["train_loss"]
     assert not [record for record in caplog.records if record.name.startswith("fxf")]
