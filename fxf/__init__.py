@@ -7,8 +7,31 @@
 
 The names of `__all__` are imported when they are first used, so that `import fxf` costs nothing.
 
-Shape letters, used as suffixes of array names and in einsums throughout the package:
-B batch, T time, C cache capacity (keys), D d_model, H heads, K head_dim, F d_ff, V vocabulary, L layers.
+Shape letters. The name of an array ends in a letter for each of its axes (`x_BTD`). Einsums and docstrings have the
+same letters. A digit is an axis of that size, and an axis of size 1 may repeat.
+
+    B  rows of a batch: sequences or prompts
+    T  tokens of a row: queries
+    S  tokens of a source
+    C  keys that a query may see: those of a sequence, or the capacity of a prompt's cache
+    D  d_model
+    F  d_ff
+    H  heads
+    G  groups of heads: heads of keys and values
+    E  heads of one group: H = G · E
+    Q  queries of one group: E · T
+    K  head_dim
+    V  vocabulary
+    I  input width of a linear map
+    O  output width of a linear map or of a value
+    N  items of a flat list: tokens of a batch or a text, examples, all prompts
+    P  tokens of a prompt or a text, without special tokens
+    U  new tokens of a prompt
+    R  rows of a cache: B · W
+    W  hypotheses of a beam (its width)
+    A  alternatives that a beam chooses from
+    L  tokens that a row of a cache has room for: C = W · L
+    X  slots of continuous batching
 """
 
 __version__ = "0.1.0"

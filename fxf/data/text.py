@@ -129,7 +129,7 @@ def draw_windows(key: jax.Array, tokens_N: np.ndarray, shape: tuple[int, int]) -
 
 
 def scoring_windows(tokens_N: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns windows of targets [W, length] and weights [W, length] that count every token once.
+    """Returns windows of targets and weights, both [windows, length], that count every token once.
 
     Each window begins with the last token of the one before, now with weight 0. So every token but the text's first
     comes after another in its window.

@@ -16,8 +16,8 @@ from fxf.weights import Params
 #   tokens [N, P], int32: row n has `lengths[n]` tokens (from 0 to P), and padding after them.
 #   lengths [N], int32.
 #   first [N], int32, optional: the token that the decoder reads before the others; 0 by default.
-#   positions [N, L], optional: positions[n, 0] is the position of `first[n]`, and positions[n, t] that of token t after
-#     it, of the prompt or new. L is at least P + max_tokens; the last new token is never read.
+#   positions [N, T], optional: positions[n, 0] is the position of `first[n]`, and positions[n, t] that of token t after
+#     it, of the prompt or new. T is at least P + max_tokens; the last new token is never read.
 #   Other arrays that the model's prefill reads, such as `source`.
 Prompts = dict[str, Any]
 

@@ -8,7 +8,7 @@ The file is an .npz archive: under `weights/…` the weights by path, and the pr
     programs = {name: jax.export.deserialize(file[name].tobytes()) for name in ("forward", "prefill", "step")}
     logits_BTV = programs["forward"].call(weights, batch)
     cache = programs["prefill"].call(weights, batch_of_prompts)
-    logits_BV, cache = programs["step"].call(weights, cache, tokens_B)
+    logits_RV, cache = programs["step"].call(weights, cache, tokens_R)
 
 `batch` is what `model.apply` reads, and `batch_of_prompts` what `model.prefill` reads, dicts of arrays; a cache is a
 list of arrays with room for `max_len` tokens a row.
@@ -84,11 +84,11 @@ def _programs(
         return leaves
 
     def step(
-        weights: dict[str, jax.Array], cache: list[jax.Array], tokens_B: jax.Array
+        weights: dict[str, jax.Array], cache: list[jax.Array], tokens_R: jax.Array
     ) -> tuple[jax.Array, list[jax.Array]]:
         assert model.step is not None
-        logits_BV, after = model.step(nested(weights), jax.tree.unflatten(structure[0], cache), tokens_B)
-        return logits_BV, jax.tree.leaves(after)
+        logits_RV, after = model.step(nested(weights), jax.tree.unflatten(structure[0], cache), tokens_R)
+        return logits_RV, jax.tree.leaves(after)
 
     def exported(function: Any, *arguments: Any) -> Any:
         try:

@@ -116,20 +116,20 @@ def each_block(params: Params) -> list[Params]:
 
 
 def init_cache(
-    config: TransformerConfig, lengths_B: jax.Array, length: int, positions_BL: jax.Array | None = None
+    config: TransformerConfig, lengths_B: jax.Array, length: int, positions: jax.Array | None = None
 ) -> Cache:
     """Returns an empty cache with room for `length` tokens in each row.
 
     Args:
       lengths_B: numbers of tokens that the caller is about to write.
-      positions_BL: the positions of a row's tokens, if the prompts give them.
+      positions: the positions of a row's tokens, [B, T], if the prompts give them.
     """
     kind, batch_size = ATTENTIONS[config.attention], lengths_B.shape[0]
     blocks = (kind.init_cache(config, batch_size, length, config.dtype),) * config.n_layers
     ancestors_B1L = jnp.zeros((batch_size, 1, length), jnp.int32) if kind.scores else None
     makes = POSITIONS[config.positions].from_tokens is not None
     head_positions_BHC1 = jnp.zeros((batch_size, config.n_heads, length, 1)) if makes else None
-    return Cache(blocks, lengths_B, None, ancestors_B1L, positions_BL, head_positions_BHC1)
+    return Cache(blocks, lengths_B, None, ancestors_B1L, positions, head_positions_BHC1)
 
 
 def train_blocks(

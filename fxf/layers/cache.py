@@ -48,7 +48,7 @@ class Cache:
       source: the memory of a source, which all rows of a prompt read.
       ancestors: ancestors[b, w, l] is the hypothesis that wrote token l of hypothesis w, int32 [B, W, L]; None if each
         row has a cache of its own.
-      positions: the positions of the tokens in each row, [B, L], if the prompts give them; None for 0, 1, …
+      positions: the positions of the tokens in each row, [B, T], if the prompts give them; None for 0, 1, …
       head_positions_BHC1: the positions for each head that the tokens themselves make; None if they make none.
     """
 
@@ -119,8 +119,8 @@ class Cache:
             return Cache(blocks, lengths_R, self.source, positions=positions)
         room = self.ancestors.shape[2]
         more = ((0, 0), (0, 0), (0, (width - self.ancestors.shape[1]) * room), (0, 0))
-        blocks, head_positions_BHC1 = jax.tree.map(lambda x: jnp.pad(x, more), (self.blocks, self.head_positions_BHC1))
+        blocks, head_positions = jax.tree.map(lambda x: jnp.pad(x, more), (self.blocks, self.head_positions_BHC1))
         before_BWL = jnp.arange(room)[None, None] < lengths_BW[..., None]
         inherited_BWL = self.ancestors.reshape(len(self.lengths), room)[rows_BW]
         ancestors = jnp.where(before_BWL, inherited_BWL, jnp.arange(width)[None, :, None])
-        return Cache(blocks, lengths_R, self.source, ancestors, self.positions, head_positions_BHC1)
+        return Cache(blocks, lengths_R, self.source, ancestors, self.positions, head_positions)

@@ -59,9 +59,9 @@ def embedding(
         return checkpoint_name(dropout(rng, x_BTD, config.embedding_dropout).astype(config.dtype), "residual")
 
 
-def logits_from_table(config: TransformerConfig, params: Params, x_BTD: jax.Array) -> jax.Array:
-    """Returns logits [B, T, V] of vectors [B, T, D], by the table of token vectors."""
-    return soft_cap(config, linear(x_BTD, params["table"].T, params.get("logits_bias")))
+def logits_from_table(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Array:
+    """Returns logits [..., V] of vectors [..., D], by the table of token vectors."""
+    return soft_cap(config, linear(x, params["table"].T, params.get("logits_bias")))
 
 
 def soft_cap(config: TransformerConfig, logits: jax.Array) -> jax.Array:
@@ -78,6 +78,6 @@ def final_layer_spec(config: TransformerConfig, vocab_size: int) -> Spec:
     }
 
 
-def final_layer(config: TransformerConfig, params: Params, x_BTD: jax.Array) -> jax.Array:
-    """Returns logits [B, T, V] of vectors [B, T, D]."""
-    return soft_cap(config, linear(x_BTD, params["kernel"], params["bias"]))
+def final_layer(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Array:
+    """Returns logits [..., V] of vectors [..., D]."""
+    return soft_cap(config, linear(x, params["kernel"], params["bias"]))

@@ -192,7 +192,7 @@ def positional_encoding(
 def token_positions(
     config: TransformerConfig,
     indices_BT: jax.Array,
-    given_BL: jax.Array | None = None,
+    given: jax.Array | None = None,
     *,
     n_rows: int = 1,
     rng: jax.Array | None = None,
@@ -207,17 +207,17 @@ def token_positions(
 
     Args:
       indices_BT: the index of each token in its row, from 0.
-      given_BL: the positions that the batch gives for the tokens of a row; None for 0, 1, …
+      given: the positions that the batch gives for the tokens of a row; None for 0, 1, …
       n_rows: the number of rows of the batch.
 
     Raises:
       UserError: positions are given, but another key makes them, or the attention kernel cannot read them.
     """
     positions_BT = indices_BT
-    if given_BL is not None:
+    if given is not None:
         _check_given(config)
-        indices_BT = jnp.broadcast_to(indices_BT, (given_BL.shape[0], indices_BT.shape[1]))
-        positions_BT = jnp.take_along_axis(given_BL, indices_BT, axis=1)
+        indices_BT = jnp.broadcast_to(indices_BT, (given.shape[0], indices_BT.shape[1]))
+        positions_BT = jnp.take_along_axis(given, indices_BT, axis=1)
     if rng is None or (config.position_range == 0 and config.position_stretch == 1):
         return positions_BT * config.position_gap
     if config.position_range:
@@ -243,10 +243,10 @@ def read_positions(
     config: TransformerConfig,
     params: Params,
     tokens_BT: jax.Array,
-    positions_BT: jax.Array,
+    positions: jax.Array,
     previous_BH: jax.Array | None = None,
 ) -> jax.Array:
-    """Returns the positions that attention reads: `positions_BT`, or the positions that the tokens make, [B, H, T].
+    """Returns the positions that attention reads: `positions`, or the positions that the tokens make, [B, H, T].
 
     Args:
       params: the params of the embedding.
@@ -254,7 +254,7 @@ def read_positions(
     """
     from_tokens = POSITIONS[config.positions].from_tokens
     if from_tokens is None:
-        return positions_BT
+        return positions
     if previous_BH is None:
         previous_BH = jnp.zeros((tokens_BT.shape[0], config.n_heads))
     return from_tokens(params["positions"], tokens_BT, previous_BH)

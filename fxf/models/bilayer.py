@@ -39,7 +39,7 @@ class BilayerConfig:
 
 
 def bilayer_spec(config: BilayerConfig, width: int) -> Spec:
-    """Returns the weights, [M, L, ...] for M copies and L layers, where L is n_layers.
+    """Returns the weights, [copies, n_layers, ...].
 
     The seed's standard deviations are 1/D² for attention and 1/(D² · expand) for the feed-forward layer.
     """

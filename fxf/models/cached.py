@@ -52,11 +52,11 @@ def prefill_and_step(
         return x_BTD, cache.replace(blocks=caches)  # type: ignore[attr-defined]
 
     def prefill(params: Params, batch: Batch, length: int) -> Cache:
-        tokens_BT, lengths_B, positions_BL = batch["inputs"], batch["lengths"], batch.get("positions")
+        tokens_BT, lengths_B, positions = batch["inputs"], batch["lengths"], batch.get("positions")
         source = None if encode is None else encode(params, batch)
-        if positions_BL is not None:  # no token has the positions that are added
-            positions_BL = jnp.pad(positions_BL, ((0, 0), (0, max(length - positions_BL.shape[1], 0))), "edge")
-        cache = init_cache(config, lengths_B, length, positions_BL)
+        if positions is not None:  # no token has the positions that are added
+            positions = jnp.pad(positions, ((0, 0), (0, max(length - positions.shape[1], 0))), "edge")
+        cache = init_cache(config, lengths_B, length, positions)
         if source is not None:
             assert isinstance(config, CrossAttentionConfig)
             memories = (block_cross_memory(config, block, *source) for block in each_block(parts(params)[1]))

@@ -102,8 +102,8 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
         positions_BT = token_positions(config, indices_1T, given_BT, n_rows=tokens_BT.shape[0], rng=rng)
         return positions_BT, read_positions(config, params[tables[side]], tokens_BT, positions_BT)
 
-    def final_norm(stack_params: Params, x_BTD: jax.Array) -> jax.Array:
-        return normalize(config, stack_params["norm"], x_BTD) if config.final_norm else x_BTD
+    def final_norm(stack_params: Params, x: jax.Array) -> jax.Array:
+        return normalize(config, stack_params["norm"], x) if config.final_norm else x
 
     def encode(params: Params, batch: Batch, rng: jax.Array | None = None) -> Source:
         """Returns the encoder's output [B, S, D], and the mask of cross-attention."""
@@ -126,11 +126,11 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
             x_BTD = embed(params, tokens_BT, positions_BT, "target", rng_embedding)
             return train_blocks(config, params["decoder"]["blocks"], x_BTD, mask, source=source, rng=rng_blocks)
 
-    def readout(params: Params, x_BTD: jax.Array) -> jax.Array:
-        x_BTD = final_norm(params["decoder"], x_BTD)
+    def readout(params: Params, x: jax.Array) -> jax.Array:
+        x = final_norm(params["decoder"], x)
         if shared:
-            return logits_from_table(config, params["embedding"], x_BTD)
-        return final_layer(config, params["final"], x_BTD)
+            return logits_from_table(config, params["embedding"], x)
+        return final_layer(config, params["final"], x)
 
     def parts(params: Params) -> tuple[Params, Params]:
         return params[tables["target"]], params["decoder"]["blocks"]

@@ -39,8 +39,8 @@ def masked_lm(config: MaskedLMConfig, vocab_size: int) -> Model:
     def features(params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
         return whole_sequences(config, params, batch, rng, causal=False)
 
-    def readout(params: Params, x_BTD: jax.Array) -> jax.Array:
-        return logits(config, params, x_BTD)
+    def readout(params: Params, x: jax.Array) -> jax.Array:
+        return logits(config, params, x)
 
     spec = masked_lm_spec(config, vocab_size)
     penalty = position_penalty(config, "embedding")

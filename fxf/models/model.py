@@ -23,7 +23,7 @@ class Model(NamedTuple):
         norm and the final layer.
       prefill: `prefill(params, batch, length)` returns a cache with room for `length` tokens in each row, after reading
         the prompts `batch['inputs']` [B, T]. Row b has `batch['lengths'][b]` tokens before its padding. The batch may
-        have `positions` [B, L], those of all tokens of the row.
+        have `positions` [B, T] of all tokens of the rows, also of those that decoding adds.
       step: `step(params, cache, tokens)` reads one token of each row, int32 [R], and returns logits [R, V] and the
         cache. The rows are the prompts, or, after `Cache.select`, the hypotheses of the first prompt, the second, and
         so on. A model that does not generate has neither prefill nor step.

@@ -70,13 +70,13 @@ def whole_sequences(
     return train_blocks(config, params["blocks"], x_BTD, mask, rng=rng_blocks)
 
 
-def logits(config: TransformerLMConfig, params: Params, x_BTD: jax.Array) -> jax.Array:
+def logits(config: TransformerLMConfig, params: Params, x: jax.Array) -> jax.Array:
     """Returns the logits [..., V] of the residual stream [..., D]."""
-    x_BTD = normalize(config, params["norm"], x_BTD) if config.final_norm else x_BTD
-    x_BTD = transform(config, params["transform"], x_BTD) if config.head == "transform" else x_BTD
+    x = normalize(config, params["norm"], x) if config.final_norm else x
+    x = transform(config, params["transform"], x) if config.head == "transform" else x
     if config.tied_embeddings:
-        return logits_from_table(config, params["embedding"], x_BTD)
-    return final_layer(config, params["final"], x_BTD)
+        return logits_from_table(config, params["embedding"], x)
+    return final_layer(config, params["final"], x)
 
 
 def transformer_lm(config: TransformerLMConfig, vocab_size: int) -> Model:
@@ -85,8 +85,8 @@ def transformer_lm(config: TransformerLMConfig, vocab_size: int) -> Model:
     def features(params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
         return whole_sequences(config, params, batch, rng, causal=True)
 
-    def readout(params: Params, x_BTD: jax.Array) -> jax.Array:
-        return logits(config, params, x_BTD)
+    def readout(params: Params, x: jax.Array) -> jax.Array:
+        return logits(config, params, x)
 
     def embed(params: Params, tokens_BT: jax.Array, positions_BT: jax.Array) -> jax.Array:
         return embedding(config, params["embedding"], tokens_BT, positions_BT)

@@ -58,12 +58,12 @@ class Characters(TextTask):
 
     def batch_of(self, tokens_BT: Any, weights_BT: Any) -> Batch:
         """Returns the batch of windows of the text, given the weights of their tokens."""
-        scored_1T = np.ones((1, self.config.length), np.float32)
+        scored = np.ones((1, self.config.length), np.float32)
         if self.config.score == "last":
-            scored_1T[:, :-1] = 0
+            scored[:, :-1] = 0
         if self.config.bos:
-            return language_model_batch(tokens_BT, weights_BT * scored_1T)
-        return {"inputs": tokens_BT[:, :-1], "targets": tokens_BT[:, 1:], "weights": weights_BT[:, 1:] * scored_1T}
+            return language_model_batch(tokens_BT, weights_BT * scored)
+        return {"inputs": tokens_BT[:, :-1], "targets": tokens_BT[:, 1:], "weights": weights_BT[:, 1:] * scored}
 
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
         return self.evaluate(evaluator, "validation", "validation_loss")
@@ -75,11 +75,11 @@ class Characters(TextTask):
 
     def evaluate(self, evaluator: Evaluator, part: str, loss_name: str) -> dict[str, float]:
         """Returns the loss and the bits per character, or the accuracy, of a part of the text."""
-        tokens_WT, weights_WT = scoring_windows(self.text.tokens(part), self.window)
-        rows = min(len(tokens_WT), max(1, TOKENS_AT_ONCE // self.config.length))
-        missing = ((0, -len(tokens_WT) % rows), (0, 0))
-        tokens = np.pad(tokens_WT, missing, constant_values=PAD).reshape(-1, rows, self.window)
-        weights = np.pad(weights_WT, missing).reshape(tokens.shape)
+        tokens_NT, weights_NT = scoring_windows(self.text.tokens(part), self.window)
+        rows = min(len(tokens_NT), max(1, TOKENS_AT_ONCE // self.config.length))
+        missing = ((0, -len(tokens_NT) % rows), (0, 0))
+        tokens = np.pad(tokens_NT, missing, constant_values=PAD).reshape(-1, rows, self.window)
+        weights = np.pad(weights_NT, missing).reshape(tokens.shape)
         batches = [jax.device_get(self.batch_of(*pair)) for pair in zip(tokens, weights, strict=True)]
         loss_sum, weight_sum = np.sum([evaluator.loss(batch) for batch in batches], axis=0)
         loss = float(loss_sum / weight_sum)

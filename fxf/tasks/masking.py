@@ -53,22 +53,22 @@ class Masking(TextTask):
     def batch(self, key: jax.Array, step: jax.Array) -> Batch:
         del step
         key_windows, key_short, key_lengths, key_mask = jax.random.split(key, 4)
-        windows_BN = draw_windows(key_windows, self.text.tokens("train"), (self.batch_size, self.n_text))
+        windows_BP = draw_windows(key_windows, self.text.tokens("train"), (self.batch_size, self.n_text))
         short_B1 = jax.random.bernoulli(key_short, SHORT, (self.batch_size, 1))
         drawn_B1 = jax.random.randint(key_lengths, (self.batch_size, 1), 1, self.n_text + 1)
         lengths_B1 = jnp.where(short_B1, drawn_B1, self.n_text)
-        return masked_batch(key_mask, windows_BN, lengths_B1, self.config.share, self.vocab_size)
+        return masked_batch(key_mask, windows_BP, lengths_B1, self.config.share, self.vocab_size)
 
     def scored(self, part: str) -> Iterator[dict[str, np.ndarray]]:
         """Yields the batches by which a part of the text is scored."""
         tokens = self.text.tokens(part)
-        windows_WN = tokens[: len(tokens) // self.n_text * self.n_text].reshape(-1, self.n_text).astype(np.int32)
+        windows_NP = tokens[: len(tokens) // self.n_text * self.n_text].reshape(-1, self.n_text).astype(np.int32)
         rows = max(1, LOGITS_AT_ONCE // (self.config.length * self.vocab_size))
         masked = jax.jit(lambda key, x, n: masked_batch(key, x, n, self.config.share, self.vocab_size))
-        for start in range(0, len(windows_WN), rows):
-            windows_BN = windows_WN[start : start + rows]
-            full_B1 = np.full((len(windows_BN), 1), self.n_text, np.int32)
-            yield jax.device_get(masked(jax.random.fold_in(jax.random.key(0), start), windows_BN, full_B1))
+        for start in range(0, len(windows_NP), rows):
+            windows_BP = windows_NP[start : start + rows]
+            full_B1 = np.full((len(windows_BP), 1), self.n_text, np.int32)
+            yield jax.device_get(masked(jax.random.fold_in(jax.random.key(0), start), windows_BP, full_B1))
 
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
         figures = self.evaluate(evaluator, "validation", "validation_loss")
@@ -140,13 +140,13 @@ class Masking(TextTask):
         return [BOS, *tokens, EOS]
 
 
-def masked_batch(key: jax.Array, text_BN: jax.Array, lengths_B1: jax.Array, share: float, vocab_size: int) -> Batch:
-    """Returns the batch of <bos>, the first `lengths_B1[b]` tokens of each row, <eos> and padding, [B, N+2].
+def masked_batch(key: jax.Array, text_BP: jax.Array, lengths_B1: jax.Array, share: float, vocab_size: int) -> Batch:
+    """Returns the batch of <bos>, the first `lengths_B1[b]` tokens of each row, <eos> and padding, [B, P+2].
 
     Each token of the text is chosen with probability `share`, and has weight 1 if it is. In `inputs`, 80 % of the
     chosen tokens are <mask>, 10 % are random tokens of the vocabulary, and 10 % stay. `input_mask` is false on padding.
     """
-    tokens_BT = jnp.pad(text_BN, ((0, 0), (1, 1)), constant_values=BOS)
+    tokens_BT = jnp.pad(text_BP, ((0, 0), (1, 1)), constant_values=BOS)
     t = jnp.arange(tokens_BT.shape[1])[None]
     targets_BT = jnp.where(t <= lengths_B1, tokens_BT, jnp.where(t == lengths_B1 + 1, EOS, PAD))
     key_chosen, key_shown, key_random = jax.random.split(key, 3)

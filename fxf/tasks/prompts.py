@@ -87,11 +87,11 @@ def before_end(tokens: list[int], end_token: int) -> list[int]:
 
 def to_hypotheses(decoded: Decoded, end_token: int) -> list[list[Hypothesis]]:
     """Returns the hypotheses that were found for each prompt, the best first."""
-    tokens_NWT, scores_NW = decoded
-    scores = np.full(tokens_NWT.shape[:2], None) if scores_NW is None else scores_NW
+    tokens_NWU, scores_NW = decoded
+    scores = np.full(tokens_NWU.shape[:2], None) if scores_NW is None else scores_NW
     return [
         [(before_end(row, end_token), score) for row, score in zip(*pair, strict=True) if score != -float("inf")]
-        for pair in zip(tokens_NWT.tolist(), scores.tolist(), strict=True)
+        for pair in zip(tokens_NWU.tolist(), scores.tolist(), strict=True)
     ]
 
 

@@ -84,11 +84,11 @@ class Reversal(Task):
         key_lengths, key_tokens = jax.random.split(key)
         n_tokens, longest = self.config.n_tokens, self.config.max_length
         lengths_B1 = jax.random.randint(key_lengths, (self.batch_size, 1), self.config.min_length, longest + 1)
-        sequences_BN = jax.random.randint(key_tokens, (self.batch_size, longest), 1, n_tokens + 1)
-        targets_BT, weights_BT = reversal_targets(sequences_BN, lengths_B1)
+        sequences_BP = jax.random.randint(key_tokens, (self.batch_size, longest), 1, n_tokens + 1)
+        targets_BT, weights_BT = reversal_targets(sequences_BP, lengths_B1)
         if not self.scored_whole:
-            read_BN = jnp.where(jnp.arange(longest)[None] < lengths_B1, sequences_BN, END)
-            weights_BT = jnp.where(held_out(read_BN)[:, None], 0, weights_BT)
+            read_BP = jnp.where(jnp.arange(longest)[None] < lengths_B1, sequences_BP, END)
+            weights_BT = jnp.where(held_out(read_BP)[:, None], 0, weights_BT)
         return language_model_batch(targets_BT, weights_BT)
 
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
@@ -120,15 +120,15 @@ class Reversal(Task):
         return whole_numbers(text, 1, self.config.n_tokens, "expected tokens")
 
 
-def reversal_targets(sequences_BN: jax.Array, lengths_B1: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns tokens x1 … xn 0 xn … x1 0 and weights 1 on the second half, both [B, 2N+2].
+def reversal_targets(sequences_BP: jax.Array, lengths_B1: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns tokens x1 … xn 0 xn … x1 0 and weights 1 on the second half, both [B, 2P+2].
 
-    Row b reads the first `lengths_B1[b]` of its N tokens; the tokens behind its closing 0 are 0 and have weight 0.
+    Row b reads the first `lengths_B1[b]` of its P tokens; the tokens behind its closing 0 are 0 and have weight 0.
     """
-    t = jnp.arange(2 * sequences_BN.shape[1] + 2)[None]
+    t = jnp.arange(2 * sequences_BP.shape[1] + 2)[None]
     source = jnp.where(t < lengths_B1, t, 2 * lengths_B1 - t)
     is_token = (source >= 0) & (t != lengths_B1)
-    tokens = jnp.take_along_axis(sequences_BN, jnp.clip(source, 0, sequences_BN.shape[1] - 1), axis=1)
+    tokens = jnp.take_along_axis(sequences_BP, jnp.clip(source, 0, sequences_BP.shape[1] - 1), axis=1)
     counts = (t > lengths_B1) & (t <= 2 * lengths_B1 + 1)
     return jnp.where(is_token, tokens, END), counts.astype(jnp.float32)
 

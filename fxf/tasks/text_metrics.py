@@ -60,13 +60,13 @@ class TextMetrics:
         return {name: float(metric(answers, references)) for name, metric in self._chosen.items()}
 
     def of_tokens(
-        self, found_NT: np.ndarray, expected_NT: np.ndarray, end_token: int, to_text: Callable[[str, list[int]], str]
+        self, found_NU: np.ndarray, expected_NU: np.ndarray, end_token: int, to_text: Callable[[str, list[int]], str]
     ) -> dict[str, float]:
         """Returns each metric by name, given the decoded tokens, the right tokens, and the task's `to_text`."""
         if not self._chosen:
             return {}
         answers, right = (
-            [to_text("", before_end(row, end_token)) for row in tokens_NT.tolist()]
-            for tokens_NT in (found_NT, expected_NT)
+            [to_text("", before_end(row, end_token)) for row in tokens_NU.tolist()]
+            for tokens_NU in (found_NU, expected_NU)
         )
         return self.figures(answers, [[text] for text in right])

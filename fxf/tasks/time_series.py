@@ -67,24 +67,24 @@ class TimeSeries(Task):
     def batch(self, key: jax.Array, step: jax.Array) -> Batch:
         del step
         base, length = self.config.base, self.config.length
-        starts_BC = jax.random.randint(key, (self.batch_size, self.context), 0, base)
-        weights_BT = jnp.broadcast_to(jnp.arange(length)[None] >= self.context, (len(starts_BC), length))
+        starts_BP = jax.random.randint(key, (self.batch_size, self.context), 0, base)
+        weights_BT = jnp.broadcast_to(jnp.arange(length)[None] >= self.context, (len(starts_BP), length))
         if not self.scored_whole:
-            weights_BT = weights_BT & ~held_out(starts_BC)[:, None]
-        return language_model_batch(series(starts_BC, base, length) + 1, weights_BT.astype(jnp.float32))
+            weights_BT = weights_BT & ~held_out(starts_BP)[:, None]
+        return language_model_batch(series(starts_BP, base, length) + 1, weights_BT.astype(jnp.float32))
 
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
-        starts_NC = whole_domain(self.config) if self.scored_whole else draw_sample(self.config)
-        expected_NT = np.asarray(series(starts_NC, self.config.base, self.config.length))[:, self.context :] + 1
-        prompts = {"tokens": starts_NC + 1, "lengths": np.full(len(starts_NC), self.context, np.int32)}
-        found_NT = evaluator.top(prompts, expected_NT.shape[1])
-        right_NT = found_NT == expected_NT
+        starts_NP = whole_domain(self.config) if self.scored_whole else draw_sample(self.config)
+        expected_NU = np.asarray(series(starts_NP, self.config.base, self.config.length))[:, self.context :] + 1
+        prompts = {"tokens": starts_NP + 1, "lengths": np.full(len(starts_NP), self.context, np.int32)}
+        found_NU = evaluator.top(prompts, expected_NU.shape[1])
+        right_NU = found_NU == expected_NU
         figures = {
-            "exact_match": float(right_NT.all(axis=1).mean()),
-            "token_accuracy": float(right_NT.mean()),
-            "examples": len(starts_NC),
+            "exact_match": float(right_NU.all(axis=1).mean()),
+            "token_accuracy": float(right_NU.mean()),
+            "examples": len(starts_NP),
         }
-        return figures | self.text_metrics.of_tokens(found_NT, expected_NT, END, self.to_text)
+        return figures | self.text_metrics.of_tokens(found_NU, expected_NU, END, self.to_text)
 
     def figures(self) -> dict[str, Any]:
         base, delay = self.config.base, self.config.delay
@@ -115,14 +115,14 @@ class TimeSeries(Task):
         return str(token - 1) if token else "<start>"
 
 
-def series(starts_BC: Any, base: int, length: int) -> jax.Array:
+def series(starts_BP: Any, base: int, length: int) -> jax.Array:
     """Returns the first `length` numbers of the series that begins with each context: int32 [B, length]."""
 
-    def shift(context_BC: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:
-        total_B1 = (context_BC[:, :1] + context_BC[:, 1:2]) % base
-        return jnp.concatenate([context_BC[:, 1:], total_B1], axis=1), context_BC[:, 0]
+    def shift(context_BP: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:
+        total_B1 = (context_BP[:, :1] + context_BP[:, 1:2]) % base
+        return jnp.concatenate([context_BP[:, 1:], total_B1], axis=1), context_BP[:, 0]
 
-    return jax.lax.scan(shift, jnp.asarray(starts_BC), None, length)[1].T
+    return jax.lax.scan(shift, jnp.asarray(starts_BP), None, length)[1].T
 
 
 def period(delay: int, base: int) -> int:

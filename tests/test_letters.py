@@ -1,0 +1,334 @@
+"""Shape letters: each has one meaning, and every array has the shape that its name says.
+
+The legend is in the docstring of `fxf/__init__.py`.
+"""
+
+import ast
+import dataclasses
+import functools
+import io
+import re
+import sys
+import tokenize
+from contextlib import contextmanager
+
+import jax
+import numpy as np
+import pytest
+
+import fxf
+from fxf.decoding.beam import beam_search
+from fxf.decoding.config import DecodeConfig
+from fxf.decoding.sampling import sampling
+from fxf.decoding.turns import decode_in_turns
+from fxf.layers import positions
+from fxf.models.bilayer import BilayerConfig, bilayer
+from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
+from fxf.models.masked_lm import MaskedLMConfig, masked_lm
+from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from fxf.tasks.boolean_map import BooleanMap, BooleanMapConfig
+from fxf.tasks.masking import masked_batch
+from fxf.tasks.reversal import Reversal, ReversalConfig
+from fxf.tasks.task import RunInfo
+from fxf.tasks.time_series import TimeSeries, TimeSeriesConfig
+from fxf.training.step import TrainConfig, loss_and_gradient
+from fxf.weights import Weight, fan_in, shapes
+from small_runs import ROOT
+
+LEGEND = dict(re.findall(r"^    ([A-Z])  (.+)$", fxf.__doc__, re.MULTILINE))
+TREES = {path: ast.parse(path.read_text()) for path in sorted((ROOT / "fxf").rglob("*.py"))}
+FOLDER = str(ROOT / "fxf")
+SUFFIX = re.compile(r"^_?[a-z]\w*?_([A-Z0-9]*[A-Z][A-Z0-9]*)$")
+EINSUM = re.compile(r"^[A-Z]+(,[A-Z]+)*->[A-Z]*$")
+SHAPE = re.compile(r"\[((?:[^\[\],]+, )*[^\[\],]*)\]")
+
+
+@functools.cache
+def suffix(name):
+    """Returns the letters and digits of an array's name, or "" for another name."""
+    found = SUFFIX.match(name)
+    return found[1] if found else ""
+
+
+def names_in(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.arg | ast.Attribute | ast.keyword):
+            yield getattr(node, {ast.Name: "id", ast.Attribute: "attr"}.get(type(node), "arg")) or ""
+
+
+def einsums_in(tree):
+    """Yields the letters of each operand of an einsum, and the operand's name if it has one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "einsum":
+            letters, *operands = node.args
+            assert isinstance(letters, ast.Constant) and EINSUM.match(letters.value), ast.unparse(node)
+            inputs, output = letters.value.split("->")
+            for part, operand in zip(inputs.split(","), operands, strict=True):
+                yield part, operand.id if isinstance(operand, ast.Name) else ""
+            yield output, ""
+
+
+def shapes_in_text(path):
+    """Yields the letters of the shapes in brackets in docstrings and comments, such as [B, 2P+2, D]."""
+    for token in tokenize.tokenize(io.BytesIO(path.read_bytes()).readline):
+        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and token.string.startswith('"""')):
+            for shape in SHAPE.findall(token.string):
+                yield from re.findall(r"(?<![A-Za-z_'\"])[A-Z](?![A-Za-z_'\"])", shape)
+
+
+def letters_in(path):
+    """Returns the letters of the names, the einsums and the shapes in the text of a file."""
+    tree = TREES[path]
+    names = {letter for name in names_in(tree) for letter in suffix(name) if letter.isalpha()}
+    return names, {letter for letters, _ in einsums_in(tree) for letter in letters}, set(shapes_in_text(path))
+
+
+def test_every_letter_of_a_name_an_einsum_or_a_shape_is_in_the_legend():
+    found = {path: set().union(*letters_in(path)) - LEGEND.keys() for path in TREES}
+    assert {str(path): letters for path, letters in found.items() if letters} == {}
+
+
+def test_an_einsum_has_the_letters_of_its_operands():
+    for path, tree in TREES.items():
+        for letters, name in einsums_in(tree):
+            assert suffix(name) in ("", letters), f"{path}: {name}"
+
+
+def test_every_letter_of_the_legend_is_in_a_name_or_an_einsum():
+    assert LEGEND.keys() <= set().union(*(letters for path in TREES for letters in letters_in(path)[:2]))
+
+
+MODEL = {"n_layers": 2, "d_model": 24, "d_ff": 11, "n_heads": 6, "max_len": 19}
+SIZES = {"D": 24, "H": 6, "K": 4, "F": 11, "V": 17}
+DECODING = SIZES | {"P": 3, "U": 8}  # a prompt's 3 tokens and 8 new ones
+
+
+def arrays_of(variables):
+    """Yields the names and values of local variables, and of the fields of those that are dataclasses or tuples."""
+    for name, value in variables.items():
+        yield name, value
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            yield from vars(value).items()
+        elif hasattr(value, "_asdict"):
+            yield from value._asdict().items()
+
+
+@contextmanager
+def shapes_watched(found, known):
+    """Adds to `found` the arrays of functions in fxf that do not have the shape that their names say."""
+
+    def at_return(frame, event, _):
+        if event != "return":
+            return at_return
+        sizes = dict(known)
+        for name, value in arrays_of(frame.f_locals):
+            letters, shape = suffix(name), getattr(value, "shape", None)
+            if letters and isinstance(shape, tuple):
+                expected = [
+                    int(x) if x.isdigit() else sizes.setdefault(x, n) if n != 1 else 1
+                    for x, n in zip(letters, shape, strict=False)
+                ]
+                if len(letters) != len(shape) or any(n not in (1, m) for n, m in zip(shape, expected, strict=True)):
+                    found.append(f"{frame.f_code.co_qualname}: {name} {shape}, with {sizes}")
+        return at_return
+
+    def at_call(frame, event, _):
+        if not frame.f_code.co_filename.startswith(FOLDER):
+            return None
+        frame.f_trace_lines = False
+        return at_return
+
+    before = sys.gettrace()
+    sys.settrace(at_call)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+def watch(known, function, *args):
+    """Returns the arrays whose shapes are not those of their names while JAX traces `function`; compiles nothing."""
+    found = []
+    with shapes_watched(found, known):
+        jax.eval_shape(function, *args)
+    return found
+
+
+TOKENS = np.zeros((5, 7), np.int32)
+BATCH = {"inputs": TOKENS, "targets": TOKENS, "weights": np.ones((5, 7), np.float32)}
+SOURCE = {"source": np.zeros((5, 9), np.int32), "source_mask": np.ones((5, 9), bool)}
+PADDED = {"input_mask": np.ones((5, 7), bool), "segments": TOKENS, "positions": TOKENS}
+
+
+def step_of(model, batch=BATCH, **options):
+    return lambda params, key: loss_and_gradient(model, params, batch, key, **options)
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """A kind of positions that the tokens themselves make."""
+
+    def count(params, tokens_BT, previous_BH):
+        steps = jax.numpy.ones((tokens_BT.shape[0], 1, tokens_BT.shape[1]))
+        return previous_BH[..., None] + jax.numpy.cumsum(params["size"][None, :, None] * steps, -1)
+
+    spec = lambda config: {"size": Weight((config.n_heads,), ("heads",), fan_in())}  # noqa: E731
+    bias = positions.POSITIONS["alibi"].bias
+    kind = positions.Positions(spec=spec, from_tokens=count, rotate=positions.rotary, bias=bias)
+    monkeypatch.setitem(positions.POSITIONS, "counted", kind)
+
+
+CHOICES = [
+    {"positions": "rotary", "qk_norm": True, "n_kv_heads": 2},
+    {"positions": "alibi", "window": 3, "gated": True, "norm": "rms", "embedding_norm": True},
+    {"attention": "linear", "positions": "none", "n_kv_heads": 2, "attention_bias": "all"},
+    {"attention": "expressive", "position_range": 40, "positions": "learned", "block": "idea", "remat": "full"},
+    {"positions": "sinusoidal_halves", "position_stretch": 2.0, "block": "post_norm", "scan_blocks": True},
+    {"positions": "counted"},
+]
+ids = [" ".join(map(str, choice.values())) for choice in CHOICES]
+RATES = {"dropout": 0.1, "attention_dropout": 0.1, "embedding_dropout": 0.1}
+
+
+def rates_of(choice):
+    return {name: rate for name, rate in RATES.items() if choice.get("attention") != "linear" or "att" not in name}
+
+
+@pytest.mark.parametrize("choice", CHOICES, ids=ids)
+def test_arrays_of_a_training_step_have_the_shapes_of_their_names(counted, choice):
+    model = transformer_lm(TransformerLMConfig(**MODEL, **choice, **rates_of(choice)), 17)
+    step = step_of(model, label_smoothing=0.1)
+    assert watch(SIZES | {"B": 5, "T": 7}, step, shapes(model.spec), jax.random.key(0)) == []
+
+
+@pytest.mark.parametrize("choice", CHOICES[::2], ids=ids[::2])
+def test_arrays_of_an_encoder_and_a_decoder_have_the_shapes_of_their_names(counted, choice):
+    config = EncoderDecoderConfig(**MODEL, **choice, **rates_of(choice), embeddings="shared")
+    model = encoder_decoder(config, 17)
+    step = step_of(model, {**BATCH, **SOURCE}, microbatches=5)
+    assert watch(SIZES | {"S": 9}, step, shapes(model.spec), jax.random.key(0)) == []
+
+
+@pytest.mark.parametrize("choice", CHOICES[:3], ids=ids[:3])
+def test_arrays_of_a_masked_language_model_have_the_shapes_of_their_names(choice):
+    config = MaskedLMConfig(**MODEL, **choice, segments=3, tied_embeddings=True, head="transform")
+    model = masked_lm(config, 17)
+    step = step_of(model, {**BATCH, **PADDED})
+    assert watch(SIZES | {"B": 5, "T": 7}, step, shapes(model.spec), jax.random.key(0)) == []
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_arrays_of_a_bilayer_have_the_shapes_of_their_names(copies):
+    model = bilayer(BilayerConfig(max_len=7, copies=copies), 17)
+    assert watch({"D": 17, "F": 68, "T": 7}, step_of(model), shapes(model.spec), jax.random.key(0)) == []
+
+
+def prompts_of(n_prompts, **others):
+    rows = np.arange(n_prompts, dtype=np.int32)
+    return {"tokens": np.zeros((n_prompts, 3), np.int32), "lengths": rows % 4, "first": rows % 5, **others}
+
+
+METHODS = {
+    "greedy": DecodeConfig(),
+    "sampling": DecodeConfig(temperature=0.7, top_k=3, top_p=0.9),
+    "beam": DecodeConfig(beam_width=3),
+}
+DECODERS = {
+    "rotary": {"positions": "rotary", "n_kv_heads": 2},
+    "linear": {"attention": "linear", "positions": "none", "n_kv_heads": 2},
+    "counted": {"positions": "counted", "window": 5},
+}
+
+
+def decoding(model, method, prompts, n_slots):
+    config = METHODS[method]
+    make = beam_search if config.beam_width > 1 else sampling
+    return lambda params: decode_in_turns(model, params, prompts, make(8, 1, config), n_slots=n_slots)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_arrays_of_decoding_in_slots_have_the_shapes_of_their_names(counted, decoder, method):
+    model = transformer_lm(TransformerLMConfig(**MODEL, **DECODERS[decoder]), 17)
+    given = {} if decoder == "counted" else {"positions": np.zeros((29, 13), np.int32)}
+    decode = decoding(model, method, prompts_of(29, **given), n_slots=23)
+    assert watch(DECODING | {"X": 23}, decode, shapes(model.spec)) == []
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_arrays_of_a_beam_over_a_source_have_the_shapes_of_their_names(counted, decoder):
+    model = encoder_decoder(EncoderDecoderConfig(**MODEL, **DECODERS[decoder]), 17)
+    sources = {"source": np.zeros((5, 9), np.int32), "source_mask": np.ones((5, 9), bool)}
+    decode = decoding(model, "beam", prompts_of(5, **sources), n_slots=5)
+    assert watch(DECODING | {"S": 9, "W": 3}, decode, shapes(model.spec)) == []
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_arrays_of_a_decoding_bilayer_have_the_shapes_of_their_names(method):
+    model = bilayer(BilayerConfig(max_len=7), 17)
+    decode = decoding(model, method, prompts_of(5), n_slots=5)
+    assert watch({"D": 17, "V": 17, "F": 68, "P": 3, "U": 8}, decode, shapes(model.spec)) == []
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda run: Reversal(ReversalConfig(n_tokens=10, min_length=2, max_length=8), run),
+        lambda run: TimeSeries(TimeSeriesConfig(), run),
+        lambda run: BooleanMap(BooleanMapConfig(), run),
+    ],
+    ids=["reversal", "time_series", "boolean_map"],
+)
+def test_arrays_of_a_task_have_the_shapes_of_their_names(make):
+    task = make(RunInfo(TrainConfig(batch_size=5)))
+    assert watch({"B": 5}, task.batch, jax.random.key(0), np.int32(0)) == []
+
+
+def test_arrays_of_a_masked_batch_have_the_shapes_of_their_names():
+    make = lambda key, text, lengths: masked_batch(key, text, lengths, 0.15, 17)  # noqa: E731
+    arguments = jax.random.key(0), np.zeros((5, 7), np.int32), np.full((5, 1), 7)
+    assert watch({"B": 5, "P": 7, "T": 9}, make, *arguments) == []
+
+
+def in_fxf(function):
+    """Returns the function as if it stood in a file of fxf."""
+    function.__code__ = function.__code__.replace(co_filename=str(ROOT / "fxf" / "layers" / "other.py"))
+    return function
+
+
+def test_a_letter_that_stands_for_something_else_is_found():
+    @in_fxf
+    def attention(x_BTD):
+        heads_BHTK = x_BTD.reshape(5, 7, 6, 4)
+        return heads_BHTK
+
+    (line,) = watch(SIZES, attention, np.ones((5, 7, 24), np.float32))
+    assert "heads_BHTK (5, 7, 6, 4)" in line
+
+
+def test_a_letter_with_two_sizes_in_one_function_is_found():
+    @in_fxf
+    def shift(tokens_BT):
+        shifted_BT = tokens_BT[:, 1:]
+        return shifted_BT
+
+    (line,) = watch({}, shift, TOKENS)
+    assert "shifted_BT (5, 6)" in line
+
+
+def test_a_letter_without_an_axis_is_found():
+    @in_fxf
+    def flat(x_BTD):
+        rows_ND = x_BTD
+        return rows_ND
+
+    (line,) = watch({}, flat, np.ones((5, 7, 24), np.float32))
+    assert "rows_ND (5, 7, 24)" in line
+
+
+def test_a_letter_in_a_shape_or_an_einsum_is_read(tmp_path):
+    path = tmp_path / "other.py"
+    path.write_text('def f():\n    """Returns [B, Z, 2Y+2, rows]."""  # int32 [J]\n')
+    assert list(shapes_in_text(path)) == ["B", "Z", "Y", "J"]
+    tree = ast.parse('y = jnp.einsum("BTD,DF->BTF", x_BTD, w_FD)')
+    assert list(einsums_in(tree)) == [("BTD", "x_BTD"), ("DF", "w_FD"), ("BTF", "")]
