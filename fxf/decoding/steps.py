@@ -68,10 +68,8 @@ def decode(model: Model, params: Params, prompts: Prompts, method: Method) -> An
     return method.output(jax.lax.while_loop(unfinished, one_step, start).state)
 
 
-def begin(
-    model: Model, params: Params, prompts: Prompts, method: Method, numbers_B: jax.Array, max_tokens: int
-) -> Progress:
-    """Returns the progress of prompts that have been read into a cache with room for `max_tokens` more.
+def begin(model: Model, params: Params, prompts: Prompts, method: Method, numbers_B: jax.Array, room: int) -> Progress:
+    """Returns the progress of prompts that have been read into a cache with room for so many tokens more.
 
     The first step reads the last token of each prompt; its logits choose the first new token.
 
@@ -91,7 +89,7 @@ def begin(
         raise UserError(f"positions: expected those of {needed}, got {rest['positions'].shape[1]}")
     assert model.prefill is not None
     batch = {**rest, "inputs": inputs_BT[:, :-1], "lengths": lengths_B}
-    cache = model.prefill(params, batch, tokens_BP.shape[1] + max_tokens)
+    cache = model.prefill(params, batch, tokens_BP.shape[1] + room)
     state, cache = method.start(numbers_B, cache)
     return Progress(cache, _by_row(last_B, cache), state)
 

@@ -30,8 +30,8 @@ class _Work:
     def n_rows(self) -> int:
         return len(jax.tree.leaves(self.outputs)[0])
 
-    def can_fill(self, method: Method, n_together: int) -> jax.Array:
-        """Returns whether there are free slots for the next prompts, or, if no prompt waits, whether all are free."""
+    def turn_ends(self, method: Method, n_together: int) -> jax.Array:
+        """Returns whether enough slots are free for the next prompts, or, if no prompt waits, whether all are free."""
         next_ones = jnp.minimum(n_together, self.n_waiting)
         return self.is_free(method).sum() >= jnp.where(self.n_waiting > 0, next_ones, len(self.number_X))
 
@@ -68,8 +68,8 @@ def decode_in_turns(
       shard_rows: constrains, inside the program, how the devices share the rows of a tree of arrays.
     """
     n_rows = len(prompts["tokens"])
-    start_method = method.start
-    method = method._replace(start=lambda numbers_B, cache: shard_rows(start_method(numbers_B, cache)))
+    method_start = method.start
+    method = method._replace(start=lambda numbers_B, cache: shard_rows(method_start(numbers_B, cache)))
     if n_slots >= n_rows:  # the program without turns compiles in half the time
         return decode(model, params, shard_rows(jax.tree.map(jnp.asarray, prompts)), method)
     n_together = -(-n_slots // SHARE_OF_SLOTS)
@@ -97,7 +97,7 @@ def decode_in_turns(
         return work.replace(slots=slots)  # type: ignore[attr-defined]
 
     def turn(work: _Work) -> _Work:
-        return jax.lax.while_loop(lambda work: ~work.can_fill(method, n_together), one_step, fill(work))
+        return jax.lax.while_loop(lambda work: ~work.turn_ends(method, n_together), one_step, fill(work))
 
     slots = jax.eval_shape(lambda: begin_some(jnp.arange(n_slots), method.max_tokens))
     one = jax.eval_shape(method.output, slots.state)

@@ -1,9 +1,9 @@
 """The cache of decoding, and how the hypotheses of a beam share it.
 
-The token with index l in its row has the cache index l in greedy decoding and sampling, where a prompt has one
-hypothesis. The W hypotheses of a beam share the keys and values that they have read. Each has room for L tokens in its
-prompt's cache, one hypothesis after the other, so C = W · L. `ancestors` says which hypothesis wrote the token that
-another one reads. When hypotheses branch, `select` writes new ancestors and copies no keys.
+A prompt's cache has W · L places: L for the tokens of each of its W hypotheses, one hypothesis after the other. Hypothesis w
+writes token l at the cache index w · L + l. Greedy decoding and sampling have one hypothesis, so the cache index is l.
+The hypotheses of a beam read each other's keys and values: `ancestors` says which hypothesis (itself, or another one)
+wrote each token that one reads. When hypotheses branch, `select` writes new ancestors and copies no keys.
 """
 
 from typing import Any
@@ -48,7 +48,8 @@ class Cache:
       source: the memory of a source, which all rows of a prompt read.
       ancestors: ancestors[b, w, l] is the hypothesis that wrote token l of hypothesis w, int32 [B, W, L]; None if each
         row has a cache of its own.
-      positions: the positions of the tokens in each row, [B, T], if the prompts give them; None for 0, 1, …
+      positions: the positions of all tokens of a prompt, [B, L], if the prompts give them; None for 0, 1, … Its first
+        axis is R without `ancestors`.
       head_positions_BHC1: the positions for each head that the tokens themselves make; None if they make none.
     """
 

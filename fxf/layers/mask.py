@@ -52,7 +52,7 @@ def cached_mask(
     positions: jax.Array,
     is_token_BT: jax.Array | None = None,
 ) -> Mask:
-    """Returns the mask of new tokens, with `indices_BT` in their rows, over a cache that already contains them."""
+    """Returns the mask of new tokens, with `indices_BT` in their rows, over a cache into which they will be written."""
     if cache.ancestors is None:
         return Mask(jnp.zeros((1, 1, 1, 1)), positions, is_token_BT, causal=True)
     indices_1C = cache.token_indices()

@@ -22,7 +22,7 @@ def normalize(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Ar
     are from the mean, or from 0 in RMS norm. The computation is in float32.
     """
     rows = x.reshape(-1, x.shape[-1]).astype(jnp.float32)
-    if config.norm == "layer":
+    if config.norm != "rms":
         rows = rows - rows.mean(-1, keepdims=True)
     variance = jnp.square(rows).mean(-1, keepdims=True)
     if config.norm_epsilon_in == "variance":

@@ -239,7 +239,7 @@ def _check_given(config: TransformerConfig) -> None:
         )
 
 
-def read_positions(
+def attention_positions(
     config: TransformerConfig,
     params: Params,
     tokens_BT: jax.Array,

@@ -10,7 +10,7 @@ from fxf.layers.block import Source, block_cross_memory, cached_blocks, each_blo
 from fxf.layers.cache import Cache
 from fxf.layers.config import CrossAttentionConfig, TransformerConfig
 from fxf.layers.mask import cached_mask
-from fxf.layers.positions import read_positions, token_positions
+from fxf.layers.positions import attention_positions, token_positions
 from fxf.models.model import Batch
 from fxf.weights import Params
 
@@ -31,22 +31,21 @@ def prefill_and_step(
       encode: returns the encoder's output for a batch, which cross-attention reads, and its mask.
     """
 
-    def read(
+    def read_tokens(
         params: Params, cache: Cache, tokens_BT: jax.Array, indices_BT: jax.Array, is_token_BT: jax.Array | None = None
     ) -> tuple[jax.Array, Cache]:
         """Returns the residual stream of new tokens [B, T, D], and the cache with these tokens."""
         table, blocks = parts(params)
-        positions_BT = read = token_positions(config, indices_BT, cache.positions)
-        if cache.head_positions_BHC1 is not None and is_token_BT is not None:  # the prompts
-            read = read_positions(config, table, tokens_BT, positions_BT)
-        elif cache.head_positions_BHC1 is not None:  # one token of each row
-            head_positions_RH1 = read_positions(
-                config, table, tokens_BT.reshape(-1, 1), positions_BT, cache.last_head_positions()
-            )
-            read = head_positions_RH1.reshape(*tokens_BT.shape, -1).transpose(0, 2, 1)
-        if cache.head_positions_BHC1 is not None:
-            cache = cache.write_head_positions(cache.cache_indices(indices_BT), read)
-        mask = cached_mask(config, cache, indices_BT, read, is_token_BT)
+        positions_BT = attended = token_positions(config, indices_BT, cache.positions)
+        if cache.head_positions_BHC1 is not None:  # the tokens make positions for each head
+            if is_token_BT is not None:  # the prompts
+                attended = attention_positions(config, table, tokens_BT, positions_BT)
+            else:  # one token of each row
+                tokens_R1, previous = tokens_BT.reshape(-1, 1), cache.last_head_positions()
+                head_positions_RH1 = attention_positions(config, table, tokens_R1, positions_BT, previous)
+                attended = head_positions_RH1.reshape(*tokens_BT.shape, -1).transpose(0, 2, 1)
+            cache = cache.write_head_positions(cache.cache_indices(indices_BT), attended)
+        mask = cached_mask(config, cache, indices_BT, attended, is_token_BT)
         x_BTD = embed(params, tokens_BT, positions_BT)
         x_BTD, caches = cached_blocks(config, blocks, x_BTD, mask, cache.blocks, sources=cache.source)
         return x_BTD, cache.replace(blocks=caches)  # type: ignore[attr-defined]
@@ -54,7 +53,7 @@ def prefill_and_step(
     def prefill(params: Params, batch: Batch, length: int) -> Cache:
         tokens_BT, lengths_B, positions = batch["inputs"], batch["lengths"], batch.get("positions")
         source = None if encode is None else encode(params, batch)
-        if positions is not None:  # no token has the positions that are added
+        if positions is not None:  # as many as the cache has room for; the added ones are never read
             positions = jnp.pad(positions, ((0, 0), (0, max(length - positions.shape[1], 0))), "edge")
         cache = init_cache(config, lengths_B, length, positions)
         if source is not None:
@@ -65,10 +64,10 @@ def prefill_and_step(
             return cache
         indices_1T = jnp.arange(tokens_BT.shape[1])[None]
         # The cache has padding too. No query sees it before a later token overwrites it, or the mask hides it.
-        return read(params, cache, tokens_BT, indices_1T, indices_1T < lengths_B[:, None])[1]
+        return read_tokens(params, cache, tokens_BT, indices_1T, indices_1T < lengths_B[:, None])[1]
 
     def step(params: Params, cache: Cache, tokens_R: jax.Array) -> tuple[jax.Array, Cache]:
-        x_BTD, cache = read(params, cache, cache.as_tokens(tokens_R), cache.as_tokens(cache.lengths))
+        x_BTD, cache = read_tokens(params, cache, cache.as_tokens(tokens_R), cache.as_tokens(cache.lengths))
         return readout(params, x_BTD.reshape(-1, x_BTD.shape[-1])), cache.replace(lengths=cache.lengths + 1)  # type: ignore[attr-defined]
 
     return prefill, step

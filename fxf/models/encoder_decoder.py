@@ -14,7 +14,7 @@ from fxf.layers.dropout import split
 from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec, logits_from_table
 from fxf.layers.mask import cross_mask, self_mask
 from fxf.layers.normalization import normalization_spec, normalize
-from fxf.layers.positions import position_penalty, read_positions, token_positions
+from fxf.layers.positions import attention_positions, position_penalty, token_positions
 from fxf.models.cached import prefill_and_step
 from fxf.models.init import initialized_as
 from fxf.models.model import Batch, Model
@@ -100,7 +100,7 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
         """Returns the positions of the tokens, and the positions that attention reads."""
         indices_1T = jnp.arange(tokens_BT.shape[1])[None]
         positions_BT = token_positions(config, indices_1T, given_BT, n_rows=tokens_BT.shape[0], rng=rng)
-        return positions_BT, read_positions(config, params[tables[side]], tokens_BT, positions_BT)
+        return positions_BT, attention_positions(config, params[tables[side]], tokens_BT, positions_BT)
 
     def final_norm(stack_params: Params, x: jax.Array) -> jax.Array:
         return normalize(config, stack_params["norm"], x) if config.final_norm else x

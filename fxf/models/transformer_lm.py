@@ -14,7 +14,7 @@ from fxf.layers.dropout import split
 from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec, logits_from_table
 from fxf.layers.mask import self_mask
 from fxf.layers.normalization import normalization_spec, normalize
-from fxf.layers.positions import position_penalty, read_positions, token_positions
+from fxf.layers.positions import attention_positions, position_penalty, token_positions
 from fxf.layers.transform import transform, transform_spec
 from fxf.models.cached import prefill_and_step
 from fxf.models.init import initialized_as
@@ -63,7 +63,7 @@ def whole_sequences(
     indices_1T = jnp.arange(tokens_BT.shape[1])[None]
     given_BT = batch.get("positions")
     positions_BT = token_positions(config, indices_1T, given_BT, n_rows=tokens_BT.shape[0], rng=rng_positions)
-    read = read_positions(config, params["embedding"], tokens_BT, positions_BT)
+    read = attention_positions(config, params["embedding"], tokens_BT, positions_BT)
     mask = self_mask(config, read, causal=causal, is_token_BT=batch.get("input_mask"))
     segments_BT = batch.get("segments")
     x_BTD = embedding(config, params["embedding"], tokens_BT, positions_BT, segments_BT=segments_BT, rng=rng_embedding)

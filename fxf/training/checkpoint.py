@@ -34,7 +34,7 @@ class CheckpointConfig:
         "metric of the evaluation whose best checkpoint is kept and used: the highest, or the lowest with a leading -",
     )
     average: int = key(
-        1, "number of newest checkpoints whose mean params the result, evaluate.py and generate.py use", minimum=1
+        1, "number of newest checkpoints whose mean params the result, `fxf evaluate` and `fxf generate` use", minimum=1
     )
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from fxf.training import processes
 from fxf.training.checkpoint import CheckpointConfig, rank
 from fxf.training.metrics import Clock, LogConfig, MetricsLog
 from fxf.training.state import TrainState
-from fxf.training.step import Metrics, TrainConfig
+from fxf.training.step import METRICS, Metrics, TrainConfig
 
 CALL_SECONDS = 1.0  # duration of a call; the loop checks for signals between calls
 STEPS_AT_ONCE = 2**16  # maximum of steps in a call, whose metrics are arrays of that size
@@ -166,7 +166,7 @@ def _train(
 
 def _after(record: Record, history: dict[str, np.ndarray], may_skip: int) -> Record:
     """Returns the record after the steps of `history`, whose loss leaves out skipped steps."""
-    skipped = record.skipped + _not_finite(history, record.step, may_skip - record.skipped)
+    skipped = record.skipped + _zero_nonfinite(history, record.step, may_skip - record.skipped)
     weight = float(history["weight_sum"].sum(dtype=np.float64))
     loss = float(history["loss_sum"].sum(dtype=np.float64)) / weight if weight else 0.0
     step, tokens = record.step + len(history["loss_sum"]), record.tokens + weight
@@ -215,7 +215,7 @@ def _due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
 
 
-def _not_finite(history: dict[str, np.ndarray], step: int, allowed: int) -> int:
+def _zero_nonfinite(history: dict[str, np.ndarray], step: int, allowed: int) -> int:
     """Returns the number of steps whose loss or gradient is not finite, and sets their metrics in `history` to 0.
 
     Raises:
@@ -229,6 +229,6 @@ def _not_finite(history: dict[str, np.ndarray], step: int, allowed: int) -> int:
             f"{history['gradient_norm'][last]}; training stopped, checkpoints of earlier steps are kept. "
             "A lower optimizer.learning_rate or an optimizer.clip_norm may help."
         )
-    for name in ("loss_sum", "weight_sum", "gradient_norm"):
+    for name in METRICS:
         history[name] = np.where(bad, 0, history[name])
     return int(bad.sum())

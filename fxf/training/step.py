@@ -135,8 +135,7 @@ def train_step(
 ) -> tuple[TrainState, Metrics]:
     """Returns the state after one batch, and the metrics: loss_sum, weight_sum, the gradient's norm before clipping.
 
-    The gradient is that of the mean loss and the model's penalty.
-    If `config.skip_nonfinite` is not 0, a batch whose loss or gradient is not finite changes nothing but the step.
+    The gradient is that of the mean loss and the model's penalty, which the metrics do not have. If `config.skip_nonfinite` is not 0, a batch whose loss or gradient is not finite changes nothing but the step.
 
     Args:
       mapped: whether `batch` is one device's part under `jax.pmap`; sums then run over all devices.
@@ -171,7 +170,10 @@ Step = Callable[[TrainState, Batch, Hyperparameters], tuple[TrainState, Metrics]
 
 
 def make_step(trainer: Trainer) -> Step:
-    """Returns `step(state, batch, numbers)`, to be called under `jax.jit`; its dropout derives from (seed, step)."""
+    """Returns `step(state, batch, numbers)`, to be called under `jax.jit`.
+
+    Its dropout derives from (seed, step), and under pmap also from the device.
+    """
 
     def step(state: TrainState, batch: Batch, numbers: Hyperparameters, mapped: bool = False) -> Any:
         rng = jax.random.fold_in(run_keys(numbers.seed).dropout, state.step)
