@@ -136,6 +136,6 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
         return params[tables["target"]], params["decoder"]["blocks"]
 
     prefill, step = prefill_and_step(config, embed, parts, readout, encode)
-    penalty = position_penalty(config, *dict.fromkeys(tables.values()))
     spec = encoder_decoder_spec(config, vocab_size)
+    penalty = position_penalty(config, *dict.fromkeys(tables.values()))
     return Model(spec, features, readout, prefill, step, max_len=config.max_len, penalty=penalty)

@@ -42,5 +42,6 @@ def masked_lm(config: MaskedLMConfig, vocab_size: int) -> Model:
     def readout(params: Params, x: jax.Array) -> jax.Array:
         return logits(config, params, x)
 
+    spec = masked_lm_spec(config, vocab_size)
     penalty = position_penalty(config, "embedding")
-    return Model(masked_lm_spec(config, vocab_size), features, readout, max_len=config.max_len, penalty=penalty)
+    return Model(spec, features, readout, max_len=config.max_len, penalty=penalty)

@@ -92,6 +92,6 @@ def transformer_lm(config: TransformerLMConfig, vocab_size: int) -> Model:
         return embedding(config, params["embedding"], tokens_BT, positions_BT)
 
     prefill, step = prefill_and_step(config, embed, lambda params: (params["embedding"], params["blocks"]), readout)
-    penalty = position_penalty(config, "embedding")
     spec = transformer_lm_spec(config, vocab_size)
+    penalty = position_penalty(config, "embedding")
     return Model(spec, features, readout, prefill, step, max_len=config.max_len, penalty=penalty)

@@ -120,7 +120,9 @@ def test_linear_attention_in_chunks_equals_its_recurrence_token_by_token(monkeyp
 
     @jax.jit
     def attended(q, k, v):
-        return linear_attention.extend(config, q, linear_attention.KeysValues(k, v), causal_mask(), None, None)[0]
+        return linear_attention.attend_causally(
+            config, q, linear_attention.KeysValues(k, v), causal_mask(), None, None
+        )[0]
 
     actual = np.asarray(attended(q, k, v))
     for b in range(2):
