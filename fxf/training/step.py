@@ -135,7 +135,8 @@ def train_step(
 ) -> tuple[TrainState, Metrics]:
     """Returns the state after one batch, and the metrics: loss_sum, weight_sum, the gradient's norm before clipping.
 
-    The gradient is that of the mean loss and the model's penalty, which the metrics do not have. If `config.skip_nonfinite` is not 0, a batch whose loss or gradient is not finite changes nothing but the step.
+    The gradient is that of the mean loss and the model's penalty, which the metrics do not have. If
+    `config.skip_nonfinite` is not 0, a batch whose loss or gradient is not finite changes nothing but the step.
 
     Args:
       mapped: whether `batch` is one device's part under `jax.pmap`; sums then run over all devices.
