@@ -2,8 +2,8 @@
 
 A prompt's cache has W · L places: L for the tokens of each of its W hypotheses, one hypothesis after the other.
 Hypothesis w writes token l at the cache index w · L + l. Greedy decoding and sampling have one hypothesis, so there the
-cache index is l. The hypotheses of a beam read each other's keys and values: `ancestors` says which one
-(itself or another) wrote each token that one reads. When hypotheses branch, `select` writes new ancestors and copies no keys.
+cache index is l. The hypotheses of a beam read each other's keys and values: `ancestors` says which one, itself or
+another, wrote each token that one reads. When hypotheses branch, `select` writes new ancestors and copies no keys.
 """
 
 from typing import Any
