@@ -129,7 +129,7 @@ def train_and_stop_after(step, workdir, monkeypatch, **sections):
         return 0
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "_not_finite", stop)
+        patch.setattr(loop, "_zero_nonfinite", stop)
         with pytest.raises(StoppedError):
             train(workdir, **sections)
 
@@ -167,7 +167,7 @@ def test_another_config_is_refused_and_its_keys_named(finished):
         train(finished[0], seed=3, model={"n_layers": 2}, train={"evaluate_every": 4}, log={"tensorboard": True})
 
 
-def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path):
+def test_a_loss_that_is_zero_nonfinite_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path):
     diverging = {"optimizer": {"name": "sgd", "learning_rate": 1e30}}
     with pytest.raises(UserError, match=r"step \d: the loss is (nan|inf).*training stopped"):
         train(tmp_path, **diverging, checkpoint={"every": 1}, log={"every": 1})
@@ -177,7 +177,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpo
     assert not (tmp_path / "result.json").exists()
 
 
-def test_steps_that_are_not_finite_are_skipped_and_counted_up_to_a_limit(tmp_path, monkeypatch):
+def test_steps_that_are_zero_nonfinite_are_skipped_and_counted_up_to_a_limit(tmp_path, monkeypatch):
     """Batches of steps 2 and 4 have a weight that is not a number."""
 
     def with_bad_steps(task):
