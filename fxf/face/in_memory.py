@@ -17,13 +17,12 @@ from fxf.layers.config import TransformerConfig
 from fxf.models import MODELS
 from fxf.models.model import Batch, Model
 from fxf.tasks import task
+from fxf.training.loop import steps_of_next_call
 from fxf.training.optimizer import OptimizerConfig, make_optimizer, optimizer_section
 from fxf.training.sharding import ParallelConfig, make_layout
 from fxf.training.state import TrainState, hyperparameters, run_keys
 from fxf.training.step import TrainConfig, Trainer, make_train_steps
 from fxf.weights import Params
-
-CALL_SECONDS = 1.0  # of one call of compiled steps; Ctrl-C waits for its end
 
 
 class Fitted(NamedTuple):
@@ -146,8 +145,7 @@ def _fitted(train_steps: Callable[..., Any], state: TrainState, steps: int) -> F
             first = int(np.argmin(np.isfinite(losses[-1])))
             raise UserError(f"step {done + first + 1}: the loss is {losses[-1][first]}; a lower learning_rate may help")
         done += several
-        seconds = max(time.perf_counter() - before, 1e-9)
-        at_once = max(1, min(2 * several, int(several * CALL_SECONDS / seconds)))
+        at_once = steps_of_next_call(several, time.perf_counter() - before)
     return Fitted(state.params, np.concatenate(losses))
 
 

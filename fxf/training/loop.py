@@ -158,10 +158,14 @@ def _train(
             state, arrays = calls.train_steps(state, np.int32(several))
             parts.append({name: np.asarray(values)[:several] for name, values in jax.device_get(arrays).items()})
         signals.hold("the steps since the newest checkpoint are not saved")
-        a_step = (clock.seconds()["train"] - before) / several
-        at_once = processes.of_first(max(1, min(2 * several, STEPS_AT_ONCE, int(CALL_SECONDS / max(a_step, 1e-9)))))
+        at_once = processes.of_first(steps_of_next_call(several, clock.seconds()["train"] - before))
         done += several
     return state, {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}, at_once
+
+
+def steps_of_next_call(steps: int, seconds: float) -> int:
+    """Returns how many steps take a second, if so many took `seconds`: at most twice as many."""
+    return max(1, min(2 * steps, STEPS_AT_ONCE, int(CALL_SECONDS * steps / max(seconds, 1e-9))))
 
 
 def _after(record: Record, history: dict[str, np.ndarray], may_skip: int) -> Record:

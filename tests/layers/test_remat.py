@@ -1,7 +1,6 @@
 """model.remat: the same numbers in less memory; and what a loop over blocks costs to compile."""
 
 import functools
-import time
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 
 from closeness import assert_close, largest_of
+from fxf.layers.block import block_spec
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.reports.describe import matrix_flops
 from fxf.training.step import batch_loss
@@ -57,17 +57,10 @@ def test_keeping_the_products_with_weights_takes_memory_between():
     assert temporary_memory("full") < temporary_memory("dots") <= temporary_memory("none") / 4
 
 
-def test_a_loop_over_blocks_has_the_products_of_one_block_however_many_there_are():
-    few, many = (compiled(n).as_text().count("dot_general") for n in (6, 48))
-    assert many == few
-
-
-@pytest.mark.thorough
-def test_forty_eight_blocks_compile_faster_in_a_loop():
-    def seconds(n_layers, **changes):
-        start = time.perf_counter()
-        compiled(n_layers, width=64, **changes).compile()
-        return time.perf_counter() - start
-
-    seconds(5)  # what only the first compilation pays
-    assert seconds(48) <= 0.75 * seconds(48, scan_blocks=False)
+def test_a_loop_over_blocks_has_the_products_of_one_block_and_only_moves_the_weights_of_the_others():
+    few, many = (compiled(n).as_text() for n in (6, 48))
+    assert many.count("dot_general") == few.count("dot_general")
+    # A block's weight is reshaped into its stack, and its gradient is sliced and reshaped out of one. JAX concatenates
+    # sixteen arrays at a time.
+    n_weights = len(jax.tree.leaves(shapes(block_spec(TransformerLMConfig()))))
+    assert many.count("\n") - few.count("\n") <= n_weights * (3 * (48 - 6) + 48 // 16)
