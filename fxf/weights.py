@@ -17,7 +17,8 @@ Spec = Mapping[str, Any]
 Params = dict[str, Any]
 
 LAYERS, COPIES = "layers", "copies"  # axes of a stack of layers, and of models side by side
-TABLES = {"vocabulary", "position", "segment"}  # first axis of a table of rows: it is looked up, not summed over
+VOCABULARY = "vocabulary"  # an axis of all tokens
+TABLES = {VOCABULARY, "position", "segment"}  # first axis of a table of rows: it is looked up, not summed over
 
 
 @dataclasses.dataclass(frozen=True)

@@ -75,7 +75,7 @@ def test_only_matrices_of_linear_maps_decay():
     decaying = {
         path for (path, _), decays in zip(leaves(model.spec), _flat(decay_mask(model.spec)), strict=True) if decays
     }
-    assert decaying == matrices("blocks", 2, "attention") | {"final/kernel"}
+    assert decaying == matrices("blocks", 1, "attention") | {"final/kernel"}
 
 
 @pytest.mark.parametrize("embeddings", ["separate", "shared"])

@@ -32,7 +32,7 @@ def make_decoder(
     config: DecodeConfig = DecodeConfig(),
     seed: int = 0,
     compiling: Callable[[], AbstractContextManager] = nullcontext,
-    gather_tables: Callable[[Params], Params] = lambda params: params,
+    gather: Callable[[Params], Params] = lambda params: params,
     shard_rows: Callable[[Any], Any] = lambda rows: rows,
     out_shardings: Any = None,
 ) -> Callable[[Params, Prompts, int], tuple[np.ndarray, np.ndarray | None]]:
@@ -44,7 +44,7 @@ def make_decoder(
 
     Args:
       compiling: returns a context that is entered while a program compiles, to count that time apart.
-      gather_tables, shard_rows: constrain, inside the program, how devices share the params and the rows of a batch.
+      gather, shard_rows: constrain, inside the program, how devices share the params and the rows of a batch.
       out_shardings: the sharding of the outputs, as in `jax.jit`.
     """
     row_bytes: dict[Any, int] = {}
@@ -59,7 +59,7 @@ def make_decoder(
     ) -> Any:
         chosen = method(max_tokens, key)
         return decode_in_turns(
-            model, gather_tables(params), prompts, chosen, n_slots=n_slots, n_prompts=n_prompts, shard_rows=shard_rows
+            model, gather(params), prompts, chosen, n_slots=n_slots, n_prompts=n_prompts, shard_rows=shard_rows
         )
 
     jitted = jax.jit(run, static_argnames=("max_tokens", "n_slots"), out_shardings=out_shardings)

@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-# Logits in memory at once: 8 MiB, which a CPU's cache can hold.
+# Logits in memory at once: on a CPU 8 MiB, which its cache can hold. An accelerator has no such cache, so there few and
+# large groups are faster: 1 GiB.
 LOGITS_AT_ONCE = 2**21
+LOGITS_AT_ONCE_ON_ACCELERATORS = 2**28
 
 
 def cross_entropy(
@@ -17,6 +19,9 @@ def cross_entropy(
     targets_BT: jax.Array,
     weights_BT: jax.Array,
     label_smoothing: jax.Array | float | None = None,
+    *,
+    vocab_size: int | None = None,
+    at_once: int | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """Returns (loss_sum, weight_sum): -Σ ω y and Σ ω over the batch, where y is the log-probability of a target.
 
@@ -30,10 +35,12 @@ def cross_entropy(
       readout: maps vectors [N, D] to logits [N, V], each row alone. The gradient includes the arrays it closes over.
       label_smoothing: share of each target's probability that is distributed evenly over the vocabulary
         (Szegedy et al. 2016); None for 0.
+      vocab_size: number of tokens; logits beyond it are padding. None: all logits are those of tokens.
+      at_once: maximum number of logits in a group, or one row's; None for `LOGITS_AT_ONCE`.
     """
     rows_ND = features_BTD.reshape(-1, features_BTD.shape[-1])
-    n_rows, vocab_size = len(rows_ND), jax.eval_shape(readout, rows_ND).shape[1]
-    n_groups = -(-n_rows * vocab_size // LOGITS_AT_ONCE)
+    n_rows, n_columns = len(rows_ND), jax.eval_shape(readout, rows_ND).shape[1]
+    n_groups = -(-n_rows * n_columns // (at_once or LOGITS_AT_ONCE))
     group = -(-n_rows // n_groups)
     n_groups = -(-n_rows // group)  # no group is all padding
 
@@ -44,7 +51,7 @@ def cross_entropy(
 
     groups = (grouped(rows_ND), grouped(targets_BT.reshape(-1)), grouped(weights_BT.reshape(-1)))
     pure_readout, closed_over = jax.closure_convert(readout, groups[0][0])
-    one_group = functools.partial(_group_loss, pure_readout)
+    one_group = functools.partial(_group_loss, pure_readout, vocab_size or n_columns)
     return _sum_over_groups(one_group, label_smoothing, closed_over, *groups), jnp.sum(weights_BT)
 
 
@@ -74,7 +81,8 @@ class Loss(NamedTuple):
 
     Attributes:
       sums: `sums(readout, features, targets, weights, label_smoothing) -> (loss_sum, weight_sum)`.
-      of_logits: whether the outputs are logits of probabilities, and the loss is in nats.
+      of_logits: whether the outputs are logits of probabilities, and the loss is in nats. Then `sums` also has the
+        options `vocab_size` and `at_once` of `cross_entropy`.
     """
 
     sums: Callable[..., tuple[jax.Array, jax.Array]]
@@ -87,6 +95,7 @@ SQUARED_ERROR = Loss(squared_error, of_logits=False)
 
 def _group_loss(
     readout: Callable[..., jax.Array],
+    vocab_size: int,
     label_smoothing: jax.Array | float | None,
     closed_over: Any,
     features_ND: jax.Array,
@@ -95,11 +104,15 @@ def _group_loss(
 ) -> jax.Array:
     logits_NV = readout(features_ND, *closed_over)
     vocabulary_1V = jnp.arange(logits_NV.shape[1])[None]
+    padded = logits_NV.shape[1] > vocab_size
+    if padded:
+        logits_NV = jnp.where(vocabulary_1V < vocab_size, logits_NV, -jnp.inf)
     target_logits_N = jnp.where(vocabulary_1V == targets_N[:, None], logits_NV, 0).sum(-1)
     kept = 1 if label_smoothing is None else 1 - label_smoothing
     losses_N = jax.nn.logsumexp(logits_NV, axis=-1) - kept * target_logits_N
     if label_smoothing is not None:
-        losses_N = losses_N - label_smoothing * logits_NV.mean(-1)
+        of_tokens_NV = jnp.where(vocabulary_1V < vocab_size, logits_NV, 0) if padded else logits_NV
+        losses_N = losses_N - label_smoothing * of_tokens_NV.sum(-1) / vocab_size
     return jnp.sum(weights_N * losses_N)
 
 

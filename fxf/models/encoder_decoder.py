@@ -138,4 +138,4 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
     prefill, step = prefill_and_step(config, embed, parts, readout, encode)
     spec = encoder_decoder_spec(config, vocab_size)
     penalty = position_penalty(config, *dict.fromkeys(tables.values()))
-    return Model(spec, features, readout, prefill, step, max_len=config.max_len, penalty=penalty)
+    return Model(spec, features, readout, prefill, step, max_len=config.max_len, penalty=penalty, dtype=config.dtype)

@@ -44,4 +44,4 @@ def masked_lm(config: MaskedLMConfig, vocab_size: int) -> Model:
 
     spec = masked_lm_spec(config, vocab_size)
     penalty = position_penalty(config, "embedding")
-    return Model(spec, features, readout, max_len=config.max_len, penalty=penalty)
+    return Model(spec, features, readout, max_len=config.max_len, penalty=penalty, dtype=config.dtype)

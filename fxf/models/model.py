@@ -30,6 +30,7 @@ class Model(NamedTuple):
       loss: the loss that trains the model, which says whether its outputs are logits.
       penalty: `penalty(params, step)` returns a scalar that training adds to the mean loss; None for no penalty.
       max_len: the maximum number of tokens in a row when decoding; None for no maximum.
+      dtype: the type of its products with weights.
     """
 
     spec: Spec
@@ -40,6 +41,7 @@ class Model(NamedTuple):
     loss: Loss = CROSS_ENTROPY
     penalty: Callable[[Any, jax.Array], jax.Array] | None = None
     max_len: int | None = None
+    dtype: str = "float32"
 
     def apply(self, params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
         """Returns the logits of a batch, [B, T, V]."""

@@ -94,4 +94,4 @@ def transformer_lm(config: TransformerLMConfig, vocab_size: int) -> Model:
     prefill, step = prefill_and_step(config, embed, lambda params: (params["embedding"], params["blocks"]), readout)
     spec = transformer_lm_spec(config, vocab_size)
     penalty = position_penalty(config, "embedding")
-    return Model(spec, features, readout, prefill, step, max_len=config.max_len, penalty=penalty)
+    return Model(spec, features, readout, prefill, step, max_len=config.max_len, penalty=penalty, dtype=config.dtype)

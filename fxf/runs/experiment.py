@@ -142,12 +142,11 @@ class Experiment(NamedTuple):
         model = self.model
         compiling = functools.partial(clock.measure, "compile")
 
-        def gather_tables(params: weights.Params) -> weights.Params:
-            return layout.gather_tables(params, model.spec)
+        gather = functools.partial(layout.gather, model)
 
         def of_batch(function: Callable) -> Callable:
             def on_devices(params: weights.Params, batch: Any) -> Any:
-                return function(gather_tables(params), layout.shard_rows(batch))
+                return function(gather(params), layout.shard_rows(batch))
 
             return compiled_by_shape(jax.jit(on_devices, out_shardings=layout.replicated), compiling)
 
@@ -157,7 +156,7 @@ class Experiment(NamedTuple):
             config=self.decode,
             seed=seed,
             compiling=compiling,
-            gather_tables=gather_tables,
+            gather=gather,
             shard_rows=layout.shard_rows,
             out_shardings=layout.replicated,  # each process can then read them
         )

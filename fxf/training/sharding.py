@@ -5,12 +5,14 @@ optimizer's state. `fsdp` gathers a weight before its use; `tensor` cuts the com
 """
 
 import dataclasses
+import functools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -18,7 +20,8 @@ from jax.tree_util import DictKey
 
 from fxf.config import key
 from fxf.errors import UserError
-from fxf.weights import TABLES, Params, Spec, Weight, leaves, map_weights
+from fxf.models.model import Model
+from fxf.weights import VOCABULARY, Params, Spec, Weight, leaves, map_weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,16 +98,45 @@ class Layout(NamedTuple):
             lambda x: x if len(x) % self.parts else jax.lax.with_sharding_constraint(x, self.rows), batch
         )
 
-    def gather_tables(self, params: Params, spec: Spec) -> Params:
-        """Gathers, inside a compiled function, the rows of tables, because a device looks up whole rows."""
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the devices are CPUs."""
+        return self.mesh.devices.flat[0].platform == "cpu"
 
-        def gathered(_: str, weight: Weight) -> NamedSharding:
-            cuts = partition(weight, self.mesh)
-            if weight.axes[0] in TABLES:
-                cuts = P(*(None if cut == FSDP else cut for cut in cuts))
-            return NamedSharding(self.mesh, cuts)
+    def padded_vocabulary(self, size: int) -> int:
+        """Returns the size filled up to what `tensor` divides, and on accelerators to multiples of 128 for each part.
 
-        return jax.lax.with_sharding_constraint(params, map_weights(gathered, spec))
+        Their matrix units work on blocks of 128.
+        """
+        multiple = self.mesh.shape[TENSOR] * (1 if self.on_cpu else 128)
+        return -(-size // multiple) * multiple
+
+    def gather(self, model: Model, params: Params, *, pad: bool = False) -> Params:
+        """Returns, inside a compiled function, the params with whole weights outside blocks, which are read as wholes.
+
+        `fsdp` does not cut them any more; `tensor` still does. A weight with an axis of the vocabulary is gathered in
+        the type of the computation. Its gradient is summed over the devices in float32, of which each gets its part.
+        The weights of blocks are gathered by the compiler, where they are used.
+
+        Args:
+          pad: whether to fill the axes of the vocabulary with zeros up to `padded_vocabulary`.
+        """
+
+        def read(path: str, weight: Weight) -> Callable[[jax.Array], jax.Array]:
+            shape = tuple(
+                self.padded_vocabulary(n) if pad and axis == VOCABULARY else n
+                for n, axis in zip(weight.shape, weight.axes, strict=True)
+            )
+            padded = dataclasses.replace(weight, shape=shape)
+            cut = NamedSharding(self.mesh, partition(padded, self.mesh))
+            if any(part.isdigit() for part in path.split("/")):
+                return lambda x: jax.lax.with_sharding_constraint(x, cut)
+            whole = NamedSharding(self.mesh, P(*(None if axis == FSDP else axis for axis in cut.spec)))
+            dtype = model.dtype if VOCABULARY in weight.axes and whole != cut else jnp.float32
+            return functools.partial(_read_whole, cut, whole, shape, jnp.dtype(dtype))
+
+        readers = map_weights(read, model.spec)
+        return jax.tree.map(lambda f, x: f(x), readers, params) if self.mesh.size > 1 or pad else params
 
     def weights(self, spec: Spec) -> Any:
         """Returns the tree of the weights' shardings."""
@@ -135,6 +167,31 @@ class Layout(NamedTuple):
             batch = {name: np.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1), "edge") for name, x in batch.items()}
             batch["weights"][n_rows:] = 0
         return {name: jax.make_array_from_process_local_data(self.rows, x) for name, x in batch.items()}
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
+def _read_whole(
+    cut: NamedSharding, whole: NamedSharding, shape: tuple[int, ...], dtype: Any, x: jax.Array
+) -> jax.Array:
+    """Returns an array with zeros up to `shape`, gathered from `cut` to `whole` in this type.
+
+    The gradient goes from `whole` to `cut` at once. Without this rule all devices would first hold all of it.
+    """
+    padded = jnp.pad(x.astype(dtype), [(0, after - before) for before, after in zip(x.shape, shape, strict=True)])
+    return jax.lax.with_sharding_constraint(padded, whole).astype(x.dtype)
+
+
+def _read_whole_forward(*arguments: Any) -> tuple[jax.Array, tuple[int, ...]]:
+    return _read_whole(*arguments), arguments[-1].shape
+
+
+def _read_whole_backward(cut: Any, whole: Any, _shape: Any, _dtype: Any, shape: Any, gradient: jax.Array) -> tuple:
+    # Without the first constraint the compiler would cut what leads to the gradient along the width, and move it.
+    gradient = jax.lax.with_sharding_constraint(jax.lax.with_sharding_constraint(gradient, whole), cut)
+    return (jax.lax.slice(gradient, (0,) * len(shape), shape),)
+
+
+_read_whole.defvjp(_read_whole_forward, _read_whole_backward)
 
 
 def make_layout(config: ParallelConfig, devices: Sequence[Any]) -> Layout:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
@@ -12,10 +13,10 @@ import numpy as np
 import optax
 
 from fxf.config import key
-from fxf.layers.loss import mean
+from fxf.layers.loss import LOGITS_AT_ONCE_ON_ACCELERATORS, mean
 from fxf.machine.compiled import compiled_by_shape
 from fxf.models.model import Batch, Model
-from fxf.training.sharding import DATA, Layout
+from fxf.training.sharding import DATA, TENSOR, Layout
 from fxf.training.state import Hyperparameters, TrainState, run_keys, state_shardings
 from fxf.weights import Params
 
@@ -68,12 +69,15 @@ def batch_loss(
       label_smoothing: None means 0.
       layout: the devices that the batch's rows are cut over; None leaves them uncut.
     """
+    stored = params
     if layout:
-        params, batch = layout.gather_tables(params, model.spec), layout.shard_rows(batch)
+        params, batch = layout.gather(model, params, pad=model.loss.of_logits), layout.shard_rows(batch)
     features = model.features(params, batch, rng=rng)
+    options = _loss_options(model, stored, features, layout) if layout else {}
 
     def loss(features: jax.Array, targets: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return model.loss.sums(functools.partial(model.readout, params), features, targets, weights, label_smoothing)
+        readout = functools.partial(model.readout, params)
+        return model.loss.sums(readout, features, targets, weights, label_smoothing, **options)
 
     arrays = (features, batch["targets"], batch["weights"])
     if layout is None or layout.parts == 1:
@@ -81,6 +85,17 @@ def batch_loss(
     # The loss computes logits for groups of rows. Each device takes groups of its own rows, and one sum joins them.
     sums = jax.vmap(loss)(*(_cut(x, layout.parts) for x in layout.shard_rows(arrays)))
     return jax.tree.map(jnp.sum, sums)
+
+
+def _loss_options(model: Model, params: Params, features: jax.Array, layout: Layout) -> dict[str, int]:
+    """Returns how many logits are no padding on these devices, and how many are computed at once."""
+    tensor = layout.mesh.shape[TENSOR]
+    if not model.loss.of_logits or (layout.on_cpu and tensor == 1):
+        return {}
+    *rows, vocab_size = jax.eval_shape(model.readout, params, features).shape
+    # Where a device has a part of each row's logits, groups of rows would each wait for a sum over the devices.
+    all_logits = math.prod(rows) * layout.padded_vocabulary(vocab_size)
+    return {"vocab_size": vocab_size, "at_once": LOGITS_AT_ONCE_ON_ACCELERATORS if tensor == 1 else all_logits}
 
 
 def _cut(x: jax.Array, parts: int) -> jax.Array:

@@ -24,7 +24,7 @@ END = 3
 
 @functools.cache
 def model_and_params(seed):
-    model, params = small_model(max_len=LENGTH, seed=seed)
+    model, params = small_model(max_len=LENGTH, seed=seed, n_layers=2)
     return model, params, jax.jit(lambda tokens: model.apply(params, {"inputs": tokens}))
 
 
@@ -120,7 +120,7 @@ def test_samples_repeat_with_their_seed_and_change_with_it():
 
 @pytest.mark.parametrize(("attention", "width"), [("softmax", 1), ("softmax", 2), ("linear", 2)])
 def test_prompts_that_take_turns_in_few_slots_are_continued_as_all_at_once(attention, width):
-    model, params = small_model(max_len=LENGTH, attention=attention, seed=2)
+    model, params = small_model(max_len=LENGTH, attention=attention, seed=2, n_layers=2)
     params = jax.tree.map(lambda w: 2 * w, params)
     end = 4
     method = sampling(9, end) if width == 1 else beam_search(9, end, DecodeConfig(beam_width=width))

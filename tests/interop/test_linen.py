@@ -59,7 +59,7 @@ def test_dropout_reads_the_stream_of_that_name_in_training_alone():
 
 
 def test_tabulate_has_a_row_for_every_layer_and_the_count_of_all():
-    model, _ = small_model()
+    model, _ = small_model(n_layers=2)
     table = LinenModel(model).tabulate(jax.random.key(0), {"inputs": TOKENS}, console_kwargs={"width": 240})
     for path in (
         "embedding",

@@ -114,12 +114,12 @@ AT_ONCE = [245, 244, 100, 3]
 
 
 @pytest.mark.parametrize(("at_once", "smoothing"), [*((n, 0.1) for n in AT_ONCE), (100, 0.0)])
-def test_the_loss_in_groups_equals_the_plain_one_and_so_does_its_gradient(at_once, smoothing, monkeypatch):
-    monkeypatch.setattr(loss_module, "LOGITS_AT_ONCE", at_once)
+def test_the_loss_in_groups_equals_the_plain_one_and_so_does_its_gradient(at_once, smoothing):
     features, targets, weights, readout = random_rows()
 
     def grouped(features, readout):
-        return cross_entropy(functools.partial(read_out, readout), features, targets, weights, smoothing)[0]
+        read = functools.partial(read_out, readout)
+        return cross_entropy(read, features, targets, weights, smoothing, at_once=at_once)[0]
 
     def plain(features, readout):
         logits = features @ readout["kernel"] + readout["bias"][None, None]
@@ -135,14 +135,29 @@ def test_the_loss_in_groups_equals_the_plain_one_and_so_does_its_gradient(at_onc
     assert_close(jax.jit(grouped)(features, readout), expected_value)
 
 
+@pytest.mark.parametrize("at_once", [1000, 100])
+def test_logits_that_are_padding_change_neither_loss_nor_gradient(at_once):
+    features, targets, weights, readout = random_rows()
+    padded = {"kernel": jnp.pad(readout["kernel"], ((0, 0), (0, 4))), "bias": jnp.pad(readout["bias"], (0, 4))}
+
+    def loss(features, readout, **options):
+        return cross_entropy(functools.partial(read_out, readout), features, targets, weights, 0.1, **options)[0]
+
+    expected = jax.jit(jax.value_and_grad(loss, (0, 1)))(features, readout)
+    of_padded = jax.value_and_grad(functools.partial(loss, vocab_size=7, at_once=at_once), (0, 1))
+    value, (of_features, of_readout) = jax.jit(of_padded)(features, padded)
+    found = value, (of_features, jax.tree.map(lambda g: g[..., :7], of_readout))
+    assert_close(found, expected, largest=largest_of(expected))
+    assert all((g[..., 7:] == 0).all() for g in of_readout.values())
+
+
 @pytest.mark.parametrize("at_once", [245, 100])
-def test_a_table_that_is_read_and_read_out_gets_the_gradient_of_both(at_once, monkeypatch):
-    monkeypatch.setattr(loss_module, "LOGITS_AT_ONCE", at_once)
+def test_a_table_that_is_read_and_read_out_gets_the_gradient_of_both(at_once):
     _, targets, weights, readout = random_rows()
     tokens, table = random_tokens((5, 7), seed=1), readout["kernel"].T
 
     def grouped(table):
-        return cross_entropy(lambda x_ND: x_ND @ table.T, jnp.sin(table[tokens]), targets, weights)[0]
+        return cross_entropy(lambda x_ND: x_ND @ table.T, jnp.sin(table[tokens]), targets, weights, at_once=at_once)[0]
 
     def plain(table):
         return plain_cross_entropy(jnp.sin(table[tokens]) @ table.T, targets, weights, 0.0)

@@ -30,8 +30,9 @@ from fxf.training.step import TrainConfig, Trainer, make_train_steps_from_iterat
 from small_runs import tiny_config
 
 STEPS, ROWS = 20, 24
+VOCAB_SIZE = 11  # which two parts under `tensor` do not divide
 SIZES = {"n_layers": 2, "d_model": 8, "d_ff": 14, "n_heads": 2, "max_len": 7}
-MODEL = transformer_lm(TransformerLMConfig(**SIZES, attention_bias="all", scan_blocks=True), 10)
+MODEL = transformer_lm(TransformerLMConfig(**SIZES, attention_bias="all", scan_blocks=True), VOCAB_SIZE)
 # Its state also holds the newest gradient.
 KEEP = optax.GradientTransformation(
     lambda params: jax.tree.map(jax.numpy.zeros_like, params), lambda gradient, _, params=None: (gradient, gradient)
@@ -48,7 +49,7 @@ def batches(index=0, count=1):
     """
     rng = np.random.default_rng(0)
     while True:
-        tokens = rng.integers(0, 10, (2, ROWS, 7)).astype(np.int32)
+        tokens = rng.integers(0, VOCAB_SIZE, (2, ROWS, 7)).astype(np.int32)
         weights = rng.uniform(0, 1, (ROWS, 7)).astype(np.float32) * np.linspace(0, 4, ROWS, dtype=np.float32)[:, None]
         weights[: ROWS // 3] = 0
         batch = {"inputs": tokens[0], "targets": tokens[1], "weights": weights}
