@@ -32,7 +32,10 @@ def describe(experiment: Experiment) -> str:
         times = f"{copies} x " if copies > 1 else ""
         row = (path, times + _by(weight.shape), " ".join(weight.axes), f"{copies * math.prod(weight.shape):,}")
         rows.append((*row, *(_on_a_device(weight, copies, layout) if several else ())))
+    uncut = layout.uncut(spec)
     rows.append(("total", "", "", f"{weights.count(spec):,}", *(("", "") if several else ())))
+
+    table = [*aligned(rows), *(["", *uncut] if uncut else [])]
 
     estimates: list[tuple[str, str]] = []
     too_long = [path for path, weight, _ in weights.without_repeats(spec) if max(weight.shape) > MAX_AXIS]
@@ -47,10 +50,10 @@ def describe(experiment: Experiment) -> str:
     parts = needs.training(experiment, layout, free)
     if total(parts) <= free:
         estimates += [(name + per_device, _mib(size)) for name, size in memory(experiment).items()]
-        return "\n".join([*aligned(rows), "", *aligned(estimates)])
+        return "\n".join([*table, "", *aligned(estimates)])
     estimates += [(part.name + per_device, f"at least {_mib(part.n_bytes)}") for part in parts]
     note = f"The training step is not compiled: it needs at least {_mib(total(parts))} and {_mib(free)} are free here."
-    return "\n".join([*aligned(rows), "", *aligned(estimates), "", note])
+    return "\n".join([*table, "", *aligned(estimates), "", note])
 
 
 def _on_a_device(weight: weights.Weight, copies: int, layout: Layout) -> tuple[str, str]:

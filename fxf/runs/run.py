@@ -104,6 +104,8 @@ def _train_from_newest(
     with closing(metrics_log), processes.ending_with_the_others():
         if figures:
             metrics_log.print_line("  ".join(f"{name} {value}" for name, value in figures.items()))
+        for line in layout.uncut(experiment.model.spec):
+            metrics_log.print_line(line)
         if restored:
             metrics_log.print_line(f"{workdir}: resuming at step {record.step}")
         if record.step < experiment.train.steps or intervals.evaluation_is_missing(record):

@@ -130,6 +130,20 @@ def test_each_axis_of_the_mesh_cuts_the_first_axis_that_it_divides(axes, shape, 
     assert cuts == tuple(expected) + (None,) * (len(axes) - len(expected))
 
 
+def test_a_weight_that_an_axis_of_the_mesh_cannot_cut_is_named():
+    spec = {
+        "table": Weight((7, 8), ("vocabulary", "embed"), None),
+        "up": Weight((8, 12), ("embed", "mlp"), None),
+        "scale": Weight((8,), ("embed",), None),
+        "bias": Weight((7,), ("vocabulary",), None),
+    }
+    assert Layout(Devices(fsdp=4, tensor=2)).uncut(spec) == [
+        "parallel.tensor 2 divides no axis of table 7 x 8, bias 7: each of its devices holds all of that",
+        "parallel.fsdp 4 divides no axis of bias 7: each of its devices holds all of that",
+    ]
+    assert Layout(Devices(data=8)).uncut(spec) == []
+
+
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_state_of_every_optimizer_is_cut_as_its_weights_are(name):
     """By shardings alone, on a mesh without devices behind it."""
