@@ -176,6 +176,8 @@ STAGES = {
     "model.scan_blocks": (program,),
     "model.remat": (program,),
     "model.position_gap": (logits,),
+    "model.rope_theta": (logits,),
+    "model.rope_trained_len": (logits,),
     "task": (batches, figures),
     "data": (batches, figures),
     "optimizer": (steps,),

@@ -17,6 +17,10 @@ from fxf.errors import UserError
 from fxf.layers.config import TransformerConfig
 from fxf.weights import Params, Spec, Weight
 
+# The keys that only rotary positions read, with the values that stand for nothing.
+ROTARY_KEYS = {"rope_theta": 10000.0, "rope_factor": 1.0, "local_rope_theta": 0.0}
+LEAST_TURNS_KEPT = 4  # the scaling of Llama 3 keeps a frequency that turns as often in the sequences of training
+
 
 class Positions(NamedTuple):
     """A kind of positional encoding. Positions are [B, T], ints or floats; [1, T] are those of every row.
@@ -25,7 +29,8 @@ class Positions(NamedTuple):
 
     Attributes:
       embed: `embed(params, positions_BT, d_model)` returns [B, T, D], which is added to the embeddings.
-      rotate: `rotate(x, positions_BT)` returns queries [B, H, T, K] or keys [B, G, T, K], rotated by their positions.
+      rotate: `rotate(config, x, positions_BT, is_global)` returns queries [B, H, T, K] or keys [B, G, T, K], rotated
+        by their positions. `is_global` says whether the block is global; it is None without `config.global_every`.
       bias: `bias(n_heads, queries_BT, keys_BC)` returns [B, H, T, C], which is added to the scores, from the positions
         of queries and keys.
       table: initializer of a trained table of positions, `params["positions"]` of the embedding.
@@ -37,7 +42,7 @@ class Positions(NamedTuple):
     """
 
     embed: Callable[[Params, jax.Array, int], jax.Array] | None = None
-    rotate: Callable[[jax.Array, jax.Array], jax.Array] | None = None
+    rotate: Callable[[TransformerConfig, jax.Array, jax.Array, jax.Array | None], jax.Array] | None = None
     bias: Callable[[int, jax.Array, jax.Array], jax.Array] | None = None
     table: Callable[[jax.Array, tuple[int, ...], Any], jax.Array] | None = None
     spec: Callable[[TransformerConfig], Spec] | None = None
@@ -56,11 +61,16 @@ def of_keys(positions: jax.Array) -> jax.Array:
 
 
 def _frequencies(exponents: np.ndarray, width: int, n_axes: int) -> np.ndarray:
-    """Returns 10000^(-exponent / width) after `n_axes` axes of size 1.
+    """Returns 10000^(-exponent / width) in float32, after `n_axes` axes of size 1."""
+    return _constants(10000.0 ** (-exponents / width), n_axes)
 
-    NumPy computes it in float64, because the position multiplies the rounding error, which is larger in XLA's power.
+
+def _constants(frequencies: np.ndarray, n_axes: int) -> np.ndarray:
+    """Returns frequencies in float32, after `n_axes` axes of size 1.
+
+    NumPy computes them in float64, because the position multiplies the rounding error, which is larger in XLA's power.
     """
-    return (10000.0 ** (-exponents / width)).astype(np.float32).reshape((1,) * n_axes + (-1,))
+    return frequencies.astype(np.float32).reshape((1,) * n_axes + (-1,))
 
 
 def interleaved(positions: jax.Array, d_model: int) -> jax.Array:
@@ -105,14 +115,35 @@ def look_up(params: Params, positions_BT: jax.Array, d_model: int) -> jax.Array:
     return params["positions"].at[positions_BT].get(mode="fill", fill_value=jnp.nan)
 
 
-def rotary(x: jax.Array, positions: jax.Array) -> jax.Array:
-    """Returns x with each pair (x_2i, x_2i+1) rotated by p · 10000^(-2i/K) (seed 002, "rotary positional encoding").
+def rotary_frequencies(theta: float, n_pairs: int, factor: float = 1.0, trained_len: int = 0) -> np.ndarray:
+    """Returns the frequencies theta^(-2i/K) of the K/2 pairs of a head, float64 [K/2].
 
-    The product of a query and a key then depends on the distance between them (Su et al. 2021).
+    A factor divides all of them (Chen et al. 2023). With a `trained_len` it divides only those whose wavelengths are
+    longer than `trained_len` tokens, and none of those up to a quarter of it; the ones between pass from one to the
+    other (Grattafiori et al. 2024, the scaling of Llama 3).
+    """
+    frequencies = theta ** (-np.arange(n_pairs) / n_pairs)
+    turns = trained_len * frequencies / (2 * np.pi)  # in `trained_len` tokens
+    kept = np.clip((turns - 1) / (LEAST_TURNS_KEPT - 1), 0, 1)
+    return (1 - kept) * frequencies / factor + kept * frequencies
+
+
+def rotary(
+    config: TransformerConfig, x: jax.Array, positions: jax.Array, is_global: jax.Array | None = None
+) -> jax.Array:
+    """Returns x with each pair (x_2i, x_2i+1) rotated by p · θ^(-2i/K) (seed 002, "rotary positional encoding").
+
+    The product of a query and a key then depends on the distance between them (Su et al. 2021). θ is rope_theta, or
+    local_rope_theta in a local block.
     """
     pairs = x.reshape(*x.shape[:-1], -1, 2)
     n_pairs = pairs.shape[-2]
-    angles = of_queries(positions) * _frequencies(np.arange(n_pairs), n_pairs, 3)
+    scaled = rotary_frequencies(config.rope_theta, n_pairs, config.rope_factor, config.rope_trained_len)
+    frequencies: Any = _constants(scaled, 3)
+    if config.local_rope_theta and is_global is not None:
+        local = _constants(rotary_frequencies(config.local_rope_theta, n_pairs), 3)
+        frequencies = jnp.where(is_global, frequencies, local)
+    angles = of_queries(positions) * frequencies
     cos, sin = jnp.cos(angles).astype(x.dtype), jnp.sin(angles).astype(x.dtype)
     rotated = jnp.stack([cos * pairs[..., 0] - sin * pairs[..., 1], sin * pairs[..., 0] + cos * pairs[..., 1]], axis=-1)
     return rotated.reshape(x.shape)
@@ -164,9 +195,11 @@ def positional_encoding_spec(config: TransformerConfig) -> Spec:
     kind = POSITIONS[one_of(config.positions, POSITIONS, "model.positions")]
     if config.positions == "sinusoidal_concatenated" and config.d_model % 2:
         raise UserError(f"model.positions: 'sinusoidal_concatenated' needs an even model.d_model, got {config.d_model}")
-    head_dim = config.d_model // config.n_heads
-    if kind.rotate and head_dim % 2:
-        raise UserError(f"model.positions: '{config.positions}' needs heads of even width, got {head_dim}")
+    if kind.rotate and config.head_width % 2:
+        raise UserError(f"model.positions: '{config.positions}' needs heads of even width, got {config.head_width}")
+    for name, off in ROTARY_KEYS.items():
+        if not kind.rotate and getattr(config, name) != off:
+            raise UserError(f"model.{name}: model.positions '{config.positions}' does not read it; leave it at {off}")
     if kind.from_tokens and config.n_groups != config.n_heads:
         raise UserError(f"model.n_kv_heads: '{config.positions}' has positions for each head; leave it at 0")
     if kind.spec:
