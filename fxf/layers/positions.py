@@ -15,11 +15,8 @@ from jax.ad_checkpoint import checkpoint_name
 from fxf.config import one_of
 from fxf.errors import UserError
 from fxf.layers.config import TransformerConfig
+from fxf.layers.rotary_frequencies import ROTARY_KEYS, rotary_frequencies
 from fxf.weights import Params, Spec, Weight
-
-# The keys that only rotary positions read, with the values that stand for nothing.
-ROTARY_KEYS = {"rope_theta": 10000.0, "rope_factor": 1.0, "local_rope_theta": 0.0}
-LEAST_TURNS_KEPT = 4  # the scaling of Llama 3 keeps a frequency that turns as often in the sequences of training
 
 
 class Positions(NamedTuple):
@@ -61,16 +58,11 @@ def of_keys(positions: jax.Array) -> jax.Array:
 
 
 def _frequencies(exponents: np.ndarray, width: int, n_axes: int) -> np.ndarray:
-    """Returns 10000^(-exponent / width) in float32, after `n_axes` axes of size 1."""
-    return _constants(10000.0 ** (-exponents / width), n_axes)
+    """Returns 10000^(-exponent / width) after `n_axes` axes of size 1.
 
-
-def _constants(frequencies: np.ndarray, n_axes: int) -> np.ndarray:
-    """Returns frequencies in float32, after `n_axes` axes of size 1.
-
-    NumPy computes them in float64, because the position multiplies the rounding error, which is larger in XLA's power.
+    NumPy computes it in float64, because the position multiplies the rounding error, which is larger in XLA's power.
     """
-    return frequencies.astype(np.float32).reshape((1,) * n_axes + (-1,))
+    return (10000.0 ** (-exponents / width)).astype(np.float32).reshape((1,) * n_axes + (-1,))
 
 
 def interleaved(positions: jax.Array, d_model: int) -> jax.Array:
@@ -115,19 +107,6 @@ def look_up(params: Params, positions_BT: jax.Array, d_model: int) -> jax.Array:
     return params["positions"].at[positions_BT].get(mode="fill", fill_value=jnp.nan)
 
 
-def rotary_frequencies(theta: float, n_pairs: int, factor: float = 1.0, trained_len: int = 0) -> np.ndarray:
-    """Returns the frequencies theta^(-2i/K) of the K/2 pairs of a head, float64 [K/2].
-
-    A factor divides all of them (Chen et al. 2023). With a `trained_len` it divides only those whose wavelengths are
-    longer than `trained_len` tokens, and none of those up to a quarter of it; the ones between pass from one to the
-    other (Grattafiori et al. 2024, the scaling of Llama 3).
-    """
-    frequencies = theta ** (-np.arange(n_pairs) / n_pairs)
-    turns = trained_len * frequencies / (2 * np.pi)  # in `trained_len` tokens
-    kept = np.clip((turns - 1) / (LEAST_TURNS_KEPT - 1), 0, 1)
-    return (1 - kept) * frequencies / factor + kept * frequencies
-
-
 def rotary(
     config: TransformerConfig, x: jax.Array, positions: jax.Array, is_global: jax.Array | None = None
 ) -> jax.Array:
@@ -138,12 +117,7 @@ def rotary(
     """
     pairs = x.reshape(*x.shape[:-1], -1, 2)
     n_pairs = pairs.shape[-2]
-    scaled = rotary_frequencies(config.rope_theta, n_pairs, config.rope_factor, config.rope_trained_len)
-    frequencies: Any = _constants(scaled, 3)
-    if config.local_rope_theta and is_global is not None:
-        local = _constants(rotary_frequencies(config.local_rope_theta, n_pairs), 3)
-        frequencies = jnp.where(is_global, frequencies, local)
-    angles = of_queries(positions) * frequencies
+    angles = of_queries(positions) * rotary_frequencies(config, n_pairs, is_global).reshape(1, 1, 1, -1)
     cos, sin = jnp.cos(angles).astype(x.dtype), jnp.sin(angles).astype(x.dtype)
     rotated = jnp.stack([cos * pairs[..., 0] - sin * pairs[..., 1], sin * pairs[..., 0] + cos * pairs[..., 1]], axis=-1)
     return rotated.reshape(x.shape)
