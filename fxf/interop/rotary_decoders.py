@@ -49,6 +49,10 @@ TENSORS = {
     "norm/scale": "model.norm.weight",
     "final/kernel": "lm_head.weight",
 }
+NORMS_OF_HEADS = {
+    "blocks/attention/query_scale": f"{BLOCK}.self_attn.q_norm.weight",
+    "blocks/attention/key_scale": f"{BLOCK}.self_attn.k_norm.weight",
+}
 IGNORED = r"\.rotary_emb\.inv_freq$|^lm_head\.weight$"
 
 # How often frequencies turn in the sequences of training: those that turn less often than the first number are divided
@@ -66,6 +70,8 @@ def _read(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
         if not isinstance(found, Mapping):
             raise UserError(f"{where}: {key}: expected an object of keys, got {found!r}")
         rope |= found
+    if any(isinstance(value, Mapping) for value in rope.values()):
+        raise UserError(f"{where}: rope_parameters: fxf has one set for all blocks of this class; got {rope!r}")
     kind = rope.get("rope_type", rope.get("type", "default"))
     one_of(kind, ("default", "linear", "llama3"), f"{where}: rope_type")
     expected = {"partial_rotary_factor": 1, **(LLAMA3_FACTORS if kind == "llama3" else {})}
@@ -167,6 +173,22 @@ def _write_gemma2(section: Any) -> dict[str, Any]:
     }
 
 
+def _read_gemma3(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
+    # Version 5 of the library has one set of `rope_parameters` for each kind of block.
+    sets = theirs.get("rope_parameters") or {}
+    local = sets.get(LOCAL) or {}
+    if local.get("rope_type", "default") != "default":
+        raise UserError(f"{where}: rope_type: fxf has 'default' in {LOCAL}, got {local['rope_type']!r}")
+    section = _read_gemma2({**theirs, "rope_parameters": sets.get(GLOBAL) or {}}, where)
+    if theirs.get("layer_types") is None:
+        section["global_every"] = theirs["sliding_window_pattern"]
+    return {**section, "local_rope_theta": local.get("rope_theta", theirs["rope_local_base_freq"])}
+
+
+def _write_gemma3(section: Any) -> dict[str, Any]:
+    return {**_write_gemma2(section), "rope_local_base_freq": section.local_rope_theta or section.rope_theta}
+
+
 LLAMA = Architecture(
     name="LlamaForCausalLM",
     model="transformer_lm",
@@ -202,11 +224,7 @@ QWEN3 = LLAMA._replace(
     name="Qwen3ForCausalLM",
     section={**SECTION, "qk_norm": True},
     defaults={**DEFAULTS, **WINDOWS_OF_QWEN, "num_key_value_heads": 32, "head_dim": 128},
-    tensors={
-        **TENSORS,
-        "blocks/attention/query_scale": f"{BLOCK}.self_attn.q_norm.weight",
-        "blocks/attention/key_scale": f"{BLOCK}.self_attn.k_norm.weight",
-    },
+    tensors={**TENSORS, **NORMS_OF_HEADS},
     read=_read_qwen,
     write=_write_qwen,
 )
@@ -235,6 +253,29 @@ GEMMA2 = LLAMA._replace(
     read=_read_gemma2,
     write=_write_gemma2,
 )
+GEMMA3 = GEMMA2._replace(
+    name="Gemma3ForCausalLM",
+    section={**GEMMA2.section, "qk_norm": True},
+    config={"use_bidirectional_attention": False, "attn_logit_softcapping": None},
+    defaults={
+        **GEMMA2.defaults,
+        "rope_theta": 1e6,
+        "rope_local_base_freq": 10000.0,
+        "sliding_window_pattern": 6,
+        "attn_logit_softcapping": None,
+        "final_logit_softcapping": None,
+    },
+    tensors={**GEMMA2.tensors, **NORMS_OF_HEADS},
+    read=_read_gemma3,
+    write=_write_gemma3,
+)
 
 # By the `model_type` of config.json.
-ROTARY_DECODERS = {"llama": LLAMA, "mistral": MISTRAL, "qwen2": QWEN2, "qwen3": QWEN3, "gemma2": GEMMA2}
+ROTARY_DECODERS = {
+    "llama": LLAMA,
+    "mistral": MISTRAL,
+    "qwen2": QWEN2,
+    "qwen3": QWEN3,
+    "gemma2": GEMMA2,
+    "gemma3_text": GEMMA3,
+}

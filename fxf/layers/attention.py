@@ -148,9 +148,8 @@ def _project(config: TransformerConfig, params: Params, name: str, x_BTD: jax.Ar
     scale = params.get(f"{name}_scale")
     if scale is not None:
         mean_square = jnp.square(heads.astype(jnp.float32)).mean(-1, keepdims=True)
-        factor = scale_factor(config, scale).reshape(1, 1, 1, -1)
-        normalized = heads * jax.lax.rsqrt(mean_square + config.norm_epsilon) * factor
-        heads = normalized.astype(heads.dtype)
+        normalized = heads * jax.lax.rsqrt(mean_square + config.norm_epsilon)
+        heads = (normalized * scale_factor(config, scale).reshape(1, 1, 1, -1)).astype(heads.dtype)
     return heads.transpose(0, 2, 1, 3)
 
 

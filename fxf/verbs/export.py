@@ -7,7 +7,7 @@ fxf export --workdir=runs/translation --format=huggingface
 safetensors: the weights by path, in RUN/params.safetensors. jax: the model as programs that run without fxf, in
 RUN/model.npz; fxf/interop/export.py shows how. huggingface: a folder for `from_pretrained` of `transformers`, in
 RUN/huggingface, with the tokenizer if there is one; the model must make all the choices of GPT-2, BERT, Marian, Llama,
-Mistral, Qwen 2, Qwen 3 or Gemma 2.
+Mistral, Qwen 2, Qwen 3, Gemma 2 or Gemma 3.
 """
 
 from pathlib import Path

@@ -5,6 +5,7 @@ import json
 import os
 
 import jax
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -118,12 +119,13 @@ def test_a_table_that_is_repeated_has_to_be_the_same(folder):
     refused(folder, r"lm_head.weight differs from transformer.wte.weight; fxf has one table for both")
 
 
-def test_half_precision_is_read_as_it_is(folder):
+@pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16])
+def test_half_precision_is_read_as_it_is(folder, kind):
     before = huggingface.load(folder).params["norm"]["scale"]
-    change_tensors(folder, lambda tensors: tensors.update({k: x.astype(np.float16) for k, x in tensors.items()}))
+    change_tensors(folder, lambda tensors: tensors.update({k: x.astype(kind) for k, x in tensors.items()}))
     after = huggingface.load(folder).params["norm"]["scale"]
     assert after.dtype == np.float32
-    np.testing.assert_array_equal(after, np.asarray(before).astype(np.float16))
+    np.testing.assert_array_equal(after, np.asarray(before).astype(kind).astype(np.float32))
 
 
 def test_a_pipe_is_refused_at_once(folder):
@@ -144,6 +146,9 @@ CLASSES = {
     "Gemma2ForCausalLM": {"block": "sandwich", "zero_centered_scale": True, "scaled_embeddings": True, "head_dim": 4,
                           "window": 3, "global_every": 2, "query_scale": 0.5, "attention_softcap": 5.0,
                           "tied_embeddings": True, "final_bias": True, "activation": "gelu_tanh"},
+    "Gemma3ForCausalLM": {"block": "sandwich", "zero_centered_scale": True, "scaled_embeddings": True, "qk_norm": True,
+                          "window": 3, "global_every": 2, "local_rope_theta": 50.0, "rope_factor": 8.0,
+                          "query_scale": 0.5, "tied_embeddings": True, "final_bias": True, "activation": "gelu_tanh"},
 }  # fmt: skip
 
 
@@ -234,6 +239,17 @@ def rotary_folders(tmp_path_factory):
             {"layer_types": None, "max_window_layers": 1},
             "max_window_layers: fxf has windows in all blocks, so 0 here; got 1",
         ),
+        (
+            "Qwen3ForCausalLM",
+            {"rope_parameters": {"full_attention": {"rope_theta": 1.0}}},
+            "rope_parameters: fxf has one set for all blocks of this class; got ",
+        ),
+        (
+            "Gemma3ForCausalLM",
+            {"rope_parameters": {"sliding_attention": {"rope_type": "linear"}}},
+            "rope_type: fxf has 'default' in sliding_attention, got 'linear'",
+        ),
+        ("Gemma3ForCausalLM", {"attn_logit_softcapping": 5.0}, "attn_logit_softcapping: fxf has Gemma3.* with None, "),
         ("Gemma2ForCausalLM", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar: expected a positive number, got 0"),
         ("Gemma2ForCausalLM", {"use_bidirectional_attention": True}, "use_bidirectional_attention: fxf has Gemma2"),
     ],
@@ -252,6 +268,7 @@ def test_what_an_older_config_leaves_out_has_the_values_of_its_class(rotary_fold
         "LlamaForCausalLM": ["num_key_value_heads", "head_dim", "rope_theta", "rope_scaling", "attention_bias"],
         "Qwen2ForCausalLM": ["layer_types", "rope_scaling", "head_dim", "attention_bias"],
         "Gemma2ForCausalLM": ["layer_types", "tie_word_embeddings", "rope_scaling", "final_logit_softcapping"],
+        "Gemma3ForCausalLM": ["layer_types", "tie_word_embeddings", "rope_theta", "rope_local_base_freq"],
     }
     sections = {}
     for name, keys in left_out.items():
@@ -262,6 +279,8 @@ def test_what_an_older_config_leaves_out_has_the_values_of_its_class(rotary_fold
     assert sections["LlamaForCausalLM"].rope_factor == 1 and sections["Qwen2ForCausalLM"].global_every == 0
     gemma = sections["Gemma2ForCausalLM"]
     assert (gemma.global_every, gemma.logit_softcap, gemma.tied_embeddings) == (2, 30.0, True)
+    gemma = sections["Gemma3ForCausalLM"]
+    assert (gemma.global_every, gemma.rope_theta, gemma.local_rope_theta, gemma.rope_factor) == (6, 1e6, 1e4, 8.0)
 
 
 @pytest.mark.parametrize(
