@@ -66,10 +66,7 @@ def _read(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
     # Version 5 of the library has all in `rope_parameters`; before, `rope_scaling` had what differs from the default.
     rope = {"rope_theta": theirs["rope_theta"]}
     for key in ("rope_scaling", "rope_parameters"):
-        found = theirs.get(key) or {}
-        if not isinstance(found, Mapping):
-            raise UserError(f"{where}: {key}: expected an object of keys, got {found!r}")
-        rope |= found
+        rope |= _object(theirs, key, where)
     if any(isinstance(value, Mapping) for value in rope.values()):
         raise UserError(f"{where}: rope_parameters: fxf has one set for all blocks of this class; got {rope!r}")
     kind = rope.get("rope_type", rope.get("type", "default"))
@@ -86,6 +83,14 @@ def _read(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
     if theirs["attention_bias"]:
         section["attention_bias"] = "all"
     return section
+
+
+def _object(theirs: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
+    """Returns the object of keys at a key of config.json, empty if it is absent or null."""
+    found = theirs.get(key) or {}
+    if not isinstance(found, Mapping):
+        raise UserError(f"{where}: {key}: expected an object of keys, got {found!r}")
+    return found
 
 
 def _write(section: Any) -> dict[str, Any]:
@@ -175,11 +180,11 @@ def _write_gemma2(section: Any) -> dict[str, Any]:
 
 def _read_gemma3(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
     # Version 5 of the library has one set of `rope_parameters` for each kind of block.
-    sets = theirs.get("rope_parameters") or {}
-    local = sets.get(LOCAL) or {}
+    sets = _object(theirs, "rope_parameters", where)
+    local = _object(sets, LOCAL, where)
     if local.get("rope_type", "default") != "default":
         raise UserError(f"{where}: rope_type: fxf has 'default' in {LOCAL}, got {local['rope_type']!r}")
-    section = _read_gemma2({**theirs, "rope_parameters": sets.get(GLOBAL) or {}}, where)
+    section = _read_gemma2({**theirs, "rope_parameters": sets.get(GLOBAL)}, where)
     if theirs.get("layer_types") is None:
         section["global_every"] = theirs["sliding_window_pattern"]
     return {**section, "local_rope_theta": local.get("rope_theta", theirs["rope_local_base_freq"])}

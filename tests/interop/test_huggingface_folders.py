@@ -249,6 +249,11 @@ def rotary_folders(tmp_path_factory):
             {"rope_parameters": {"sliding_attention": {"rope_type": "linear"}}},
             "rope_type: fxf has 'default' in sliding_attention, got 'linear'",
         ),
+        (
+            "Gemma3ForCausalLM",
+            {"rope_parameters": {"sliding_attention": 1}},
+            "sliding_attention: expected an object of keys, got 1",
+        ),
         ("Gemma3ForCausalLM", {"attn_logit_softcapping": 5.0}, "attn_logit_softcapping: fxf has Gemma3.* with None, "),
         ("Gemma2ForCausalLM", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar: expected a positive number, got 0"),
         ("Gemma2ForCausalLM", {"use_bidirectional_attention": True}, "use_bidirectional_attention: fxf has Gemma2"),
