@@ -15,7 +15,7 @@ from fxf.training.sharding import ParallelConfig, make_layout
 from fxf.training.state import init_state
 from fxf.weights import map_weights
 
-SIZES = {"n_layers": 2, "d_model": 6, "d_ff": 11, "n_heads": 3, "max_len": 13}
+SIZES = {"n_layers": 1, "d_model": 6, "d_ff": 11, "n_heads": 3, "max_len": 13}
 VOCAB_SIZE = 7
 
 

@@ -177,7 +177,7 @@ CASES: dict[str, dict[str, Case]] = {
     "translation": {
         "task.name": NAME["task"],
         "task.tokenized": case(True),
-        "data.name": case("phrasebook"),
+        "data.name": case("another", refusal=r"^data\.name: expected one of"),
         "data.path": case("b", data=PARALLEL),
         "data.columns": case("fr,en", data=PAIRS),
         "data.source": case("de", data=PARALLEL),

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import re
 import tempfile
 import time
 from inspect import get_annotations
@@ -26,7 +27,7 @@ from fxf.tasks.task import Evaluator
 from fxf.training.metrics import Clock
 from fxf.training.state import TrainState, run_keys
 from fxf.training.step import batch_loss, train_step
-from fxf.weights import initialize, leaves
+from fxf.weights import initialize, leaves, shapes
 from helpers import one_device, random_params
 from key_cases import CASES, COMMON, TINY
 
@@ -95,41 +96,34 @@ def batches(experiment):
     return [batch(jax.random.key(i), i) for i in range(2)]
 
 
-def loss_of(experiment):
-    batch = {name: jnp.asarray(value) for name, value in batches(experiment)[0].items()}
-    smoothing = experiment.hyperparameters().label_smoothing
-    return lambda params: batch_loss(experiment.model, params, batch, jax.random.key(1), smoothing)
+def traced(function, *arguments):
+    """Returns the program that JAX traces, and the arrays that it holds: equal ones compute the same."""
+    program = jax.make_jaxpr(function)(*arguments)
+    return re.sub("0x[0-9a-f]+", "", str(program)), program.consts
+
+
+def parts_of_a_step(experiment):
+    return shapes(experiment.model.spec), batches(experiment)[0], jax.random.key(1)
 
 
 def loss(experiment):
-    return jax.jit(loss_of(experiment))(random_params(experiment.model.spec))
+    smoothing = experiment.hyperparameters().label_smoothing
+    return traced(lambda *parts: batch_loss(experiment.model, *parts, smoothing), *parts_of_a_step(experiment))
 
 
 def logits(experiment):
-    return jax.jit(experiment.model.apply)(random_params(experiment.model.spec), batches(experiment)[0])
+    return traced(experiment.model.apply, *parts_of_a_step(experiment)[:2])
 
 
 def initial(experiment):
     return initialize(experiment.model.spec, run_keys(experiment.seed).params)
 
 
-def program(experiment):
-    """Returns the size of what XLA compiles for a gradient."""
-    lowered = jax.jit(jax.grad(lambda params: loss_of(experiment)(params)[0])).lower(
-        random_params(experiment.model.spec)
-    )
-    return len(lowered.as_text().splitlines())
-
-
 def steps(experiment):
-    params = random_params(experiment.model.spec)
-    state = TrainState(jnp.int32(0), params, experiment.optimizer.init(params))
-    step = jax.jit(functools.partial(train_step, experiment.trainer(one_device())))
-    metrics = []
-    for i in range(3):
-        state, figures = step(state, batches(experiment)[0], experiment.hyperparameters(), jax.random.key(i))
-        metrics.append(figures)
-    return state.params, metrics
+    params, batch, rng = parts_of_a_step(experiment)
+    state = TrainState(jnp.int32(0), params, jax.eval_shape(experiment.optimizer.init, params))
+    numbers, trainer = experiment.hyperparameters(), experiment.trainer(one_device())
+    return traced(lambda state, batch, rng: train_step(trainer, state, batch, numbers, rng), state, batch, rng)
 
 
 def figures(experiment):
@@ -173,8 +167,7 @@ STAGES = {
     "seed": (initial,),
     "model": (spec, loss),
     "model.init": (initial,),
-    "model.scan_blocks": (program,),
-    "model.remat": (program,),
+    "model.remat": (steps,),
     "model.position_gap": (logits,),
     "model.rope_theta": (logits,),
     "model.rope_trained_len": (logits,),

@@ -98,7 +98,7 @@ def test_every_letter_of_the_legend_is_in_a_name_or_an_einsum():
     assert LEGEND.keys() <= set().union(*(letters for path in TREES for letters in letters_in(path)[:2]))
 
 
-MODEL = {"n_layers": 2, "d_model": 24, "d_ff": 11, "n_heads": 6, "max_len": 19}
+MODEL = {"n_layers": 1, "d_model": 24, "d_ff": 11, "n_heads": 6, "max_len": 19}
 SIZES = {"D": 24, "H": 6, "K": 4, "F": 11, "V": 17}
 DECODING = SIZES | {"P": 3, "U": 8}  # a prompt's 3 tokens and 8 new ones
 
@@ -246,8 +246,7 @@ def decoding(model, method, prompts, n_slots):
     return lambda params: decode_in_turns(model, params, prompts, make(8, 1, config), n_slots=n_slots)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize(("decoder", "method"), [*zip(DECODERS, METHODS, strict=True), ("rotary", "beam")])
 def test_arrays_of_decoding_in_slots_have_the_shapes_of_their_names(counted, decoder, method):
     model = transformer_lm(TransformerLMConfig(**MODEL, **DECODERS[decoder]), 17)
     given = {} if decoder == "counted" else {"positions": np.zeros((29, 13), np.int32)}
@@ -255,7 +254,7 @@ def test_arrays_of_decoding_in_slots_have_the_shapes_of_their_names(counted, dec
     assert watch(DECODING | {"X": 23}, decode, shapes(model.spec)) == []
 
 
-@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("decoder", ["rotary", "linear"])
 def test_arrays_of_a_beam_over_a_source_have_the_shapes_of_their_names(counted, decoder):
     model = encoder_decoder(EncoderDecoderConfig(**MODEL, **DECODERS[decoder]), 17)
     sources = {"source": np.zeros((5, 9), np.int32), "source_mask": np.ones((5, 9), bool)}
@@ -263,7 +262,7 @@ def test_arrays_of_a_beam_over_a_source_have_the_shapes_of_their_names(counted, 
     assert watch(DECODING | {"S": 9, "W": 3}, decode, shapes(model.spec)) == []
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["greedy", "beam"])
 def test_arrays_of_a_decoding_bilayer_have_the_shapes_of_their_names(method):
     model = bilayer(BilayerConfig(max_len=7), 17)
     decode = decoding(model, method, prompts_of(5), n_slots=5)

@@ -140,7 +140,7 @@ def test_the_worked_example_of_a_kind_of_attention_decodes_as_it_trains(sigmoid)
     batch = {"inputs": random_tokens((3, 6))}
     assert_consistent(*small_model(attention="sigmoid"), batch)
     model, params = small_model(attention="sigmoid", window=3, positions="alibi", n_kv_heads=1)
-    assert_cached_equals_full(model, params, batch, capacities=(6, 12, 40), n_hypotheses=1)
+    assert_cached_equals_full(model, params, batch, capacities=[40], n_hypotheses=1)
 
 
 def test_the_worked_example_of_a_kind_of_attention_reads_no_padding(sigmoid):

@@ -185,9 +185,7 @@ problems = given(
     [
         Case("transformer_lm", vocab_size=5, max_tokens=4, width=2),
         Case("transformer_lm", vocab_size=4, max_tokens=5, width=3, early_stop=False),
-        Case("transformer_lm", vocab_size=3, max_tokens=3, width=6, early_stop=False),
         Case("encoder_decoder", vocab_size=4, max_tokens=5, width=3),
-        Case("encoder_decoder", vocab_size=5, max_tokens=4, width=2, early_stop=False),
         Case("encoder_decoder", vocab_size=3, max_tokens=5, width=5, n_slots=1),
         Case("linear_attention", vocab_size=4, max_tokens=4, width=3, n_slots=2),
     ],

@@ -10,7 +10,7 @@ from helpers import random_tokens, small, small_model
 
 @pytest.mark.parametrize("kind", ["softmax", "expressive", "linear"])
 def test_the_named_arrays_of_a_forward_pass_come_by_their_path(kind):
-    model, params = small_model(attention=kind)
+    model, params = small_model(attention=kind, n_layers=2)
     batch = {"inputs": random_tokens((2, 5))}
     found = intermediates(model.apply, params, batch)
     blocks = {f"block_{i}/{name}" for i in range(2) for name in ("attention/weights", "residual")}

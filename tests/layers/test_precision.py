@@ -31,7 +31,7 @@ def test_losses_and_gradients_are_float32_and_close_to_those_of_a_float32_comput
 def test_the_residual_stream_is_bfloat16_and_the_weights_of_attention_sum_to_one_in_float32():
     model, params = small_model(dtype="bfloat16")
     found = intermediates(model.features, params, BATCH)
-    assert found["block_1/residual"].dtype == found["embedding/residual"].dtype == jnp.bfloat16
+    assert found["block_0/residual"].dtype == found["embedding/residual"].dtype == jnp.bfloat16
     assert_close(found["block_0/attention/weights"].sum(-1), 1)
     assert jax.eval_shape(model.apply, params, BATCH).dtype == jnp.float32
 

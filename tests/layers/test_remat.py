@@ -16,8 +16,7 @@ from fxf.weights import shapes
 from helpers import random_tokens, small_model
 
 
-@pytest.mark.parametrize("scan_blocks", [False, True])
-@pytest.mark.parametrize("remat", ["full", "dots"])
+@pytest.mark.parametrize(("remat", "scan_blocks"), [("full", True), ("dots", False)])
 def test_the_gradient_is_the_one_without_and_more_is_computed_for_it(remat, scan_blocks):
     batch = {name: random_tokens((3, 11), seed=i) for i, name in enumerate(("inputs", "targets"))}
     batch["weights"] = np.ones((3, 11), np.float32)

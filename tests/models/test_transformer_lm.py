@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 import oracle
 from closeness import assert_close
 from fxf.layers.attention import ATTENTIONS
-from fxf.layers.positions import POSITIONS
-from fxf.models.transformer_lm import TransformerLMConfig
 from fxf.testing import assert_cached_equals_full
 from fxf.weights import initialize
 from helpers import VOCAB_SIZE, examples, random_tokens, small, small_model
@@ -75,11 +73,11 @@ CHOICES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("form", ["pre_norm", "post_norm", "idea"])
-@pytest.mark.parametrize("n_heads", [1, 3])
+@pytest.mark.parametrize(("form", "n_heads"), [("pre_norm", 1), ("pre_norm", 3), ("post_norm", 3), ("idea", 3)])
 def test_logits_equal_the_oracle(form, n_heads):
-    model, params = small_model(block=form, n_heads=n_heads)
-    assert_equal_to_the_oracle(model, params, random_tokens((3, 11)), block=form, n_heads=n_heads)
+    changes = {"block": form, "n_heads": n_heads, "n_layers": 2}
+    model, params = small_model(**changes)
+    assert_equal_to_the_oracle(model, params, random_tokens((3, 11)), **changes)
 
 
 @pytest.mark.parametrize("choices", CHOICES)
@@ -141,8 +139,9 @@ def test_scanned_blocks_equal_unrolled_blocks():
 RATES = ["dropout", "embedding_dropout", "attention_dropout"]
 
 
-@pytest.mark.parametrize("scan_blocks", [False, True])
-@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize(
+    ("rate", "scan_blocks"), [("dropout", True), ("embedding_dropout", False), ("attention_dropout", False)]
+)
 def test_dropout_changes_logits_by_key_and_not_without_one(rate, scan_blocks):
     tokens = random_tokens((3, 11))
     model, params = small_model(**{rate: 0.5}, scan_blocks=scan_blocks)
@@ -164,26 +163,19 @@ def test_without_a_key_the_program_draws_nothing(rate):
     assert ["threefry" in program for program in programs] == [False, True]
 
 
-# Each kind of positions and of attention; their pairs, and all else, are drawn in test_any_config.py.
-CACHED = [
-    *({"positions": positions} for positions in POSITIONS),
-    *({"attention": attention} for attention in ATTENTIONS if attention != TransformerLMConfig.attention),
-]
-
-
+# Each kind of positions is in tests/layers/test_positions.py; pairs of all are drawn in test_any_config.py.
 @pytest.mark.parametrize(
     "changes",
     [
-        *CACHED,
-        {"window": 3},
+        *({"attention": attention} for attention in ATTENTIONS),
         {"window": 3, "positions": "alibi", "n_kv_heads": 1},
         {"attention": "linear", "n_kv_heads": 1},
         {"position_range": 41, "position_gap": 3, "positions": "rotary", "qk_norm": True},
         {"position_range": 29, "positions": "learned", "attention": "linear"},
         {"gated": True, "norm": "rms", "tied_embeddings": True, "logit_softcap": 2.0},
-        {"scan_blocks": True},
-        {"block": "post_norm", "positions": "sinusoidal", "final_norm": False},
-        {"block": "idea", "positions": "sinusoidal_concatenated", "attention_bias": "all"},
+        {"scan_blocks": True, "n_layers": 2},
+        {"block": "post_norm", "positions": "sinusoidal", "final_norm": False, "n_layers": 2},
+        {"block": "idea", "positions": "sinusoidal_concatenated", "attention_bias": "all", "n_layers": 2},
     ],
 )
 def test_prefill_and_cached_steps_give_the_logits_of_the_full_forward(changes):
