@@ -45,6 +45,7 @@ def position_vector(config, weights, t):
 
 
 def embedding(config, weights, tokens, scaled=False, segments=None):
+    scaled = scaled or getattr(config, "scaled_embeddings", False)
     factor = math.sqrt(config.d_model) if scaled else 1.0
     x = np.array(
         [
@@ -73,7 +74,8 @@ def normalize(config, weights, x):
             divisor = np.sqrt(variance) + config.norm_epsilon
         else:
             divisor = np.sqrt(variance + config.norm_epsilon)
-        rows.append(row / divisor * weights["scale"] + (0 if config.norm == "rms" else weights["bias"]))
+        factor = weights["scale"] + config.zero_centered_scale
+        rows.append(row / divisor * factor + (0 if config.norm == "rms" else weights["bias"]))
     return np.array(rows)
 
 
@@ -82,11 +84,29 @@ def softmax(row):
     return e / np.sum(e)
 
 
-def rotate(vector, position):
-    """Turns the pairs (x_0, x_1), (x_2, x_3), … by position · θ_i, θ_i = 10000^(-2i/K) (seed 002; Su et al. 2021)."""
+def is_global(config, number):
+    """Whether the block, counted from 0, sees beyond the window: every n-th one, n = global_every."""
+    return config.global_every > 0 and (number + 1) % config.global_every == 0
+
+
+def wavelength(config, i, width, number=0):
+    """2π θ^(2i/K) tokens, scaled by the rule of Chen et al. (2023) or, with a trained length, that of Llama 3."""
+    if config.local_rope_theta and not is_global(config, number):
+        return 2 * math.pi * config.local_rope_theta ** (2 * i / width)
+    plain, trained = 2 * math.pi * config.rope_theta ** (2 * i / width), config.rope_trained_len
+    if not trained or plain > trained:
+        return plain * config.rope_factor
+    if plain < trained / 4:
+        return plain
+    smooth = (trained / plain - 1) / (4 - 1)
+    return 1 / ((1 - smooth) / (plain * config.rope_factor) + smooth / plain)
+
+
+def rotate(config, vector, position, number=0):
+    """Turns the pairs (x_0, x_1), (x_2, x_3), … by position · 2π / wavelength (seed 002; Su et al. 2021)."""
     turned = np.zeros_like(vector)
     for i in range(len(vector) // 2):
-        angle = position * 10000 ** (-2 * i / len(vector))
+        angle = position * 2 * math.pi / wavelength(config, i, len(vector), number)
         matrix = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
         turned[2 * i : 2 * i + 2] = matrix @ vector[2 * i : 2 * i + 2]
     return turned
@@ -117,7 +137,9 @@ def weigh(config, head, q, keys, distances):
     if config.attention == "linear":
         unnormalized = np.array([feature_map(config, q) @ feature_map(config, k) for k in keys])
         return unnormalized / unnormalized.sum()
-    scores = np.array([q @ k / np.sqrt(len(q)) for k in keys])
+    scores = np.array([q @ k * (config.query_scale or 1 / np.sqrt(len(q))) for k in keys])
+    if cap := config.attention_softcap:
+        scores = cap * np.tanh(scores / cap)
     decay = np.ones(len(keys))
     if config.positions.startswith("alibi") and distances is not None:
         decay = np.exp(-alibi_slope(config, head) * np.array(distances))
@@ -129,26 +151,33 @@ def unit_mean_square(config, x):
     return x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + config.norm_epsilon)
 
 
-def attention(config, weights, x, z, allowed, crossed=False):
-    """Each row t of x attends to the rows s of z for which `allowed(t, s)`; of its own sequence, or of another."""
+def attention(config, weights, x, z, allowed, crossed=False, number=0):
+    """Each row t of x attends to the rows s of z for which `allowed(t, s)`; of its own sequence, or of another.
+
+    `number` is that of the block, counted from 0.
+    """
     _, n_heads, d_head = weights["query"].shape
     shared_by = n_heads // weights["key"].shape[1]
     heads = []
     for i in range(n_heads):
         q, k, v = (
-            rows @ weights[name][:, j] + (weights[f"{name}_bias"][j] if config.attention_bias == "all" else 0)
+            rows @ weights[name][:, j] + (weights[f"{name}_bias"][j] if config.attention_bias in ("all", "qkv") else 0)
             for name, rows, j in (("query", x, i), ("key", z, i // shared_by), ("value", z, i // shared_by))
         )
         if config.qk_norm:
             q, k = (
-                unit_mean_square(config, rows) * weights[f"{name}_scale"] for name, rows in (("query", q), ("key", k))
+                unit_mean_square(config, rows) * (weights[f"{name}_scale"] + config.zero_centered_scale)
+                for name, rows in (("query", q), ("key", k))
             )
         if config.positions == "rotary" and not crossed:
-            q, k = (np.array([rotate(row, place(config, t)) for t, row in enumerate(rows)]) for rows in (q, k))
+            q, k = (
+                np.array([rotate(config, row, place(config, t), number) for t, row in enumerate(rows)])
+                for rows in (q, k)
+            )
         head = np.zeros((len(x), d_head))
         for t in range(len(x)):
             seen = [s for s in range(len(z)) if allowed(t, s)]
-            if config.window and not crossed:
+            if config.window and not crossed and not is_global(config, number):
                 seen = [s for s in seen if abs(t - s) < config.window]
             distances = None if crossed else [abs(place(config, t) - place(config, s)) for s in seen]
             for s, weight in zip(seen, weigh(config, i, q[t], k[seen], distances), strict=True):
@@ -156,7 +185,7 @@ def attention(config, weights, x, z, allowed, crossed=False):
         heads.append(head)
     concatenated = np.concatenate(heads, axis=1)
     w_o = np.concatenate(list(weights["output"]), axis=0)
-    return concatenated @ w_o + (0 if config.attention_bias == "none" else weights["output_bias"])
+    return concatenated @ w_o + (weights["output_bias"] if config.attention_bias in ("all", "output") else 0)
 
 
 def to_earlier(t, s):
@@ -173,12 +202,12 @@ def gelu(x):
 
 
 def feed_forward(config, weights, x):
-    up = x @ weights["up"] + weights["up_bias"]
-    if config.gated:
-        hidden = activation(config, x @ weights["gate"] + weights["gate_bias"]) * up
-    else:
-        hidden = activation(config, up)
-    return hidden @ weights["down"] + weights["down_bias"]
+    def mapped(name, x):
+        return x @ weights[name] + (weights[f"{name}_bias"] if config.feed_forward_bias else 0)
+
+    up = mapped("up", x)
+    hidden = activation(config, mapped("gate", x)) * up if config.gated else activation(config, up)
+    return mapped("down", hidden)
 
 
 def activation(config, x):
@@ -191,38 +220,43 @@ def activation(config, x):
     return activations[config.activation](x)
 
 
-def block(config, weights, x, allowed=to_earlier, source=None, source_allowed=None):
-    """A block of one of three forms; with `source`, it attends to that sequence after its own."""
+def block(config, weights, x, allowed=to_earlier, source=None, source_allowed=None, number=0):
+    """A block of one of four forms; with `source`, it attends to that sequence after its own."""
 
     def norm(name, x):
         return normalize(config, weights[f"{name}_norm"], x)
 
     if config.block == "post_norm":
-        x = norm("attention", x + attention(config, weights["attention"], x, x, allowed))
+        x = norm("attention", x + attention(config, weights["attention"], x, x, allowed, number=number))
         if source is not None:
             crossed = attention(config, weights["cross_attention"], x, source, source_allowed, True)
             x = norm("cross_attention", x + crossed)
         return norm("feed_forward", x + feed_forward(config, weights["feed_forward"], x))
 
+    def second_norm(name, update):
+        return norm(f"{name}_post", update) if config.block == "sandwich" else update
+
     normalized = norm("attention", x)
-    middle = x + attention(config, weights["attention"], normalized, normalized, allowed)
+    attended = attention(config, weights["attention"], normalized, normalized, allowed, number=number)
+    middle = x + second_norm("attention", attended)
     if source is not None:
         queries = middle if config.cross_norm == "source" else norm("cross_attention", middle)
         source = norm("cross_attention", source) if config.cross_norm == "source" else source
-        middle = middle + attention(config, weights["cross_attention"], queries, source, source_allowed, True)
-    changed = feed_forward(config, weights["feed_forward"], norm("feed_forward", middle))
+        crossed = attention(config, weights["cross_attention"], queries, source, source_allowed, True)
+        middle = middle + second_norm("cross_attention", crossed)
+    changed = second_norm("feed_forward", feed_forward(config, weights["feed_forward"], norm("feed_forward", middle)))
     return x + changed if config.block == "idea" else middle + changed
 
 
 def final_layer(weights, x):
-    return x @ weights["kernel"] + weights["bias"]
+    return x @ weights["kernel"] + weights.get("bias", 0)
 
 
 def transformer_lm(config, weights, tokens, allowed=to_earlier, segments=None):
     """Tokens as they enter the model to logits [n, vocab_size]."""
     x = embedding(config, weights["embedding"], tokens, segments=segments)
     for i in range(config.n_layers):
-        x = block(config, weights["blocks"][str(i)], x, allowed)
+        x = block(config, weights["blocks"][str(i)], x, allowed, number=i)
     x = normalize(config, weights["norm"], x) if config.final_norm else x
     if config.head == "transform":
         dense = weights["transform"]

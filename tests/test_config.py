@@ -83,7 +83,7 @@ def test_no_key_takes_a_number_that_is_not_finite(cls, value):
         ({"final_norm": 1}, "model.final_norm: expected bool, got 1"),
         (
             {"block": "ideal"},
-            "model.block: expected one of pre_norm, post_norm, idea; got 'ideal'; did you mean 'idea'?",
+            "model.block: expected one of pre_norm, post_norm, sandwich, idea; got 'ideal'; did you mean 'idea'?",
         ),
         ({"n_kv_heads": 3}, "model.n_kv_heads: 3 does not divide model.n_heads 8"),
         ({"position_range": 2047}, "model.position_range: expected 0 or at least model.max_len 2048, got 2047"),
@@ -109,8 +109,27 @@ def test_no_key_takes_a_number_that_is_not_finite(cls, value):
         ({"n_heads": 7}, "model.n_heads: 7 does not divide model.d_model 512"),
         (
             {"logits_bias": True},
-            "model.logits_bias: with model.tied_embeddings False logits have a bias; leave it at False",
+            "model.logits_bias: only read with model.tied_embeddings; see model.final_bias",
         ),
+        (
+            {"tied_embeddings": True, "final_bias": False},
+            "model.final_bias: with model.tied_embeddings there is no final layer; leave it at True",
+        ),
+        ({"global_every": 2}, "model.global_every: only read with a model.window; leave it at 0"),
+        (
+            {"global_every": 1, "window": 3},
+            "model.global_every: 1 makes every block global; set model.window to 0 for that",
+        ),
+        (
+            {"local_rope_theta": 9.0, "window": 3},
+            "model.local_rope_theta: only read with a model.global_every; leave it at 0",
+        ),
+        (
+            {"local_rope_theta": 0.5, "window": 3, "global_every": 2},
+            "model.local_rope_theta: expected 0 or more than 1, got 0.5",
+        ),
+        ({"rope_trained_len": 9}, "model.rope_trained_len: only read with a model.rope_factor above 1; leave it at 0"),
+        ({"rope_theta": 1}, "model.rope_theta: expected more than 1, got 1.0"),
         ({"head": "dense"}, "model.head: expected one of linear, transform; got 'dense'"),
     ],
 )
@@ -129,7 +148,11 @@ def test_what_a_section_cannot_read_is_named(changes, message):
         ),
         (
             {"logits_bias": True},
-            "model.logits_bias: with model.embeddings 'separate' logits have a bias; leave it at False",
+            "model.logits_bias: only read with model.embeddings 'shared'; see model.final_bias",
+        ),
+        (
+            {"embeddings": "shared", "final_bias": False},
+            "model.final_bias: with model.embeddings 'shared' there is no final layer; leave it at True",
         ),
         ({"embeddings": "share"}, "model.embeddings: expected one of separate, shared; got 'share'; did you mean "),
         ({"n_heads": 7}, "model.n_heads: 7 does not divide model.d_model 512"),

@@ -169,6 +169,8 @@ STAGES = {
     "model.init": (initial,),
     "model.remat": (steps,),
     "model.position_gap": (logits,),
+    "model.rope_theta": (logits,),
+    "model.rope_trained_len": (logits,),
     "task": (batches, figures),
     "data": (batches, figures),
     "optimizer": (steps,),

@@ -155,6 +155,7 @@ def decode(
     prompts: Sequence[Sequence[int]],
     max_tokens: int,
     *,
+    first_token: int | None = 0,
     end_token: int | None = None,
     sources: Sequence[Sequence[int]] | None = None,
     seed: int = 0,
@@ -165,8 +166,9 @@ def decode(
         fxf.decode(model, params, [[3, 4], [9]], max_tokens=5, temperature=0.8)
 
     Args:
-      prompts: lists of tokens, which may differ in length and may be empty; the model reads them behind token 0.
+      prompts: lists of tokens, which may differ in length and may be empty.
       max_tokens: maximum number of new tokens for each prompt.
+      first_token: the token that the model reads before each prompt; None for no such token, and no empty prompt.
       end_token: the token that ends an answer; without it every answer has `max_tokens` tokens.
       sources: the encoder's tokens, a list for each prompt.
       seed: the seed of sampling, which a temperature above 0 turns on.
@@ -185,19 +187,28 @@ def decode(
     if not prompts:
         return []
     method = section(DecodeConfig, changed_decode(defaults(DecodeConfig), keys), "decode")
-    tokens, lengths = _padded(prompts)
-    rows = {"tokens": tokens, "lengths": lengths}
+    rows = _behind(first_token, prompts)
     if sources is not None:
         source, counts = _padded(sources)
         rows |= {"source": source, "source_mask": np.arange(source.shape[1])[None] < counts[:, None]}
     _require_tokens(model, rows)
-    room = model.max_len
-    if room is not None and tokens.shape[1] + max_tokens > room:
-        raise UserError(f"max_tokens: {tokens.shape[1]} tokens and {max_tokens} more exceed model.max_len {room}")
+    room, n_tokens = model.max_len, rows["tokens"].shape[1]
+    if room is not None and n_tokens + max_tokens > room:
+        raise UserError(f"max_tokens: {n_tokens} tokens and {max_tokens} more exceed model.max_len {room}")
     decoded = make_decoder(model, -1 if end_token is None else end_token, config=method, seed=seed)
     found, _ = decoded(params, rows, max_tokens)
     answers = found[:, 0].tolist()
     return [answer[: answer.index(end_token)] if end_token in answer else answer for answer in answers]
+
+
+def _behind(first_token: int | None, prompts: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
+    """Returns the prompts as rows behind the token, or behind the first token of each if it is None."""
+    tokens_NP, lengths_N = _padded(prompts)
+    if first_token is not None:
+        return {"first": np.full(len(prompts), first_token, np.int32), "tokens": tokens_NP, "lengths": lengths_N}
+    if not lengths_N.all():
+        raise UserError(f"prompt {int(lengths_N.argmin()) + 1}: it is empty; without a first_token it needs a token")
+    return {"first": tokens_NP[:, 0], "tokens": tokens_NP[:, 1:], "lengths": lengths_N - 1}
 
 
 def _padded(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
@@ -214,10 +225,9 @@ def _require_tokens(model: Model, rows: dict[str, np.ndarray]) -> None:
     batch = {name: x[:1] for name, x in rows.items() if name in ("source", "source_mask")}
     shape = jax.eval_shape(model.apply, weights.shapes(model.spec), {**batch, "inputs": np.zeros((1, 1), np.int32)})
     vocab_size = shape.shape[-1]
-    for name in ("tokens", "source"):
-        wrong = np.argwhere((rows[name] < 0) | (rows[name] >= vocab_size)) if name in rows else np.empty(0)
+    names = {"first": "prompt", "tokens": "prompt", "source": "source"}
+    for name in (name for name in names if name in rows):
+        wrong = np.argwhere((rows[name] < 0) | (rows[name] >= vocab_size))
         if len(wrong):
-            number, place = wrong[0]
-            what = "prompt" if name == "tokens" else "source"
-            value = rows[name][number, place]
-            raise UserError(f"{what} {number + 1}: expected tokens 0 … {vocab_size - 1}, got {value}")
+            what, value = f"{names[name]} {wrong[0][0] + 1}", rows[name][tuple(wrong[0])]
+            raise UserError(f"{what}: expected tokens 0 … {vocab_size - 1}, got {value}")

@@ -1,64 +1,7 @@
-"""The names of GPT-2, BERT and Marian in fxf and in the `transformers` library."""
+"""The names of GPT-2, BERT and Marian in fxf and in the `transformers` library, and all models by name."""
 
-from typing import Any, NamedTuple
-
-# fxf's activations by their names in config.json; the first name of each is written.
-ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",
-}
-
-
-class Architecture(NamedTuple):
-    """A class of `transformers` in fxf's terms.
-
-    Attributes:
-      name: the class.
-      model: fxf's model.
-      keys: pairs of a key of fxf's `model` section and one of config.json. If a key has several partners, their values
-        must be equal.
-      section: other keys of the `model` section that differ from the defaults.
-      config: keys of config.json that must have these values if they are present.
-      tokens: 'first', 'end' or 'padding' by the key of config.json that holds this special token.
-      tensors: tensor names by the path of fxf's weight; {} is the block's number, which the path omits. Weights that
-        share a tensor are side by side in it, in this order.
-      transposed: whether matrices are [out, in].
-      rows: tensors [1, n] whose weights in fxf are [n].
-      renamed: pairs of a regular expression for names in older files and its replacement.
-      ignored: a regular expression for tensors that repeat another one or do not belong to this model.
-    """
-
-    name: str
-    model: str
-    keys: tuple[tuple[str, str], ...]
-    section: dict[str, Any]
-    config: dict[str, Any]
-    tokens: dict[str, str]
-    tensors: dict[str, str]
-    transposed: bool = True
-    rows: tuple[str, ...] = ()
-    renamed: tuple[tuple[str, str], ...] = ()
-    ignored: str = ""
-
-
-def _layers(path: str, name: str, parts: dict[str, str], suffixes: tuple[str, str]) -> dict[str, str]:
-    """Returns the tensor names of weights and biases by fxf's path; `parts` maps fxf's layer names to theirs."""
-    weight, bias = suffixes
-    tensors = {f"{path}/{a}{weight}": f"{name}.{b}.weight" for a, b in parts.items()}
-    return tensors | {f"{path}/{a}{bias}": f"{name}.{b}.bias" for a, b in parts.items()}
-
-
-def _linear(path: str, name: str, parts: dict[str, str]) -> dict[str, str]:
-    return _layers(path, name, parts, ("", "_bias"))
-
-
-def _norms(path: str, name: str, parts: dict[str, str]) -> dict[str, str]:
-    return _layers(path, name, parts, ("/scale", "/bias"))
-
+from fxf.interop.architecture import Architecture, linear_maps, norms
+from fxf.interop.rotary_decoders import ROTARY_DECODERS
 
 _GPT2_BLOCK = "transformer.h.{}"
 GPT2 = Architecture(
@@ -92,13 +35,14 @@ GPT2 = Architecture(
     tensors={
         "embedding/table": "transformer.wte.weight",
         "embedding/positions": "transformer.wpe.weight",
-        **_linear("blocks/attention", f"{_GPT2_BLOCK}.attn", dict.fromkeys(("query", "key", "value"), "c_attn")),
-        **_linear("blocks/attention", f"{_GPT2_BLOCK}.attn", {"output": "c_proj"}),
-        **_linear("blocks/feed_forward", f"{_GPT2_BLOCK}.mlp", {"up": "c_fc", "down": "c_proj"}),
-        **_norms("blocks", _GPT2_BLOCK, {"attention_norm": "ln_1", "feed_forward_norm": "ln_2"}),
+        **linear_maps("blocks/attention", f"{_GPT2_BLOCK}.attn", dict.fromkeys(("query", "key", "value"), "c_attn")),
+        **linear_maps("blocks/attention", f"{_GPT2_BLOCK}.attn", {"output": "c_proj"}),
+        **linear_maps("blocks/feed_forward", f"{_GPT2_BLOCK}.mlp", {"up": "c_fc", "down": "c_proj"}),
+        **norms("blocks", _GPT2_BLOCK, {"attention_norm": "ln_1", "feed_forward_norm": "ln_2"}),
         "norm/scale": "transformer.ln_f.weight",
         "norm/bias": "transformer.ln_f.bias",
     },
+    if_null={"n_inner": lambda section: 4 * section["d_model"]},
     transposed=False,
     renamed=((r"^(?=(wte|wpe|ln_f|h)\.)", "transformer."),),
     ignored=r"\.attn\.(masked_)?bias$|^lm_head\.weight$",
@@ -144,15 +88,15 @@ BERT = Architecture(
         "embedding/table": "bert.embeddings.word_embeddings.weight",
         "embedding/positions": "bert.embeddings.position_embeddings.weight",
         "embedding/segments": "bert.embeddings.token_type_embeddings.weight",
-        **_norms("embedding", "bert.embeddings", {"norm": "LayerNorm"}),
-        **_linear("blocks/attention", f"{_BERT_BLOCK}.attention.self", {n: n for n in ("query", "key", "value")}),
-        **_linear("blocks/attention", f"{_BERT_BLOCK}.attention.output", {"output": "dense"}),
-        **_norms("blocks", f"{_BERT_BLOCK}.attention.output", {"attention_norm": "LayerNorm"}),
-        **_linear("blocks/feed_forward", _BERT_BLOCK, {"up": "intermediate.dense", "down": "output.dense"}),
-        **_norms("blocks", f"{_BERT_BLOCK}.output", {"feed_forward_norm": "LayerNorm"}),
+        **norms("embedding", "bert.embeddings", {"norm": "LayerNorm"}),
+        **linear_maps("blocks/attention", f"{_BERT_BLOCK}.attention.self", {n: n for n in ("query", "key", "value")}),
+        **linear_maps("blocks/attention", f"{_BERT_BLOCK}.attention.output", {"output": "dense"}),
+        **norms("blocks", f"{_BERT_BLOCK}.attention.output", {"attention_norm": "LayerNorm"}),
+        **linear_maps("blocks/feed_forward", _BERT_BLOCK, {"up": "intermediate.dense", "down": "output.dense"}),
+        **norms("blocks", f"{_BERT_BLOCK}.output", {"feed_forward_norm": "LayerNorm"}),
         "transform/kernel": f"{_BERT_HEAD}.dense.weight",
         "transform/bias": f"{_BERT_HEAD}.dense.bias",
-        **_norms("transform", _BERT_HEAD, {"norm": "LayerNorm"}),
+        **norms("transform", _BERT_HEAD, {"norm": "LayerNorm"}),
         "embedding/logits_bias": "cls.predictions.bias",
     },
     renamed=((r"LayerNorm\.gamma$", "LayerNorm.weight"), (r"LayerNorm\.beta$", "LayerNorm.bias")),
@@ -165,11 +109,11 @@ _HEADS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_
 def _marian_blocks(stack: str, attentions: dict[str, str]) -> dict[str, str]:
     """Returns the tensors of the encoder or decoder; `attentions` maps fxf's names to those of `transformers`."""
     blocks, layer = f"{stack}/blocks", f"model.{stack}.layers.{{}}"
-    norms = {f"{name}_norm": f"{theirs}_layer_norm" for name, theirs in attentions.items()}
-    tensors = _norms(blocks, layer, {**norms, "feed_forward_norm": "final_layer_norm"})
+    norm_names = {f"{name}_norm": f"{theirs}_layer_norm" for name, theirs in attentions.items()}
+    tensors = norms(blocks, layer, {**norm_names, "feed_forward_norm": "final_layer_norm"})
     for name, theirs in attentions.items():
-        tensors |= _linear(f"{blocks}/{name}", f"{layer}.{theirs}", _HEADS)
-    return tensors | _linear(f"{blocks}/feed_forward", layer, {"up": "fc1", "down": "fc2"})
+        tensors |= linear_maps(f"{blocks}/{name}", f"{layer}.{theirs}", _HEADS)
+    return tensors | linear_maps(f"{blocks}/feed_forward", layer, {"up": "fc1", "down": "fc2"})
 
 
 MARIAN = Architecture(
@@ -222,4 +166,4 @@ MARIAN = Architecture(
 )
 
 # By the `model_type` of config.json.
-ARCHITECTURES = {"gpt2": GPT2, "bert": BERT, "marian": MARIAN}
+ARCHITECTURES = {"gpt2": GPT2, "bert": BERT, "marian": MARIAN, **ROTARY_DECODERS}

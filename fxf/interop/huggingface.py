@@ -1,71 +1,72 @@
-"""Import and export of the `transformers` library's GPT2LMHeadModel, BertForMaskedLM and MarianMTModel.
+"""Import and export of models of the `transformers` library.
 
-`fxf.interop.architectures` lists their tensors and keys. Neither `transformers` nor `torch` is needed.
+They are GPT-2, BERT, Marian, Llama, Mistral, Qwen 2, Qwen 3, Gemma 2 and the text models of Gemma 3.
+`fxf.interop.architectures` lists them. Neither `transformers` nor `torch` is needed.
 """
 
-import dataclasses
 import json
-import re
-import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import tokenizers
 
-from fxf.config import defaults, one_of, section
-from fxf.errors import UserError
+from fxf.errors import UserError, panics_as_errors
 from fxf.files import read_file
-from fxf.interop.architectures import ACTIVATIONS, ARCHITECTURES, Architecture
-from fxf.interop.weights_file import as_weights, check_shapes, read_tensors, write_tensors
+from fxf.interop.architectures import ARCHITECTURES
+from fxf.interop.config_json import SIZE_LIMIT, Written, read_config, write_config
+from fxf.interop.tensors import Part, tensor_shape, tensors_of, to_params, write_tensor
+from fxf.interop.weights_file import StoredTensor, open_tensors, write_tensors
 from fxf.layers.config import TransformerConfig
 from fxf.models import MODELS
 from fxf.models.model import Model
-from fxf.weights import (
-    TABLES,
-    Params,
-    Spec,
-    Weight,
-    flatten,
-    leaves,
-    map_weights,
-    matrix_axes,
-    shapes,
-    without_numbers,
-)
+from fxf.training.sharding import Layout
+from fxf.weights import Params, flatten
 
-TABLE_AGAIN = r"(lm_head|decoder|embed_tokens)\.weight$"  # tensors that repeat the embedding table
-CONFIG_FILE, TENSORS_FILE = "config.json", "model.safetensors"
-SIZE_LIMIT = 2**31  # sizes in config.json are smaller
-# Keys for training, which have no partner in config.json.
-TRAINING = ("init", "scan_blocks")
+CONFIG_FILE, TENSORS_FILE, INDEX_FILE = "config.json", "model.safetensors", "model.safetensors.index.json"
+TOKENIZER_FILE, TOKENIZER_CONFIG_FILE = "tokenizer.json", "tokenizer_config.json"
+SHARD_BYTES = 5 * 10**9  # of the largest tensors file that is written, as in transformers
 
 
 class Loaded(NamedTuple):
-    """A model of `transformers` in fxf: the `model` section, the model, its params, and config.json."""
+    """A model of `transformers` in fxf.
+
+    Attributes:
+      config: the `model` section.
+      huggingface: the content of config.json, which also names special tokens.
+      tokenizer: that of tokenizer.json in the folder, of the library `tokenizers`; None if there is none.
+    """
 
     config: TransformerConfig
     model: Model
     params: Params
     huggingface: dict[str, Any]
+    tokenizer: tokenizers.Tokenizer | None
 
 
-def load(source: Any) -> Loaded:
-    """Reads a folder with config.json and model.safetensors, or a model object of `transformers`.
+def load(source: Any, layout: Layout | None = None) -> Loaded:
+    """Reads a folder of `transformers`, with its tensors in one or several files, or a model object.
+
+    One tensor at a time is in memory beside the params.
+
+    Args:
+      layout: the devices that hold the params, each as much as `layout.weights` says; None for the default device.
 
     Raises:
       UserError: the folder cannot be read, or fxf does not have the model.
     """
+    tokenizer = None
     if isinstance(source, str | Path):
-        folder = Path(source)
-        huggingface, (tensors, _) = _read_json(folder / CONFIG_FILE), read_tensors(folder / TENSORS_FILE)
-        where = str(folder)
+        folder, where = Path(source), str(source)
+        huggingface, tensors = _read_json(folder / CONFIG_FILE), _open_folder(folder)
+        if (folder / TOKENIZER_FILE).exists():
+            tokenizer = _read_tokenizer(folder / TOKENIZER_FILE)
     else:
         huggingface, where = source.config.to_dict(), type(source).__name__
-        cpu = {name: tensor.detach().cpu() for name, tensor in source.state_dict().items()}
-        tensors = {name: (x.float() if x.is_floating_point() else x).numpy() for name, x in cpu.items()}
+        tensors = {name: _stored(tensor) for name, tensor in source.state_dict().items()}
     model_type, vocab_size = huggingface.get("model_type"), huggingface.get("vocab_size")
     if model_type not in list(ARCHITECTURES):  # suggests no nearest name, because bart is not a mistyped bert
         raise UserError(f"{where}: model_type: expected one of {', '.join(ARCHITECTURES)}; got {model_type!r}")
@@ -77,11 +78,28 @@ def load(source: Any) -> Loaded:
         raise UserError(f"{where}: vocab_size: expected a positive int, got {vocab_size!r}")
     if config.n_layers > len(tensors):
         raise UserError(f"{where}: the config has {config.n_layers} layers, but there are only {len(tensors)} tensors")
-    model = MODELS[architecture.model].make(config, huggingface["vocab_size"])
-    return Loaded(config, model, _to_params(architecture, model.spec, tensors, where), huggingface)
+    model = MODELS[architecture.model].make(config, vocab_size)
+
+    shardings = {} if layout is None else flatten(layout.weights(model.spec))
+
+    def place(path: str, value: np.ndarray) -> jax.Array:
+        return jax.device_put(value, shardings[path]) if shardings else jnp.array(value)
+
+    params = to_params(architecture, model.spec, tensors, where, place)
+    return Loaded(config, model, params, huggingface, tokenizer)
 
 
-def save(folder: Path, config: TransformerConfig, params: Params, *, first: int, end: int, padding: int) -> None:
+def save(
+    folder: str | Path,
+    config: TransformerConfig,
+    params: Params,
+    *,
+    first: int,
+    end: int,
+    padding: int,
+    tokenizer: str | None = None,
+    shard_bytes: int = SHARD_BYTES,
+) -> None:
     """Writes a folder that `from_pretrained` reads.
 
     Args:
@@ -89,23 +107,32 @@ def save(folder: Path, config: TransformerConfig, params: Params, *, first: int,
       first: the token in front of every sequence that a decoder reads.
       end: the token that ends a sequence.
       padding: the padding token.
+      tokenizer: the text of a tokenizer.json.
+      shard_bytes: the tensors go into several files if they are larger than this together.
 
     Raises:
       UserError: `transformers` has no model like `config`, or the folder cannot be written.
     """
-    tensors, architecture = to_tensors(config, params), _architecture(config)
+    folder, written = Path(folder), write_config(config)
     named = {"first": first, "end": end, "padding": padding}
     record = {
-        **write_config(architecture, config),
+        **written.record,
         "vocab_size": len(params["embedding"]["table"]),
-        **{key: named[meaning] for key, meaning in architecture.tokens.items()},
+        **{key: named[meaning] for key, meaning in written.architecture.tokens.items()},
     }
+    texts = {CONFIG_FILE: json.dumps(record, indent=2) + "\n"}
+    if tokenizer is not None:
+        texts[TOKENIZER_FILE] = tokenizer
+        texts[TOKENIZER_CONFIG_FILE] = json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}) + "\n"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / CONFIG_FILE).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        for old in (*folder.glob("model*.safetensors"), folder / INDEX_FILE):  # of another number of files
+            old.unlink(missing_ok=True)
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise UserError(f"{folder}: cannot write it: {error.strerror}") from None
-    write_tensors(folder / TENSORS_FILE, tensors, {"format": "pt"})
+    _write_shards(folder, written, params, shard_bytes)
 
 
 def to_tensors(config: TransformerConfig, params: Params) -> dict[str, np.ndarray]:
@@ -114,117 +141,69 @@ def to_tensors(config: TransformerConfig, params: Params) -> dict[str, np.ndarra
     Raises:
       UserError: `transformers` has no model like `config`.
     """
-    architecture = _architecture(config)
-    write_config(architecture, config)
-    spec = MODELS[architecture.model].make(config, len(params["embedding"]["table"])).spec
-    return {name: np.asarray(x) for name, x in jax.device_get(_joined(architecture, spec, params)).items()}
+    written, values = write_config(config), flatten(params)
+    parts = _parts(written, params)
+    return {name: write_tensor(written.architecture, name, group, values) for name, group in parts.items()}
 
 
-def read_config(architecture: Architecture, huggingface: Mapping[str, Any], where: str) -> TransformerConfig:
-    """Returns the `model` section for a config.json. Raises a UserError if fxf cannot express it."""
-    for key, value in architecture.config.items():
-        if huggingface.get(key, value) != value:
-            raise UserError(f"{where}: {key}: fxf has {architecture.name} with {value!r}, got {huggingface[key]!r}")
-    config_class = MODELS[architecture.model].config
-    values: dict[str, Any] = {}
-    kinds = typing.get_type_hints(config_class)
-    for key, theirs in architecture.keys:
-        value = huggingface.get(theirs)
-        if theirs == "n_inner" and value is None:
-            value = 4 * values["d_model"]
-        if key == "activation":
-            value = ACTIVATIONS[one_of(value, ACTIVATIONS, f"{where}: {theirs}")]
-        elif type(value) is not kinds[key] and not (kinds[key] is float and type(value) is int):
-            raise UserError(f"{where}: {theirs}: expected {kinds[key].__name__}, got {value!r}")
-        elif value >= SIZE_LIMIT:
-            raise UserError(f"{where}: {theirs}: expected less than {SIZE_LIMIT}, got {value}")
-        if values.setdefault(key, value) != value:
-            raise UserError(f"{where}: {theirs}: fxf has one model.{key}; expected {values[key]!r}, got {value!r}")
-    return section(config_class, defaults(config_class) | architecture.section | values, f"{where}: model")
+def _parts(written: Written, params: Params) -> dict[str, list[Part]]:
+    """Returns the weights of each tensor of the model that was written."""
+    architecture, vocab_size = written.architecture, len(params["embedding"]["table"])
+    return tensors_of(architecture, MODELS[architecture.model].make(written.section, vocab_size).spec)
 
 
-def write_config(architecture: Architecture, config: TransformerConfig) -> dict[str, Any]:
-    """Returns the config.json for a `model` section, without tokens. Raises a UserError if it cannot express it."""
-    model_type = next(name for name, known in ARCHITECTURES.items() if known is architecture)
-    record = {"architectures": [architecture.name], "model_type": model_type, **architecture.config}
-    for key, theirs in architecture.keys:
-        value = getattr(config, key)
-        if key == "activation":
-            value = next(name for name, known in ACTIVATIONS.items() if known == value)
-        record[theirs] = value
-    there, here = (dataclasses.asdict(c) for c in (read_config(architecture, record, architecture.name), config))
-    for key, value in here.items():
-        if key not in TRAINING and there[key] != value:
-            raise UserError(f"model.{key}: {architecture.name} has {there[key]!r}, got {value!r}")
-    return record
+def _write_shards(folder: Path, written: Written, params: Params, shard_bytes: int) -> None:
+    """Writes the tensors into one file, or into several with an index; makes one file's tensors at a time."""
+    parts, architecture, values = _parts(written, params), written.architecture, flatten(params)
+    sizes = {name: 4 * int(np.prod(tensor_shape(architecture, name, group))) for name, group in parts.items()}
+    shards: list[list[str]] = []
+    for name, size in sizes.items():
+        if not shards or sum(sizes[other] for other in shards[-1]) + size > shard_bytes:
+            shards.append([])
+        shards[-1].append(name)
+    files: dict[str, str] = {}
+    for number, names in enumerate(shards, 1):
+        file = TENSORS_FILE if len(shards) == 1 else f"model-{number:05}-of-{len(shards):05}.safetensors"
+        tensors = {name: write_tensor(architecture, name, parts[name], values) for name in names}
+        write_tensors(folder / file, tensors, {"format": "pt"})
+        files |= dict.fromkeys(names, file)
+    if len(shards) > 1:
+        index = {"metadata": {"total_size": sum(sizes.values())}, "weight_map": files}
+        (folder / INDEX_FILE).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
 
-def _architecture(config: TransformerConfig) -> Architecture:
-    """Returns the architecture with the model of the section."""
-    name = config.name  # type: ignore[attr-defined]
-    for architecture in ARCHITECTURES.values():
-        if architecture.model == name:
-            return architecture
-    raise UserError(f"model.name: transformers has no model like '{name}'")
+def _open_folder(folder: Path) -> dict[str, StoredTensor]:
+    """Returns the tensors of a folder, whose index names the files if there are several."""
+    if (folder / TENSORS_FILE).exists() or not (folder / INDEX_FILE).exists():
+        return open_tensors(folder / TENSORS_FILE)[0]
+    files = _read_json(folder / INDEX_FILE).get("weight_map")
+    if not isinstance(files, Mapping) or not all(isinstance(x, str) and Path(x).name == x for x in files.values()):
+        raise UserError(f"{folder / INDEX_FILE}: weight_map: expected names of tensors and of files beside the index")
+    opened = {file: open_tensors(folder / file)[0] for file in dict.fromkeys(files.values())}
+    for name, file in files.items():
+        if name not in opened[file]:
+            raise UserError(f"{folder / file}: {name} is absent; {INDEX_FILE} says that it is here")
+    return {name: opened[file][name] for name, file in files.items()}
 
 
-def _pieces(architecture: Architecture, spec: Spec) -> Iterator[tuple[str, Weight, str, int, int]]:
-    """Yields each weight's path, the weight, its tensor's name, its index in the tensor, and the tensor's parts."""
-    for path, weight in leaves(spec):
-        shared = without_numbers(path)
-        template = architecture.tensors[shared]
-        together = [other for other, name in architecture.tensors.items() if name == template]
-        number = [part for part in path.split("/") if part.isdecimal()]
-        yield path, weight, template.format(*number), together.index(shared), len(together)
+def _stored(tensor: Any) -> StoredTensor:
+    """Returns a tensor of torch, which is copied when it is read."""
+
+    def read() -> np.ndarray:
+        here = tensor.detach().cpu()
+        return (here.float() if here.is_floating_point() else here).numpy()
+
+    return StoredTensor(tuple(tensor.shape), read)
 
 
-def _joined(architecture: Architecture, spec: Spec, params: Params) -> dict[str, jax.Array]:
-    """Returns the params as tensors by name."""
-    values, axes = flatten(params), flatten(matrix_axes(spec))
-    joined: dict[str, list[jax.Array]] = {}
-    for path, weight, name, *_ in _pieces(architecture, spec):
-        joined.setdefault(name, []).append(_tensor(architecture, weight, axes[path], values[path]))
-    tensors = {name: jnp.concatenate(parts, axis=-1) for name, parts in joined.items()}
-    return tensors | {name: tensors[name][None] for name in architecture.rows}
-
-
-def _tensor(architecture: Architecture, weight: Weight, axes: Any, value: jax.Array) -> jax.Array:
-    """Returns a weight as a matrix with the axes of heads joined; a table unchanged; others as vectors."""
-    if axes is None:
-        return value if weight.axes[0] in TABLES else value.reshape(-1)
-    n_in = np.prod([weight.shape[axis] for axis in axes[0]], dtype=int)
-    matrix = value.reshape(n_in, -1)
-    return matrix.T if architecture.transposed else matrix
-
-
-def _to_params(architecture: Architecture, spec: Spec, tensors: Mapping[str, np.ndarray], where: str) -> Params:
-    """Returns the tensors as params in float32. Raises a UserError if a tensor is missing or has another shape."""
-    found: dict[str, np.ndarray] = {}
-    names: dict[str, str] = {}
-    ignored: dict[str, np.ndarray] = {}
-    for theirs, tensor in tensors.items():
-        name = theirs
-        for pattern, replacement in architecture.renamed:
-            name = re.sub(pattern, replacement, name)
-        if architecture.ignored and re.search(architecture.ignored, name):
-            ignored[theirs] = tensor
-            continue
-        if name in names:
-            raise UserError(f"{where}: {names[name]} and {theirs} are both names of {name}")
-        names[name], found[name] = theirs, as_weights(where, theirs, tensor)
-    expected = jax.eval_shape(lambda params: _joined(architecture, spec, params), shapes(spec))
-    check_shapes(where, {name: x.shape for name, x in found.items()}, {name: x.shape for name, x in expected.items()})
-    table = architecture.tensors["embedding/table"]
-    for theirs, tensor in ignored.items():
-        if re.search(TABLE_AGAIN, theirs) and not np.array_equal(np.asarray(tensor, np.float32), found[table]):
-            raise UserError(f"{where}: {theirs} differs from {table}; fxf has one table for both")
-    axes, values = flatten(matrix_axes(spec)), {}
-    for path, weight, name, part, n_parts in _pieces(architecture, spec):
-        value = np.split(found[name], n_parts, axis=-1)[part]
-        if axes[path] is not None and architecture.transposed:
-            value = value.T
-        values[path] = jnp.array(value.reshape(weight.shape))
-    return map_weights(lambda path, _: values[path], spec)
+def _read_tokenizer(path: Path) -> tokenizers.Tokenizer:
+    try:
+        with panics_as_errors():
+            return tokenizers.Tokenizer.from_str(read_file(path).decode("utf-8"))
+    except UserError:
+        raise
+    except Exception as error:  # the library raises no narrower type
+        raise UserError(f"{path}: not a tokenizer file: {error}") from None
 
 
 def _read_json(path: Path) -> dict[str, Any]:

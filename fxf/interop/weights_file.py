@@ -1,9 +1,10 @@
-"""Params in a safetensors file, which names each weight by its path ('blocks/attention/query')."""
+"""Params in a safetensors file, which names each weight by its path ('blocks/attention/query'); and such files."""
 
+import functools
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -74,16 +75,42 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: dict[s
         raise UserError(f"{path}: cannot write it: {error}") from None
 
 
+class StoredTensor(NamedTuple):
+    """A tensor that `read()` reads."""
+
+    shape: tuple[int, ...]
+    read: Callable[[], np.ndarray]
+
+
 def read_tensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Returns the arrays of a safetensors file by name, and its metadata. Raises a UserError if it cannot."""
+    tensors, metadata = open_tensors(path)
+    return {name: tensor.read() for name, tensor in tensors.items()}, metadata
+
+
+def open_tensors(path: Path) -> tuple[dict[str, StoredTensor], dict[str, Any]]:
+    """Returns the tensors of a safetensors file by name, not yet read, and its metadata.
+
+    Raises:
+      UserError: the file cannot be read; `StoredTensor.read` raises it too.
+    """
     from safetensors import safe_open
 
     require_file(path)
-    try:
-        with panics_as_errors(), safe_open(path, framework="np") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except Exception as error:  # the library's own classes, or NumPy's error about an unknown type
-        raise UserError(f"{path}: cannot read it as safetensors: {error}") from None
+
+    def checked(function: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            with panics_as_errors():
+                return function(*arguments)
+        except Exception as error:  # the library's own classes, or NumPy's error about an unknown type
+            raise UserError(f"{path}: cannot read it as safetensors: {error}") from None
+
+    file = checked(safe_open, path, "np")
+    tensors = {}
+    for name in checked(file.keys):
+        shape = tuple(checked(lambda name=name: file.get_slice(name).get_shape()))
+        tensors[name] = StoredTensor(shape, functools.partial(checked, file.get_tensor, name))
+    return tensors, checked(file.metadata) or {}
 
 
 def _digest(arrays: Mapping[str, np.ndarray]) -> str:

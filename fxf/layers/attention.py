@@ -18,6 +18,7 @@ from fxf.layers.config import TransformerConfig
 from fxf.layers.linear import linear
 from fxf.layers.linear_attention import FEATURE_MAPS, LINEAR
 from fxf.layers.mask import Mask
+from fxf.layers.normalization import scale_factor, scale_weight
 from fxf.layers.positions import POSITIONS
 from fxf.weights import Params, Spec, Weight, fan_in
 
@@ -41,19 +42,18 @@ def attention_spec(config: TransformerConfig) -> Spec:
       UserError: the kind of attention is unknown, or cannot be combined with another key.
     """
     _check(config)
-    d_model, head_dim, zeros = config.d_model, config.d_model // config.n_heads, jax.nn.initializers.zeros
+    d_model, head_dim, zeros = config.d_model, config.head_width, jax.nn.initializers.zeros
     heads = {"query": config.n_heads, "key": config.n_groups, "value": config.n_groups}
     shapes = {name: (n_heads, head_dim) for name, n_heads in heads.items()}
     axes = ("heads", "head_dim")
     spec = {name: Weight((d_model, *shape), ("embed", *axes), fan_in()) for name, shape in shapes.items()}
     spec["output"] = Weight((*shapes["query"], d_model), (*axes, "embed"), fan_in(2))
-    if config.attention_bias == "all":
+    if config.attention_bias in ("all", "qkv"):
         spec |= {f"{name}_bias": Weight(shape, axes, zeros) for name, shape in shapes.items()}
-    if config.attention_bias != "none":
+    if config.attention_bias in ("all", "output"):
         spec["output_bias"] = Weight((d_model,), ("embed",), zeros)
     if config.qk_norm:
-        ones = jax.nn.initializers.ones
-        spec |= {f"{name}_scale": Weight((head_dim,), ("head_dim",), ones) for name in ("query", "key")}
+        spec |= {f"{name}_scale": scale_weight(config, head_dim, "head_dim") for name in ("query", "key")}
     return spec
 
 
@@ -67,6 +67,8 @@ def _check(config: TransformerConfig) -> None:
             "window": config.window > 0,
             "attention_dropout": config.attention_dropout > 0,
             "qk_norm": config.qk_norm,
+            "attention_softcap": config.attention_softcap > 0,
+            "query_scale": config.query_scale > 0,
         }
         for name, acts in acts_on_scores.items():
             if acts:
@@ -96,12 +98,13 @@ def attention(
     rotate = POSITIONS[config.positions].rotate
     if rotate is not None:
         assert mask.positions is not None
-        q_BHTK, new = rotate(q_BHTK, mask.positions), KeysValues(rotate(new.keys, mask.positions), new.values)
+        q_BHTK, k_BGTK = (rotate(config, x, mask.positions, mask.is_global) for x in (q_BHTK, new.keys))
+        new = KeysValues(k_BGTK, new.values)
     if mask.causal:
         heads_BHTK, cache = kind.attend_causally(config, q_BHTK, new, mask, cache, rng)
     else:
         heads_BHTK = kind.attend(config, q_BHTK, kind.memorize(config, new, mask), mask, rng)
-    return _output(params, heads_BHTK, x_BTD.shape), cache
+    return _output(config, params, heads_BHTK, x_BTD.shape), cache
 
 
 def cross_memory(config: TransformerConfig, params: Params, z_BSD: jax.Array, mask: Mask) -> Any:
@@ -124,7 +127,7 @@ def cross_attention(
     """
     n_rows = jax.tree.leaves(memory)[0].shape[0]
     q = queries(config, params, x_BTD.reshape(n_rows, -1, x_BTD.shape[-1]))
-    return _output(params, kind_of(config).attend(config, q, memory, mask, rng), x_BTD.shape)
+    return _output(config, params, kind_of(config).attend(config, q, memory, mask, rng), x_BTD.shape)
 
 
 def queries(config: TransformerConfig, params: Params, x_BTD: jax.Array) -> jax.Array:
@@ -145,12 +148,12 @@ def _project(config: TransformerConfig, params: Params, name: str, x_BTD: jax.Ar
     scale = params.get(f"{name}_scale")
     if scale is not None:
         mean_square = jnp.square(heads.astype(jnp.float32)).mean(-1, keepdims=True)
-        normalized = heads * jax.lax.rsqrt(mean_square + config.norm_epsilon) * scale.reshape(1, 1, 1, -1)
-        heads = normalized.astype(heads.dtype)
+        normalized = heads * jax.lax.rsqrt(mean_square + config.norm_epsilon)
+        heads = (normalized * scale_factor(config, scale).reshape(1, 1, 1, -1)).astype(heads.dtype)
     return heads.transpose(0, 2, 1, 3)
 
 
-def _output(params: Params, heads_BHTK: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def _output(config: TransformerConfig, params: Params, heads_BHTK: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Maps the heads' outputs to vectors of the shape [B, T, D]."""
-    concatenated = heads_BHTK.transpose(0, 2, 1, 3).reshape(shape)
-    return linear(concatenated, params["output"].reshape(shape[-1], -1), params.get("output_bias"))
+    concatenated = heads_BHTK.transpose(0, 2, 1, 3).reshape(*shape[:-1], config.n_heads * config.head_width)
+    return linear(concatenated, params["output"].reshape(-1, shape[-1]), params.get("output_bias"))

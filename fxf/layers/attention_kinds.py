@@ -12,6 +12,7 @@ from fxf.layers.cache import KeysValues, init_keys_values, write
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout
 from fxf.layers.mask import Mask
+from fxf.layers.soft_cap import soft_cap
 
 
 class Attention(NamedTuple):
@@ -60,7 +61,8 @@ def weighted(weigh: Callable[[jax.Array, jax.Array], jax.Array]) -> Attention:
         batch_size, n_groups = memory.keys.shape[:2]
         q_BGQK = q_BHTK.reshape(batch_size, n_groups, -1, q_BHTK.shape[-1])
         products = jnp.einsum("BGQK,BGCK->BGQC", q_BGQK, memory.keys).astype(jnp.float32)
-        scores = products / math.sqrt(q_BHTK.shape[-1])
+        scaled = products * config.query_scale if config.query_scale else products / math.sqrt(q_BHTK.shape[-1])
+        scores = soft_cap(scaled, config.attention_softcap)
         scores_BHTC = scores.reshape(*q_BHTK.shape[:-1], -1)
         weights_BHTC = weigh(scores_BHTC, jnp.broadcast_to(mask.bias.astype(scores.dtype), scores_BHTC.shape))
         weights_BHTC = dropout(rng, checkpoint_name(weights_BHTC, "weights"), config.attention_dropout)

@@ -34,7 +34,10 @@ def block_spec(config: TransformerConfig, cross: bool = False) -> Spec:
         **({"cross_attention": attention_spec(config)} if cross else {}),
         "feed_forward": feed_forward_spec(config),
     }
-    return {**sublayers, **{f"{name}_norm": normalization_spec(config) for name in sublayers}}
+    norms = [f"{name}_norm" for name in sublayers]
+    if config.block == "sandwich":
+        norms += [f"{name}_post_norm" for name in sublayers]
+    return {**sublayers, **{name: normalization_spec(config) for name in norms}}
 
 
 def block(
@@ -94,6 +97,8 @@ def _add_update(
     rng: jax.Array | None,
 ) -> jax.Array:
     """Returns the residual stream with the output of the sublayer `name`."""
+    if config.block == "sandwich":
+        update_BTD = normalize(config, params[f"{name}_post_norm"], update_BTD)
     x_BTD = x_BTD + dropout(rng, update_BTD, config.dropout)
     return normalize(config, params[f"{name}_norm"], x_BTD) if config.block == "post_norm" else x_BTD
 
@@ -152,12 +157,13 @@ def train_blocks(
     """
 
     def run(x_BTD: jax.Array, layer: Any) -> tuple[jax.Array, None]:
-        block_params, block_rng = layer
+        block_params, block_rng, number = layer
         memory = None
         if source is not None:
             assert isinstance(config, CrossAttentionConfig)
             memory = (block_cross_memory(config, block_params, *source), source[1])
-        return block(config, block_params, x_BTD, mask, source=memory, rng=block_rng)[0], None
+        block_mask = mask.of_block(config, number)
+        return block(config, block_params, x_BTD, block_mask, source=memory, rng=block_rng)[0], None
 
     if config.remat != "none":
         run = jax.checkpoint(run, policy=REMAT[config.remat], prevent_cse=not config.scan_blocks)
@@ -165,10 +171,13 @@ def train_blocks(
     blocks = each_block(params)
     if config.scan_blocks:
         stacked = jax.tree.map(lambda *weights: jnp.stack(weights), *blocks)
-        return jax.lax.scan(run, x_BTD, (stacked, rngs))[0]
+        return jax.lax.scan(run, x_BTD, (stacked, rngs, jnp.arange(config.n_layers) if config.global_every else None))[
+            0
+        ]
     for i, block_params in enumerate(blocks):
+        number = i if config.global_every else None
         with jax.named_scope(f"block_{i}"):
-            x_BTD, _ = run(x_BTD, (block_params, None if rngs is None else rngs[i]))
+            x_BTD, _ = run(x_BTD, (block_params, None if rngs is None else rngs[i], number))
     return x_BTD
 
 
@@ -192,8 +201,7 @@ def cached_blocks(
     config = dataclasses.replace(config, attention_implementation="xla")
     new_caches = []
     for i, block_params in enumerate(each_block(params)):
-        x_BTD, cache = block(
-            config, block_params, x_BTD, mask, cache=caches[i], source=None if sources is None else sources[i]
-        )
+        source, block_mask = None if sources is None else sources[i], mask.of_block(config, i)
+        x_BTD, cache = block(config, block_params, x_BTD, block_mask, cache=caches[i], source=source)
         new_caches.append(cache)
     return x_BTD, tuple(new_caches)

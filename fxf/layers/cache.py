@@ -25,7 +25,7 @@ class KeysValues:
 
 def init_keys_values(config: TransformerConfig, batch_size: int, length: int, dtype: Any) -> KeysValues:
     """Returns keys and values of zeros with room for `length` tokens in each row."""
-    zeros = jnp.zeros((batch_size, config.n_groups, length, config.d_model // config.n_heads), dtype)
+    zeros = jnp.zeros((batch_size, config.n_groups, length, config.head_width), dtype)
     return KeysValues(zeros, zeros)
 
 

@@ -14,18 +14,20 @@ class TransformerConfig:
     n_layers: int = key(6, "number of blocks; with an encoder, of the encoder and of the decoder each", minimum=1)
     d_model: int = key(512, "width of the residual stream", minimum=1)
     d_ff: int = key(2048, "width inside the feed-forward layer", minimum=1)
-    n_heads: int = key(8, "number of attention heads; it must divide d_model", minimum=1)
+    n_heads: int = key(8, "number of attention heads; without a head_dim it must divide d_model", minimum=1)
     n_kv_heads: int = key(
         0, "number of heads of keys and values, each for a group of query heads; 0: n_heads", minimum=0
     )
+    head_dim: int = key(0, "width of a head's queries, keys and values; 0: d_model / n_heads", minimum=0)
     max_len: int = key(2048, "maximum number of tokens in a sequence, with the leading 0", minimum=1)
     dropout: float = key(0.0, "dropout rate of sublayer outputs", minimum=0, below=1)
     embedding_dropout: float = key(0.0, "dropout rate of embeddings with their positions", minimum=0, below=1)
     embedding_norm: bool = key(False, "normalize embeddings with their positions, before dropout")
     attention_dropout: float = key(0.0, "dropout rate of attention weights", minimum=0, below=1)
-    block: Literal["pre_norm", "post_norm", "idea"] = key(
+    block: Literal["pre_norm", "post_norm", "sandwich", "idea"] = key(
         "pre_norm",
-        "pre_norm: X + F(N X) for each sublayer F; post_norm: N(X + F X); idea: X + FF(N(X + CA(N X))) of seed 004",
+        "pre_norm: X + F(N X) for each sublayer F; post_norm: N(X + F X); sandwich: X + M(F(N X)) with a second norm M "
+        "(Gemma 2); idea: X + FF(N(X + CA(N X))) of seed 004",
     )
     final_norm: bool = key(True, "normalize the output of the last block")
     norm_epsilon: float = key(1e-6, "small number that keeps the normalization of a constant vector finite", above=0)
@@ -34,6 +36,7 @@ class TransformerConfig:
         "add norm_epsilon to the standard deviation (seed 004), or to the variance under the root (seeds 000, 003)",
     )
     norm: Literal["layer", "rms"] = key("layer", "layer norm, or RMS norm, which neither centres nor shifts")
+    zero_centered_scale: bool = key(False, "norms multiply by 1 + scale, where the scale starts at 0 (Gemma)")
     positions: str = key(
         "sinusoidal_trained",
         "one of fxf.layers.positions.POSITIONS: none; a trained table, from sinusoids (sinusoidal_trained, seed 004) "
@@ -57,6 +60,20 @@ class TransformerConfig:
         "training multiplies the positions of each sequence by a random factor from 1 to this; 1: it does not",
         minimum=1,
     )
+    rope_theta: float = key(
+        10000.0, "base of the wavelengths 2π · rope_theta^(2i/head_dim) of rotary positions", above=1
+    )
+    rope_factor: float = key(
+        1.0,
+        "rotary positions multiply wavelengths by this, for longer sequences than those of training; 1: they do not",
+        minimum=1,
+    )
+    rope_trained_len: int = key(
+        0,
+        "0: rope_factor multiplies every wavelength (Chen et al. 2023); otherwise only those longer than this many "
+        "tokens, and those from a quarter of it on in part (Llama 3)",
+        minimum=0,
+    )
     attention: str = key("softmax", "one of fxf.layers.attention.ATTENTIONS")
     attention_implementation: Literal["xla", "cudnn"] = key(
         "xla",
@@ -65,15 +82,31 @@ class TransformerConfig:
     )
     feature_map: str = key("elu", "feature map of linear attention: one of fxf.layers.linear_attention.FEATURE_MAPS")
     window: int = key(0, "self-attention sees tokens at a distance below this; 0: all tokens", minimum=0)
+    global_every: int = key(
+        0, "every global_every-th block is global: it has no window; the others are local; 0: no block is", minimum=0
+    )
+    local_rope_theta: float = key(
+        0.0,
+        "rope_theta of local blocks, whose wavelengths rope_factor leaves as they are; 0: as in global ones",
+        minimum=0,
+    )
     qk_norm: bool = key(False, "normalize each head's queries and keys by an RMS norm with a scale")
     activation: str = key("relu", "nonlinearity of the feed-forward layer: one of fxf.layers.feed_forward.ACTIVATIONS")
+    feed_forward_bias: bool = key(True, "linear maps of the feed-forward layer have a bias")
     gated: bool = key(False, "multiply the hidden layer by a linear map; with silu this is SwiGLU, with gelu GeGLU")
     logits_bias: bool = key(False, "add a bias to each logit that is read from the embedding table")
+    final_bias: bool = key(True, "the final layer, which is no embedding table, adds a bias to each logit")
     logit_softcap: float = key(
         0.0, "logits become c·tanh(logits/c), where c is this; 0: logits stay as they are", minimum=0
     )
-    attention_bias: Literal["output", "all", "none"] = key(
-        "output", "linear maps of attention with a bias: the last (seed 004), all (seed 000) or none (seed 003)"
+    attention_softcap: float = key(
+        0.0, "scores of queries and keys become c·tanh(scores/c), where c is this; 0: they stay as they are", minimum=0
+    )
+    query_scale: float = key(0.0, "factor of the products of queries and keys; 0: 1 / √(width of a head)", minimum=0)
+    attention_bias: Literal["output", "all", "qkv", "none"] = key(
+        "output",
+        "linear maps of attention with a bias: the last (seed 004), all (seed 000), all but the last (qkv, Qwen 2) or "
+        "none (seed 003)",
     )
     init: Literal["default", "uniform", "gpt2"] = key(
         "default",
@@ -92,7 +125,7 @@ class TransformerConfig:
     )
 
     def __post_init__(self) -> None:
-        if self.d_model % self.n_heads:
+        if not self.head_dim and self.d_model % self.n_heads:
             raise UserError(f"model.n_heads: {self.n_heads} does not divide model.d_model {self.d_model}")
         if self.n_heads % self.n_groups:
             raise UserError(f"model.n_kv_heads: {self.n_kv_heads} does not divide model.n_heads {self.n_heads}")
@@ -120,25 +153,45 @@ class TransformerConfig:
                 f"model.feature_map: model.attention '{self.attention}' does not read it; leave it at 'elu'"
             )
 
+        self._check_global_blocks()
+        if self.rope_trained_len and self.rope_factor == 1:
+            raise UserError("model.rope_trained_len: only read with a model.rope_factor above 1; leave it at 0")
         if self.attention_implementation == "cudnn":
             self._check_cudnn()
 
+    def _check_global_blocks(self) -> None:
+        """Raises a UserError if the keys of global and local blocks do not belong together."""
+        if self.global_every == 1:
+            raise UserError("model.global_every: 1 makes every block global; set model.window to 0 for that")
+        if self.global_every and not self.window:
+            raise UserError("model.global_every: only read with a model.window; leave it at 0")
+        if self.local_rope_theta and not self.global_every:
+            raise UserError("model.local_rope_theta: only read with a model.global_every; leave it at 0")
+        if 0 < self.local_rope_theta <= 1:
+            raise UserError(f"model.local_rope_theta: expected 0 or more than 1, got {self.local_rope_theta}")
+
     def _check_cudnn(self) -> None:
         """Raises a UserError if another key needs a feature that cuDNN's flash attention lacks."""
-        needs, head_dim = "model.attention_implementation: cudnn needs", self.d_model // self.n_heads
-        for name, needed in (("attention", "softmax"), ("dtype", "bfloat16"), ("attention_dropout", 0.0)):
-            if getattr(self, name) != needed:
-                raise UserError(f"{needs} model.{name} {needed!r}, got {getattr(self, name)!r}")
-        if head_dim % 8 or head_dim > 128:
+        needs = "model.attention_implementation: cudnn needs"
+        needed = {"attention": "softmax", "dtype": "bfloat16", "attention_dropout": 0.0, "attention_softcap": 0.0}
+        for name, value in needed.items():
+            if getattr(self, name) != value:
+                raise UserError(f"{needs} model.{name} {value!r}, got {getattr(self, name)!r}")
+        if self.head_width % 8 or self.head_width > 128:
             raise UserError(
-                f"{needs} heads whose width (model.d_model / model.n_heads) is a multiple of 8 and at most 128, "
-                f"got {head_dim}"
+                f"{needs} heads whose width (model.head_dim, or model.d_model / model.n_heads) is a multiple of 8 and "
+                f"at most 128, got {self.head_width}"
             )
 
     @property
     def n_groups(self) -> int:
         """The number of heads of keys and values."""
         return self.n_kv_heads or self.n_heads
+
+    @property
+    def head_width(self) -> int:
+        """The width of a head's queries, keys and values."""
+        return self.head_dim or self.d_model // self.n_heads
 
 
 @dataclasses.dataclass(frozen=True)

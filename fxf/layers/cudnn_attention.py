@@ -43,7 +43,7 @@ def attend(
     require_nvidia_gpu()
     n_queries, n_keys = q_BHTK.shape[2], memory.keys.shape[2]
     has_bias = POSITIONS[config.positions].bias is not None
-    plain = mask.causal and mask.is_token is None and not has_bias
+    plain = mask.causal and mask.is_token is None and mask.is_global is None and not has_bias
 
     # In training JAX refuses odd lengths. No query sees a key of padding, and the outputs of its queries are dropped.
     def even(x: jax.Array, *axes: int) -> jax.Array:
@@ -60,6 +60,7 @@ def attend(
         v_BCGK,
         bias=full_size(jnp.where(seen_BHTC, mask.bias, 0).astype(q_BHTK.dtype)) if has_bias else None,
         mask=None if plain else full_size(seen_BHTC),
+        scale=config.query_scale or None,
         is_causal=mask.causal,
         local_window_size=(config.window - 1, 0) if plain and config.window else None,
         implementation=IMPLEMENTATION,

@@ -11,17 +11,19 @@ from fxf.layers.dropout import dropout
 from fxf.layers.linear import linear
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import positional_encoding, positional_encoding_spec
+from fxf.layers.soft_cap import soft_cap
 from fxf.weights import Params, Spec, Weight, fan_in
 
 
-def embedding_spec(config: TransformerConfig, vocab_size: int, tied: bool = False) -> Spec:
+def embedding_spec(config: TransformerConfig, vocab_size: int, unit_rows: bool = False) -> Spec:
     """Returns the table of token vectors, and a table of positions, a norm and a bias if the config needs them.
 
     Args:
-      tied: whether logits are read from the table too. The rows of the table then start with unit length. Otherwise its
-        elements start with unit variance, the size of the sinusoids that are added to them.
+      unit_rows: whether the rows of the table start with unit length, because logits are read from it too or its rows
+        are multiplied by √d_model. Otherwise its elements start with unit variance, the size of the sinusoids that are
+        added to them.
     """
-    init = jax.nn.initializers.normal(1 / math.sqrt(config.d_model) if tied else 1.0)
+    init = jax.nn.initializers.normal(1 / math.sqrt(config.d_model) if unit_rows else 1.0)
     bias = Weight((vocab_size,), ("vocabulary",), jax.nn.initializers.zeros)
     return {
         "table": Weight((vocab_size, config.d_model), ("vocabulary", "embed"), init),
@@ -61,23 +63,18 @@ def embedding(
 
 def logits_from_table(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Array:
     """Returns logits [..., V] of vectors [..., D], by the table of token vectors."""
-    return soft_cap(config, linear(x, params["table"].T, params.get("logits_bias")))
-
-
-def soft_cap(config: TransformerConfig, logits: jax.Array) -> jax.Array:
-    """Returns the logits in float32, within ±model.logit_softcap by a tanh if it is not 0 (Gemma Team 2024)."""
-    cap, logits = config.logit_softcap, logits.astype(jnp.float32)
-    return cap * jnp.tanh(logits / cap) if cap else logits
+    logits = linear(x, params["table"].T, params.get("logits_bias"))
+    return soft_cap(logits.astype(jnp.float32), config.logit_softcap)
 
 
 def final_layer_spec(config: TransformerConfig, vocab_size: int) -> Spec:
     """Returns the weights of the map from vectors to logits."""
-    return {
-        "kernel": Weight((config.d_model, vocab_size), ("embed", "vocabulary"), fan_in()),
-        "bias": Weight((vocab_size,), ("vocabulary",), jax.nn.initializers.zeros),
-    }
+    kernel = Weight((config.d_model, vocab_size), ("embed", "vocabulary"), fan_in())
+    bias = Weight((vocab_size,), ("vocabulary",), jax.nn.initializers.zeros)
+    return {"kernel": kernel, **({"bias": bias} if config.final_bias else {})}
 
 
 def final_layer(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Array:
     """Returns logits [..., V] of vectors [..., D]."""
-    return soft_cap(config, linear(x, params["kernel"], params["bias"]))
+    logits = linear(x, params["kernel"], params.get("bias"))
+    return soft_cap(logits.astype(jnp.float32), config.logit_softcap)

@@ -19,29 +19,30 @@ ACTIVATIONS = {
 def feed_forward_spec(config: TransformerConfig) -> Spec:
     """Returns the weights of a feed-forward layer; raises a UserError if the activation is unknown."""
     one_of(config.activation, ACTIVATIONS, "model.activation")
-    d_model, d_ff, zeros = config.d_model, config.d_ff, jax.nn.initializers.zeros
-    gate = {
-        "gate": Weight((d_model, d_ff), ("embed", "mlp"), fan_in()),
-        "gate_bias": Weight((d_ff,), ("mlp",), zeros),
-    }
+    sizes = {"embed": config.d_model, "mlp": config.d_ff}
+
+    def linear_map(name: str, *axes: str) -> Spec:
+        shape = tuple(sizes[axis] for axis in axes)
+        bias = Weight(shape[1:], axes[1:], jax.nn.initializers.zeros)
+        return {name: Weight(shape, axes, fan_in()), **({f"{name}_bias": bias} if config.feed_forward_bias else {})}
+
     return {
-        **(gate if config.gated else {}),
-        "up": Weight((d_model, d_ff), ("embed", "mlp"), fan_in()),
-        "up_bias": Weight((d_ff,), ("mlp",), zeros),
-        "down": Weight((d_ff, d_model), ("mlp", "embed"), fan_in()),
-        "down_bias": Weight((d_model,), ("embed",), zeros),
+        **(linear_map("gate", "embed", "mlp") if config.gated else {}),
+        **linear_map("up", "embed", "mlp"),
+        **linear_map("down", "mlp", "embed"),
     }
 
 
 def feed_forward(config: TransformerConfig, params: Params, x_BTD: jax.Array) -> jax.Array:
     """Returns f(x up + up_bias) down + down_bias, [B, T, D], where f is the activation.
 
-    A gated layer returns (f(x gate + gate_bias) ⊙ (x up + up_bias)) down + down_bias (Shazeer 2020).
+    A gated layer returns (f(x gate + gate_bias) ⊙ (x up + up_bias)) down + down_bias (Shazeer 2020). Without
+    feed_forward_bias there are no biases.
     """
     activation = ACTIVATIONS[config.activation]
-    hidden_BTF = linear(x_BTD, params["up"], params["up_bias"])
+    hidden_BTF = linear(x_BTD, params["up"], params.get("up_bias"))
     if config.gated:
-        hidden_BTF = activation(linear(x_BTD, params["gate"], params["gate_bias"])) * hidden_BTF
+        hidden_BTF = activation(linear(x_BTD, params["gate"], params.get("gate_bias"))) * hidden_BTF
     else:
         hidden_BTF = activation(hidden_BTF)
-    return linear(hidden_BTF, params["down"], params["down_bias"])
+    return linear(hidden_BTF, params["down"], params.get("down_bias"))

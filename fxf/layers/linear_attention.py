@@ -38,9 +38,8 @@ class Associations:
 def init_cache(config: TransformerConfig, batch_size: int, length: int, dtype: Any) -> Associations:
     """Returns the associations of no token."""
     del length, dtype
-    head_dim = config.d_model // config.n_heads
-    shape = (batch_size, config.n_groups, head_dim)
-    return Associations(jnp.zeros((*shape, head_dim)), jnp.zeros(shape))
+    shape = (batch_size, config.n_groups, config.head_width)
+    return Associations(jnp.zeros((*shape, config.head_width)), jnp.zeros(shape))
 
 
 def memorize(config: TransformerConfig, new: KeysValues, mask: Mask) -> Associations:

@@ -1,5 +1,7 @@
 """Attention masks and additive score biases."""
 
+from typing import Any
+
 import flax.struct
 import jax
 import jax.numpy as jnp
@@ -21,6 +23,8 @@ class Mask:
         [B, T].
       cache_indices: the cache indices of the new tokens, int32 [B, T]; None without a cache.
       causal: whether no query sees later tokens.
+      global_bias: the bias of global blocks, if `config.global_every` makes any; `bias` is then that of local ones.
+      is_global: whether the block is global, a bool scalar; None without `config.global_every`.
     """
 
     bias: jax.Array
@@ -28,6 +32,16 @@ class Mask:
     is_token: jax.Array | None = None
     cache_indices: jax.Array | None = None
     causal: bool = flax.struct.field(pytree_node=False, default=False)
+    global_bias: jax.Array | None = None
+    is_global: jax.Array | None = None
+
+    def of_block(self, config: TransformerConfig, number: Any) -> "Mask":
+        """Returns the mask of the block with this number, an int or an int32 scalar, which counts from 0."""
+        if self.global_bias is None:
+            return self
+        is_global = jnp.asarray((number + 1) % config.global_every == 0)
+        bias = jnp.where(is_global, self.global_bias, self.bias)
+        return self.replace(bias=bias, global_bias=None, is_global=is_global)  # type: ignore[attr-defined]
 
 
 def self_mask(
@@ -35,14 +49,14 @@ def self_mask(
 ) -> Mask:
     """Returns the mask of self-attention in a whole sequence, causal or not, with the window of the config."""
     indices_1T = jnp.arange(positions.shape[-1])[None]
-    bias = _bias(config, positions, positions, (indices_1T, indices_1T) if causal else None)
+    biases = _biases(config, positions, positions, (indices_1T, indices_1T) if causal else None)
     if is_token_BT is not None:
         seen = is_token_BT[:, None, None]
         if config.window:
             # Padding sees itself, because its window may have no token, and a softmax over nothing is NaN.
             seen |= jnp.eye(is_token_BT.shape[1], dtype=bool)[None, None]
-        bias = jnp.where(seen, bias, -jnp.inf)
-    return Mask(bias, positions, is_token_BT, causal=causal)
+        biases = jax.tree.map(lambda bias: jnp.where(seen, bias, -jnp.inf), biases)
+    return Mask(biases[0], positions, is_token_BT, causal=causal, global_bias=biases[1])
 
 
 def cached_mask(
@@ -60,8 +74,10 @@ def cached_mask(
         key_positions = cache.head_positions_BHC1[..., 0]
     else:
         key_positions = token_positions(config, indices_1C, cache.positions)
-    bias = _bias(config, positions, key_positions, (indices_BT, indices_1C))
-    return Mask(cache.mask_other_hypotheses(bias), positions, is_token_BT, cache.cache_indices(indices_BT), causal=True)
+    biases = _biases(config, positions, key_positions, (indices_BT, indices_1C))
+    bias, global_bias = jax.tree.map(cache.mask_other_hypotheses, biases)
+    cache_indices_BT = cache.cache_indices(indices_BT)
+    return Mask(bias, positions, is_token_BT, cache_indices_BT, causal=True, global_bias=global_bias)
 
 
 def cross_mask(is_token_BS: jax.Array) -> Mask:
@@ -69,14 +85,15 @@ def cross_mask(is_token_BS: jax.Array) -> Mask:
     return Mask(jnp.where(is_token_BS[:, None, None], 0.0, -jnp.inf), is_token=is_token_BS)
 
 
-def _bias(
+def _biases(
     config: TransformerConfig,
     queries: jax.Array,
     keys: jax.Array,
     indices: tuple[jax.Array, jax.Array] | None,
-) -> jax.Array:
-    """Returns the bias of positions and window; with the `indices` of queries and keys, also that of the causal mask.
+) -> tuple[jax.Array, jax.Array | None]:
+    """Returns the bias of positions and window, and that of global blocks, which have no window, if there are any.
 
+    With the `indices` of queries and keys both have that of the causal mask too.
     The causal mask compares indices, not positions: XLA may round a computed position in two ways.
     """
     bias = POSITIONS[config.positions].bias
@@ -84,7 +101,8 @@ def _bias(
     if indices is not None:
         indices_BT, indices_BC = indices
         bias_BHTC = jnp.where((indices_BT[..., None] >= indices_BC[:, None])[:, None], bias_BHTC, -jnp.inf)
-    if config.window:
-        distances_BHTC = of_queries(queries) - of_keys(keys)
-        bias_BHTC = jnp.where(jnp.abs(distances_BHTC) < config.window, bias_BHTC, -jnp.inf)
-    return bias_BHTC
+    if not config.window:
+        return bias_BHTC, None
+    distances_BHTC = of_queries(queries) - of_keys(keys)
+    local_BHTC = jnp.where(jnp.abs(distances_BHTC) < config.window, bias_BHTC, -jnp.inf)
+    return local_BHTC, bias_BHTC if config.global_every else None

@@ -7,9 +7,20 @@ from fxf.layers.config import TransformerConfig
 from fxf.weights import Params, Spec, Weight
 
 
+def scale_weight(config: TransformerConfig, width: int, axis: str) -> Weight:
+    """Returns the scale of a norm of vectors of this width."""
+    initializers = jax.nn.initializers
+    return Weight((width,), (axis,), initializers.zeros if config.zero_centered_scale else initializers.ones)
+
+
+def scale_factor(config: TransformerConfig, scale: jax.Array) -> jax.Array:
+    """Returns the factor of normalized vectors: the scale, or 1 + scale with zero_centered_scale."""
+    return 1 + scale if config.zero_centered_scale else scale
+
+
 def normalization_spec(config: TransformerConfig) -> Spec:
     """Returns the scale of a norm, and the bias of a layer norm."""
-    scale = {"scale": Weight((config.d_model,), ("embed",), jax.nn.initializers.ones)}
+    scale = {"scale": scale_weight(config, config.d_model, "embed")}
     if config.norm == "rms":
         return scale
     return {**scale, "bias": Weight((config.d_model,), ("embed",), jax.nn.initializers.zeros)}
@@ -32,5 +43,5 @@ def normalize(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Ar
         positive = variance > 0
         deviation = jnp.where(positive, jnp.sqrt(jnp.where(positive, variance, 1)), 0)
         rows = rows / (deviation + config.norm_epsilon)
-    rows = rows * params["scale"][None]
+    rows = rows * scale_factor(config, params["scale"])[None]
     return (rows + params["bias"][None] if "bias" in params else rows).reshape(x.shape).astype(x.dtype)

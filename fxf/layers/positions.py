@@ -15,6 +15,7 @@ from jax.ad_checkpoint import checkpoint_name
 from fxf.config import one_of
 from fxf.errors import UserError
 from fxf.layers.config import TransformerConfig
+from fxf.layers.rotary_frequencies import ROTARY_KEYS, rotary_frequencies
 from fxf.weights import Params, Spec, Weight
 
 
@@ -25,7 +26,8 @@ class Positions(NamedTuple):
 
     Attributes:
       embed: `embed(params, positions_BT, d_model)` returns [B, T, D], which is added to the embeddings.
-      rotate: `rotate(x, positions_BT)` returns queries [B, H, T, K] or keys [B, G, T, K], rotated by their positions.
+      rotate: `rotate(config, x, positions_BT, is_global)` returns queries [B, H, T, K] or keys [B, G, T, K], rotated
+        by their positions. `is_global` says whether the block is global; it is None without `config.global_every`.
       bias: `bias(n_heads, queries_BT, keys_BC)` returns [B, H, T, C], which is added to the scores, from the positions
         of queries and keys.
       table: initializer of a trained table of positions, `params["positions"]` of the embedding.
@@ -37,7 +39,7 @@ class Positions(NamedTuple):
     """
 
     embed: Callable[[Params, jax.Array, int], jax.Array] | None = None
-    rotate: Callable[[jax.Array, jax.Array], jax.Array] | None = None
+    rotate: Callable[[TransformerConfig, jax.Array, jax.Array, jax.Array | None], jax.Array] | None = None
     bias: Callable[[int, jax.Array, jax.Array], jax.Array] | None = None
     table: Callable[[jax.Array, tuple[int, ...], Any], jax.Array] | None = None
     spec: Callable[[TransformerConfig], Spec] | None = None
@@ -105,14 +107,17 @@ def look_up(params: Params, positions_BT: jax.Array, d_model: int) -> jax.Array:
     return params["positions"].at[positions_BT].get(mode="fill", fill_value=jnp.nan)
 
 
-def rotary(x: jax.Array, positions: jax.Array) -> jax.Array:
-    """Returns x with each pair (x_2i, x_2i+1) rotated by p · 10000^(-2i/K) (seed 002, "rotary positional encoding").
+def rotary(
+    config: TransformerConfig, x: jax.Array, positions: jax.Array, is_global: jax.Array | None = None
+) -> jax.Array:
+    """Returns x with each pair (x_2i, x_2i+1) rotated by p · θ^(-2i/K) (seed 002, "rotary positional encoding").
 
-    The product of a query and a key then depends on the distance between them (Su et al. 2021).
+    The product of a query and a key then depends on the distance between them (Su et al. 2021). θ is rope_theta, or
+    local_rope_theta in a local block.
     """
     pairs = x.reshape(*x.shape[:-1], -1, 2)
     n_pairs = pairs.shape[-2]
-    angles = of_queries(positions) * _frequencies(np.arange(n_pairs), n_pairs, 3)
+    angles = of_queries(positions) * rotary_frequencies(config, n_pairs, is_global).reshape(1, 1, 1, -1)
     cos, sin = jnp.cos(angles).astype(x.dtype), jnp.sin(angles).astype(x.dtype)
     rotated = jnp.stack([cos * pairs[..., 0] - sin * pairs[..., 1], sin * pairs[..., 0] + cos * pairs[..., 1]], axis=-1)
     return rotated.reshape(x.shape)
@@ -164,9 +169,11 @@ def positional_encoding_spec(config: TransformerConfig) -> Spec:
     kind = POSITIONS[one_of(config.positions, POSITIONS, "model.positions")]
     if config.positions == "sinusoidal_concatenated" and config.d_model % 2:
         raise UserError(f"model.positions: 'sinusoidal_concatenated' needs an even model.d_model, got {config.d_model}")
-    head_dim = config.d_model // config.n_heads
-    if kind.rotate and head_dim % 2:
-        raise UserError(f"model.positions: '{config.positions}' needs heads of even width, got {head_dim}")
+    if kind.rotate and config.head_width % 2:
+        raise UserError(f"model.positions: '{config.positions}' needs heads of even width, got {config.head_width}")
+    for name, off in ROTARY_KEYS.items():
+        if not kind.rotate and getattr(config, name) != off:
+            raise UserError(f"model.{name}: model.positions '{config.positions}' does not read it; leave it at {off}")
     if kind.from_tokens and config.n_groups != config.n_heads:
         raise UserError(f"model.n_kv_heads: '{config.positions}' has positions for each head; leave it at 0")
     if kind.spec:

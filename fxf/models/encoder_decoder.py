@@ -34,7 +34,11 @@ class EncoderDecoderConfig(CrossAttentionConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.logits_bias and self.embeddings == "separate":
-            raise UserError("model.logits_bias: with model.embeddings 'separate' logits have a bias; leave it at False")
+            raise UserError("model.logits_bias: only read with model.embeddings 'shared'; see model.final_bias")
+        if self.embeddings == "shared" and not self.final_bias:
+            raise UserError(
+                "model.final_bias: with model.embeddings 'shared' there is no final layer; leave it at True"
+            )
 
 
 SIDES = ("source", "target")
@@ -68,7 +72,7 @@ def encoder_decoder_spec(config: EncoderDecoderConfig, vocab_size: int) -> Spec:
     if config.final_norm:
         stacks = {name: {**stack, "norm": normalization_spec(config)} for name, stack in stacks.items()}
     if config.embeddings == "shared":
-        spec = {"embedding": embedding_spec(config, vocab_size, tied=True), **stacks}
+        spec = {"embedding": embedding_spec(config, vocab_size, unit_rows=True), **stacks}
     else:
         spec = {
             "source_embedding": embedding_spec(config, vocab_size),

@@ -1,7 +1,8 @@
 """TransformerLM (seed 004, "Definition of TransformerLM"): final ∘ N ∘ DB_n ∘ … ∘ DB_1 ∘ PE ∘ Em."""
 
 import dataclasses
-from typing import Literal
+import functools
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +29,7 @@ class TransformerLMConfig(TransformerConfig):
 
     name: Literal["transformer_lm"] = key("transformer_lm", "the model to build")
     tied_embeddings: bool = key(False, "read logits from the embedding table")
+    scaled_embeddings: bool = key(False, "multiply the rows of the embedding table by √d_model as tokens are embedded")
     head: Literal["linear", "transform"] = key(
         "linear",
         "linear: a linear map gives the logits; transform: a dense layer with activation and norm precedes it (BERT)",
@@ -36,19 +38,28 @@ class TransformerLMConfig(TransformerConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.logits_bias and not self.tied_embeddings:
-            raise UserError("model.logits_bias: with model.tied_embeddings False logits have a bias; leave it at False")
+            raise UserError("model.logits_bias: only read with model.tied_embeddings; see model.final_bias")
+        if self.tied_embeddings and not self.final_bias:
+            raise UserError("model.final_bias: with model.tied_embeddings there is no final layer; leave it at True")
 
 
 def transformer_lm_spec(config: TransformerLMConfig, vocab_size: int) -> Spec:
     """Returns the weights of the model."""
     spec = {
-        "embedding": embedding_spec(config, vocab_size, tied=config.tied_embeddings),
+        "embedding": embedding_spec(config, vocab_size, unit_rows=config.tied_embeddings or config.scaled_embeddings),
         "blocks": blocks_spec(config),
         **({"norm": normalization_spec(config)} if config.final_norm else {}),
         **({"transform": transform_spec(config)} if config.head == "transform" else {}),
         **({} if config.tied_embeddings else {"final": final_layer_spec(config, vocab_size)}),
     }
     return initialized_as(config, spec)
+
+
+def embed(
+    config: TransformerLMConfig, params: Params, tokens_BT: jax.Array, positions_BT: jax.Array, **rest: Any
+) -> jax.Array:
+    """Returns the vectors of tokens at their positions, [B, T, D]; `rest` as in `embedding`."""
+    return embedding(config, params["embedding"], tokens_BT, positions_BT, scaled=config.scaled_embeddings, **rest)
 
 
 def whole_sequences(
@@ -66,7 +77,7 @@ def whole_sequences(
     read = attention_positions(config, params["embedding"], tokens_BT, positions_BT)
     mask = self_mask(config, read, causal=causal, is_token_BT=batch.get("input_mask"))
     segments_BT = batch.get("segments")
-    x_BTD = embedding(config, params["embedding"], tokens_BT, positions_BT, segments_BT=segments_BT, rng=rng_embedding)
+    x_BTD = embed(config, params, tokens_BT, positions_BT, segments_BT=segments_BT, rng=rng_embedding)
     return train_blocks(config, params["blocks"], x_BTD, mask, rng=rng_blocks)
 
 
@@ -88,10 +99,10 @@ def transformer_lm(config: TransformerLMConfig, vocab_size: int) -> Model:
     def readout(params: Params, x: jax.Array) -> jax.Array:
         return logits(config, params, x)
 
-    def embed(params: Params, tokens_BT: jax.Array, positions_BT: jax.Array) -> jax.Array:
-        return embedding(config, params["embedding"], tokens_BT, positions_BT)
+    def parts(params: Params) -> tuple[Params, Params]:
+        return params["embedding"], params["blocks"]
 
-    prefill, step = prefill_and_step(config, embed, lambda params: (params["embedding"], params["blocks"]), readout)
+    prefill, step = prefill_and_step(config, functools.partial(embed, config), parts, readout)
     spec = transformer_lm_spec(config, vocab_size)
     penalty = position_penalty(config, "embedding")
     return Model(spec, features, readout, prefill, step, max_len=config.max_len, penalty=penalty, dtype=config.dtype)

@@ -6,7 +6,8 @@ fxf export --workdir=runs/translation --format=huggingface
 
 safetensors: the weights by path, in RUN/params.safetensors. jax: the model as programs that run without fxf, in
 RUN/model.npz; fxf/interop/export.py shows how. huggingface: a folder for `from_pretrained` of `transformers`, in
-RUN/huggingface; the model must make all the choices of GPT-2, BERT or Marian.
+RUN/huggingface, with the tokenizer if there is one; the model must make all the choices of GPT-2, BERT, Marian, Llama,
+Mistral, Qwen 2, Qwen 3, Gemma 2 or Gemma 3.
 """
 
 from pathlib import Path
@@ -53,11 +54,13 @@ def main(arguments: list[str]) -> None:
         export_model(output, experiment.model, params, batch, experiment.max_len)
     else:
         from fxf.config import section
-        from fxf.data.tokenizer import PAD
+        from fxf.data.tokenizer import PAD, TOKENIZER_FILE
         from fxf.interop import huggingface
         from fxf.models import MODELS
 
         values = experiment.config["model"]
         config: Any = section(MODELS[values["name"]][0], values, "model")
-        huggingface.save(output, config, params, first=0, end=experiment.task.end_token, padding=PAD)
+        task = experiment.task
+        tokenizer = task.files.get(TOKENIZER_FILE)
+        huggingface.save(output, config, params, first=0, end=task.end_token, padding=PAD, tokenizer=tokenizer)
     print(output)

@@ -108,6 +108,15 @@ def test_an_answer_ends_before_the_end_token_by_any_method(fitted):
         assert found == [[3], [1, 2, 3]], keys
 
 
+def test_prompts_stand_behind_the_first_token_or_begin_with_their_own(fitted):
+    expected = fxf.decode(MODEL, fitted.params, [[1, 2], [4]], 3)
+    assert fxf.decode(MODEL, fitted.params, [[0, 1, 2], [0, 4]], 3, first_token=None) == expected
+    behind_1 = fxf.decode(MODEL, fitted.params, [[2], []], 3, first_token=1)
+    assert behind_1 == fxf.decode(MODEL, fitted.params, [[1, 2], [1]], 3, first_token=None)
+    with pytest.raises(fxf.UserError, match="prompt 2: it is empty; without a first_token it needs a token"):
+        fxf.decode(MODEL, fitted.params, [[2], []], 3, first_token=None)
+
+
 def test_an_encoder_reads_the_sources():
     model = fxf.model("encoder_decoder", vocab_size=5, **SMALL)
     params = fxf.initialize(model)
@@ -122,6 +131,7 @@ def test_an_encoder_reads_the_sources():
     ("arguments", "keys", "message"),
     [
         (([[1, 5]], 2), {}, "prompt 1: expected tokens 0 … 4, got 5"),
+        (([[1]], 2), {"first_token": 5}, "prompt 1: expected tokens 0 … 4, got 5"),
         (([[1], [2]], 2), {"sources": [[1]]}, "sources: expected one for each of 2 prompts, got 1"),
         (([[1]], 2), {"top_k": 2}, "decode.top_k"),
         (([[1]], 2), {"beam_widt": 2}, r"decode.beam_widt: unknown key; did you mean 'beam_width'\?"),

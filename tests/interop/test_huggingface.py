@@ -14,6 +14,7 @@ from fxf.decoding.steps import decode
 from fxf.errors import UserError
 from fxf.interop import huggingface
 from fxf.interop.architectures import ARCHITECTURES
+from fxf.interop.weights_file import read_tensors, write_tensors
 from fxf.models import MODELS
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.masked_lm import MaskedLMConfig
@@ -208,15 +209,15 @@ def test_names_in_older_files_are_read(name, old, new, tmp_path):
     loaded = ours(name)[0]
     huggingface.save(tmp_path, loaded.config, loaded.params, first=0, end=2, padding=1)
     path = tmp_path / huggingface.TENSORS_FILE
-    tensors, _ = huggingface.read_tensors(path)
-    huggingface.write_tensors(path, {key.replace(old, new): value for key, value in tensors.items()}, {})
+    tensors, _ = read_tensors(path)
+    write_tensors(path, {key.replace(old, new): value for key, value in tensors.items()}, {})
     jax.tree.map(np.testing.assert_array_equal, huggingface.load(tmp_path).params, loaded.params)
 
 
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("gpt2", {"model_type": "gpt"}, "model_type: expected one of gpt2, bert, marian; got 'gpt'$"),
+        ("gpt2", {"model_type": "gpt"}, "model_type: expected one of gpt2, .*; got 'gpt'$"),
         ("gpt2", {"scale_attn_weights": False}, "scale_attn_weights: fxf has GPT2LMHeadModel with True, got False"),
         (
             "gpt2",
@@ -246,7 +247,7 @@ def test_a_model_that_fxf_does_not_have_is_one_line(name, changes, message, tmp_
     [
         ("gpt2", {"block": "post_norm"}, "model.block: GPT2LMHeadModel has 'pre_norm', got 'post_norm'"),
         ("gpt2", {"tied_embeddings": False}, "model.tied_embeddings: GPT2LMHeadModel has True, got False"),
-        ("bert", {"embedding_dropout": 0.5}, "hidden_dropout_prob: fxf has one model|model.dropout: BertForMaskedLM"),
+        ("bert", {"embedding_dropout": 0.5}, "model.dropout: BertForMaskedLM has 0.5, got 0.0"),
         ("marian", {"positions": "sinusoidal"}, "model.positions: MarianMTModel has 'sinusoidal_halves'"),
     ],
 )
@@ -266,6 +267,7 @@ def test_what_cannot_be_read_is_one_line(tmp_path):
         huggingface.load(tmp_path)
 
 
-def test_every_weight_of_the_three_has_a_tensor():
-    for name, architecture in ARCHITECTURES.items():
-        assert {without_numbers(path) for path in flatten(ours(name)[0].params)} == set(architecture.tensors)
+@EVERY
+def test_every_weight_has_a_tensor(name):
+    paths = {without_numbers(path) for path in flatten(ours(name)[0].params)}
+    assert paths == set(ARCHITECTURES[name].tensors)

@@ -64,15 +64,26 @@ def test_rotary_scores_depend_on_the_relative_distance_only(i, j, shift):
     q, k = vectors(1, 8, 2)[:1, None], vectors(1, 8, 3)[:1, None]
 
     def score(i, j):
-        return float((rotary(q, jnp.array([[i]])) * rotary(k, jnp.array([[j]]))).sum())
+        return float((rotary(small(), q, jnp.array([[i]])) * rotary(small(), k, jnp.array([[j]]))).sum())
 
     assert_close(score(i + shift, j + shift), score(i, j), 8, largest=1050)  # an angle is its position's size
 
 
-def test_rotary_turns_vectors_and_keeps_their_length():
-    x = vectors(5, 8)[:, None]
-    turned = rotary(x, jnp.arange(5)[None])
-    expected = [[oracle.rotate(row.astype(np.float64), t) for t, row in enumerate(rows[0])] for rows in x]
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"rope_theta": 50.0},
+        {"rope_factor": 3.0},
+        {"rope_theta": 300.0, "rope_factor": 8.0, "rope_trained_len": 64},  # wavelengths of 6, 26, 109 and 453 tokens
+        {"rope_theta": 300.0, "rope_factor": 8.0, "rope_trained_len": 400},  # the third between 100 and 400
+        {"rope_factor": 8.0, "local_rope_theta": 50.0, "global_every": 2, "window": 3},
+    ],
+)
+def test_rotary_turns_vectors_by_the_wavelengths_of_the_config_and_keeps_their_length(changes):
+    config, x = small(positions="rotary", **changes), vectors(5, 8)[:, None]
+    turned = rotary(config, x, jnp.arange(5)[None], jnp.array(False))
+    expected = [[oracle.rotate(config, row.astype(np.float64), t) for t, row in enumerate(rows[0])] for rows in x]
     assert_close(turned[:, 0], expected)
     assert_close(np.linalg.norm(turned, axis=-1), np.linalg.norm(x, axis=-1))
 
@@ -241,6 +252,9 @@ def test_an_encoder_does_not_read_padding(kind):
         ({"attention": "linear", "positions": "alibi"}, "model.positions: 'alibi' acts on the scores"),
         ({"attention": "linear", "window": 3}, "model.window: 3 acts on the scores"),
         ({"attention": "linear", "attention_dropout": 0.1}, "model.attention_dropout: 0.1 acts on the scores"),
+        ({"attention": "linear", "attention_softcap": 5.0}, "model.attention_softcap: 5.0 acts on the scores"),
+        ({"attention": "linear", "query_scale": 0.5}, "model.query_scale: 0.5 acts on the scores"),
+        ({"positions": "alibi", "rope_theta": 500.0}, "model.rope_theta: model.positions 'alibi' does not read it"),
         ({"attention": "linear", "feature_map": "cos"}, "model.feature_map: expected one of elu"),
         (
             {"positions": "sinusoidal_concatenated", "d_model": 9},

@@ -69,6 +69,7 @@ CASES = [
     (TransformerLMConfig, T, {"positions": "rotary", "position_range": 29, "qk_norm": True, "remat": "full"}),
     (TransformerLMConfig, T, {"positions": "sinusoidal", "position_stretch": 3.0}),
     (MaskedLMConfig, T, {"n_kv_heads": 2, "d_model": 8, "n_heads": 4, "n_layers": 2, "scan_blocks": True}),
+    (TransformerLMConfig, 12, {"n_layers": 2, "window": 3, "global_every": 2, "query_scale": 2.0, "head_dim": 4}),
     (MaskedLMConfig, 12, {"positions": "alibi", "n_kv_heads": 1}),
     (EncoderDecoderConfig, T, {"n_kv_heads": 1, "attention_bias": "all", "block": "post_norm", "window": 7}),
 ]

@@ -59,7 +59,7 @@ def test_embedding_looks_up_the_row_of_each_token_and_adds_its_position(kind, sc
 
 @pytest.mark.parametrize("scaled", [False, True])
 def test_embeddings_start_with_unit_variance_as_they_are_read(scaled):
-    spec = embedding_spec(small(d_model=96, positions="sinusoidal"), 101, tied=scaled)
+    spec = embedding_spec(small(d_model=96, positions="sinusoidal"), 101, unit_rows=scaled)
     table = initialize(spec, jax.random.key(0))["table"]
     assert table.std() * (math.sqrt(96) if scaled else 1) == pytest.approx(1, abs=0.03)
 
@@ -138,7 +138,7 @@ def test_normalization_of_a_constant_vector_has_a_finite_gradient(inside):
     assert np.isfinite(gradient).all()
 
 
-@pytest.mark.parametrize("bias", ["output", "all", "none"])
+@pytest.mark.parametrize("bias", ["output", "all", "qkv", "none"])
 @pytest.mark.parametrize("n_heads", [1, 2, 3])
 def test_attention_is_the_seeds_multi_head_causal_attention(n_heads, bias):
     config = small(n_heads=n_heads, attention_bias=bias)
@@ -150,9 +150,9 @@ def test_attention_is_the_seeds_multi_head_causal_attention(n_heads, bias):
 
 def test_attention_has_the_biases_that_its_seed_gives_it():
     biases = {kind: {name for name in attention_spec(small(attention_bias=kind)) if name.endswith("_bias")}
-              for kind in ("output", "all", "none")}  # fmt: skip
+              for kind in ("output", "all", "qkv", "none")}  # fmt: skip
     every = {"query_bias", "key_bias", "value_bias", "output_bias"}
-    assert biases == {"output": {"output_bias"}, "all": every, "none": set()}
+    assert biases == {"output": {"output_bias"}, "all": every, "qkv": every - {"output_bias"}, "none": set()}
 
 
 def test_attention_to_another_sequence_sees_what_counts_of_it_and_no_more():
@@ -206,7 +206,7 @@ def test_feed_forward_is_two_linear_maps_with_a_nonlinearity_or_a_gate_between(a
     assert_close(feed_forward(config, params, x), expected)
 
 
-@pytest.mark.parametrize("form", ["pre_norm", "post_norm", "idea"])
+@pytest.mark.parametrize("form", ["pre_norm", "post_norm", "sandwich", "idea"])
 def test_block_is_the_seeds_definition_or_its_idea_or_normalizes_after_each_sublayer(form):
     config = small(block=form)
     params = random_params(block_spec(config))
@@ -217,7 +217,13 @@ def test_block_is_the_seeds_definition_or_its_idea_or_normalizes_after_each_subl
 
 @pytest.mark.parametrize(
     ("form", "normalized"),
-    [("pre_norm", "queries"), ("pre_norm", "source"), ("post_norm", "queries"), ("idea", "queries")],
+    [
+        ("pre_norm", "queries"),
+        ("pre_norm", "source"),
+        ("post_norm", "queries"),
+        ("sandwich", "queries"),
+        ("idea", "queries"),
+    ],
 )
 def test_a_block_with_a_source_attends_to_it_after_its_own_sequence(form, normalized):
     config = small(EncoderDecoderConfig, block=form, cross_norm=normalized)
@@ -239,10 +245,13 @@ def test_a_block_with_a_source_attends_to_it_after_its_own_sequence(form, normal
     assert_close(actual, expected)
 
 
-def test_final_layer_is_linear_with_a_bias():
-    params = random_params(final_layer_spec(small(), 7))
+@pytest.mark.parametrize("bias", [True, False])
+def test_final_layer_is_linear_with_a_bias_or_none(bias):
+    config = small(final_bias=bias)
+    params = random_params(final_layer_spec(config, 7))
+    assert ("bias" in params) == bias
     x = vectors()
-    assert_close(final_layer(small(), params, x), row_by_row(oracle.final_layer, params, x))
+    assert_close(final_layer(config, params, x), row_by_row(oracle.final_layer, params, x))
 
 
 def test_dropout_keeps_the_mean_and_drops_its_share():

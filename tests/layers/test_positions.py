@@ -87,6 +87,7 @@ def test_positions_0_1_and_so_on_change_no_bit_of_loss_and_gradient():
         {"positions": "alibi", "window": 3, "n_layers": 2},
         {"positions": "learned", "attention": "linear"},
         {"positions": "rotary", "position_stretch": 2.0},
+        {"positions": "rotary", "window": 2, "global_every": 2, "local_rope_theta": 9.0},
     ],
 )
 def test_prefill_and_steps_at_given_positions_are_the_full_forward_at_them(changes):

@@ -60,6 +60,15 @@ CHOICES = {
     "alibi": {"positions": "alibi"},
     "alibi, geometric": {"positions": "alibi_geometric"},
     "alibi, expressive": {"positions": "alibi", "attention": "expressive"},
+    "no bias": {"attention_bias": "none", "feed_forward_bias": False, "final_bias": False, "gated": True},
+    "wide heads": {"head_dim": 5, "n_kv_heads": 1, "attention_bias": "qkv"},
+    "soft caps": {"attention_softcap": 0.3, "logit_softcap": 0.5, "query_scale": 3.0},
+    "1 + scale": {"zero_centered_scale": True, "qk_norm": True, "norm": "rms", "norm_epsilon": 0.1},
+    "scaled embeddings": {"scaled_embeddings": True, "tied_embeddings": True, "block": "sandwich"},
+    "global and local": {"n_layers": 3, "window": 2, "global_every": 2},
+    "global and local, rotary": {"n_layers": 3, "window": 2, "global_every": 2, "positions": "rotary", "head_dim": 4,
+                                 "local_rope_theta": 9.0, "rope_theta": 50.0, "rope_factor": 4.0,
+                                 "rope_trained_len": 13, "scan_blocks": True},
     "learned, spread": {"positions": "learned", "position_range": 41, "position_gap": 2},
 }  # fmt: skip
 

@@ -1,0 +1,117 @@
+"""The `model` section of a config.json of `transformers`, and the config.json of a `model` section."""
+
+import dataclasses
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from fxf.config import defaults, one_of, section
+from fxf.errors import UserError
+from fxf.interop.architecture import ACTIVATIONS, Architecture
+from fxf.interop.architectures import ARCHITECTURES
+from fxf.layers.config import TransformerConfig
+from fxf.models import MODELS
+
+SIZE_LIMIT = 2**31  # sizes in config.json are smaller
+# Keys that change only training, and how numbers are computed.
+OF_A_RUN = ("init", "scan_blocks", "remat", "dtype", "attention_implementation")
+DROPOUTS = ("dropout", "embedding_dropout", "attention_dropout")
+
+
+def read_config(architecture: Architecture, config_json: Mapping[str, Any], where: str) -> TransformerConfig:
+    """Returns the `model` section for a config.json. Raises a UserError if fxf cannot express it."""
+    theirs = {**architecture.defaults, **config_json}
+    for key, value in architecture.config.items():
+        if theirs.get(key) not in (None, value):
+            raise UserError(f"{where}: {key}: fxf has {architecture.name} with {value!r}, got {theirs[key]!r}")
+    config_class = MODELS[architecture.model].config
+    values: dict[str, Any] = {}
+    kinds = typing.get_type_hints(config_class)
+    for key, name in architecture.keys:
+        value = theirs.get(name)
+        if value is None and name in architecture.if_null:
+            value = architecture.if_null[name](values)
+        if key == "activation":
+            value = ACTIVATIONS[one_of(value, ACTIVATIONS, f"{where}: {name}")]
+        elif type(value) is not kinds[key] and not (kinds[key] is float and type(value) is int):
+            raise UserError(f"{where}: {name}: expected {kinds[key].__name__}, got {value!r}")
+        elif value >= SIZE_LIMIT:
+            raise UserError(f"{where}: {name}: expected less than {SIZE_LIMIT}, got {value}")
+        if values.setdefault(key, value) != value:
+            raise UserError(f"{where}: {name}: fxf has one model.{key}; expected {values[key]!r}, got {value!r}")
+    values |= architecture.read(theirs, where)
+    return section(config_class, defaults(config_class) | architecture.section | values, f"{where}: model")
+
+
+class Written(NamedTuple):
+    """A config.json for a `model` section.
+
+    Attributes:
+      architecture: the class of `transformers`.
+      record: config.json, without vocabulary and special tokens.
+      section: the `model` section that it is read as, which may have more biases than the one that was written.
+    """
+
+    architecture: Architecture
+    record: dict[str, Any]
+    section: TransformerConfig
+
+
+def write_config(config: TransformerConfig) -> Written:
+    """Returns the config.json of the class of `transformers` that computes what a `model` section says.
+
+    Raises:
+      UserError: there is no such class; the text says how the section differs from the class that is most like it.
+    """
+    name = config.name  # type: ignore[attr-defined]
+    refusal = UserError(f"model.name: transformers has no model like '{name}'")
+    nearest: list[str] = []
+    for architecture in ARCHITECTURES.values():
+        if architecture.model != name:
+            continue
+        try:
+            written = _written(architecture, config)
+        except UserError as error:  # no section of this class has such values
+            refusal = error
+            continue
+        differences = list(_differences(architecture, written.section, config))
+        if not differences:
+            return written
+        nearest = min(nearest or differences, differences, key=len)
+    raise UserError("; ".join(nearest)) if nearest else refusal
+
+
+def _written(architecture: Architecture, config: TransformerConfig) -> Written:
+    config = _explicit(config)
+    model_type = next(name for name, known in ARCHITECTURES.items() if known is architecture)
+    record = {"architectures": [architecture.name], "model_type": model_type, **architecture.config}
+    for key, theirs in architecture.keys:
+        value = getattr(config, key)
+        if key == "activation":
+            value = next((name for name, known in ACTIVATIONS.items() if known == value), "gelu")
+        record[theirs] = value
+    record |= architecture.write(config)
+    return Written(architecture, record, read_config(architecture, record, architecture.name))
+
+
+def _explicit(config: TransformerConfig) -> TransformerConfig:
+    """Returns the same section without values that stand for another one."""
+    scale = config.query_scale or config.head_width**-0.5
+    return dataclasses.replace(config, n_kv_heads=config.n_groups, head_dim=config.head_width, query_scale=scale)
+
+
+def _differences(architecture: Architecture, there: TransformerConfig, here: TransformerConfig) -> Iterator[str]:
+    """Yields a text for each key of `here` whose value a model with the section `there` does not have."""
+    partners = {key for key, _ in architecture.keys}
+    free = {*OF_A_RUN, *(key for key in DROPOUTS if key not in partners)}
+    values, expected = (dataclasses.asdict(_explicit(config)) for config in (here, there))
+    for key, value in values.items():
+        if key not in free and expected[key] != value and not _expressed_by_zeros(key, expected[key], value):
+            yield f"model.{key}: {architecture.name} has {expected[key]!r}, got {value!r}"
+
+
+def _expressed_by_zeros(key: str, there: Any, here: Any) -> bool:
+    """Returns whether a model with the biases that `there` names is one with those of `here` if the others are 0."""
+    if key == "attention_bias":
+        return there == "all" or here == "none"
+    return key == "feed_forward_bias" and there

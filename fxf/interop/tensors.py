@@ -1,0 +1,140 @@
+"""Params as the tensors of a model of `transformers`, and back, one tensor at a time."""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from fxf.errors import UserError
+from fxf.interop.architecture import Architecture
+from fxf.interop.weights_file import StoredTensor, as_weights, check_shapes
+from fxf.weights import TABLES, Params, Spec, Weight, leaves, map_weights, without_numbers
+
+TABLE_AGAIN = r"(lm_head|decoder|embed_tokens)\.weight$"  # tensors that repeat the embedding table
+ROTATED = re.compile(r"(query|key)(_bias|_scale)?$")  # weights whose head_dim rotary positions turn
+
+
+class Part(NamedTuple):
+    """A weight that is a part of a tensor, or all of it."""
+
+    path: str
+    weight: Weight
+
+
+def tensors_of(architecture: Architecture, spec: Spec) -> dict[str, list[Part]]:
+    """Returns the weights that make each tensor of a model, in their order within it."""
+    parts: dict[str, list[Part]] = {}
+    order = list(architecture.tensors)
+    for path, weight in leaves(spec):
+        number = [part for part in path.split("/") if part.isdecimal()]
+        name = architecture.tensors[without_numbers(path)].format(*number)
+        parts.setdefault(name, []).append(Part(path, weight))
+    return {name: sorted(group, key=lambda p: order.index(without_numbers(p.path))) for name, group in parts.items()}
+
+
+def tensor_shape(architecture: Architecture, name: str, parts: list[Part]) -> tuple[int, ...]:
+    """Returns the shape of a tensor."""
+    shapes = [_shape(part.weight) for part in parts]
+    shape = (*shapes[0][:-1], sum(shape[-1] for shape in shapes))
+    if name in architecture.rows:
+        return (1, *shape)
+    return shape[::-1] if _is_transposed(architecture, parts[0].weight) else shape
+
+
+def write_tensor(architecture: Architecture, name: str, parts: list[Part], values: Mapping[str, Any]) -> np.ndarray:
+    """Returns a tensor; `values` are weights by path, and those that it lacks are 0."""
+
+    def value(part: Part) -> np.ndarray:
+        found = values.get(part.path)
+        array = np.zeros(part.weight.shape, np.float32) if found is None else np.asarray(jax.device_get(found))
+        if _is_rotated(architecture, part):
+            array = np.moveaxis(array.reshape(*array.shape[:-1], -1, 2), -1, -2).reshape(array.shape)
+        return array.reshape(_shape(part.weight))
+
+    tensor = np.concatenate(list(map(value, parts)), axis=-1) if len(parts) > 1 else value(parts[0])
+    if name in architecture.rows:
+        return tensor[None]
+    return tensor.T if _is_transposed(architecture, parts[0].weight) else tensor
+
+
+def read_tensor(architecture: Architecture, parts: list[Part], tensor: np.ndarray) -> Iterator[tuple[Part, np.ndarray]]:
+    """Yields each weight of a tensor, float32."""
+    if _is_transposed(architecture, parts[0].weight):
+        tensor = tensor.T
+    ends = np.cumsum([_shape(part.weight)[-1] for part in parts])
+    for part, value in zip(parts, np.split(tensor, ends[:-1], axis=-1), strict=True):
+        value = value.reshape(part.weight.shape)
+        if _is_rotated(architecture, part):
+            value = np.moveaxis(value.reshape(*value.shape[:-1], 2, -1), -2, -1).reshape(value.shape)
+        yield part, value
+
+
+def to_params(
+    architecture: Architecture,
+    spec: Spec,
+    tensors: Mapping[str, StoredTensor],
+    where: str,
+    place: Callable[[str, np.ndarray], jax.Array],
+) -> Params:
+    """Returns the tensors as params in float32; reads one tensor at a time.
+
+    Args:
+      where: what the tensors are from, for messages.
+      place: `place(path, value)` returns a weight's array on its device or devices.
+
+    Raises:
+      UserError: a tensor is missing, unexpected or of another shape, or its numbers are not finite floats.
+    """
+    parts = tensors_of(architecture, spec)
+    found, again = _by_name(architecture, tensors, parts, where)
+    expected = {name: tensor_shape(architecture, name, group) for name, group in parts.items()}
+    check_shapes(where, {name: tensor.shape for name, (_, tensor) in found.items()}, expected)
+    table = architecture.tensors["embedding/table"]
+    values: dict[str, jax.Array] = {}
+    for name, group in parts.items():
+        theirs, stored = found[name]
+        tensor = as_weights(where, theirs, stored.read())
+        for other in again if name == table else ():
+            if not np.array_equal(np.asarray(tensors[other].read(), np.float32), tensor):
+                raise UserError(f"{where}: {other} differs from {table}; fxf has one table for both")
+        for part, value in read_tensor(architecture, group, tensor):
+            values[part.path] = place(part.path, value)
+    return map_weights(lambda path, _: values[path], spec)
+
+
+def _by_name(
+    architecture: Architecture, tensors: Mapping[str, StoredTensor], expected: Mapping[str, Any], where: str
+) -> tuple[dict[str, tuple[str, StoredTensor]], list[str]]:
+    """Returns the tensors with the names that they have there by today's names; and the repeated embedding tables."""
+    found: dict[str, tuple[str, StoredTensor]] = {}
+    again = []
+    for theirs, tensor in tensors.items():
+        name = theirs
+        for pattern, replacement in architecture.renamed:
+            name = re.sub(pattern, replacement, name)
+        if name not in expected and architecture.ignored and re.search(architecture.ignored, name):
+            again += [theirs] if re.search(TABLE_AGAIN, theirs) else []
+        elif name in found:
+            raise UserError(f"{where}: {found[name][0]} and {theirs} are both names of {name}")
+        else:
+            found[name] = theirs, tensor
+    return found, again
+
+
+def _shape(weight: Weight) -> tuple[int, ...]:
+    """Returns the shape of a weight as a table or matrix, with the axes of heads joined, or else as a vector."""
+    starts = [i for i, axis in enumerate(weight.axes) if axis != "head_dim"]
+    if len(starts) < 2:
+        return (math.prod(weight.shape),)
+    return math.prod(weight.shape[: starts[1]]), math.prod(weight.shape[starts[1] :])
+
+
+def _is_transposed(architecture: Architecture, weight: Weight) -> bool:
+    return architecture.transposed and len(_shape(weight)) == 2 and weight.axes[0] not in TABLES
+
+
+def _is_rotated(architecture: Architecture, part: Part) -> bool:
+    return architecture.rotary_halves and ROTATED.search(part.path) is not None

@@ -1,0 +1,130 @@
+"""Llama and others with random weights, built by `transformers`: the same logits and tokens here and there."""
+
+import functools
+import warnings
+
+import jax
+import numpy as np
+import pytest
+
+from fxf.decoding.sampling import sampling
+from fxf.decoding.steps import decode
+from fxf.interop import huggingface
+from fxf.interop.architectures import ARCHITECTURES
+from helpers import random_tokens
+
+torch = pytest.importorskip("torch")
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("safetensors")
+
+SIZES = {"vocab_size": 29, "hidden_size": 12, "intermediate_size": 17, "num_hidden_layers": 2, "num_attention_heads": 3,
+         "num_key_value_heads": 1, "max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": None}  # fmt: skip
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 300.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 64}  # fmt: skip
+CONFIGS = {
+    "llama": {"num_hidden_layers": 1, "head_dim": 8, "rope_parameters": LLAMA3},
+    "mistral": {"num_hidden_layers": 1, "sliding_window": 3,
+                "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 100.0}},
+    "qwen2": {"num_hidden_layers": 1, "rope_parameters": {"rope_type": "default", "rope_theta": 100.0}},
+    "qwen3": {"num_hidden_layers": 1, "head_dim": 6, "tie_word_embeddings": True,
+              "use_sliding_window": True, "sliding_window": 3, "max_window_layers": 0},
+    "gemma2": {"head_dim": 6, "sliding_window": 3, "query_pre_attn_scalar": 3, "pad_token_id": 0,
+               "attn_logit_softcapping": 2.0, "final_logit_softcapping": 2.0},
+    "gemma3_text": {"head_dim": 6, "sliding_window": 3, "query_pre_attn_scalar": 5, "pad_token_id": 0,
+                    "layer_types": ["sliding_attention", "full_attention"],
+                    "rope_parameters": {"sliding_attention": {"rope_type": "default", "rope_theta": 30.0},
+                                        "full_attention": {"rope_type": "linear", "rope_theta": 90.0, "factor": 2.0}}},
+}  # fmt: skip
+CLASSES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma2": "Gemma2",
+           "gemma3_text": "Gemma3Text"}  # fmt: skip
+EVERY = pytest.mark.parametrize("name", CONFIGS)
+TOKENS = random_tokens((2, 11), 29)
+N_PROMPT, N_NEW = 5, 6
+
+
+@functools.cache
+def theirs(name):
+    """Returns a model whose weights, biases and norms are all random, and so large that other tokens mean others."""
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{CLASSES[name]}Config")(**SIZES | CONFIGS[name], attn_implementation="eager")
+    model = getattr(transformers, ARCHITECTURES[name].name)(config).eval()
+    for parameter in model.parameters():
+        torch.nn.init.uniform_(parameter, -0.9, 0.9)
+    if name.startswith("gemma"):  # whose scales are 1 more: else each token, read from the same table, begets itself
+        model.model.norm.weight.data -= 1
+    return model
+
+
+def logits_of(model, tokens):
+    with torch.no_grad():
+        return model(torch.tensor(tokens, dtype=torch.long)).logits.numpy()
+
+
+@functools.cache
+def saved(name, folder):
+    """Returns the model from its folder, written by `transformers` in several files."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs(name).save_pretrained(folder, max_shard_size=3000)
+    assert len(list(folder.glob("model-*.safetensors"))) > 1
+    return huggingface.load(folder)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("models")
+
+
+@EVERY
+def test_logits_are_equal(name, folder):
+    loaded, expected = saved(name, folder / name), logits_of(theirs(name), TOKENS)
+    assert expected.std() > 0.1
+    np.testing.assert_allclose(jax.jit(loaded.model.apply)(loaded.params, {"inputs": TOKENS}), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "llama",
+        "qwen3",
+        "gemma3_text",
+        pytest.param("mistral", marks=pytest.mark.thorough),
+        pytest.param("qwen2", marks=pytest.mark.thorough),
+        pytest.param("gemma2", marks=pytest.mark.thorough),
+    ],
+)
+def test_greedy_tokens_are_equal(name, folder):
+    loaded, prompts = saved(name, folder / name), TOKENS[:, :N_PROMPT]
+    rows = {"first": prompts[:, 0], "tokens": prompts[:, 1:], "lengths": np.full(2, N_PROMPT - 1, np.int32)}
+    found = jax.jit(lambda params: decode(loaded.model, params, rows, sampling(N_NEW, 29))[0][:, 0])(loaded.params)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        prompts = torch.tensor(prompts, dtype=torch.long)
+        expected = theirs(name).generate(prompts, max_new_tokens=N_NEW, do_sample=False).numpy()[:, N_PROMPT:]
+    assert len(np.unique(expected)) > 2
+    np.testing.assert_array_equal(found, expected)
+
+
+@EVERY
+def test_a_saved_model_is_the_same_there(name, folder, tmp_path):
+    loaded = saved(name, folder / name)
+    huggingface.save(tmp_path, loaded.config, loaded.params, first=1, end=2, padding=0, shard_bytes=3000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        there, report = getattr(transformers, ARCHITECTURES[name].name).from_pretrained(
+            tmp_path, output_loading_info=True, attn_implementation="eager"
+        )
+    assert not report["missing_keys"]
+    assert not report["unexpected_keys"]
+    for key, value in theirs(name).state_dict().items():
+        np.testing.assert_array_equal(there.state_dict()[key].numpy(), value.numpy(), err_msg=key)
+    np.testing.assert_array_equal(logits_of(there.eval(), TOKENS), logits_of(theirs(name), TOKENS))
+
+
+@EVERY
+def test_a_model_object_is_read_as_its_folder(name, folder):
+    expected, found = saved(name, folder / name), huggingface.load(theirs(name))
+    assert found.config == expected.config
+    jax.tree.map(np.testing.assert_array_equal, found.params, expected.params)
