@@ -278,10 +278,10 @@ def _convolution(computation: Computation, instruction: Instruction) -> int:
 
 
 def wide(module: Module) -> list[str]:
-    """Returns what makes arrays of 64-bit numbers, with their types; scalars of loops count too."""
+    """Returns what computes 64-bit numbers, with their types."""
     found: dict[str, None] = {}
     for instruction in module.instructions():
-        for array in instruction.arrays:
+        for array in instruction.arrays if instruction.opcode not in FREE else []:
             if array.dtype in WIDE:
                 found[f"{array.dtype} in {module.source(instruction)}"] = None
     return list(found)

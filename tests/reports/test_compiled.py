@@ -30,7 +30,7 @@ def reports():
 def test_a_step_has_the_operations_of_the_model(reports):
     experiment, (training, *_) = reports
     tokens = math.prod(experiment.batch_shapes()["weights"].shape)
-    expected = flops_per_token(experiment)[1] * tokens
+    expected = 3 * flops_per_token(experiment)[0] * tokens
     assert training["model_flops"] == expected
     assert training["flops"] == pytest.approx(expected, rel=0.01)
 
