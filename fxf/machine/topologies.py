@@ -90,6 +90,11 @@ class Topology(NamedTuple):
     devices: list[Any]
     hardware: Hardware
 
+    @property
+    def compiler_options(self) -> dict[str, Any]:
+        """XLA's options. On a GPU it measures whether its own product or cuBLAS's is faster; here it takes cuBLAS's."""
+        return {"xla_gpu_enable_triton_gemm": False} if self.hardware.network else {}
+
     def traffic(self, collective: Collective, devices: Sequence[Any]) -> dict[str, tuple[float, float]]:
         """Returns the bytes that a device sends over each link in a collective, and the seconds that they take.
 

@@ -137,7 +137,7 @@ def figures(program: Program, topology: Topology) -> Iterator[Figures]:
     mesh, hardware = program.layout.mesh, topology.hardware
     head = {"topology": topology.name, "mesh": {name: int(size) for name, size in mesh.shape.items()}}
     try:
-        compiled = program.lowered.compile()
+        compiled = program.lowered.compile(topology.compiler_options)
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise

@@ -83,7 +83,7 @@ def test_collectives_are_listed_by_kind_link_and_place(reports):
 
 def test_a_program_that_the_compiler_finds_too_large_is_said_with_what_is_held():
     class TooLarge:
-        def compile(self):
+        def compile(self, options):
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Ran out of memory\nmore")
 
     experiment = build(tiny_config(parallel={"data": 1}))
