@@ -221,8 +221,8 @@ def text(found: Figures) -> str:
     head = f"{found['program']} on {found['topology']}, {sizes}"
     if "error" in found:
         return f"{head}\n  does not fit: {_listed(found['bytes'])}; {found['error']}\n"
-    held = dict(found["bytes"])
-    total, available = held.pop("total"), held.pop("available")
+    total, available = found["bytes"]["total"], found["bytes"]["available"]
+    held = {name: n for name, n in found["bytes"].items() if n >= total / 1000 and name not in ("total", "available")}
     model = f"; the model's {_si(found['model_flops'])}FLOP" if found["model_flops"] else ""
     reused, donated = found["donated"]
     rows = [
