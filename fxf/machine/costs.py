@@ -142,8 +142,8 @@ class _Reader(NamedTuple):
         if place is None or moved is None or moved.opcode != "add":
             return None
         first = _constant(computation, state.operands[place])
-        (step,) = {_constant(body, name) for name in moved.operands} - {None} or {None}
-        return None if first is None or last is None or not step else -(-(last - first) // step)
+        steps = [number for number in (_constant(body, name) for name in moved.operands) if number]
+        return None if first is None or last is None or len(steps) != 1 else -(-(last - first) // steps[0])
 
     def collective(self, computation: Computation, instruction: Instruction, fused: bool) -> Collective:
         kind = instruction.opcode.removesuffix("-start")
@@ -164,15 +164,29 @@ class _Reader(NamedTuple):
             return 2 * self.held(instruction.arrays)
         if opcode in WRITES_SLICES:
             return 2 * operands[WRITES_SLICES[opcode]]
-        if opcode.endswith("-start"):  # its result also names its operands
-            result = sum(operands) if opcode.startswith("all-reduce") else self.held(instruction.arrays) - sum(operands)
-            return sum(operands) + max(result, 0)
+        if opcode.endswith("-start"):
+            return self.traffic_of_start(computation, instruction)
         if opcode != "fusion":
             return sum(operands) + self.held(instruction.arrays)
         (name,) = instruction.called("calls")
         inner = self.module.computations[name]
         read = sum(min(held, self.read(inner, i)) for i, held in enumerate(operands))
         return read + min(self.held(instruction.arrays), self.written(inner, inner.root))
+
+    def traffic_of_start(self, computation: Computation, instruction: Instruction) -> int:
+        """Returns the traffic of an instruction that goes on beside others.
+
+        Its result also names its operands, and scalars that tell when it is done.
+        """
+        named = [array for array in instruction.arrays if array.dims]
+        read = [array for operand in computation.operand_arrays(instruction) for array in operand]
+        if instruction.opcode == "all-reduce-start":
+            return 2 * self.held(read)
+        written = max(self.held(named) - self.held(read), 0)
+        if instruction.opcode.removesuffix("-start") not in READS_SLICES:
+            return self.held(read) + written
+        sliced = sum(array.n_bytes for array in named) - sum(array.n_bytes for array in read)
+        return written + min(sliced, self.held(read))
 
     def held(self, arrays: list[Array]) -> int:
         """Returns the bytes of arrays in the main memory."""

@@ -196,7 +196,7 @@ def test_a_device_without_cudnns_attention_is_named(monkeypatch, device, message
 def test_the_devices_that_a_program_is_compiled_for_are_asked():
     with compiling_for([Device("PJRT C API\nNVIDIA H100", "9.0")]):
         cudnn_attention.require_nvidia_gpu()
-    with pytest.raises(UserError, match="the device here is cpu$"):
+    with pytest.raises(UserError, match=r"the device here is cpu$"):
         cudnn_attention.require_nvidia_gpu()
 
 
