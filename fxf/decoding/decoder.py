@@ -1,5 +1,6 @@
 """Decoding of any number of prompts, by programs of few shapes that compile once each."""
 
+import functools
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -48,22 +49,9 @@ def make_decoder(
       out_shardings: the sharding of the outputs, as in `jax.jit`.
     """
     row_bytes: dict[Any, int] = {}
-
-    def method(max_tokens: int, key: jax.Array) -> Method:
-        if config.beam_width > 1:
-            return beam_search(max_tokens, end_token, config)
-        return sampling(max_tokens, end_token, config, key)
-
-    def run(
-        params: Params, prompts: Prompts, n_prompts: jax.Array, key: jax.Array, *, max_tokens: int, n_slots: int
-    ) -> Any:
-        chosen = method(max_tokens, key)
-        return decode_in_turns(
-            model, gather(params), prompts, chosen, n_slots=n_slots, n_prompts=n_prompts, shard_rows=shard_rows
-        )
-
-    jitted = jax.jit(run, static_argnames=("max_tokens", "n_slots"), out_shardings=out_shardings)
-    search = compiled_by_shape(jitted, compiling)
+    method = functools.partial(method_of, end_token, config)
+    program = decoding_program(model, method, gather, shard_rows, out_shardings)
+    search = compiled_by_shape(program, compiling)
 
     def decode(params: Params, prompts: Prompts, max_tokens: int) -> tuple[np.ndarray, np.ndarray | None]:
         n_prompts, width = len(prompts["tokens"]), config.beam_width
@@ -85,6 +73,33 @@ def make_decoder(
         return np.concatenate(tokens)[:n_prompts], None if scores[0] is None else np.concatenate(scores)[:n_prompts]
 
     return decode
+
+
+def decoding_program(
+    model: Model,
+    method: Callable[[int, jax.Array], Method],
+    gather: Callable[[Params], Params],
+    shard_rows: Callable[[Any], Any],
+    out_shardings: Any,
+) -> Any:
+    """Returns the jitted `run(params, prompts, n_prompts, key, max_tokens=…, n_slots=…)` of a decoder."""
+
+    def run(
+        params: Params, prompts: Prompts, n_prompts: jax.Array, key: jax.Array, *, max_tokens: int, n_slots: int
+    ) -> Any:
+        chosen = method(max_tokens, key)
+        return decode_in_turns(
+            model, gather(params), prompts, chosen, n_slots=n_slots, n_prompts=n_prompts, shard_rows=shard_rows
+        )
+
+    return jax.jit(run, static_argnames=("max_tokens", "n_slots"), out_shardings=out_shardings)
+
+
+def method_of(end_token: int, config: DecodeConfig, max_tokens: int, key: jax.Array) -> Method:
+    """Returns the method that the `decode` section names; `key` is that of sampling."""
+    if config.beam_width > 1:
+        return beam_search(max_tokens, end_token, config)
+    return sampling(max_tokens, end_token, config, key)
 
 
 def _n_slots(n_prompts: int, width: int, row_bytes: int) -> int:

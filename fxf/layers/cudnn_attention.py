@@ -3,6 +3,7 @@
 `jax.nn.dot_product_attention(..., implementation="cudnn")` computes in bfloat16, on NVIDIA GPUs from Ampere on.
 """
 
+import re
 from typing import Any
 
 import jax
@@ -13,16 +14,17 @@ from fxf.layers.cache import KeysValues
 from fxf.layers.config import TransformerConfig
 from fxf.layers.mask import Mask
 from fxf.layers.positions import POSITIONS
+from fxf.machine.devices import target_devices
 
 IMPLEMENTATION: Any = "cudnn"
 AMPERE = 8.0  # compute capability of the first GPUs with cuDNN's flash attention
 
 
 def require_nvidia_gpu() -> None:
-    """Raises a UserError if the devices here cannot run cuDNN's flash attention."""
-    device = jax.devices()[0]
+    """Raises a UserError if the devices that programs are compiled for cannot run cuDNN's flash attention."""
+    device = target_devices()[0]
     needs = "model.attention_implementation: cudnn needs an NVIDIA GPU"
-    if device.platform != "gpu" or "cuda" not in device.client.platform_version.lower():
+    if device.platform != "gpu" or not re.fullmatch(r"\d+\.\d+", device.compute_capability):  # AMD's is gfx90a
         raise UserError(f"{needs}; the device here is {device.platform}")
     if float(device.compute_capability) < AMPERE:
         raise UserError(f"{needs} of compute capability {AMPERE} or more; {device.device_kind} is too old")

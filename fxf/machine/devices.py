@@ -1,7 +1,10 @@
 """Starting JAX, with one line about an environment variable or a device that it cannot use."""
 
+import contextlib
+import contextvars
 import os
 import sys
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fxf.errors import UserError
@@ -24,6 +27,26 @@ def start_jax() -> None:
         import jax  # noqa: F401
     except ValueError as error:
         raise UserError(f"JAX does not start: {error}{_environment()}") from None
+
+
+_targets: contextvars.ContextVar[Sequence[Any]] = contextvars.ContextVar("targets")
+
+
+def target_devices() -> Sequence[Any]:
+    """Returns the devices that programs are compiled for: those of JAX, or of `compiling_for`."""
+    import jax
+
+    return _targets.get(()) or jax.devices()
+
+
+@contextlib.contextmanager
+def compiling_for(devices: Sequence[Any]) -> Iterator[None]:
+    """Inside, programs are made for other devices than those of JAX, which need not be here."""
+    token = _targets.set(devices)
+    try:
+        yield
+    finally:
+        _targets.reset(token)
 
 
 def require_devices() -> list[Any]:

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+CPU_ONLY = "cpu_only"  # in the names of operations that only a CPU's program may have
+
 
 @jax.custom_jvp
 def product(x: jax.Array, w: jax.Array) -> jax.Array:
@@ -26,7 +28,8 @@ def _product_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
     (x, w), (dx, dw) = primals, tangents
     rows, width = x.shape
     if width > w.shape[1] and rows >= width:
-        dw = jax.lax.platform_dependent(dw, cpu=_transposed_behind_a_barrier, default=lambda dw: dw)
+        cpu = jax.named_scope(CPU_ONLY)(_transposed_behind_a_barrier)
+        dw = jax.lax.platform_dependent(dw, cpu=cpu, default=lambda dw: dw)
     return x @ w, dx @ w + x @ dw
 
 

@@ -1,5 +1,6 @@
 """From a config to an experiment: the one place where task, model and optimizer meet."""
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
@@ -18,7 +19,7 @@ from fxf.decoding.decoder import make_decoder
 from fxf.errors import UserError, nearest
 from fxf.layers.cudnn_attention import require_nvidia_gpu
 from fxf.machine.compiled import compiled_by_shape
-from fxf.machine.devices import require_devices
+from fxf.machine.devices import require_devices, target_devices
 from fxf.machine.on_cpu import drawing_options
 from fxf.models import MODELS, RegisteredModel
 from fxf.models.model import Model
@@ -86,16 +87,17 @@ class Experiment(NamedTuple):
         """
         if self.config["model"].get("attention_implementation") == "cudnn":
             require_nvidia_gpu()
-        layout = make_layout(self.parallel, jax.devices())
+        layout = make_layout(self.parallel, target_devices())
         require_divisible(layout, self.train.batch_size, self.train.microbatches)
         return layout
 
     def layout_of_one_copy(self) -> Layout:
         """Returns a layout with one copy of the weights, sharded as in training if there are enough devices."""
         parallel = dataclasses.replace(self.parallel, kind="jit", data=1)
-        if parallel.fsdp * parallel.tensor > jax.device_count():
+        devices = target_devices()
+        if parallel.fsdp * parallel.tensor > len(devices):
             parallel = dataclasses.replace(parallel, fsdp=1, tensor=1)
-        return make_layout(parallel, jax.devices())
+        return make_layout(parallel, devices)
 
     def with_model(self, **changes: Any) -> "Experiment":
         """Returns the experiment with other values of the model's keys; keys that the model does not have are left out.
@@ -104,9 +106,16 @@ class Experiment(NamedTuple):
         """
         values = self.config["model"]
         changed = {**values, **{name: value for name, value in changes.items() if name in values}}
-        if changed == values:
-            return self
-        registered = MODELS[values["name"]]
+        return self if changed == values else self._with_model(changed)
+
+    def with_vocabulary(self, size: int) -> "Experiment":
+        """Returns the experiment with a model of so many tokens, as another tokenizer needs; the data stay."""
+        task = copy.copy(self.task)
+        task.vocab_size = size
+        return self._replace(task=task)._with_model(self.config["model"])
+
+    def _with_model(self, changed: Mapping[str, Any]) -> "Experiment":
+        registered = MODELS[changed["name"]]
         config: Any = section(registered.config, changed, "model")
         model = registered.make(config, self.task.vocab_size)
         optimizer = optimizer_section(self.config["optimizer"])

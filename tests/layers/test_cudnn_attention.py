@@ -13,6 +13,7 @@ import pytest
 from closeness import assert_close, largest_of
 from fxf.errors import UserError
 from fxf.layers import cudnn_attention
+from fxf.machine.devices import compiling_for
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.masked_lm import MaskedLMConfig, masked_lm
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
@@ -187,6 +188,13 @@ def test_a_device_without_cudnns_attention_is_named(monkeypatch, device, message
     if not message:
         return cudnn_attention.require_nvidia_gpu()
     with pytest.raises(UserError, match=f"^model.attention_implementation: {message}"):
+        cudnn_attention.require_nvidia_gpu()
+
+
+def test_the_devices_that_a_program_is_compiled_for_are_asked():
+    with compiling_for([Device("PJRT C API\nNVIDIA H100", "9.0")]):
+        cudnn_attention.require_nvidia_gpu()
+    with pytest.raises(UserError, match=r"the device here is cpu$"):
         cudnn_attention.require_nvidia_gpu()
 
 

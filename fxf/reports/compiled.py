@@ -1,0 +1,282 @@
+"""The programs of an experiment compiled for other hardware: their memory, operations, traffic, loops and collectives.
+
+The roofline is the least time that the hardware needs: for all products at its peak, all traffic to memory at its
+bandwidth, or all exchange over a link at that link's, whichever is longest (Williams et al. 2009).
+"""
+
+import functools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from fxf.decoding.decoder import decoding_program, method_of
+from fxf.errors import UserError
+from fxf.machine import costs, hlo
+from fxf.machine.costs import Cost, Loop
+from fxf.machine.memory import gib
+from fxf.machine.on_cpu import CPU_ONLY
+from fxf.machine.topologies import Topology
+from fxf.reports.describe import flops_per_token
+from fxf.reports.text_table import aligned
+from fxf.runs.experiment import Experiment
+from fxf.runs.needs import device_bytes
+from fxf.training.sharding import Layout
+from fxf.training.step import jit_step, make_step, make_train_steps
+
+Figures = dict[str, Any]
+
+
+class Program(NamedTuple):
+    """A program to compile.
+
+    Attributes:
+      lowered: the program, traced for its devices.
+      held: the bytes of its arguments on a device, by what they are.
+      donated: the number of arrays that its results may replace.
+      temporary: what its temporary arrays are.
+      flops: the operations of the model on each device, or None.
+      parts: the names of what to report. The last is the turn of the loop whose turns are known only when it runs, or
+        all if there is none; one before it is the rest.
+    """
+
+    lowered: Any
+    layout: Layout
+    held: dict[str, int]
+    donated: int = 0
+    temporary: str = "activations and temporaries"
+    flops: float | None = None
+    parts: tuple[str, ...] = ("training step",)
+
+
+def reports(experiment: Experiment, topology: Topology, names: Sequence[str], rows: int = 0) -> Iterator[Figures]:
+    """Yields the figures of each program, as soon as it is compiled. Call it inside `topologies.target(topology)`.
+
+    Args:
+      names: `training`, `decoding` or both; a task that generates nothing has no decoding.
+      rows: prompts decoded at a time; 0 for as many as a device has sequences in a step.
+
+    Raises:
+      UserError: the config does not fit the devices, or its step runs under `pmap`.
+    """
+    if "training" in names:
+        yield from figures(training(experiment), topology)
+    if "decoding" in names and experiment.task.generates:
+        yield from figures(decoding(experiment, rows), topology)
+
+
+def training(experiment: Experiment) -> Program:
+    """Returns the program of training steps: with the batches inside, if the task makes them on the devices.
+
+    Its figures are those of a step, without what a call of several steps does once.
+    """
+    layout = experiment.layout()
+    if layout.pmap:
+        raise UserError("parallel.kind: 'pmap' compiles only for devices that are here; use 'jit'")
+    state, trainer, task = experiment.state_shapes(layout), experiment.trainer(layout), experiment.task
+    shapes = experiment.batch_shapes()
+    numbers = jax.tree.map(lambda x: _shape(x.shape, x.dtype, layout.replicated), experiment.hyperparameters())
+    if task.batch is not None:
+        steps = make_train_steps(trainer, task.batch, min(experiment.log.every, experiment.train.steps))
+        lowered = steps.lower(state, numbers, _shape((), np.int32, layout.replicated))
+    else:
+        whole = trainer.config.microbatches * layout.parts
+        n_rows = -(-len(shapes["weights"]) // whole) * whole
+        batch = {name: _shape((n_rows, *x.shape[1:]), x.dtype, layout.rows) for name, x in shapes.items()}
+        lowered = jit_step(make_step(trainer), trainer).lower(state, batch, numbers)
+    return Program(
+        lowered,
+        layout,
+        {"weights": device_bytes(state.params), "optimizer state": device_bytes(state.opt_state)},
+        donated=len(jax.tree.leaves(state)),
+        # A gradient takes twice the operations of the forward pass; what a program repeats to save memory counts once.
+        flops=3 * flops_per_token(experiment)[0] * math.prod(shapes["weights"].shape) / layout.mesh.size,
+    )
+
+
+def decoding(experiment: Experiment, rows: int) -> Program:
+    """Returns the program that reads prompts and generates.
+
+    A prompt of a decoder fills half of the positions, and new tokens the other half. Behind a source it is empty.
+    """
+    layout, model = experiment.layout_of_one_copy(), experiment.model
+    params, batch = experiment.state_shapes(layout).params, experiment.batch_shapes()
+    rows = rows or max(1, len(batch["inputs"]) // experiment.layout().parts) * layout.parts
+    length = min(batch["inputs"].shape[1], experiment.max_len)
+    read = {name: x for name, x in batch.items() if name not in ("inputs", "targets", "weights")}
+    n_prompt = 0 if "source" in read else length // 2
+    prompts = {name: _shape((rows, *x.shape[1:]), x.dtype) for name, x in read.items()}
+    prompts["tokens"], prompts["lengths"] = _shape((rows, n_prompt), np.int32), _shape((rows,), np.int32)
+    run = decoding_program(
+        model,
+        functools.partial(method_of, experiment.task.end_token, experiment.decode),
+        lambda params: layout.gather_tables(params, model.spec),
+        layout.shard_rows,
+        layout.replicated,
+    )
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    lowered = run.lower(params, prompts, _shape((), np.int32), key, max_tokens=length - n_prompt, n_slots=rows)
+    named = f"{rows} prompts of {n_prompt or 'no'} tokens"
+    return Program(
+        lowered,
+        layout,
+        {"weights": device_bytes(params)},
+        temporary="cache and temporaries",
+        parts=(f"prefill, {named}", f"decoding step, {rows} prompts"),
+    )
+
+
+def _shape(shape: tuple[int, ...], dtype: Any, sharding: Any = None) -> Any:
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
+
+
+def figures(program: Program, topology: Topology) -> Iterator[Figures]:
+    """Compiles a program and yields the figures of each of its parts, in numbers and words that JSON can hold."""
+    mesh, hardware = program.layout.mesh, topology.hardware
+    head = {"topology": topology.name, "mesh": {name: int(size) for name, size in mesh.shape.items()}}
+    try:
+        compiled = program.lowered.compile(topology.compiler_options)
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        why = str(error).strip().split("\n")[0]
+        yield {"program": program.parts[-1], **head, "bytes": program.held, "fits": False, "error": why}
+        return
+    module = hlo.read(compiled.as_text())
+    held = _memory(program, compiled.memory_analysis(), hardware.memory)
+    whole = costs.cost(module, mesh.size, hardware.on_chip)
+    checks = {
+        "donated": [module.header.count("-alias"), program.donated],
+        "64-bit": costs.wide(module),
+        "cpu_only": CPU_ONLY in program.lowered.as_text(debug_info=True),
+    }
+    for name, cost in zip(program.parts, _parts(whole, len(program.parts)), strict=True):
+        yield {"program": name, **head, **held, **_roofline(cost, topology, program), **checks}
+
+
+def _parts(whole: Cost, n_parts: int) -> list[Cost]:
+    """Returns a turn of the loop whose turns are not known, or all if there is none; if wanted, behind the rest."""
+    turn = next((loop.cost for loop in whole.loops if loop.turns is None), whole)
+    rest = whole._replace(loops=tuple(loop for loop in whole.loops if loop.turns is not None))
+    return [rest, turn][-n_parts:]
+
+
+def _memory(program: Program, plan: Any, available: int) -> Figures:
+    """Returns the bytes of a device: the arguments by what they are, and what the compiler adds."""
+    arguments, code = plan.argument_size_in_bytes, plan.generated_code_size_in_bytes
+    other = arguments + plan.output_size_in_bytes - plan.alias_size_in_bytes - sum(program.held.values()) + code
+    held = {**program.held, program.temporary: plan.temp_size_in_bytes, "other": max(other, 0)}
+    total = sum(held.values())
+    return {"bytes": {**held, "total": total, "available": available}, "fits": total <= available}
+
+
+def _roofline(cost: Cost, topology: Topology, program: Program) -> Figures:
+    """Returns the operations, traffic, loops and collectives of a part, and the times that they take at least."""
+    hardware, devices = topology.hardware, list(program.layout.mesh.devices.flat)
+    flops, n_bytes = int(cost.total(lambda c: c.flops)), int(cost.total(lambda c: c.n_bytes))
+    seconds = {"compute": flops / hardware.flops, "memory": n_bytes / hardware.bandwidth}
+    collectives: dict[tuple, Figures] = {}
+    loops: dict[tuple, Figures] = {}
+    for within, times, here in cost.places():
+        path = tuple((loop.source, loop.turns) for loop in within)
+        loop = loops.setdefault(path, {"place": _named(within), "loops": 0, "runs": times, "flops": 0, "bytes": 0})
+        loop["loops"] += 1
+        loop["flops"] += times * here.flops
+        loop["bytes"] += times * here.n_bytes
+        for each in here.collectives:
+            for link, (sent, took) in topology.traffic(each, devices).items():
+                key = (path, each.kind, link, len(each.groups[0]))
+                new = {"kind": each.kind, "of": len(each.groups[0]), "link": link, "place": _named(within)}
+                found = collectives.setdefault(key, {**new, "count": 0, "bytes": 0, "sent": 0.0})
+                found["count"] += times
+                found["bytes"] += times * each.n_bytes
+                found["sent"] += times * sent
+                seconds[link] = seconds.get(link, 0.0) + times * took
+    bound = max(seconds, key=lambda name: seconds[name])
+    useful = flops if program.flops is None else program.flops
+    return {
+        "flops": flops,
+        "model_flops": program.flops,
+        "memory_traffic": n_bytes,
+        "uncounted": sorted({name for _, _, here in cost.places() for name in here.uncounted}),
+        "loops": list(loops.values()),
+        "collectives": list(collectives.values()),
+        "seconds": seconds,
+        "roofline": seconds[bound],
+        "bound": bound,
+        "share_of_peak": useful / hardware.flops / seconds[bound] if seconds[bound] else 0.0,
+    }
+
+
+def _named(within: tuple[Loop, ...]) -> str:
+    names = (f"{loop.source} x {'?' if loop.turns is None else loop.turns}" for loop in within)
+    return " > ".join(names) or "not in a loop"
+
+
+def text(found: Figures) -> str:
+    """Returns the figures of a part of a program as lines."""
+    sizes = " x ".join(f"{name} {size}" for name, size in found["mesh"].items() if size > 1) or "one device"
+    head = f"{found['program']} on {found['topology']}, {sizes}"
+    if "error" in found:
+        return f"{head}\n  does not fit: {_listed(found['bytes'])}; {found['error']}\n"
+    total, available = found["bytes"]["total"], found["bytes"]["available"]
+    held = {name: n for name, n in found["bytes"].items() if n >= total / 1000 and name not in ("total", "available")}
+    model = f"; the model's {_si(found['model_flops'])}FLOP" if found["model_flops"] else ""
+    reused, donated = found["donated"]
+    rows = [
+        ("memory", f"{gib(total)} of {gib(available)}, {'fits' if found['fits'] else 'does not fit'}: {_listed(held)}"),
+        ("operations", f"{_si(found['flops'])}FLOP{model}"),
+        ("traffic", f"{_si(found['memory_traffic'])}B to memory"),
+        ("roofline", _times(found)),
+        ("donated", f"{reused} of {donated} arrays reused" if donated else "nothing"),
+        ("64-bit", "; ".join(found["64-bit"]) or "none"),
+        ("CPU's formulas", "present" if found["cpu_only"] else "none"),
+    ]
+    if found["uncounted"]:
+        rows.append(("not counted", ", ".join(found["uncounted"])))
+    lines = [head, *(f"  {name:<15}{value}" for name, value in rows), "  loops", *_loops(found["loops"])]
+    exchanged = [*(["  collectives"] if found["collectives"] else []), *_collectives(found["collectives"])]
+    return "\n".join([*lines, *exchanged, ""])
+
+
+def _loops(loops: Sequence[Figures]) -> list[str]:
+    """Returns a line for each place; several loops of the same source and turns are one."""
+    times = [f"{loop['loops']} loops" if loop["loops"] > 1 else "" for loop in loops]
+    return _left(
+        (f"    {loop['place']}", several, f"{_si(loop['flops'])}FLOP", f"{_si(loop['bytes'])}B")
+        for loop, several in zip(loops, times, strict=True)
+    )
+
+
+def _collectives(collectives: Sequence[Figures]) -> list[str]:
+    """Returns a line for each kind, number of devices, link and place, the largest exchange first."""
+    rows = []
+    for c in sorted(collectives, key=lambda c: -c["sent"]):
+        amounts = (f"{_si(c['bytes'])}B", c["link"], f"{_si(c['sent'])}B sent")
+        rows.append((f"    {c['count']:,} {c['kind']}", f"of {c['of']}", *amounts, c["place"]))
+    return _left(rows)
+
+
+def _listed(held: dict[str, int]) -> str:
+    return ", ".join(f"{name} {gib(n_bytes)}" for name, n_bytes in held.items())
+
+
+def _left(rows: Iterable[tuple[str, ...]]) -> list[str]:
+    left = [(*row, "") for row in rows]
+    return [line.rstrip() for line in aligned(left)] if left else []
+
+
+def _times(found: Figures) -> str:
+    each = ", ".join(f"{name} {1e3 * seconds:.3g} ms" for name, seconds in found["seconds"].items())
+    share = f"; allows {100 * found['share_of_peak']:.1f} % of peak"
+    return f"{1e3 * found['roofline']:.3g} ms, bound by {found['bound']} ({each}){share}"
+
+
+def _si(number: float) -> str:
+    """Returns a number with three digits and a prefix of its unit."""
+    for prefix, factor in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= factor:
+            return f"{number / factor:.3g} {prefix}"
+    return f"{number:.3g} "

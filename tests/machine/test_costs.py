@@ -1,0 +1,231 @@
+"""What programs cost, against counts by hand: programs of this CPU, and instructions that only accelerators have."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from fxf.machine import costs, hlo
+from fxf.machine.costs import Collective
+
+N, M, K = 3, 5, 7
+
+
+def cost_of(function, *shapes):
+    shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    return costs.cost(hlo.read(jax.jit(function).lower(*shapes).compile().as_text()), n_devices=1)
+
+
+def written(body, others="", header="HloModule jit_f", n_devices=4, **options):
+    """Returns the cost of a program whose entry has these instructions."""
+    return costs.cost(hlo.read(f"{header}\n\n{others}\nENTRY %main () -> f32[] {{\n{body}\n}}\n"), n_devices, **options)
+
+
+def flops(cost):
+    return cost.total(lambda c: c.flops)
+
+
+def n_bytes(cost):
+    return cost.total(lambda c: c.n_bytes)
+
+
+def test_a_product_has_twice_its_multiplications_and_moves_its_matrices():
+    found = cost_of(jnp.matmul, (N, M), (M, K))
+    assert flops(found) == 2 * N * M * K
+    assert n_bytes(found) == 4 * (N * M + M * K + N * K)
+
+
+def test_a_batch_of_products_counts_each():
+    assert (
+        flops(cost_of(lambda x, y: jnp.einsum("bhik,bhjk->bhij", x, y), (2, 3, N, K), (2, 3, M, K))) == 12 * N * M * K
+    )
+
+
+def test_loops_count_each_turn_also_those_inside_of_others():
+    def inner(x, y):
+        return jax.lax.fori_loop(0, 4, lambda _, x: jnp.tanh(x @ y), x)
+
+    def f(x, y):
+        return jax.lax.scan(lambda x, _: (inner(x, y), None), x, length=11)[0]
+
+    found = cost_of(f, (N, N), (N, N))
+    assert flops(found) == 11 * 4 * 2 * N**3
+    assert [times for _, times, _ in found.places()] == [1, 11, 44]
+    assert found.loops[0].turns == 11 and found.loops[0].cost.loops[0].turns == 4
+
+
+def test_a_loop_whose_turns_are_not_known_counts_once():
+    def f(x, n):
+        return jax.lax.fori_loop(0, n.astype(int), lambda _, x: x @ x, x)
+
+    found = cost_of(f, (N, N), ())
+    assert found.loops[0].turns is None and flops(found) == 2 * N**3
+
+
+def test_the_condition_tells_the_turns_that_xla_does_not_say():
+    loop = """
+%cond (s: (s32[], f32[3])) -> pred[] {
+  %s = (s32[], f32[3]{0}) parameter(0)
+  %last = s32[] constant(17)
+  %i = s32[] get-tuple-element(%s), index=0
+  ROOT %lt = pred[] compare(%i, %last), direction=LT
+}
+%body (t: (s32[], f32[3])) -> (s32[], f32[3]) {
+  %t = (s32[], f32[3]{0}) parameter(0)
+  %j = s32[] get-tuple-element(%t), index=0
+  %two = s32[] constant(2)
+  %next = s32[] add(%j, %two)
+  %x = f32[3]{0} get-tuple-element(%t), index=1
+  ROOT %both = (s32[], f32[3]{0}) tuple(%next, %x)
+}
+"""
+    body = """  %one = s32[] constant(1)
+  %first = s32[] copy(%one)
+  %y = f32[3]{0} parameter(0)
+  %start = (s32[], f32[3]{0}) tuple(%first, %y)
+  ROOT %while = (s32[], f32[3]{0}) while(%start), condition=%cond, body=%body"""
+    assert written(body, loop).loops[0].turns == 8
+    assert written(body, loop.replace("constant(17)", "parameter(1)")).loops[0].turns is None
+
+
+def test_a_fusion_reads_only_the_slices_that_it_takes_and_writes_only_what_it_changes():
+    def f(table, x):
+        def body(i, table):
+            return jax.lax.dynamic_update_index_in_dim(table, jnp.tanh(table[i] + x), i, 0)
+
+        return jax.lax.fori_loop(0, 100, body, table)
+
+    (loop,) = cost_of(f, (100, 64), (64,)).loops
+    assert loop.turns == 100 and 2 * 256 <= loop.cost.n_bytes < 8 * 256
+
+
+FUSED = """%fused (a: f32[100,4], i: s32[]) -> f32[1,4] {
+  %a = f32[100,4]{1,0} parameter(0)
+  %i = s32[] parameter(1)
+  %zero = s32[] constant(0)
+  %slice = f32[1,4]{1,0} dynamic-slice(%a, %i, %zero), dynamic_slice_sizes={1,4}
+  ROOT %neg = f32[1,4]{1,0} negate(%slice)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("  ROOT %f = f32[1,4]{1,0} fusion(%a, %i), kind=kLoop, calls=%fused", 16 + 4 + 16),
+        ("  ROOT %n = f32[100,4]{1,0} negate(%a)", 3200),
+        ("  ROOT %n = f32[100,4]{1,0:S(1)} negate(%a)", 1600),
+        ("  ROOT %s = (f32[100,4]{1,0}, f32[100,4]{1,0}, u32[]) copy-start(%a)", 3200),
+        ("  ROOT %s = f32[100,4]{1,0} copy-done(%a)", 0),
+        ("  ROOT %s = ((f32[100,4]{1,0}), f32[1,4]{1,0:S(1)}, s32[]) slice-start(%a), slice={[0:1], [0:4]}", 16),
+        ("  ROOT %s = f32[1,4]{1,0} slice(%a), slice={[0:1], [0:4]}", 32),
+        ("  ROOT %s = f32[100,4]{1,0} dynamic-update-slice(%a, %b, %i, %i)", 32),
+        ("  ROOT %s = (f32[100,4]{1,0}) tuple(%a)", 0),
+    ],
+)
+def test_instructions_move_their_operands_and_results(body, expected):
+    arguments = """  %a = f32[100,4]{1,0} parameter(0)
+  %b = f32[1,4]{1,0} parameter(1)
+  %i = s32[] parameter(2)
+"""
+    assert n_bytes(written(arguments + body, FUSED, on_chip=(1,))) == expected
+
+
+PAIR = "  %x = bf16[3,5]{1,0} parameter(0)\n  %y = bf16[5,7]{1,0} parameter(1)\n"
+HEADS = "  %q = bf16[2,3,5,4]{3,2,1,0} parameter(0)\n"
+SCORES = (
+    'backend_config={"cudnn_fmha_backend_config": {"intermediate_tensor_shape": {"dimensions": ["2", "3", "5", "7"]}}}'
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (
+            PAIR + '  ROOT %g = (bf16[3,7]{1,0}, s8[99]{0}) custom-call(%x, %y), custom_call_target="__cublas$gemm", '
+            'backend_config={"gemm_backend_config":{"dot_dimension_numbers":{"lhs_contracting_dimensions":["1"]}}}',
+            2 * 3 * 5 * 7,
+        ),
+        (PAIR + "  ROOT %c = bf16[3,7]{1,0} convolution(%x, %y), dim_labels=bf_io->bf, metadata={}", 2 * 3 * 5 * 7),
+        (
+            HEADS
+            + '  ROOT %a = bf16[2,3,5,4]{3,2,1,0} custom-call(%q, %q, %q), custom_call_target="__cudnn$fmhaSoftmax", '
+            f"{SCORES}",
+            2 * 2 * (2 * 3 * 5 * 7) * 4,
+        ),
+        (
+            HEADS + "  ROOT %a = bf16[2,3,5,4]{3,2,1,0} custom-call(%q, %q, %q), "
+            f'custom_call_target="__cudnn$fmhaSoftmaxBackward", {SCORES}',
+            2 * 5 * (2 * 3 * 5 * 7) * 4,
+        ),
+        (  # an image of 6 and a window of 3, padded by 1: at both ends a place of the window is outside
+            "  %x = f32[2,6,5]{2,1,0} parameter(0)\n  %w = f32[3,5,7]{2,1,0} parameter(1)\n"
+            "  ROOT %c = f32[2,6,7]{2,1,0} convolution(%x, %w), window={size=3 pad=1_1}, dim_labels=b0f_0io->b0f",
+            2 * 2 * (3 * 6 - 2) * 5 * 7,
+        ),
+        (  # four products of [3, 5] and [5, 7], as a TPU writes them: their number is a window's size
+            "  %x = f32[4,3,5]{2,1,0} parameter(0)\n  %w = f32[4,5,7]{2,1,0} parameter(1)\n"
+            "  ROOT %c = f32[4,3,7]{2,1,0} convolution(%x, %w), window={size=4 stride=3 pad=0_0 lhs_dilate=4}, "
+            "dim_labels=0bf_0io->0bf",
+            4 * 2 * 3 * 5 * 7,
+        ),
+    ],
+)
+def test_products_of_accelerators_are_counted(body, expected):
+    assert flops(written(body)) == expected
+
+
+def test_a_custom_call_that_is_not_known_is_named():
+    found = written('  %x = f32[3]{0} parameter(0)\n  ROOT %c = f32[3]{0} custom-call(%x), custom_call_target="mine"')
+    assert found.uncounted == ("mine",)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("all-reduce(%x), replica_groups={{0,1},{2,3}}", Collective("all-reduce", 12, [[0, 1], [2, 3]])),
+        ("all-gather-start(%x), replica_groups=[1,4]<=[4]", Collective("all-gather", 48, [[0, 1, 2, 3]])),
+        ("reduce-scatter(%x), replica_groups=[1,4]<=[4]", Collective("reduce-scatter", 12, [[0, 1, 2, 3]])),
+        ("collective-permute(%x), source_target_pairs={{0,1}}", Collective("collective-permute", 12, [[0, 1]])),
+    ],
+)
+def test_collectives_have_their_bytes_and_groups(body, expected):
+    assert written(f"  %x = f32[3]{{0}} parameter(0)\n  ROOT %c = f32[3]{{0}} {body}").collectives == (expected,)
+
+
+STARTED = """%start (a: f32[3]) -> f32[12] {
+  %a = f32[3]{0} parameter(0)
+  %g.1 = f32[12]{0} all-gather(%a), replica_groups=[1,4]<=[4], backend_config={"async_collective_fusion_config":{}}
+  ROOT %s = f32[12]{0} custom-call(%g.1), custom_call_target="AsyncCollectiveStart"
+}
+%done (b: f32[3]) -> f32[12] {
+  %b = f32[3]{0} parameter(0)
+  %g.2 = f32[12]{0} all-gather(%b), replica_groups=[1,4]<=[4], backend_config={"async_collective_fusion_config":{}}
+  ROOT %d = f32[12]{0} custom-call(%g.2), custom_call_target="AsyncCollectiveDone"
+}
+%scatter (e: f32[12], i: s32[]) -> f32[3] {
+  %e = f32[12]{0} parameter(0)
+  %i = s32[] parameter(1)
+  %r = f32[12]{0} all-reduce(%e), channel_id=2, replica_groups=[1,4]<=[4]
+  ROOT %h = f32[3]{0} dynamic-slice(%r, %i), dynamic_slice_sizes={3}
+}
+"""
+
+
+def test_fused_collectives_of_a_tpu_count_once_each():
+    body = """  %x = f32[3]{0} parameter(0)
+  %i = s32[] parameter(1)
+  %a = f32[12]{0} fusion(%x), kind=kCustom, calls=%start
+  %b = f32[12]{0} fusion(%x), kind=kCustom, calls=%done
+  ROOT %c = f32[3]{0} fusion(%b, %i), kind=kCustom, calls=%scatter"""
+    everyone = [[0, 1, 2, 3]]
+    assert written(body, STARTED).collectives == (
+        Collective("all-gather", 48, everyone),
+        Collective("reduce-scatter", 48, everyone),
+    )
+
+
+def test_numbers_of_64_bits_are_named_with_what_made_them():
+    body = "  %x = u32[] parameter(0)\n  ROOT %c = u64[] convert(%x)\n"
+    text = f"HloModule m\n\nENTRY %main (x: u32[]) -> u64[] {{\n{body}}}\n"
+    assert costs.wide(hlo.read(text)) == ["u64 in c"]
+    assert costs.wide(hlo.read(text.replace("u64", "u32"))) == []

@@ -1,0 +1,90 @@
+"""Hardware that is not here: its names, the time of an exchange by hand, and, with the packages, its devices."""
+
+from typing import NamedTuple
+
+import pytest
+
+from fxf.errors import UserError
+from fxf.machine import topologies
+from fxf.machine.costs import Collective
+from fxf.machine.topologies import HARDWARE, Topology
+
+
+class Device(NamedTuple):
+    """A device as JAX describes it."""
+
+    coords: tuple[int, ...] = (0, 0, 0)
+    process_index: int = 0
+
+
+TPUS = [Device((x, y, 0)) for x in range(2) for y in range(16)]  # a line of 2 by a ring of 16
+GPUS = [Device(process_index=i // 8) for i in range(16)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "n", "expected"),
+    [
+        ("all-reduce", 8, 2 * 7 / 8 * 1000),
+        ("all-gather", 8, 7 / 8 * 1000),
+        ("reduce-scatter", 4, 3 / 4 * 1000),
+        ("collective-permute", 2, 1000),
+        ("all-reduce", 1, None),
+    ],
+)
+def test_devices_of_a_host_exchange_in_a_ring(kind, n, expected):
+    topology = Topology("h100:16", GPUS, HARDWARE["h100"])
+    found = topology.traffic(Collective(kind, 1000, [list(range(n))]), GPUS)
+    assert found == ({"NVLink": (expected, expected / 450e9)} if expected else {})
+
+
+def test_hosts_exchange_over_the_network_and_their_devices_share_it():
+    topology = Topology("h100:16", GPUS, HARDWARE["h100"])
+    everyone = topology.traffic(Collective("all-gather", 1600, [list(range(16))]), GPUS)
+    assert everyone == {"NVLink": (1400, 1400 / 450e9), "network": (100, 100 / 50e9)}
+    pairs = topology.traffic(Collective("all-gather", 1600, [[i, i + 8] for i in range(8)]), GPUS)
+    assert pairs == {"network": (800, 800 / 50e9)}
+
+
+@pytest.mark.parametrize(("group", "ways"), [([0, 16], 1), (list(range(16)), 2), (list(range(32)), 3)])
+def test_a_tpu_sends_both_ways_along_a_ring_and_one_way_along_a_line(group, ways):
+    topology = Topology("v5e:2x16", TPUS, HARDWARE["v5e"])
+    sent = (len(group) - 1) / len(group) * 1000
+    assert topology.traffic(Collective("all-gather", 1000, [group]), TPUS) == {"ICI": (sent, sent / (ways * 45e9))}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("h10:8", "no hardware 'h10'; did you mean 'h100'"),
+        ("h100", "expected a number of GPUs, up to 8 or a multiple, behind h100:, got ''"),
+        ("h100:9", "expected a number of GPUs, up to 8 or a multiple, behind h100:, got '9'"),
+        ("v5e:8", "expected the sizes of a TPU slice behind v5e:, such as 2x4, got '8'"),
+    ],
+)
+def test_a_name_that_is_no_hardware_is_one_line(name, message):
+    with pytest.raises(UserError, match=f"^--topology: {message}"):
+        topologies.topology(name)
+
+
+@pytest.mark.parametrize("name", ["h100:8", "v5e:2x4"])
+def test_missing_packages_are_named(name, monkeypatch):
+    monkeypatch.setattr(topologies.importlib.util, "find_spec", lambda package: None)
+    with pytest.raises(UserError, match=r"^--topology: \w+ is not installed; pip install 'fxf\[compile\]'"):
+        topologies.topology(name)
+
+
+@pytest.mark.thorough  # needs the packages of EXTRAS=compile
+@pytest.mark.parametrize(
+    ("name", "n", "platform", "n_hosts"),
+    [("h100:8", 8, "gpu", 1), ("h200:16", 16, "gpu", 2), ("v5e:2x4", 8, "tpu", 2), ("v5p:4x4x4", 64, "tpu", 16)],
+)
+def test_a_name_makes_as_many_devices(name, n, platform, n_hosts):
+    devices = topologies.topology(name).devices
+    assert len(devices) == n and {device.platform for device in devices} == {platform}
+    assert len({device.process_index for device in devices}) == n_hosts
+
+
+@pytest.mark.thorough
+def test_a_slice_that_libtpu_does_not_have_is_one_line():
+    with pytest.raises(UserError, match=r"^--topology: libtpu has no v5e:3x5: "):
+        topologies.topology("v5e:3x5")

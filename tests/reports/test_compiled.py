@@ -1,0 +1,129 @@
+"""What compiled programs cost, on this CPU as if it were lent hardware, and with the packages on that hardware."""
+
+import json
+import math
+
+import jax
+import pytest
+
+from fxf.errors import UserError
+from fxf.machine import topologies
+from fxf.machine.topologies import Hardware, Topology
+from fxf.reports import compiled
+from fxf.reports.describe import flops_per_token
+from fxf.runs.experiment import build
+from fxf.weights import count
+from small_runs import tiny_config
+
+SMALL = {"n_layers": 1, "d_model": 16, "d_ff": 24, "n_heads": 2}
+CPU = Topology("cpu:1", jax.devices()[:1], Hardware(flops=1e12, memory=2**30, bandwidth=1e9, link=1e9))
+
+
+@pytest.fixture(scope="module")
+def reports():
+    """Returns the experiment and the figures of its training step, prefill and decoding step."""
+    experiment = build(tiny_config(model=SMALL, parallel={"data": 1}))
+    with topologies.target(CPU):
+        return experiment, list(compiled.reports(experiment, CPU, ("training", "decoding")))
+
+
+def test_a_step_has_the_operations_of_the_model(reports):
+    experiment, (training, *_) = reports
+    tokens = math.prod(experiment.batch_shapes()["weights"].shape)
+    expected = 3 * flops_per_token(experiment)[0] * tokens
+    assert training["model_flops"] == expected
+    assert training["flops"] == pytest.approx(expected, rel=0.01)
+
+
+def test_weights_and_optimizer_state_are_held_and_every_donated_array_is_reused(reports):
+    experiment, (training, *_) = reports
+    held, n_bytes = training["bytes"], 4 * count(experiment.model.spec)
+    assert held["weights"] == n_bytes and 2 * n_bytes <= held["optimizer state"] <= 2 * n_bytes + 64
+    assert held["total"] == sum(held.values()) - held["total"] - held["available"] and training["fits"]
+    n_arrays = len(jax.tree.leaves(experiment.state_shapes(experiment.layout())))
+    assert training["donated"] == [n_arrays, n_arrays]
+
+
+def test_the_longest_time_is_the_roofline(reports):
+    for found in reports[1]:
+        assert found["seconds"]["compute"] == found["flops"] / 1e12
+        assert found["seconds"]["memory"] == found["memory_traffic"] / 1e9
+        assert found["roofline"] == found["seconds"][found["bound"]] == max(found["seconds"].values())
+
+
+def test_prefill_reads_half_of_the_positions_and_a_decoding_step_one_token_of_each_row(reports):
+    experiment, (_, prefill, step) = reports
+    rows, length = experiment.batch_shapes()["inputs"].shape
+    assert prefill["program"] == f"prefill, {rows} prompts of {length // 2} tokens"
+    assert step["program"] == f"decoding step, {rows} prompts"
+    products = 4 * 16 * 16 + 2 * 16 * 24  # of a token in a block, without attention
+    assert 2 * rows * products < step["flops"] < 4 * rows * products
+    assert prefill["flops"] == 2 * rows * (length // 2) * 2 * 16 * 16  # the last block's keys and values are enough
+
+
+def test_a_cpus_program_has_a_cpus_formulas(reports):
+    assert [found["cpu_only"] for found in reports[1]] == [True, False, False]
+
+
+def test_figures_are_text_and_json(reports):
+    for found in reports[1]:
+        assert json.loads(json.dumps(found)) == found
+        printed = compiled.text(found)
+        assert printed.startswith(f"{found['program']} on cpu:1, one device\n")
+        assert f"bound by {found['bound']}" in printed and "fits: weights" in printed
+
+
+def test_collectives_are_listed_by_kind_link_and_place(reports):
+    new = {"kind": "all-reduce", "of": 4, "link": "NVLink", "place": "f (a.py:3) x 7", "count": 14, "bytes": 2_500_000}
+    found = {**reports[1][0], "collectives": [{**new, "sent": 3.75e6}]}
+    lines = compiled.text(found).splitlines()
+    expected = "    14 all-reduce  of 4  2.5 MB  NVLink  3.75 MB sent  f (a.py:3) x 7"
+    assert lines[lines.index("  collectives") + 1 :] == [expected]
+
+
+def test_a_program_that_the_compiler_finds_too_large_is_said_with_what_is_held():
+    class TooLarge:
+        def compile(self, options):
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Ran out of memory\nmore")
+
+    experiment = build(tiny_config(parallel={"data": 1}))
+    program = compiled.Program(TooLarge(), experiment.layout(), {"weights": 3 * 2**30})
+    (found,) = compiled.figures(program, CPU)
+    assert "does not fit: weights 3.0 GiB; RESOURCE_EXHAUSTED: Ran out of memory\n" in compiled.text(found)
+
+
+def test_another_vocabulary_makes_another_model():
+    experiment = build(tiny_config())
+    larger = experiment.with_vocabulary(97)
+    assert count(larger.model.spec) == count(experiment.model.spec) + (97 - 4) * (2 * 6 + 1)
+    assert larger.task.vocab_size == 97 and experiment.task.vocab_size == 4
+
+
+def test_a_step_under_pmap_is_refused():
+    experiment = build(tiny_config(parallel={"kind": "pmap", "data": 1}))
+    with pytest.raises(UserError, match=r"^parallel.kind: 'pmap' compiles only for devices that are here"):
+        list(compiled.reports(experiment, CPU, ["training"]))
+
+
+@pytest.mark.thorough  # needs the packages of EXTRAS=compile
+@pytest.mark.parametrize(
+    ("name", "link", "parallel", "cudnn"),
+    [
+        ("h100:8", "NVLink", {"fsdp": 2, "tensor": 2}, True),
+        ("v5e:2x4", "ICI", {"fsdp": 2, "tensor": 2}, False),
+    ],
+)
+def test_an_accelerators_step_has_the_models_operations_reuses_all_and_has_no_formula_of_a_cpu(
+    name, link, parallel, cudnn
+):
+    attention = {"attention_implementation": "cudnn"} if cudnn else {}
+    model = {"n_layers": 2, "d_model": 32, "d_ff": 64, "n_heads": 2, "dtype": "bfloat16", **attention}
+    experiment = build(tiny_config(model=model, parallel=parallel, train={"steps": 6, "batch_size": 16}))
+    topology = topologies.topology(name)
+    with topologies.target(topology):
+        training, *decoding = compiled.reports(experiment, topology, ("training", "decoding"))
+    assert training["model_flops"] <= training["flops"] <= 2 * training["model_flops"]
+    assert training["donated"][0] == training["donated"][1] and not training["cpu_only"]
+    assert {found["link"] for found in training["collectives"]} == {link}
+    assert sum(found["count"] for found in training["collectives"] if found["kind"] == "all-reduce") >= 8
+    assert [found["program"].split(",")[0] for found in decoding] == ["prefill", "decoding step"]
