@@ -112,7 +112,7 @@ def decoding(experiment: Experiment, rows: int) -> Program:
     run = decoding_program(
         model,
         functools.partial(method_of, experiment.task.end_token, experiment.decode),
-        lambda params: layout.gather_tables(params, model.spec),
+        functools.partial(layout.gather, model),
         layout.shard_rows,
         layout.replicated,
     )
