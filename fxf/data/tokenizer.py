@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
@@ -24,6 +25,7 @@ SPECIAL_TOKENS = ("<bos>", "<pad>", "<eos>", "<unk>", "<mask>")
 BOS, PAD, EOS, UNK, MASK = range(5)
 
 TOKENIZER_FILE = "tokenizer.json"  # in a run folder
+VOCAB_SIZE = 8000  # by default
 WARNINGS = 8  # maximum of lines about prompts, and of words in a line
 
 # The library's threads do not survive a fork; with threads, some versions warn or hang.
@@ -57,11 +59,24 @@ TOKENIZERS = {
 }
 
 
+NO_TOKEN = -1
+
+
+class Special(NamedTuple):
+    """The special tokens of a vocabulary, NO_TOKEN for none. Text becomes none of the `reserved` first, only `unk`."""
+
+    bos: int = BOS
+    pad: int = PAD
+    eos: int = EOS
+    unk: int = UNK
+    reserved: int = len(SPECIAL_TOKENS)
+
+
 class Tokenizer:
     """A trained vocabulary."""
 
-    def __init__(self, kind: str, backend: tokenizers.Tokenizer) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, backend: tokenizers.Tokenizer, special: Special = Special()) -> None:
+        self.kind, self.special = kind, special
         self._backend = backend
         self.vocab_size: int = backend.get_vocab_size()
 
@@ -72,12 +87,23 @@ class Tokenizer:
           UserError: `text` has half of a surrogate pair, which is no character.
         """
         # The library gives a word that is spelled like a special token that token's number.
-        return [token if token > MASK else UNK for token in self._encoding(text).ids]
+        reserved, unk = self.special.reserved, self.special.unk
+        return [token if token >= reserved else unk for token in self._encoding(text).ids]
+
+    def encode_pieces(self, pieces: Sequence[str]) -> np.ndarray:
+        """Returns `encode(piece)` of all pieces, one after the other, int64 [N]. It is faster than `encode_all`."""
+        try:
+            with panics_as_errors():
+                encodings = self._backend.encode_batch_fast(list(pieces), add_special_tokens=False)
+        except (TypeError, LibraryPanicError):
+            return np.array(list(itertools.chain.from_iterable(self.encode_all(pieces))), np.int64)  # which one is it?
+        tokens_N = np.fromiter(itertools.chain.from_iterable(each.ids for each in encodings), np.int64)
+        return tokens_N if not self.special.reserved else np.where(tokens_N < self.special.reserved, UNK, tokens_N)
 
     def _encoding(self, text: str) -> tokenizers.Encoding:
         try:
             with panics_as_errors():
-                return self._backend.encode(text)
+                return self._backend.encode(text, add_special_tokens=False)
         except TypeError:
             raise UserError(f"expected Unicode text, got {text!r}") from None
         except LibraryPanicError as error:
@@ -90,19 +116,32 @@ class Tokenizer:
     def unknown(self, text: str) -> list[str]:
         """Returns the distinct characters or words of a text that the vocabulary lacks, in order."""
         encoding = self._encoding(text)
-        pairs = zip(encoding.ids, encoding.offsets, strict=True)
-        return list(dict.fromkeys(text[start:end] for token, (start, end) in pairs if token <= MASK))
+        pairs, unknown = zip(encoding.ids, encoding.offsets, strict=True), {self.special.unk, *self._reserved()}
+        return list(dict.fromkeys(text[start:end] for token, (start, end) in pairs if token in unknown))
+
+    def _reserved(self) -> range:
+        return range(self.special.reserved)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Returns the text of `tokens`, without <bos>, <pad> and <eos>."""
-        return self._backend.decode([t for t in tokens if t > EOS], skip_special_tokens=False)
+        silent = (self.special.bos, self.special.pad, self.special.eos)
+        return self._backend.decode([t for t in tokens if t not in silent], skip_special_tokens=False)
+
+    def continuation(self, text: str, tokens: Sequence[int]) -> str:
+        """Returns what `tokens` add to a text. Some tokenizers lose the space at the start of a text alone."""
+        read = self.encode(text)
+        return self.decode([*read, *tokens])[len(self.decode(read)) :]
 
     def name(self, token: int) -> str:
         """Returns the name of a special token, or a token's text with white space and control characters visible."""
-        if token <= MASK:
-            return SPECIAL_TOKENS[token]
+        if token in {*self.special[:4], *self._reserved()}:
+            return self._backend.id_to_token(token) or ""
         text = self._backend.decode([token], skip_special_tokens=False)
         return one_line(text.replace(" ", "␣").replace("\n", "⏎"))
+
+    def vocabulary(self) -> dict[str, int]:
+        """Returns every token by its text, as the library writes it."""
+        return self._backend.get_vocab()
 
     def to_json(self) -> str:
         """Returns the text of a file that `tokenizer_from_json` reads."""

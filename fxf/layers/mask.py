@@ -20,6 +20,8 @@ class Mask:
       is_token: bool [B, C], false on padding; None if there is no padding. In decoding it is that of the new tokens,
         [B, T].
       cache_indices: the cache indices of the new tokens, int32 [B, T]; None without a cache.
+      documents_BT: the number of each token's document, int32 [B, T]; None if each row is one document. A query sees
+        its own document only.
       causal: whether no query sees later tokens.
     """
 
@@ -27,13 +29,23 @@ class Mask:
     positions: jax.Array | None = None
     is_token: jax.Array | None = None
     cache_indices: jax.Array | None = None
+    documents_BT: jax.Array | None = None
     causal: bool = flax.struct.field(pytree_node=False, default=False)
 
 
 def self_mask(
-    config: TransformerConfig, positions: jax.Array, *, causal: bool, is_token_BT: jax.Array | None = None
+    config: TransformerConfig,
+    positions: jax.Array,
+    *,
+    causal: bool,
+    is_token_BT: jax.Array | None = None,
+    documents_BT: jax.Array | None = None,
 ) -> Mask:
-    """Returns the mask of self-attention in a whole sequence, causal or not, with the window of the config."""
+    """Returns the mask of self-attention in a whole sequence, causal or not, with the window of the config.
+
+    Args:
+      documents_BT: the number of each token's document, if the rows hold several; None if each row is one document.
+    """
     indices_1T = jnp.arange(positions.shape[-1])[None]
     bias = _bias(config, positions, positions, (indices_1T, indices_1T) if causal else None)
     if is_token_BT is not None:
@@ -42,7 +54,10 @@ def self_mask(
             # Padding sees itself, because its window may have no token, and a softmax over nothing is NaN.
             seen |= jnp.eye(is_token_BT.shape[1], dtype=bool)[None, None]
         bias = jnp.where(seen, bias, -jnp.inf)
-    return Mask(bias, positions, is_token_BT, causal=causal)
+    if documents_BT is not None:
+        same_BTC = documents_BT[:, :, None] == documents_BT[:, None]
+        bias = jnp.where(same_BTC[:, None], bias, -jnp.inf)
+    return Mask(bias, positions, is_token_BT, documents_BT=documents_BT, causal=causal)
 
 
 def cached_mask(

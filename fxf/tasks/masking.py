@@ -11,7 +11,8 @@ import numpy as np
 
 from fxf.config import key
 from fxf.data.text import draw_windows
-from fxf.data.tokenizer import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, warn_of_unknown
+from fxf.data.tokenizer import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, TOKENIZERS, warn_of_unknown
+from fxf.data.tokenizer_file import is_file
 from fxf.decoding.steps import Prompts
 from fxf.errors import UserError
 from fxf.models.model import Batch
@@ -48,6 +49,8 @@ class Masking(TextTask):
     def __init__(self, config: MaskingConfig, run: RunInfo) -> None:
         self.config, self.batch_size = config, run.train.batch_size
         self.longest, self.n_text = config.length, config.length - 2
+        if is_file(run.data.tokenizer):
+            raise UserError(f"data.tokenizer: a tokenizer file has no {BLANK}; expected one of {', '.join(TOKENIZERS)}")
         super().__init__(run, self.n_text)
 
     def batch(self, key: jax.Array, step: jax.Array) -> Batch:

@@ -291,7 +291,7 @@ def test_a_panic_of_the_library_is_an_error_of_the_user(monkeypatch):
     class PanicException(BaseException):
         """What a panic in Rust raises."""
 
-    def panic(*_):
+    def panic(*_, **__):
         raise PanicException("assertion failed")
 
     with pytest.raises(UserError, match=r"data.tokenizer: 'bpe' cannot be learned from this text: assertion failed"):

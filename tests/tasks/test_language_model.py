@@ -4,10 +4,10 @@ import jax
 import numpy as np
 import pytest
 
-from fxf.data.text import TextConfig
+from fxf.data.documents import DocumentsConfig
 from fxf.data.tokenizer import TOKENIZER_FILE, read_tokenizer
 from fxf.errors import UserError
-from fxf.tasks.characters import Characters, CharactersConfig
+from fxf.tasks.language_model import LanguageModel, LanguageModelConfig
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.step import TrainConfig
 from helpers import generated
@@ -18,8 +18,8 @@ LINES = "".join(f"{i} and {i * i}\n" for i in range(60))
 def make(tmp_path, length=7, score="all", bos=True, **data):
     path = tmp_path / "text.txt"
     path.write_text(LINES)
-    run = RunInfo(TrainConfig(batch_size=5), TextConfig(path=str(path), **data))
-    return Characters(CharactersConfig(length=length, score=score, bos=bos), run)
+    run = RunInfo(TrainConfig(batch_size=5), DocumentsConfig(path=str(path), **data))
+    return LanguageModel(LanguageModelConfig(length=length, score=score, bos=bos), run)
 
 
 def evaluator(loss=None, continuation=None):
@@ -111,7 +111,8 @@ def test_the_validation_counts_each_of_its_tokens_once(tmp_path):
     figures = task.validate(evaluator(loss))
     validation = LINES[int(len(LINES) * 0.9) :]
     assert decoder(task, tmp_path)(counted) == validation
-    assert figures == {"validation_loss": 1.5, "bits_per_character": pytest.approx(1.5 / math.log(2))}
+    bits = pytest.approx(1.5 / math.log(2))
+    assert figures == {"validation_loss": 1.5, "bits_per_character": bits, "bits_per_byte": bits}
     assert {name.removeprefix("-") for name in task.metrics} == set(figures)
 
 
@@ -134,7 +135,7 @@ def test_the_test_is_of_the_last_part_or_of_the_validation(share, name, tmp_path
     figures = task.test(evaluator(loss, [5, 6]))
     assert LINES.endswith(decoder(task, tmp_path)(counted))
     assert len(counted) == pytest.approx(len(LINES) * (share or 0.1), abs=2)
-    assert set(figures) == {name, "bits_per_character", "samples"}
+    assert set(figures) == {name, "bits_per_character", "bits_per_byte", "samples"}
     ((prompt, expected, text),) = figures["samples"]
     assert (prompt, expected, len(text)) == ("", None, 7)
 
@@ -159,7 +160,7 @@ def test_a_prompt_that_leaves_no_room_is_named(tmp_path):
 def test_a_run_folder_serves_without_the_text(tmp_path):
     task = make(tmp_path)
     (tmp_path / TOKENIZER_FILE).write_text(task.files[TOKENIZER_FILE])
-    later = Characters(CharactersConfig(), RunInfo(TrainConfig(), TextConfig(path="absent"), 0, tmp_path))
+    later = LanguageModel(LanguageModelConfig(), RunInfo(TrainConfig(), DocumentsConfig(path="absent"), 0, tmp_path))
     assert later.files == task.files
     with pytest.raises(UserError, match="absent"):
         later.figures()

@@ -21,7 +21,7 @@ LINES = "".join(f"{i} and {i * i}\n" for i in range(90))
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("characters")
     (folder / "text.txt").write_text(LINES)
-    config = default_config("characters").to_dict()
+    config = default_config("language_model").to_dict()
     config["model"] |= {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 17}
     config["task"] |= {"length": 11}
     config["data"] |= {"path": str(folder / "text.txt"), "test": 0.1}
@@ -52,7 +52,7 @@ def test_a_result_has_the_figures_of_the_text(finished):
 @pytest.mark.parametrize("bos", [False, True])
 def test_a_window_that_slides_generates_with_and_without_bos(bos, tmp_path):
     (tmp_path / "text.txt").write_text(LINES)
-    config = default_config("characters", model="bilayer").to_dict()
+    config = default_config("language_model", model="bilayer").to_dict()
     config["task"] |= {"length": 5, "bos": bos}
     config["data"] |= {"path": str(tmp_path / "text.txt")}
     experiment = build(config)
