@@ -150,9 +150,7 @@ def _prepare(config: DocumentsConfig, tokenizer: Tokenizer, found: list[Source],
     name, n_bytes = config.path or "the phrase book", sum(source.size for source in found)
     with contextlib.ExitStack() as stack:
         files = {part: stack.enter_context((unfinished / f"{part}.tokens").open("wb")) for part in PARTS}
-        advance = stack.enter_context(
-            progress(f"preparing {name}", n_bytes)
-        )
+        advance = stack.enter_context(progress(f"preparing {name}", n_bytes))
         for part, tokens, size in _encoded(config, tokenizer, _documents(config, found, digests, advance)):
             files[part].write(tokens.data)
             counts[part].add(size)

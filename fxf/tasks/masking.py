@@ -11,14 +11,14 @@ import numpy as np
 
 from fxf.config import key
 from fxf.data.text import draw_windows
-from fxf.data.tokenizer import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, TOKENIZERS, warn_of_unknown
+from fxf.data.tokenizer import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, TOKENIZERS
 from fxf.data.tokenizer_file import is_file
 from fxf.decoding.steps import Prompts
 from fxf.errors import UserError
 from fxf.models.model import Batch
 from fxf.tasks.prompts import Decoded, PromptGroup, of_each_prompt
 from fxf.tasks.task import Evaluator, RunInfo
-from fxf.tasks.text_task import TextTask
+from fxf.tasks.text_task import TextTask, warn_of_unknown
 
 BLANK = SPECIAL_TOKENS[MASK]
 AS_MASK, AS_RANDOM = 0.8, 0.1  # shares of the chosen tokens; the rest stay as they are

@@ -3,9 +3,10 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors
 
 from fxf.data.encoding import Encoder
-from fxf.data.tokenizer import TOKENIZER_FILE, warn_of_unknown
+from fxf.data.tokenizer import TOKENIZER_FILE
 from fxf.data.tokenizer_file import any_tokenizer, read_tokenizer_file
 from fxf.errors import UserError
+from fxf.tasks.text_task import warn_of_unknown
 
 TEXT = "a cab <s> bad\nface"
 
