@@ -4,7 +4,7 @@
 
 It makes JSON lines of so many gigabytes of made-up documents, and trains a small model on them twice, each time in a
 process of its own: the first prepares the tokens, the second finds them. For both it prints the seconds to the first
-step, and the largest anonymous memory and resident memory that the process had, as /proc says. It removes the folder.
+step, and the largest anonymous memory that the process had, as /proc says. It removes the folder.
 """
 
 import json
@@ -32,24 +32,32 @@ MODEL = {"n_layers": 1, "d_model": 64, "d_ff": 128, "n_heads": 2, "max_len": 256
 
 def make_documents(path: Path, n_bytes: int) -> int:
     """Writes JSON lines of documents of 200 bytes to 8 KB, and returns their number."""
-    rng, n_documents = random.Random(0), 0
+    rng, n_documents, written = random.Random(0), 0, 0
     words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(1, 10))) for _ in range(WORDS)]
     text = " ".join(rng.choices(words, k=STORE // 7))
     with path.open("w") as file:
-        while file.tell() < n_bytes if n_documents % 1000 == 0 else True:
+        while written < n_bytes:
             start, length = rng.randrange(len(text)), int(200 * 40 ** rng.random())
-            file.write(json.dumps({"id": n_documents, "text": f"{n_documents} {text[start : start + length]}"}) + "\n")
+            written += file.write(
+                json.dumps({"id": n_documents, "text": f"{n_documents} {text[start : start + length]}"}) + "\n"
+            )
             n_documents += 1
     return n_documents
 
 
-def status_of(pid: int) -> dict[str, int]:
-    """Returns the megabytes of a process by their names in /proc."""
+def anonymous_memory(pid: int) -> int:
+    """Returns the megabytes of anonymous memory that a process has now; 0 if it has ended."""
     try:
-        text = Path(f"/proc/{pid}/status").read_text()
+        found = re.search(r"^RssAnon:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     except OSError:
-        return {}
-    return {name: int(n) // 1024 for name, n in re.findall(r"^(RssAnon|RssFile|VmHWM):\s+(\d+) kB", text, re.MULTILINE)}
+        return 0
+    return int(found[1]) // 1024 if found else 0
+
+
+def cpu_seconds(pid: int) -> float:
+    """Returns the seconds of all cores that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def train(path: Path, workdir: Path) -> None:
@@ -72,10 +80,10 @@ def train(path: Path, workdir: Path) -> None:
     with log.open("w") as file:
         process = subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT)
         while process.poll() is None:
-            peak = max(peak, status_of(process.pid).get("RssAnon", 0))
+            peak = max(peak, anonymous_memory(process.pid))
             if not first and "step 1/" in log.read_text():
-                first = time.monotonic() - began
-                print(f"  first step after {first:.1f} s, at most {peak} MB of anonymous memory until then", flush=True)
+                first, cpu = time.monotonic() - began, cpu_seconds(process.pid)
+                print(f"  first step after {first:.1f} s ({cpu:.1f} s of CPU), RssAnon at most {peak} MB until then")
             time.sleep(0.2)
     print(f"  rc {process.returncode}, {time.monotonic() - began:.1f} s, RssAnon at most {peak} MB")
     print(*(f"  {line}" for line in log.read_text().splitlines()[-3:]), sep="\n", flush=True)

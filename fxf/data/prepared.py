@@ -65,28 +65,28 @@ def _folder_of(config: DocumentsConfig, tokenizer: Tokenizer | None) -> Path:
     Args:
       tokenizer: the tokenizer; not needed if it is learned from the documents.
     """
-    path = os.path.expanduser(config.path)
+    from_files = bool(config.path) and config.format != "tfds"
+    path = Path(os.path.abspath(os.path.expanduser(config.path)))
     if config.prepared:
-        place = Path(os.path.expanduser(config.prepared))
-    elif path and config.format != "tfds":
-        place = Path(path).with_name(f"{Path(path).name}.prepared")
+        place = Path(os.path.abspath(os.path.expanduser(config.prepared)))
+        if from_files and place.is_relative_to(path):
+            raise UserError(f"data.prepared: {place}: expected a folder outside of data.path, {path}")
+    elif from_files:
+        place = Path(f"{path}.prepared")
     else:
         from fxf.data.builders import data_dir  # imported here because TFDS takes a second
 
         place = Path(data_dir(), "documents")
-    name = config.path if config.format == "tfds" else Path(path).name
-    return (
-        place / digest(json.dumps([name, _options(config), tokenizer and _tokenizer_digest(tokenizer)]).encode())[:16]
-    )
+    name = path.name if from_files else config.path
+    of_file = _tokenizer_digest(tokenizer) if tokenizer else ""
+    return place / digest(json.dumps([name, _options(config), of_file]).encode())[:16]
 
 
 def _options(config: DocumentsConfig) -> dict[str, Any]:
     """Returns what the tokens depend on besides the text and a tokenizer file."""
-    found = {**dataclasses.asdict(config), "version": VERSION}
-    learned = not is_file(config.tokenizer)
-    return {
-        name: found[name] for name in found if name not in ("path", "prepared") and (learned or name != "tokenizer")
-    }
+    others = ("path", "prepared", "tokenizer") if is_file(config.tokenizer) else ("path", "prepared")
+    keys = {name: value for name, value in dataclasses.asdict(config).items() if name not in others}
+    return {**keys, "version": VERSION}
 
 
 def _tokenizer_digest(tokenizer: Tokenizer) -> str:
@@ -126,7 +126,8 @@ def prepared(config: DocumentsConfig, tokenizer: Tokenizer) -> Prepared:
                 if not (folder / MANIFEST).exists():
                     _prepare(config, tokenizer, found, folder)
         except OSError as error:
-            raise UserError(f"{folder}: {why_not_written(error) or error.strerror or error}") from error
+            why = why_not_written(error) or error.strerror or error
+            raise UserError(f"{folder}: {why}; data.prepared names another folder") from error
     return _opened(config, folder, tokenizer, found)
 
 

@@ -28,7 +28,11 @@ class TextConfig:
     validation: float = key(0.1, "share of the text's characters for validation", above=0, below=0.5)
     test: float = key(0.0, "share for the test; 0 tests on the validation part", minimum=0, below=0.5)
     lower_case: bool = key(False, "convert the text to lower case")
-    tokenizer: str = key("character", "one of fxf.data.tokenizer.TOKENIZERS; 'word' loses the line ends")
+    tokenizer: str = key(
+        "character",
+        "one of fxf.data.tokenizer.TOKENIZERS, of which 'word' loses the line ends; language_model: or the path of a "
+        "tokenizer.json",
+    )
     vocab_size: int = key(VOCAB_SIZE, "maximum size of the vocabulary, with the 5 special tokens", minimum=6)
 
 

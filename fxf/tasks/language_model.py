@@ -196,27 +196,29 @@ class Documents:
         special = self.tokenizer.special
         self.first = special.bos if config.bos else special.eos
 
-    def rows(self, part: str) -> Rows:
-        """Returns the rows of a part; the test is of the validation part if its share is 0."""
-        tokens, config = self.tokens(part), self.config
-        return Rows(tokens, self.tokenizer.special, self.first, config.length, config.document_mask)
+    def rows(self, tokens_N: np.ndarray) -> Rows:
+        """Returns the rows of the tokens of a part."""
+        config = self.config
+        return Rows(tokens_N, self.tokenizer.special, self.first, config.length, config.document_mask)
 
     def tokens(self, part: str) -> np.ndarray:
+        """Returns the tokens [N] of a part."""
         return self.prepared().tokens(self.stored(part))
 
     def stored(self, part: str) -> str:
+        """Returns the name of the part on the disk. The test is of the validation part if its share is 0."""
         return "validation" if part == "test" and not self.data.test else part
 
     def batches(self) -> Any:
         process = (jax.process_index(), jax.process_count())
-        return iterate(ShuffledRows(self.rows("train"), self.run.train.batch_size, self.run.seed, process))
+        return iterate(ShuffledRows(self.rows(self.tokens("train")), self.run.train.batch_size, self.run.seed, process))
 
     def largest_batch(self) -> dict[str, jax.ShapeDtypeStruct]:
-        return self.rows("train").shapes(self.run.train.batch_size)
+        return self.rows(np.zeros(1, np.uint16)).shapes(self.run.train.batch_size)  # of any tokens
 
     def scored(self, part: str) -> Iterator[dict[str, np.ndarray]]:
         """Yields the batches by which a part is scored."""
-        rows = self.rows(part)
+        rows = self.rows(self.tokens(part))
         return rows.in_order(min(rows.n_rows, max(1, TOKENS_AT_ONCE // self.config.length)))
 
     def size(self, part: str) -> Counts:
@@ -225,7 +227,7 @@ class Documents:
 
     def figures(self) -> dict[str, Any]:
         train, validation = self.size("train"), self.size("validation")
-        rows = self.rows("train")
+        rows = self.rows(self.tokens("train"))
         return {
             "training_documents": train.documents,
             "validation_documents": validation.documents,

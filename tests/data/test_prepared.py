@@ -146,6 +146,12 @@ def test_a_part_without_a_document_and_a_folder_that_cannot_be_written_are_named
         prepare(config(tmp_path, prepared=str(tmp_path / "file")))
 
 
+def test_a_folder_of_tokens_inside_of_that_of_the_text_is_refused(tmp_path):
+    (tmp_path / "a.txt").write_text("text")
+    with pytest.raises(UserError, match=r"data.prepared: .*there: expected a folder outside of data.path, "):
+        prepare(DocumentsConfig(path=str(tmp_path), format="files", prepared=str(tmp_path / "there")))
+
+
 def test_progress_is_shown_in_lines_where_there_is_no_terminal(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("fxf.machine.work.SHOWN_EVERY", 0.0)
     keys = config(tmp_path)

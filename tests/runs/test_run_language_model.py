@@ -95,6 +95,7 @@ def test_a_run_on_documents_that_is_cut_short_ends_with_the_same_bits(tmp_path):
     (tmp_path / "again" / "result.json").unlink()
     for step in (20, 30, 40):
         shutil.rmtree(tmp_path / "again" / "checkpoints" / str(step))
+    config["data"]["prepared"] = str(tmp_path / "elsewhere")
     resumed = run.train(config, tmp_path / "again", Clock(time.perf_counter()), ORIGIN)
     jax.tree.map(np.testing.assert_array_equal, params(tmp_path / "again"), params(tmp_path / "whole"))
     assert resumed["bits_per_byte"] == whole["bits_per_byte"]

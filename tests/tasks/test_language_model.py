@@ -325,6 +325,7 @@ def test_a_run_folder_serves_without_the_documents(tmp_path):
     (tmp_path / TOKENIZER_FILE).write_text(task.files[TOKENIZER_FILE])
     later = make_documents(tmp_path, tmp_path, path="absent")
     assert later.files == task.files
+    assert later.largest_batch() == task.largest_batch()
     with pytest.raises(UserError, match="absent"):
         later.figures()
 
