@@ -26,7 +26,7 @@ def get_config(argument: str = "default") -> ConfigDict:
         raise ValueError(f"unknown argument '{argument}'; one of {', '.join(ARGUMENTS)}")
     if argument == "primer":
         return _primer()
-    config = default_config(task="characters")
+    config = default_config(task="language_model")
     config.decode.temperature = 0.8
     if argument.startswith("nanogpt"):
         return _nanogpt(config, argument == "nanogpt_gpu")
@@ -93,7 +93,7 @@ def _primer() -> ConfigDict:
     It has Adam and batches of 64. The seed's gradient descent (2e-2, batches of 20) reaches accuracy 0.05 in as many
     steps.
     """
-    config = default_config(task="characters", model="bilayer")
+    config = default_config(task="language_model", model="bilayer")
     config.task.length, config.task.score = 17, "last"
     config.model.n_layers, config.model.max_len = 1, 17
     config.optimizer.learning_rate, config.optimizer.schedule = 3e-3, "cosine"

@@ -71,6 +71,8 @@ TRANSFORMER = {
     "model.dtype": case("bfloat16"),
 }
 PAIRS, BAD_PAIRS = ({"name": "pairs", "path": path, "columns": "en,fr"} for path in ("pairs.txt", "bad.txt"))
+JSON_LINES = {"format": "json_lines", "path": "lines.jsonl", "validation": 0.3}
+DOCUMENTS = {"format": "files", "separator": "\n", "validation": 0.3}
 PARALLEL = {"name": "parallel", "path": "a", "train": "x", "validation": "y", "test": "y"}
 
 # The keys of each model and of each task, and among those of a task the common ones that are shown with it. A key that
@@ -161,17 +163,23 @@ CASES: dict[str, dict[str, Case]] = {
         "log.every": case(1),
         "log.tensorboard": case(True),
     },
-    "characters": {
+    "language_model": {
         "task.name": NAME["task"],
         "task.length": case(7),
         "task.bos": case(False),
         "task.score": case("last"),
+        "task.document_mask": case(False, data=DOCUMENTS),
         "data.path": case("other.txt"),
         "data.validation": case(0.3),
         "data.test": case(0.3),
         "data.lower_case": case(True),
         "data.tokenizer": case("word"),
         "data.vocab_size": case(9),
+        "data.format": case("json_lines", data={"path": "lines.jsonl", "validation": 0.3}),
+        "data.separator": case("\n", data={"format": "files", "separator": " "}),
+        "data.field": case("title", data=JSON_LINES),
+        "data.split": case("test", refusal="data.format 'json_lines' does not read it", data=JSON_LINES),
+        "data.prepared": case("there", data=JSON_LINES),
     },
     "masking": {"task.name": NAME["task"], "task.length": case(7), "task.share": case(0.5)},
     "translation": {
@@ -204,7 +212,7 @@ TINY: dict[str, dict[str, Any]] = {
     "reversal": {"task": {"n_tokens": 5, "max_length": 3}, "model": TINY_MODEL},
     "time_series": {"task": {"base": 3, "length": 5}, "model": TINY_MODEL},
     "boolean_map": {"model": {"n_layers": 1}, "optimizer": {"learning_rate": 0.1}},
-    "characters": {"task": {"length": 8}, "data": {"path": "text.txt"}, "model": TINY_MODEL},
+    "language_model": {"task": {"length": 8}, "data": {"path": "text.txt"}, "model": TINY_MODEL},
     "masking": {"task": {"length": 8}, "data": {"path": "text.txt"}, "model": TINY_MODEL},
     "translation": {"data": {"name": "six", "tokenizer": "word", "max_length": 17}, "model": TINY_MODEL},
 }

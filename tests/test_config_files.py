@@ -33,6 +33,9 @@ def config_of(name, argument, tmp_path):
     if argument == "anki":
         (tmp_path / "fra.txt").write_text("".join(f"Sentence {i}.\tPhrase {i}.\n" for i in range(9)))
         config.data.path = str(tmp_path / "fra.txt")
+    if argument == "json_lines":
+        (tmp_path / "texts.jsonl").write_text("".join(f'{{"text": "Text {i}."}}\n' for i in range(9)))
+        config.data.path = str(tmp_path / "texts.jsonl")
     if argument.startswith("multi30k"):
         for stem in (config.data.train, config.data.validation, config.data.test):
             for language in ("en", "de", "fr"):

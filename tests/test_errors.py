@@ -28,6 +28,7 @@ def assert_one_line(finished, *parts):
 
 REVERSAL = "--config=configs/reversal.py"
 CHARACTERS = "--config=configs/characters.py"
+DOCUMENTS = "--config=configs/documents.py:json_lines"
 
 
 @pytest.mark.parametrize(
@@ -67,6 +68,9 @@ CHARACTERS = "--config=configs/characters.py"
             ["model.attention_implementation: cudnn needs an NVIDIA GPU; the device here is cpu"],
         ),
         ([CHARACTERS, "--config.data.path=absent.txt"], ["data.path: absent.txt: No such file"]),
+        ([DOCUMENTS, "--config.data.path=absent.jsonl"], ["data.path: absent.jsonl: No such file"]),
+        ([DOCUMENTS, "--config.data.path=configs/reversal.py"], ["configs/reversal.py:1: not JSON: "]),
+        ([DOCUMENTS, "--config.data.separator=x"], ["data.separator: data.format 'json_lines' does not read it"]),
     ],
 )
 def test_a_wrong_config(flags, parts, tmp_path):

@@ -41,6 +41,7 @@ def files(tmp_path_factory):
         "other.txt": "".join(f"Other {i}\n" for i in range(60)),
         "pairs.txt": "".join(f"Sentence {i}.\tPhrase {i} {i}.\n" for i in range(17)),
     }
+    texts["lines.jsonl"] = "".join(json.dumps({"text": f"Text {i}", "title": f"{i}"}) + "\n" for i in range(70))
     texts["bad.txt"] = "no tab\n" + texts["pairs.txt"]
     for path, (n, split), language in itertools.product("ab", enumerate("xyz", 1), ("en", "fr", "de")):
         texts[f"{path}/{split}.{language}"] = f"{path} {split} {' '.join([language] * n)}\n" * (4 - n)
@@ -141,6 +142,12 @@ def figures(experiment):
     return task.figures(), task.validate(evaluator), task.test(evaluator)
 
 
+def place(experiment):
+    """Returns the folder of prepared tokens; "" for none."""
+    documents = experiment.config["data"]["format"] != "text"
+    return str(experiment.task.source.prepared().folder) if documents else ""
+
+
 PROMPTS = [f"{first} {second}" for first in range(1, 6) for second in range(1, 6)]
 
 
@@ -173,6 +180,7 @@ STAGES = {
     "model.rope_trained_len": (logits,),
     "task": (batches, figures),
     "data": (batches, figures),
+    "data.prepared": (place,),
     "optimizer": (steps,),
     "train": (finished_run,),
     "train.batch_size": (batches,),

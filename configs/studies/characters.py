@@ -14,7 +14,7 @@ KINDS = ("none", "learned", "sinusoidal_trained", "sinusoidal", "rotary", "alibi
 
 
 def get_config() -> ConfigDict:
-    config = default_config(task="characters")
+    config = default_config(task="language_model")
     config.data.test = 0.05
     config.task.length = config.model.max_len = 64
     config.model.n_layers, config.model.d_model, config.model.d_ff, config.model.n_heads = 2, 128, 256, 4

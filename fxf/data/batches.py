@@ -128,8 +128,8 @@ def padded(sequences: Sequence[Sequence[int]], rows: int, length: int) -> tuple[
     return tokens, mask
 
 
-def iterate(batches: Batches) -> Any:
-    """Returns a Grain iterator over the batches, which reads ahead; its `get_state` is its position."""
+def iterate(batches: Any) -> Any:
+    """Returns a Grain iterator over a source of batches, which reads ahead; its `get_state` is its position."""
     import grain  # imported here because it takes half a second
 
     ahead = grain.ReadOptions(num_threads=1, prefetch_buffer_size=4)

@@ -9,7 +9,7 @@ import io
 import logging
 import os
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -134,6 +134,40 @@ def _lines(builder: SentencePairs, split: str) -> list[Line]:
     return lines
 
 
+@contextlib.contextmanager
+def blaming_the_data_set(name: str) -> Iterator[None]:
+    """Turns any error into a UserError that names the public data set."""
+    downloader.MAX_RETRIES = 5  # TFDS's ten take minutes to find that there is no network
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # its threads log each retry, even after the last one
+    try:
+        yield
+    except UserError:
+        raise
+    except tfds.core.DatasetNotFoundError:
+        near = nearest(name.split("/")[0], tfds.list_builders(with_community_datasets=False))
+        raise UserError(f"data.path: TFDS has no data set '{name}'{near}") from None
+    except Exception as error:  # data sets have many authors, whose code raises any type
+        raise UserError(f"data.path: TFDS cannot give '{name}': {_reason(error)}") from error
+
+
+def _downloaded(name: str, fields: Mapping[str, str]) -> Any:
+    """Downloads a public data set, and returns its builder. `fields` are the names of texts, by their config key."""
+    with quiet():
+        builder = tfds.builder(name, data_dir=data_dir(), try_gcs=False)
+        texts = sorted(key for key, x in builder.info.features.items() if isinstance(x, tfds.features.Text))
+    for key, field in fields.items():
+        one_of(field, texts, f"data.{key}")
+    with quiet():
+        builder.download_and_prepare(file_format="array_record")
+    return builder
+
+
+def _manifest(builder: Any, splits: Sequence[str]) -> list[Any]:
+    """Returns the name of a data set, and the names and sizes of the files of its splits."""
+    files = [path for split in splits for path in builder.info.splits[split].filepaths]
+    return [builder.info.full_name, *((path.name, path.stat().length) for path in files)]
+
+
 def public(
     name: str, languages: tuple[str, str], splits: Sequence[str], skip: bool
 ) -> tuple[list[list[Line]], int, str]:
@@ -144,26 +178,11 @@ def public(
     Raises:
       UserError: TFDS does not know the data set or cannot get it; or a split or feature is missing.
     """
-    downloader.MAX_RETRIES = 5  # TFDS's ten take minutes to find that there is no network
-    logging.getLogger("urllib3").setLevel(logging.ERROR)  # its threads log each retry, even after the last one
-    try:
+    with blaming_the_data_set(name):
+        builder = _downloaded(name, dict(zip(("source", "target"), languages, strict=True)))
         with quiet():
-            builder = tfds.builder(name, data_dir=data_dir(), try_gcs=False)
-            texts = sorted(key for key, x in builder.info.features.items() if isinstance(x, tfds.features.Text))
-        for key, language in zip(("source", "target"), languages, strict=True):
-            one_of(language, texts, f"data.{key}")
-        with quiet():
-            builder.download_and_prepare(file_format="array_record")
             sources = builder.as_data_source(list(splits))
-            files = [path for split in splits for path in builder.info.splits[split].filepaths]
-            manifest = [builder.info.full_name, *((path.name, path.stat().length) for path in files)]
-    except UserError:
-        raise
-    except tfds.core.DatasetNotFoundError:
-        near = nearest(name.split("/")[0], tfds.list_builders(with_community_datasets=False))
-        raise UserError(f"data.path: TFDS has no data set '{name}'{near}") from None
-    except Exception as error:  # data sets have many authors, whose code raises any type
-        raise UserError(f"data.path: TFDS cannot give '{name}': {_reason(error)}") from error
+            manifest = _manifest(builder, splits)
     found, skipped = [], 0
     for split, source in zip(splits, sources, strict=True):
         pairs = ((example[languages[0]], example[languages[1]]) for example in source.__getitems__(range(len(source))))
@@ -171,3 +190,17 @@ def public(
         found.append(lines)
         skipped += n
     return found, skipped, digest(repr(manifest).encode())
+
+
+def public_texts(name: str, field: str, split: str) -> tuple[list[Any], Iterator[bytes]]:
+    """Returns the names and sizes of the files of a public TFDS data set's split, and the texts of a field in order.
+
+    Raises:
+      UserError: as `public`.
+    """
+    with blaming_the_data_set(name):
+        builder = _downloaded(name, {"field": field})
+        with quiet():
+            source = builder.as_data_source(split)
+            manifest = _manifest(builder, [split])
+    return manifest, (source[i][field] for i in range(len(source)))

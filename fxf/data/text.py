@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf.config import key
+from fxf.data.encoding import Encoder, lines_of
 from fxf.data.sentence_files import not_text, read_text_file
-from fxf.data.tokenizer import PAD, UNK, Tokenizer, tokenizer_of
+from fxf.data.tokenizer import PAD, VOCAB_SIZE, Tokenizer
+from fxf.data.tokenizer_file import any_tokenizer
 from fxf.errors import UserError
 from fxf.files import digest
-
-MAX_PIECE = 2**13  # characters encoded at once
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,8 +28,12 @@ class TextConfig:
     validation: float = key(0.1, "share of the text's characters for validation", above=0, below=0.5)
     test: float = key(0.0, "share for the test; 0 tests on the validation part", minimum=0, below=0.5)
     lower_case: bool = key(False, "convert the text to lower case")
-    tokenizer: str = key("character", "one of fxf.data.tokenizer.TOKENIZERS; 'word' loses the line ends")
-    vocab_size: int = key(8000, "maximum size of the vocabulary, with the 5 special tokens", minimum=6)
+    tokenizer: str = key(
+        "character",
+        "one of fxf.data.tokenizer.TOKENIZERS, of which 'word' loses the line ends; language_model: or the path of a "
+        "tokenizer.json",
+    )
+    vocab_size: int = key(VOCAB_SIZE, "maximum size of the vocabulary, with the 5 special tokens", minimum=6)
 
 
 class Text(NamedTuple):
@@ -68,13 +71,12 @@ def encoded_text(config: TextConfig, folder: Path | None, length: int) -> Encode
       UserError: the text or the tokenizer cannot be read, the tokenizer cannot be learned, or the text is too short.
     """
     parts = functools.cache(lambda: read_text(config))
-    tokenizer = tokenizer_of(folder, config.tokenizer, config.vocab_size, lambda: _lines(parts().train))
+    tokenizer = any_tokenizer(folder, config.tokenizer, config.vocab_size, lambda: lines_of(parts().train))
 
     @functools.cache
     def tokens(part: str) -> np.ndarray:
-        """Returns a part's tokens in the smallest dtype for the vocabulary; encodes each line alone, with its end."""
-        encoded = itertools.chain.from_iterable(tokenizer.encode_all(_lines(getattr(parts(), part))))
-        found = np.array(list(encoded), np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32)
+        """Returns a part's tokens in the smallest dtype for the vocabulary."""
+        found = Encoder(tokenizer).encode(getattr(parts(), part))
         if len(found) < length:
             name = config.path or "the phrase book"
             raise UserError(f"data.path: {name}: {part} has {len(found)} tokens; task.length needs {length}")
@@ -82,7 +84,7 @@ def encoded_text(config: TextConfig, folder: Path | None, length: int) -> Encode
 
     def figures() -> dict[str, Any]:
         train, validation = tokens("train"), tokens("validation")
-        unknown = float(np.mean(np.concatenate([train, validation]) == UNK))
+        unknown = float(np.mean(np.concatenate([train, validation]) == tokenizer.special.unk))
         return {
             "training_tokens": len(train),
             "validation_tokens": len(validation),
@@ -141,22 +143,6 @@ def scoring_windows(tokens_N: np.ndarray, length: int) -> tuple[np.ndarray, np.n
     weights = (index < len(tokens_N)).astype(np.float32)
     weights[1:, 0] = 0
     return targets.astype(np.int32), weights
-
-
-def _lines(text: str) -> list[str]:
-    """Returns the lines with their ends, in pieces of at most `MAX_PIECE` characters, cut before a space if possible.
-
-    Encoding a piece takes about 100 times its memory.
-    """
-    lines = []
-    for line in text.splitlines(keepends=True):
-        while len(line) > MAX_PIECE:
-            cut = line.rfind(" ", 1, MAX_PIECE + 1)
-            cut = cut if cut > 0 else MAX_PIECE
-            lines.append(line[:cut])
-            line = line[cut:]
-        lines.append(line)
-    return lines
 
 
 def _file_text(path: Path) -> str:

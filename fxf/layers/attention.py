@@ -96,6 +96,9 @@ def attention(
     """
     kind, q_BHTK, new = kind_of(config), queries(config, params, x_BTD), keys_values(config, params, x_BTD)
     rotate = POSITIONS[config.positions].rotate
+    if mask.documents_BT is not None and not kind.scores:
+        what = f"model.attention '{config.attention}' remembers all earlier tokens of a row"
+        raise UserError(f"documents: {what}; leave attention within a document (task.document_mask) off")
     if rotate is not None:
         assert mask.positions is not None
         q_BHTK, k_BGTK = (rotate(config, x, mask.positions, mask.is_global) for x in (q_BHTK, new.keys))

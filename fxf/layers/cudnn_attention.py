@@ -35,8 +35,9 @@ def attend(
 ) -> jax.Array:
     """Returns what the queries read, [B, H, T, K], as `attend` of `Attention` does.
 
-    cuDNN has options for causal attention and its window. Padding, a window to both sides and the bias of positions are
-    passed as arrays [B, H, T, C], whose axes B and H are as small as the mask's. The bias has the queries' precision.
+    cuDNN has options for causal attention and its window. Padding, documents, a window to both sides and the bias of
+    positions are passed as arrays [B, H, T, C], whose axes B and H are as small as the mask's. The bias has the
+    queries' precision.
 
     Raises:
       UserError: the device cannot run cuDNN's flash attention.
@@ -45,7 +46,8 @@ def attend(
     require_nvidia_gpu()
     n_queries, n_keys = q_BHTK.shape[2], memory.keys.shape[2]
     has_bias = POSITIONS[config.positions].bias is not None
-    plain = mask.causal and mask.is_token is None and mask.is_global is None and not has_bias
+    all_causal = mask.causal and mask.is_token is None and mask.documents_BT is None
+    plain = all_causal and mask.is_global is None and not has_bias
 
     # In training JAX refuses odd lengths. No query sees a key of padding, and the outputs of its queries are dropped.
     def even(x: jax.Array, *axes: int) -> jax.Array:

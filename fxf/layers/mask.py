@@ -22,6 +22,8 @@ class Mask:
       is_token: bool [B, C], false on padding; None if there is no padding. In decoding it is that of the new tokens,
         [B, T].
       cache_indices: the cache indices of the new tokens, int32 [B, T]; None without a cache.
+      documents_BT: the number of each token's document, int32 [B, T]; None if each row is one document. A query sees
+        its own document only.
       causal: whether no query sees later tokens.
       global_bias: the bias of global blocks, if `config.global_every` makes any; `bias` is then that of local ones.
       is_global: whether the block is global, a bool scalar; None without `config.global_every`.
@@ -31,6 +33,7 @@ class Mask:
     positions: jax.Array | None = None
     is_token: jax.Array | None = None
     cache_indices: jax.Array | None = None
+    documents_BT: jax.Array | None = None
     causal: bool = flax.struct.field(pytree_node=False, default=False)
     global_bias: jax.Array | None = None
     is_global: jax.Array | None = None
@@ -45,9 +48,18 @@ class Mask:
 
 
 def self_mask(
-    config: TransformerConfig, positions: jax.Array, *, causal: bool, is_token_BT: jax.Array | None = None
+    config: TransformerConfig,
+    positions: jax.Array,
+    *,
+    causal: bool,
+    is_token_BT: jax.Array | None = None,
+    documents_BT: jax.Array | None = None,
 ) -> Mask:
-    """Returns the mask of self-attention in a whole sequence, causal or not, with the window of the config."""
+    """Returns the mask of self-attention in a whole sequence, causal or not, with the window of the config.
+
+    Args:
+      documents_BT: the number of each token's document, if the rows hold several; None if each row is one document.
+    """
     indices_1T = jnp.arange(positions.shape[-1])[None]
     biases = _biases(config, positions, positions, (indices_1T, indices_1T) if causal else None)
     if is_token_BT is not None:
@@ -56,7 +68,11 @@ def self_mask(
             # Padding sees itself, because its window may have no token, and a softmax over nothing is NaN.
             seen |= jnp.eye(is_token_BT.shape[1], dtype=bool)[None, None]
         biases = jax.tree.map(lambda bias: jnp.where(seen, bias, -jnp.inf), biases)
-    return Mask(biases[0], positions, is_token_BT, causal=causal, global_bias=biases[1])
+    if documents_BT is not None:
+        same_B1TC = (documents_BT[:, :, None] == documents_BT[:, None])[:, None]
+        biases = jax.tree.map(lambda bias: jnp.where(same_B1TC, bias, -jnp.inf), biases)
+    bias, global_bias = biases
+    return Mask(bias, positions, is_token_BT, documents_BT=documents_BT, causal=causal, global_bias=global_bias)
 
 
 def cached_mask(

@@ -18,7 +18,7 @@ from fxf.layers.loss import SQUARED_ERROR
 from fxf.models.model import Batch, Model
 from fxf.weights import COPIES, LAYERS, Params, Spec, Weight, stack
 
-NO_POSITIONS = "positions: a bilayer has its own weights for each position; give none"
+NO_POSITIONS = "positions: a bilayer has its own weights for each position; give none (task.document_mask gives some)"
 
 
 @dataclasses.dataclass(frozen=True)

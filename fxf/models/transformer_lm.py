@@ -67,7 +67,8 @@ def whole_sequences(
 ) -> jax.Array:
     """Returns the residual stream after the last block [B, T, D].
 
-    `batch` may have `input_mask` [B, T], which is false on padding, and `positions` [B, T] of the tokens.
+    `batch` may have `input_mask` [B, T], which is false on padding, `positions` [B, T] of the tokens, and `documents`
+    [B, T], the number of each token's document; attention then stays within a document.
     """
     rng_embedding, rng_blocks, rng_positions = split(rng, 3)
     tokens_BT = batch["inputs"]
@@ -75,7 +76,8 @@ def whole_sequences(
     given_BT = batch.get("positions")
     positions_BT = token_positions(config, indices_1T, given_BT, n_rows=tokens_BT.shape[0], rng=rng_positions)
     read = attention_positions(config, params["embedding"], tokens_BT, positions_BT)
-    mask = self_mask(config, read, causal=causal, is_token_BT=batch.get("input_mask"))
+    is_token_BT, documents_BT = batch.get("input_mask"), batch.get("documents")
+    mask = self_mask(config, read, causal=causal, is_token_BT=is_token_BT, documents_BT=documents_BT)
     segments_BT = batch.get("segments")
     x_BTD = embed(config, params, tokens_BT, positions_BT, segments_BT=segments_BT, rng=rng_embedding)
     return train_blocks(config, params["blocks"], x_BTD, mask, rng=rng_blocks)

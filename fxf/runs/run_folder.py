@@ -29,8 +29,8 @@ PACKAGE = Path(__file__).parent.parent  # the code of a run
 CONFIG, RESULT = "config.json", "result.json"
 PACKAGES = ("fxf", "jax", "flax", "optax", "orbax-checkpoint", "numpy")
 
-# Keys and sections that change neither weights nor data. A path only says where the data are; their digest counts.
-NOT_TRAINING = ("parallel.", "log.", "checkpoint.every", "checkpoint.keep", "data.path")
+# Keys and sections that change neither weights nor data. A path only says where data are; their digest counts.
+NOT_TRAINING = ("parallel.", "log.", "checkpoint.every", "checkpoint.keep", "data.path", "data.prepared")
 # Keys that choose what is scored. With train.patience they also decide when training ends.
 SCORING = ("task.metrics", "decode.", "checkpoint.best", "checkpoint.average")
 

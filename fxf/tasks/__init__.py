@@ -4,9 +4,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fxf.data.corpus import DataConfig
+from fxf.data.documents import DocumentsConfig
 from fxf.data.text import TextConfig
 from fxf.tasks.boolean_map import BooleanMap, BooleanMapConfig
-from fxf.tasks.characters import Characters, CharactersConfig
+from fxf.tasks.language_model import LanguageModel, LanguageModelConfig
 from fxf.tasks.masking import Masking, MaskingConfig
 from fxf.tasks.reversal import Reversal, ReversalConfig
 from fxf.tasks.task import RunInfo, Task
@@ -30,8 +31,8 @@ TASKS: dict[str, RegisteredTask] = {
     "translation": RegisteredTask({"task": TranslationConfig, "data": DataConfig}, Translation, ("encoder_decoder",)),
     "time_series": RegisteredTask({"task": TimeSeriesConfig}, TimeSeries, ("transformer_lm",)),
     "boolean_map": RegisteredTask({"task": BooleanMapConfig}, BooleanMap, ("bilayer",)),
-    "characters": RegisteredTask(
-        {"task": CharactersConfig, "data": TextConfig}, Characters, ("transformer_lm", "bilayer")
+    "language_model": RegisteredTask(
+        {"task": LanguageModelConfig, "data": DocumentsConfig}, LanguageModel, ("transformer_lm", "bilayer")
     ),
     "masking": RegisteredTask({"task": MaskingConfig, "data": TextConfig}, Masking, ("masked_lm",)),
 }

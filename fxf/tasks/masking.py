@@ -11,13 +11,14 @@ import numpy as np
 
 from fxf.config import key
 from fxf.data.text import draw_windows
-from fxf.data.tokenizer import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, warn_of_unknown
+from fxf.data.tokenizer import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, TOKENIZERS
+from fxf.data.tokenizer_file import is_file
 from fxf.decoding.steps import Prompts
 from fxf.errors import UserError
 from fxf.models.model import Batch
 from fxf.tasks.prompts import Decoded, PromptGroup, of_each_prompt
 from fxf.tasks.task import Evaluator, RunInfo
-from fxf.tasks.text_task import TextTask
+from fxf.tasks.text_task import TextTask, warn_of_unknown
 
 BLANK = SPECIAL_TOKENS[MASK]
 AS_MASK, AS_RANDOM = 0.8, 0.1  # shares of the chosen tokens; the rest stay as they are
@@ -48,6 +49,8 @@ class Masking(TextTask):
     def __init__(self, config: MaskingConfig, run: RunInfo) -> None:
         self.config, self.batch_size = config, run.train.batch_size
         self.longest, self.n_text = config.length, config.length - 2
+        if is_file(run.data.tokenizer):
+            raise UserError(f"data.tokenizer: a tokenizer file has no {BLANK}; expected one of {', '.join(TOKENIZERS)}")
         super().__init__(run, self.n_text)
 
     def batch(self, key: jax.Array, step: jax.Array) -> Batch:

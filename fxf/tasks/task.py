@@ -112,7 +112,7 @@ class Task(abc.ABC):
         return evaluator.decode(prompts, max_tokens)
 
 
-def language_model_batch(targets_BT: jax.Array, weights_BT: jax.Array) -> Batch:
-    """Returns the batch of a decoder. Its inputs are token 0 and the targets without the last one."""
-    inputs_BT = jnp.pad(targets_BT, ((0, 0), (1, 0)))[:, :-1]
+def language_model_batch(targets_BT: jax.Array, weights_BT: jax.Array, first: int = 0) -> Batch:
+    """Returns the batch of a decoder. Its inputs are the token `first` and the targets without the last one."""
+    inputs_BT = jnp.pad(targets_BT, ((0, 0), (1, 0)), constant_values=first)[:, :-1]
     return {"inputs": inputs_BT, "targets": targets_BT, "weights": weights_BT}

@@ -1,11 +1,32 @@
 """Base classes of the tasks on text, with a tokenizer and the parts of a running text."""
 
+import itertools
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 from fxf.data.text import encoded_text
-from fxf.data.tokenizer import TOKENIZER_FILE, Tokenizer, warn_of_unknown
+from fxf.data.tokenizer import TOKENIZER_FILE, Tokenizer
 from fxf.tasks.task import RunInfo, Task
+
+log = logging.getLogger(__name__)
+
+WARNINGS = 8  # maximum of lines about prompts, and of words in a line
+
+
+def warn_of_unknown(tokenizer: Tokenizer, prompts: Sequence[Sequence[str]]) -> None:
+    """Warns of words that the vocabulary lacks, a line for each of the first prompts; a prompt has several texts."""
+    lacking = [
+        (number, dict.fromkeys(itertools.chain(*map(tokenizer.unknown, texts))))
+        for number, texts in enumerate(prompts, 1)
+    ]
+    lacking = [(number, found) for number, found in lacking if found]
+    for number, found in lacking[:WARNINGS]:
+        named = ", ".join(f"'{word[:40]}{'…' * (len(word) > 40)}'" for word in list(found)[:WARNINGS])
+        others = f" and {len(found) - WARNINGS} others" if len(found) > WARNINGS else ""
+        log.warning("warning: prompt %d: the vocabulary lacks %s%s; read as <unk>", number, named, others)
+    if len(lacking) > WARNINGS:
+        log.warning("warning: %d more prompts have words that the vocabulary lacks", len(lacking) - WARNINGS)
 
 
 class TokenizedTask(Task):

@@ -2,7 +2,8 @@ import jax
 import numpy as np
 import pytest
 
-from fxf.data.text import MAX_PIECE, TextConfig, draw_windows, encoded_text, read_text, scoring_windows
+from fxf.data.encoding import MAX_PIECE
+from fxf.data.text import TextConfig, draw_windows, encoded_text, read_text, scoring_windows
 from fxf.data.tokenizer import BOS, UNK
 from fxf.errors import UserError
 

@@ -16,11 +16,11 @@ from fxf.data.tokenizer import (
     SPECIAL_TOKENS,
     TOKENIZERS,
     UNK,
+    _learned,
     read_tokenizer,
     tokenizer_from_json,
     tokenizer_of,
     train_tokenizer,
-    warn_of_unknown,
 )
 from fxf.errors import UserError
 from helpers import examples
@@ -126,6 +126,13 @@ def test_a_small_vocabulary_keeps_the_most_frequent(kind, kept):
     assert UNK in tokenizer.encode("d")
 
 
+def test_characters_are_ranked_as_the_library_ranks_them():
+    texts = ["banana ß\n", "cab <s>", "€€ b\U0001f600"]
+    for size in (7, 12, 99):
+        expected = list(_learned("character", size, texts)[0])[: size - 5]
+        assert train_tokenizer("character", size, texts).decode(range(5, size)) == "".join(expected)
+
+
 def test_bpe_joins_frequent_neighbours_up_to_its_size():
     assert train_tokenizer("bpe", 270, TEXTS).vocab_size == 270
     assert len(BPE.encode("the cat")) < len("the cat")
@@ -206,23 +213,6 @@ def test_a_token_is_named_by_what_can_be_seen():
     assert tokenizer.name(UNK) == "<unk>"
 
 
-def test_of_many_prompts_the_first_are_named(caplog):
-    tokenizer = train_tokenizer("word", 100, ["a"])
-    warn_of_unknown(tokenizer, [["a"], ["a b"], *[["c " * 3, "a"]] * 8])
-    assert caplog.messages[0] == "warning: prompt 2: the vocabulary lacks 'b'; read as <unk>"
-    assert caplog.messages[-2:] == [
-        "warning: prompt 9: the vocabulary lacks 'c'; read as <unk>",
-        "warning: 1 more prompts have words that the vocabulary lacks",
-    ]
-    caplog.clear()
-    warn_of_unknown(tokenizer, [[" ".join(f"{i:050}" for i in range(10))]])
-    (message,) = caplog.messages
-    assert message.count(f"{'0' * 40}…") == 8 and "and 2 others" in message
-    caplog.clear()
-    warn_of_unknown(BPE, [["anything ß"]])
-    assert not caplog.messages
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("path", "value", "message"),
@@ -291,7 +281,7 @@ def test_a_panic_of_the_library_is_an_error_of_the_user(monkeypatch):
     class PanicException(BaseException):
         """What a panic in Rust raises."""
 
-    def panic(*_):
+    def panic(*_, **__):
         raise PanicException("assertion failed")
 
     with pytest.raises(UserError, match=r"data.tokenizer: 'bpe' cannot be learned from this text: assertion failed"):

@@ -87,6 +87,18 @@ def test_losses_and_gradients_are_those_of_the_default(asked, config_class, leng
         for model in models
     )
     assert_close(found, expected, largest=largest_of(expected))
+
+
+def test_documents_that_share_a_row_are_kept_apart(asked):
+    config = small(TransformerLMConfig, n_layers=1, positions="rotary", d_model=12)
+    positions = np.concatenate([np.arange(n, dtype=np.int32) for n in (4, 1, 6)])
+    batch = a_batch(TransformerLMConfig) | {"positions": np.tile(positions, (B, 1))}
+    batch["documents"] = np.cumsum(batch["positions"] == 0, axis=1, dtype=np.int32)
+    models = [transformer_lm(each, VOCAB_SIZE) for each in (config, in_float32(config))]
+    params = random_params(models[0].spec)
+    expected, found = (jax.jit(lambda p, m=model: loss_and_gradient(m, p, batch))(params) for model in models)
+    assert_close(found, expected, largest=largest_of(expected))
+    assert asked[0]["mask"].shape[2:] == (T + 1, T + 1)
     assert asked and all(size % 2 == 0 for call in asked for size in call["lengths"])
 
 

@@ -37,7 +37,7 @@ def test_a_model_that_cannot_generate_is_refused_by_a_task_that_does(absent, mon
 
 @pytest.mark.parametrize(("key", "value", "default"), [("temperature", 0.8, 0.0), ("beam_width", 2, 1)])
 def test_outputs_that_are_no_logits_are_neither_drawn_from_nor_searched(key, value, default, text):
-    config = config_of("characters", "bilayer", text, task={"length": 5}, decode={key: value})
+    config = config_of("language_model", "bilayer", text, task={"length": 5}, decode={key: value})
     with pytest.raises(
         UserError, match=rf"decode.{key}: the outputs of model 'bilayer' are not logits; leave it at {default}"
     ):
@@ -46,9 +46,10 @@ def test_outputs_that_are_no_logits_are_neither_drawn_from_nor_searched(key, val
 
 def test_copies_of_a_model_generate_nothing(text):
     sections = {"model": {"copies": 2}, "train": {"batch_size": 4}, "task": {"length": 5}}
-    config = config_of("characters", "bilayer", text, **sections)
+    config = config_of("language_model", "bilayer", text, **sections)
     with pytest.raises(
-        UserError, match=r"'characters' generates tokens; model 'bilayer' with model.copies 2 has no prefill and step"
+        UserError,
+        match=r"'language_model' generates tokens; model 'bilayer' with model.copies 2 has no prefill and step",
     ):
         build(config)
 

@@ -196,3 +196,8 @@ def test_padding_is_told_to_the_model(tmp_path):
 def test_what_the_vocabulary_lacks_of_a_prompt_is_told_and_a_blank_is_not_lacking(tmp_path, caplog):
     generated(make(tmp_path), counting(), ["the <mask> d", "the zebra<mask>lion zebra"], 0, 9)
     assert caplog.messages == ["warning: prompt 2: the vocabulary lacks 'zebra', 'lion'; read as <unk>"]
+
+
+def test_a_tokenizer_file_is_refused_as_it_has_no_mask(tmp_path):
+    with pytest.raises(UserError, match=r"data.tokenizer: a tokenizer file has no <mask>; expected one of character"):
+        make(tmp_path, tokenizer="tokenizer.json")

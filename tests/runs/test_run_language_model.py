@@ -5,8 +5,10 @@ import shutil
 import time
 
 import jax
+import numpy as np
 import pytest
 
+from fxf.errors import UserError
 from fxf.runs import run
 from fxf.runs.experiment import build, default_config
 from fxf.runs.generation import generate_texts
@@ -21,7 +23,7 @@ LINES = "".join(f"{i} and {i * i}\n" for i in range(90))
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("characters")
     (folder / "text.txt").write_text(LINES)
-    config = default_config("characters").to_dict()
+    config = default_config("language_model").to_dict()
     config["model"] |= {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 17}
     config["task"] |= {"length": 11}
     config["data"] |= {"path": str(folder / "text.txt"), "test": 0.1}
@@ -52,7 +54,7 @@ def test_a_result_has_the_figures_of_the_text(finished):
 @pytest.mark.parametrize("bos", [False, True])
 def test_a_window_that_slides_generates_with_and_without_bos(bos, tmp_path):
     (tmp_path / "text.txt").write_text(LINES)
-    config = default_config("characters", model="bilayer").to_dict()
+    config = default_config("language_model", model="bilayer").to_dict()
     config["task"] |= {"length": 5, "bos": bos}
     config["data"] |= {"path": str(tmp_path / "text.txt")}
     experiment = build(config)
@@ -71,3 +73,32 @@ def test_a_prompt_is_continued_without_the_text(finished, tmp_path):
         assert alone[0][0].startswith("7 an")
         assert 4 <= len(alone[0][0]) <= 17
         assert len(empty[0][0]) <= 13
+
+
+def params(workdir):
+    return jax.tree.map(np.asarray, run.load(workdir)[2])
+
+
+def test_a_run_on_documents_that_is_cut_short_ends_with_the_same_bits(tmp_path):
+    path = tmp_path / "texts.jsonl"
+    path.write_text("".join(json.dumps({"text": f"{i} and {i * i}"}) + "\n" for i in range(90)))
+    config = default_config("language_model").to_dict()
+    config["model"] |= {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 11, "dropout": 0.1}
+    config["task"] |= {"length": 11}
+    config["data"] |= {"path": str(path), "format": "json_lines"}
+    config["train"] |= {"steps": 40, "batch_size": 5}
+    config["checkpoint"] |= {"every": 10, "keep": 4}
+    config["log"] |= {"every": 5, "tensorboard": False}
+    whole = run.train(config, tmp_path / "whole", Clock(time.perf_counter()), ORIGIN)
+    assert whole["training_tokens"] < 40 * 5 * 11  # the order of another epoch
+    shutil.copytree(tmp_path / "whole", tmp_path / "again")
+    (tmp_path / "again" / "result.json").unlink()
+    for step in (20, 30, 40):
+        shutil.rmtree(tmp_path / "again" / "checkpoints" / str(step))
+    config["data"]["prepared"] = str(tmp_path / "elsewhere")
+    resumed = run.train(config, tmp_path / "again", Clock(time.perf_counter()), ORIGIN)
+    jax.tree.map(np.testing.assert_array_equal, params(tmp_path / "again"), params(tmp_path / "whole"))
+    assert resumed["bits_per_byte"] == whole["bits_per_byte"]
+    path.write_text(path.read_text().replace("and", "und"))
+    with pytest.raises(UserError, match=r"data.path: .*texts.jsonl: changed since its tokens were prepared"):
+        run.evaluate(tmp_path / "whole", Clock(time.perf_counter()))

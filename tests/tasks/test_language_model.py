@@ -1,13 +1,14 @@
+import json
 import math
 
 import jax
 import numpy as np
 import pytest
 
-from fxf.data.text import TextConfig
+from fxf.data.documents import DocumentsConfig, part_of
 from fxf.data.tokenizer import TOKENIZER_FILE, read_tokenizer
 from fxf.errors import UserError
-from fxf.tasks.characters import Characters, CharactersConfig
+from fxf.tasks.language_model import LanguageModel, LanguageModelConfig
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.step import TrainConfig
 from helpers import generated
@@ -18,8 +19,8 @@ LINES = "".join(f"{i} and {i * i}\n" for i in range(60))
 def make(tmp_path, length=7, score="all", bos=True, **data):
     path = tmp_path / "text.txt"
     path.write_text(LINES)
-    run = RunInfo(TrainConfig(batch_size=5), TextConfig(path=str(path), **data))
-    return Characters(CharactersConfig(length=length, score=score, bos=bos), run)
+    run = RunInfo(TrainConfig(batch_size=5), DocumentsConfig(path=str(path), **data))
+    return LanguageModel(LanguageModelConfig(length=length, score=score, bos=bos), run)
 
 
 def evaluator(loss=None, continuation=None):
@@ -111,7 +112,8 @@ def test_the_validation_counts_each_of_its_tokens_once(tmp_path):
     figures = task.validate(evaluator(loss))
     validation = LINES[int(len(LINES) * 0.9) :]
     assert decoder(task, tmp_path)(counted) == validation
-    assert figures == {"validation_loss": 1.5, "bits_per_character": pytest.approx(1.5 / math.log(2))}
+    bits = pytest.approx(1.5 / math.log(2))
+    assert figures == {"validation_loss": 1.5, "bits_per_character": bits, "bits_per_byte": bits}
     assert {name.removeprefix("-") for name in task.metrics} == set(figures)
 
 
@@ -134,7 +136,7 @@ def test_the_test_is_of_the_last_part_or_of_the_validation(share, name, tmp_path
     figures = task.test(evaluator(loss, [5, 6]))
     assert LINES.endswith(decoder(task, tmp_path)(counted))
     assert len(counted) == pytest.approx(len(LINES) * (share or 0.1), abs=2)
-    assert set(figures) == {name, "bits_per_character", "samples"}
+    assert set(figures) == {name, "bits_per_character", "bits_per_byte", "samples"}
     ((prompt, expected, text),) = figures["samples"]
     assert (prompt, expected, len(text)) == ("", None, 7)
 
@@ -159,7 +161,7 @@ def test_a_prompt_that_leaves_no_room_is_named(tmp_path):
 def test_a_run_folder_serves_without_the_text(tmp_path):
     task = make(tmp_path)
     (tmp_path / TOKENIZER_FILE).write_text(task.files[TOKENIZER_FILE])
-    later = Characters(CharactersConfig(), RunInfo(TrainConfig(), TextConfig(path="absent"), 0, tmp_path))
+    later = LanguageModel(LanguageModelConfig(), RunInfo(TrainConfig(), DocumentsConfig(path="absent"), 0, tmp_path))
     assert later.files == task.files
     with pytest.raises(UserError, match="absent"):
         later.figures()
@@ -246,3 +248,89 @@ def test_without_bos_an_answer_fills_the_positions_to_the_last(tmp_path):
 def test_what_the_vocabulary_lacks_of_a_prompt_is_told(tmp_path, caplog):
     generated(make(tmp_path), evaluator(continuation=[7]), ["1 and", "1 ßnd ß\x1b"], 1, 99)
     assert caplog.messages == ["warning: prompt 2: the vocabulary lacks 'ß', '\x1b'; read as <unk>"]
+
+
+DOCUMENTS = [f"{i} and {i * i} ß" for i in range(80)]
+
+
+def make_documents(tmp_path, folder=None, length=7, bos=True, mask=True, **data):
+    path = tmp_path / "texts.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in DOCUMENTS))
+    keys = DocumentsConfig(**{"path": str(path), "format": "json_lines", "validation": 0.3, **data})
+    run = RunInfo(TrainConfig(batch_size=5), keys, folder=folder)
+    return LanguageModel(LanguageModelConfig(length=length, bos=bos, document_mask=mask), run)
+
+
+def scored_tokens(task):
+    """Returns the targets that count, and the figures for a loss of 2 nats a token."""
+    counted = []
+
+    def loss(batch):
+        counted.extend(batch["targets"][batch["weights"] > 0].tolist())
+        return 2 * batch["weights"].sum(), batch["weights"].sum()
+
+    return counted, task.validate(evaluator(loss))
+
+
+@pytest.mark.parametrize("kind", ["character", "bpe"])
+def test_bits_of_documents_are_per_byte_and_character_of_text_whatever_the_tokens(kind, tmp_path):
+    task = make_documents(tmp_path, tokenizer=kind, vocab_size=300)
+    held_out = [text for text in DOCUMENTS if part_of(task.data, text) == "validation"]
+    counted, figures = scored_tokens(task)
+    assert counted.count(task.end_token) == len(held_out) == task.figures()["validation_documents"] > 9
+    assert task.tokenizer.decode(counted) == "".join(held_out)
+    bits = 2 * len(counted) / math.log(2)
+    assert figures["bits_per_character"] == pytest.approx(bits / len("".join(held_out)))
+    assert figures["bits_per_byte"] == pytest.approx(bits / len("".join(held_out).encode()))
+    assert {name.removeprefix("-") for name in task.metrics} == set(figures)
+
+
+def test_the_test_of_documents_is_of_their_own_part_or_of_the_validation(tmp_path):
+    for share, expected, name in ((0.0, "validation", "validation_loss"), (0.3, "test", "test_loss")):
+        task, counted = make_documents(tmp_path, test=share), []
+
+        def loss(batch, counted=counted):
+            counted.extend(batch["targets"][batch["weights"] > 0].tolist())
+            return batch["weights"].sum(), batch["weights"].sum()
+
+        assert name in task.test(evaluator(loss, [5, 6]))
+        texts = [text for text in DOCUMENTS if part_of(task.data, text) == expected]
+        assert task.tokenizer.decode(counted) == "".join(texts)
+
+
+@pytest.mark.parametrize("bos", [True, False])
+def test_documents_begin_and_end_with_their_special_tokens_in_batches_and_prompts(bos, tmp_path):
+    task, read = make_documents(tmp_path, bos=bos), []
+    special = task.tokenizer.special
+    first = special.bos if bos else special.eos
+    batch = next(task.batches())
+    assert {name: x.shape for name, x in batch.items()} == {k: s.shape for k, s in task.largest_batch().items()}
+    begins = batch["positions"] == 0
+    assert (batch["inputs"][:, 1:][begins[:, 1:]] == first).all() and task.end_token == special.eos
+
+    def decode_prompts(prompts, max_tokens):
+        read.extend(prompts["first"].tolist())
+        return np.full((len(prompts["tokens"]), 1, max_tokens), special.eos), None
+
+    (((answer, _),),) = generated(task, Evaluator(decode_prompts, None, None), ["1 an"], 3, 9)
+    assert (answer, read) == ("1 an", [first])
+
+
+def test_documents_that_share_windows_have_neither_numbers_nor_positions(tmp_path):
+    assert set(next(make_documents(tmp_path, mask=False).batches())) == {"inputs", "targets", "weights"}
+
+
+def test_a_run_folder_serves_without_the_documents(tmp_path):
+    task = make_documents(tmp_path)
+    (tmp_path / TOKENIZER_FILE).write_text(task.files[TOKENIZER_FILE])
+    later = make_documents(tmp_path, tmp_path, path="absent")
+    assert later.files == task.files
+    assert later.largest_batch() == task.largest_batch()
+    with pytest.raises(UserError, match="absent"):
+        later.figures()
+
+
+def test_only_a_running_text_can_be_scored_by_last_tokens(tmp_path):
+    run = RunInfo(TrainConfig(), DocumentsConfig(format="files"))
+    with pytest.raises(UserError, match=r"task.score: 'last' is for data.format 'text', got 'files'"):
+        LanguageModel(LanguageModelConfig(score="last"), run)

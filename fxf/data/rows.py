@@ -1,0 +1,92 @@
+"""Rows of a language model's batches, cut from the tokens of documents by position."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from fxf.data.tokenizer import Special
+
+Arrays = dict[str, np.ndarray]
+
+
+class Rows(NamedTuple):
+    """The tokens of documents, one after the other, cut into rows of equal length; only the last one has padding.
+
+    So every token is the target of one row. Its input is the token before it, or, at the start of a document, the
+    token `first`.
+
+    Attributes:
+      tokens_N: the tokens of all documents. Each document ends with `special.eos`.
+      special: the special tokens; padding is `special.pad`, with weight 0.
+      first: the input at the start of a document.
+      length: tokens of a row.
+      apart: whether the documents of a row are read apart: the batch then has `documents` [B, T], and positions [B, T]
+        that start from 0 in each document. A document that goes on in another row starts there with its last token.
+    """
+
+    tokens_N: np.ndarray
+    special: Special
+    first: int
+    length: int
+    apart: bool
+
+    @property
+    def n_rows(self) -> int:
+        return -(-len(self.tokens_N) // self.length)
+
+    def batch(self, rows_B: np.ndarray) -> Arrays:
+        """Returns the batch of the rows with these numbers. Numbers from `n_rows` on give rows of padding."""
+        index_BT = rows_B[:, None] * self.length + np.arange(self.length)[None]
+        inside_BT = index_BT < len(self.tokens_N)
+        place_BT = np.minimum(index_BT, len(self.tokens_N) - 1)
+        targets_BT = np.where(inside_BT, self.tokens_N[place_BT], self.special.pad).astype(np.int32)
+        before_BT = self.tokens_N[np.maximum(index_BT.clip(max=len(self.tokens_N)) - 1, 0)].astype(np.int32)
+        starts_BT = (index_BT == 0) | (before_BT == self.special.eos)
+        batch = {
+            "inputs": np.where(starts_BT, np.int32(self.first), before_BT),
+            "targets": targets_BT,
+            "weights": inside_BT.astype(np.float32),
+        }
+        if not self.apart:
+            return batch
+        t_BT = np.broadcast_to(np.arange(self.length, dtype=np.int32)[None], starts_BT.shape)
+        last_start_BT = np.maximum.accumulate(np.where(starts_BT, t_BT, 0), axis=1)
+        documents_BT = starts_BT.cumsum(axis=1, dtype=np.int32)
+        return {**batch, "documents": documents_BT, "positions": t_BT - last_start_BT}
+
+    def in_order(self, batch_size: int) -> Iterator[Arrays]:
+        """Yields batches of all rows in order; the last one is filled with rows of padding."""
+        for start in range(0, self.n_rows, batch_size):
+            yield self.batch(np.arange(start, start + batch_size))
+
+    def shapes(self, batch_size: int) -> dict[str, jax.ShapeDtypeStruct]:
+        """Returns the shapes and types of a batch."""
+        return {
+            name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in self.batch(np.zeros(batch_size, int)).items()
+        }
+
+
+class ShuffledRows:
+    """The batches of a run as a random-access source for Grain; batch i is for step i, and a function of (seed, i).
+
+    Each epoch has every row once, in an order of its own. The order is computed by position (`grain`'s index shuffle),
+    so nothing of the size of the data is in memory.
+    """
+
+    def __init__(self, rows: Rows, batch_size: int, seed: int, process: tuple[int, int] = (0, 1)) -> None:
+        """Keeps the rows. `process` is (index, count): each process gets every count-th row of each batch."""
+        import grain  # imported here because it takes half a second
+
+        self._rows, self._batch_size = rows, batch_size
+        self._index, self._count = process
+        self._order: Any = grain.MapDataset.range(rows.n_rows).shuffle(seed=seed)
+
+    def __len__(self) -> int:
+        return 2**31 - 1  # more than the steps of any run
+
+    def __getitem__(self, i: int) -> Arrays:
+        first = int(i) * self._batch_size
+        places = range(first + self._index, first + self._batch_size, self._count)
+        return self._rows.batch(np.array([self._order[place] for place in places]))

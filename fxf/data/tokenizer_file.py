@@ -1,0 +1,76 @@
+"""Tokenizers in a `tokenizer.json` of Hugging Face `tokenizers`; their tokens keep their numbers."""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import tokenizers
+
+from fxf.data.tokenizer import NO_TOKEN, TOKENIZER_FILE, VOCAB_SIZE, Special, Tokenizer, tokenizer_of
+from fxf.errors import UserError, panics_as_errors, text_of
+from fxf.files import read_file
+
+KIND = "file"
+# The names of the token before a document and of the token behind it, the more specific ones first.
+BEGINS = ("<|begin_of_text|>", "<bos>", "<s>", "[CLS]", "<|endoftext|>")
+ENDS = ("<|end_of_text|>", "<|endoftext|>", "<eos>", "</s>", "[SEP]")
+
+
+def is_file(name: str) -> bool:
+    """Returns whether `data.tokenizer` names a file, not a kind of tokenizer."""
+    return name.endswith(".json")
+
+
+def any_tokenizer(folder: Path | None, name: str, vocab_size: int, texts: Callable[[], Iterable[str]]) -> Tokenizer:
+    """Returns the tokenizer in the run folder, or else the one in the file `name`, or one learned from `texts()`.
+
+    Raises:
+      UserError: as `tokenizer_of` and `read_tokenizer_file`; or `data.vocab_size` is given beside a file.
+    """
+    if not is_file(name):
+        return tokenizer_of(folder, name, vocab_size, texts)
+    if vocab_size != VOCAB_SIZE:
+        raise UserError(f"data.vocab_size: a tokenizer file has its own; leave it at {VOCAB_SIZE}")
+    if folder is not None and (folder / TOKENIZER_FILE).exists():
+        return read_tokenizer_file(folder / TOKENIZER_FILE)
+    return read_tokenizer_file(Path(os.path.expanduser(name)), "data.tokenizer")
+
+
+def read_tokenizer_file(path: Path, key: str = "") -> Tokenizer:
+    """Returns the tokenizer in a `tokenizer.json`.
+
+    Text that is spelled like a special token is read as text. The tokens that begin and end a document are those with
+    the usual names; where none begins it, the one that ends it does.
+
+    Args:
+      key: the config key that named the file, for messages.
+
+    Raises:
+      UserError: the file is missing or no tokenizer, or no token of it ends a document.
+    """
+    where = f"{key}: {path}" if key else str(path)
+    try:
+        text = read_file(path, key).decode("utf-8")
+        with panics_as_errors():
+            backend = tokenizers.Tokenizer.from_str(text)
+    except UserError:
+        raise
+    except Exception as error:  # the library raises no narrower type
+        raise UserError(f"{where}: not a tokenizer file: {text_of(error)}") from None
+    backend.no_truncation()
+    backend.no_padding()
+    backend.encode_special_tokens = True
+    added = {token.content for token in backend.get_added_tokens_decoder().values()}
+    eos = _first(ENDS, added, backend)
+    if eos is None:
+        raise UserError(f"{where}: no token ends a document; expected one named {', '.join(ENDS)}")
+    bos, model = _first(BEGINS, added, backend), json.loads(backend.to_str())["model"]
+    unk = backend.token_to_id(model["unk_token"]) if model.get("unk_token") else model.get("unk_id")
+    special = Special(eos if bos is None else bos, eos, eos, NO_TOKEN if unk is None else unk, 0)
+    return Tokenizer(KIND, backend, special)
+
+
+def _first(names: Sequence[str], added: set[str], backend: tokenizers.Tokenizer) -> int | None:
+    """Returns the first of the names that is a special token."""
+    return next((backend.token_to_id(name) for name in names if name in added), None)

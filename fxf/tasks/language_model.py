@@ -1,0 +1,242 @@
+"""Language modelling of a text or of documents, by characters or by the tokens of another tokenizer."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fxf.config import key
+from fxf.data.batches import iterate
+from fxf.data.documents import DocumentsConfig
+from fxf.data.prepared import Counts, prepared, tokenizer_of_documents
+from fxf.data.rows import Rows, ShuffledRows
+from fxf.data.text import draw_windows, encoded_text, scoring_windows
+from fxf.data.tokenizer import PAD, UNK
+from fxf.errors import UserError
+from fxf.models.model import Batch
+from fxf.tasks.prompts import PromptGroup, one_group, padded_prompts
+from fxf.tasks.task import Evaluator, RunInfo, language_model_batch
+from fxf.tasks.text_task import TokenizedTask
+
+TOKENS_AT_ONCE = 8192
+SAMPLES = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class LanguageModelConfig:
+    """The `task` section for `language_model`."""
+
+    name: Literal["language_model"] = key("language_model", "the task to learn")
+    length: int = key(128, "number of tokens that the model reads; it predicts the next token after each", minimum=2)
+    bos: bool = key(
+        True,
+        "the first token of a window, and of a document, is <bos>, from which the model learns to begin; if false, a "
+        "window is all text, and a document begins with the <eos> of the one before",
+    )
+    score: Literal["all", "last"] = key("all", "tokens of a window that count: all, or only the last (seed 002)")
+    document_mask: bool = key(True, "attention and positions stay within a document")
+
+
+class LanguageModel(TokenizedTask):
+    """Prediction of the next token. `RunningText` and `Documents` make the batches.
+
+    A model whose loss is not a cross-entropy reports `accuracy`, the share of tokens that it ranks first, and no bits.
+    Bits per character and per byte count the loss of all tokens, also of those that end documents.
+    """
+
+    generates = True
+    metrics = ("-validation_loss", "-bits_per_character", "-bits_per_byte")
+
+    def __init__(self, config: LanguageModelConfig, run: RunInfo) -> None:
+        self.config, self.longest = config, config.length
+        self.source = (RunningText if run.data.format == "text" else Documents)(config, run)
+        super().__init__(run.data, self.source.tokenizer)
+        self.figures, self.digests = self.source.figures, self.source.digests
+        if isinstance(self.source, Documents):
+            self.end_token = self.tokenizer.special.eos
+            self.batches, self.largest_batch = self.source.batches, self.source.largest_batch
+        else:
+            self.batch = self.source.batch
+
+    def validate(self, evaluator: Evaluator) -> dict[str, Any]:
+        return self.evaluate(evaluator, "validation", "validation_loss")
+
+    def test(self, evaluator: Evaluator) -> dict[str, Any]:
+        figures = self.evaluate(evaluator, "test", "test_loss" if self.data.test else "validation_loss")
+        texts = dict.fromkeys(map(self.tokenizer.decode, self.sample(evaluator)))  # greedy samples are all the same
+        return {**figures, "samples": [("", None, "\n---\n".join(texts))]}
+
+    def evaluate(self, evaluator: Evaluator, part: str, loss_name: str) -> dict[str, float]:
+        """Returns the loss and the bits per character and per byte, or the accuracy, of a part of the text."""
+        sums_N3 = []
+        for batch in self.source.scored(part):
+            right = 0.0
+            if not evaluator.in_nats:
+                right = float(((evaluator.logits(batch).argmax(-1) == batch["targets"]) * batch["weights"]).sum())
+            sums_N3.append((*evaluator.loss(batch), right))
+        loss_sum, weight_sum, n_right = np.sum(sums_N3, axis=0)
+        loss, size = float(loss_sum / weight_sum), self.source.size(part)
+        if not evaluator.in_nats:
+            return {loss_name: loss, "accuracy": float(n_right / weight_sum)}
+        bits = loss / math.log(2) * size.tokens
+        return {loss_name: loss, "bits_per_character": bits / size.characters, "bits_per_byte": bits / size.bytes}
+
+    def sample(self, evaluator: Evaluator) -> list[list[int]]:
+        """Returns the tokens of generated texts.
+
+        If only the last token counts in training, each begins with a piece of the text of the context's length, to
+        which the model adds `length` tokens, one at a time.
+        """
+        if self.config.score == "all":
+            nothing = padded_prompts([self.inputs([])] * SAMPLES)
+            return evaluator.top(nothing, self.config.length).tolist()
+        tokens, context = self.source.tokens("test"), self.source.context
+        starts = np.linspace(0, len(tokens) - context, SAMPLES).astype(int)
+        rows = [tokens[start : start + context].tolist() for start in starts]
+        for _ in range(self.config.length):
+            new = evaluator.top(padded_prompts([self.inputs(row[-context:]) for row in rows]), 1)
+            rows = [[*row, *token] for row, token in zip(rows, new.tolist(), strict=True)]
+        return rows
+
+    def inputs(self, tokens: list[int]) -> list[int]:
+        """Returns the tokens that the model reads for a text: behind the token that begins it, if there is one.
+
+        Without <bos>, a text begins with itself, and an empty one is a new line.
+        """
+        first = self.source.first
+        return [first, *tokens] if first is not None else tokens or self.tokenizer.encode("\n")[:1] or [UNK]
+
+    def to_prompts(self, texts: list[str], max_tokens: int, max_len: int) -> list[PromptGroup]:
+        rows, context = self.encode_prompts(texts), self.source.context
+        for number, row in enumerate(rows, 1):
+            if len(row) < context:
+                why = f"with task.score=last the model never learned to continue fewer than {context}"
+                raise UserError(f"prompt {number}: expected {context} tokens or more, got {len(row)}; {why}")
+        return one_group(padded_prompts(list(map(self.inputs, rows))), max_tokens, max_len)
+
+    def to_text(self, text: str, tokens: list[int]) -> str:
+        return text + self.tokenizer.continuation(self.cased(text), tokens)
+
+    def to_batch(self, text: str, answer: str) -> Batch:
+        whole = answer if answer.startswith(text) else text + answer
+        return {"inputs": jnp.array([self.inputs(self.tokenizer.encode(self.cased(whole)))])}
+
+
+class RunningText:
+    """Batches of one text in memory.
+
+    A batch holds windows that start anywhere in the training part. In scoring, every token that counts has a token of
+    the text before it in its window. The exception is the first token of the text, which counts only behind <bos>.
+
+    Attributes:
+      first: the token before a text, None for none.
+      context: the number of tokens in front of the one that counts, 0 if all count.
+    """
+
+    def __init__(self, config: LanguageModelConfig, run: RunInfo) -> None:
+        self.config, self.batch_size = config, run.train.batch_size
+        self.window = config.length if config.bos else config.length + 1
+        self.context = config.length - config.bos if config.score == "last" else 0
+        text = encoded_text(run.data, run.folder, self.window)
+        self.tokenizer, self.tokens, self.parts = text.tokenizer, text.tokens, text.parts
+        self.figures, self.digests = text.figures, text.digests
+        self.first = self.tokenizer.special.bos if config.bos else None
+
+    def batch(self, key: jax.Array, step: jax.Array) -> Batch:
+        del step
+        windows_BT = draw_windows(key, self.tokens("train"), (self.batch_size, self.window))
+        return self.batch_of(windows_BT, jnp.ones(windows_BT.shape))
+
+    def batch_of(self, tokens_BT: Any, weights_BT: Any) -> Batch:
+        """Returns the batch of windows of the text, given the weights of their tokens."""
+        scored = np.ones((1, self.config.length), np.float32)
+        if self.config.score == "last":
+            scored[:, :-1] = 0
+        if self.first is not None:
+            return language_model_batch(tokens_BT, weights_BT * scored, self.first)
+        return {"inputs": tokens_BT[:, :-1], "targets": tokens_BT[:, 1:], "weights": weights_BT[:, 1:] * scored}
+
+    def scored(self, part: str) -> Iterator[dict[str, np.ndarray]]:
+        """Yields the batches by which a part of the text is scored."""
+        tokens_NT, weights_NT = scoring_windows(self.tokens(part), self.window)
+        rows = min(len(tokens_NT), max(1, TOKENS_AT_ONCE // self.config.length))
+        missing = ((0, -len(tokens_NT) % rows), (0, 0))
+        tokens = np.pad(tokens_NT, missing, constant_values=PAD).reshape(-1, rows, self.window)
+        weights = np.pad(weights_NT, missing).reshape(tokens.shape)
+        yield from (jax.device_get(self.batch_of(*pair)) for pair in zip(tokens, weights, strict=True))
+
+    def size(self, part: str) -> Counts:
+        """Returns the size of a part."""
+        text = getattr(self.parts(), part)
+        return Counts(1, len(text), len(text.encode()), len(self.tokens(part)))
+
+
+class Documents:
+    """Batches of documents whose tokens are on the disk, in rows without padding, each once an epoch.
+
+    Nothing is prepared or read before it is needed, so a trained run can do without its documents.
+    """
+
+    context = 0
+
+    def __init__(self, config: LanguageModelConfig, run: RunInfo) -> None:
+        if config.score == "last":
+            raise UserError(f"task.score: 'last' is for data.format 'text', got '{run.data.format}'; leave it at 'all'")
+        data: DocumentsConfig = run.data
+        folder: Path | None = run.folder
+        self.config, self.run, self.data = config, run, data
+        self.tokenizer = tokenizer_of_documents(data, folder)
+        self.prepared = functools.cache(lambda: prepared(data, self.tokenizer))
+        special = self.tokenizer.special
+        self.first = special.bos if config.bos else special.eos
+
+    def rows(self, tokens_N: np.ndarray) -> Rows:
+        """Returns the rows of the tokens of a part."""
+        config = self.config
+        return Rows(tokens_N, self.tokenizer.special, self.first, config.length, config.document_mask)
+
+    def tokens(self, part: str) -> np.ndarray:
+        """Returns the tokens [N] of a part."""
+        return self.prepared().tokens(self.stored(part))
+
+    def stored(self, part: str) -> str:
+        """Returns the name of the part on the disk. The test is of the validation part if its share is 0."""
+        return "validation" if part == "test" and not self.data.test else part
+
+    def batches(self) -> Any:
+        process = (jax.process_index(), jax.process_count())
+        return iterate(ShuffledRows(self.rows(self.tokens("train")), self.run.train.batch_size, self.run.seed, process))
+
+    def largest_batch(self) -> dict[str, jax.ShapeDtypeStruct]:
+        return self.rows(np.zeros(1, np.uint16)).shapes(self.run.train.batch_size)  # of any tokens
+
+    def scored(self, part: str) -> Iterator[dict[str, np.ndarray]]:
+        """Yields the batches by which a part is scored."""
+        rows = self.rows(self.tokens(part))
+        return rows.in_order(min(rows.n_rows, max(1, TOKENS_AT_ONCE // self.config.length)))
+
+    def size(self, part: str) -> Counts:
+        """Returns the size of a part."""
+        return self.prepared().counts[self.stored(part)]
+
+    def figures(self) -> dict[str, Any]:
+        train, validation = self.size("train"), self.size("validation")
+        rows = self.rows(self.tokens("train"))
+        return {
+            "training_documents": train.documents,
+            "validation_documents": validation.documents,
+            "training_tokens": train.tokens,
+            "validation_tokens": validation.tokens,
+            "vocabulary": self.tokenizer.vocab_size,
+            "unknown_share": round((train.unknown + validation.unknown) / (train.tokens + validation.tokens), 6),
+            "padding_share": round(1 - train.tokens / (rows.n_rows * rows.length), 6),
+        }
+
+    def digests(self) -> dict[str, str]:
+        return {"data.path": self.prepared().digest}

@@ -1,0 +1,161 @@
+import json
+
+import pytest
+
+from fxf.data.documents import MAX_BYTES, DocumentsConfig, part_of, read, sample, sources
+from fxf.errors import UserError
+
+TEXTS = ["First one.", "Second\nof two lines", "Drei ß €", "the fourth"]
+
+
+def texts(config, **places):
+    """Returns the documents of all sources; and with `where`, their places."""
+    found = [document for source in sources(config) for document in read(config, source, lambda _: None)]
+    return [(d.where, d.text) for d in found] if places else [d.text for d in found]
+
+
+def json_lines(path, rows):
+    path.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows))
+    return DocumentsConfig(path=str(path), format="json_lines")
+
+
+def test_each_file_of_a_folder_is_a_document_in_the_order_of_names(tmp_path):
+    for name, text in zip(("b/2.txt", "b/1.txt", "a.txt", ".hidden"), TEXTS, strict=True):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert texts(DocumentsConfig(path=str(tmp_path), format="files")) == [TEXTS[2], TEXTS[1], TEXTS[0]]
+
+
+@pytest.mark.parametrize("separator", ["\n\n", "<|end|>", "\n"])
+@pytest.mark.parametrize("chunk", [3, 5, 2**20])
+def test_a_separator_cuts_a_file_into_documents_wherever_it_is_read_in_pieces(separator, chunk, tmp_path, monkeypatch):
+    monkeypatch.setattr("fxf.data.documents.CHUNK", chunk)
+    path = tmp_path / "text.txt"
+    whole = separator.join([*TEXTS, " \n", ""])
+    path.write_bytes(b"\xef\xbb\xbf" + whole.replace("\n", "\r\n").encode())
+    config = DocumentsConfig(path=str(path), format="files", separator=separator)
+    assert texts(config) == [text for text in whole.split(separator) if text.strip()]
+
+
+def test_the_line_of_a_document_is_that_of_its_start(tmp_path):
+    (tmp_path / "text.txt").write_text("one\n\ntwo\nmore\n\nthree")
+    config = DocumentsConfig(path=str(tmp_path / "text.txt"), format="files", separator="\n\n")
+    assert [where.rpartition(":")[2] for where, _ in texts(config, where=True)] == ["1", "3", "6"]
+
+
+def test_a_field_of_json_lines_is_a_document_and_blank_ones_are_left_out(tmp_path):
+    config = json_lines(tmp_path / "a.jsonl", [*({"text": text, "n": 1} for text in TEXTS), "", {"text": " "}])
+    assert texts(config) == TEXTS
+    assert [where.rpartition(":")[2] for where, _ in texts(config, where=True)] == ["1", "2", "3", "4"]
+
+
+def test_without_a_path_the_lines_of_the_phrase_book_are_documents():
+    found = texts(DocumentsConfig(format="files", separator="\n"))
+    assert len(found) > 10_000 and found[0] == "Our nephews have two rabbits."
+
+
+def test_all_copies_of_a_document_are_in_one_part_and_the_parts_have_their_shares():
+    config = DocumentsConfig(format="files", validation=0.2, test=0.3)
+    parts = [part_of(config, f"text {i}") for i in range(2000)]
+    assert parts == [part_of(config, f"text {i}") for i in range(2000)]
+    for part, share in (("validation", 0.2), ("test", 0.3), ("train", 0.5)):
+        assert parts.count(part) / 2000 == pytest.approx(share, abs=0.05)
+
+
+def test_a_sample_is_of_the_training_part_and_spread_over_the_files(tmp_path, monkeypatch):
+    monkeypatch.setattr("fxf.data.documents.SAMPLE", 400)
+    for i in range(40):
+        (tmp_path / f"{i:02}.txt").write_text(f"{i:02} " * 33)
+    config = DocumentsConfig(path=str(tmp_path), format="files")
+    found = list(sample(config))
+    assert 3 <= len(found) <= 5
+    assert max(int(text[:2]) for text in found) > 25
+    assert {part_of(config, text) for text in found} == {"train"}
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ('{"text": ', r"a.jsonl:2: not JSON: Expecting value"),
+        ("3", r"a.jsonl:2: expected a JSON object, got int"),
+        ({"texts": "x"}, r"a.jsonl:2: no field 'text' \(data.field\); did you mean 'texts'\?"),
+        ({"text": 3}, r"a.jsonl:2: field 'text': expected a text, got int"),
+        ({"text": "\ud800"}, r"a.jsonl:2: field 'text': half of a surrogate pair"),
+        ('{"text": "[[[' + "[" * 99_999, r"a.jsonl:2: not JSON: "),
+    ],
+)
+def test_a_bad_json_line_is_named(row, message, tmp_path):
+    with pytest.raises(UserError, match=message):
+        texts(json_lines(tmp_path / "a.jsonl", [{"text": "good"}, row]))
+
+
+@pytest.mark.parametrize("separator", ["", "\n\n"])
+def test_text_that_is_not_utf_8_is_named_with_its_line(separator, tmp_path):
+    (tmp_path / "text.txt").write_bytes(b"one\n\ntwo\nthr\xffee\n\nfour")
+    config = DocumentsConfig(path=str(tmp_path), format="files", separator=separator)
+    with pytest.raises(UserError, match=r"text.txt:4: not UTF-8: byte 0xff"):
+        texts(config)
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"}\n{"text": "\xfe"}\n')
+    with pytest.raises(UserError, match=r"a.jsonl:2: not UTF-8: byte 0xfe"):
+        texts(DocumentsConfig(path=str(tmp_path / "a.jsonl"), format="json_lines"))
+
+
+def test_a_document_too_long_to_hold_is_named_with_what_to_do(tmp_path, monkeypatch):
+    assert MAX_BYTES >= 2**24
+    monkeypatch.setattr("fxf.data.documents.MAX_BYTES", 99)
+    monkeypatch.setattr("fxf.data.documents.CHUNK", 50)
+    (tmp_path / "a.txt").write_text("a\n\n" + 200 * "b")
+    with pytest.raises(UserError, match=r"a.txt:3: a document of more than 99 bytes; set data.separator"):
+        texts(DocumentsConfig(path=str(tmp_path), format="files", separator="\n\n"))
+    with pytest.raises(UserError, match=r"b.jsonl:1: a document of more than 99 bytes; cut it"):
+        texts(json_lines(tmp_path / "b.jsonl", [{"text": 100 * "b"}]))
+
+
+def test_a_folder_without_files_and_a_missing_one_are_named(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"data.path: .*empty: the folder has no files"):
+        sources(DocumentsConfig(path=str(tmp_path / "empty"), format="files"))
+    with pytest.raises(UserError, match=r"data.path: .*emty: No such file or directory; did you mean 'empty'"):
+        sources(DocumentsConfig(path=str(tmp_path / "emty"), format="files"))
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"separator": "\n"}, r"data.separator: data.format 'text' does not read it; leave it at ''"),
+        ({"format": "files", "field": "x"}, r"data.field: data.format 'files' does not read it; leave it at text"),
+        ({"format": "files", "split": "x"}, r"data.split: data.format 'files' does not read it; leave it at train"),
+        ({"prepared": "x"}, r"data.prepared: data.format 'text' does not read it"),
+        ({"format": "tfds"}, r"data.path: data.format 'tfds' needs it"),
+    ],
+)
+def test_a_key_that_a_format_does_not_read_is_refused(keys, message):
+    with pytest.raises(UserError, match=message):
+        DocumentsConfig(**keys)
+
+
+def test_a_split_of_a_tfds_data_set_is_read_by_its_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
+    import tensorflow_datasets as tfds
+
+    class TinyTexts(tfds.core.GeneratorBasedBuilder):
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            features = tfds.features.FeaturesDict({"review": tfds.features.Text(), "label": tfds.features.Text()})
+            return tfds.core.DatasetInfo(builder=self, features=features, disable_shuffling=True)
+
+        def _split_generators(self, dl_manager):
+            return {split: self._generate_examples(split) for split in ("train", "test")}
+
+        def _generate_examples(self, split):
+            yield from ((i, {"review": f"{split} {text}", "label": "good"}) for i, text in enumerate(TEXTS))
+
+    def config(**more):
+        return DocumentsConfig(path="tiny_texts", format="tfds", **more)
+
+    assert texts(config(field="review", split="test")) == [f"test {text}" for text in TEXTS]
+    with pytest.raises(UserError, match=r"data.field: expected one of label, review; got 'text'"):
+        texts(config())
+    with pytest.raises(UserError, match=r"data.path: TFDS cannot give 'tiny_texts': .*validation"):
+        texts(config(field="label", split="validation"))

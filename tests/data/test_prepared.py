@@ -1,0 +1,169 @@
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fxf.data import prepared as module
+from fxf.data.documents import PARTS, DocumentsConfig, part_of, read, sources
+from fxf.data.prepared import MANIFEST, prepared, tokenizer_of_documents
+from fxf.errors import UserError
+
+TEXTS = [f"Text {i}\nof {'many ' * (i % 7)}words ß." for i in range(60)]
+
+
+def config(tmp_path, texts=TEXTS, **keys):
+    path = tmp_path / "texts.jsonl"
+    if not path.exists():
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return DocumentsConfig(**{"path": str(path), "format": "json_lines", "validation": 0.2, "test": 0.2, **keys})
+
+
+def prepare(config):
+    return prepared(config, tokenizer_of_documents(config, None))
+
+
+@pytest.mark.parametrize("kind", ["character", "word", "bpe"])
+def test_the_tokens_of_a_part_are_those_of_its_documents_in_order(kind, tmp_path):
+    keys = config(tmp_path, tokenizer=kind, vocab_size=300)
+    tokenizer, found = tokenizer_of_documents(keys, None), prepare(keys)
+    for part in PARTS:
+        expected = [text for text in TEXTS if part_of(keys, text) == part]
+        tokens, ends = found.tokens(part), []
+        for place in np.flatnonzero(tokens == tokenizer.special.eos):
+            ends.append(int(place))
+        cut = np.split(np.asarray(tokens), np.array(ends) + 1)[:-1]
+        assert [piece[:-1].tolist() for piece in cut] == [tokenizer.encode(text) for text in expected]
+        size = found.counts[part]
+        assert (size.documents, size.tokens) == (len(expected), len(tokens))
+        assert size.characters == sum(map(len, expected)) < size.bytes == sum(len(text.encode()) for text in expected)
+
+
+def test_groups_of_documents_keep_their_order_whatever_their_size(tmp_path, monkeypatch):
+    whole = prepare(config(tmp_path, prepared=str(tmp_path / "a")))
+    monkeypatch.setattr(module, "GROUP", 20)
+    cut = prepare(config(tmp_path, prepared=str(tmp_path / "b")))
+    assert whole.digest == cut.digest and whole.folder != cut.folder
+    for part in PARTS:
+        np.testing.assert_array_equal(whole.tokens(part), cut.tokens(part))
+
+
+def test_what_is_prepared_is_not_read_again(tmp_path, monkeypatch):
+    keys = config(tmp_path)
+    first = prepare(keys)
+    assert first.folder.parent == tmp_path / "texts.jsonl.prepared"
+    monkeypatch.setattr(module, "read", None)
+    monkeypatch.setattr(module, "file_digest", None)
+    monkeypatch.setattr(module, "sample", None)
+    assert prepare(keys) == first
+
+
+def test_each_kind_of_tokens_has_its_own_folder_and_digest(tmp_path):
+    configs = [config(tmp_path), config(tmp_path, tokenizer="word"), config(tmp_path, lower_case=True)]
+    found = [prepare(keys) for keys in configs]
+    assert len({each.folder for each in found}) == len({each.digest for each in found}) == 3
+
+
+def test_the_digest_is_that_of_the_text_under_whatever_name(tmp_path):
+    first = prepare(config(tmp_path))
+    (tmp_path / "texts.jsonl").rename(tmp_path / "moved.jsonl")
+    moved = config(tmp_path, path=str(tmp_path / "moved.jsonl"), prepared=str(tmp_path / "there"))
+    assert prepare(moved).digest == first.digest
+
+
+def test_a_changed_file_is_found_and_a_touched_one_is_not(tmp_path):
+    keys = config(tmp_path)
+    first, path = prepare(keys), Path(keys.path)
+    os.utime(path, ns=(1, 1))
+    assert prepare(keys) == first
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"Text 7", b"Text 8"))
+    with pytest.raises(UserError, match=r"data.path: .*texts.jsonl: changed since its tokens .*; remove .* to prepare"):
+        prepare(keys)
+    path.write_bytes(content + b"\n")
+    with pytest.raises(UserError, match=r"data.path: .*texts.jsonl: changed since"):
+        prepare(keys)
+
+
+def test_a_file_that_came_or_went_is_named(tmp_path):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for i, text in enumerate(TEXTS):
+        (folder / f"{i}.txt").write_text(text)
+    keys = DocumentsConfig(path=str(folder), format="files", validation=0.2)
+    first = prepare(keys)
+    (folder / "new.txt").write_text("new")
+    with pytest.raises(UserError, match=r"data.path: .*new.txt: was added since"):
+        prepare(keys)
+    (folder / "new.txt").unlink()
+    (folder / "3.txt").unlink()
+    with pytest.raises(UserError, match=r"data.path: 3.txt: is missing; put it back, or remove"):
+        prepare(keys)
+    (folder / "3.txt").write_text(TEXTS[3])
+    assert prepare(keys) == first
+
+
+def test_a_preparation_that_was_cut_short_is_repeated(tmp_path, monkeypatch):
+    keys = config(tmp_path)
+
+    def cut_short(*arguments):
+        for i, document in enumerate(read(*arguments)):
+            if i == 30:
+                raise KeyboardInterrupt
+            yield document
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "read", cut_short)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(keys)
+    assert not list(tmp_path.rglob(MANIFEST))
+    found = prepare(keys)
+    assert sum(size.documents for size in found.counts.values()) == len(TEXTS)
+    assert not list(tmp_path.rglob("*.unfinished"))
+
+
+def test_damaged_tokens_and_those_of_another_tokenizer_are_named(tmp_path):
+    keys = config(tmp_path)
+    found = prepare(keys)
+    other = tokenizer_of_documents(config(tmp_path, tokenizer="word"), None)
+    with pytest.raises(UserError, match=r"was prepared with another tokenizer .*; remove .* to prepare it again"):
+        prepared(keys, other)
+    path = found.folder / "train.tokens"
+    path.write_bytes(path.read_bytes()[:-2])
+    with pytest.raises(UserError, match=r"train.tokens: expected \d+ tokens; the file is damaged; remove"):
+        prepare(keys)
+    (found.folder / MANIFEST).write_text("{}")
+    with pytest.raises(UserError, match=r"manifest.json: not a manifest of documents; remove"):
+        prepared(keys, other)
+
+
+def test_a_part_without_a_document_and_a_folder_that_cannot_be_written_are_named(tmp_path):
+    with pytest.raises(UserError, match=r"data.validation: .*: none of the 1 documents is for validation"):
+        prepare(config(tmp_path, ["a document"], validation=1e-9, test=0.0))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"file/.*: File exists"):
+        prepare(config(tmp_path, prepared=str(tmp_path / "file")))
+
+
+def test_a_folder_of_tokens_inside_of_that_of_the_text_is_refused(tmp_path):
+    (tmp_path / "a.txt").write_text("text")
+    with pytest.raises(UserError, match=r"data.prepared: .*there: expected a folder outside of data.path, "):
+        prepare(DocumentsConfig(path=str(tmp_path), format="files", prepared=str(tmp_path / "there")))
+
+
+def test_progress_is_shown_in_lines_where_there_is_no_terminal(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("fxf.machine.work.SHOWN_EVERY", 0.0)
+    keys = config(tmp_path)
+    prepare(keys)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1].endswith("texts.jsonl: 100%")
+    assert all(line.startswith("preparing ") for line in lines)
+
+
+def test_the_phrase_book_is_prepared_in_the_folder_of_tfds(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
+    monkeypatch.setattr("fxf.data.documents._phrasebook", lambda: "\n".join(TEXTS).encode())
+    keys = DocumentsConfig(format="files", separator="\n")
+    assert prepare(keys).folder.is_relative_to(tmp_path / "tfds")
+    assert [source.name for source in sources(keys)] == ["phrasebook"]

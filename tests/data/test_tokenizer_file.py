@@ -1,0 +1,105 @@
+import pytest
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, processors
+
+from fxf.data.encoding import Encoder
+from fxf.data.tokenizer import TOKENIZER_FILE
+from fxf.data.tokenizer_file import any_tokenizer, read_tokenizer_file
+from fxf.errors import UserError
+from fxf.tasks.text_task import warn_of_unknown
+
+TEXT = "a cab <s> bad\nface"
+
+
+def byte_level(*special):
+    """Returns a tokenizer like GPT-2's: bytes and a few merges, then the special tokens."""
+    vocabulary = {token: i for i, token in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))} | {"ab": 256}
+    backend = tokenizers.Tokenizer(models.BPE(vocabulary, [("a", "b")]))
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    backend.add_special_tokens(list(special))
+    return backend
+
+
+def metaspace():
+    """Returns a tokenizer like Llama 2's: words that begin with ▁, an unknown token, <s> in front of a text."""
+    words = ["<unk>", "<s>", "</s>", "▁a", "▁cab", "▁bad", "▁"]
+    backend = tokenizers.Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    backend.add_special_tokens(["<unk>", "<s>", "</s>"])
+    backend.post_processor = processors.TemplateProcessing("<s> $A", None, [("<s>", 1)])
+    return backend
+
+
+@pytest.fixture
+def saved(tmp_path):
+    def save(backend):
+        backend.save(str(tmp_path / "tokenizer.json"))
+        return read_tokenizer_file(tmp_path / "tokenizer.json")
+
+    return save
+
+
+def test_tokens_keep_their_numbers_and_the_usual_names_begin_and_end_a_document(saved):
+    tokenizer = saved(byte_level("<|endoftext|>"))
+    assert tokenizer.special[:3] == (257, 257, 257) and tokenizer.vocab_size == 258
+    assert tokenizer.encode("cab") == byte_level().encode("cab").ids
+    assert saved(byte_level("<|end_of_text|>", "<|begin_of_text|>")).special[:3] == (258, 257, 257)
+    assert saved(metaspace()).special == (1, 2, 2, 0, 0)
+
+
+@pytest.mark.parametrize("backend", [byte_level("<|endoftext|>", "<s>"), metaspace()], ids=["bytes", "words"])
+def test_text_never_becomes_a_special_token_and_none_is_added(backend, saved):
+    tokenizer = saved(backend)
+    tokens = tokenizer.encode("a <s> <|endoftext|> </s>")
+    assert not {tokenizer.special.bos, tokenizer.special.eos} & {*tokens}
+    assert Encoder(tokenizer).encode(TEXT).tolist() == tokenizer.encode(TEXT)
+
+
+def test_bytes_are_decoded_to_the_text_without_special_tokens(saved):
+    tokenizer = saved(byte_level("<|endoftext|>"))
+    assert tokenizer.decode([257, *tokenizer.encode(TEXT), 257]) == TEXT
+    assert tokenizer.name(257) == "<|endoftext|>" and tokenizer.name(tokenizer.encode(" ")[0]) == "␣"
+
+
+def test_a_continuation_keeps_the_space_before_its_first_word(saved):
+    tokenizer = saved(metaspace())
+    assert tokenizer.decode([5]) == "bad"
+    assert tokenizer.continuation("a cab", [5, 3]) == " bad a"
+
+
+def test_words_that_a_file_lacks_are_told(saved, caplog):
+    warn_of_unknown(saved(metaspace()), [["a dog"]])
+    assert "the vocabulary lacks" in caplog.text
+
+
+def test_a_long_text_has_the_tokens_of_its_lines(saved, monkeypatch):
+    tokenizer = saved(byte_level("<|endoftext|>"))
+    expected = tokenizer.encode(9 * TEXT)
+    monkeypatch.setattr("fxf.data.encoding.AT_ONCE", 30)
+    assert Encoder(tokenizer).encode(9 * TEXT).tolist() == expected
+
+
+def test_the_run_folder_comes_first_and_keeps_the_file(tmp_path, saved):
+    tokenizer = saved(byte_level("<|endoftext|>"))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / TOKENIZER_FILE).write_text(tokenizer.to_json())
+    again = any_tokenizer(tmp_path / "run", "absent.json", 8000, list)
+    assert again.to_json() == tokenizer.to_json() and again.encode(TEXT) == tokenizer.encode(TEXT)
+    with pytest.raises(UserError, match=r"data.tokenizer: absent.json: No such file"):
+        any_tokenizer(None, "absent.json", 8000, list)
+    with pytest.raises(UserError, match=r"data.vocab_size: a tokenizer file has its own; leave it at 8000"):
+        any_tokenizer(None, "absent.json", 9, list)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{}", "tokenizer.json: not a tokenizer file: "),
+        (b"\xff", "tokenizer.json: not a tokenizer file: "),
+        (byte_level("<end>").to_str().encode(), "tokenizer.json: no token ends a document; expected one named "),
+    ],
+)
+def test_a_file_that_is_no_tokenizer_is_named(content, message, tmp_path):
+    (tmp_path / "tokenizer.json").write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        read_tokenizer_file(tmp_path / "tokenizer.json")

@@ -1,0 +1,43 @@
+import threading
+
+import pytest
+
+from fxf.machine import work
+from fxf.machine.work import by_threads, progress
+
+
+def test_results_come_in_the_order_of_the_items_whoever_is_first():
+    first_may_end = threading.Event()
+
+    def square(i):
+        if i == 0:
+            first_may_end.wait(9)
+        if i == 1:
+            first_may_end.set()
+        return i * i
+
+    assert list(by_threads(square, range(31))) == [i * i for i in range(31)]
+
+
+def test_only_a_few_items_are_taken_ahead(monkeypatch):
+    monkeypatch.setattr(work.os, "cpu_count", lambda: 3)
+    taken = []
+    results = by_threads(lambda i: i, (taken.append(i) or i for i in range(99)))
+    assert next(results) == 0
+    assert len(taken) == 7
+
+
+def test_an_error_of_an_item_comes_in_its_turn():
+    results = by_threads(lambda i: 1 // (3 - i), range(9))
+    assert [next(results) for _ in range(3)] == [0, 0, 1]
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+
+
+def test_progress_is_a_line_from_time_to_time(monkeypatch, capsys):
+    for seconds, expected in ((99.0, ""), (0.0, "work: 40%\nwork: 100%\n")):
+        monkeypatch.setattr(work, "SHOWN_EVERY", seconds)
+        with progress("work", 10) as advance:
+            advance(4)
+            advance(6)
+        assert capsys.readouterr() == ("", expected)
