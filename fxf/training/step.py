@@ -69,14 +69,17 @@ def batch_loss(
       label_smoothing: None means 0.
       layout: the devices that the batch's rows are cut over; None leaves them uncut.
     """
-    stored = params
-    if layout:
-        params, batch = layout.gather(model, params, pad=model.loss.of_logits), layout.shard_rows(batch)
-    features = model.features(params, batch, rng=rng)
-    options = _loss_options(model, stored, features, layout) if layout else {}
+
+    def gathered() -> Params:
+        return layout.gather(model, params, pad=model.loss.of_logits) if layout else params
+
+    batch = layout.shard_rows(batch) if layout else batch
+    features = model.features(gathered(), batch, rng=rng)
+    options = _loss_options(model, params, features, layout) if layout else {}
+    # Gathered anew, so that both gradients of a table that is looked up and read out are scattered, and then summed.
+    readout = functools.partial(model.readout, gathered())
 
     def loss(features: jax.Array, targets: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
-        readout = functools.partial(model.readout, params)
         return model.loss.sums(readout, features, targets, weights, label_smoothing, **options)
 
     arrays = (features, batch["targets"], batch["weights"])
