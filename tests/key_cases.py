@@ -114,6 +114,7 @@ CASES: dict[str, dict[str, Case]] = {
         "train.batch_size": case(6),
         "train.microbatches": case(2, model={"dropout": 0.5}, optimizer={"name": "sgd"}),
         "train.label_smoothing": case(0.3),
+        "train.dropout_bits": case("device", model={"dropout": 0.5}),
         "decode.temperature": case(2.0),
         "decode.top_k": case(2, decode={"temperature": 2.0}),
         "decode.top_p": case(0.3, decode={"temperature": 2.0}),

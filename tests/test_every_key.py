@@ -26,7 +26,7 @@ from fxf.tasks import TASKS
 from fxf.tasks.task import Evaluator
 from fxf.training.metrics import Clock
 from fxf.training.state import TrainState, run_keys
-from fxf.training.step import batch_loss, train_step
+from fxf.training.step import batch_loss, make_step
 from fxf.weights import initialize, leaves, shapes
 from helpers import one_device, random_params
 from key_cases import CASES, COMMON, TINY
@@ -121,10 +121,10 @@ def initial(experiment):
 
 
 def steps(experiment):
-    params, batch, rng = parts_of_a_step(experiment)
+    params, batch, _ = parts_of_a_step(experiment)
     state = TrainState(jnp.int32(0), params, jax.eval_shape(experiment.optimizer.init, params))
     numbers, trainer = experiment.hyperparameters(), experiment.trainer(one_device())
-    return traced(lambda state, batch, rng: train_step(trainer, state, batch, numbers, rng), state, batch, rng)
+    return traced(lambda state, batch: make_step(trainer)(state, batch, numbers), state, batch)
 
 
 def figures(experiment):
@@ -185,6 +185,7 @@ STAGES = {
     "train": (finished_run,),
     "train.batch_size": (batches,),
     "train.microbatches": (steps,),
+    "train.dropout_bits": (steps,),
     "train.label_smoothing": (loss,),
     "parallel": (spec,),
     "decode": (answers,),

@@ -112,7 +112,7 @@ def decoding(experiment: Experiment, rows: int) -> Program:
     run = decoding_program(
         model,
         functools.partial(method_of, experiment.task.end_token, experiment.decode),
-        functools.partial(layout.gather, model),
+        lambda params: layout.gather(model, params)[0],
         layout.shard_rows,
         layout.replicated,
     )

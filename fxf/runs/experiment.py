@@ -151,7 +151,8 @@ class Experiment(NamedTuple):
         model = self.model
         compiling = functools.partial(clock.measure, "compile")
 
-        gather = functools.partial(layout.gather, model)
+        def gather(params: weights.Params) -> weights.Params:
+            return layout.gather(model, params)[0]
 
         def of_batch(function: Callable) -> Callable:
             def on_devices(params: weights.Params, batch: Any) -> Any:

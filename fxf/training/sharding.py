@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_derivatives import CustomVJPPrimal, SymbolicZero
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jax.tree_util import DictKey
@@ -111,32 +112,36 @@ class Layout(NamedTuple):
         multiple = self.mesh.shape[TENSOR] * (1 if self.on_cpu else 128)
         return -(-size // multiple) * multiple
 
-    def gather(self, model: Model, params: Params, *, pad: bool = False) -> Params:
-        """Returns, inside a compiled function, the params with whole weights outside blocks, which are read as wholes.
+    def gather(self, model: Model, params: Params, *, pad: bool = False) -> tuple[Params, Params]:
+        """Returns, inside a compiled function, the params for `features` and for `readout`; they are the same.
 
-        `fsdp` does not cut them any more; `tensor` still does. A weight with an axis of the vocabulary is gathered in
-        the type of the computation. Its gradient is summed over the devices in float32, of which each gets its part.
-        The weights of blocks are gathered by the compiler, where they are used.
+        Weights outside blocks are whole there: `fsdp` does not cut them any more, and `tensor` still does. A weight
+        with an axis of the vocabulary is gathered in the type of the computation. Both gradients of a weight are summed
+        over the devices in float32, each device gets its part, and then the two are summed. The weights of blocks are
+        gathered by the compiler, where they are used.
 
         Args:
           pad: whether to fill the axes of the vocabulary with zeros up to `padded_vocabulary`.
         """
+        if self.mesh.size == 1 and not pad:
+            return params, params
 
-        def read(path: str, weight: Weight) -> Callable[[jax.Array], jax.Array]:
+        def read(path: str, weight: Weight) -> Callable[[jax.Array], tuple[jax.Array, jax.Array]]:
             shape = tuple(
                 self.padded_vocabulary(n) if pad and axis == VOCABULARY else n
                 for n, axis in zip(weight.shape, weight.axes, strict=True)
             )
-            padded = dataclasses.replace(weight, shape=shape)
-            cut = NamedSharding(self.mesh, partition(padded, self.mesh))
+            cut = NamedSharding(self.mesh, partition(dataclasses.replace(weight, shape=shape), self.mesh))
             if any(part.isdigit() for part in path.split("/")):
-                return lambda x: jax.lax.with_sharding_constraint(x, cut)
+                return lambda x: (jax.lax.with_sharding_constraint(x, cut),) * 2
             whole = NamedSharding(self.mesh, P(*(None if axis == FSDP else axis for axis in cut.spec)))
             dtype = model.dtype if VOCABULARY in weight.axes and whole != cut else jnp.float32
             return functools.partial(_read_whole, cut, whole, shape, jnp.dtype(dtype))
 
-        readers = map_weights(read, model.spec)
-        return jax.tree.map(lambda f, x: f(x), readers, params) if self.mesh.size > 1 or pad else params
+        stored, tree = jax.tree.flatten(params)
+        readers = jax.tree.leaves(map_weights(read, model.spec))
+        pairs = [reader(x) for reader, x in zip(readers, stored, strict=True)]
+        return tuple(tree.unflatten(each) for each in zip(*pairs, strict=True))  # type: ignore[return-value]
 
     def weights(self, spec: Spec) -> Any:
         """Returns the tree of the weights' shardings."""
@@ -184,28 +189,28 @@ class Layout(NamedTuple):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
-def _read_whole(
-    cut: NamedSharding, whole: NamedSharding, shape: tuple[int, ...], dtype: Any, x: jax.Array
-) -> jax.Array:
-    """Returns an array with zeros up to `shape`, gathered from `cut` to `whole` in this type.
-
-    The gradient goes from `whole` to `cut` at once. Without this rule all devices would first hold all of it.
-    """
+def _read_whole(cut: NamedSharding, whole: NamedSharding, shape: tuple[int, ...], dtype: Any, x: jax.Array) -> Any:
+    """Returns an array twice, with zeros up to `shape`, gathered from `cut` to `whole` in this type."""
     padded = jnp.pad(x.astype(dtype), [(0, after - before) for before, after in zip(x.shape, shape, strict=True)])
-    return jax.lax.with_sharding_constraint(padded, whole).astype(x.dtype)
+    return (jax.lax.with_sharding_constraint(padded, whole).astype(x.dtype),) * 2
 
 
-def _read_whole_forward(*arguments: Any) -> tuple[jax.Array, tuple[int, ...]]:
-    return _read_whole(*arguments), arguments[-1].shape
+def _read_whole_forward(cut: Any, whole: Any, shape: Any, dtype: Any, x: CustomVJPPrimal) -> tuple[Any, Any]:
+    return _read_whole(cut, whole, shape, dtype, x.value), x.value
 
 
-def _read_whole_backward(cut: Any, whole: Any, _shape: Any, _dtype: Any, shape: Any, gradient: jax.Array) -> tuple:
-    # Without the first constraint the compiler would cut what leads to the gradient along the width, and move it.
-    gradient = jax.lax.with_sharding_constraint(jax.lax.with_sharding_constraint(gradient, whole), cut)
-    return (jax.lax.slice(gradient, (0,) * len(shape), shape),)
+def _read_whole_backward(cut: Any, whole: Any, _shape: Any, _dtype: Any, x: jax.Array, gradients: tuple) -> tuple:
+    """Scatters the gradients one by one: the compiler makes a scatter of a sum over the devices, not of two sums."""
+    parts = [
+        # Without the first constraint the compiler would cut what leads to a gradient along the width, and move it.
+        jax.lax.with_sharding_constraint(jax.lax.with_sharding_constraint(gradient, whole), cut)
+        for gradient in gradients
+        if not isinstance(gradient, SymbolicZero)
+    ]
+    return (jax.lax.slice(sum(parts), (0,) * x.ndim, x.shape) if parts else jnp.zeros_like(x),)
 
 
-_read_whole.defvjp(_read_whole_forward, _read_whole_backward)
+_read_whole.defvjp(_read_whole_forward, _read_whole_backward, symbolic_zeros=True)
 
 
 def make_layout(config: ParallelConfig, devices: Sequence[Any]) -> Layout:

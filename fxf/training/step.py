@@ -5,7 +5,7 @@ import functools
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,10 @@ class TrainConfig:
         1, "equal parts of a batch whose gradients are computed one after the other and summed", minimum=1
     )
     label_smoothing: float = key(0.0, "share of a target's probability spread over all tokens", minimum=0, below=1)
+    dropout_bits: Literal["threefry", "device"] = key(
+        "threefry",
+        "threefry: dropout draws the same bits on every kind of device; device: those that the device draws fastest",
+    )
     skip_nonfinite: int = key(
         0, "steps with a loss or gradient that is not finite that a run may skip; 0 stops at the first", minimum=0
     )
@@ -69,17 +73,15 @@ def batch_loss(
       label_smoothing: None means 0.
       layout: the devices that the batch's rows are cut over; None leaves them uncut.
     """
-
-    def gathered() -> Params:
-        return layout.gather(model, params, pad=model.loss.of_logits) if layout else params
-
-    batch = layout.shard_rows(batch) if layout else batch
-    features = model.features(gathered(), batch, rng=rng)
+    of_features = of_readout = params
+    if layout:
+        of_features, of_readout = layout.gather(model, params, pad=model.loss.of_logits)
+        batch = layout.shard_rows(batch)
+    features = model.features(of_features, batch, rng=rng)
     options = _loss_options(model, params, features, layout) if layout else {}
-    # Gathered anew, so that both gradients of a table that is looked up and read out are scattered, and then summed.
-    readout = functools.partial(model.readout, gathered())
 
     def loss(features: jax.Array, targets: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
+        readout = functools.partial(model.readout, of_readout)
         return model.loss.sums(readout, features, targets, weights, label_smoothing, **options)
 
     arrays = (features, batch["targets"], batch["weights"])
@@ -195,7 +197,10 @@ def make_step(trainer: Trainer) -> Step:
     """
 
     def step(state: TrainState, batch: Batch, numbers: Hyperparameters, mapped: bool = False) -> Any:
-        rng = jax.random.fold_in(run_keys(numbers.seed).dropout, state.step)
+        rng = run_keys(numbers.seed).dropout
+        if trainer.config.dropout_bits == "device":
+            rng = jax.random.wrap_key_data(jnp.tile(jax.random.key_data(rng), 2), impl="rbg")
+        rng = jax.random.fold_in(rng, state.step)
         if mapped:
             rng = jax.random.fold_in(rng, jax.lax.axis_index(DATA))
         return train_step(trainer, state, batch, numbers, rng, mapped=mapped)

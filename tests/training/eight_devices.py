@@ -32,7 +32,8 @@ from small_runs import tiny_config
 STEPS, ROWS = 20, 24
 VOCAB_SIZE = 11  # which two parts under `tensor` do not divide
 SIZES = {"n_layers": 2, "d_model": 8, "d_ff": 14, "n_heads": 2, "max_len": 7}
-MODEL = transformer_lm(TransformerLMConfig(**SIZES, attention_bias="all", scan_blocks=True), VOCAB_SIZE)
+CHOICES = {"attention_bias": "all", "scan_blocks": True, "tied_embeddings": True, "logits_bias": True}
+MODEL = transformer_lm(TransformerLMConfig(**SIZES, **CHOICES), VOCAB_SIZE)
 # Its state also holds the newest gradient.
 KEEP = optax.GradientTransformation(
     lambda params: jax.tree.map(jax.numpy.zeros_like, params), lambda gradient, _, params=None: (gradient, gradient)

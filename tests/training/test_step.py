@@ -1,4 +1,5 @@
 import contextlib
+import dataclasses
 import functools
 import itertools
 
@@ -72,6 +73,12 @@ def test_dropout_differs_from_step_to_step_and_repeats_from_run_to_run():
     assert not np.array_equal(with_dropout[1], train((7,))[1])
 
 
+def test_dropout_may_draw_the_bits_of_the_device():
+    first, again, other = (fed((3,), 0.5, dropout_bits=bits)[1] for bits in ("device", "device", "threefry"))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
 def test_the_seed_chooses_the_data():
     assert not np.array_equal(train((7,))[1], train((7,), seed=1)[1])
 
@@ -118,9 +125,10 @@ def test_a_step_smooths_and_splits_as_its_config_says(config):
     assert (abs(float(metrics["loss_sum"] - plain)) > 1e-3) == (smoothing > 0)
 
 
-def fed(n_calls, dropout=0.0, compiling=contextlib.nullcontext, rows=lambda i: slice(None)):
+def fed(n_calls, dropout=0.0, compiling=contextlib.nullcontext, rows=lambda i: slice(None), **train_keys):
     """The same as `train`, on the same batches in the host's memory; step i takes the part `rows(i)` of it."""
     trainer = make_trainer(dropout=dropout)
+    trainer = trainer._replace(config=dataclasses.replace(TRAIN, **train_keys))
     state = initial_state(trainer.model, trainer.optimizer)
     make = jax.jit(TASK.batch)
     whole = (jax.tree.map(np.asarray, make(jax.random.fold_in(run_keys(0).data, i), i)) for i in itertools.count())
