@@ -120,7 +120,8 @@ def server():
 
 def environment():
     """Returns the environment of scripts that share no compiled programs with others."""
-    return {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+    shared = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+    return shared | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
 
 
 @contextmanager

@@ -59,6 +59,7 @@ def installed(wheel, tmp_path_factory):
     empty.mkdir()
     left_out = ("PYTHONPATH", "JAX_DISABLE_MOST_OPTIMIZATIONS", "JAX_COMPILATION_CACHE_DIR")
     environment = {name: value for name, value in os.environ.items() if name not in left_out}
+    environment["XDG_CACHE_HOME"] = str(folder / "caches")
 
     def run(program, *arguments):
         command = [str(folder / "env/bin" / program), *arguments]

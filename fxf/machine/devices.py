@@ -24,9 +24,12 @@ def start_jax() -> None:
     if os.environ.get("XLA_FLAGS") and (why := _refused_flags()):
         raise UserError(f"XLA_FLAGS={os.environ['XLA_FLAGS']}: {why}")
     try:
-        import jax  # noqa: F401
+        import jax
     except ValueError as error:
         raise UserError(f"JAX does not start: {error}{_environment()}") from None
+    from fxf.machine.kept_programs import keep_programs
+
+    keep_programs(jax.config)
 
 
 _targets: contextvars.ContextVar[Sequence[Any]] = contextvars.ContextVar("targets")

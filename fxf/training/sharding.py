@@ -141,7 +141,8 @@ class Layout(NamedTuple):
         stored, tree = jax.tree.flatten(params)
         readers = jax.tree.leaves(map_weights(read, model.spec))
         pairs = [reader(x) for reader, x in zip(readers, stored, strict=True)]
-        return tuple(tree.unflatten(each) for each in zip(*pairs, strict=True))  # type: ignore[return-value]
+        of_features, of_readout = zip(*pairs, strict=True)
+        return jax.tree.unflatten(tree, of_features), jax.tree.unflatten(tree, of_readout)
 
     def weights(self, spec: Spec) -> Any:
         """Returns the tree of the weights' shardings."""

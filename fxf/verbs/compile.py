@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> None:
     jax.config.update("jax_platforms", "cpu")  # the packages that compile for a GPU or TPU would look for one
     from fxf.config import one_of
     from fxf.machine import topologies
-    from fxf.reports import compiled
+    from fxf.reports import roofline
 
     names = [one_of(PROGRAM.value, PROGRAMS, "--program")] if PROGRAM.value else list(PROGRAMS)
     config, origin = cli.config_and_origin(CONFIG)
@@ -50,8 +50,8 @@ def main(arguments: list[str]) -> None:
         if SEARCH.value:
             _search(config, origin, topology)
             return
-        for figures in compiled.reports(_experiment(config), topology, names, ROWS.value):
-            print(json.dumps(figures) if JSON.value else compiled.text(figures), flush=True)
+        for figures in roofline.reports(_experiment(config), topology, names, ROWS.value):
+            print(json.dumps(figures) if JSON.value else roofline.text(figures), flush=True)
 
 
 def _experiment(config: dict[str, Any]) -> Any:
@@ -63,10 +63,10 @@ def _experiment(config: dict[str, Any]) -> Any:
 
 def _search(config: dict[str, Any], origin: dict[str, Any], topology: Any) -> None:
     """Prints a line for each trial as it is done, and the command of the fastest."""
-    from fxf.reports import compiled, search
+    from fxf.reports import roofline, search
 
-    def measure(changed: dict[str, Any]) -> compiled.Figures:
-        (figures,) = compiled.reports(_experiment(changed), topology, ["training"])
+    def measure(changed: dict[str, Any]) -> roofline.Figures:
+        (figures,) = roofline.reports(_experiment(changed), topology, ["training"])
         return figures
 
     trials: Sequence[search.Trial] = []

@@ -74,6 +74,18 @@ def test_a_run_leaves_the_folder_that_it_promises(finished):
     assert list((workdir / "tensorboard").iterdir())
 
 
+def test_another_seed_rate_and_smoothing_compile_nothing(finished, tmp_path):
+    compiled = []
+    jax.monitoring.register_event_listener(lambda event, **_: compiled.append(event) if "cache_miss" in event else None)
+    rates = {"learning_rate": 0.03}
+    train(tmp_path / "first", train={"label_smoothing": 0.1}, optimizer={**rates, "name": "adamw"})
+    assert compiled  # another optimizer is another program
+    compiled.clear()
+    changed = {"learning_rate": 0.02, "weight_decay": 0.3, "name": "adamw"}
+    train(tmp_path / "second", seed=3, train={"label_smoothing": 0.2}, optimizer=changed)
+    assert not compiled
+
+
 def test_a_result_has_the_figures_that_every_result_has(finished):
     _, result = finished
     assert (result["task"], result["steps"], result["seed"]) == ("reversal", 6, 0)

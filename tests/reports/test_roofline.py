@@ -9,7 +9,7 @@ import pytest
 from fxf.errors import UserError
 from fxf.machine import topologies
 from fxf.machine.topologies import Hardware, Topology
-from fxf.reports import compiled
+from fxf.reports import roofline
 from fxf.reports.describe import flops_per_token
 from fxf.runs.experiment import build
 from fxf.weights import count
@@ -24,7 +24,7 @@ def reports():
     """Returns the experiment and the figures of its training step, prefill and decoding step."""
     experiment = build(tiny_config(model=SMALL, parallel={"data": 1}))
     with topologies.target(CPU):
-        return experiment, list(compiled.reports(experiment, CPU, ("training", "decoding")))
+        return experiment, list(roofline.reports(experiment, CPU, ("training", "decoding")))
 
 
 def test_a_step_has_the_operations_of_the_model(reports):
@@ -68,7 +68,7 @@ def test_a_cpus_program_has_a_cpus_formulas(reports):
 def test_figures_are_text_and_json(reports):
     for found in reports[1]:
         assert json.loads(json.dumps(found)) == found
-        printed = compiled.text(found)
+        printed = roofline.text(found)
         assert printed.startswith(f"{found['program']} on cpu:1, one device\n")
         assert f"bound by {found['bound']}" in printed and "fits: weights" in printed
 
@@ -76,7 +76,7 @@ def test_figures_are_text_and_json(reports):
 def test_collectives_are_listed_by_kind_link_and_place(reports):
     new = {"kind": "all-reduce", "of": 4, "link": "NVLink", "place": "f (a.py:3) x 7", "count": 14, "bytes": 2_500_000}
     found = {**reports[1][0], "collectives": [{**new, "sent": 3.75e6}]}
-    lines = compiled.text(found).splitlines()
+    lines = roofline.text(found).splitlines()
     expected = "    14 all-reduce  of 4  2.5 MB  NVLink  3.75 MB sent  f (a.py:3) x 7"
     assert lines[lines.index("  collectives") + 1 :] == [expected]
 
@@ -87,9 +87,9 @@ def test_a_program_that_the_compiler_finds_too_large_is_said_with_what_is_held()
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Ran out of memory\nmore")
 
     experiment = build(tiny_config(parallel={"data": 1}))
-    program = compiled.Program(TooLarge(), experiment.layout(), {"weights": 3 * 2**30})
-    (found,) = compiled.figures(program, CPU)
-    assert "does not fit: weights 3.0 GiB; RESOURCE_EXHAUSTED: Ran out of memory\n" in compiled.text(found)
+    program = roofline.Program(TooLarge(), experiment.layout(), {"weights": 3 * 2**30})
+    (found,) = roofline.figures(program, CPU)
+    assert "does not fit: weights 3.0 GiB; RESOURCE_EXHAUSTED: Ran out of memory\n" in roofline.text(found)
 
 
 def test_another_vocabulary_makes_another_model():
@@ -102,7 +102,7 @@ def test_another_vocabulary_makes_another_model():
 def test_a_step_under_pmap_is_refused():
     experiment = build(tiny_config(parallel={"kind": "pmap", "data": 1}))
     with pytest.raises(UserError, match=r"^parallel.kind: 'pmap' compiles only for devices that are here"):
-        list(compiled.reports(experiment, CPU, ["training"]))
+        list(roofline.reports(experiment, CPU, ["training"]))
 
 
 @pytest.mark.thorough  # needs the packages of EXTRAS=compile
@@ -121,7 +121,7 @@ def test_an_accelerators_step_has_the_models_operations_reuses_all_and_has_no_fo
     experiment = build(tiny_config(model=model, parallel=parallel, train={"steps": 6, "batch_size": 16}))
     topology = topologies.topology(name)
     with topologies.target(topology):
-        training, *decoding = compiled.reports(experiment, topology, ("training", "decoding"))
+        training, *decoding = roofline.reports(experiment, topology, ("training", "decoding"))
     assert training["model_flops"] <= training["flops"] <= 2 * training["model_flops"]
     assert training["donated"][0] == training["donated"][1] and not training["cpu_only"]
     assert {found["link"] for found in training["collectives"]} == {link}
