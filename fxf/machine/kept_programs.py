@@ -1,11 +1,14 @@
 """Compiled programs are kept in a folder of the user's own, so that the next run of the same program starts sooner."""
 
+import contextlib
 import hashlib
 import os
 import platform
+import time
 from pathlib import Path
 from typing import Any
 
+LONGEST_WRITE = 60  # seconds
 LARGEST = 2 * 2**30  # bytes; JAX removes the programs that were not used for longest
 
 
@@ -28,10 +31,20 @@ def keep_programs(config: Any) -> None:
         return
     if found.st_uid != os.getuid() or found.st_mode & 0o077:
         return
+    _remove_unfinished(folder)
     config.update("jax_compilation_cache_dir", str(folder))
     config.update("jax_compilation_cache_max_size", LARGEST)
     config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """Removes programs whose process ended while it wrote them: JAX writes the time of a program after the program."""
+    for path in folder.glob("*-cache"):
+        with contextlib.suppress(OSError):
+            finished = path.with_name(path.name.removesuffix("-cache") + "-atime").exists()
+            if not finished and time.time() - path.stat().st_mtime > LONGEST_WRITE:
+                path.unlink()
 
 
 def folder_of_programs() -> Path:

@@ -80,15 +80,19 @@ def batch_loss(
     features = model.features(of_features, batch, rng=rng)
     options = _loss_options(model, params, features, layout) if layout else {}
 
-    def loss(features: jax.Array, targets: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
-        readout = functools.partial(model.readout, of_readout)
+    def loss(
+        params: Params, features: jax.Array, targets: jax.Array, weights: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        readout = functools.partial(model.readout, params)
         return model.loss.sums(readout, features, targets, weights, label_smoothing, **options)
 
     arrays = (features, batch["targets"], batch["weights"])
     if layout is None or layout.parts == 1:
-        return loss(*arrays)
-    # The loss computes logits for groups of rows. Each device takes groups of its own rows, and one sum joins them.
-    sums = jax.vmap(loss)(*(_cut(x, layout.parts) for x in layout.shard_rows(arrays)))
+        return loss(of_readout, *arrays)
+    # The loss computes logits for groups of rows. Each device takes groups of its own rows with weights of its own, so
+    # that nothing in that loop waits for others, and one sum joins them.
+    copies = jax.tree.map(lambda p: jnp.broadcast_to(p[None], (layout.parts, *p.shape)), of_readout)
+    sums = jax.vmap(loss)(copies, *(_cut(x, layout.parts) for x in layout.shard_rows(arrays)))
     return jax.tree.map(jnp.sum, sums)
 
 
