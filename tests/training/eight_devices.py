@@ -98,7 +98,6 @@ def compare(folder):
         "data 8": train({}),
         "data 2, fsdp 2, tensor 2": train({"fsdp": 2, "tensor": 2}, microbatches=2),
         "pmap 8": train({"kind": "pmap"}),
-        "4 microbatches": train({"data": 1}, microbatches=4),
     }
     return {name: distances(one, other) for name, other in others.items()}
 
