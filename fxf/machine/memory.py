@@ -53,6 +53,14 @@ def free_on_a_device(n_devices: int = 1) -> int:
     return (device.memory_stats() or {}).get("bytes_limit", UNKNOWN)
 
 
+def held_on_a_device() -> dict[str, int]:
+    """Returns the most bytes that a device here has held, and what it can hold; nothing where JAX does not know."""
+    found = [stats for device in jax.local_devices() if (stats := device.memory_stats())]
+    names = {"device_peak_bytes": "peak_bytes_in_use", "device_bytes": "bytes_limit"}
+    known = {ours: [stats[name] for stats in found if name in stats] for ours, name in names.items()}
+    return {ours: max(values) for ours, values in known.items() if values}
+
+
 def free_on_the_host() -> int:
     """Returns the bytes that this process can still take: the least of machine, cgroups and address space.
 

@@ -10,47 +10,13 @@ from typing import Any, NamedTuple
 from fxf.errors import UserError, nearest
 from fxf.machine.costs import Collective
 from fxf.machine.devices import compiling_for
+from fxf.machine.hardware import HARDWARE, Hardware
 
-GIB = 2**30
 HOST = 8  # GPUs of a host
 # The cuDNN of constraints.txt. Its version decides what JAX asks of it.
 CUDNN = (9, 20, 0)
 
 
-class Hardware(NamedTuple):
-    """What a device can do, by its maker.
-
-    Attributes:
-      flops: operations a second of dense products in bfloat16.
-      memory: bytes.
-      bandwidth: bytes a second between its memory and its cores.
-      link: bytes a second to its neighbours, one way: of one link of a TPU, of all links of a GPU.
-      network: bytes a second to other hosts, one way; 0 if the devices of all hosts are neighbours.
-      ring: a TPU's links close to a ring along an axis whose length this divides.
-      on_chip: the numbers of XLA's spaces of memory that are on the chip.
-    """
-
-    flops: float
-    memory: int
-    bandwidth: float
-    link: float
-    network: float = 0
-    ring: int = 1
-    on_chip: tuple[int, ...] = ()
-
-
-HARDWARE = {
-    # nvidia.com/en-us/data-center/h100 (SXM): 80 GB of HBM3, NVLink of 900 GB/s both ways; a ConnectX-7 of 400 Gb/s for
-    # each GPU (DGX H100). Its memory is what XLA's description of the device says.
-    "h100": Hardware(989.4e12, 84_942_979_072, 3.35e12, 450e9, 50e9),
-    # nvidia.com/en-us/data-center/h200: as the H100, with 141 GB of HBM3e.
-    "h200": Hardware(989.4e12, 151_397_597_184, 4.8e12, 450e9, 50e9),
-    # cloud.google.com/tpu/docs/v5e, v5p, v6e: operations, memory (of which libtpu keeps a part on v5e and v6e) and its
-    # bandwidth. Links: "How to Scale Your Model" (jax-ml.github.io/scaling-book/tpus); v5p has three axes, others two.
-    "v5e": Hardware(197e12, int(15.75 * GIB), 819e9, 45e9, ring=16, on_chip=(1,)),
-    "v5p": Hardware(459e12, 95 * GIB, 2.765e12, 90e9, ring=4, on_chip=(1,)),
-    "v6e": Hardware(918e12, int(31.25 * GIB), 1.64e12, 90e9, ring=16, on_chip=(1,)),
-}
 # Without these libtpu looks for a TPU, writes about what it does not find, and serves one process at a time.
 LIBTPU = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
@@ -59,7 +25,6 @@ LIBTPU = {
     "TPU_WORKER_HOSTNAMES": "localhost",
 }
 GPUS = ("h100", "h200")
-NAMES = {"h100": "NVIDIA H100 80GB HBM3", "h200": "NVIDIA H200"}
 
 # What XLA asks of a GPU of compute capability 9.0 (stream_executor.GpuTargetConfigProto). The limits are those of the
 # programming guide of CUDA, "Compute Capabilities".
@@ -161,7 +126,7 @@ def _gpus(kind: str, size: str) -> list[Any]:
         )
     _require("jax_cuda13_plugin")
     values = HARDWARE[kind]
-    config = _GPU.format(name=NAMES[kind], bandwidth=int(values.bandwidth), memory=values.memory, cudnn=CUDNN)
+    config = _GPU.format(name=values.kinds[0], bandwidth=int(values.bandwidth), memory=values.memory, cudnn=CUDNN)
     shape = f"1x{max(1, n // HOST)}x{min(n, HOST)}"  # slices, hosts, GPUs of a host
     return topologies.get_topology_desc(kind, platform="cuda", topology=shape, target_config=config).devices
 

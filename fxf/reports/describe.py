@@ -7,13 +7,14 @@ import jax
 from jax.sharding import NamedSharding
 
 from fxf import weights
-from fxf.machine.memory import inner_jaxprs, total
+from fxf.machine.memory import total
 from fxf.reports.text_table import aligned
 from fxf.runs import needs
 from fxf.runs.experiment import Experiment
+from fxf.runs.flops import flops_per_token
 from fxf.runs.needs import device_bytes
 from fxf.training.sharding import Layout, partition
-from fxf.training.step import jit_step, loss_and_gradient, make_step
+from fxf.training.step import jit_step, make_step
 
 MAX_AXIS = 2**24  # the longest axis of a weight to trace; a traced program has constants as long
 
@@ -60,39 +61,6 @@ def _on_a_device(weight: weights.Weight, copies: int, layout: Layout) -> tuple[s
     cuts = partition(weight, layout.mesh)
     shape = NamedSharding(layout.mesh, cuts).shard_shape(weight.shape)
     return " ".join(cut or "-" for cut in cuts), f"{4 * copies * math.prod(shape):,}"
-
-
-def flops_per_token(experiment: Experiment) -> tuple[float, float]:
-    """Returns the floating-point operations of matrix products per token: of a forward pass and of a training step.
-
-    A product of [m, k] and [k, n] counts 2mkn. Padding counts as tokens, because it is computed too.
-    """
-    batch = experiment.batch_shapes()
-    tokens = math.prod(batch["weights"].shape)
-
-    def count(some: Experiment) -> dict[str, int]:
-        # cuDNN's attention hides its operations.
-        model = some.with_model(attention_implementation="xla").model
-        params = weights.shapes(model.spec)
-        forward = jax.make_jaxpr(lambda p, b: model.apply(p, b))(params, batch)
-        training = jax.make_jaxpr(lambda p, b: loss_and_gradient(model, p, b))(params, batch)
-        return {"forward": matrix_flops(forward.jaxpr), "training": matrix_flops(training.jaxpr)}
-
-    found = needs.by_layers(experiment, count)
-    return found["forward"] / tokens, found["training"] / tokens
-
-
-def matrix_flops(jaxpr: Any) -> int:
-    """Returns the floating-point operations of the matrix products in a jaxpr, with scans counted once per step."""
-    total = 0
-    for equation in jaxpr.eqns:
-        if equation.primitive.name == "dot_general":
-            (contracted, _), _ = equation.params["dimension_numbers"]
-            summed = math.prod(equation.invars[0].aval.shape[axis] for axis in contracted)
-            total += 2 * math.prod(equation.outvars[0].aval.shape) * summed
-        repeats = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
-        total += repeats * sum(matrix_flops(inner) for inner in inner_jaxprs(equation.params))
-    return total
 
 
 def memory(experiment: Experiment) -> dict[str, int]:

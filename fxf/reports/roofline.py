@@ -5,7 +5,6 @@ bandwidth, or all exchange over a link at that link's, whichever is longest (Wil
 """
 
 import functools
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -19,9 +18,9 @@ from fxf.machine.costs import Cost, Loop
 from fxf.machine.memory import gib
 from fxf.machine.on_cpu import CPU_ONLY
 from fxf.machine.topologies import Topology
-from fxf.reports.describe import flops_per_token
 from fxf.reports.text_table import aligned
 from fxf.runs.experiment import Experiment
+from fxf.runs.flops import model_flops
 from fxf.runs.needs import device_bytes
 from fxf.training.sharding import Layout
 from fxf.training.step import jit_step, make_step, make_train_steps
@@ -91,8 +90,7 @@ def training(experiment: Experiment) -> Program:
         layout,
         {"weights": device_bytes(state.params), "optimizer state": device_bytes(state.opt_state)},
         donated=len(jax.tree.leaves(state)),
-        # A gradient takes twice the operations of the forward pass; what a program repeats to save memory counts once.
-        flops=3 * flops_per_token(experiment)[0] * math.prod(shapes["weights"].shape) / layout.mesh.size,
+        flops=model_flops(experiment, shapes) / layout.mesh.size,
     )
 
 

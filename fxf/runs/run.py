@@ -14,10 +14,11 @@ from fxf.config import section
 from fxf.decoding.config import DecodeConfig, changed_decode
 from fxf.errors import UserError, printable
 from fxf.files import folder_at
-from fxf.machine import signals
+from fxf.machine import memory, signals
 from fxf.runs import run_folder
 from fxf.runs.config_file import digests_of, load_of_run
 from fxf.runs.experiment import Experiment, build
+from fxf.runs.flops import seconds_at_peak
 from fxf.runs.generation import generate_texts
 from fxf.runs.lock import locked
 from fxf.runs.needs import require_state, require_training
@@ -36,7 +37,9 @@ Place = str | Path
 Changes = dict[str, Any] | None
 
 
-def train(config: Mapping[str, Any], workdir: str | Path, clock: Clock, origin: dict[str, Any]) -> dict[str, Any]:
+def train(
+    config: Mapping[str, Any], workdir: str | Path, clock: Clock, origin: dict[str, Any], profile: bool = False
+) -> dict[str, Any]:
     """Trains the run in `workdir` from its newest checkpoint to its last step, and returns its result.
 
     It prints the samples of the task's test. A finished run stays as it is. If `parallel` names several processes,
@@ -44,18 +47,22 @@ def train(config: Mapping[str, Any], workdir: str | Path, clock: Clock, origin: 
 
     Args:
       origin: the origin of the config, which config.json records.
+      profile: whether to write a trace of a few steps after the first record into the folder `profile`.
 
     Raises:
-      UserError: the config is wrong, the folder holds another run, the loss is not finite, or the disk is full.
+      UserError: the config is wrong, the folder holds another run, the loss is not finite, the disk is full, or no step
+        is left to trace.
       Interrupted: a signal asked a script that listens (`fxf.machine.signals`) to stop; its step is saved.
     """
     workdir = folder_at(workdir, "workdir")
     processes.join(section(ParallelConfig, config.get("parallel"), "parallel"))
     with processes.ending_with_the_others(), checkpoint.kept(workdir / CHECKPOINTS):
-        return _train(config, workdir, clock, origin)
+        return _train(config, workdir, clock, origin, profile)
 
 
-def _train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[str, Any]) -> dict[str, Any]:
+def _train(
+    config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[str, Any], profile: bool
+) -> dict[str, Any]:
     experiment = build(config, workdir)
     code = digests_of(origin, workdir)
     processes.require_same_config({**experiment.config, **code})
@@ -69,7 +76,7 @@ def _train(config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[
     require_training(experiment, layout)
     with locked(workdir):
         identity = run_folder.open_for_training(*made_from, origin)
-        return _train_from_newest(experiment, layout, workdir, identity, clock, figures)
+        return _train_from_newest(experiment, layout, workdir, identity, clock, figures, profile)
 
 
 def _train_from_newest(
@@ -79,6 +86,7 @@ def _train_from_newest(
     identity: run_folder.Identity,
     clock: Clock,
     figures: dict[str, Any],
+    profile: bool,
 ) -> dict[str, Any]:
     """Trains from the newest checkpoint, tests, and returns the result. `figures` describe the data."""
     task = experiment.task
@@ -91,10 +99,12 @@ def _train_from_newest(
     else:
         with clock.measure("compile"):
             state = jax.block_until_ready(experiment.new_state(layout))
+    intervals = Intervals(experiment.train, experiment.checkpoint, experiment.log)
+    if profile:
+        intervals.require_profile(record.step)
     logged = (workdir, experiment.train.steps, record.step, experiment.log.tensorboard)
     metrics_log = MetricsLog(*logged) if processes.is_first() else NoLog()
     evaluator = experiment.evaluator(clock, layout)
-    intervals = Intervals(experiment.train, experiment.checkpoint, experiment.log)
 
     def save(state: TrainState, record: Record) -> None:
         run_folder.require_there(workdir)
@@ -117,6 +127,7 @@ def _train_from_newest(
                 save=save,
                 position=position,
                 interrupted=lambda: processes.any_of(signals.asked()),
+                traced=metrics_log.traced if profile else None,
             )
             _, record = fit(state, record, calls, intervals, metrics_log, clock)
     step, params = _load_params(experiment, layout, workdir, identity)
@@ -144,17 +155,24 @@ def _make_steps(
     """Returns `train_steps(state, n)`, and a function that returns the position in the data."""
     task, trainer = experiment.task, experiment.trainer(layout)
     numbers = jax.device_put(experiment.hyperparameters(), layout.replicated)
+    at_peak = seconds_at_peak(experiment, layout, lambda: clock.measure("compile"))
     if task.batches is not None:
         batches = task.batches()
         if record.step:
             batches.set_state(record.data)
-        from_iterator = make_train_steps_from_iterator(trainer, batches, lambda: clock.measure("compile"))
+        from_iterator = make_train_steps_from_iterator(trainer, batches, lambda: clock.measure("compile"), at_peak)
         return lambda state, n: from_iterator(state, numbers, n), batches.get_state
     assert task.batch is not None
     with clock.measure("compile"):
         n_steps = min(experiment.log.every, experiment.train.steps, STEPS_AT_ONCE)
         program = make_train_steps(trainer, task.batch, n_steps).lower(state, numbers, np.int32(0)).compile()
-    return lambda state, n: program(state, numbers, n), lambda: None
+    least = {} if at_peak is None else {"seconds_at_peak": np.full(n_steps, at_peak(experiment.batch_shapes()))}
+
+    def train_steps(state: TrainState, n: Any) -> tuple[TrainState, Metrics]:
+        state, metrics = program(state, numbers, n)
+        return state, metrics | least
+
+    return train_steps, lambda: None
 
 
 def _result(
@@ -176,6 +194,7 @@ def _result(
         "compile_seconds": spent["compile"],
         "evaluate_seconds": spent["evaluate"],
         "wall_seconds": spent["wall"],
+        **memory.held_on_a_device(),
     }
 
 

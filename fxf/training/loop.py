@@ -2,14 +2,14 @@
 
 import dataclasses
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from fxf.errors import Interrupted, UserError
-from fxf.machine import signals
+from fxf.machine import memory, signals
 from fxf.training import processes
 from fxf.training.checkpoint import CheckpointConfig, rank
 from fxf.training.metrics import Clock, LogConfig, MetricsLog
@@ -18,6 +18,9 @@ from fxf.training.step import METRICS, Metrics, TrainConfig
 
 CALL_SECONDS = 1.0  # duration of a call; the loop checks for signals between calls
 STEPS_AT_ONCE = 2**16  # maximum of steps in a call, whose metrics are arrays of that size
+PROFILED_STEPS = 3  # maximum of steps in a trace
+
+Traced = Callable[[], AbstractContextManager]
 
 
 @dataclasses.dataclass
@@ -57,6 +60,7 @@ class Calls(NamedTuple):
       save: `save(state, record)` writes a checkpoint.
       position: returns the position in the data, as JSON.
       interrupted: returns whether to stop, the same in every process. The loop calls it about once a second.
+      traced: returns a context that traces a few steps after the first record; None traces nothing.
     """
 
     train_steps: Callable[[TrainState, Any], tuple[TrainState, Metrics]]
@@ -65,6 +69,7 @@ class Calls(NamedTuple):
     save: Callable[[TrainState, Record], None]
     position: Callable[[], Any]
     interrupted: Callable[[], bool]
+    traced: Traced | None = None
 
 
 class Intervals(NamedTuple):
@@ -81,6 +86,14 @@ class Intervals(NamedTuple):
         """Returns the number of steps from `step` to the next record, evaluation, checkpoint or end."""
         intervals = (self.log.every, self.train.evaluate_every, self.checkpoint.every)
         return min([self.train.steps - step] + [every - step % every for every in intervals if every])
+
+    def require_profile(self, step: int) -> None:
+        """Raises a UserError if no step is left to trace after the next record from `step`."""
+        if step + self.until_next(step) >= self.train.steps:
+            raise UserError(
+                f"--profile: traces steps after the next record, which is at the last step, {self.train.steps}; "
+                f"make log.every smaller (it is {self.log.every}) or train.steps larger"
+            )
 
     def evaluation_is_missing(self, record: Record) -> bool:
         """Returns whether the run stopped during the evaluation of the step of `record`."""
@@ -107,19 +120,21 @@ def fit(
         checkpoint is saved.
       Interrupted: `interrupted` returned True; the step reached is saved.
     """
-    saved, at_once, abandoned = record.step, 1, False
+    saved, at_once, abandoned, n_logged = record.step, 1, False, 0
     missing = intervals.evaluation_is_missing(record)
     while missing or not (intervals.ends(record) or abandoned):
         if not missing:
             n = intervals.until_next(record.step)
             before = clock.seconds()["train"]
-            state, history, at_once = _train(state, calls, n, clock, at_once)
+            traced = calls.traced if n_logged == 1 else None  # all has been compiled then
+            state, history, at_once = _train(state, calls, n, clock, at_once, traced)
             if not history:
                 break
             seconds = clock.seconds()["train"] - before  # without compiling for new batch shapes
             record = _after(record, history, intervals.train.skip_nonfinite)
             if len(history["loss_sum"]) == n:
                 _log_training(record, history, seconds, float(calls.learning_rate(record.step - 1)), metrics_log)
+                n_logged += 1
         evaluated: dict[str, float] = {}
         if _due(record.step, intervals.train.evaluate_every):
             found = _evaluate(state, calls, clock)
@@ -144,9 +159,12 @@ def fit(
 
 
 def _train(
-    state: TrainState, calls: Calls, n: int, clock: Clock, at_once: int
+    state: TrainState, calls: Calls, n: int, clock: Clock, at_once: int, traced: Traced | None
 ) -> tuple[TrainState, dict[str, np.ndarray], int]:
     """Takes n steps, or fewer if interrupted, in calls of about a second; the first call takes `at_once` steps.
+
+    Args:
+      traced: returns a context for the first call, which then takes few steps. Its own time does not count as training.
 
     Returns:
       The state, the metrics of the steps (empty without a step), and the number of steps for the next call.
@@ -154,7 +172,10 @@ def _train(
     parts, done = [], 0
     while done < n and not calls.interrupted():
         several, before = min(at_once, n - done), clock.seconds()["train"]
-        with clock.measure("train"):
+        context: AbstractContextManager = nullcontext()
+        if traced and not done:
+            several, context = min(several, PROFILED_STEPS), traced()
+        with context, clock.measure("train"):
             state, arrays = calls.train_steps(state, np.int32(several))
             parts.append({name: np.asarray(values)[:several] for name, values in jax.device_get(arrays).items()})
         signals.hold("the steps since the newest checkpoint are not saved")
@@ -187,7 +208,12 @@ def _log_training(
         "learning_rate": learning_rate,
         "steps_per_second": len(history["loss_sum"]) / seconds,
         "tokens_per_second": float(history["weight_sum"].sum(dtype=np.float64)) / seconds,
+        **memory.held_on_a_device(),
     }
+    if "data_seconds" in history:
+        trained["data_seconds_per_step"] = float(history["data_seconds"].mean())
+    if "seconds_at_peak" in history:
+        trained["mfu"] = float(history["seconds_at_peak"].sum()) / seconds
     metrics_log.record(record.step, trained)
     metrics_log.show(record.step, trained)
 

@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import jax
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
@@ -32,7 +33,7 @@ class LogConfig:
 
 log = logging.getLogger(__name__)
 
-RECORDS = "metrics.jsonl"
+RECORDS, PROFILE = "metrics.jsonl", "profile"
 
 
 class Clock:
@@ -68,7 +69,7 @@ class MetricsLog:
     """
 
     def __init__(self, directory: Path, steps: int, resumed_at: int, tensorboard: bool) -> None:
-        self._steps, self._bucket = steps, None
+        self._steps, self._place, self._bucket = steps, directory, None
         if is_remote(directory):
             self._bucket, self._temporary = directory, tempfile.TemporaryDirectory()
             directory = Path(self._temporary.name)
@@ -94,14 +95,28 @@ class MetricsLog:
     def show(self, step: int, values: dict[str, float]) -> None:
         """Shows a record of training on the progress bar, or as a line if stderr is not a terminal."""
         left = (self._steps - step) / values["steps_per_second"]
+        utilization = f"MFU {values['mfu']:.1%}  " if "mfu" in values else ""
         text = (
             f"step {step}/{self._steps}  loss {values['loss']:.4f}  {values['steps_per_second']:.1f} steps/s  "
-            f"{values['tokens_per_second']:,.0f} tokens/s  left {timedelta(seconds=round(left))}"
+            f"{values['tokens_per_second']:,.0f} tokens/s  {utilization}left {timedelta(seconds=round(left))}"
         )
         if self._progress:
             self._progress.update(self._bar, completed=step, description=text)
         else:
             print(text, file=sys.stderr, flush=True)
+
+    @contextmanager
+    def traced(self) -> Iterator[None]:
+        """Writes a trace of what runs inside, for TensorBoard and Perfetto, and prints how to open it."""
+        options = jax.profiler.ProfileOptions()
+        options.python_tracer_level = 0  # tracing Python would slow down the host
+        with jax.profiler.trace(self._directory / PROFILE, profiler_options=options):
+            yield
+        where = self._place / PROFILE
+        self.print_line(
+            f"{where}: a trace; tensorboard --logdir={where} shows it (with xprof installed), "
+            "and ui.perfetto.dev opens its trace.json.gz"
+        )
 
     def publish(self) -> None:
         """Copies the files into the run folder if it is in a bucket."""
@@ -174,6 +189,10 @@ class NoLog(MetricsLog):
 
     def show(self, step: int, values: dict[str, float]) -> None:
         pass
+
+    @contextmanager
+    def traced(self) -> Iterator[None]:
+        yield
 
     def publish(self) -> None:
         pass

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Literal, NamedTuple
@@ -258,14 +259,19 @@ def make_train_steps(trainer: Trainer, make_batch: Callable[[jax.Array, jax.Arra
 
 
 def make_train_steps_from_iterator(
-    trainer: Trainer, batches: Any, compiling: Callable[[], AbstractContextManager]
+    trainer: Trainer,
+    batches: Any,
+    compiling: Callable[[], AbstractContextManager],
+    seconds_at_peak: Callable[[Batch], float] | None = None,
 ) -> Callable[[TrainState, Hyperparameters, int], tuple[TrainState, Metrics]]:
     """Returns `train_steps(state, numbers, n)` like `make_train_steps`, with batches from the iterator `batches`.
 
-    Each batch shape compiles one program.
+    Each batch shape compiles one program. The metrics also have `data_seconds`, the time that the host waited for each
+    batch.
 
     Args:
       compiling: returns a context that is entered while a program compiles, to count that time apart.
+      seconds_at_peak: returns the least time of a batch's step, which the metrics then have too.
     """
     layout = trainer.layout
     step = compiled_by_shape(jit_step(make_step(trainer), trainer), compiling)
@@ -273,10 +279,15 @@ def make_train_steps_from_iterator(
     def train_steps(state: TrainState, numbers: Hyperparameters, n: int) -> tuple[TrainState, Metrics]:
         history = []
         for _ in range(n):
-            batch = layout.put(next(batches), trainer.config.microbatches * layout.parts)
+            asked = time.perf_counter()
+            of_host = next(batches)
+            seconds = {"data_seconds": time.perf_counter() - asked}
+            batch = layout.put(of_host, trainer.config.microbatches * layout.parts)
+            if seconds_at_peak:
+                seconds["seconds_at_peak"] = seconds_at_peak(batch)
             state, metrics = step(state, batch, numbers)
-            history.append(metrics)
+            history.append(metrics | seconds)
         arrays = jax.device_get(history)
-        return state, {name: np.array([metrics[name] for metrics in arrays]) for name in METRICS}
+        return state, {name: np.array([metrics[name] for metrics in arrays]) for name in arrays[0]}
 
     return train_steps

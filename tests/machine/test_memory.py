@@ -1,6 +1,7 @@
 """The memory there is, as the system tells it, and what is refused beside it."""
 
 import resource
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -90,6 +91,20 @@ def test_devices_of_a_cpu_share_its_memory(monkeypatch):
     monkeypatch.setattr(memory, "free_on_the_host", lambda: 80)
     monkeypatch.setattr(jax, "local_device_count", lambda: 8)
     assert memory.free_on_a_device(8) == 10
+
+
+@pytest.mark.parametrize(
+    ("statistics", "expected"),
+    [
+        ([None, None], {}),
+        ([{"peak_bytes_in_use": 3}, {"peak_bytes_in_use": 5}], {"device_peak_bytes": 5}),
+        ([{"peak_bytes_in_use": 3, "bytes_limit": 7}], {"device_peak_bytes": 3, "device_bytes": 7}),
+    ],
+)
+def test_the_fullest_device_counts_and_a_cpu_tells_nothing(statistics, expected, monkeypatch):
+    devices = [SimpleNamespace(memory_stats=lambda stats=stats: stats) for stats in statistics]
+    monkeypatch.setattr(jax, "local_devices", lambda: devices)
+    assert memory.held_on_a_device() == expected
 
 
 def test_the_largest_product_is_found_in_loops_and_those_over_one_element_do_not_count():

@@ -7,7 +7,8 @@ import pytest
 from fxf.errors import UserError
 from fxf.machine import topologies
 from fxf.machine.costs import Collective
-from fxf.machine.topologies import HARDWARE, Topology
+from fxf.machine.hardware import HARDWARE
+from fxf.machine.topologies import Topology
 
 
 class Device(NamedTuple):

@@ -1,11 +1,10 @@
 import math
 
-import jax
-import jax.numpy as jnp
 import pytest
 
-from fxf.reports.describe import describe, flops_per_token, matrix_flops, memory
+from fxf.reports.describe import describe, memory
 from fxf.runs.experiment import build, default_config
+from fxf.runs.flops import flops_per_token
 from fxf.weights import count
 from small_runs import script, tiny_config
 
@@ -17,26 +16,6 @@ def test_every_weight_stands_in_the_table_with_its_shape_axes_and_count():
     assert query == "blocks/attention/query 3 x 6 x 2 x 3 embed heads head_dim 108"
     assert rows["final/bias"][1:] == ["4", "vocabulary", "4"]
     assert rows["total"][1:] == [f"{count(experiment.model.spec):,}"]
-
-
-def test_flops_of_a_product_are_twice_its_multiplications_and_loops_count_each_turn():
-    a, b = jnp.zeros((3, 5)), jnp.zeros((5, 7))
-
-    def looped(a, b):
-        return jax.lax.scan(lambda x, _: (x @ b @ b.T, None), a, length=11)[0]
-
-    assert matrix_flops(jax.make_jaxpr(jnp.matmul)(a, b).jaxpr) == 2 * 3 * 5 * 7
-    assert matrix_flops(jax.make_jaxpr(jax.jit(jnp.matmul))(a, b).jaxpr) == 2 * 3 * 5 * 7
-    assert matrix_flops(jax.make_jaxpr(looped)(a, b).jaxpr) == 11 * 2 * 2 * 3 * 5 * 7
-
-
-@pytest.mark.parametrize("scan_blocks", [False, True])
-def test_flops_a_token_are_those_of_the_formula(scan_blocks):
-    d, f, n_layers, vocabulary, t = 6, 7, 3, 4, 2 * 2 + 2
-    forward, training = flops_per_token(build(tiny_config(model={"n_layers": n_layers, "scan_blocks": scan_blocks})))
-    attention = 2 * t * d + 2 * t * d  # every query with every key, and every weight with every value
-    assert forward == n_layers * (2 * 4 * d * d + attention + 2 * 2 * d * f) + 2 * d * vocabulary
-    assert training == pytest.approx(3 * forward)
 
 
 def translation_config():

@@ -8,15 +8,16 @@ import pytest
 
 from fxf.errors import UserError
 from fxf.machine import topologies
-from fxf.machine.topologies import Hardware, Topology
+from fxf.machine.hardware import Hardware
+from fxf.machine.topologies import Topology
 from fxf.reports import roofline
-from fxf.reports.describe import flops_per_token
 from fxf.runs.experiment import build
+from fxf.runs.flops import flops_per_token
 from fxf.weights import count
 from small_runs import tiny_config
 
 SMALL = {"n_layers": 1, "d_model": 16, "d_ff": 24, "n_heads": 2}
-CPU = Topology("cpu:1", jax.devices()[:1], Hardware(flops=1e12, memory=2**30, bandwidth=1e9, link=1e9))
+CPU = Topology("cpu:1", jax.devices()[:1], Hardware((), flops=1e12, memory=2**30, bandwidth=1e9, link=1e9))
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,11 @@ import pytest
 from closeness import assert_close
 from fxf.config import defaults
 from fxf.errors import Interrupted, UserError
-from fxf.machine import signals
+from fxf.machine import memory, signals
+from fxf.machine.hardware import HARDWARE
 from fxf.models.bilayer import BilayerConfig
 from fxf.runs import experiment as experiment_module
-from fxf.runs import run
+from fxf.runs import flops, run
 from fxf.runs.experiment import build
 from fxf.tasks import TASKS
 from fxf.tasks.reversal import Reversal
@@ -120,6 +121,25 @@ def test_checkpoints_come_at_every_saved_step_and_the_last(finished):
 def often_saved(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "often"
     return workdir, train(workdir, checkpoint={"every": 1, "keep": 6}, train={"evaluate_every": 5})
+
+
+def test_a_run_tells_its_utilization_and_memory_and_leaves_a_trace_with_the_names_of_the_model(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(flops, "hardware_of", lambda device: HARDWARE["h100"])
+    held = {"device_peak_bytes": 3, "device_bytes": 7}
+    monkeypatch.setattr(memory, "held_on_a_device", lambda: held)
+    config = tiny_config()
+    result = run.train(config, tmp_path, Clock(time.perf_counter()), ORIGIN, profile=True)
+    experiment, rows = build(config), records(tmp_path)
+    per_step = 3 * flops.flops_per_token(experiment)[0] * experiment.batch_shapes()["weights"].size
+    peak = 989.4e12 * jax.device_count()
+    assert_close([row["mfu"] for row in rows], [per_step * row["steps_per_second"] / peak for row in rows])
+    assert all(held.items() <= row.items() for row in [*rows, result])
+    assert "data_seconds_per_step" not in rows[0]
+    (trace,) = (tmp_path / "profile").rglob("*.xplane.pb")
+    assert b"(block_0)/attention" in trace.read_bytes()
+    assert f"tensorboard --logdir={tmp_path / 'profile'}" in capsys.readouterr().err
 
 
 def test_how_often_a_run_saves_and_evaluates_does_not_change_its_bits(finished, often_saved):

@@ -82,6 +82,14 @@ def test_a_finished_run_prints_samples_and_figures(folder):
     assert (folder / "run" / "tokenizer.json").exists()
 
 
+def test_a_record_has_the_time_of_its_batches_and_on_a_cpu_no_utilization_or_device_memory(folder):
+    rows = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    trained = [row for row in rows if "loss" in row]
+    assert trained and all(0 < row["data_seconds_per_step"] < 1 / row["steps_per_second"] for row in trained)
+    result = json.loads((folder / "run" / "result.json").read_text())
+    assert not {"mfu", "device_peak_bytes", "device_bytes"} & {*result, *(name for row in rows for name in row)}
+
+
 def test_a_run_translates_without_the_text_it_learned_from(folder, tmp_path):
     shutil.copytree(folder / "run", tmp_path / "run")
     config = json.loads((tmp_path / "run" / "config.json").read_text())

@@ -85,6 +85,13 @@ def test_without_a_terminal_progress_is_plain_lines(tmp_path, capsys):
     assert second == "hello"
 
 
+def test_a_line_shows_the_utilization_where_it_is_known(tmp_path, capsys):
+    log = log_of(tmp_path)
+    log.show(5, {"loss": 1.0, "steps_per_second": 7.25, "tokens_per_second": 12345.6, "mfu": 0.4132})
+    log.close()
+    assert "12,346 tokens/s  MFU 41.3%  left 0:00:0" in capsys.readouterr().err
+
+
 def test_on_a_terminal_progress_is_a_bar(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")

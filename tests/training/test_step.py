@@ -2,6 +2,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from closeness import assert_close, largest_of
 from fxf.tasks.reversal import Reversal, ReversalConfig
 from fxf.tasks.task import RunInfo
+from fxf.training import step as step_module
 from fxf.training.optimizer import OptimizerConfig, make_optimizer
 from fxf.training.state import hyperparameters, run_keys
 from fxf.training.step import (
@@ -147,6 +149,30 @@ def test_steps_on_batches_from_the_host_are_the_steps_on_the_device():
     assert_same_but_for_rounding(fed_steps[0], device_steps[0])
     assert_close(fed_steps[1], device_steps[1])
     assert_same_bits(fed_steps, fed((1, 5, 1), 0.5))
+
+
+def test_the_time_that_a_batch_took_is_told_and_that_of_its_step_at_the_peak(monkeypatch):
+    now = 5.0
+    monkeypatch.setattr(step_module, "time", SimpleNamespace(perf_counter=lambda: now))
+
+    def take(state, batch, numbers):
+        nonlocal now
+        now += 100
+        return state, {"loss_sum": np.float32(7)}
+
+    def batches():
+        nonlocal now
+        for n_rows in (2, 6, 4):
+            now += n_rows / 4
+            yield {"weights": np.ones((n_rows, 3), np.float32)}
+
+    monkeypatch.setattr(step_module, "compiled_by_shape", lambda jitted, compiling: take)
+    arguments = (make_trainer(), batches(), contextlib.nullcontext)
+    _, metrics = make_train_steps_from_iterator(*arguments, lambda batch: len(batch["weights"]) / 8)(None, None, 2)
+    assert metrics["data_seconds"].tolist() == [0.5, 1.5]
+    assert metrics["seconds_at_peak"].tolist() == [0.25, 0.75]
+    _, metrics = make_train_steps_from_iterator(*arguments)(None, None, 1)
+    assert metrics["data_seconds"] == [1.0] and "seconds_at_peak" not in metrics
 
 
 def test_a_program_compiles_for_each_shape_of_batch_and_no_more():

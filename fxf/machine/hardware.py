@@ -1,0 +1,48 @@
+"""What devices can do, by their makers."""
+
+from typing import Any, NamedTuple
+
+GIB = 2**30
+
+
+class Hardware(NamedTuple):
+    """What a device can do, by its maker.
+
+    Attributes:
+      kinds: the names that JAX gives such devices (`device_kind`).
+      flops: operations a second of dense products in bfloat16.
+      memory: bytes.
+      bandwidth: bytes a second between its memory and its cores.
+      link: bytes a second to its neighbours, one way: of one link of a TPU, of all links of a GPU.
+      network: bytes a second to other hosts, one way; 0 if the devices of all hosts are neighbours.
+      ring: a TPU's links close to a ring along an axis whose length this divides.
+      on_chip: the numbers of XLA's spaces of memory that are on the chip.
+    """
+
+    kinds: tuple[str, ...]
+    flops: float
+    memory: int
+    bandwidth: float
+    link: float
+    network: float = 0
+    ring: int = 1
+    on_chip: tuple[int, ...] = ()
+
+
+HARDWARE = {
+    # nvidia.com/en-us/data-center/h100 (SXM): 80 GB of HBM3, NVLink of 900 GB/s both ways; a ConnectX-7 of 400 Gb/s for
+    # each GPU (DGX H100). Its memory is what XLA's description of the device says.
+    "h100": Hardware(("NVIDIA H100 80GB HBM3",), 989.4e12, 84_942_979_072, 3.35e12, 450e9, 50e9),
+    # nvidia.com/en-us/data-center/h200: as the H100, with 141 GB of HBM3e.
+    "h200": Hardware(("NVIDIA H200",), 989.4e12, 151_397_597_184, 4.8e12, 450e9, 50e9),
+    # cloud.google.com/tpu/docs/v5e, v5p, v6e: operations, memory (of which libtpu keeps a part on v5e and v6e) and its
+    # bandwidth. Links: "How to Scale Your Model" (jax-ml.github.io/scaling-book/tpus); v5p has three axes, others two.
+    "v5e": Hardware(("TPU v5 lite", "TPU v5e"), 197e12, int(15.75 * GIB), 819e9, 45e9, ring=16, on_chip=(1,)),
+    "v5p": Hardware(("TPU v5", "TPU v5p"), 459e12, 95 * GIB, 2.765e12, 90e9, ring=4, on_chip=(1,)),
+    "v6e": Hardware(("TPU v6 lite", "TPU v6e"), 918e12, int(31.25 * GIB), 1.64e12, 90e9, ring=16, on_chip=(1,)),
+}
+
+
+def hardware_of(device: Any) -> Hardware | None:
+    """Returns what a device of JAX can do, or None if it is not known, as of a CPU."""
+    return next((hardware for hardware in HARDWARE.values() if device.device_kind in hardware.kinds), None)
