@@ -114,9 +114,14 @@ class Checkpoints:
         final = self._directory / str(step)
         folder = final if is_remote(final) else final.with_name(f"{step}{UNFINISHED}")
         ocp.save(folder, state, checkpointable_name=ARRAYS, overwrite=True)
-        if not processes.is_first():
-            return
         content = {"step": step, "identity": self._identity, "arrays": _arrays(state), "record": record}
+        if processes.is_first():
+            self._publish(folder, final, content)
+        processes.barrier()  # any process may load it next
+
+    def _publish(self, folder: Path, final: Path, content: dict[str, Any]) -> None:
+        """Completes the checkpoint in `folder` by its content and digests, and puts it in its place."""
+        step = content["step"]
         write_atomically(folder / CONTENT, json.dumps(content))
         write_atomically(folder / DIGESTS, json.dumps(_digests(folder)))
         if folder != final:

@@ -8,6 +8,7 @@ import pytest
 
 from fxf.errors import UserError
 from fxf.runs.experiment import build
+from fxf.training import processes
 from fxf.training.checkpoint import CheckpointConfig, Checkpoints, load, load_newest
 from helpers import one_device
 from small_runs import tiny_config
@@ -68,6 +69,13 @@ def test_no_folder_and_an_empty_one_restore_nothing(tmp_path):
     assert load(tmp_path / "absent", SHAPES) is None
     save(tmp_path)
     assert load(tmp_path, SHAPES) is None
+
+
+def test_processes_wait_for_each_other_when_a_checkpoint_is_in_its_place(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(processes, "barrier", lambda: seen.append(steps_in(tmp_path)))
+    save(tmp_path, 3)
+    assert seen[-1] == [3]
 
 
 def test_the_newest_are_kept(tmp_path):
