@@ -50,14 +50,7 @@ def read_tokenizer_file(path: Path, key: str = "") -> Tokenizer:
       UserError: the file is missing or no tokenizer, or no token of it ends a document.
     """
     where = f"{key}: {path}" if key else str(path)
-    try:
-        text = read_file(path, key).decode("utf-8")
-        with panics_as_errors():
-            backend = tokenizers.Tokenizer.from_str(text)
-    except UserError:
-        raise
-    except Exception as error:  # the library raises no narrower type
-        raise UserError(f"{where}: not a tokenizer file: {text_of(error)}") from None
+    backend = read_backend(path, key)
     backend.no_truncation()
     backend.no_padding()
     backend.encode_special_tokens = True
@@ -69,6 +62,18 @@ def read_tokenizer_file(path: Path, key: str = "") -> Tokenizer:
     unk = backend.token_to_id(model["unk_token"]) if model.get("unk_token") else model.get("unk_id")
     special = Special(eos if bos is None else bos, eos, eos, NO_TOKEN if unk is None else unk, 0)
     return Tokenizer(KIND, backend, special)
+
+
+def read_backend(path: Path, key: str = "") -> tokenizers.Tokenizer:
+    """Returns what the library reads in a `tokenizer.json`; arguments and errors as `read_tokenizer_file`."""
+    try:
+        text = read_file(path, key).decode("utf-8")
+        with panics_as_errors():
+            return tokenizers.Tokenizer.from_str(text)
+    except UserError:
+        raise
+    except Exception as error:  # the library raises no narrower type
+        raise UserError(f"{f'{key}: ' if key else ''}{path}: not a tokenizer file: {text_of(error)}") from None
 
 
 def _first(names: Sequence[str], added: set[str], backend: tokenizers.Tokenizer) -> int | None:

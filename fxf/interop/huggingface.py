@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 import tokenizers
 
-from fxf.errors import UserError, panics_as_errors
+from fxf.data.tokenizer_file import read_backend
+from fxf.errors import UserError
 from fxf.files import read_file
 from fxf.interop.architectures import ARCHITECTURES
 from fxf.interop.config_json import SIZE_LIMIT, Written, read_config, write_config
@@ -63,7 +64,7 @@ def load(source: Any, layout: Layout | None = None) -> Loaded:
         folder, where = Path(source), str(source)
         huggingface, tensors = _read_json(folder / CONFIG_FILE), _open_folder(folder)
         if (folder / TOKENIZER_FILE).exists():
-            tokenizer = _read_tokenizer(folder / TOKENIZER_FILE)
+            tokenizer = read_backend(folder / TOKENIZER_FILE)
     else:
         huggingface, where = source.config.to_dict(), type(source).__name__
         tensors = {name: _stored(tensor) for name, tensor in source.state_dict().items()}
@@ -194,16 +195,6 @@ def _stored(tensor: Any) -> StoredTensor:
         return (here.float() if here.is_floating_point() else here).numpy()
 
     return StoredTensor(tuple(tensor.shape), read)
-
-
-def _read_tokenizer(path: Path) -> tokenizers.Tokenizer:
-    try:
-        with panics_as_errors():
-            return tokenizers.Tokenizer.from_str(read_file(path).decode("utf-8"))
-    except UserError:
-        raise
-    except Exception as error:  # the library raises no narrower type
-        raise UserError(f"{path}: not a tokenizer file: {error}") from None
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fxf.machine.devices import target_devices
+
 # Logits in memory at once: on a CPU 8 MiB, which its cache can hold. An accelerator has no such cache, so there few and
 # large groups are faster: 1 GiB.
 LOGITS_AT_ONCE = 2**21
@@ -36,11 +38,11 @@ def cross_entropy(
       label_smoothing: share of each target's probability that is distributed evenly over the vocabulary
         (Szegedy et al. 2016); None for 0.
       vocab_size: number of tokens; logits beyond it are padding. None: all logits are those of tokens.
-      at_once: maximum number of logits in a group, or one row's; None for `LOGITS_AT_ONCE`.
+      at_once: maximum number of logits in a group, or one row's; None for what suits the devices of the program.
     """
     rows_ND = features_BTD.reshape(-1, features_BTD.shape[-1])
     n_rows, n_columns = len(rows_ND), jax.eval_shape(readout, rows_ND).shape[1]
-    n_groups = -(-n_rows * n_columns // (at_once or LOGITS_AT_ONCE))
+    n_groups = -(-n_rows * n_columns // (at_once or logits_at_once()))
     group = -(-n_rows // n_groups)
     n_groups = -(-n_rows // group)  # no group is all padding
 
@@ -53,6 +55,11 @@ def cross_entropy(
     pure_readout, closed_over = jax.closure_convert(readout, groups[0][0])
     one_group = functools.partial(_group_loss, pure_readout, vocab_size or n_columns)
     return _sum_over_groups(one_group, label_smoothing, closed_over, *groups), jnp.sum(weights_BT)
+
+
+def logits_at_once() -> int:
+    """Returns the maximum number of logits in a group on the devices that programs are compiled for."""
+    return LOGITS_AT_ONCE if target_devices()[0].platform == "cpu" else LOGITS_AT_ONCE_ON_ACCELERATORS
 
 
 def squared_error(

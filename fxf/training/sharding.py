@@ -104,6 +104,11 @@ class Layout(NamedTuple):
         """Whether the devices are CPUs."""
         return self.mesh.devices.flat[0].platform == "cpu"
 
+    @property
+    def pads(self) -> bool:
+        """Whether the vocabulary may be padded inside a step: not where a CPU has each logit whole."""
+        return self.padded_vocabulary(1) > 1
+
     def padded_vocabulary(self, size: int) -> int:
         """Returns the size filled up to what `tensor` divides, and on accelerators to multiples of 128 for each part.
 
@@ -123,7 +128,7 @@ class Layout(NamedTuple):
         Args:
           pad: whether to fill the axes of the vocabulary with zeros up to `padded_vocabulary`.
         """
-        if self.mesh.size == 1 and not pad:
+        if self.mesh.size == 1 and not (pad and self.pads):
             return params, params
 
         def read(path: str, weight: Weight) -> Callable[[jax.Array], tuple[jax.Array, jax.Array]]:

@@ -14,7 +14,7 @@ import numpy as np
 import optax
 
 from fxf.config import key
-from fxf.layers.loss import LOGITS_AT_ONCE_ON_ACCELERATORS, mean
+from fxf.layers.loss import mean
 from fxf.machine.compiled import compiled_by_shape
 from fxf.models.model import Batch, Model
 from fxf.training.sharding import DATA, TENSOR, Layout
@@ -99,13 +99,13 @@ def batch_loss(
 
 def _loss_options(model: Model, params: Params, features: jax.Array, layout: Layout) -> dict[str, int]:
     """Returns how many logits are no padding on these devices, and how many are computed at once."""
-    tensor = layout.mesh.shape[TENSOR]
-    if not model.loss.of_logits or (layout.on_cpu and tensor == 1):
+    if not model.loss.of_logits or not layout.pads:
         return {}
     *rows, vocab_size = jax.eval_shape(model.readout, params, features).shape
-    # Where a device has a part of each row's logits, groups of rows would each wait for a sum over the devices.
-    all_logits = math.prod(rows) * layout.padded_vocabulary(vocab_size)
-    return {"vocab_size": vocab_size, "at_once": LOGITS_AT_ONCE_ON_ACCELERATORS if tensor == 1 else all_logits}
+    if layout.mesh.shape[TENSOR] == 1:
+        return {"vocab_size": vocab_size}
+    # A device has a part of each row's logits, so groups of rows would each wait for a sum over the devices.
+    return {"vocab_size": vocab_size, "at_once": math.prod(rows) * layout.padded_vocabulary(vocab_size)}
 
 
 def _cut(x: jax.Array, parts: int) -> jax.Array:

@@ -1,4 +1,5 @@
 import functools
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ import oracle
 from closeness import assert_close, largest_of
 from fxf.layers import loss as loss_module
 from fxf.layers.loss import cross_entropy, mean, squared_error
+from fxf.machine.devices import compiling_for
 from fxf.models.transformer_lm import transformer_lm
 from fxf.tasks.task import language_model_batch
 from fxf.training.step import batch_loss, loss_and_gradient
@@ -135,6 +137,27 @@ def test_the_loss_in_groups_equals_the_plain_one_and_so_does_its_gradient(at_onc
     assert_close(jax.jit(grouped)(features, readout), expected_value)
 
 
+@pytest.mark.parametrize(("platform", "n_groups"), [("cpu", 781), ("tpu", 7)])
+def test_the_devices_of_a_program_say_how_many_logits_make_a_group(platform, n_groups):
+    """At GPT-2's size; a CPU's cache holds few logits, and large groups are faster on an accelerator."""
+    rows, targets, weights = (
+        jax.ShapeDtypeStruct((32, 1024, *rest), t) for rest, t in (((3,), "f4"), ((), "i4"), ((), "f4"))
+    )
+    table = jax.ShapeDtypeStruct((3, 50_257), "f4")
+    with compiling_for([SimpleNamespace(platform=platform)]):
+        loss = lambda rows, table, *of: cross_entropy(lambda x_ND: x_ND @ table, rows, *of)[0]  # noqa: E731
+        program = jax.make_jaxpr(loss)(rows, table, targets, weights).jaxpr
+    assert n_groups in [equation.params["length"] for equation in equations(program) if "length" in equation.params]
+
+
+def equations(jaxpr):
+    """Yields the equations of a program, those of its loops and calls too."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for inner in jaxprs_in_params(equation.params):
+            yield from equations(inner)
+
+
 @pytest.mark.parametrize("at_once", [1000, 100])
 def test_logits_that_are_padding_change_neither_loss_nor_gradient(at_once):
     features, targets, weights, readout = random_rows()
@@ -168,10 +191,8 @@ def test_a_table_that_is_read_and_read_out_gets_the_gradient_of_both(at_once):
 
 def array_sizes(jaxpr):
     """Yields the size of every array that a program makes, in its loops and calls too."""
-    for equation in jaxpr.eqns:
+    for equation in equations(jaxpr):
         yield from (variable.aval.size for variable in equation.outvars)
-        for inner in jaxprs_in_params(equation.params):
-            yield from array_sizes(inner)
 
 
 def test_no_program_holds_the_logits_of_a_whole_batch_over_a_large_vocabulary():

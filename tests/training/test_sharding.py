@@ -3,6 +3,7 @@ import signal
 import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -107,10 +108,11 @@ def test_a_run_saved_on_eight_devices_goes_on_on_one(figures):
 
 
 class Devices:
-    """Stands for a mesh where only its sizes are read."""
+    """Stands for a mesh where only its sizes and platform are read."""
 
-    def __init__(self, data=1, fsdp=1, tensor=1):
+    def __init__(self, data=1, fsdp=1, tensor=1, platform="cpu"):
         self.shape = {"data": data, "fsdp": fsdp, "tensor": tensor}
+        self.devices = np.array([SimpleNamespace(platform=platform)])
 
 
 @pytest.mark.parametrize(
@@ -128,6 +130,22 @@ class Devices:
 def test_each_axis_of_the_mesh_cuts_the_first_axis_that_it_divides(axes, shape, sizes, expected):
     cuts = tuple(partition(Weight(shape, axes, None), Devices(**sizes)))
     assert cuts == tuple(expected) + (None,) * (len(axes) - len(expected))
+
+
+@pytest.mark.parametrize(
+    ("platform", "tensor", "padded"),
+    [("cpu", 1, 50_257), ("cpu", 4, 50_260), ("gpu", 1, 50_304), ("tpu", 4, 50_688), ("tpu", 393, 50_304)],
+)
+def test_a_vocabulary_is_padded_to_what_tensor_and_an_accelerator_divide(platform, tensor, padded):
+    layout = Layout(Devices(tensor=tensor, platform=platform))
+    assert layout.padded_vocabulary(50_257) == padded
+    assert layout.pads == (padded > 50_257)
+
+
+def test_a_single_cpu_gathers_and_pads_nothing():
+    model, params = small_model()
+    program = jax.make_jaxpr(lambda p: make_layout(ParallelConfig(data=1), jax.devices()).gather(model, p, pad=True))
+    assert program(params).eqns == []
 
 
 def test_a_weight_that_an_axis_of_the_mesh_cannot_cut_is_named():
