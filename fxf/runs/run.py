@@ -111,7 +111,7 @@ def _train_from_newest(
         metrics_log.publish()
         checkpoints.save(record.step, state, dataclasses.asdict(record))
 
-    with closing(metrics_log), processes.ending_with_the_others():
+    with closing(metrics_log), closing(checkpoints), processes.ending_with_the_others():
         if figures:
             metrics_log.print_line("  ".join(f"{name} {value}" for name, value in figures.items()))
         for line in layout.uncut(experiment.model.spec):
@@ -125,6 +125,7 @@ def _train_from_newest(
                 learning_rate=experiment.learning_rate,
                 evaluate=lambda s: task.validate(evaluator(s.params)),
                 save=save,
+                wait=checkpoints.wait,
                 position=position,
                 interrupted=lambda: processes.any_of(signals.asked()),
                 traced=metrics_log.traced if profile else None,

@@ -10,6 +10,7 @@ import dataclasses
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,20 @@ from orbax.checkpoint import v1 as ocp
 
 from fxf.config import differences, key
 from fxf.errors import UserError
-from fxf.files import file_digest, files_below, is_remote, read_json, remove, why_not_written, write_atomically
+from fxf.files import is_remote, read_json, remove, why_not_written, write_atomically
 from fxf.training import processes
+from fxf.training.checkpoint_files import (
+    ARRAYS,
+    CONTENT,
+    DAMAGED,
+    DIGESTS,
+    REMOVED,
+    UNFINISHED,
+    absolute,
+    damage,
+    digests,
+    steps_in,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,9 +59,6 @@ class CheckpointConfig:
 
 log = logging.getLogger(__name__)
 
-ARRAYS, CONTENT, DIGESTS = "state", "checkpoint.json", "digests.json"
-UNFINISHED, REMOVED, DAMAGED = ".unfinished", ".removed", ".damaged"
-
 # The step, the state, and the record that was saved with them.
 Restored = tuple[int, Any, dict[str, Any]]
 
@@ -73,7 +83,9 @@ class Checkpoints:
         Raises:
           UserError: a file stands in the folder's place.
         """
-        self._directory, self._config, self._identity = _absolute(directory), config, dict(identity)
+        self._directory, self._config, self._identity = absolute(directory), config, dict(identity)
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._saving: Future[None] | None = None
         if processes.is_first():
             try:
                 self._directory.mkdir(parents=True, exist_ok=True)
@@ -106,24 +118,41 @@ class Checkpoints:
         return restored
 
     def save(self, step: int, state: Any, record: dict[str, Any]) -> None:
-        """Saves `state` as the checkpoint of `step`, and replaces an earlier one of that step.
+        """Starts to save `state` as the checkpoint of `step`, which replaces an earlier one of that step.
+
+        It copies the state to the host. A thread writes the files while training goes on; `wait` ends with them.
 
         Args:
           record: is restored with the state; its `evaluated` ranks the checkpoint.
         """
+        self.wait()
         final = self._directory / str(step)
         folder = final if is_remote(final) else final.with_name(f"{step}{UNFINISHED}")
-        ocp.save(folder, state, checkpointable_name=ARRAYS, overwrite=True)
         content = {"step": step, "identity": self._identity, "arrays": _arrays(state), "record": record}
+        written = ocp.save_async(folder, state, checkpointable_name=ARRAYS, overwrite=True)
+        self._saving = self._thread.submit(self._finish, written, folder, final, content)
+
+    def wait(self) -> None:
+        """Waits until the checkpoint that `save` started is in its place, and raises what kept it from that."""
+        saving, self._saving = self._saving, None
+        if saving is not None:
+            saving.result()
+            processes.barrier()  # any process may load it next
+
+    def close(self) -> None:
+        """Ends the thread, after the checkpoint that it writes; its errors are those of `wait`."""
+        self._thread.shutdown()
+
+    def _finish(self, written: Any, folder: Path, final: Path, content: dict[str, Any]) -> None:
+        written.result()
         if processes.is_first():
             self._publish(folder, final, content)
-        processes.barrier()  # any process may load it next
 
     def _publish(self, folder: Path, final: Path, content: dict[str, Any]) -> None:
         """Completes the checkpoint in `folder` by its content and digests, and puts it in its place."""
         step = content["step"]
         write_atomically(folder / CONTENT, json.dumps(content))
-        write_atomically(folder / DIGESTS, json.dumps(_digests(folder)))
+        write_atomically(folder / DIGESTS, json.dumps(digests(folder)))
         if folder != final:
             if final.exists():
                 final.rename(final.with_name(f"{step}{REMOVED}"))
@@ -164,12 +193,12 @@ def load(
       UserError: `step` has no checkpoint; or the checkpoint is damaged (without `step`: all are), is of another run, or
         does not fit `shapes`.
     """
-    directory = _absolute(directory)
+    directory = absolute(directory)
     steps = steps_in(directory)
     if step is not None:
         if step not in steps:
             raise UserError(f"{directory}: no checkpoint of step {step}; there are {steps or 'none'}")
-        if what := _damage(directory / str(step)):
+        if what := damage(directory / str(step)):
             raise UserError(f"{directory}: the checkpoint of step {step} is damaged: {what}")
         return _read(directory / str(step), shapes, identity)
     damaged: dict[int, str] = {}
@@ -182,19 +211,13 @@ def load(
 
 def load_newest(directory: Path, shapes: Any, n: int, identity: Mapping[str, Any] | None = None) -> Iterator[Restored]:
     """Yields at most n undamaged checkpoints, the newest first. Raises as `load` does."""
-    directory = _absolute(directory)
+    directory = absolute(directory)
     damaged: dict[int, str] = {}
     steps = steps_in(directory)
     for _, step in zip(range(n), _undamaged(directory, steps, damaged), strict=False):
         yield _read(directory / str(step), shapes, identity)
     _warn_of_damage(directory, steps, damaged)
 
-
-def steps_in(directory: Path) -> list[int]:
-    """Returns the steps of the finished checkpoints in a folder, which need not exist."""
-    if not directory.is_dir():
-        return []
-    return sorted(int(path.name) for path in directory.iterdir() if path.name.isdecimal() and _is_plain(path.name))
 
 
 @contextmanager
@@ -210,18 +233,12 @@ def kept(directory: Path) -> Iterator[None]:
         raise UserError(f"{directory.parent}: {why}; {what}; with that mended, the same command goes on") from error
 
 
-def _is_plain(name: str) -> bool:
-    return name == str(int(name))
-
-
-def _absolute(directory: Path) -> Path:
-    return directory if is_remote(directory) else directory.absolute()
 
 
 def _undamaged(directory: Path, steps: Sequence[int], damaged: dict[int, str]) -> Iterator[int]:
     """Yields the steps with undamaged checkpoints, the last first; adds the others to `damaged`."""
     for step in reversed(steps):
-        if what := _damage(directory / str(step)):
+        if what := damage(directory / str(step)):
             damaged[step] = what
         else:
             yield step
@@ -269,29 +286,3 @@ def _arrays(tree: Any) -> dict[str, str]:
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path): f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in leaves}
 
-
-def _damage(folder: Path) -> str:
-    """Returns the damage to a checkpoint's files in words, or nothing."""
-    if not folder.is_dir():
-        return "it is not a folder"
-    try:
-        expected, found = read_json(folder / DIGESTS, "digests of files"), _digests(folder)
-        differing = sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name))
-        if differing:
-            return f"{differing[0]} differs from the saved file"
-        step = read_json(folder / CONTENT, "a checkpoint")["step"]
-        return "" if str(step) == folder.name else f"it was saved as step {step}"
-    except FileNotFoundError as error:
-        return f"{Path(error.filename or DIGESTS).name} is missing"
-    except OSError as error:
-        return f"it cannot be read: {error.strerror or error}"
-    except UserError as error:
-        return str(error)
-    except KeyError as error:
-        return f"{CONTENT} has no {error}"
-
-
-def _digests(folder: Path) -> dict[str, str]:
-    """Returns the digest of each file in the folder by its relative path, without DIGESTS and its temporary file."""
-    paths = (path for path in files_below(folder) if not path.name.startswith(DIGESTS))
-    return {path.relative_to(folder).as_posix(): file_digest(path) for path in paths}

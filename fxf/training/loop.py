@@ -57,7 +57,8 @@ class Calls(NamedTuple):
       train_steps: `train_steps(state, n) -> (state, metrics)` takes n steps.
       learning_rate: returns the learning rate of a step.
       evaluate: returns the figures of a state's validation.
-      save: `save(state, record)` writes a checkpoint.
+      save: `save(state, record)` starts to write a checkpoint, and waits for the one before.
+      wait: waits until the newest checkpoint is in its place.
       position: returns the position in the data, as JSON.
       interrupted: returns whether to stop, the same in every process. The loop calls it about once a second.
       traced: returns a context that traces a few steps after the first record; None traces nothing.
@@ -67,6 +68,7 @@ class Calls(NamedTuple):
     learning_rate: Callable[[int], Any]
     evaluate: Callable[[TrainState], dict[str, float]]
     save: Callable[[TrainState, Record], None]
+    wait: Callable[[], None]
     position: Callable[[], Any]
     interrupted: Callable[[], bool]
     traced: Traced | None = None
@@ -153,7 +155,9 @@ def fit(
     if abandoned or not intervals.ends(record):
         if saved < record.step:
             calls.save(state, record)
+        calls.wait()
         raise Interrupted(f"stopped at step {record.step}, which is saved; the same command resumes from there")
+    calls.wait()
     signals.release()
     return state, record
 

@@ -1,5 +1,7 @@
 import logging
 import shutil
+import threading
+from contextlib import closing
 
 import jax
 import jax.numpy as jnp
@@ -29,10 +31,11 @@ def record_of(step, **metrics):
 
 
 def save(folder, *steps, metric=None, **config):
-    checkpoints = Checkpoints(folder, CheckpointConfig(**config), RUN)
-    for step in steps:
-        metrics = {"exact_match": metric(step)} if metric else {}
-        checkpoints.save(step, state_of(step), record_of(step, **metrics))
+    with closing(Checkpoints(folder, CheckpointConfig(**config), RUN)) as checkpoints:
+        for step in steps:
+            metrics = {"exact_match": metric(step)} if metric else {}
+            checkpoints.save(step, state_of(step), record_of(step, **metrics))
+        checkpoints.wait()
 
 
 def steps_in(folder):
@@ -60,6 +63,7 @@ def test_a_loop_over_blocks_and_blocks_without_one_read_each_others_checkpoints(
     checkpoints = Checkpoints(tmp_path, CheckpointConfig(), RUN)
     for step, experiment in ((1, looped), (2, plain)):
         checkpoints.save(step, experiment.new_state(one_device()), record_of(step))
+        checkpoints.wait()
     for step, experiment in ((1, plain), (2, looped)):
         _, state, _ = load(tmp_path, experiment.state_shapes(one_device()), step=step)
         jax.tree.map(np.testing.assert_array_equal, state, experiment.new_state(one_device()))
@@ -76,6 +80,35 @@ def test_processes_wait_for_each_other_when_a_checkpoint_is_in_its_place(tmp_pat
     monkeypatch.setattr(processes, "barrier", lambda: seen.append(steps_in(tmp_path)))
     save(tmp_path, 3)
     assert seen[-1] == [3]
+
+
+def test_training_goes_on_while_a_checkpoint_is_written_and_changes_none_of_its_bits(tmp_path, monkeypatch):
+    may_finish = threading.Event()
+    finish = Checkpoints._finish
+    monkeypatch.setattr(Checkpoints, "_finish", lambda *args: may_finish.wait() and finish(*args))
+    train_step = jax.jit(lambda state: jax.tree.map(lambda x: x + 1, state), donate_argnums=0)
+    with closing(Checkpoints(tmp_path, CheckpointConfig(), RUN)) as checkpoints:
+        state = state_of(3)
+        checkpoints.save(3, state, record_of(3))
+        state = jax.block_until_ready(train_step(train_step(state)))
+        assert steps_in(tmp_path) == []
+        may_finish.set()
+        checkpoints.wait()
+    jax.tree.map(np.testing.assert_array_equal, load(tmp_path, SHAPES)[1], state_of(3))
+    jax.tree.map(lambda new, old: np.testing.assert_array_equal(new, old + 2), state, state_of(3))
+
+
+@pytest.mark.parametrize("notice", [lambda c: c.wait(), lambda c: c.save(2, state_of(2), record_of(2))])
+def test_what_kept_a_checkpoint_from_its_place_is_raised_by_what_waits_for_it(notice, tmp_path, monkeypatch):
+    def publish(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Checkpoints, "_publish", publish)
+    with closing(Checkpoints(tmp_path, CheckpointConfig(), RUN)) as checkpoints:
+        checkpoints.save(1, state_of(1), record_of(1))
+        with pytest.raises(OSError, match="No space left"):
+            notice(checkpoints)
+    assert load(tmp_path, SHAPES) is None
 
 
 def test_the_newest_are_kept(tmp_path):
@@ -208,6 +241,7 @@ def test_a_run_that_goes_on_sets_damaged_checkpoints_aside_and_saves_their_steps
     assert checkpoints.restore(SHAPES)[0] == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2.damaged", "3.damaged"]
     checkpoints.save(2, state_of(2), record_of(2))
+    checkpoints.wait()
     assert load(tmp_path, SHAPES)[0] == 2
 
 
