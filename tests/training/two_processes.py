@@ -15,7 +15,7 @@ from pathlib import Path
 from eight_devices import distance, distances, go_on, train
 
 from fxf.training import processes
-from fxf.training.sharding import ParallelConfig
+from fxf.training.parallel import ParallelConfig
 
 
 def read(path):
