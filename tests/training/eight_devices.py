@@ -6,12 +6,12 @@ JAX_NUM_CPU_DEVICES=8. It leaves in its folder what two_processes.py compares it
 
 import contextlib
 import json
-import pickle
 import shutil
 import sys
 import time
 from pathlib import Path
 
+import flax.traverse_util
 import jax
 import numpy as np
 import optax
@@ -94,12 +94,17 @@ def distances(one, other):
 
 
 def write(path, tree):
-    path.write_bytes(pickle.dumps(jax.tree.map(np.asarray, tree)))
+    np.savez(path, **flax.traverse_util.flatten_dict(tree, sep="/"))
+
+
+def read(path):
+    with np.load(path) as arrays:
+        return flax.traverse_util.unflatten_dict(dict(arrays), sep="/")
 
 
 def compare(folder):
     one = train({"data": 1})
-    write(folder / "one.pickle", one)
+    write(folder / "one.npz", one)
     others = {
         "data 8": train({}),
         "data 2, fsdp 2, tensor 2": train({"fsdp": 2, "tensor": 2}, microbatches=2),
@@ -121,7 +126,7 @@ def go_on(workdir, parallel):
 def resume(folder):
     """Saves a run on eight devices, and lets a copy of it go on from step 4 on one; another is for two processes."""
     unbroken = go_on(folder / "eight", {"fsdp": 8})
-    write(folder / "unbroken.pickle", unbroken)
+    write(folder / "unbroken.npz", unbroken)
     for copy in ("one", "two"):
         shutil.copytree(folder / "eight", folder / copy)
         (folder / copy / "result.json").unlink()
