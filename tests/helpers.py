@@ -11,7 +11,8 @@ from hypothesis import settings
 from fxf.models.model import Model
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs.generation import generate_texts
-from fxf.training.sharding import ParallelConfig, make_layout
+from fxf.training.parallel import ParallelConfig
+from fxf.training.sharding import make_layout
 from fxf.training.state import init_state
 from fxf.weights import map_weights
 

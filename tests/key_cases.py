@@ -149,9 +149,10 @@ CASES: dict[str, dict[str, Case]] = {
         "train.evaluate_every": case(1),
         "train.skip_nonfinite": case(1),
         # What they do on several devices is in tests/training/test_sharding.py.
-        "parallel.kind": case("pmap", refusal="'pmap' cuts no weights", parallel={"tensor": 2}),
+        "parallel.kind": case("pmap", refusal="'pmap' cuts neither weights nor sequences", parallel={"tensor": 2}),
         "parallel.data": case(2, refusal="parallel.data 2 .* needs 2 devices"),
         "parallel.fsdp": case(2, refusal="parallel.fsdp 2 .* does not divide the number of devices here, 1"),
+        "parallel.sequence": case(2, refusal="parallel.sequence 2 .* does not divide the number of devices here, 1"),
         "parallel.tensor": case(2, refusal="parallel.tensor 2: 2 does not divide the number of devices here, 1"),
         "parallel.processes": case(2, refusal="parallel.coordinator: expected host:port of the first process, got ''"),
         "parallel.coordinator": case("there:1234", refusal="only read if parallel.processes is above 1"),

@@ -39,7 +39,8 @@ from fxf.runs import cli
 from fxf.runs.experiment import build
 from fxf.tasks.task import language_model_batch
 from fxf.training.optimizer import OptimizerConfig, make_optimizer
-from fxf.training.sharding import ParallelConfig, make_layout
+from fxf.training.parallel import ParallelConfig
+from fxf.training.sharding import make_layout
 from fxf.training.step import make_train_steps
 
 CONFIG = cli.define_config()

@@ -26,7 +26,8 @@ from fxf.errors import UserError
 from fxf.files import digest
 from fxf.runs import cli
 from fxf.runs.experiment import Experiment, build
-from fxf.training.sharding import ParallelConfig, make_layout
+from fxf.training.parallel import ParallelConfig
+from fxf.training.sharding import make_layout
 from fxf.training.step import train_step
 
 CONFIGS = Path(__file__).parents[2] / "configs"

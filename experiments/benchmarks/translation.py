@@ -48,7 +48,8 @@ from fxf.runs import run
 from fxf.tasks.prompts import decode_groups
 from fxf.training.metrics import Clock
 from fxf.training.optimizer import OptimizerConfig, make_optimizer
-from fxf.training.sharding import ParallelConfig, make_layout
+from fxf.training.parallel import ParallelConfig
+from fxf.training.sharding import make_layout
 from fxf.training.state import TrainState, hyperparameters
 from fxf.training.step import TrainConfig, Trainer, batch_loss, make_train_steps_from_iterator
 from fxf.weights import Params, initialize

@@ -19,7 +19,8 @@ from fxf.models.model import Batch, Model
 from fxf.tasks import task
 from fxf.training.loop import steps_of_next_call
 from fxf.training.optimizer import OptimizerConfig, make_optimizer, optimizer_section
-from fxf.training.sharding import ParallelConfig, make_layout
+from fxf.training.parallel import ParallelConfig
+from fxf.training.sharding import make_layout
 from fxf.training.state import TrainState, hyperparameters, run_keys
 from fxf.training.step import TrainConfig, Trainer, make_train_steps
 from fxf.weights import Params

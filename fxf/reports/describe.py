@@ -69,7 +69,7 @@ def memory(experiment: Experiment) -> dict[str, int]:
     state = experiment.state_shapes(layout)
     rows = -(-len(batch["weights"]) // layout.parts) * layout.parts
     shapes = {name: (rows, *x.shape[1:]) for name, x in batch.items()}
-    batch = {name: jax.ShapeDtypeStruct(shapes[name], x.dtype, sharding=layout.rows) for name, x in batch.items()}
+    batch = {name: jax.ShapeDtypeStruct(shapes[name], x.dtype, sharding=layout.tokens) for name, x in batch.items()}
     trainer, numbers = experiment.trainer(layout), experiment.hyperparameters()
     plan: Any = jit_step(make_step(trainer), trainer).lower(state, batch, numbers).compile()
     return {

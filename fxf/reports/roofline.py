@@ -83,7 +83,7 @@ def training(experiment: Experiment) -> Program:
     else:
         whole = trainer.config.microbatches * layout.parts
         n_rows = -(-len(shapes["weights"]) // whole) * whole
-        batch = {name: _shape((n_rows, *x.shape[1:]), x.dtype, layout.rows) for name, x in shapes.items()}
+        batch = {name: _shape((n_rows, *x.shape[1:]), x.dtype, layout.tokens) for name, x in shapes.items()}
         lowered = jit_step(make_step(trainer), trainer).lower(state, batch, numbers)
     return Program(
         lowered,

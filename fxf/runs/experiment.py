@@ -29,7 +29,8 @@ from fxf.tasks.task import Evaluator, RunInfo, Task
 from fxf.training.checkpoint import CheckpointConfig
 from fxf.training.metrics import Clock, LogConfig
 from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer, make_schedule, optimizer_section
-from fxf.training.sharding import Layout, ParallelConfig, make_layout, require_divisible
+from fxf.training.parallel import ParallelConfig
+from fxf.training.sharding import Layout, make_layout, require_divisible
 from fxf.training.state import (
     Hyperparameters,
     TrainState,
@@ -89,11 +90,12 @@ class Experiment(NamedTuple):
             require_nvidia_gpu()
         layout = make_layout(self.parallel, target_devices())
         require_divisible(layout, self.train.batch_size, self.train.microbatches)
+        layout.require_divisible_sequences(self.batch_shapes())
         return layout
 
     def layout_of_one_copy(self) -> Layout:
         """Returns a layout with one copy of the weights, sharded as in training if there are enough devices."""
-        parallel = dataclasses.replace(self.parallel, kind="jit", data=1)
+        parallel = dataclasses.replace(self.parallel, kind="jit", data=1, sequence=1)
         devices = target_devices()
         if parallel.fsdp * parallel.tensor > len(devices):
             parallel = dataclasses.replace(parallel, fsdp=1, tensor=1)
@@ -156,7 +158,7 @@ class Experiment(NamedTuple):
 
         def of_batch(function: Callable) -> Callable:
             def on_devices(params: weights.Params, batch: Any) -> Any:
-                return function(gather(params), layout.shard_rows(batch))
+                return function(gather(params), layout.shard_tokens(batch))
 
             return compiled_by_shape(jax.jit(on_devices, out_shardings=layout.replicated), compiling)
 

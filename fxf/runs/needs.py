@@ -10,7 +10,7 @@ from fxf import weights
 from fxf.machine import memory
 from fxf.machine.memory import Part
 from fxf.runs.experiment import Experiment
-from fxf.training.sharding import TENSOR, Layout
+from fxf.training.sharding import SEQUENCE, TENSOR, Layout
 from fxf.training.step import batch_loss
 
 # The keys that set the size of an axis of a weight. A config has some of them.
@@ -58,7 +58,8 @@ def training(experiment: Experiment, layout: Layout, free: int) -> list[Part]:
     # XLA may fuse a batch made on the device into its readers, unless it is cut into microbatches.
     if experiment.task.batches is not None or experiment.train.microbatches > 1:
         shapes = experiment.batch_shapes()
-        n_bytes = sum(math.prod(x.shape) * x.dtype.itemsize for x in shapes.values()) // layout.parts
+        cut = layout.parts * layout.mesh.shape[SEQUENCE]
+        n_bytes = sum(math.prod(x.shape) * x.dtype.itemsize for x in shapes.values()) // cut
         parts.append(Part("batch", n_bytes, _present(experiment, (*BATCH_KEYS, *LENGTH_KEYS))))
     return parts if memory.total(parts) > free else [*parts, *_activations(experiment, layout)]
 
@@ -119,7 +120,7 @@ def _program(experiment: Experiment) -> list[Part]:
 
 def _activations(experiment: Experiment, layout: Layout) -> list[Part]:
     """Returns the inputs of the blocks, which the gradient needs, and the largest array that a product writes."""
-    cut, tensor = layout.parts * experiment.train.microbatches, layout.mesh.shape[TENSOR]
+    cut, sequence = layout.parts * experiment.train.microbatches, layout.mesh.shape[SEQUENCE]
     shapes = {
         name: jax.ShapeDtypeStruct((-(-len(x) // cut), *x.shape[1:]), x.dtype)
         for name, x in experiment.batch_shapes().items()
@@ -133,8 +134,8 @@ def _activations(experiment: Experiment, layout: Layout) -> list[Part]:
     keys = _present(experiment, (*BATCH_KEYS, *LENGTH_KEYS))
     width = _present(experiment, ("model.d_model",))
     return [
-        Part("input of every block", n_kept * features.size * features.dtype.itemsize, (*keys, *width)),
-        Part("largest matrix product", product // tensor, keys),
+        Part("input of every block", n_kept * features.size * features.dtype.itemsize // sequence, (*keys, *width)),
+        Part("largest matrix product", product // (sequence * layout.mesh.shape[TENSOR]), keys),
     ]
 
 

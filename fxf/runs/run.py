@@ -27,7 +27,8 @@ from fxf.training import checkpoint, processes
 from fxf.training.checkpoint import Checkpoints
 from fxf.training.loop import STEPS_AT_ONCE, Calls, Intervals, Record, fit
 from fxf.training.metrics import Clock, MetricsLog, NoLog
-from fxf.training.sharding import Layout, ParallelConfig
+from fxf.training.parallel import ParallelConfig
+from fxf.training.sharding import Layout
 from fxf.training.state import TrainState
 from fxf.training.step import Metrics, make_train_steps, make_train_steps_from_iterator
 

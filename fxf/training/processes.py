@@ -18,7 +18,7 @@ from jax.experimental import multihost_utils
 from fxf.config import differing_keys
 from fxf.errors import UserError
 from fxf.machine.signals import EXIT_INTERRUPTED
-from fxf.training.sharding import ParallelConfig
+from fxf.training.parallel import ParallelConfig
 
 HEARTBEAT_SECONDS = 20  # a process is lost after this time without a sign of life
 START_SECONDS = 300  # the time for all processes to connect

@@ -1,15 +1,15 @@
 """Sharding: a mesh of devices, and the rules by which it cuts weights and batches.
 
-The mesh has three axes. `data` and `fsdp` cut a batch's rows. `fsdp` and `tensor` cut weights, their gradient and the
-optimizer's state. `fsdp` gathers a weight before its use; `tensor` cuts the computation too.
+The mesh has four axes. `data` and `fsdp` cut a batch's rows, and `sequence` cuts the tokens of each row. `fsdp` and
+`tensor` cut weights, their gradient and the optimizer's state. `fsdp` gathers a weight before its use; `tensor` cuts
+the computation too.
 """
 
 import dataclasses
 import functools
 import math
-import re
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,47 +19,12 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jax.tree_util import DictKey
 
-from fxf.config import key
 from fxf.errors import UserError
 from fxf.models.model import Model
+from fxf.training.parallel import ParallelConfig
 from fxf.weights import VOCABULARY, Params, Spec, Weight, leaves, map_weights, without_repeats
 
-
-@dataclasses.dataclass(frozen=True)
-class ParallelConfig:
-    """The `parallel` section: how training uses the devices. Only dropout's draws depend on it."""
-
-    kind: Literal["jit", "pmap"] = key(
-        "jit", "jit: one program over a mesh of devices; pmap: the step mapped over devices that each hold all weights"
-    )
-    data: int = key(0, "parts of a batch's rows, each with all weights; 0: as many as the devices allow", minimum=0)
-    fsdp: int = key(1, "parts of a batch's rows, and of weights and optimizer state", minimum=1)
-    tensor: int = key(1, "parts of heads, hidden units and vocabulary, and of their weights", minimum=1)
-    processes: int = key(
-        1, "number of processes that train together; 0: those that SLURM, Open MPI or a TPU pod started", minimum=0
-    )
-    coordinator: str = key("", "host:port of the first process, if processes is above 1")
-    process: int = key(0, "index of this process, if processes is above 1", minimum=0)
-
-    def __post_init__(self) -> None:
-        if self.processes > 1 and not re.fullmatch(r".+:\d+", self.coordinator):
-            raise UserError(f"parallel.coordinator: expected host:port of the first process, got {self.coordinator!r}")
-        if self.processes <= 1 and (self.coordinator or self.process):
-            raise UserError(
-                "parallel.coordinator, parallel.process: only read if parallel.processes is above 1; "
-                "a launcher's processes find each other"
-            )
-        if self.process >= max(self.processes, 1):
-            raise UserError(
-                f"parallel.process: expected less than parallel.processes {self.processes}, got {self.process}"
-            )
-        if self.kind == "pmap" and self.processes != 1:
-            raise UserError("parallel.kind: 'pmap' uses the devices of one process; 'jit' can use several processes")
-        if self.kind == "pmap" and self.fsdp * self.tensor > 1:
-            raise UserError("parallel.kind: 'pmap' cuts no weights; leave parallel.fsdp and parallel.tensor at 1")
-
-
-DATA, FSDP, TENSOR = "data", "fsdp", "tensor"
+DATA, FSDP, SEQUENCE, TENSOR = AXES = ("data", "fsdp", "sequence", "tensor")
 
 # Each mesh axis cuts the first of these axes of a weight that is not cut yet and whose length it divides.
 RULES = {
@@ -93,11 +58,33 @@ class Layout(NamedTuple):
         """The sharding of an array that is cut along its first axis, the rows of a batch."""
         return NamedSharding(self.mesh, P((DATA, FSDP)))
 
-    def shard_rows(self, batch: Any) -> Any:
+    @property
+    def tokens(self) -> NamedSharding:
+        """The sharding of an array [B, T, ...] that is cut along its rows and its sequences."""
+        return NamedSharding(self.mesh, P((DATA, FSDP), SEQUENCE)) if self.mesh.shape[SEQUENCE] > 1 else self.rows
+
+    def shard_rows(self, arrays: Any) -> Any:
         """Constrains, inside a compiled function, arrays to be cut along their rows if the devices divide these."""
         return jax.tree.map(
-            lambda x: x if len(x) % self.parts else jax.lax.with_sharding_constraint(x, self.rows), batch
+            lambda x: x if len(x) % self.parts else jax.lax.with_sharding_constraint(x, self.rows), arrays
         )
+
+    def shard_tokens(self, batch: Any) -> Any:
+        """Constrains, inside a compiled function, arrays [B, T, ...] to be cut along the axes that devices divide."""
+
+        def cut(x: jax.Array) -> jax.Array:
+            whole_rows = len(x) % self.parts or x.shape[1] % self.mesh.shape[SEQUENCE]
+            return self.shard_rows(x) if whole_rows else jax.lax.with_sharding_constraint(x, self.tokens)
+
+        return jax.tree.map(cut, batch)
+
+    def cut_tokens(self, x: jax.Array) -> jax.Array:
+        """Returns [B, T, ...] as [parts, B / rows, T / sequences, ...]; each part is on devices of its own."""
+        n_rows, n_sequences = self.parts, self.mesh.shape[SEQUENCE]
+        if n_sequences == 1:
+            return x.reshape(n_rows, -1, *x.shape[1:])
+        cut = x.reshape(n_rows, x.shape[0] // n_rows, n_sequences, -1, *x.shape[2:]).swapaxes(1, 2)
+        return cut.reshape(n_rows * n_sequences, *cut.shape[2:])
 
     @property
     def on_cpu(self) -> bool:
@@ -185,13 +172,25 @@ class Layout(NamedTuple):
         """Returns a batch, or this process's rows, as arrays on the devices.
 
         It appends copies of the last row, with weight 0, up to a multiple of `parts` rows.
+
+        Raises:
+          UserError: `parallel.sequence` does not divide the sequences.
         """
+        self.require_divisible_sequences(batch)
         missing = -len(batch["weights"]) % (parts // jax.process_count())
         if missing:
             n_rows = len(batch["weights"])
             batch = {name: np.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1), "edge") for name, x in batch.items()}
             batch["weights"][n_rows:] = 0
-        return {name: jax.make_array_from_process_local_data(self.rows, x) for name, x in batch.items()}
+        return {name: jax.make_array_from_process_local_data(self.tokens, x) for name, x in batch.items()}
+
+    def require_divisible_sequences(self, batch: Mapping[str, Any]) -> None:
+        """Raises a UserError if `parallel.sequence` does not divide the sequences [B, T, ...] of a batch."""
+        n_sequences = self.mesh.shape[SEQUENCE]
+        for name, x in batch.items():
+            if x.shape[1] % n_sequences:
+                what = f"{n_sequences} does not divide the length {x.shape[1]} of the batch's {name}"
+                raise UserError(f"parallel.sequence: {what}")
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
@@ -226,23 +225,29 @@ def make_layout(config: ParallelConfig, devices: Sequence[Any]) -> Layout:
       UserError: there are fewer devices; `data` is 0 and the other axes do not divide their number; or one of several
         processes would have an unused device, or devices that `tensor` does not divide.
     """
-    others = config.fsdp * config.tensor
+    others = config.fsdp * config.sequence * config.tensor
     if not config.data and len(devices) % others:
-        sizes = f"parallel.fsdp {config.fsdp} × parallel.tensor {config.tensor}"
+        sizes = _sizes((config.fsdp, config.sequence, config.tensor))
         raise UserError(f"{sizes}: {others} does not divide the number of devices here, {len(devices)}")
-    shape = (config.data or len(devices) // others, config.fsdp, config.tensor)
+    shape = (config.data or len(devices) // others, config.fsdp, config.sequence, config.tensor)
     n = math.prod(shape)
     if n > len(devices):
-        sizes = " × ".join(f"parallel.{name} {size}" for name, size in zip((DATA, FSDP, TENSOR), shape, strict=True))
-        raise UserError(f"{sizes}: needs {n} devices; here are {len(devices)}")
+        raise UserError(f"{_sizes(shape)}: needs {n} devices; here are {len(devices)}")
     n_processes = jax.process_count()
     if n_processes > 1 and n < len(devices):
         raise UserError(f"parallel: uses {n} of {len(devices)} devices; {n_processes} processes must use all")
-    if n_processes > 1 and jax.local_device_count() % config.tensor:
+    inner = config.sequence * config.tensor
+    if n_processes > 1 and jax.local_device_count() % inner:
         here = f"the devices of a process, {jax.local_device_count()}"
-        raise UserError(f"parallel.tensor: {config.tensor} does not divide {here}")
-    mesh = jax.make_mesh(shape, (DATA, FSDP, TENSOR), axis_types=(AxisType.Auto,) * 3, devices=devices[:n])
+        raise UserError(f"{_sizes((config.sequence, config.tensor))}: {inner} does not divide {here}")
+    mesh = jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices[:n])
     return Layout(mesh, config.kind == "pmap")
+
+
+def _sizes(shape: Sequence[int]) -> str:
+    """Returns the sizes of the last axes of the mesh in words, without `sequence` if it is 1."""
+    named = zip(AXES[-len(shape) :], shape, strict=True)
+    return " × ".join(f"parallel.{name} {size}" for name, size in named if name != SEQUENCE or size > 1)
 
 
 def require_divisible(layout: Layout, batch_size: int, microbatches: int) -> None:

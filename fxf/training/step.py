@@ -17,7 +17,7 @@ from fxf.config import key
 from fxf.layers.loss import mean
 from fxf.machine.compiled import compiled_by_shape
 from fxf.models.model import Batch, Model
-from fxf.training.sharding import DATA, TENSOR, Layout
+from fxf.training.sharding import DATA, SEQUENCE, TENSOR, Layout
 from fxf.training.state import Hyperparameters, TrainState, run_keys, state_shardings
 from fxf.weights import Params
 
@@ -72,12 +72,12 @@ def batch_loss(
 
     Args:
       label_smoothing: None means 0.
-      layout: the devices that the batch's rows are cut over; None leaves them uncut.
+      layout: the devices that the batch's tokens are cut over; None leaves them uncut.
     """
     of_features = of_readout = params
     if layout:
         of_features, of_readout = layout.gather(model, params, pad=model.loss.of_logits)
-        batch = layout.shard_rows(batch)
+        batch = layout.shard_tokens(batch)
     features = model.features(of_features, batch, rng=rng)
     options = _loss_options(model, params, features, layout) if layout else {}
 
@@ -88,12 +88,13 @@ def batch_loss(
         return model.loss.sums(readout, features, targets, weights, label_smoothing, **options)
 
     arrays = (features, batch["targets"], batch["weights"])
-    if layout is None or layout.parts == 1:
+    if layout is None or layout.parts * layout.mesh.shape[SEQUENCE] == 1:
         return loss(of_readout, *arrays)
-    # The loss computes logits for groups of rows. Each device takes groups of its own rows with weights of its own, so
-    # that nothing in that loop waits for others, and one sum joins them.
-    copies = jax.tree.map(lambda p: jnp.broadcast_to(p[None], (layout.parts, *p.shape)), of_readout)
-    sums = jax.vmap(loss)(copies, *(_cut(x, layout.parts) for x in layout.shard_rows(arrays)))
+    # The loss computes logits for groups of tokens. Each device takes groups of its own tokens with weights of its own,
+    # so that nothing in that loop waits for others, and one sum joins them.
+    parts = [layout.cut_tokens(x) for x in layout.shard_tokens(arrays)]
+    copies = jax.tree.map(lambda p: jnp.broadcast_to(p[None], (len(parts[0]), *p.shape)), of_readout)
+    sums = jax.vmap(loss)(copies, *parts)
     return jax.tree.map(jnp.sum, sums)
 
 
@@ -249,7 +250,7 @@ def make_train_steps(trainer: Trainer, make_batch: Callable[[jax.Array, jax.Arra
         def body(i: jax.Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
             state, history = carry
             batch = make_batch(jax.random.fold_in(data_key, state.step), state.step)
-            state, metrics = step(state, trainer.layout.shard_rows(batch), numbers)
+            state, metrics = step(state, trainer.layout.shard_tokens(batch), numbers)
             return state, {name: history[name].at[i].set(value) for name, value in metrics.items()}
 
         history = {name: jnp.zeros(max_steps) for name in METRICS}

@@ -6,32 +6,34 @@ JAX_NUM_CPU_DEVICES=8. It leaves in its folder what two_processes.py compares it
 
 import contextlib
 import json
-import pickle
 import shutil
 import sys
 import time
 from pathlib import Path
 
+import flax.traverse_util
 import jax
 import numpy as np
 import optax
 from jax.experimental.multihost_utils import process_allgather
 
 from closeness import bound, largest_of, without_key_biases
+from fxf.layers import loss
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.reports.describe import describe
 from fxf.runs import run
 from fxf.runs.experiment import build
 from fxf.training import checkpoint
 from fxf.training.metrics import Clock
-from fxf.training.sharding import ParallelConfig, make_layout
+from fxf.training.parallel import ParallelConfig
+from fxf.training.sharding import make_layout
 from fxf.training.state import hyperparameters, init_state, state_shardings
-from fxf.training.step import TrainConfig, Trainer, make_train_steps_from_iterator
+from fxf.training.step import TrainConfig, Trainer, jit_step, make_step, make_train_steps_from_iterator
 from small_runs import tiny_config
 
-STEPS, ROWS = 20, 24
+STEPS, ROWS, LENGTH = 20, 24, 6
 VOCAB_SIZE = 11  # which two parts under `tensor` do not divide
-SIZES = {"n_layers": 2, "d_model": 8, "d_ff": 14, "n_heads": 2, "max_len": 7}
+SIZES = {"n_layers": 2, "d_model": 8, "d_ff": 14, "n_heads": 2, "max_len": LENGTH}
 CHOICES = {"attention_bias": "all", "scan_blocks": True, "tied_embeddings": True, "logits_bias": True}
 MODEL = transformer_lm(TransformerLMConfig(**SIZES, **CHOICES), VOCAB_SIZE)
 # Its state also holds the newest gradient.
@@ -40,20 +42,24 @@ KEEP = optax.GradientTransformation(
 )
 # Where a gradient is small beside its terms, its size is uncertain; this eps keeps Adam from dividing by it.
 ADAM = {"eps": 1e-4}
+loss.LOGITS_AT_ONCE = 5 * VOCAB_SIZE  # several groups of tokens on each device
 OPTIMIZER = optax.chain(KEEP, optax.adam(1e-3, **ADAM))
 
 
 def batches(index=0, count=1):
-    """Yields batches whose weights differ from row to row; the first third of the rows counts for nothing.
+    """Yields batches of packed documents whose weights differ; the first third of the rows counts for nothing.
 
     Of `count` processes, the one of this index gets every count-th row.
     """
     rng = np.random.default_rng(0)
     while True:
-        tokens = rng.integers(0, VOCAB_SIZE, (2, ROWS, 7)).astype(np.int32)
-        weights = rng.uniform(0, 1, (ROWS, 7)).astype(np.float32) * np.linspace(0, 4, ROWS, dtype=np.float32)[:, None]
+        tokens = rng.integers(0, VOCAB_SIZE, (2, ROWS, LENGTH)).astype(np.int32)
+        weights = (
+            rng.uniform(0, 1, (ROWS, LENGTH)).astype(np.float32) * np.linspace(0, 4, ROWS, dtype=np.float32)[:, None]
+        )
         weights[: ROWS // 3] = 0
-        batch = {"inputs": tokens[0], "targets": tokens[1], "weights": weights}
+        documents = np.sort(rng.integers(0, 3, (ROWS, LENGTH)).astype(np.int32))
+        batch = {"inputs": tokens[0], "targets": tokens[1], "weights": weights, "documents": documents}
         yield {name: x[index::count] for name, x in batch.items()}
 
 
@@ -69,8 +75,8 @@ def train(parallel, microbatches=1):
     state, first = steps(state, numbers, 1)
     gradient = whole(state.opt_state[0])
     state, _ = steps(state, numbers, STEPS - 1)
-    loss = first["loss_sum"][0] / first["weight_sum"][0]
-    return {"loss": loss, "gradient": gradient, "params": without_key_biases(whole(state.params))}
+    mean = first["loss_sum"][0] / first["weight_sum"][0]
+    return {"loss": mean, "gradient": gradient, "params": without_key_biases(whole(state.params))}
 
 
 def whole(tree):
@@ -88,15 +94,21 @@ def distances(one, other):
 
 
 def write(path, tree):
-    path.write_bytes(pickle.dumps(jax.tree.map(np.asarray, tree)))
+    np.savez(path, **flax.traverse_util.flatten_dict(tree, sep="/"))
+
+
+def read(path):
+    with np.load(path) as arrays:
+        return flax.traverse_util.unflatten_dict(dict(arrays), sep="/")
 
 
 def compare(folder):
     one = train({"data": 1})
-    write(folder / "one.pickle", one)
+    write(folder / "one.npz", one)
     others = {
         "data 8": train({}),
         "data 2, fsdp 2, tensor 2": train({"fsdp": 2, "tensor": 2}, microbatches=2),
+        "data 4, sequence 2": train({"sequence": 2}),
         "pmap 8": train({"kind": "pmap"}),
     }
     return {name: distances(one, other) for name, other in others.items()}
@@ -114,7 +126,7 @@ def go_on(workdir, parallel):
 def resume(folder):
     """Saves a run on eight devices, and lets a copy of it go on from step 4 on one; another is for two processes."""
     unbroken = go_on(folder / "eight", {"fsdp": 8})
-    write(folder / "unbroken.pickle", unbroken)
+    write(folder / "unbroken.npz", unbroken)
     for copy in ("one", "two"):
         shutil.copytree(folder / "eight", folder / copy)
         (folder / copy / "result.json").unlink()
@@ -133,6 +145,23 @@ def share_of_the_optimizer_state():
     return sum(leaf.addressable_shards[3].data.nbytes for leaf in leaves) / sum(leaf.nbytes for leaf in leaves)
 
 
+def memory_of_a_long_sequence(parts):
+    """Returns the bytes that a device needs for a step on one row of 4,096 tokens, cut into so many parts."""
+    length = 4096
+    model = transformer_lm(TransformerLMConfig(**{**SIZES, "n_layers": 1, "max_len": length}), VOCAB_SIZE)
+    layout = make_layout(ParallelConfig(data=1, sequence=parts), jax.devices())
+    trainer = Trainer(model, OPTIMIZER, TrainConfig(batch_size=1), layout)
+    state = jax.tree.map(
+        lambda shape, sharding: shape.update(sharding=sharding),
+        jax.eval_shape(lambda: init_state(model, OPTIMIZER, jax.random.key(0))),
+        state_shardings(model, OPTIMIZER, layout),
+    )
+    types = {"inputs": np.int32, "targets": np.int32, "weights": np.float32}
+    batch = {name: jax.ShapeDtypeStruct((1, length), t, sharding=layout.tokens) for name, t in types.items()}
+    step = jit_step(make_step(trainer), trainer).lower(state, batch, hyperparameters(0, trainer.config)).compile()
+    return step.memory_analysis().temp_size_in_bytes
+
+
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     figures = {
@@ -140,5 +169,6 @@ if __name__ == "__main__":
         "described": described(),
         "share": share_of_the_optimizer_state(),
         "resumed": resume(folder),
+        "memory": [memory_of_a_long_sequence(parts) for parts in (1, 8)],
     }
     print(json.dumps(figures))

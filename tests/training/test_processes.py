@@ -11,7 +11,7 @@ import pytest
 
 from fxf.errors import UserError
 from fxf.training import processes
-from fxf.training.sharding import ParallelConfig
+from fxf.training.parallel import ParallelConfig
 from small_runs import ROOT
 
 

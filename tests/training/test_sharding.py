@@ -12,7 +12,8 @@ from jax.sharding import PartitionSpec as P
 
 from fxf.errors import UserError
 from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer
-from fxf.training.sharding import Layout, ParallelConfig, make_layout, partition, require_divisible
+from fxf.training.parallel import ParallelConfig
+from fxf.training.sharding import AXES, Layout, make_layout, partition, require_divisible
 from fxf.training.state import init_state, state_shardings
 from fxf.weights import Weight
 from helpers import small_model
@@ -23,7 +24,7 @@ SETTINGS = {
     "JAX_DEFAULT_MATMUL_PRECISION": "highest",
     "JAX_NUMPY_RANK_PROMOTION": "raise",
 }
-LAYOUTS = ["data 8", "data 2, fsdp 2, tensor 2", "pmap 8"]
+LAYOUTS = ["data 8", "data 2, fsdp 2, tensor 2", "data 4, sequence 2", "pmap 8"]
 
 
 def ask(program, *arguments, devices):
@@ -94,6 +95,11 @@ def test_a_device_of_eight_holds_an_eighth_of_the_optimizer_state(figures):
     assert 1 / 8 <= figures["share"] <= 1 / 7
 
 
+def test_a_device_of_eight_that_share_a_sequence_needs_little_more_than_an_eighth_of_its_memory(figures):
+    whole, eighth = figures["memory"]
+    assert eighth <= whole / 6
+
+
 def test_the_description_shows_how_each_weight_is_cut_and_what_of_it_a_device_holds(figures):
     rows = {line.split()[0]: line.split() for line in figures["described"] if line}
     axes = ["embed", "heads", "head_dim"]
@@ -110,8 +116,8 @@ def test_a_run_saved_on_eight_devices_goes_on_on_one(figures):
 class Devices:
     """Stands for a mesh where only its sizes and platform are read."""
 
-    def __init__(self, data=1, fsdp=1, tensor=1, platform="cpu"):
-        self.shape = {"data": data, "fsdp": fsdp, "tensor": tensor}
+    def __init__(self, data=1, fsdp=1, sequence=1, tensor=1, platform="cpu"):
+        self.shape = {"data": data, "fsdp": fsdp, "sequence": sequence, "tensor": tensor}
         self.devices = np.array([SimpleNamespace(platform=platform)])
 
 
@@ -167,7 +173,7 @@ def test_the_state_of_every_optimizer_is_cut_as_its_weights_are(name):
     """By shardings alone, on a mesh without devices behind it."""
     model, _ = small_model()
     optimizer = make_optimizer(OptimizerConfig(name=name, clip_norm=1.0), 9, model.spec)
-    mesh = jax.sharding.AbstractMesh((1, 2, 3), ("data", "fsdp", "tensor"))
+    mesh = jax.sharding.AbstractMesh((1, 2, 1, 3), AXES)
     shardings = state_shardings(model, optimizer, Layout(mesh))
     shapes = jax.eval_shape(lambda: init_state(model, optimizer, jax.random.key(0)))
     jax.tree.map(lambda s, sharding: sharding.shard_shape(s.shape), shapes, shardings)  # each fits its array
@@ -184,6 +190,11 @@ def test_the_state_of_every_optimizer_is_cut_as_its_weights_are(name):
             {"fsdp": 2, "tensor": 2},
             "parallel.fsdp 2 × parallel.tensor 2: 4 does not divide the number of devices here, 6",
         ),
+        (
+            {"sequence": 4, "tensor": 2},
+            "parallel.fsdp 1 × parallel.sequence 4 × parallel.tensor 2: "
+            "8 does not divide the number of devices here, 6",
+        ),
         ({"data": 4, "fsdp": 2}, "parallel.data 4 × parallel.fsdp 2 × parallel.tensor 1: needs 8 devices; here are 6"),
     ],
 )
@@ -197,7 +208,11 @@ def test_devices_that_do_not_fit_the_mesh_are_an_error(changes, message):
     ("changes", "message"),
     [
         ({"data": 2}, "parallel: uses 2 of 6 devices; 2 processes must use all"),
-        ({"tensor": 2}, "parallel.tensor: 2 does not divide the devices of a process, 3"),
+        ({"tensor": 2}, "parallel.tensor 2: 2 does not divide the devices of a process, 3"),
+        (
+            {"sequence": 2, "fsdp": 3},
+            "parallel.sequence 2 × parallel.tensor 1: 2 does not divide the devices of a process, 3",
+        ),
     ],
 )
 def test_devices_that_do_not_fit_several_processes_are_an_error(changes, message, monkeypatch):
@@ -211,7 +226,8 @@ def test_devices_that_do_not_fit_several_processes_are_an_error(changes, message
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"kind": "pmap", "fsdp": 2}, "parallel.kind: 'pmap' cuts no weights"),
+        ({"kind": "pmap", "fsdp": 2}, "parallel.kind: 'pmap' cuts neither weights nor sequences"),
+        ({"kind": "pmap", "sequence": 2}, "parallel.kind: 'pmap' cuts neither weights nor sequences"),
         ({"kind": "pmap", "processes": 0}, "parallel.kind: 'pmap' uses the devices of one process"),
         ({"processes": 2, "coordinator": "there"}, "parallel.coordinator: expected host:port of the first process"),
         ({"processes": 2, "coordinator": "there:1", "process": 2}, "parallel.process: expected less than parallel"),
@@ -241,8 +257,15 @@ def test_a_batch_that_the_devices_do_not_divide_is_an_error_that_names_the_sizes
     assert str(error.value) == f"train.batch_size: {rows} does not divide into {sizes}"
 
 
+def test_sequences_that_the_devices_do_not_divide_are_an_error_that_names_the_length():
+    batch = {"inputs": np.zeros((3, 6)), "source": np.zeros((3, 7))}
+    Layout(Devices(sequence=1)).require_divisible_sequences(batch)
+    with pytest.raises(UserError, match=r"^parallel\.sequence: 2 does not divide the length 7 of the batch's source$"):
+        Layout(Devices(sequence=2)).require_divisible_sequences(batch)
+
+
 def test_a_fed_batch_is_filled_up_with_rows_that_count_for_nothing():
-    mesh = jax.make_mesh((1, 1, 1), ("data", "fsdp", "tensor"), axis_types=(jax.sharding.AxisType.Auto,) * 3)
+    mesh = jax.make_mesh((1, 1, 1, 1), AXES, axis_types=(jax.sharding.AxisType.Auto,) * 4)
     batch = {"inputs": np.arange(15).reshape(5, 3), "weights": np.ones((5, 3), np.float32)}
     placed = jax.device_get(Layout(mesh).put(batch, 4))
     np.testing.assert_array_equal(placed["inputs"][:5], batch["inputs"])

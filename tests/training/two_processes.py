@@ -6,25 +6,20 @@ the end the second process is killed, and the first one has to notice.
 
 import json
 import os
-import pickle
 import signal
 import sys
 import time
 from pathlib import Path
 
-from eight_devices import distance, distances, go_on, train
+from eight_devices import distance, distances, go_on, read, train
 
 from fxf.training import processes
-from fxf.training.sharding import ParallelConfig
-
-
-def read(path):
-    return pickle.loads(path.read_bytes())
+from fxf.training.parallel import ParallelConfig
 
 
 def compare(folder, parallel):
     """Returns the distances of loss, gradient and params."""
-    return distances(read(folder / "one.pickle"), train(parallel))
+    return distances(read(folder / "one.npz"), train(parallel))
 
 
 if __name__ == "__main__":
@@ -33,7 +28,7 @@ if __name__ == "__main__":
     processes.join(ParallelConfig(**parallel))
     figures = {
         "distances": compare(folder, {**parallel, "fsdp": 2}),
-        "resumed": distance(go_on(folder / "two", {**parallel, "fsdp": 4}), read(folder / "unbroken.pickle")),
+        "resumed": distance(go_on(folder / "two", {**parallel, "fsdp": 4}), read(folder / "unbroken.npz")),
     }
     done = folder / "done"
     if process == 1:
