@@ -183,6 +183,16 @@ CASES: dict[str, dict[str, Case]] = {
         "data.split": case("test", refusal="data.format 'json_lines' does not read it", data=JSON_LINES),
         "data.prepared": case("there", data=JSON_LINES),
     },
+    "length": {
+        "task.name": NAME["task"],
+        "task.problem": case("bucket_sort"),
+        "task.answer": case("tape"),
+        "task.max_length": case(4),
+        "task.longest": case(6),
+        "task.score_every": case(2),
+        "task.same_length": case(True),
+        "task.examples": case(5),
+    },
     "masking": {"task.name": NAME["task"], "task.length": case(7), "task.share": case(0.5)},
     "translation": {
         "task.name": NAME["task"],
@@ -213,6 +223,7 @@ TINY_MODEL = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 3, "max_len": 1
 TINY: dict[str, dict[str, Any]] = {
     "reversal": {"task": {"n_tokens": 5, "max_length": 3}, "model": TINY_MODEL},
     "time_series": {"task": {"base": 3, "length": 5}, "model": TINY_MODEL},
+    "length": {"task": {"max_length": 3, "longest": 5, "score_every": 1, "examples": 9}, "model": TINY_MODEL},
     "boolean_map": {"model": {"n_layers": 1}, "optimizer": {"learning_rate": 0.1}},
     "language_model": {"task": {"length": 8}, "data": {"path": "text.txt"}, "model": TINY_MODEL},
     "masking": {"task": {"length": 8}, "data": {"path": "text.txt"}, "model": TINY_MODEL},

@@ -8,6 +8,7 @@ from fxf.data.documents import DocumentsConfig
 from fxf.data.text import TextConfig
 from fxf.tasks.boolean_map import BooleanMap, BooleanMapConfig
 from fxf.tasks.language_model import LanguageModel, LanguageModelConfig
+from fxf.tasks.length.length import Length, LengthConfig
 from fxf.tasks.masking import Masking, MaskingConfig
 from fxf.tasks.reversal import Reversal, ReversalConfig
 from fxf.tasks.task import RunInfo, Task
@@ -34,5 +35,6 @@ TASKS: dict[str, RegisteredTask] = {
     "language_model": RegisteredTask(
         {"task": LanguageModelConfig, "data": DocumentsConfig}, LanguageModel, ("transformer_lm", "bilayer")
     ),
+    "length": RegisteredTask({"task": LengthConfig}, Length, ("transformer_lm", "masked_lm")),
     "masking": RegisteredTask({"task": MaskingConfig, "data": TextConfig}, Masking, ("masked_lm",)),
 }

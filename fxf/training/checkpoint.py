@@ -219,7 +219,6 @@ def load_newest(directory: Path, shapes: Any, n: int, identity: Mapping[str, Any
     _warn_of_damage(directory, steps, damaged)
 
 
-
 @contextmanager
 def kept(directory: Path) -> Iterator[None]:
     """Turns an error of writing, whatever it was, into a UserError that says what there is to go on from."""
@@ -231,8 +230,6 @@ def kept(directory: Path) -> Iterator[None]:
         steps = steps_in(directory)
         what = f"checkpoints of steps {', '.join(map(str, steps))} are kept" if steps else "there is no checkpoint yet"
         raise UserError(f"{directory.parent}: {why}; {what}; with that mended, the same command goes on") from error
-
-
 
 
 def _undamaged(directory: Path, steps: Sequence[int], damaged: dict[int, str]) -> Iterator[int]:
@@ -285,4 +282,3 @@ def _arrays(tree: Any) -> dict[str, str]:
     """Returns the type and shape of each array by its path."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path): f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in leaves}
-

@@ -1,0 +1,228 @@
+"""Length generalization (Delétang et al. 2022; Ruoss et al. 2023): short strings in training, long ones in scoring."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fxf.config import key, one_of
+from fxf.errors import UserError
+from fxf.models.model import Batch
+from fxf.tasks.length.problem import Drawn, Problem
+from fxf.tasks.length.problems import PROBLEMS
+from fxf.tasks.prompts import PromptGroup, of_each_prompt, one_group, padded_prompts
+from fxf.tasks.task import Evaluator, RunInfo, Task, language_model_batch
+
+END = 0  # ends strings and answers; a symbol i is the token i + 1
+SAMPLES = 10
+SCORED_AT_ONCE = 2**18  # tokens of strings on a tape whose logits are computed together
+
+
+@dataclasses.dataclass(frozen=True)
+class LengthConfig:
+    """The `task` section for `length`."""
+
+    name: Literal["length"] = key("length", "the task to learn")
+    problem: str = key("reverse_string", "one of fxf.tasks.length.problems.PROBLEMS")
+    answer: Literal["generated", "tape"] = key(
+        "generated",
+        "generated: a decoder writes the answer behind the string; tape: an encoder fills empty places behind the "
+        "string with the answer, all at once, as in the papers",
+    )
+    max_length: int = key(40, "longest string in training", minimum=1)
+    longest: int = key(100, "longest string that is scored", minimum=1)
+    score_every: int = key(20, "strings longer than in training are scored at every multiple of this", minimum=1)
+    same_length: bool = key(False, "all strings of a batch have the same length, as in the papers")
+    examples: int = key(256, "strings to score at each length, and of the lengths of training together", minimum=1)
+
+    def __post_init__(self) -> None:
+        one_of(self.problem, PROBLEMS, "task.problem")
+        if self.longest < self.max_length:
+            raise UserError(f"task.longest: expected at least task.max_length {self.max_length}, got {self.longest}")
+        if self.longest > self.max_length and not self.longer():
+            raise UserError(f"task.score_every: no multiple of {self.score_every} among the task.longest lengths")
+
+    def longer(self) -> range:
+        """Returns the lengths beyond those of training that are scored."""
+        first = (self.max_length // self.score_every + 1) * self.score_every
+        return range(first, self.longest + 1, self.score_every)
+
+
+class Length(Task):
+    """Strings of a problem and their answers.
+
+    `exact_match` is the share of whole answers that are right, and `token_accuracy` that of the answers' symbols. Both
+    are told for the lengths of training, for each longer length N (`exact_match_N`), and as the mean over the longer
+    lengths (`exact_match_longer`). The papers' score is the mean token accuracy over all longer lengths:
+    `token_accuracy_longer` with `task.score_every` 1. Short strings of the scored sample are also met in training.
+    """
+
+    end_token = END
+
+    def __init__(self, config: LengthConfig, run: RunInfo) -> None:
+        self.config, self.batch_size = config, run.train.batch_size
+        self.problem: Problem = PROBLEMS[config.problem]
+        self.on_tape = config.answer == "tape"
+        self.generates = not self.on_tape
+        symbols = max(len(self.problem.inputs), len(self.problem.outputs))
+        self.vocab_size, self.empty = symbols + 1 + self.on_tape, symbols + 1
+        self.longest = self.n_tokens(config.longest)
+        names = [f"{name}{of}" for name in ("exact_match", "token_accuracy") for of in self.suffixes()]
+        self.metrics = tuple(names)
+        if self.on_tape:
+            self.to_prompts = self.to_text = None  # type: ignore[assignment]
+
+    def suffixes(self) -> list[str]:
+        longer = self.config.longer()
+        return ["", *(f"_{n}" for n in longer), *(["_longer"] if longer else [])]
+
+    def n_tokens(self, length: int) -> int:
+        """Returns the number of tokens that the model reads for a string of this length."""
+        tape = self.problem.tape(length)
+        return length + (tape if self.on_tape else tape + 1 - self.problem.ends + 1)
+
+    def batch(self, key: jax.Array, step: jax.Array) -> Batch:
+        del step
+        of_lengths, of_strings = jax.random.split(key)
+        n_lengths = 1 if self.config.same_length else self.batch_size
+        drawn = jax.random.randint(of_lengths, (n_lengths,), 1, self.config.max_length + 1)
+        lengths_B = jnp.broadcast_to(drawn, (self.batch_size,))
+        return self.to_arrays(self.draw(of_strings, lengths_B, self.config.max_length))
+
+    def draw(self, key: jax.Array, lengths_B: jax.Array, longest: int) -> Drawn:
+        """Returns a string of each length, with arrays [B, P]."""
+        keys = jax.random.split(key, len(lengths_B))
+        return jax.vmap(self.problem.draw, in_axes=(0, 0, None))(keys, lengths_B, longest)
+
+    def to_arrays(self, drawn: Drawn) -> Batch:
+        """Returns strings and answers as the batch of a decoder, or as that of an encoder with a tape."""
+        symbols_BP, length_B1 = drawn.symbols_P, drawn.length[:, None]
+        answer_BU, answer_length_B1 = drawn.answer_U, drawn.answer_length[:, None]
+        n_tokens = self.n_tokens(symbols_BP.shape[1])
+        t = jnp.arange(n_tokens)[None]
+
+        def at(x: jax.Array, places: jax.Array) -> jax.Array:
+            padded = jnp.pad(x, ((0, 0), (0, max(0, n_tokens - x.shape[1]))))
+            return jnp.take_along_axis(padded, jnp.clip(places, 0, padded.shape[1] - 1), axis=1)
+
+        if not self.on_tape:
+            place = t - length_B1 - 1  # in the answer
+            answer = jnp.where(place < answer_length_B1, at(answer_BU, place) + 1, END)
+            tokens_BT = jnp.where(t < length_B1, at(symbols_BP, t) + 1, jnp.where(place < 0, END, answer))
+            return language_model_batch(tokens_BT, ((place >= 0) & (place <= answer_length_B1)).astype(jnp.float32))
+        place, tape_B1 = t - length_B1, self.tape_lengths(drawn)[:, None]
+        targets = jnp.where(place == answer_length_B1, END, at(answer_BU, place) + 1)  # zeros stand behind the end
+        on_tape = (place >= 0) & (place < tape_B1)
+        return {
+            "inputs": jnp.where(place < 0, at(symbols_BP, t) + 1, jnp.where(on_tape, self.empty, END)),
+            "input_mask": place < tape_B1,
+            "targets": jnp.where(on_tape, targets, END),
+            "weights": on_tape.astype(jnp.float32),
+        }
+
+    def tape_lengths(self, drawn: Drawn) -> jax.Array:
+        """Returns the number of empty places behind each string, [B]."""
+        table = jnp.array([self.problem.tape(n) for n in range(drawn.symbols_P.shape[1] + 1)])
+        return table[drawn.length]
+
+    def validate(self, evaluator: Evaluator) -> dict[str, Any]:
+        figures = self.test(evaluator)
+        del figures["samples"]
+        return figures
+
+    def test(self, evaluator: Evaluator) -> dict[str, Any]:
+        config, samples = self.config, []
+        exact: dict[str, float] = {}
+        accuracy: dict[str, float] = {}
+        draw: Callable[..., Drawn] = jax.jit(functools.partial(self.draw, longest=config.longest))
+        for length in (0, *config.longer()):
+            # Each scored length has a key of its own; the sample is the same for every seed.
+            of_lengths, of_strings = jax.random.split(jax.random.fold_in(jax.random.key(0), length))
+            drawn_lengths = jax.random.randint(of_lengths, (config.examples,), 1, config.max_length + 1)
+            lengths = np.full(config.examples, length, np.int32) if length else drawn_lengths
+            drawn = jax.device_get(draw(of_strings, lengths))
+            longest = length or config.max_length
+            right_NU, counts_NU, found_NU = self.compare(evaluator, cut(drawn, longest, self.problem), longest)
+            suffix = f"_{length}" if length else ""
+            exact[f"exact_match{suffix}"] = float((right_NU | ~counts_NU).all(1).mean())
+            accuracy[f"token_accuracy{suffix}"] = float(right_NU[counts_NU].mean())
+            if not length:
+                samples = self.samples(drawn, found_NU)
+        for figures in (exact, accuracy):
+            of_longer = list(figures.values())[1:]
+            if of_longer:
+                figures[f"{next(iter(figures))}_longer"] = float(np.mean(of_longer))
+        return {**exact, **accuracy, "examples": config.examples, "samples": samples}
+
+    def compare(self, evaluator: Evaluator, drawn: Drawn, longest: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns which symbols [N, U] are right, which count, and the tokens that the model gives."""
+        if self.on_tape:
+            batch = jax.device_get(self.to_arrays(drawn))
+            per_call = max(1, SCORED_AT_ONCE // batch["inputs"].shape[1])
+            parts = [
+                evaluator.logits({name: x[i : i + per_call] for name, x in batch.items()}).argmax(-1)
+                for i in range(0, len(drawn.length), per_call)
+            ]
+            found, expected = np.concatenate(parts), batch["targets"]
+            places = np.arange(found.shape[1])[None] - drawn.length[:, None]
+            last = drawn.answer_length[:, None] - (0 if self.problem.ends else 1)
+            counts = (places >= 0) & (places <= last)
+            return found == expected, counts, found
+        read = np.where(np.arange(longest)[None] < drawn.length[:, None], drawn.symbols_P + 1, END)
+        tokens = np.pad(read, ((0, 0), (0, 1)))
+        places = np.arange(drawn.answer_U.shape[1] + 1)[None]
+        answer = np.pad(drawn.answer_U + 1, ((0, 0), (0, 1)))
+        expected = np.where(places < drawn.answer_length[:, None], answer, END)
+        lengths = drawn.length.astype(np.int32) + 1
+        found = evaluator.top({"tokens": tokens.astype(np.int32), "lengths": lengths}, expected.shape[1])
+        return found == expected, places <= drawn.answer_length[:, None], found
+
+    def samples(self, drawn: Drawn, found_NU: np.ndarray) -> list[tuple[str, str, str]]:
+        """Returns (string, answer, what the model answered) of the first strings."""
+        rows = []
+        for i in range(min(SAMPLES, len(found_NU))):
+            n, m = int(drawn.length[i]), int(drawn.answer_length[i])
+            string = "".join(self.problem.inputs[s] for s in drawn.symbols_P[i, :n])
+            answer = "".join(self.problem.outputs[s] for s in drawn.answer_U[i, :m])
+            start = n if self.on_tape else 0
+            found = found_NU[i, start : start + m + (not self.on_tape)].tolist()
+            rows.append((string, answer, self.answer_text(found)))
+        return rows
+
+    def answer_text(self, tokens: list[int]) -> str:
+        """Returns the symbols of an answer before its end; a token that is no symbol of answers is ?."""
+        before = tokens[: tokens.index(END)] if END in tokens else tokens
+        return "".join(self.problem.outputs[t - 1] if t <= len(self.problem.outputs) else "?" for t in before)
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the tokens of a string. Raises a UserError if it has other symbols."""
+        for symbol in text:
+            if symbol not in self.problem.inputs:
+                raise UserError(f"expected symbols of '{self.problem.inputs}', got '{symbol}'")
+        if not text:
+            raise UserError("expected a string, got nothing")
+        return [self.problem.inputs.index(symbol) + 1 for symbol in text]
+
+    def to_prompts(self, texts: list[str], max_tokens: int, max_len: int) -> list[PromptGroup]:
+        rows = of_each_prompt(self.encode, texts)
+        return one_group(padded_prompts([[END, *row, END] for row in rows]), max_tokens, max_len)
+
+    def to_text(self, text: str, tokens: list[int]) -> str:
+        return self.answer_text(tokens)
+
+    def to_batch(self, text: str, answer: str) -> Batch:
+        tokens = self.encode(text)
+        if self.on_tape:
+            inputs = jnp.array([tokens + [self.empty] * self.problem.tape(len(tokens))])
+            return {"inputs": inputs, "input_mask": jnp.ones(inputs.shape, bool)}
+        return {"inputs": jnp.array([[END, *tokens, END, *(self.problem.outputs.index(s) + 1 for s in answer)]])}
+
+
+def cut(drawn: Drawn, longest: int, problem: Problem) -> Drawn:
+    """Returns strings of at most this length in arrays of just that size."""
+    n_answer = max(problem.tape(n) for n in range(1, longest + 1))
+    return Drawn(drawn.symbols_P[:, :longest], drawn.length, drawn.answer_U[:, :n_answer], drawn.answer_length)

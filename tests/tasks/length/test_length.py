@@ -1,0 +1,150 @@
+import jax
+import numpy as np
+import pytest
+
+from fxf.errors import UserError
+from fxf.tasks.length.length import Length, LengthConfig
+from fxf.tasks.length.problems import PROBLEMS
+from fxf.tasks.task import Evaluator, RunInfo
+from fxf.training.step import TrainConfig
+
+
+def task_of(problem, batch_size=7, **keys):
+    config = LengthConfig(problem=problem, **{"max_length": 5, "longest": 9, "score_every": 3, "examples": 11, **keys})
+    return Length(config, RunInfo(TrainConfig(batch_size=batch_size)))
+
+
+def batch_of(task):
+    return jax.device_get(jax.jit(task.batch)(jax.random.key(0), np.int32(0)))
+
+
+@pytest.mark.parametrize("problem", ["reverse_string", "binary_addition"])
+def test_a_decoder_reads_string_end_answer_and_counts_the_answer_and_its_end(problem):
+    task = task_of(problem)
+    batch = batch_of(task)
+    assert batch["inputs"].shape == (7, task.n_tokens(5))
+    for inputs, targets, weights in zip(batch["inputs"], batch["targets"], batch["weights"], strict=True):
+        assert inputs[0] == 0
+        np.testing.assert_array_equal(inputs[1:], targets[:-1])
+        n = targets.tolist().index(0)
+        (counted,) = np.nonzero(weights)
+        assert counted[0] == n + 1
+        assert counted.tolist() == list(range(n + 1, counted[-1] + 1))
+        assert targets[counted[-1]] == 0
+        assert 0 not in targets[counted[:-1]]
+        if problem == "reverse_string":
+            assert targets[counted[:-1]].tolist() == targets[:n][::-1].tolist()
+
+
+@pytest.mark.parametrize(("problem", "places"), [("parity", 1), ("duplicate_string", 2), ("stack_manipulation", None)])
+def test_an_encoder_reads_the_string_and_as_many_empty_places_as_the_papers_answers_have(problem, places):
+    task = task_of(problem, answer="tape")
+    batch = batch_of(task)
+    for inputs, seen, targets, weights in zip(
+        batch["inputs"], batch["input_mask"], batch["targets"], batch["weights"], strict=True
+    ):
+        n = inputs.tolist().index(task.empty)
+        n_places = {1: 1, 2: 2 * n, None: n + 1}[places]
+        assert seen.tolist() == [i < n + n_places for i in range(len(seen))]
+        assert weights.tolist() == [float(n <= i < n + n_places) for i in range(len(seen))]
+        assert set(inputs[n : n + n_places]) == {task.empty}
+        if problem == "duplicate_string":
+            assert targets[n : n + n_places].tolist() == 2 * inputs[:n].tolist()
+        if problem == "stack_manipulation":
+            assert targets[n : n + n_places].tolist().count(0) == 1  # the end
+
+
+def test_strings_of_a_batch_have_one_length_if_asked():
+    lengths = [(row != 0).sum() for row in batch_of(task_of("parity", 29))["targets"]]
+    assert len(set(lengths)) > 1
+    same = batch_of(task_of("parity", 29, same_length=True))
+    assert len({row.tolist().index(0) for row in same["targets"]}) == 1
+
+
+def knowing(task, wrong_from=None):
+    """Returns an evaluator that knows each answer, but for strings longer than `wrong_from`."""
+    draws = {}
+    compare = task.compare
+
+    def remember(evaluator, drawn, longest):
+        draws["now"] = drawn
+        return compare(evaluator, drawn, longest)
+
+    task.compare = remember
+
+    def answers():
+        drawn = draws["now"]
+        wrong = wrong_from is not None and drawn.length.max() > wrong_from
+        tokens = np.where(
+            np.arange(drawn.answer_U.shape[1])[None] < drawn.answer_length[:, None], drawn.answer_U + 1, 0
+        )
+        tokens[0, 0] += wrong
+        return tokens
+
+    def decode(prompts, max_tokens):
+        tokens = answers()
+        return np.pad(tokens, ((0, 0), (0, max_tokens - tokens.shape[1])))[:, None], None
+
+    def logits(batch):
+        found = np.array(batch["targets"])
+        found[0, draws["now"].length[0]] += wrong_from is not None and draws["now"].length.max() > wrong_from
+        return np.eye(task.vocab_size + 1)[found]
+
+    return Evaluator(decode, None, logits)
+
+
+@pytest.mark.parametrize("answer", ["generated", "tape"])
+@pytest.mark.parametrize("problem", ["reverse_string", "binary_multiplication"])
+def test_right_answers_score_one_and_a_wrong_symbol_costs_one_string_at_its_length(problem, answer):
+    task = task_of(problem, answer=answer)
+    figures = task.validate(knowing(task))
+    lengths = ["", "_6", "_9", "_longer"]
+    assert set(figures) == {*task.metrics, "examples"}
+    assert {f"{name}{n}" for name in ("exact_match", "token_accuracy") for n in lengths} == set(task.metrics)
+    assert all(figures[name] == 1 for name in task.metrics)
+    task = task_of(problem, answer=answer)
+    figures = task.validate(knowing(task, wrong_from=6))
+    assert [figures[f"exact_match{n}"] for n in lengths] == pytest.approx([1, 1, 10 / 11, 1 - 1 / 22])
+    assert 0 < 1 - figures["token_accuracy_9"] < 1 / 11
+    assert figures["token_accuracy_longer"] == pytest.approx((1 + figures["token_accuracy_9"]) / 2)
+
+
+def test_samples_are_strings_with_the_right_and_the_found_answer():
+    task = task_of("modular_arithmetic")
+    samples = task.test(knowing(task))["samples"]
+    assert len(samples) == 10
+    assert all(expected == found and set(string) <= set("01234+-*") for string, expected, found in samples)
+
+
+def test_a_typed_string_becomes_a_prompt_and_its_answer_text():
+    task = task_of("bucket_sort")
+    (group,) = task.to_prompts(["3014"], 0, 20)
+    assert (group.prompts["tokens"].tolist(), group.prompts["lengths"].tolist()) == ([[4, 1, 2, 5, 0]], [5])
+    assert task.to_text("3014", [1, 2, 4, 5]) == "0134"
+    assert task.to_batch("30", "03")["inputs"].tolist() == [[0, 4, 1, 0, 1, 4]]
+    with pytest.raises(UserError, match=r"^prompt 2: expected symbols of '01234', got '5'$"):
+        task.to_prompts(["0", "05"], 0, 20)
+    with pytest.raises(UserError, match=r"^prompt 1: expected a string, got nothing$"):
+        task.to_prompts([""], 0, 20)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"problem": "reverse_strin"}, "task.problem: expected one of .*; did you mean 'reverse_string'"),
+        ({"longest": 4}, "task.longest: expected at least task.max_length 5, got 4"),
+        ({"score_every": 7, "longest": 6}, "task.score_every: no multiple of 7 among the task.longest lengths"),
+    ],
+)
+def test_settings_that_cannot_be_are_an_error(keys, message):
+    with pytest.raises(UserError, match=message):
+        task_of(**{"problem": "parity", **keys})
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_every_problem_fits_the_positions_that_its_task_asks_for(problem):
+    for answer in ("generated", "tape"):
+        task = task_of(problem, answer=answer)
+        shapes = jax.eval_shape(task.batch, jax.random.key(0), np.int32(0))
+        assert {x.shape for x in shapes.values()} == {(7, task.n_tokens(5))}
+        assert task.n_tokens(5) <= task.longest

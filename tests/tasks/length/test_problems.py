@@ -1,0 +1,176 @@
+"""Each problem's strings have the answers of a plain Python program, and the form and lengths of the papers."""
+
+import functools
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from fxf.tasks.length.binary import square_root
+from fxf.tasks.length.problems import PROBLEMS
+
+LONGEST, DRAWS = 21, 1000
+
+
+def pairs(name):
+    """Returns (string, answer) of draws of all lengths."""
+    problem = PROBLEMS[name]
+    lengths = np.arange(DRAWS, dtype=np.int32) % LONGEST + 1
+    draw = jax.jit(jax.vmap(functools.partial(problem.draw, longest=LONGEST)))
+    drawn = jax.device_get(draw(jax.random.split(jax.random.key(0), DRAWS), lengths))
+    found = []
+    for symbols, length, answer, answer_length in zip(*drawn, strict=True):
+        assert not symbols[length:].any()
+        assert not answer[answer_length:].any()
+        found.append(
+            (
+                "".join(problem.inputs[s] for s in symbols[:length]),
+                "".join(problem.outputs[s] for s in answer[:answer_length]),
+            )
+        )
+    return lengths, found
+
+
+def evaluated(text, x=None):
+    """Returns the value modulo 5 of an expression, by recursive descent; products come before sums."""
+    place = 0
+
+    def atom():
+        nonlocal place
+        symbol = text[place]
+        place += 1
+        if symbol == "(":
+            value = total()
+            assert text[place] == ")"
+            place += 1
+            return value
+        if symbol == "-":
+            return -atom()
+        return x if symbol == "x" else int(symbol)
+
+    def product():
+        nonlocal place
+        value = atom()
+        while text[place : place + 1] == "*":
+            place += 1
+            value *= atom()
+        return value
+
+    def total():
+        nonlocal place
+        value = product()
+        while text[place : place + 1] in ("+", "-") and place < len(text):
+            sign = 1 if text[place] == "+" else -1
+            place += 1
+            value += sign * product()
+        return value
+
+    value = total()
+    assert place == len(text)
+    return value % 5
+
+
+def solution(equation):
+    if len(equation) < 3:
+        return "0"
+    left, right = equation.split("=")
+    (digit,) = [x for x in range(5) if evaluated(left, x) == int(right)]
+    return str(digit)
+
+
+def stack(text):
+    held = []
+    for symbol in text:
+        if symbol in "01":
+            held.append(symbol)
+        elif symbol == "-":
+            del held[-1:]
+        else:
+            held.append("01"["oi".index(symbol)])
+    return "".join(held[::-1])
+
+
+def missing(text):
+    if text == "1":
+        return "1"
+    twice = text.removesuffix(".") if len(text) % 2 else text
+    half = len(twice) // 2
+    return twice[(twice.index("_") + half) % len(twice)]
+
+
+def low_first(text):
+    return int(text[::-1], 2)
+
+
+def of_two(operate):
+    def answer(text):
+        if len(text) <= 2:
+            return f"{low_first(text):b}"[::-1] if operate is int.__add__ else "0" * (len(text) - 1)
+        sign = "+" if operate is int.__add__ else "*"
+        a, b = map(low_first, text.split(sign))
+        assert a > 0
+        assert b > 0
+        return f"{operate(a, b):b}"[::-1]
+
+    return answer
+
+
+def root(text):
+    assert int(text, 2) > 0
+    return f"{math.isqrt(int(text, 2)):0{(len(text) + 1) // 2}b}"
+
+
+ORACLES = {
+    "even_pairs": lambda text: str((text.count("01") + text.count("10")) % 2),
+    "parity": lambda text: str(text.count("1") % 2),
+    "cycle_navigation": lambda text: str((text.count(">") - text.count("<")) % 5),
+    "stack_manipulation": stack,
+    "reverse_string": lambda text: text[::-1],
+    "duplicate_string": lambda text: text + text,
+    "missing_duplicate": missing,
+    "odds_first": lambda text: text[1::2] + text[::2],
+    "bucket_sort": lambda text: "".join(sorted(text)),
+    "modular_arithmetic": lambda text: str(evaluated(text)),
+    "modular_arithmetic_brackets": lambda text: str(evaluated(text)),
+    "solve_equation": solution,
+    "binary_addition": of_two(int.__add__),
+    "binary_multiplication": of_two(int.__mul__),
+    "compute_sqrt": root,
+}
+
+
+def test_there_are_the_fifteen_problems_of_the_papers():
+    assert set(PROBLEMS) == set(ORACLES)
+    assert len(PROBLEMS) == 15
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_answers_are_those_of_a_plain_program_and_fit_the_papers_places(name):
+    problem = PROBLEMS[name]
+    lengths, found = pairs(name)
+    for length, (string, answer) in zip(lengths, found, strict=True):
+        assert len(string) == (length - (length % 2 == 0) if name == "modular_arithmetic" else length)
+        assert answer == ORACLES[name](string), string
+        assert len(answer) + problem.ends <= problem.tape(int(length))
+        assert problem.ends or name == "modular_arithmetic" or len(answer) == problem.tape(int(length))
+    assert set("".join(string for string, _ in found)) == set(problem.inputs)
+    assert set("".join(answer for _, answer in found)) == set(problem.outputs)
+    assert len({string for string, _ in found}) > DRAWS // 2
+
+
+def test_every_split_of_an_expression_and_every_height_of_a_stack_occurs():
+    _, found = pairs("modular_arithmetic_brackets")
+    assert {string[1] in "01234" for string, _ in found if len(string) == 9} == {True, False}
+    assert {string[1] for string, _ in found if len(string) > 4} == set("(-01234")
+    _, found = pairs("stack_manipulation")
+    assert {len(string.rstrip("-oi")) for string, _ in found if len(string) == 8} >= {1, 2, 3, 4, 5, 6, 7}
+
+
+@pytest.mark.parametrize("n_bits", [1, 2, 7, 40])
+def test_square_roots_are_exact_around_squares(n_bits):
+    largest = math.isqrt(2**n_bits - 1)
+    numbers = [0, 1, 2**n_bits - 1, largest**2, largest**2 - 1, (largest // 2 + 1) ** 2 - 1]
+    bits = np.array([[n >> i & 1 for i in range(n_bits)] for n in numbers], np.int32)
+    roots = jax.device_get(jax.jit(jax.vmap(square_root))(bits))
+    assert [sum(int(b) << i for i, b in enumerate(row)) for row in roots] == list(map(math.isqrt, numbers))
