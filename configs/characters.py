@@ -78,7 +78,7 @@ def _gpt2(config: ConfigDict) -> ConfigDict:
     model.positions, model.activation, model.attention_bias = "learned", "gelu_tanh", "all"
     model.norm_epsilon, model.norm_epsilon_in = 1e-5, "variance"
     model.tied_embeddings, model.init = True, "gpt2"
-    model.dtype, model.attention_implementation = "bfloat16", "cudnn"
+    model.dtype, model.attention_implementation = "bfloat16", "flash"
     config.task.length = model.max_len = 1024
     optimizer.name, optimizer.schedule = "adamw", "cosine"
     optimizer.learning_rate, optimizer.final_learning_rate, optimizer.warmup_steps = 6e-4, 6e-5, 2000

@@ -45,7 +45,9 @@ TRANSFORMER = {
     "model.position_stretch": case(3.0, model={"positions": "sinusoidal"}),
     "model.attention": case("expressive"),
     "model.attention_implementation": case(
-        "cudnn", refusal="cudnn needs an NVIDIA GPU; the device here is cpu", model={"dtype": "bfloat16", "d_model": 24}
+        "flash",
+        refusal="flash needs an NVIDIA GPU or a TPU; the device here is cpu",
+        model={"dtype": "bfloat16", "d_model": 24},
     ),
     "model.feature_map": case("relu", model={"attention": "linear"}),
     "model.rope_theta": case(10.0, model={"positions": "rotary", "d_model": 12}),

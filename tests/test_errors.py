@@ -64,8 +64,8 @@ DOCUMENTS = "--config=configs/documents.py:json_lines"
             ["parallel.processes: 0 asks SLURM, Open MPI or a TPU pod, and none has started this process"],
         ),
         (
-            [REVERSAL, "--config.model.attention_implementation=cudnn", "--config.model.dtype=bfloat16"],
-            ["model.attention_implementation: cudnn needs an NVIDIA GPU; the device here is cpu"],
+            [REVERSAL, "--config.model.attention_implementation=flash", "--config.model.dtype=bfloat16"],
+            ["model.attention_implementation: flash needs an NVIDIA GPU or a TPU; the device here is cpu"],
         ),
         ([CHARACTERS, "--config.data.path=absent.txt"], ["data.path: absent.txt: No such file"]),
         ([DOCUMENTS, "--config.data.path=absent.jsonl"], ["data.path: absent.jsonl: No such file"]),

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from fxf.config import one_of
 from fxf.errors import UserError
-from fxf.layers import cudnn_attention
+from fxf.layers import flash_attention
 from fxf.layers.attention_kinds import Attention, expressive, softmax, weighted
 from fxf.layers.cache import KeysValues
 from fxf.layers.config import TransformerConfig
@@ -27,12 +27,12 @@ ATTENTIONS: dict[str, Attention] = {
     "expressive": weighted(expressive),
     "linear": LINEAR,
 }
-CUDNN = ATTENTIONS["softmax"]._replace(attend=cudnn_attention.attend, attend_causally=cudnn_attention.attend_causally)
+FLASH = ATTENTIONS["softmax"]._replace(attend=flash_attention.attend, attend_causally=flash_attention.attend_causally)
 
 
 def kind_of(config: TransformerConfig) -> Attention:
     """Returns the kind of attention in the implementation that the config names."""
-    return CUDNN if config.attention_implementation == "cudnn" else ATTENTIONS[config.attention]
+    return FLASH if config.attention_implementation == "flash" else ATTENTIONS[config.attention]
 
 
 def attention_spec(config: TransformerConfig) -> Spec:

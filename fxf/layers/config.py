@@ -75,10 +75,10 @@ class TransformerConfig:
         minimum=0,
     )
     attention: str = key("softmax", "one of fxf.layers.attention.ATTENTIONS")
-    attention_implementation: Literal["xla", "cudnn"] = key(
+    attention_implementation: Literal["xla", "flash"] = key(
         "xla",
-        "xla: XLA computes attention in training; cudnn: cuDNN's flash attention does, which never holds all scores in "
-        "memory, for softmax in bfloat16 on NVIDIA GPUs from Ampere on",
+        "xla: XLA computes attention in training; flash: a kernel does that never holds all scores in memory, for "
+        "softmax in bfloat16 on NVIDIA GPUs from Ampere on (cuDNN) and on TPUs (splash attention)",
     )
     feature_map: str = key("elu", "feature map of linear attention: one of fxf.layers.linear_attention.FEATURE_MAPS")
     window: int = key(0, "self-attention sees tokens at a distance below this; 0: all tokens", minimum=0)
@@ -156,8 +156,8 @@ class TransformerConfig:
         self._check_global_blocks()
         if self.rope_trained_len and self.rope_factor == 1:
             raise UserError("model.rope_trained_len: only read with a model.rope_factor above 1; leave it at 0")
-        if self.attention_implementation == "cudnn":
-            self._check_cudnn()
+        if self.attention_implementation == "flash":
+            self._check_flash()
 
     def _check_global_blocks(self) -> None:
         """Raises a UserError if the keys of global and local blocks do not belong together."""
@@ -170,18 +170,13 @@ class TransformerConfig:
         if 0 < self.local_rope_theta <= 1:
             raise UserError(f"model.local_rope_theta: expected 0 or more than 1, got {self.local_rope_theta}")
 
-    def _check_cudnn(self) -> None:
-        """Raises a UserError if another key needs a feature that cuDNN's flash attention lacks."""
-        needs = "model.attention_implementation: cudnn needs"
-        needed = {"attention": "softmax", "dtype": "bfloat16", "attention_dropout": 0.0, "attention_softcap": 0.0}
+    def _check_flash(self) -> None:
+        """Raises a UserError if another key needs what flash attention has on no device."""
+        needed = {"attention": "softmax", "dtype": "bfloat16", "attention_dropout": 0.0}
         for name, value in needed.items():
             if getattr(self, name) != value:
-                raise UserError(f"{needs} model.{name} {value!r}, got {getattr(self, name)!r}")
-        if self.head_width % 8 or self.head_width > 128:
-            raise UserError(
-                f"{needs} heads whose width (model.head_dim, or model.d_model / model.n_heads) is a multiple of 8 and "
-                f"at most 128, got {self.head_width}"
-            )
+                needs = f"model.attention_implementation: flash needs model.{name} {value!r}"
+                raise UserError(f"{needs}, got {getattr(self, name)!r}")
 
     @property
     def n_groups(self) -> int:

@@ -1,4 +1,4 @@
-"""Softmax attention by cuDNN's flash attention, which never holds all scores in memory (Dao et al. 2022).
+"""Flash attention on NVIDIA GPUs, by cuDNN.
 
 `jax.nn.dot_product_attention(..., implementation="cudnn")` computes in bfloat16, on NVIDIA GPUs from Ampere on.
 """
@@ -14,36 +14,38 @@ from fxf.layers.cache import KeysValues
 from fxf.layers.config import TransformerConfig
 from fxf.layers.mask import Mask
 from fxf.layers.positions import POSITIONS
-from fxf.machine.devices import target_devices
 
 IMPLEMENTATION: Any = "cudnn"
 AMPERE = 8.0  # compute capability of the first GPUs with cuDNN's flash attention
 
 
-def require_nvidia_gpu() -> None:
-    """Raises a UserError if the devices that programs are compiled for cannot run cuDNN's flash attention."""
-    device = target_devices()[0]
-    needs = "model.attention_implementation: cudnn needs an NVIDIA GPU"
-    if device.platform != "gpu" or not re.fullmatch(r"\d+\.\d+", device.compute_capability):  # AMD's is gfx90a
-        raise UserError(f"{needs}; the device here is {device.platform}")
+def require(config: TransformerConfig, device: Any) -> None:
+    """Raises a UserError if the device has no flash attention of cuDNN, or this cannot compute what the config asks."""
+    needs = "model.attention_implementation: flash needs"
+    if not re.fullmatch(r"\d+\.\d+", device.compute_capability):  # AMD's is gfx90a
+        raise UserError(f"{needs} an NVIDIA GPU or a TPU; the device here is {device.device_kind}")
     if float(device.compute_capability) < AMPERE:
-        raise UserError(f"{needs} of compute capability {AMPERE} or more; {device.device_kind} is too old")
+        raise UserError(
+            f"{needs} an NVIDIA GPU of compute capability {AMPERE} or more; {device.device_kind} is too old"
+        )
+    if config.attention_softcap:
+        raise UserError(
+            f"{needs} model.attention_softcap 0.0 on an NVIDIA GPU, got {config.attention_softcap}; a TPU has it"
+        )
+    if config.head_width % 8 or config.head_width > 128:
+        raise UserError(
+            f"{needs} heads whose width (model.head_dim, or model.d_model / model.n_heads) is a multiple of 8 and at "
+            f"most 128 on an NVIDIA GPU, got {config.head_width}"
+        )
 
 
-def attend(
-    config: TransformerConfig, q_BHTK: jax.Array, memory: KeysValues, mask: Mask, rng: jax.Array | None
-) -> jax.Array:
-    """Returns what the queries read, [B, H, T, K], as `attend` of `Attention` does.
+def attend(config: TransformerConfig, q_BHTK: jax.Array, memory: KeysValues, mask: Mask) -> jax.Array:
+    """Returns what the queries read, [B, H, T, K].
 
     cuDNN has options for causal attention and its window. Padding, documents, a window to both sides and the bias of
     positions are passed as arrays [B, H, T, C], whose axes B and H are as small as the mask's. The bias has the
     queries' precision.
-
-    Raises:
-      UserError: the device cannot run cuDNN's flash attention.
     """
-    del rng  # the config refuses dropout of attention weights, because they are never in memory
-    require_nvidia_gpu()
     n_queries, n_keys = q_BHTK.shape[2], memory.keys.shape[2]
     has_bias = POSITIONS[config.positions].bias is not None
     all_causal = mask.causal and mask.is_token is None and mask.documents_BT is None
@@ -70,16 +72,3 @@ def attend(
         implementation=IMPLEMENTATION,
     )
     return heads_BTHK[:, :n_queries].transpose(0, 2, 1, 3)
-
-
-def attend_causally(
-    config: TransformerConfig,
-    q_BHTK: jax.Array,
-    new: KeysValues,
-    mask: Mask,
-    cache: KeysValues | None,
-    rng: jax.Array | None,
-) -> tuple[jax.Array, None]:
-    """Returns the output of causal attention, and None. XLA decodes with a cache (`cached_blocks`)."""
-    assert cache is None
-    return attend(config, q_BHTK, new, mask, rng), None

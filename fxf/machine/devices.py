@@ -12,6 +12,10 @@ from fxf.errors import UserError
 # Variables that choose devices; an error line shows their values.
 VARIABLES = ("JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "CUDA_VISIBLE_DEVICES", "XLA_FLAGS")
 
+# The axes of a mesh of devices: the first two cut the rows of a batch, then its sequences, then heads
+# (training/sharding.py).
+DATA, FSDP, SEQUENCE, TENSOR = AXES = ("data", "fsdp", "sequence", "tensor")
+
 
 def start_jax() -> None:
     """Imports JAX.
@@ -50,6 +54,24 @@ def compiling_for(devices: Sequence[Any]) -> Iterator[None]:
         yield
     finally:
         _targets.reset(token)
+
+
+_mesh: contextvars.ContextVar[Any] = contextvars.ContextVar("mesh", default=None)
+
+
+def target_mesh() -> Any:
+    """Returns the mesh of the devices that the arrays of a traced function are cut over, or None if it is not known."""
+    return _mesh.get()
+
+
+@contextlib.contextmanager
+def over_mesh(mesh: Any) -> Iterator[None]:
+    """Inside, functions are traced for arrays that are cut over a mesh with the axes `AXES`."""
+    token = _mesh.set(mesh)
+    try:
+        yield
+    finally:
+        _mesh.reset(token)
 
 
 def require_devices() -> list[Any]:

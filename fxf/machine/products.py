@@ -4,8 +4,10 @@ import math
 
 from fxf.machine.hlo import Computation, Instruction
 
-# cuDNN's attention computes this many products of queries, keys and their gradients. Its backward pass repeats one.
-ATTENTION_PRODUCTS = {"__cudnn$fmhaSoftmaxBackward": 5, "__cudnn$fmhaSoftmax": 2}
+# How many products of queries, keys, values and their gradients a kernel of attention computes. Backward passes repeat
+# some. All pairs of queries and keys count, as in XLA's own attention, though kernels skip blocks that a mask hides.
+CUDNN_PRODUCTS = {"__cudnn$fmhaSoftmaxBackward": 5, "__cudnn$fmhaSoftmax": 2}
+SPLASH_PRODUCTS = {"splash_mha_fwd": 2, "splash_mha_dq": 3, "splash_mha_dkv": 4}
 
 
 def flops(computation: Computation, instruction: Instruction) -> int | None:
@@ -21,7 +23,11 @@ def flops(computation: Computation, instruction: Instruction) -> int | None:
         contracted = instruction.numbers("lhs_contracting_dims") or instruction.numbers("lhs_contracting_dimensions")
         summed = math.prod(operands[0][0].dims[axis] for axis in contracted)
         return 2 * math.prod(instruction.arrays[0].dims) * summed
-    for name, n_products in ATTENTION_PRODUCTS.items():
+    for name, n_products in SPLASH_PRODUCTS.items():
+        if target == "tpu_custom_call" and instruction.name.startswith(name):
+            q, k = [each[0].dims for each in operands if each[0].dtype[0] in "bf"][:2]
+            return 2 * n_products * math.prod(q) * k[-2]
+    for name, n_products in CUDNN_PRODUCTS.items():
         if target.startswith(name):
             scores = instruction.attributes.partition("intermediate_tensor_shape")[2].partition('"dimensions"')[2]
             pairs = math.prod(int(n.strip(' "')) for n in scores[scores.index("[") + 1 : scores.index("]")].split(","))

@@ -99,7 +99,8 @@ def decoding(experiment: Experiment, rows: int) -> Program:
 
     A prompt of a decoder fills half of the positions, and new tokens the other half. Behind a source it is empty.
     """
-    layout, model = experiment.layout_of_one_copy(), experiment.model
+    layout = experiment.layout_of_one_copy()
+    model = layout.with_mesh(experiment.model)
     params, batch = experiment.state_shapes(layout).params, experiment.batch_shapes()
     rows = rows or max(1, len(batch["inputs"]) // experiment.layout().parts) * layout.parts
     length = min(batch["inputs"].shape[1], experiment.max_len)

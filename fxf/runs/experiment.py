@@ -17,7 +17,7 @@ from fxf.config import defaults, one_of, section
 from fxf.decoding.config import DecodeConfig
 from fxf.decoding.decoder import make_decoder
 from fxf.errors import UserError, nearest
-from fxf.layers.cudnn_attention import require_nvidia_gpu
+from fxf.layers.flash_attention import require_flash
 from fxf.machine.compiled import compiled_by_shape
 from fxf.machine.devices import require_devices, target_devices
 from fxf.machine.on_cpu import drawing_options
@@ -86,8 +86,9 @@ class Experiment(NamedTuple):
         Raises:
           UserError: `parallel`, a batch or the implementation of attention does not fit the devices.
         """
-        if self.config["model"].get("attention_implementation") == "cudnn":
-            require_nvidia_gpu()
+        values = self.config["model"]
+        if values.get("attention_implementation") == "flash":
+            require_flash(section(MODELS[values["name"]].config, values, "model"), self.parallel.sequence)
         layout = make_layout(self.parallel, target_devices())
         require_divisible(layout, self.train.batch_size, self.train.microbatches)
         layout.require_divisible_sequences(self.batch_shapes())
@@ -150,7 +151,7 @@ class Experiment(NamedTuple):
           layout: the layout of the params; the devices share the rows of a batch.
           seed: the seed of sampling.
         """
-        model = self.model
+        model = layout.with_mesh(self.model)
         compiling = functools.partial(clock.measure, "compile")
 
         def gather(params: weights.Params) -> weights.Params:

@@ -20,11 +20,10 @@ from jax.sharding import PartitionSpec as P
 from jax.tree_util import DictKey
 
 from fxf.errors import UserError
+from fxf.machine.devices import AXES, DATA, FSDP, SEQUENCE, TENSOR, over_mesh
 from fxf.models.model import Model
 from fxf.training.parallel import ParallelConfig
 from fxf.weights import VOCABULARY, Params, Spec, Weight, leaves, map_weights, without_repeats
-
-DATA, FSDP, SEQUENCE, TENSOR = AXES = ("data", "fsdp", "sequence", "tensor")
 
 # Each mesh axis cuts the first of these axes of a weight that is not cut yet and whose length it divides.
 RULES = {
@@ -85,6 +84,22 @@ class Layout(NamedTuple):
             return x.reshape(n_rows, -1, *x.shape[1:])
         cut = x.reshape(n_rows, x.shape[0] // n_rows, n_sequences, -1, *x.shape[2:]).swapaxes(1, 2)
         return cut.reshape(n_rows * n_sequences, *cut.shape[2:])
+
+    def with_mesh(self, model: Model) -> Model:
+        """Returns the model with functions that know this mesh: attention maps its kernel over it, if it has one."""
+        if self.mesh.size == 1:
+            return model
+
+        def knowing(function: Callable) -> Callable:
+            @functools.wraps(function)
+            def run(*args: Any, **options: Any) -> Any:
+                with over_mesh(self.mesh):
+                    return function(*args, **options)
+
+            return run
+
+        prefill = model.prefill and knowing(model.prefill)
+        return model._replace(features=knowing(model.features), prefill=prefill)
 
     @property
     def on_cpu(self) -> bool:

@@ -77,7 +77,7 @@ def batch_loss(
     of_features = of_readout = params
     if layout:
         of_features, of_readout = layout.gather(model, params, pad=model.loss.of_logits)
-        batch = layout.shard_tokens(batch)
+        model, batch = layout.with_mesh(model), layout.shard_tokens(batch)
     features = model.features(of_features, batch, rng=rng)
     options = _loss_options(model, params, features, layout) if layout else {}
 

@@ -1,4 +1,4 @@
-"""model.attention_implementation=cudnn equals fxf's own path; here through what JAX has for any device.
+"""model.attention_implementation=flash on a GPU equals fxf's own path; here through what JAX has for any device.
 
 What cuDNN itself computes needs an NVIDIA GPU; these tests show what it is asked for.
 """
@@ -11,13 +11,10 @@ import numpy as np
 import pytest
 
 from closeness import assert_close, largest_of
-from fxf.errors import UserError
-from fxf.layers import cudnn_attention
-from fxf.machine.devices import compiling_for
+from fxf.layers import cudnn_attention, flash_attention
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.masked_lm import MaskedLMConfig, masked_lm
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
-from fxf.runs.experiment import build, default_config
 from fxf.training.step import loss_and_gradient
 from helpers import VOCAB_SIZE, random_params, random_tokens, small
 
@@ -43,14 +40,15 @@ def asked(monkeypatch):
 
     monkeypatch.setattr(jax.nn, "dot_product_attention", recorded)
     monkeypatch.setattr(cudnn_attention, "IMPLEMENTATION", "xla")
-    monkeypatch.setattr(cudnn_attention, "require_nvidia_gpu", lambda: None)
+    monkeypatch.setattr(cudnn_attention, "require", lambda *_: None)
+    monkeypatch.setitem(flash_attention.KERNELS, "cpu", cudnn_attention)
     return calls
 
 
 def in_float32(config):
-    """Returns the config with cudnn, which it would refuse: what stands in for cuDNN can compute in float32."""
+    """Returns the config with flash, which it would refuse: what stands in for cuDNN can compute in float32."""
     config = copy.copy(config)
-    object.__setattr__(config, "attention_implementation", "cudnn")
+    object.__setattr__(config, "attention_implementation", "flash")
     return config
 
 
@@ -136,10 +134,10 @@ def norm(tree):
 def test_in_bfloat16_losses_and_gradients_are_those_of_the_default_within_its_precision(asked, positions):
     sizes = {"d_model": 24, "dtype": "bfloat16", "positions": positions}
     default = transformer_lm(small(**sizes), VOCAB_SIZE)
-    cudnn = transformer_lm(small(**sizes, attention_implementation="cudnn"), VOCAB_SIZE)
+    flash = transformer_lm(small(**sizes, attention_implementation="flash"), VOCAB_SIZE)
     params, batch = random_params(default.spec), a_batch(TransformerLMConfig)
     expected, found = (
-        jax.device_get(jax.jit(lambda p, m=m: loss_and_gradient(m, p, batch))(params)) for m in (default, cudnn)
+        jax.device_get(jax.jit(lambda p, m=m: loss_and_gradient(m, p, batch))(params)) for m in (default, flash)
     )
     assert found[0] == pytest.approx(float(expected[0]), rel=1e-2)
     difference = jax.tree.map(np.subtract, found[2], expected[2])
@@ -156,67 +154,3 @@ def test_cached_decoding_goes_by_xla_and_gives_the_logits_of_the_whole(asked, co
     assert len(asked) == (1 if config_class is EncoderDecoderConfig else 0)  # an encoder reads whole sequences
     logits, _ = jax.jit(model.step)(params, cache, jnp.asarray(batch["inputs"][:, 5]))
     assert_close(logits, jax.jit(model.apply)(params, batch)[:, 5])
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"dtype": "float32"}, "cudnn needs model.dtype 'bfloat16', got 'float32'"),
-        ({"attention": "linear"}, "cudnn needs model.attention 'softmax', got 'linear'"),
-        ({"attention": "expressive"}, "cudnn needs model.attention 'softmax', got 'expressive'"),
-        ({"attention_dropout": 0.1}, "cudnn needs model.attention_dropout 0.0, got 0.1"),
-        ({"n_heads": 2}, "cudnn needs heads whose width .* is a multiple of 8 and at most 128, got 12"),
-        ({"d_model": 136, "n_heads": 1}, "cudnn needs heads whose width .* at most 128, got 136"),
-    ],
-)
-def test_what_cudnn_has_not_is_named(changes, message):
-    with pytest.raises(UserError, match=f"^model.attention_implementation: {message}"):
-        small(**{"d_model": 24, "dtype": "bfloat16", "attention_implementation": "cudnn", **changes})
-
-
-class Device:
-    """A GPU, as JAX describes it."""
-
-    platform, device_kind = "gpu", "Tesla V100"
-
-    def __init__(self, version, capability):
-        self.client, self.compute_capability = self, capability
-        self.platform_version = version
-
-
-@pytest.mark.parametrize(
-    ("device", "message"),
-    [
-        (None, "cudnn needs an NVIDIA GPU; the device here is cpu$"),
-        (Device("PJRT C API\nrocm 60300", "gfx90a"), "cudnn needs an NVIDIA GPU; the device here is gpu"),
-        (Device("PJRT C API\ncuda 13000", "7.0"), "cudnn needs an NVIDIA GPU of compute capability 8.0 or more; Tesla"),
-        (Device("PJRT C API\ncuda 13000", "9.0"), ""),
-        (Device("PJRT C API\ncuda 13000", "12.0"), ""),
-    ],
-)
-def test_a_device_without_cudnns_attention_is_named(monkeypatch, device, message):
-    if device:
-        monkeypatch.setattr(jax, "devices", lambda: [device])
-    if not message:
-        return cudnn_attention.require_nvidia_gpu()
-    with pytest.raises(UserError, match=f"^model.attention_implementation: {message}"):
-        cudnn_attention.require_nvidia_gpu()
-
-
-def test_the_devices_that_a_program_is_compiled_for_are_asked():
-    with compiling_for([Device("PJRT C API\nNVIDIA H100", "9.0")]):
-        cudnn_attention.require_nvidia_gpu()
-    with pytest.raises(UserError, match=r"the device here is cpu$"):
-        cudnn_attention.require_nvidia_gpu()
-
-
-def test_training_on_another_device_is_refused_and_the_weights_are_read_by_xla():
-    config = default_config("reversal")
-    config.model.update(n_layers=1, d_model=16, d_ff=8, n_heads=2, dtype="bfloat16", attention_implementation="cudnn")
-    experiment = build(config.to_dict())
-    with pytest.raises(UserError, match="cudnn needs an NVIDIA GPU"):
-        experiment.layout()
-    params, batch = random_params(experiment.model.spec), {"inputs": random_tokens((2, 5))}
-    with pytest.raises(UserError, match="cudnn needs an NVIDIA GPU"):
-        experiment.model.apply(params, batch)
-    assert np.isfinite(jax.jit(experiment.with_model(attention_implementation="xla").model.apply)(params, batch)).all()

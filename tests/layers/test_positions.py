@@ -154,8 +154,8 @@ def test_a_position_beyond_a_table_is_not_a_number():
         ({"positions": "learned"}, "positions: a table has a row for each whole number; expected ints, got float32"),
         ({"positions": "rotary", "d_model": 12, "position_range": 31}, "positions: model.position_range draws them"),
         (
-            {"d_model": 24, "attention_implementation": "cudnn", "dtype": "bfloat16", "window": 3},
-            "positions: the window of model.attention_implementation 'cudnn' assumes 0, 1, …",
+            {"d_model": 24, "attention_implementation": "flash", "dtype": "bfloat16", "window": 3},
+            "positions: the window of model.attention_implementation 'flash' assumes 0, 1, …",
         ),
     ],
 )

@@ -157,6 +157,16 @@ SCORES = (
             f'custom_call_target="__cudnn$fmhaSoftmaxBackward", {SCORES}',
             2 * 5 * (2 * 3 * 5 * 7) * 4,
         ),
+        *(  # a kernel of Pallas, whose first operands tell which blocks to skip
+            (
+                "  %s = s8[1,2,1]{2,1,0} parameter(0)\n  %q = bf16[2,6,5,4]{3,2,1,0} parameter(1)\n"
+                "  %k = bf16[2,3,7,4]{3,2,1,0} parameter(2)\n"
+                f"  ROOT %splash_mha_{name}_residuals.1 = bf16[2,6,5,4]{{3,2,1,0}} custom-call(%s, %s, %q, %k, %k), "
+                'custom_call_target="tpu_custom_call", frontend_attributes={kernel_metadata={',
+                2 * n_products * (2 * 6 * 5 * 7) * 4,
+            )
+            for name, n_products in (("fwd", 2), ("dq_segmented_no", 3), ("dkv_no", 4))
+        ),
         (  # an image of 6 and a window of 3, padded by 1: at both ends a place of the window is outside
             "  %x = f32[2,6,5]{2,1,0} parameter(0)\n  %w = f32[3,5,7]{2,1,0} parameter(1)\n"
             "  ROOT %c = f32[2,6,7]{2,1,0} convolution(%x, %w), window={size=3 pad=1_1}, dim_labels=b0f_0io->b0f",

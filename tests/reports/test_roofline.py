@@ -1,18 +1,25 @@
 """What compiled programs cost, on this CPU as if it were lent hardware, and with the packages on that hardware."""
 
+import functools
 import json
 import math
 
 import jax
+import numpy as np
 import pytest
 
+from fxf import weights
 from fxf.errors import UserError
 from fxf.machine import topologies
 from fxf.machine.hardware import Hardware
 from fxf.machine.topologies import Topology
+from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.reports import roofline
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token
+from fxf.training.parallel import ParallelConfig
+from fxf.training.sharding import make_layout
+from fxf.training.step import loss_and_gradient
 from fxf.weights import count
 from small_runs import tiny_config
 
@@ -108,23 +115,48 @@ def test_a_step_under_pmap_is_refused():
 
 @pytest.mark.thorough  # needs the packages of EXTRAS=compile
 @pytest.mark.parametrize(
-    ("name", "link", "parallel", "cudnn"),
+    ("name", "link", "parallel", "implementation"),
     [
-        ("h100:8", "NVLink", {"fsdp": 2, "tensor": 2}, True),
-        ("v5e:2x4", "ICI", {"fsdp": 2, "tensor": 2}, False),
+        ("h100:8", "NVLink", {"fsdp": 2, "tensor": 2}, "flash"),
+        ("v5e:2x4", "ICI", {"fsdp": 2, "tensor": 2}, "flash"),
+        ("v5e:2x4", "ICI", {"fsdp": 2, "tensor": 2}, "xla"),
     ],
 )
 def test_an_accelerators_step_has_the_models_operations_reuses_all_and_has_no_formula_of_a_cpu(
-    name, link, parallel, cudnn
+    name, link, parallel, implementation
 ):
-    attention = {"attention_implementation": "cudnn"} if cudnn else {}
-    model = {"n_layers": 2, "d_model": 32, "d_ff": 64, "n_heads": 2, "dtype": "bfloat16", **attention}
-    experiment = build(tiny_config(model=model, parallel=parallel, train={"steps": 6, "batch_size": 16}))
+    model = {"n_layers": 2, "d_model": 32, "d_ff": 64, "n_heads": 2, "dtype": "bfloat16", "max_len": 128}
+    model["attention_implementation"] = implementation
+    # The rows have 128 tokens, a block of flash attention on a TPU.
+    sections = {"task": {"max_length": 63}, "parallel": parallel, "train": {"steps": 6, "batch_size": 16}}
+    experiment = build(tiny_config(model=model, **sections))
     topology = topologies.topology(name)
     with topologies.target(topology):
         training, *decoding = roofline.reports(experiment, topology, ("training", "decoding"))
+    assert training["uncounted"] == []
     assert training["model_flops"] <= training["flops"] <= 2 * training["model_flops"]
     assert training["donated"][0] == training["donated"][1] and not training["cpu_only"]
     assert {found["link"] for found in training["collectives"]} == {link}
     assert sum(found["count"] for found in training["collectives"] if found["kind"] == "all-reduce") >= 8
     assert [found["program"].split(",")[0] for found in decoding] == ["prefill", "decoding step"]
+
+
+@pytest.mark.thorough  # as above
+@pytest.mark.parametrize("name", ["h100:8", "v5e:2x4"])
+def test_packed_documents_and_a_window_compile_with_flash_attention(name):
+    keys = {"n_layers": 1, "d_model": 32, "d_ff": 64, "n_heads": 2, "max_len": 131, "window": 9}
+    model = transformer_lm(TransformerLMConfig(**keys, dtype="bfloat16", attention_implementation="flash"), 11)
+    shape = jax.ShapeDtypeStruct((8, 131), np.int32)
+    batch = {**dict.fromkeys(("inputs", "targets", "documents"), shape), "weights": shape.update(dtype=np.float32)}
+    topology = topologies.topology(name)
+    with topologies.target(topology):
+        layout = make_layout(ParallelConfig(fsdp=2, tensor=2), topology.devices)
+        params = jax.tree.map(
+            lambda x, sharding: x.update(sharding=sharding),
+            jax.eval_shape(lambda: weights.initialize(model.spec, jax.random.key(0))),
+            layout.weights(model.spec),
+        )
+        step = jax.jit(functools.partial(loss_and_gradient, model, layout=layout))
+        compiled = step.lower(params, batch).compile(topology.compiler_options)
+    kernel = "fmhaSoftmax" if name == "h100:8" else "splash_mha_fwd_segmented"
+    assert kernel in compiled.as_text()

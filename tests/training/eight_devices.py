@@ -19,6 +19,8 @@ from jax.experimental.multihost_utils import process_allgather
 
 from closeness import bound, largest_of, without_key_biases
 from fxf.layers import loss
+from fxf.layers.splash_attention import mapped
+from fxf.machine.devices import over_mesh
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.reports.describe import describe
 from fxf.runs import run
@@ -162,11 +164,35 @@ def memory_of_a_long_sequence(parts):
     return step.memory_analysis().temp_size_in_bytes
 
 
+def mapped_kernel():
+    """Returns how far a kernel mapped over a mesh is from the whole one, for rows and heads that it divides or not."""
+
+    def kernel(q, k, v, documents):
+        by_group = q.reshape(*k.shape[:2], -1, *q.shape[2:])
+        scores = jax.numpy.einsum("bghtk,bgck->bghtc", by_group, k) * documents[:, None, None, None]
+        return jax.numpy.einsum("bghtc,bgck->bghtk", jax.nn.softmax(scores), v).reshape(q.shape)
+
+    def total(arrays, documents):
+        read = mapped(kernel, arrays, (documents,))
+        return (read * jax.numpy.arange(read.size).reshape(read.shape)).sum()
+
+    mesh, found = make_layout(ParallelConfig(fsdp=2, sequence=2, tensor=2), jax.devices()).mesh, []
+    for n_rows, n_groups in ((2, 4), (3, 2), (2, 1)):
+        rng = np.random.default_rng(0)
+        arrays = [rng.normal(size=(n_rows, n, 5, 3)).astype(np.float32) for n in (2 * n_groups, n_groups, n_groups)]
+        documents = rng.integers(1, 4, (n_rows, 5))
+        whole = jax.jit(jax.value_and_grad(total))(arrays, documents)
+        with over_mesh(mesh):
+            found.append(distance(jax.jit(jax.value_and_grad(lambda *given: total(*given)))(arrays, documents), whole))
+    return found
+
+
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     figures = {
         "distances": compare(folder),
         "described": described(),
+        "mapped_kernel": mapped_kernel(),
         "share": share_of_the_optimizer_state(),
         "resumed": resume(folder),
         "memory": [memory_of_a_long_sequence(parts) for parts in (1, 8)],

@@ -75,6 +75,10 @@ def test_params_after_twenty_steps_are_those_of_one_device(figures, layout):
     assert figures["distances"][layout]["params"] <= 1
 
 
+def test_a_kernel_that_is_mapped_over_the_mesh_has_the_numbers_and_gradients_of_the_whole_one(figures):
+    assert max(figures["mapped_kernel"]) <= 1
+
+
 def test_two_processes_have_the_numbers_of_one_device(figures_of_two_processes):
     distances = figures_of_two_processes["distances"]
     assert distances["loss"] <= 1

@@ -1,0 +1,67 @@
+"""Softmax attention that never holds all scores in memory (Dao et al. 2022), by a kernel that the devices have for it.
+
+On NVIDIA GPUs it is cuDNN's (cudnn_attention.py), on TPUs Pallas's (splash_attention.py). Both compute in bfloat16.
+"""
+
+from types import ModuleType
+
+import jax
+
+from fxf.errors import UserError
+from fxf.layers import cudnn_attention, splash_attention
+from fxf.layers.cache import KeysValues
+from fxf.layers.config import TransformerConfig
+from fxf.layers.mask import Mask
+from fxf.machine.devices import target_devices
+
+KERNELS = {"gpu": cudnn_attention, "tpu": splash_attention}
+
+
+def require_flash(config: TransformerConfig, n_sequences: int = 1) -> None:
+    """Raises a UserError if the devices that programs are compiled for have no kernel for this config.
+
+    Args:
+      n_sequences: parts that a mesh cuts each sequence into.
+    """
+    if _kernel(config) is cudnn_attention and n_sequences > 1:
+        raise UserError(
+            f"parallel.sequence: expected 1 with model.attention_implementation 'flash' on an NVIDIA GPU, whose kernel "
+            f"reads whole sequences, got {n_sequences}"
+        )
+
+
+def _kernel(config: TransformerConfig) -> ModuleType:
+    device = target_devices()[0]
+    if device.platform not in KERNELS:
+        raise UserError(
+            "model.attention_implementation: flash needs an NVIDIA GPU or a TPU; the device here is "
+            f"{device.platform}; elsewhere set it to 'xla'"
+        )
+    kernel = KERNELS[device.platform]
+    kernel.require(config, device)
+    return kernel
+
+
+def attend(
+    config: TransformerConfig, q_BHTK: jax.Array, memory: KeysValues, mask: Mask, rng: jax.Array | None
+) -> jax.Array:
+    """Returns what the queries read, [B, H, T, K], as `attend` of `Attention` does.
+
+    Raises:
+      UserError: the devices have no kernel for this config.
+    """
+    del rng  # the config refuses dropout of attention weights, because they are never in memory
+    return _kernel(config).attend(config, q_BHTK, memory, mask)
+
+
+def attend_causally(
+    config: TransformerConfig,
+    q_BHTK: jax.Array,
+    new: KeysValues,
+    mask: Mask,
+    cache: KeysValues | None,
+    rng: jax.Array | None,
+) -> tuple[jax.Array, None]:
+    """Returns the output of causal attention, and None. XLA decodes with a cache (`cached_blocks`)."""
+    assert cache is None
+    return attend(config, q_BHTK, new, mask, rng), None

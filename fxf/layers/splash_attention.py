@@ -1,0 +1,124 @@
+"""Flash attention on TPUs, by the splash attention of Pallas in JAX, which skips blocks of scores that a mask hides."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+
+from fxf.errors import UserError
+from fxf.layers.cache import KeysValues
+from fxf.layers.config import TransformerConfig
+from fxf.layers.mask import Mask
+from fxf.layers.positions import POSITIONS
+from fxf.machine.devices import DATA, FSDP, SEQUENCE, TENSOR, target_mesh
+
+BLOCKS = (512, 384, 256, 128)  # lengths of a block of queries or keys; the kernel takes multiples of 128
+HIDDEN = -1  # the document of keys that no query sees
+
+
+def require(config: TransformerConfig, device: Any) -> None:
+    """Raises a UserError if the kernel cannot compute this attention."""
+    del device
+    if POSITIONS[config.positions].bias is not None:
+        without = [name for name, kind in POSITIONS.items() if kind.bias is None]
+        raise UserError(
+            f"model.positions: '{config.positions}' adds a bias to scores, which model.attention_implementation "
+            f"'flash' cannot on a TPU; it can with {', '.join(without)}"
+        )
+
+
+def attend(config: TransformerConfig, q_BHTK: jax.Array, memory: KeysValues, mask: Mask) -> jax.Array:
+    """Returns what the queries read, [B, H, T, K].
+
+    The window counts tokens, whose positions must be 0, 1, … in a row or document. Rows are filled up to whole blocks.
+    """
+    scale = config.query_scale or 1 / math.sqrt(q_BHTK.shape[-1])
+    q_BHTK = (q_BHTK.astype(jnp.float32) * scale).astype(q_BHTK.dtype)
+    arrays = [_filled(x, axis=2) for x in (q_BHTK, memory.keys, memory.values)]
+    documents = _documents(mask, q_BHTK.shape[0], q_BHTK.shape[2], memory.keys.shape[2])
+
+    def with_window(window: int) -> jax.Array:
+        return mapped(lambda *arrays: _kernel(config, window, mask.causal, *arrays), arrays, documents)
+
+    if mask.positions is None or not config.window:  # cross-attention has no window
+        heads_BHTK = with_window(0)
+    elif mask.is_global is None:
+        heads_BHTK = with_window(config.window)
+    else:
+        heads_BHTK = jax.lax.cond(mask.is_global, lambda: with_window(0), lambda: with_window(config.window))
+    return heads_BHTK[:, :, : q_BHTK.shape[2]]
+
+
+def _filled(x: jax.Array, axis: int, value: int = 0) -> jax.Array:
+    """Returns an array whose axis is filled up to a multiple of the smallest block."""
+    missing = -x.shape[axis] % min(BLOCKS)
+    return jnp.pad(x, [(0, missing if i == axis else 0) for i in range(x.ndim)], constant_values=value)
+
+
+def _documents(mask: Mask, n_rows: int, n_queries: int, n_keys: int) -> tuple[jax.Array, ...]:
+    """Returns the document of each query [B, T] and key [B, C], filled up; nothing if all queries see all they may.
+
+    A query sees the keys of its document. Keys of padding, and those that fill up, are in a document of their own.
+    """
+    filled_up = n_keys % min(BLOCKS) > 0
+    if mask.documents_BT is None and mask.is_token is None and (mask.causal or not filled_up):
+        return ()
+    of_queries_BT, of_keys_BC = jnp.zeros((n_rows, n_queries), jnp.int32), jnp.zeros((n_rows, n_keys), jnp.int32)
+    if mask.documents_BT is not None:
+        of_queries_BT = of_keys_BC = jnp.broadcast_to(mask.documents_BT, (n_rows, n_queries))
+    if mask.is_token is not None:
+        of_keys_BC = jnp.where(mask.is_token, of_keys_BC, HIDDEN)
+    return _filled(of_queries_BT, axis=1), _filled(of_keys_BC, axis=1, value=HIDDEN)
+
+
+def _kernel(config: TransformerConfig, window: int, causal: bool, *arrays: jax.Array) -> jax.Array:
+    """Returns what queries [B, H, T, K] read of keys and values [B, G, C, K], in their documents if these follow."""
+    # Few programs need Pallas, and it takes long to import.
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
+
+    q_BHTK, k_BGCK, v_BGCK, *documents = arrays
+    shape = (q_BHTK.shape[2], k_BGCK.shape[2])
+    if window:
+        seen_TC = masks.LocalMask(shape, (window - 1, 0 if causal else window - 1), 0)
+    else:
+        seen_TC = masks.CausalMask(shape) if causal else masks.FullMask(shape)
+    q, k = (next(size for size in BLOCKS if length % size == 0) for length in shape)
+    blocks = splash.BlockSizes(block_q=q, block_kv=k, block_q_dkv=q, block_kv_dkv=k, block_q_dq=q, block_kv_dq=k)
+    kernel = splash.make_splash_mha(
+        masks.MultiHeadMask([seen_TC] * q_BHTK.shape[1]),
+        block_sizes=blocks,
+        attn_logits_soft_cap=config.attention_softcap or None,
+        head_shards=1,
+        q_seq_shards=1,
+    )
+    return jax.vmap(kernel)(q_BHTK, k_BGCK, v_BGCK, splash.SegmentIds(*documents) if documents else None)
+
+
+def mapped(kernel: Callable[..., jax.Array], arrays: Sequence[jax.Array], documents: Sequence[jax.Array]) -> jax.Array:
+    """Returns `kernel(*arrays, *documents)`, for which each device of the mesh computes its rows and heads.
+
+    XLA does not cut a kernel. What cuts sequences elsewhere cuts heads here, where sequences are whole (Jacobs et al.
+    2023). Rows and heads that the mesh does not divide are whole on each device.
+
+    Args:
+      arrays: queries, keys and values, each [B, heads, length, K].
+      documents: arrays [B, length].
+    """
+    mesh = target_mesh()
+    if mesh is None:
+        return kernel(*arrays, *documents)
+
+    def divides(axes: tuple[str, ...], length: int) -> bool:
+        return length % math.prod(mesh.shape[axis] for axis in axes) == 0
+
+    n_rows, n_groups = arrays[1].shape[:2]
+    rows = next(axes for axes in ((DATA, FSDP), ()) if divides(axes, n_rows))
+    heads = next(axes for axes in ((TENSOR, SEQUENCE), (TENSOR,), ()) if divides(axes, n_groups))
+    specs = (P(rows, heads),) * len(arrays) + (P(rows),) * len(documents)
+    # What a kernel writes has no record of the axes over which it differs, which JAX would check.
+    by_parts = jax.shard_map(kernel, mesh=mesh, in_specs=specs, out_specs=P(rows, heads), check_vma=False)
+    return by_parts(*arrays, *documents)
