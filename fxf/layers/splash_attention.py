@@ -82,6 +82,7 @@ def _kernel(config: TransformerConfig, window: int, causal: bool, *arrays: jax.A
 
     q_BHTK, k_BGCK, v_BGCK, *documents = arrays
     shape = (q_BHTK.shape[2], k_BGCK.shape[2])
+    seen_TC: Any
     if window:
         seen_TC = masks.LocalMask(shape, (window - 1, 0 if causal else window - 1), 0)
     else:
