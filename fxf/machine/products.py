@@ -5,8 +5,13 @@ import math
 from fxf.machine.hlo import Computation, Instruction
 
 # How many products of queries, keys, values and their gradients a kernel of attention computes. Backward passes repeat
-# some. All pairs of queries and keys count, as in XLA's own attention, though kernels skip blocks that a mask hides.
-CUDNN_PRODUCTS = {"__cudnn$fmhaSoftmaxBackward": 5, "__cudnn$fmhaSoftmax": 2}
+# some. A mask is a bias of the scores. All pairs of queries and keys count, as in XLA's own attention, though kernels skip blocks that a mask hides.
+CUDNN_PRODUCTS = {
+    "__cudnn$fmhaSoftmaxBackward": 5,
+    "__cudnn$fmhaSoftmax": 2,
+    "__cudnn$fmhaScaleBiasSoftmaxBackward": 5,
+    "__cudnn$fmhaScaleBiasSoftmax": 2,
+}
 SPLASH_PRODUCTS = {"splash_mha_fwd": 2, "splash_mha_dq": 3, "splash_mha_dkv": 4}
 
 

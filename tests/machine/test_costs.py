@@ -157,6 +157,11 @@ SCORES = (
             f'custom_call_target="__cudnn$fmhaSoftmaxBackward", {SCORES}',
             2 * 5 * (2 * 3 * 5 * 7) * 4,
         ),
+        (
+            HEADS + "  ROOT %a = bf16[2,3,5,4]{3,2,1,0} custom-call(%q, %q, %q, %q), "
+            f'custom_call_target="__cudnn$fmhaScaleBiasSoftmax", {SCORES}',
+            2 * 2 * (2 * 3 * 5 * 7) * 4,
+        ),
         *(  # a kernel of Pallas, whose first operands tell which blocks to skip
             (
                 "  %s = s8[1,2,1]{2,1,0} parameter(0)\n  %q = bf16[2,6,5,4]{3,2,1,0} parameter(1)\n"
