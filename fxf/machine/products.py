@@ -5,7 +5,8 @@ import math
 from fxf.machine.hlo import Computation, Instruction
 
 # How many products of queries, keys, values and their gradients a kernel of attention computes. Backward passes repeat
-# some. A mask is a bias of the scores. All pairs of queries and keys count, as in XLA's own attention, though kernels skip blocks that a mask hides.
+# some. All pairs of queries and keys count, as in XLA's own attention, though kernels skip blocks that a mask hides. To
+# cuDNN a mask is a bias of the scores.
 CUDNN_PRODUCTS = {
     "__cudnn$fmhaSoftmaxBackward": 5,
     "__cudnn$fmhaSoftmax": 2,
