@@ -36,6 +36,7 @@ def make_decoder(
     gather: Callable[[Params], Params] = lambda params: params,
     shard_rows: Callable[[Any], Any] = lambda rows: rows,
     out_shardings: Any = None,
+    programs: dict[Any, Any] | None = None,
 ) -> Callable[[Params, Prompts, int], tuple[np.ndarray, np.ndarray | None]]:
     """Returns `decode(params, prompts, max_tokens) -> (tokens, scores)` for any number N of prompts.
 
@@ -47,11 +48,12 @@ def make_decoder(
       compiling: returns a context that is entered while a program compiles, to count that time apart.
       gather, shard_rows: constrain, inside the program, how devices share the params and the rows of a batch.
       out_shardings: the sharding of the outputs, as in `jax.jit`.
+      programs: keeps what is computed once for each shape: the compiled programs, and the bytes of a prompt's cache.
     """
-    row_bytes: dict[Any, int] = {}
+    row_bytes = programs = {} if programs is None else programs
     method = functools.partial(method_of, end_token, config)
     program = decoding_program(model, method, gather, shard_rows, out_shardings)
-    search = compiled_by_shape(program, compiling)
+    search = compiled_by_shape(program, compiling, programs)
 
     def decode(params: Params, prompts: Prompts, max_tokens: int) -> tuple[np.ndarray, np.ndarray | None]:
         n_prompts, width = len(prompts["tokens"]), config.beam_width
