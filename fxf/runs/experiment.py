@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 from fxf import weights
 from fxf.config import defaults, one_of, section
 from fxf.decoding.config import DecodeConfig
-from fxf.decoding.decoder import make_decoder
+from fxf.decoding.decoder import Placement, make_decoder
 from fxf.errors import UserError, nearest
 from fxf.layers.cudnn_attention import require_nvidia_gpu
 from fxf.machine.compiled import compiled_by_shape
@@ -179,9 +179,7 @@ class Experiment(NamedTuple):
             config=self.decode,
             seed=seed,
             compiling=compiling,
-            gather=gather,
-            shard_rows=layout.shard_rows,
-            out_shardings=layout.replicated,  # each process can then read them
+            placement=Placement(gather, layout.shard_rows, layout.replicated),  # each process can read the outputs
             programs=self.programs["decode", layout],
         )
         loss, logits = of_batch("loss", functools.partial(batch_loss, model)), of_batch("logits", model.apply)

@@ -31,10 +31,11 @@ from helpers import one_device, with_attributes
 from small_runs import tiny_config
 
 ORIGIN = {"config_file": "test", "overrides": {}}
+KEPT = {}  # most runs here have the same programs
 
 
-def train(workdir, **sections):
-    return run.train(tiny_config(**sections), workdir, Clock(time.perf_counter()), ORIGIN)
+def train(workdir, kept=KEPT, **sections):
+    return run.train(tiny_config(**sections), workdir, Clock(time.perf_counter()), ORIGIN, kept=kept)
 
 
 def records(workdir):
@@ -80,11 +81,11 @@ def test_another_seed_rate_and_smoothing_compile_nothing(finished, tmp_path):
     compiled = []
     jax.monitoring.register_event_listener(lambda event, **_: compiled.append(event) if "cache_miss" in event else None)
     rates = {"learning_rate": 0.03}
-    train(tmp_path / "first", train={"label_smoothing": 0.1}, optimizer={**rates, "name": "adamw"})
+    train(tmp_path / "first", None, train={"label_smoothing": 0.1}, optimizer={**rates, "name": "adamw"})
     assert compiled  # another optimizer is another program
     compiled.clear()
     changed = {"learning_rate": 0.02, "weight_decay": 0.3, "name": "adamw"}
-    train(tmp_path / "second", seed=3, train={"label_smoothing": 0.2}, optimizer=changed)
+    train(tmp_path / "second", None, seed=3, train={"label_smoothing": 0.2}, optimizer=changed)
     assert not compiled
 
 
