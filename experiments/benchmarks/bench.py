@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from absl import flags
-from rows import ROOT, Rows, Settings, commit, machine, markdown, measured, peak_bytes, versions
+from rows import ROOT, Rows, Settings, commit, machine, markdown, measured, versions
 from rows_decoding import ROWS as DECODING
 from rows_process import ROWS as PROCESS
 from rows_training import ROWS as TRAINING
@@ -74,7 +74,7 @@ def main(arguments: list[str]) -> None:
             line = one_line(f"{type(error).__name__}: {error}")[:200]
             results.append({"row": name, "what": name, "error": line})
             print(f"{name}: {line}", file=sys.stderr, flush=True)
-    command = {"command": sys.argv[1:], "repeats": settings.repeats, "peak_bytes": peak_bytes()}
+    command = {"command": sys.argv[1:], "repeats": settings.repeats}
     output = Path(OUTPUT.value)
     output.parent.mkdir(parents=True, exist_ok=True)
     output.with_suffix(".json").write_text(json.dumps({**facts, **command, "rows": results}, indent=1) + "\n")

@@ -1,7 +1,6 @@
 """What a row of the benchmark is, and how its ways are measured."""
 
 import platform
-import resource
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -117,9 +116,17 @@ def commit() -> str:
     return subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
 
 
-def peak_bytes() -> int:
-    """Returns the largest memory that this process has held."""
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def added_bytes(work: Callable[[], Any]) -> int:
+    """Returns the memory that this process held at most during the work, beyond what it held before (on Linux)."""
+    Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
+    before = _memory("VmRSS")
+    work()
+    return _memory("VmHWM") - before
+
+
+def _memory(name: str) -> int:
+    (line,) = [line for line in _lines("/proc/self/status") if line.startswith(f"{name}:")]
+    return 1024 * int(line.split()[1])
 
 
 def markdown(results: list[dict[str, Any]]) -> str:

@@ -1,7 +1,6 @@
 """Rows of whole processes: imports, start-up cold and warm, peak memory, and a sweep."""
 
 import functools
-import json
 import os
 import shutil
 import subprocess
@@ -17,16 +16,20 @@ POINTS = 24  # of the sweep of configs/reversal.py
 MODULES = ("fxf", "jax", "flax.linen", "torch", "transformers")
 
 
-def seconds(command: list[str], **environment: str) -> Measured:
-    """Returns the seconds that a process takes. Raises what it printed last if it fails."""
-    start = time.perf_counter()
-    done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False
-    )
-    took = time.perf_counter() - start
+def output(command: list[str], **environment: str) -> str:
+    """Returns what a process prints. Raises the last line of its errors if it fails."""
+    env = {**os.environ, **environment}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError((done.stderr.splitlines() or ["no message"])[-1])
-    return Measured(took)
+    return done.stdout
+
+
+def seconds(command: list[str], **environment: str) -> Measured:
+    """Returns the seconds that a process takes."""
+    start = time.perf_counter()
+    output(command, **environment)
+    return Measured(time.perf_counter() - start)
 
 
 def imports(settings: Settings) -> Iterator[Row]:
@@ -56,18 +59,19 @@ def start(settings: Settings) -> Iterator[Row]:
 
 
 def peak_memory(settings: Settings) -> Iterator[Row]:
-    """The largest memory of a process that trains at nanoGPT's CPU size, each way in a process of its own."""
+    """The memory that training adds to a process that has imported all libraries, each way in one of its own."""
 
     def peak(way: str) -> Measured:
-        with tempfile.TemporaryDirectory() as folder:
-            bench = [sys.executable, str(Path(__file__).with_name("bench.py")), "--rows=nanogpt_cpu", "--repeats=0"]
-            seconds([*bench, f"--ways={way}", f"--output={folder}/out"])
-            return Measured(json.loads(Path(folder, "out.json").read_text())["peak_bytes"] / 2**20)
+        here = str(Path(__file__).parent)
+        code = (
+            f"import sys; sys.path.insert(0, {here!r}); import rows_training; print(rows_training.memory_of({way!r}))"
+        )
+        return Measured(output([sys.executable, "-c", code]).split()[-1])
 
-    names = ["fxf", *(["PyTorch"] if _is_here("torch") else []), "Flax Linen"]
+    names = ["fxf", *(["PyTorch"] if _is_here("torch") else []), "Flax Linen", "Flax NNX"]
     ways = {name: functools.partial(peak, name) for name in names}
     del settings
-    yield Row("peak memory of a process at nanoGPT's CPU size", "MiB", 0, ways)
+    yield Row("peak memory that training adds, nanoGPT's CPU size", "MiB", 0, ways)
 
 
 def sweep(settings: Settings) -> Iterator[Row]:

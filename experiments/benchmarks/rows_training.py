@@ -7,6 +7,7 @@ fxf's weights (the translators), else within a tenth.
 import functools
 import itertools
 import math
+import os
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
@@ -15,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from ceilings import Ceiling
-from rows import Row, Rows, Settings
+from rows import Row, Rows, Settings, added_bytes
 
 from fxf.config import section
 from fxf.data.text import TextConfig, encoded_text
@@ -51,6 +52,7 @@ TINY = EncoderDecoderConfig(**TINY_CHOICES)
 TINY_VOCAB_SIZE = 9712
 SIX = EncoderDecoderConfig(**PRESETS["annotated"])
 SIX_VOCAB_SIZE = 32
+NANOGPT_CPU, NANOGPT_ROWS = (4, 128, 4, 64, 65), 12
 LENGTHS, DEPTHS, WIDTHS, VOCABULARIES = (128, 512, 2048, 8192), (2, 8, 24, 48), (64, 256, 1024), (256, 4096, 65536)
 
 
@@ -111,11 +113,23 @@ def random_pairs(rows: int, length: int, vocab_size: int) -> dict[str, Any]:
     return {"source": source, "source_mask": weights > 0, "inputs": inputs, "targets": targets, "weights": weights}
 
 
+def fxf_gpt(sizes: Any, batch: dict[str, Any]) -> Fxf:
+    optimizer = OptimizerConfig(name="adamw", learning_rate=1e-3, b2=0.99, weight_decay=0.1, clip_norm=1.0)
+    return Fxf(lm(sizes), batch, optimizer, TrainConfig())
+
+
+def memory_of(way: str) -> float:
+    """Returns the MiB that building and training a GPT of nanoGPT's CPU size adds to this process."""
+    sizes = sizes_of(*NANOGPT_CPU)
+    batch, settings = random_tokens(NANOGPT_ROWS, sizes.length, sizes.vocab_size), Settings(0, 4, os.cpu_count() or 1)
+    peers = _gpt_peers(sizes, batch, settings)  # imports their libraries
+    return added_bytes(lambda: fxf_gpt(sizes, batch).run(settings.steps) if way == "fxf" else peers[way]()()) / 2**20
+
+
 def gpt_row(what: str, sizes: Any, rows: int, settings: Settings) -> Row:
     """Returns a training row of a GPT with AdamW, clipping, and no dropout, beside PyTorch and Flax."""
     batch = random_tokens(rows, sizes.length, sizes.vocab_size)
-    optimizer = OptimizerConfig(name="adamw", learning_rate=1e-3, b2=0.99, weight_decay=0.1, clip_norm=1.0)
-    ours = Fxf(lm(sizes), batch, optimizer, TrainConfig())
+    ours = fxf_gpt(sizes, batch)
     ways: dict[str, Callable[[], Any]] = {"fxf": lambda: ours.run(settings.steps)}
     first = ours.loss(0.0)
     for name, make in _gpt_peers(sizes, batch, settings).items():
@@ -169,6 +183,8 @@ def translator_row(
 
         torch.set_num_threads(settings.threads)
         for name, compiled in (("PyTorch", False), ("PyTorch compiled", True)):
+            if settings.ways and name not in settings.ways:
+                continue
             loss, ways[name] = translator_training(
                 config, ours.state.params, batch, smoothing, settings.steps, compiled=compiled
             )
@@ -179,7 +195,7 @@ def translator_row(
 
 def nanogpt_cpu(settings: Settings) -> Iterator[Row]:
     """nanoGPT's recipe for a CPU: 4 layers, width 128, 12 rows of 64 characters."""
-    yield gpt_row("training step, nanoGPT's CPU size", sizes_of(4, 128, 4, 64, 65), 12, settings)
+    yield gpt_row("training step, nanoGPT's CPU size", sizes_of(*NANOGPT_CPU), NANOGPT_ROWS, settings)
 
 
 def nanogpt_gpu(settings: Settings) -> Iterator[Row]:
