@@ -201,6 +201,7 @@ def nanogpt_cpu(settings: Settings) -> Iterator[Row]:
 def nanogpt_gpu(settings: Settings) -> Iterator[Row]:
     """nanoGPT's recipe for a GPU: 6 layers, width 384, 64 rows of 256 characters, without dropout."""
     rows = 2 if settings.quick else 64
+    settings = settings._replace(steps=1)  # which takes seconds
     yield gpt_row("training step, nanoGPT's GPU size", sizes_of(6, 384, 6, 256, 65), rows, settings)
 
 
@@ -223,6 +224,7 @@ def seed_003(settings: Settings) -> Iterator[Row]:
 
 def growth(settings: Settings) -> Iterator[Row]:
     """How a step grows with length, depth (blocks scanned), width and vocabulary; the note has the plan's memory."""
+    settings = settings._replace(steps=1)
     axes: dict[str, list[tuple[Any, ...]]] = {
         "length": [(2, 64, 2, n, 65) for n in LENGTHS],
         "depth": [(n, 64, 2, 64, 65) for n in DEPTHS],
