@@ -8,7 +8,7 @@ argument      what                                           expect (seed 0)
 nanogpt_cpu   nanoGPT's recipe for a CPU, 2,000 steps        tinyshakespeare: validation_loss 1.90
 nanogpt_gpu   nanoGPT's recipe for a GPU, 5,000 steps        tinyshakespeare: nanoGPT reports 1.4697
 fast          350 steps with Muon, half the size             tinyshakespeare: validation_loss 1.86
-gpt2          GPT-2's 124M and cuDNN's attention             for experiments/benchmarks/gpt2.py, on a GPU
+gpt2          GPT-2's 124M and cuDNN's attention             the size of a row of `make bench`, on a GPU
 primer        seed 002's bilayer on one-hot letters          Goethe's Faust: accuracy 0.37
 
 For all but the default, data.path is tinyshakespeare's input.txt, or another text.

@@ -14,7 +14,6 @@ import signal
 import sys
 
 import absl.logging  # noqa: F401
-import flax.struct  # noqa: F401
 import jax.numpy  # noqa: F401
 import ml_collections.config_flags  # noqa: F401
 import optax  # noqa: F401

@@ -1,5 +1,7 @@
 """The assertions of fxf.testing pass for every model here and fail for what they are there to find."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -60,7 +62,7 @@ def test_a_kind_of_attention_that_is_wrong_is_found(monkeypatch, weigh, message)
 def test_a_cache_that_hypotheses_spoil_for_each_other_is_found(monkeypatch):
     model, params = small_model()
     blind = model._replace(
-        step=lambda p, cache, tokens: model.step(p, cache.replace(ancestors=cache.ancestors * 0), tokens)
+        step=lambda p, cache, tokens: model.step(p, dataclasses.replace(cache, ancestors=cache.ancestors * 0), tokens)
     )
     testing.assert_cached_equals_full(blind, params, BATCH, n_hypotheses=1)
     with pytest.raises(AssertionError, match="with a cache for 7 tokens"):

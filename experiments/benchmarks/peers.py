@@ -1,6 +1,7 @@
 """Models in plain PyTorch, for comparisons with fxf."""
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -75,6 +76,90 @@ def adamw(model: nn.Module, rate: float, betas: tuple[float, float], decay: floa
         {"params": [w for w in weights if w.dim() < 2], "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(groups, lr=rate, betas=betas, fused=True)
+
+
+def _steps(model: nn.Module, loss: Callable[[], torch.Tensor], optimizer: Any, n: int) -> Callable[[], float]:
+    """Returns a function that takes n steps, with gradients clipped to a norm of 1, and returns the last loss."""
+
+    def run() -> float:
+        for _ in range(n):
+            optimizer.zero_grad(set_to_none=True)
+            value = loss()
+            value.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+        return value.item()
+
+    return run
+
+
+def gpt_training(sizes: Sizes, batch: dict[str, Any], steps: int, *, compiled: bool) -> Callable[[], float]:
+    """Returns a function that takes some training steps of a GPT on one batch, with AdamW and clipping."""
+    torch.manual_seed(0)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    gpt = GPT(sizes).to(device)
+    model: Any = torch.compile(gpt) if compiled else gpt
+    x, y = (torch.tensor(batch[name], device=device).long() for name in ("inputs", "targets"))
+    return _steps(gpt, lambda: model(x, y), adamw(gpt, 1e-3, (0.9, 0.99), 0.1), steps)
+
+
+class NanoGPT:
+    """nanoGPT's recipe for a CPU, from its README, on the tokens of a text."""
+
+    LENGTH, BATCH, STEPS = 64, 12, 2000
+    PEAK, FINAL, WARMUP, DECAY, BETAS = 1e-3, 1e-4, 100, 0.1, (0.9, 0.99)
+
+    def __init__(self, vocab_size: int, train: np.ndarray, validation: np.ndarray) -> None:
+        self.tokens, self.validation = (torch.tensor(part.astype(np.int64)) for part in (train, validation))
+        self.sizes = Sizes(vocab_size, self.LENGTH, 4, 4, 128)
+
+    def train(self, losses: dict[str, float], steps: int = 0) -> None:
+        """Trains a new model, and puts its validation loss, in nats per character, into `losses`."""
+        torch.manual_seed(0)
+        model, n = GPT(self.sizes), steps or self.STEPS
+        optimizer = adamw(model, self.PEAK, self.BETAS, self.DECAY)
+        for step in range(n):
+            progress = (step - self.WARMUP) / (self.STEPS - self.WARMUP)
+            rate = self.FINAL + (self.PEAK - self.FINAL) * (1 + math.cos(math.pi * progress)) / 2
+            for group in optimizer.param_groups:
+                group["lr"] = self.PEAK * (step + 1) / (self.WARMUP + 1) if progress < 0 else rate
+            starts = torch.randint(len(self.tokens) - self.LENGTH, (self.BATCH, 1))
+            rows = self.tokens[starts + torch.arange(self.LENGTH + 1)]
+            _steps(model, lambda rows=rows: model(rows[:, :-1], rows[:, 1:]), optimizer, 1)()  # type: ignore[misc]
+        n_rows = (len(self.validation) - 1) // self.LENGTH
+        x, y = (self.validation[i : n_rows * self.LENGTH + i].view(-1, self.LENGTH) for i in (0, 1))
+        with torch.no_grad():
+            parts = zip(x.split(128), y.split(128), strict=True)
+            losses["PyTorch"] = sum(model(a, b).item() * len(a) for a, b in parts) / n_rows
+
+
+def translator_training(
+    config: EncoderDecoderConfig, params: Params, batch: dict[str, Any], smoothing: float, steps: int, *, compiled: bool
+) -> tuple[float, Callable[[], float]]:
+    """Returns the loss without dropout, and a function that takes some training steps with Adam on one batch."""
+    translator = TorchTranslator(config, params)
+    source, inputs, targets = (torch.tensor(batch[name]).long() for name in ("source", "inputs", "targets"))
+    padding = torch.tensor(~batch["source_mask"])
+    model: Any = torch.compile(translator) if compiled else translator
+    optimizer = torch.optim.Adam(translator.parameters(), lr=1e-3, fused=True)
+
+    def loss(model: Any = model) -> torch.Tensor:
+        logits = model(source, padding, inputs)
+        return functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), label_smoothing=smoothing)
+
+    def run() -> float:
+        for _ in range(steps):
+            optimizer.zero_grad()
+            value = loss()
+            value.backward()
+            optimizer.step()
+        return value.item()
+
+    translator.eval()
+    with torch.no_grad():
+        first = loss(translator).item()
+    translator.train()
+    return first, run
 
 
 class TorchTranslator(torch.nn.Module):

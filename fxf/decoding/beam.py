@@ -1,8 +1,8 @@
 """Beam search: the most probable continuations of each prompt."""
 
+import dataclasses
 from typing import Any
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 
@@ -13,7 +13,8 @@ from fxf.layers.cache import Cache
 GROUP = 32  # columns in a group, whose maximum `best_continuations` compares
 
 
-@flax.struct.dataclass
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
 class _Beams:
     """The state of the search for B prompts, with W hypotheses of each."""
 

@@ -4,7 +4,7 @@ import functools
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,19 @@ TURNS = 8
 LARGEST_CACHE = 2**28  # bytes
 
 
+class Placement(NamedTuple):
+    """How devices share the work of a decoder.
+
+    Attributes:
+      gather, shard_rows: constrain, inside the program, how devices share the params and the rows of a batch.
+      out_shardings: the sharding of the outputs, as in `jax.jit`.
+    """
+
+    gather: Callable[[Params], Params] = lambda params: params
+    shard_rows: Callable[[Any], Any] = lambda rows: rows
+    out_shardings: Any = None
+
+
 def make_decoder(
     model: Model,
     end_token: int,
@@ -33,9 +46,8 @@ def make_decoder(
     config: DecodeConfig = DecodeConfig(),
     seed: int = 0,
     compiling: Callable[[], AbstractContextManager] = nullcontext,
-    gather: Callable[[Params], Params] = lambda params: params,
-    shard_rows: Callable[[Any], Any] = lambda rows: rows,
-    out_shardings: Any = None,
+    placement: Placement = Placement(),
+    programs: dict[Any, Any] | None = None,
 ) -> Callable[[Params, Prompts, int], tuple[np.ndarray, np.ndarray | None]]:
     """Returns `decode(params, prompts, max_tokens) -> (tokens, scores)` for any number N of prompts.
 
@@ -45,13 +57,13 @@ def make_decoder(
 
     Args:
       compiling: returns a context that is entered while a program compiles, to count that time apart.
-      gather, shard_rows: constrain, inside the program, how devices share the params and the rows of a batch.
-      out_shardings: the sharding of the outputs, as in `jax.jit`.
+      placement: how devices share the work; by default one device does it.
+      programs: keeps what is computed once for each shape: the compiled programs, and the bytes of a prompt's cache.
     """
-    row_bytes: dict[Any, int] = {}
+    row_bytes = programs = {} if programs is None else programs
     method = functools.partial(method_of, end_token, config)
-    program = decoding_program(model, method, gather, shard_rows, out_shardings)
-    search = compiled_by_shape(program, compiling)
+    program = decoding_program(model, method, placement)
+    search = compiled_by_shape(program, compiling, programs)
 
     def decode(params: Params, prompts: Prompts, max_tokens: int) -> tuple[np.ndarray, np.ndarray | None]:
         n_prompts, width = len(prompts["tokens"]), config.beam_width
@@ -76,11 +88,7 @@ def make_decoder(
 
 
 def decoding_program(
-    model: Model,
-    method: Callable[[int, jax.Array], Method],
-    gather: Callable[[Params], Params],
-    shard_rows: Callable[[Any], Any],
-    out_shardings: Any,
+    model: Model, method: Callable[[int, jax.Array], Method], placement: Placement = Placement()
 ) -> Any:
     """Returns the jitted `run(params, prompts, n_prompts, key, max_tokens=…, n_slots=…)` of a decoder."""
 
@@ -88,11 +96,10 @@ def decoding_program(
         params: Params, prompts: Prompts, n_prompts: jax.Array, key: jax.Array, *, max_tokens: int, n_slots: int
     ) -> Any:
         chosen = method(max_tokens, key)
-        return decode_in_turns(
-            model, gather(params), prompts, chosen, n_slots=n_slots, n_prompts=n_prompts, shard_rows=shard_rows
-        )
+        of_turns: Any = {"n_slots": n_slots, "n_prompts": n_prompts, "shard_rows": placement.shard_rows}
+        return decode_in_turns(model, placement.gather(params), prompts, chosen, **of_turns)
 
-    return jax.jit(run, static_argnames=("max_tokens", "n_slots"), out_shardings=out_shardings)
+    return jax.jit(run, static_argnames=("max_tokens", "n_slots"), out_shardings=placement.out_shardings)
 
 
 def method_of(end_token: int, config: DecodeConfig, max_tokens: int, key: jax.Array) -> Method:

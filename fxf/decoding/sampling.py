@@ -1,8 +1,8 @@
 """Greedy decoding, and sampling with temperature, top-k and top-p (Holtzman et al. 2020)."""
 
+import dataclasses
 from typing import Any
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 
@@ -11,7 +11,8 @@ from fxf.decoding.steps import Method
 from fxf.layers.cache import Cache
 
 
-@flax.struct.dataclass
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
 class _Continuation:
     """One continuation of each of B prompts: the prompt's number, the number of new tokens, and these tokens."""
 

@@ -1,9 +1,9 @@
 """Decoding step by step: the model reads the newest token of each row, and a method chooses the next one."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 
@@ -43,7 +43,8 @@ class Method(NamedTuple):
     output: Callable[[Any], Any]
 
 
-@flax.struct.dataclass
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
 class Progress:
     """The progress of B prompts: their cache with R rows, the newest token of each row, and the method's state.
 
@@ -111,7 +112,7 @@ def step(model: Model, params: Params, method: Method, progress: Progress, idle_
     # The length of a finished row stays, so its keys go to the same indices again and never beyond the last one.
     stays_R = _by_row(finished_B | method.is_finished(state), cache)
     lengths_R = jnp.where(stays_R, progress.cache.lengths, cache.lengths)
-    return Progress(cache.replace(lengths=lengths_R), tokens_R, state)  # type: ignore[attr-defined]
+    return Progress(dataclasses.replace(cache, lengths=lengths_R), tokens_R, state)
 
 
 def _by_row(x_B: jax.Array, cache: Cache) -> jax.Array:

@@ -1,9 +1,9 @@
 """Continuous batching: many prompts take turns in the slots of a cache, in one compiled loop."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 
@@ -15,7 +15,8 @@ from fxf.weights import Params
 SHARE_OF_SLOTS = 8
 
 
-@flax.struct.dataclass
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
 class _Work:
     """The progress of X slots, and the outputs of all N prompts."""
 
@@ -94,7 +95,7 @@ def decode_in_turns(
 
     def one_step(work: _Work) -> _Work:
         slots = step(model, params, method, work.slots, work.number_X == n_rows)
-        return work.replace(slots=slots)  # type: ignore[attr-defined]
+        return dataclasses.replace(work, slots=slots)
 
     def turn(work: _Work) -> _Work:
         return jax.lax.while_loop(lambda work: ~work.turn_ends(method, n_together), one_step, fill(work))

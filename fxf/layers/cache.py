@@ -6,16 +6,17 @@ cache index is l. The hypotheses of a beam read each other's keys and values: `a
 another, wrote each token that one reads. When hypotheses branch, `select` writes new ancestors and copies no keys.
 """
 
+import dataclasses
 from typing import Any
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 
 from fxf.layers.config import TransformerConfig
 
 
-@flax.struct.dataclass
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
 class KeysValues:
     """The keys and values of one attention layer, each [B, G, C, K]."""
 
@@ -38,7 +39,8 @@ def write(cache: KeysValues, cache_indices_BT: jax.Array, new: KeysValues) -> Ke
     )
 
 
-@flax.struct.dataclass
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
 class Cache:
     """The state of decoding B prompts with W hypotheses each, in R = B · W rows.
 
@@ -103,7 +105,7 @@ class Cache:
         head_positions_BHC1 = self.head_positions_BHC1.at[rows_B1, :, cache_indices_BT, 0].set(
             positions_BHT.transpose(0, 2, 1)
         )
-        return self.replace(head_positions_BHC1=head_positions_BHC1)  # type: ignore[attr-defined]
+        return dataclasses.replace(self, head_positions_BHC1=head_positions_BHC1)
 
     def select(self, parents_BW: jax.Array) -> "Cache":
         """Returns the cache of W hypotheses for each prompt, where hypothesis w continues hypothesis parents[b, w].

@@ -4,9 +4,9 @@ A feature map φ takes the place of the softmax: a query reads Σ φ(q)·φ(k_c)
 W = Σ v_c ⊗ φ(k_c) and z = Σ φ(k_c), to which each token adds one term. So the memory has a constant size.
 """
 
+import dataclasses
 from typing import Any
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
@@ -27,7 +27,8 @@ FEATURE_MAPS = {
 }
 
 
-@flax.struct.dataclass
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
 class Associations:
     """The sums W, `values` [B, G, K, O], and z, `total` [B, G, K], in float32."""
 

@@ -1,8 +1,8 @@
 """Attention masks and additive score biases."""
 
+import dataclasses
 from typing import Any
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 
@@ -11,7 +11,8 @@ from fxf.layers.config import TransformerConfig
 from fxf.layers.positions import POSITIONS, of_keys, of_queries, token_positions
 
 
-@flax.struct.dataclass
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
 class Mask:
     """The keys that each query may see, and how much their positions weigh.
 
@@ -34,7 +35,7 @@ class Mask:
     is_token: jax.Array | None = None
     cache_indices: jax.Array | None = None
     documents_BT: jax.Array | None = None
-    causal: bool = flax.struct.field(pytree_node=False, default=False)
+    causal: bool = dataclasses.field(default=False, metadata={"static": True})
     global_bias: jax.Array | None = None
     is_global: jax.Array | None = None
 
@@ -44,7 +45,7 @@ class Mask:
             return self
         is_global = jnp.asarray((number + 1) % config.global_every == 0)
         bias = jnp.where(is_global, self.global_bias, self.bias)
-        return self.replace(bias=bias, global_bias=None, is_global=is_global)  # type: ignore[attr-defined]
+        return dataclasses.replace(self, bias=bias, global_bias=None, is_global=is_global)
 
 
 def self_mask(

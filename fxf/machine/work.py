@@ -9,9 +9,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
 SHOWN_EVERY = 10.0  # seconds between lines of progress, where there is no terminal
 
 X = TypeVar("X")
@@ -35,6 +32,9 @@ def by_threads(function: Callable[[X], Y], items: Iterable[X]) -> Iterator[Y]:
 def progress(name: str, total: int) -> Iterator[Callable[[int], None]]:
     """Yields `advance(n)`, which shows the progress on a bar, or in lines if stderr is not a terminal."""
     if sys.stderr.isatty():
+        from rich.console import Console  # imported here, because without a terminal no bar is shown
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
         with Progress(*columns, console=Console(stderr=True)) as bar:
             task = bar.add_task(name, total=total)

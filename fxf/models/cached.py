@@ -1,5 +1,6 @@
 """Prefill and step of a decoder, made from its embedding, blocks and readout."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -48,7 +49,7 @@ def prefill_and_step(
         mask = cached_mask(config, cache, indices_BT, attended, is_token_BT)
         x_BTD = embed(params, tokens_BT, positions_BT)
         x_BTD, caches = cached_blocks(config, blocks, x_BTD, mask, cache.blocks, sources=cache.source)
-        return x_BTD, cache.replace(blocks=caches)  # type: ignore[attr-defined]
+        return x_BTD, dataclasses.replace(cache, blocks=caches)
 
     def prefill(params: Params, batch: Batch, length: int) -> Cache:
         tokens_BT, lengths_B, positions = batch["inputs"], batch["lengths"], batch.get("positions")
@@ -59,7 +60,7 @@ def prefill_and_step(
         if source is not None:
             assert isinstance(config, CrossAttentionConfig)
             memories = (block_cross_memory(config, block, *source) for block in each_block(parts(params)[1]))
-            cache = cache.replace(source=tuple((memory, source[1]) for memory in memories))  # type: ignore[attr-defined]
+            cache = dataclasses.replace(cache, source=tuple((memory, source[1]) for memory in memories))
         if not tokens_BT.size:
             return cache
         indices_1T = jnp.arange(tokens_BT.shape[1])[None]
@@ -68,6 +69,8 @@ def prefill_and_step(
 
     def step(params: Params, cache: Cache, tokens_R: jax.Array) -> tuple[jax.Array, Cache]:
         x_BTD, cache = read_tokens(params, cache, cache.as_tokens(tokens_R), cache.as_tokens(cache.lengths))
-        return readout(params, x_BTD.reshape(-1, x_BTD.shape[-1])), cache.replace(lengths=cache.lengths + 1)  # type: ignore[attr-defined]
+        return readout(params, x_BTD.reshape(-1, x_BTD.shape[-1])), dataclasses.replace(
+            cache, lengths=cache.lengths + 1
+        )
 
     return prefill, step

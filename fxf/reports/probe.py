@@ -6,14 +6,13 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from flax.traverse_util import flatten_dict
 
 from fxf.errors import UserError, nearest
 from fxf.layers.intermediates import intermediates
 from fxf.models.model import Batch
 from fxf.runs.experiment import Experiment
 from fxf.runs.generation import generate_texts
-from fxf.weights import Params
+from fxf.weights import Params, flatten
 
 
 class Matrices(NamedTuple):
@@ -54,7 +53,7 @@ def arrays_inside(experiment: Experiment, params: Params, batch: Batch) -> dict[
     # The same function, but each block has intermediates of its own.
     model = experiment.with_model(scan_blocks=False, remat="none").model
     inside = intermediates(model.apply, params, batch)
-    weights = flatten_dict({"params": params}, sep="/")
+    weights = flatten({"params": params})
     return {name: np.asarray(value) for name, value in {**inside, **weights}.items()}
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fxf.decoding.decoder import decoding_program, method_of
+from fxf.decoding.decoder import Placement, decoding_program, method_of
 from fxf.errors import UserError
 from fxf.machine import costs, hlo
 from fxf.machine.costs import Cost, Loop
@@ -108,13 +108,9 @@ def decoding(experiment: Experiment, rows: int) -> Program:
     n_prompt = 0 if "source" in read else length // 2
     prompts = {name: _shape((rows, *x.shape[1:]), x.dtype) for name, x in read.items()}
     prompts["tokens"], prompts["lengths"] = _shape((rows, n_prompt), np.int32), _shape((rows,), np.int32)
-    run = decoding_program(
-        model,
-        functools.partial(method_of, experiment.task.end_token, experiment.decode),
-        lambda params: layout.gather(model, params)[0],
-        layout.shard_rows,
-        layout.replicated,
-    )
+    placement = Placement(lambda params: layout.gather(model, params)[0], layout.shard_rows, layout.replicated)
+    method = functools.partial(method_of, experiment.task.end_token, experiment.decode)
+    run = decoding_program(model, method, placement)
     key = jax.eval_shape(lambda: jax.random.key(0))
     lowered = run.lower(params, prompts, _shape((), np.int32), key, max_tokens=length - n_prompt, n_slots=rows)
     named = f"{rows} prompts of {n_prompt or 'no'} tokens"

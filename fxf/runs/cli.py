@@ -129,7 +129,7 @@ def run(main: Callable[[list[str]], None]) -> None:
         signals.print_last_line(str(stop))
         sys.exit(signals.exit_code())
     except BaseException as error:
-        if why := _why_not_ours(error):
+        if why := why_not_ours(error):
             _end(why)
         raise
     if lost := streams.lost_output():
@@ -139,11 +139,11 @@ def run(main: Callable[[list[str]], None]) -> None:
 
 
 def _end(line: str) -> NoReturn:
-    signals.print_last_line(f"error: {_shortened(one_line(line))}")
+    signals.print_last_line(f"error: {shortened(one_line(line))}")
     sys.exit(EXIT_USER_ERROR)
 
 
-def _why_not_ours(error: BaseException) -> str:
+def why_not_ours(error: BaseException) -> str:
     """Returns the line for an error that is not a bug of this code, or an empty string."""
     kind, text = type(error).__name__, command_line.text_of(error)
     if isinstance(error, MemoryError) or (kind == "JaxRuntimeError" and text.startswith("RESOURCE_EXHAUSTED")):
@@ -154,7 +154,7 @@ def _why_not_ours(error: BaseException) -> str:
     return ""
 
 
-def _shortened(line: str) -> str:
+def shortened(line: str) -> str:
     """Returns the line, without its middle if it is too long to read, for example because it quotes a long prompt."""
     half = MAX_MESSAGE // 2
     return line if len(line) <= MAX_MESSAGE else f"{line[:half]} … {line[-half:]}"

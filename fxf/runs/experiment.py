@@ -3,7 +3,9 @@
 import copy
 import dataclasses
 import functools
+from collections import defaultdict
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +17,7 @@ from ml_collections import ConfigDict
 from fxf import weights
 from fxf.config import defaults, one_of, section
 from fxf.decoding.config import DecodeConfig
-from fxf.decoding.decoder import make_decoder
+from fxf.decoding.decoder import Placement, make_decoder
 from fxf.errors import UserError, nearest
 from fxf.layers.flash_attention import require_flash
 from fxf.machine.compiled import compiled_by_shape
@@ -54,7 +56,12 @@ SECTIONS = {
 
 
 class Experiment(NamedTuple):
-    """The parts that a config names. `config` is the plain nested dict of all keys, as config.json holds it."""
+    """The parts that a config names.
+
+    Attributes:
+      config: the plain nested dict of all keys, as config.json holds it.
+      programs: the compiled programs, by what they do and the layout; `fxf.runs.programs` lets experiments share them.
+    """
 
     config: dict[str, Any]
     train: TrainConfig
@@ -67,6 +74,7 @@ class Experiment(NamedTuple):
     max_len: int
     optimizer: optax.GradientTransformation
     learning_rate: Any
+    programs: dict[Any, dict[Any, Any]]
 
     @property
     def seed(self) -> int:
@@ -122,14 +130,16 @@ class Experiment(NamedTuple):
         config: Any = section(registered.config, changed, "model")
         model = registered.make(config, self.task.vocab_size)
         optimizer = optimizer_section(self.config["optimizer"])
-        return self._replace(model=model, optimizer=make_optimizer(optimizer, self.train.steps, model.spec))
+        optimizer_of_model = make_optimizer(optimizer, self.train.steps, model.spec)
+        return self._replace(model=model, optimizer=optimizer_of_model, programs=defaultdict(dict))
 
     def new_state(self, layout: Layout) -> TrainState:
         """Returns the state of step 0. One compiled call draws it, each device its part."""
         options = drawing_options(layout.mesh.devices.flat[0].platform)
         init = functools.partial(init_state, self.model, self.optimizer)
         shardings = state_shardings(self.model, self.optimizer, layout)
-        return jax.jit(init, out_shardings=shardings, compiler_options=options)(run_keys(self.seed).params)
+        jitted = jax.jit(init, out_shardings=shardings, compiler_options=options)
+        return compiled_by_shape(jitted, nullcontext, self.programs["state", layout])(run_keys(self.seed).params)
 
     def state_shapes(self, layout: Layout) -> TrainState:
         """Returns the state's shapes, dtypes and shardings; allocates nothing."""
@@ -157,11 +167,12 @@ class Experiment(NamedTuple):
         def gather(params: weights.Params) -> weights.Params:
             return layout.gather(model, params)[0]
 
-        def of_batch(function: Callable) -> Callable:
+        def of_batch(name: str, function: Callable) -> Callable:
             def on_devices(params: weights.Params, batch: Any) -> Any:
                 return function(gather(params), layout.shard_tokens(batch))
 
-            return compiled_by_shape(jax.jit(on_devices, out_shardings=layout.replicated), compiling)
+            jitted = jax.jit(on_devices, out_shardings=layout.replicated)
+            return compiled_by_shape(jitted, compiling, self.programs[name, layout])
 
         decode = make_decoder(
             model,
@@ -169,11 +180,10 @@ class Experiment(NamedTuple):
             config=self.decode,
             seed=seed,
             compiling=compiling,
-            gather=gather,
-            shard_rows=layout.shard_rows,
-            out_shardings=layout.replicated,  # each process can then read them
+            placement=Placement(gather, layout.shard_rows, layout.replicated),  # each process can read the outputs
+            programs=self.programs["decode", layout],
         )
-        loss, logits = of_batch(functools.partial(batch_loss, model)), of_batch(model.apply)
+        loss, logits = of_batch("loss", functools.partial(batch_loss, model)), of_batch("logits", model.apply)
 
         def with_params(params: weights.Params) -> Evaluator:
             def loss_sums(batch: Mapping[str, Any]) -> tuple[float, float]:
@@ -242,6 +252,7 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
         max_len=sections["model"].max_len,
         optimizer=make_optimizer(sections["optimizer"], train.steps, model.spec),
         learning_rate=make_schedule(sections["optimizer"], train.steps),
+        programs=defaultdict(dict),
     )
 
 

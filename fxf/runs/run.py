@@ -1,6 +1,7 @@
 """Runs: training in a run folder, and evaluation and generation from it."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -12,9 +13,10 @@ import numpy as np
 from fxf import weights
 from fxf.config import section
 from fxf.decoding.config import DecodeConfig, changed_decode
-from fxf.errors import UserError, printable
+from fxf.errors import UserError
 from fxf.files import folder_at
-from fxf.machine import memory, signals
+from fxf.machine import signals
+from fxf.machine.compiled import compiled_by_shape
 from fxf.runs import run_folder
 from fxf.runs.config_file import digests_of, load_of_run
 from fxf.runs.experiment import Experiment, build
@@ -22,6 +24,8 @@ from fxf.runs.flops import seconds_at_peak
 from fxf.runs.generation import generate_texts
 from fxf.runs.lock import locked
 from fxf.runs.needs import require_state, require_training
+from fxf.runs.programs import Kept, share
+from fxf.runs.result import result_of, sample_text
 from fxf.tasks.prompts import Answer
 from fxf.training import checkpoint, processes
 from fxf.training.checkpoint import Checkpoints
@@ -39,7 +43,12 @@ Changes = dict[str, Any] | None
 
 
 def train(
-    config: Mapping[str, Any], workdir: str | Path, clock: Clock, origin: dict[str, Any], profile: bool = False
+    config: Mapping[str, Any],
+    workdir: str | Path,
+    clock: Clock,
+    origin: dict[str, Any],
+    profile: bool = False,
+    kept: Kept | None = None,
 ) -> dict[str, Any]:
     """Trains the run in `workdir` from its newest checkpoint to its last step, and returns its result.
 
@@ -49,6 +58,7 @@ def train(
     Args:
       origin: the origin of the config, which config.json records.
       profile: whether to write a trace of a few steps after the first record into the folder `profile`.
+      kept: the programs of earlier runs of this process, which this run uses if its own would be the same.
 
     Raises:
       UserError: the config is wrong, the folder holds another run, the loss is not finite, the disk is full, or no step
@@ -58,13 +68,12 @@ def train(
     workdir = folder_at(workdir, "workdir")
     processes.join(section(ParallelConfig, config.get("parallel"), "parallel"))
     with processes.ending_with_the_others(), checkpoint.kept(workdir / CHECKPOINTS):
-        return _train(config, workdir, clock, origin, profile)
+        return _train(share(build(config, workdir), {} if kept is None else kept), workdir, clock, origin, profile)
 
 
 def _train(
-    config: Mapping[str, Any], workdir: Path, clock: Clock, origin: dict[str, Any], profile: bool
+    experiment: Experiment, workdir: Path, clock: Clock, origin: dict[str, Any], profile: bool
 ) -> dict[str, Any]:
-    experiment = build(config, workdir)
     code = digests_of(origin, workdir)
     processes.require_same_config({**experiment.config, **code})
     layout, figures = experiment.layout(), experiment.task.figures()
@@ -74,7 +83,8 @@ def _train(
         if processes.is_first():
             print(f"{workdir}: finished already, nothing to do")
         return finished
-    require_training(experiment, layout)
+    if not experiment.programs:  # else a run with the same programs has fitted
+        require_training(experiment, layout)
     with locked(workdir):
         identity = run_folder.open_for_training(*made_from, origin)
         return _train_from_newest(experiment, layout, workdir, identity, clock, figures, profile)
@@ -137,37 +147,29 @@ def _train_from_newest(
         tested = task.test(evaluator(params))
     samples = tested.pop("samples", [])
     for prompt, expected, answer in samples if processes.is_first() else []:
-        print(_sample(prompt, expected, answer))
-    result = _result(experiment, record, step, {**figures, **tested}, clock.seconds())
+        print(sample_text(prompt, expected, answer))
+    result = result_of(experiment, record, step, {**figures, **tested}, clock.seconds())
     run_folder.require_there(workdir)
     return run_folder.write_result(workdir, result, identity)
-
-
-def _sample(prompt: str, expected: str | None, answer: str) -> str:
-    """Returns the printed form of a sample: one line, or the lines of its text if it has no prompt."""
-    if not prompt:
-        return "\n".join(map(printable, answer.split("\n")))
-    wrong = expected is not None and answer != expected
-    return printable(f"{prompt}  →  {answer}" + (f"   (expected: {expected})" if wrong else ""))
 
 
 def _make_steps(
     experiment: Experiment, layout: Layout, state: TrainState, record: Record, clock: Clock
 ) -> tuple[Callable[[TrainState, Any], tuple[TrainState, Metrics]], Callable[[], Any]]:
     """Returns `train_steps(state, n)`, and a function that returns the position in the data."""
-    task, trainer = experiment.task, experiment.trainer(layout)
+    task, trainer, programs = experiment.task, experiment.trainer(layout), experiment.programs["train", layout]
     numbers = jax.device_put(experiment.hyperparameters(), layout.replicated)
-    at_peak = seconds_at_peak(experiment, layout, lambda: clock.measure("compile"))
+    compiling = functools.partial(clock.measure, "compile")
+    at_peak = seconds_at_peak(experiment, layout, compiling)
     if task.batches is not None:
         batches = task.batches()
         if record.step:
             batches.set_state(record.data)
-        from_iterator = make_train_steps_from_iterator(trainer, batches, lambda: clock.measure("compile"), at_peak)
+        from_iterator = make_train_steps_from_iterator(trainer, batches, compiling, at_peak, programs)
         return lambda state, n: from_iterator(state, numbers, n), batches.get_state
     assert task.batch is not None
-    with clock.measure("compile"):
-        n_steps = min(experiment.log.every, experiment.train.steps, STEPS_AT_ONCE)
-        program = make_train_steps(trainer, task.batch, n_steps).lower(state, numbers, np.int32(0)).compile()
+    n_steps = min(experiment.log.every, experiment.train.steps, STEPS_AT_ONCE)
+    program = compiled_by_shape(make_train_steps(trainer, task.batch, n_steps), compiling, programs)
     least = {} if at_peak is None else {"seconds_at_peak": np.full(n_steps, at_peak(experiment.batch_shapes()))}
 
     def train_steps(state: TrainState, n: Any) -> tuple[TrainState, Metrics]:
@@ -175,29 +177,6 @@ def _make_steps(
         return state, metrics | least
 
     return train_steps, lambda: None
-
-
-def _result(
-    experiment: Experiment, record: Record, step: int, figures: dict[str, Any], seconds: dict[str, float]
-) -> dict[str, Any]:
-    """Returns the flat object of result.json; `step` is the step of the tested checkpoint."""
-    spent = {name: round(value, 3) for name, value in seconds.items()}
-    return {
-        "task": experiment.config["task"]["name"],
-        "steps": record.step,
-        "seed": experiment.seed,
-        "parameters": weights.count(experiment.model.spec),
-        **({"best_step": step} if experiment.checkpoint.best else {}),
-        **figures,
-        "train_loss": record.train_loss,
-        **({"skipped_steps": record.skipped} if experiment.train.skip_nonfinite else {}),
-        "tokens_per_second": round(record.tokens / seconds["train"]),
-        "train_seconds": spent["train"],
-        "compile_seconds": spent["compile"],
-        "evaluate_seconds": spent["evaluate"],
-        "wall_seconds": spent["wall"],
-        **memory.held_on_a_device(),
-    }
 
 
 def _load_params(

@@ -267,10 +267,12 @@ def code_digest() -> str:
     return digest("\n".join(file_digest(path) for path in sources).encode())
 
 
+@functools.cache
 def _versions() -> dict[str, str]:
     return {"python": platform.python_version()} | {name: metadata.version(name) for name in PACKAGES}
 
 
+@functools.cache
 def _git_commit() -> str | None:
     """Returns the commit of the source tree, with '+changes' where files differ from it; None outside a checkout."""
     try:

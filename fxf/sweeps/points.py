@@ -13,8 +13,9 @@ file's name, as `get_config(argument)` does. So one file can hold several sweeps
 import copy
 import hashlib
 import itertools
+import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from fxf.errors import UserError, nearest
 from fxf.runs import run_folder
 from fxf.runs.config_file import digests_of
 from fxf.runs.experiment import build
+from fxf.runs.programs import without_numbers
 
 MAX_NAME = 100  # characters
 
@@ -112,6 +114,14 @@ def point_name(changes: Mapping[str, Any]) -> str:
 def changed_keys(points: Iterable[Point]) -> list[str]:
     """Returns the keys that the points change, in order of appearance."""
     return list(dict.fromkeys(key for point in points for key in point.changes))
+
+
+def alike(points: Sequence[Point], n: int) -> list[list[int]]:
+    """Returns the indices of the points in groups of at most n whose compiled programs are likely to be the same."""
+    groups: dict[str, list[int]] = {}
+    for index, point in enumerate(points):
+        groups.setdefault(json.dumps(without_numbers(point.config), sort_keys=True), []).append(index)
+    return [group[start : start + n] for group in groups.values() for start in range(0, len(group), n)]
 
 
 def check(points: Iterable[Point], workdir: Path, origin: Mapping[str, Any] | None = None) -> list[str]:

@@ -1,4 +1,4 @@
-"""Workers that start each run as a process, several at a time on this machine, or as an array of SLURM jobs."""
+"""Workers that start a process for each run or group of runs, several at a time here, or as an array of SLURM jobs."""
 
 import fcntl
 import os
@@ -8,10 +8,11 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 from fxf.errors import Interrupted, UserError
 from fxf.machine import signals
+from fxf.runs import run_folder
 
 LOG = "log.txt"
 POLL_SECONDS = 0.05
@@ -21,14 +22,21 @@ ALLOCATE_ON_DEMAND = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 
 
 class Job(NamedTuple):
-    """A command and the run folder that it writes. Its output is appended to log.txt in that folder."""
+    """A process of one or several points.
+
+    Attributes:
+      command: the command that starts it.
+      folder: the folder of its log.txt, to which its output is appended.
+      points: the run folders that it writes; by default only `folder`.
+    """
 
     command: list[str]
     folder: Path
+    points: tuple[Path, ...] = ()
 
 
 def run_all(jobs: Sequence[Job], workers: int) -> dict[Path, str]:
-    """Runs the jobs, `workers` at a time, prints how each ends, and returns the failures by folder.
+    """Runs the jobs, `workers` at a time, prints how each point ends, and returns the failures by run folder.
 
     A failure does not affect the other jobs. A job that a signal killed starts once more after the others. If this
     function is interrupted, it stops the running processes.
@@ -40,15 +48,17 @@ def run_all(jobs: Sequence[Job], workers: int) -> dict[Path, str]:
     running: list[tuple[Job, subprocess.Popen]] = []
     killed: list[Job] = []
     failures: dict[Path, str] = {}
-    n_ended = 0
+    n_ended, n_points = 0, sum(len(job.points) or 1 for job in jobs)
     environment = {**ALLOCATE_ON_DEMAND, **os.environ} if workers > 1 else dict(os.environ)
 
     def ended(job: Job, failure: str) -> None:
         nonlocal n_ended
-        n_ended += 1
-        if failure:
-            failures[job.folder] = failure
-        print(f"{n_ended}/{len(jobs)}  {job.folder.name}  {failure or 'finished'}", flush=True)
+        for folder in job.points or (job.folder,):
+            n_ended += 1
+            ending = "" if job.points and run_folder.read_result(folder) is not None else failure
+            if ending:
+                failures[folder] = ending
+            print(f"{n_ended}/{n_points}  {folder.name}  {ending or 'finished'}", flush=True)
 
     signals.hold("its points save their step and stop")
     try:
@@ -102,9 +112,9 @@ def submit(jobs: list[Job], folder: Path, parameters: dict[str, Any], cluster: s
         raise UserError(f"--slurm: {' '.join(str(error).split())}") from None
 
 
-def last_line(job: Job) -> str:
-    """Returns `LOG: the last line that the job printed`."""
-    path = job.folder / LOG
+def last_line(folder: Path) -> str:
+    """Returns `LOG: its last line` of the log in a folder."""
+    path = folder / LOG
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.exists() else []
     return f"{path}: {next((line.strip() for line in reversed(lines) if line.strip()), 'empty')}"
 
@@ -112,7 +122,7 @@ def last_line(job: Job) -> str:
 def _run_one(job: Job) -> None:
     failure = _failure(_start(job, dict(os.environ)).wait())
     if failure:
-        raise RuntimeError(f"{failure}; {last_line(job)}")
+        raise RuntimeError(f"{failure}; {last_line(job.folder)}")
 
 
 def _start(job: Job, environment: dict[str, str]) -> subprocess.Popen:
@@ -120,12 +130,7 @@ def _start(job: Job, environment: dict[str, str]) -> subprocess.Popen:
 
     The process holds the lock on its log until it ends, even without its parent; so only one writes a run folder.
     """
-    job.folder.mkdir(parents=True, exist_ok=True)
-    with (job.folder / LOG).open("a") as log:
-        try:
-            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError("another process is running it") from None
+    with open_log(job.folder) as log:
         return subprocess.Popen(
             job.command,
             stdin=subprocess.DEVNULL,
@@ -134,6 +139,22 @@ def _start(job: Job, environment: dict[str, str]) -> subprocess.Popen:
             env=environment,
             start_new_session=True,
         )
+
+
+def open_log(folder: Path) -> TextIO:
+    """Returns the folder's log, locked and open to append to it.
+
+    Raises:
+      UserError: another process holds the lock.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    log = (folder / LOG).open("a")
+    try:
+        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        log.close()
+        raise UserError("another process is running it") from None
+    return log
 
 
 def _failure(code: int) -> str:

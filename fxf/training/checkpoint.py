@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from orbax.checkpoint import v1 as ocp
 
 from fxf.config import differences, key
 from fxf.errors import UserError
@@ -125,6 +124,8 @@ class Checkpoints:
         Args:
           record: is restored with the state; its `evaluated` ranks the checkpoint.
         """
+        from orbax.checkpoint import v1 as ocp  # imported here, because it takes as long as the rest together
+
         self.wait()
         final = self._directory / str(step)
         folder = final if is_remote(final) else final.with_name(f"{step}{UNFINISHED}")
@@ -265,6 +266,8 @@ def _by_rank(directory: Path, steps: Sequence[int], best: str) -> list[int]:
 
 def _read(folder: Path, shapes: Any, identity: Mapping[str, Any] | None) -> Restored:
     """Returns a checkpoint, after checking that it is of the run and that its arrays fit `shapes`."""
+    from orbax.checkpoint import v1 as ocp
+
     content = read_json(folder / CONTENT, "a checkpoint")
     if identity is not None and (differing := differences(content["identity"], identity)):
         raise UserError(f"{folder}: of another run: {differing}; give that run's checkpoints a folder of their own")

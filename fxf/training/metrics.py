@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
 
 from fxf.config import key
 from fxf.errors import UserError, one_line
@@ -79,8 +77,11 @@ class MetricsLog:
         _keep_until(path, resumed_at)
         self._file = path.open("a", encoding="utf-8")
         self._tensorboard = _TensorBoard(directory / "tensorboard", resumed_at) if tensorboard else None
-        self._progress: Progress | None = None
+        self._progress: Any = None
         if sys.stderr.isatty():
+            from rich.console import Console  # imported here, because without a terminal no bar is shown
+            from rich.progress import BarColumn, Progress, TextColumn
+
             self._progress = Progress(BarColumn(), TextColumn("{task.description}"), console=Console(stderr=True))
             self._bar = self._progress.add_task("compiling", total=steps, completed=resumed_at)
             self._progress.start()

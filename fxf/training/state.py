@@ -1,8 +1,8 @@
 """The state that training updates, and the numbers and random keys that it reads besides batches."""
 
+import dataclasses
 from typing import Any, NamedTuple
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +14,8 @@ from fxf.training.sharding import Layout
 from fxf.weights import Params, initialize, shapes
 
 
-@flax.struct.dataclass
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
 class TrainState:
     """The state that a step updates: the number of steps done (int32 scalar), params, and the optimizer's state."""
 
@@ -23,7 +24,8 @@ class TrainState:
     opt_state: Any
 
 
-@flax.struct.dataclass
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
 class Hyperparameters:
     """The numbers of a config that a step reads as arguments, so another value compiles nothing.
 
@@ -35,7 +37,7 @@ class Hyperparameters:
 
     seed: Any
     label_smoothing: Any = None
-    optimizer: dict[str, Any] = flax.struct.field(default_factory=dict)
+    optimizer: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def hyperparameters(seed: int, train: Any, optimizer: Any = None) -> Hyperparameters:

@@ -264,6 +264,7 @@ def make_train_steps_from_iterator(
     batches: Any,
     compiling: Callable[[], AbstractContextManager],
     seconds_at_peak: Callable[[Batch], float] | None = None,
+    programs: dict[Any, Any] | None = None,
 ) -> Callable[[TrainState, Hyperparameters, int], tuple[TrainState, Metrics]]:
     """Returns `train_steps(state, numbers, n)` like `make_train_steps`, with batches from the iterator `batches`.
 
@@ -273,9 +274,10 @@ def make_train_steps_from_iterator(
     Args:
       compiling: returns a context that is entered while a program compiles, to count that time apart.
       seconds_at_peak: returns the least time of a batch's step, which the metrics then have too.
+      programs: keeps the compiled programs.
     """
     layout = trainer.layout
-    step = compiled_by_shape(jit_step(make_step(trainer), trainer), compiling)
+    step = compiled_by_shape(jit_step(make_step(trainer), trainer), compiling, programs)
 
     def train_steps(state: TrainState, numbers: Hyperparameters, n: int) -> tuple[TrainState, Metrics]:
         history = []

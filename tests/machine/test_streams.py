@@ -94,8 +94,8 @@ def test_a_stderr_that_is_gone_drops_what_it_gets():
 )
 def test_what_is_no_mistake_of_this_code_is_one_line(error, parts):
     for part in parts:
-        assert part in cli._why_not_ours(error)
+        assert part in cli.why_not_ours(error)
 
 
 def test_a_mistake_of_this_code_stays_a_traceback():
-    assert cli._why_not_ours(RuntimeError("RESOURCE_EXHAUSTED")) == cli._why_not_ours(ValueError("x")) == ""
+    assert cli.why_not_ours(RuntimeError("RESOURCE_EXHAUSTED")) == cli.why_not_ours(ValueError("x")) == ""

@@ -15,11 +15,12 @@ from fxf.training.metrics import Clock
 from small_runs import tiny_config
 
 ORIGIN = {"config_file": "test", "overrides": {}}
+KEPT = {}  # the runs have the same programs
 
 
 def train(workdir, **sections):
     config = tiny_config(log={"tensorboard": True, "every": 2}, checkpoint={"every": 2, "keep": 2}, **sections)
-    return run.train(config, workdir, Clock(time.perf_counter()), ORIGIN)
+    return run.train(config, workdir, Clock(time.perf_counter()), ORIGIN, kept=KEPT)
 
 
 def test_a_run_in_a_bucket_is_the_run_in_a_folder(tmp_path, capsys):

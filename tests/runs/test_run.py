@@ -21,6 +21,7 @@ from fxf.models.bilayer import BilayerConfig
 from fxf.runs import experiment as experiment_module
 from fxf.runs import flops, run
 from fxf.runs.experiment import build
+from fxf.runs.result import sample_text
 from fxf.tasks import TASKS
 from fxf.tasks.reversal import Reversal
 from fxf.training import checkpoint, loop
@@ -30,10 +31,11 @@ from helpers import one_device, with_attributes
 from small_runs import tiny_config
 
 ORIGIN = {"config_file": "test", "overrides": {}}
+KEPT = {}  # most runs here have the same programs
 
 
-def train(workdir, **sections):
-    return run.train(tiny_config(**sections), workdir, Clock(time.perf_counter()), ORIGIN)
+def train(workdir, kept=KEPT, **sections):
+    return run.train(tiny_config(**sections), workdir, Clock(time.perf_counter()), ORIGIN, kept=kept)
 
 
 def records(workdir):
@@ -79,11 +81,11 @@ def test_another_seed_rate_and_smoothing_compile_nothing(finished, tmp_path):
     compiled = []
     jax.monitoring.register_event_listener(lambda event, **_: compiled.append(event) if "cache_miss" in event else None)
     rates = {"learning_rate": 0.03}
-    train(tmp_path / "first", train={"label_smoothing": 0.1}, optimizer={**rates, "name": "adamw"})
+    train(tmp_path / "first", None, train={"label_smoothing": 0.1}, optimizer={**rates, "name": "adamw"})
     assert compiled  # another optimizer is another program
     compiled.clear()
     changed = {"learning_rate": 0.02, "weight_decay": 0.3, "name": "adamw"}
-    train(tmp_path / "second", seed=3, train={"label_smoothing": 0.2}, optimizer=changed)
+    train(tmp_path / "second", None, seed=3, train={"label_smoothing": 0.2}, optimizer=changed)
     assert not compiled
 
 
@@ -455,9 +457,9 @@ def test_a_model_that_slides_generates_as_many_tokens_as_are_asked_for(monkeypat
 
 
 def test_a_sample_has_no_control_characters_and_one_line_if_it_has_a_prompt():
-    assert run._sample("a", "b", "b") == "a  →  b"
-    assert run._sample("a", "b", "c\nd") == r"a  →  c\nd   (expected: b)"
-    assert run._sample("", None, "c\nd\x1b") == "c\n" + r"d\x1b"
+    assert sample_text("a", "b", "b") == "a  →  b"
+    assert sample_text("a", "b", "c\nd") == r"a  →  c\nd   (expected: b)"
+    assert sample_text("", None, "c\nd\x1b") == "c\n" + r"d\x1b"
 
 
 def test_a_run_folder_is_named_by_a_path_or_a_text(tmp_path):

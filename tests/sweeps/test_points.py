@@ -137,9 +137,14 @@ def test_a_sweep_runs_its_points_names_the_failed_one_and_goes_on_where_it_stopp
     assert "| optimizer.learning_rate | status | exact_match |" in (workdir / "table.md").read_text()
     assert (workdir / "plot.png").stat().st_size > 10_000
 
+    alike = script(*command, "--dry_run", "--together=2").stdout
     (left,) = script(*command, "--dry_run").stdout.splitlines()
+    assert alike == f"{left}\n"  # a point that is alone needs no company
     assert " -P -m fxf train --config=" in left
     assert left.endswith(f"--config.optimizer.learning_rate=1e+30 --workdir={workdir}/optimizer.learning_rate=1e+30")
+
+
+TWO_PROCESSES = ("--config.parallel.processes=2", "--config.parallel.coordinator=localhost:1")
 
 
 def test_flags_that_nothing_reads_end_in_one_line(tmp_path):
@@ -147,6 +152,8 @@ def test_flags_that_nothing_reads_end_in_one_line(tmp_path):
     for flags, part in (
         (["--minutes=3"], "--minutes: only --slurm reads it"),
         (["--x=model.n_layer"], "--x: expected one of model.n_layers, optimizer.learning_rate, seed"),
+        (["--points=3,25"], "--points: expected numbers from 1 to 24, got '25'"),
+        (["--together=2", *TWO_PROCESSES], "--together: points share one process; leave parallel.processes at 1"),
     ):
         finished = script("sweep", *reversal, *flags)
         assert finished.returncode == 2

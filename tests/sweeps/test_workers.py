@@ -54,7 +54,7 @@ def test_of_24_points_one_fails_one_is_killed_23_have_results_and_a_restart_comp
     mark(jobs[16], "kill")
     assert run_all(jobs, 2) == {jobs[4].folder: "exit code 1"}
     assert without_result(jobs) == [jobs[4]]
-    assert last_line(jobs[4]) == f"{jobs[4].folder}/log.txt: error: it fails"
+    assert last_line(jobs[4].folder) == f"{jobs[4].folder}/log.txt: error: it fails"
     assert [starts(job) for job in jobs] == [2 if i == 16 else 1 for i in range(24)]
     told = capsys.readouterr().out
     assert "point4  exit code 1\n" in told
@@ -64,6 +64,24 @@ def test_of_24_points_one_fails_one_is_killed_23_have_results_and_a_restart_comp
     (jobs[4].folder / "fail").unlink()
     assert run_all(without_result(jobs), 2) == {}
     assert without_result(jobs) == []
+
+
+def test_a_killed_process_of_several_points_starts_again_and_only_points_without_a_result_fail(tmp_path, capsys):
+    folders = tuple(tmp_path / name for name in ("first", "second", "third"))
+    for folder in folders:
+        folder.mkdir()
+    kill = "import os, sys; done = [d for d in sys.argv[1:] if os.path.exists(d + '/result.json')];"
+    kill += "open(sys.argv[1 + len(done)] + '/result.json', 'w').write('{\"identity\": \"\"}');"
+    kill += "sys.exit(1) if done else os.kill(os.getpid(), 9)"
+    job = Job([sys.executable, "-S", "-c", kill, *map(str, folders)], tmp_path / "together", folders)
+    assert run_all([job], 1) == {folders[2]: "exit code 1"}
+    told = capsys.readouterr().out.splitlines()
+    assert told == [
+        "together  killed by SIGKILL; starts again after the others",
+        "1/3  first  finished",
+        "2/3  second  finished",
+        "3/3  third  exit code 1",
+    ]
 
 
 def test_a_point_that_is_killed_again_is_a_failure(tmp_path):

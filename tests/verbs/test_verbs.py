@@ -43,8 +43,16 @@ def test_it_tells_its_version():
     assert command("--version").stdout == f"fxf {fxf.__version__}\n"
 
 
-def test_a_verb_reads_a_config_of_fxf_by_its_name_in_any_folder(tmp_path):
-    done = command("describe", "--config=reversal:example0", "--config.model.n_layers=1", cwd=tmp_path)
+def test_a_verb_reads_a_config_of_fxf_by_its_name_in_any_folder_and_imports_no_library_that_it_does_not_need(tmp_path):
+    """What writes checkpoints, logs, bars and plots is imported where it is used, and flax only for models of Linen."""
+    program = (
+        "import sys; sys.argv = ['fxf', 'describe', '--config=reversal:example0', '--config.model.n_layers=1'];"
+        "import fxf.__main__ as m; m.main();"
+        "unused = {'flax', 'grain', 'matplotlib', 'orbax', 'rich', 'sacrebleu', 'tensorboardX', 'tensorflow_datasets'};"
+        "assert not unused & set(sys.modules), unused & set(sys.modules)"
+    )
+    run = [sys.executable, "-c", program]
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
     assert "11 x 128" in done.stdout
     assert "--workdir" in command("help", "train", cwd=tmp_path).stdout

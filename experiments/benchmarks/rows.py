@@ -1,0 +1,151 @@
+"""What a row of the benchmark is, and how its ways are measured."""
+
+import platform
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("fxf", "jax", "jaxlib", "flax", "optax", "numpy", "torch", "transformers")
+
+LESS_IS_BETTER = ("s", "MiB")
+
+
+class Settings(NamedTuple):
+    """How long to measure, and what some rows need.
+
+    Attributes:
+      repeats: timings of each way, after one that does not count.
+      steps: training steps in a timing.
+      threads: threads of PyTorch; XLA takes every core.
+      quick: whether to shrink the rows that take minutes, to try them.
+      ways: the names of the ways to measure; all if empty.
+      text, run, sentences: paths that the rows of real text need.
+    """
+
+    repeats: int
+    steps: int
+    threads: int
+    quick: bool = False
+    ways: tuple[str, ...] = ()
+    text: str = ""
+    run: str = ""
+    sentences: str = ""
+
+
+class Row(NamedTuple):
+    """Ways to do the same work.
+
+    Attributes:
+      what: the work in words.
+      unit: the unit of the figures: amounts a second, or `s`, or another if the ways measure themselves.
+      amount: the amount of work of a call; 0 if the figures are seconds, or what the ways return.
+      ways: each does the work once; the first is fxf's. A result that is `Measured` counts in place of its seconds.
+      ceiling: measures the seconds that the work takes at least.
+      note: told beside the figures, when all is measured.
+    """
+
+    what: str
+    unit: str
+    amount: float
+    ways: Mapping[str, Callable[[], Any]]
+    ceiling: Callable[[], float] | None = None
+    note: Callable[[], str] = str
+
+
+Rows = Callable[[Settings], Iterator[Row]]
+
+
+def measured(row: Row, settings: Settings) -> dict[str, Any]:
+    """Returns the row's figures. The ways take turns, so that a slow minute of the machine affects all."""
+    ways = {name: way for name, way in row.ways.items() if not settings.ways or name in settings.ways}
+    turns: dict[str, list[float]] = {name: [] for name in (*ways, *(("ceiling",) if row.ceiling else ()))}
+    for turn in range(settings.repeats + 1):
+        for name, way in ways.items():
+            start = time.perf_counter()
+            told = way()
+            took = time.perf_counter() - start
+            if turn or settings.repeats == 0:
+                turns[name].append(told if isinstance(told, Measured) else took)
+        if row.ceiling and (turn or settings.repeats == 0):
+            turns["ceiling"].append(row.ceiling())
+    figures = {}
+    for name, seconds in turns.items():
+        values = [row.amount / value if row.amount else float(value) for value in seconds]
+        figures[name] = {"median": float(np.median(values)), "least": min(values), "most": max(values)}
+    return {"what": row.what, "unit": row.unit, "figures": figures, "note": row.note()}
+
+
+class Measured(float):
+    """A figure that a way measured itself."""
+
+
+def versions() -> dict[str, str]:
+    """Returns the versions of the packages that are installed."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return {"python": platform.python_version(), **found}
+
+
+def machine() -> dict[str, Any]:
+    """Returns what the figures depend on besides the code."""
+    processor = [line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
+    devices = [device.device_kind for device in jax.devices()]
+    load = _lines("/proc/loadavg")
+    return {
+        "processor": processor[0] if processor else platform.processor(),
+        "cores": len(processor),
+        "devices": devices,
+        "load_at_start": load[0].split()[0] if load else "",
+    }
+
+
+def commit() -> str:
+    """Returns the commit of the code, with '+changes' where files differ from it."""
+    describe = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes"]
+    return subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def added_bytes(work: Callable[[], Any]) -> int:
+    """Returns the memory that this process held at most during the work, beyond what it held before (on Linux)."""
+    Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
+    before = _memory("VmRSS")
+    work()
+    return _memory("VmHWM") - before
+
+
+def _memory(name: str) -> int:
+    (line,) = [line for line in _lines("/proc/self/status") if line.startswith(f"{name}:")]
+    return 1024 * int(line.split()[1])
+
+
+def markdown(results: list[dict[str, Any]]) -> str:
+    """Returns the table: for each way the median and the range, and fxf's ratio to it."""
+    lines = ["| what | way | figure | least to most | fxf is so many times as good |", "|---|---|---:|---:|---:|"]
+    for row in results:
+        if "error" in row:
+            lines.append(f"| {row['what']} | | left out: {row['error']} | | |")
+            continue
+        ours = next(iter(row["figures"].values()))["median"]
+        for number, (name, figure) in enumerate(row["figures"].items()):
+            ratio = figure["median"] / ours if row["unit"] in LESS_IS_BETTER else ours / figure["median"]
+            spread = f"{figure['least']:,.4g} to {figure['most']:,.4g}"
+            what = f"{row['what']}, {row['unit']}" if not number else ""
+            told = f" ({row['note']})" if row["note"] and not number else ""
+            against = "" if not number else f"{ratio:.2f}"
+            lines.append(f"| {what}{told} | {name} | {figure['median']:,.4g} | {spread} | {against} |")
+    return "\n".join(lines) + "\n"
+
+
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text().splitlines() if Path(path).exists() else []

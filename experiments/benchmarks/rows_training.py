@@ -1,0 +1,302 @@
+"""Rows of training: the same model, batch and optimizer in fxf, PyTorch (eager and compiled), Flax Linen and NNX.
+
+Each step reads the same random batch. Losses before the first step must agree: within float rounding where the peer has
+fxf's weights (the translators), else within a tenth.
+"""
+
+import functools
+import itertools
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ceilings import Ceiling
+from rows import Row, Rows, Settings, added_bytes
+
+from fxf.config import section
+from fxf.data.text import TextConfig, encoded_text
+from fxf.errors import UserError
+from fxf.face.runs import read_config
+from fxf.models.encoder_decoder import PRESETS, EncoderDecoderConfig, encoder_decoder
+from fxf.models.model import Model
+from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from fxf.runs.experiment import build
+from fxf.training.metrics import Clock
+from fxf.training.optimizer import OptimizerConfig, make_optimizer
+from fxf.training.parallel import ParallelConfig
+from fxf.training.sharding import make_layout
+from fxf.training.state import TrainState, hyperparameters
+from fxf.training.step import (
+    TrainConfig,
+    Trainer,
+    batch_loss,
+    jit_step,
+    make_step,
+    make_train_steps,
+    make_train_steps_from_iterator,
+)
+from fxf.weights import initialize
+
+TINY_CHOICES: dict[str, Any] = {
+    **{"n_layers": 4, "d_model": 128, "d_ff": 256, "n_heads": 4, "max_len": 64},
+    **{"dropout": 0.3, "embedding_dropout": 0.3, "block": "pre_norm", "final_norm": False},
+    **{"norm_epsilon": 1e-5, "norm_epsilon_in": "variance", "positions": "sinusoidal"},
+    **{"attention_bias": "all", "embeddings": "shared"},
+}
+TINY = EncoderDecoderConfig(**TINY_CHOICES)
+TINY_VOCAB_SIZE = 9712
+SIX = EncoderDecoderConfig(**PRESETS["annotated"])
+SIX_VOCAB_SIZE = 32
+NANOGPT_CPU, NANOGPT_ROWS = (4, 128, 4, 64, 65), 12
+LENGTHS, DEPTHS, WIDTHS, VOCABULARIES = (128, 512, 2048, 8192), (2, 8, 24, 48), (64, 256, 1024), (256, 4096, 65536)
+
+
+class Fxf:
+    """fxf's training of a model on one batch."""
+
+    def __init__(self, model: Model, batch: dict[str, Any], optimizer: OptimizerConfig, train: TrainConfig) -> None:
+        self.model, self.batch = model, batch
+        made = make_optimizer(optimizer, train.steps, model.spec)
+        self.trainer = Trainer(model, made, train, make_layout(ParallelConfig(data=1), jax.devices()))
+        params = jax.jit(functools.partial(initialize, model.spec))(jax.random.key(0))
+        state = TrainState(jnp.int32(0), params, jax.jit(made.init)(params))
+        self.state = jax.device_put(state, self.trainer.layout.replicated)
+        self.numbers = hyperparameters(0, train, optimizer)
+        self.steps = make_train_steps_from_iterator(self.trainer, itertools.repeat(batch), nullcontext)
+
+    def loss(self, smoothing: float) -> float:
+        """Returns the mean loss without dropout."""
+        sums = jax.jit(lambda p: batch_loss(self.model, p, self.batch, label_smoothing=smoothing))(self.state.params)
+        return float(sums[0] / sums[1])
+
+    def run(self, n: int) -> None:
+        self.state, _ = self.steps(self.state, self.numbers, n)
+
+    def planned_bytes(self) -> int:
+        """Returns the bytes that the compiled step needs besides its arguments."""
+        plan: Any = (
+            jit_step(make_step(self.trainer), self.trainer).lower(self.state, self.batch, self.numbers).compile()
+        )
+        return plan.memory_analysis().temp_size_in_bytes
+
+
+def sizes_of(n_layers: int, d_model: int, n_heads: int, length: int, vocab_size: int, gpt2: bool = False) -> Any:
+    from peers import Sizes
+
+    return Sizes(vocab_size, length, n_layers, n_heads, d_model, gpt2)
+
+
+def lm(sizes: Any, **changes: Any) -> Model:
+    """Returns fxf's GPT of these sizes."""
+    choices: dict[str, Any] = {
+        **{"n_layers": sizes.n_layers, "d_model": sizes.d_model, "d_ff": 4 * sizes.d_model, "n_heads": sizes.n_heads},
+        **{"max_len": sizes.length, "positions": "learned", "tied_embeddings": True, "init": "gpt2"},
+        **{"activation": "gelu_tanh" if sizes.gpt2 else "gelu", "norm_epsilon": 1e-5, "norm_epsilon_in": "variance"},
+        "attention_bias": "all" if sizes.gpt2 else "none",
+    }
+    return transformer_lm(TransformerLMConfig(**{**choices, **changes}), sizes.vocab_size)
+
+
+def random_tokens(rows: int, length: int, vocab_size: int) -> dict[str, Any]:
+    tokens = np.random.default_rng(0).integers(1, vocab_size, (rows, length + 1)).astype(np.int32)
+    return {"inputs": tokens[:, :-1], "targets": tokens[:, 1:], "weights": np.ones((rows, length), np.float32)}
+
+
+def random_pairs(rows: int, length: int, vocab_size: int) -> dict[str, Any]:
+    source, inputs, targets = np.random.default_rng(0).integers(3, vocab_size, (3, rows, length)).astype(np.int32)
+    weights = np.ones((rows, length), np.float32)
+    return {"source": source, "source_mask": weights > 0, "inputs": inputs, "targets": targets, "weights": weights}
+
+
+def fxf_gpt(sizes: Any, batch: dict[str, Any]) -> Fxf:
+    optimizer = OptimizerConfig(name="adamw", learning_rate=1e-3, b2=0.99, weight_decay=0.1, clip_norm=1.0)
+    return Fxf(lm(sizes), batch, optimizer, TrainConfig())
+
+
+def memory_of(way: str) -> float:
+    """Returns the MiB that building and training a GPT of nanoGPT's CPU size adds to this process."""
+    sizes = sizes_of(*NANOGPT_CPU)
+    batch, settings = random_tokens(NANOGPT_ROWS, sizes.length, sizes.vocab_size), Settings(0, 4, os.cpu_count() or 1)
+    peers = _gpt_peers(sizes, batch, settings)  # imports their libraries
+    return added_bytes(lambda: fxf_gpt(sizes, batch).run(settings.steps) if way == "fxf" else peers[way]()()) / 2**20
+
+
+def gpt_row(what: str, sizes: Any, rows: int, settings: Settings) -> Row:
+    """Returns a training row of a GPT with AdamW, clipping, and no dropout, beside PyTorch and Flax."""
+    batch = random_tokens(rows, sizes.length, sizes.vocab_size)
+    ours = fxf_gpt(sizes, batch)
+    ways: dict[str, Callable[[], Any]] = {"fxf": lambda: ours.run(settings.steps)}
+    first = ours.loss(0.0)
+    for name, make in _gpt_peers(sizes, batch, settings).items():
+        if not settings.ways or name in settings.ways:
+            ways[name] = make()
+    assert abs(first / math.log(sizes.vocab_size) - 1) < 0.1  # the peers' too start near the loss of a guess
+    ceiling = Ceiling(ours.model, batch)
+    return Row(what, "tokens/s", rows * sizes.length * settings.steps, ways, lambda: settings.steps * ceiling())
+
+
+def _gpt_peers(sizes: Any, batch: dict[str, Any], settings: Settings) -> dict[str, Callable[[], Callable[[], Any]]]:
+    import peers_flax
+
+    found = {
+        "Flax Linen": lambda: peers_flax.linen(sizes, batch, settings.steps),
+        "Flax NNX": lambda: peers_flax.nnx_(sizes, batch, settings.steps),
+    }
+    try:
+        import torch
+    except ImportError:
+        return found
+    from peers import gpt_training
+
+    torch.set_num_threads(settings.threads)
+    return {
+        "PyTorch": lambda: gpt_training(sizes, batch, settings.steps, compiled=False),
+        "PyTorch compiled": lambda: gpt_training(sizes, batch, settings.steps, compiled=True),
+        **found,
+    }
+
+
+def translator_row(
+    what: str,
+    config: EncoderDecoderConfig,
+    vocab_size: int,
+    shape: tuple[int, int],
+    settings: Settings,
+    smoothing: float,
+) -> Row:
+    """Returns a training row of an encoder–decoder with Adam, beside `torch.nn.Transformer` with the same weights."""
+    batch = random_pairs(*shape, vocab_size)
+    rate = OptimizerConfig(learning_rate=1e-3)
+    ours = Fxf(encoder_decoder(config, vocab_size), batch, rate, TrainConfig(label_smoothing=smoothing))
+    ways: dict[str, Callable[[], Any]] = {"fxf": lambda: ours.run(settings.steps)}
+    try:
+        import torch
+    except ImportError:
+        pass
+    else:
+        from peers import translator_training
+
+        torch.set_num_threads(settings.threads)
+        for name, compiled in (("PyTorch", False), ("PyTorch compiled", True)):
+            if settings.ways and name not in settings.ways:
+                continue
+            loss, ways[name] = translator_training(
+                config, ours.state.params, batch, smoothing, settings.steps, compiled=compiled
+            )
+            np.testing.assert_allclose(loss, ours.loss(smoothing), rtol=1e-4)
+    ceiling = Ceiling(ours.model, batch)
+    return Row(what, "tokens/s", math.prod(shape) * settings.steps, ways, lambda: settings.steps * ceiling())
+
+
+def nanogpt_cpu(settings: Settings) -> Iterator[Row]:
+    """nanoGPT's recipe for a CPU: 4 layers, width 128, 12 rows of 64 characters."""
+    yield gpt_row("training step, nanoGPT's CPU size", sizes_of(*NANOGPT_CPU), NANOGPT_ROWS, settings)
+
+
+def nanogpt_gpu(settings: Settings) -> Iterator[Row]:
+    """nanoGPT's recipe for a GPU: 6 layers, width 384, 64 rows of 256 characters, without dropout."""
+    rows = 2 if settings.quick else 64
+    settings = settings._replace(steps=1)  # which takes seconds
+    yield gpt_row("training step, nanoGPT's GPU size", sizes_of(6, 384, 6, 256, 65), rows, settings)
+
+
+def gpt2_small(settings: Settings) -> Iterator[Row]:
+    """GPT-2 small (124M) on 2 rows of 128 tokens."""
+    sizes = sizes_of(1 if settings.quick else 12, 768, 12, 128, 50257, gpt2=True)
+    yield gpt_row("training step, GPT-2 small, 2 rows of 128 tokens", sizes, 2, settings)
+
+
+def transformer_tiny(settings: Settings) -> Iterator[Row]:
+    """Transformer-Tiny (Wu et al. 2021): 256 pairs of 16 tokens, dropout, label smoothing."""
+    shape = (16 if settings.quick else 256, 16)
+    yield translator_row("training step, Transformer-Tiny", TINY, TINY_VOCAB_SIZE, shape, settings, 0.1)
+
+
+def seed_003(settings: Settings) -> Iterator[Row]:
+    """The size of seed 003 on 6 pairs of 20 tokens."""
+    yield translator_row("training step, seed 003's size", SIX, SIX_VOCAB_SIZE, (6, 20), settings, 0.0)
+
+
+def growth(settings: Settings) -> Iterator[Row]:
+    """How a step grows with length, depth (blocks scanned), width and vocabulary; the note has the plan's memory."""
+    settings = settings._replace(steps=1)
+    axes: dict[str, list[tuple[Any, ...]]] = {
+        "length": [(2, 64, 2, n, 65) for n in LENGTHS],
+        "depth": [(n, 64, 2, 64, 65) for n in DEPTHS],
+        "width": [(2, n, 2, 64, 65) for n in WIDTHS],
+        "vocabulary": [(2, 64, 2, 64, n) for n in VOCABULARIES],
+    }
+    for axis, all_sizes in axes.items():
+        for sizes in all_sizes[:1] if settings.quick else all_sizes:
+            made = sizes_of(*sizes)
+            field = {"depth": "n_layers", "width": "d_model", "vocabulary": "vocab_size"}.get(axis, axis)
+            batch = random_tokens(1, made.length, made.vocab_size)
+            ours = Fxf(lm(made, scan_blocks=axis == "depth"), batch, OptimizerConfig(), TrainConfig())
+            note = f"plan {ours.planned_bytes() / 2**20:.0f} MiB"
+            ways: dict[str, Callable[[], Any]] = {"fxf": functools.partial(ours.run, settings.steps)}
+            tokens = made.length * settings.steps
+            yield Row(
+                f"growth, {axis} {getattr(made, field):,}", "tokens/s", tokens, ways, note=functools.partial(str, note)
+            )
+
+
+class Recipe:
+    """A config's whole training on a text, which ends with its validation loss."""
+
+    def __init__(self, argument: str, settings: Settings) -> None:
+        config = read_config(f"characters:{argument}")
+        config.data.path = settings.text
+        self.experiment = build(config)
+        self.steps = 20 if settings.quick else self.experiment.train.steps
+        self.layout = self.experiment.layout()
+        assert self.experiment.task.batch is not None
+        trainer = self.experiment.trainer(self.layout)
+        self.train_steps = make_train_steps(trainer, self.experiment.task.batch, self.steps)
+        self.evaluator = self.experiment.evaluator(Clock(0.0), self.layout)
+
+    def text(self) -> Any:
+        config = section(TextConfig, self.experiment.config["data"], "data")
+        return encoded_text(config, None, self.experiment.max_len + 1)
+
+    def train(self, losses: dict[str, float]) -> None:
+        state, numbers = self.experiment.new_state(self.layout), self.experiment.hyperparameters()
+        state, _ = self.train_steps(state, numbers, np.int32(self.steps))
+        losses["fxf"] = self.experiment.task.validate(self.evaluator(state.params))["validation_loss"]
+
+
+def recipe(settings: Settings) -> Iterator[Row]:
+    """nanoGPT's whole recipe for a CPU on real text; the note has the validation losses. Takes minutes, and --text."""
+    from peers import NanoGPT
+
+    if not settings.text:
+        raise UserError("--text: missing; the row recipe trains on it")
+    for argument in ("nanogpt_cpu", "fast"):
+        ours, losses = Recipe(argument, settings), dict[str, float]()
+        text = Recipe("nanogpt_cpu", settings).text()
+        peer = NanoGPT(text.tokenizer.vocab_size, text.tokens("train"), text.tokens("validation"))
+        ways = {
+            "fxf": functools.partial(ours.train, losses),
+            "PyTorch": functools.partial(peer.train, losses, 20 if settings.quick else 0),
+        }
+        note = functools.partial(_losses, losses)
+        yield Row(f"characters:{argument}, all of training and validation", "s", 0, ways, note=note)
+
+
+def _losses(losses: dict[str, float]) -> str:
+    return ", ".join(f"{name} validation loss {value:.3f}" for name, value in losses.items())
+
+
+ROWS: dict[str, Rows] = {
+    "nanogpt_cpu": nanogpt_cpu,
+    "nanogpt_gpu": nanogpt_gpu,
+    "transformer_tiny": transformer_tiny,
+    "seed_003": seed_003,
+    "gpt2_small": gpt2_small,
+    "growth": growth,
+    "recipe": recipe,
+}

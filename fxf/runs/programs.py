@@ -1,0 +1,48 @@
+"""Experiments of one process share compiled programs if these are the same but for the numbers that they read."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from fxf.config import arguments
+from fxf.files import digest
+from fxf.runs.experiment import Experiment
+from fxf.training.optimizer import optimizer_section
+
+# The programs of experiments, by `program_key`.
+Kept = dict[str, dict[Any, dict[Any, Any]]]
+
+
+def share(experiment: Experiment, kept: Kept) -> Experiment:
+    """Returns the experiment with the programs in `kept` that are the same as its own; else `kept` gets its own."""
+    return experiment._replace(programs=kept.setdefault(program_key(experiment), experiment.programs))
+
+
+def program_key(experiment: Experiment) -> str:
+    """Returns a digest that two experiments have in common only if they compile the same programs on the same devices.
+
+    What a task computes inside a program is compared by its trace, because it may depend on the seed.
+    """
+    task = experiment.task
+    read = [without_numbers(experiment.config), task.vocab_size, task.end_token, sorted(task.digests().items())]
+    traced = b"" if task.batch is None else _trace(task.batch)
+    return digest(json.dumps(read, sort_keys=True).encode() + traced)
+
+
+def without_numbers(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a config without what no compiled program depends on.
+
+    That are the numbers of `Hyperparameters`, which a program reads as arguments, and the `checkpoint` section.
+    """
+    train = {**config["train"], "label_smoothing": config["train"]["label_smoothing"] > 0}
+    optimizer = {**config["optimizer"], **dict.fromkeys(arguments(optimizer_section(config["optimizer"])))}
+    return {**config, "seed": None, "checkpoint": None, "train": train, "optimizer": optimizer}
+
+
+def _trace(make_batch: Any) -> bytes:
+    """Returns the operations and the constants of `make_batch(key, step)`."""
+    jaxpr = jax.make_jaxpr(make_batch)(jax.random.key(0), np.int32(0))
+    return b"".join([str(jaxpr).encode(), *(np.asarray(constant).tobytes() for constant in jaxpr.consts)])

@@ -1,0 +1,89 @@
+"""Points of a sweep that train one after another in this process, and share its compiled programs."""
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fxf.errors import Interrupted, UserError
+from fxf.machine import signals
+from fxf.runs import cli, run
+from fxf.runs.programs import Kept
+from fxf.sweeps.points import Point
+from fxf.sweeps.workers import open_log
+from fxf.training.metrics import Clock
+
+
+def train_together(points: Sequence[Point], workdir: Path, origin_of: Callable[[Point], dict[str, Any]]) -> list[str]:
+    """Trains the points, each into its folder in `workdir`, and returns the names of those that failed.
+
+    A run is the same as in a process of its own, to the last bit: it calls the same programs with the same arguments.
+    Its log.txt has what it prints. If a point fails, the others go on.
+
+    Args:
+      origin_of: returns what config.json says of a point's origin.
+
+    Raises:
+      Interrupted: a signal asked the process to stop; the step of the point that was training is saved.
+    """
+    kept: Kept = {}
+    failed = []
+    for point in points:
+        folder = workdir / point.name
+        try:
+            with _logged(folder):
+                _train(point, folder, origin_of(point), kept)
+        except UserError as error:
+            print(f"{point.name}: {error}", file=sys.stderr)
+            failed.append(point.name)
+            signals.release()  # the steps of a failed run need not be saved
+    return failed
+
+
+def _train(point: Point, folder: Path, origin: dict[str, Any], kept: Kept) -> None:
+    """Trains a point and prints its result, or the line of its error.
+
+    Raises:
+      UserError: it failed.
+    """
+    try:
+        cli.print_figures(run.train(point.config, folder, Clock(time.perf_counter()), origin, kept=kept))
+    except Interrupted:
+        raise
+    except Exception as error:
+        line = str(error) if isinstance(error, UserError) else cli.why_not_ours(error)
+        if not line:
+            traceback.print_exc()
+            line = f"{type(error).__name__}: {error}"
+        print(f"error: {cli.shortened(line)}", file=sys.stderr)
+        raise UserError(line) from None
+
+
+@contextmanager
+def _logged(folder: Path) -> Iterator[None]:
+    """Sends all that the process prints inside to the folder's log.
+
+    Raises:
+      UserError: another process holds the log.
+    """
+    with open_log(folder) as log:
+        before = os.dup(1), os.dup(2)
+        _print_to(log.fileno(), log.fileno())
+        try:
+            yield
+        finally:
+            _print_to(*before)
+            for descriptor in before:
+                os.close(descriptor)
+
+
+def _print_to(stdout: int, stderr: int) -> None:
+    """Makes the standard streams write to these descriptors."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.dup2(stdout, 1)
+    os.dup2(stderr, 2)

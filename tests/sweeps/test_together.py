@@ -1,0 +1,125 @@
+"""Points that train in one process: each is the run that it would be alone, and only the first one compiles."""
+
+import json
+import os
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from fxf.errors import Interrupted, UserError
+from fxf.runs import run
+from fxf.runs.experiment import build, default_config
+from fxf.runs.programs import program_key
+from fxf.sweeps.points import alike, make_points
+from fxf.sweeps.together import _logged, train_together
+from fxf.training.metrics import Clock
+from small_runs import tiny_config
+
+CONFIG = tiny_config(checkpoint={"every": 0}, optimizer={"name": "adamw", "clip_norm": 1.0})
+CHANGES = [
+    {"seed": 1},
+    {"optimizer.learning_rate": 1e38},  # diverges
+    {"seed": 2, "optimizer.learning_rate": 0.03, "optimizer.weight_decay": 0.2},
+]
+POINTS = make_points(CONFIG, CHANGES)
+ORIGIN = {"config_file": "configs/reversal.py", "overrides": {}}
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    """Returns the sweep's folder, the names of the failed points, and how often each point compiled."""
+    workdir, events, compiled = tmp_path_factory.mktemp("sweep"), [], []
+
+    def listen(event, _, **__):
+        events.extend([event] if "jaxpr_to_mlir" in event or "backend_compile" in event else [])
+
+    def origin_of(_):
+        compiled.append(len(events))
+        return ORIGIN
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    failed = train_together(POINTS, workdir, origin_of)
+    return workdir, failed, np.diff([*compiled, len(events)])
+
+
+def test_a_point_that_diverges_ends_alone(together):
+    workdir, failed, _ = together
+    assert failed == [POINTS[1].name]
+    assert [(workdir / point.name / "result.json").exists() for point in POINTS] == [True, False, True]
+    assert [(workdir / point.name / "config.json").exists() for point in POINTS] == [True, True, True]
+
+
+def test_only_the_first_point_compiles(together):
+    first, *others = together[2]
+    assert first > 2
+    assert others == [0, 0]
+
+
+def test_a_point_has_the_bits_of_the_same_run_alone(together, tmp_path):
+    folder = together[0] / POINTS[2].name
+    run.train(POINTS[2].config, tmp_path / "alone", Clock(time.perf_counter()), ORIGIN)
+    alone, shared = run.load(tmp_path / "alone")[2], run.load(folder)[2]
+    jax.tree.map(np.testing.assert_array_equal, alone, shared)
+    for name in ("config.json", "metrics.jsonl", "result.json"):
+        assert without_times(tmp_path / "alone" / name) == without_times(folder / name)
+
+
+def without_times(path):
+    lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
+    return [{name: value for name, value in json.loads(line).items() if "second" not in name} for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "same"),
+    [
+        ("seed", 7, True),
+        ("optimizer.learning_rate", 0.5, True),
+        ("optimizer.weight_decay", 0.5, True),
+        ("checkpoint.every", 2, True),
+        ("optimizer.b2", 0.5, False),
+        ("train.label_smoothing", 0.1, False),  # without smoothing the program is shorter
+        ("train.steps", 5, False),
+        ("model.d_model", 8, False),
+        ("task.max_length", 1, False),
+    ],
+)
+def test_only_numbers_that_a_program_reads_leave_it_the_same(key, value, same):
+    before, after = make_points(CONFIG, [{}, {key: value}])
+    assert (program_key(build(before.config)) == program_key(build(after.config))) == same
+    assert (alike([before, after], 2) == [[0, 1]]) == same
+
+
+def test_a_task_that_draws_its_data_by_the_seed_has_a_program_for_each_seed():
+    config = default_config("boolean_map").to_dict()
+    assert program_key(build(config)) == program_key(build(config))
+    assert program_key(build(config)) != program_key(build({**config, "seed": 1}))
+
+
+def test_points_alike_are_grouped_in_their_order_and_no_group_is_larger_than_asked():
+    added = [{"model.n_layers": n, "seed": seed} for seed in range(3) for n in (1, 2)]
+    assert alike(make_points(CONFIG, added), 2) == [[0, 2], [4], [1, 3], [5]]
+
+
+def test_a_signal_stops_the_process_and_not_only_the_point(tmp_path, monkeypatch):
+    started = []
+
+    def stopped(_, folder, *__, **___):
+        started.append(folder.name)
+        raise Interrupted("stopped at step 2, which is saved")
+
+    monkeypatch.setattr(run, "train", stopped)
+    with pytest.raises(Interrupted):
+        train_together(POINTS, tmp_path, lambda _: ORIGIN)
+    assert started == [POINTS[0].name]
+
+
+def test_what_a_point_prints_goes_to_its_log_and_only_one_process_writes_it(tmp_path):
+    with _logged(tmp_path):
+        os.write(1, b"printed\n")
+        os.write(2, b"error: wrong\n")
+        with pytest.raises(UserError, match="another process is running it"), _logged(tmp_path):
+            pass
+    os.write(1, b"elsewhere")
+    assert (tmp_path / "log.txt").read_text() == "printed\nerror: wrong\n"

@@ -1,0 +1,62 @@
+"""The benchmark's table and ceiling, by ways and products that take no time."""
+
+import sys
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from small_runs import ROOT
+
+SETTINGS = {"repeats": 3, "steps": 1, "threads": 1}
+
+
+@pytest.fixture(autouse=True)
+def benchmarks(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "experiments/benchmarks"))
+    yield
+    for name in ("rows", "ceilings"):
+        sys.modules.pop(name, None)
+
+
+def test_ways_take_turns_and_the_first_turn_does_not_count():
+    from rows import Measured, Row, Settings, measured
+
+    called = []
+
+    def way(name, seconds):
+        def run():
+            called.append(name)
+            return Measured(seconds[called.count(name) - 1])
+
+        return run
+
+    row = Row("work", "tokens/s", 12, {"fxf": way("fxf", [99, 1, 4, 2]), "peer": way("peer", [99, 3, 3, 3])})
+    assert measured(row, Settings(**SETTINGS))["figures"] == {
+        "fxf": {"median": 6, "least": 3, "most": 12},
+        "peer": {"median": 4, "least": 4, "most": 4},
+    }
+    assert called == ["fxf", "peer"] * 4
+
+
+@pytest.mark.parametrize(("unit", "ratio"), [("tokens/s", "0.50"), ("s", "2.00"), ("MiB", "2.00")])
+def test_the_table_says_how_many_times_as_good_fxf_is_also_where_a_peer_wins(unit, ratio):
+    from rows import markdown
+
+    figures = {"fxf": {"median": 2.0, "least": 1.0, "most": 3.0}, "peer": {"median": 4.0, "least": 4.0, "most": 4.0}}
+    lines = markdown([{"what": "work", "unit": unit, "figures": figures, "note": ""}]).splitlines()
+    assert lines[2:] == [f"| work, {unit} | fxf | 2 | 1 to 3 |  |", f"|  | peer | 4 | 4 to 4 | {ratio} |"]
+    assert "left out: no torch" in markdown([{"what": "work", "error": "no torch"}])
+
+
+def test_the_ceiling_counts_each_product_of_a_program_and_those_in_a_loop_once_per_turn():
+    from ceilings import _flops, products
+
+    def program(x, y):
+        turns = jax.lax.scan(lambda carry, _: (carry @ y, None), x @ y, length=3)[0]
+        return turns, jnp.einsum("bij,bjk->bik", x[None], y[None])
+
+    x, y = jnp.ones((2, 5)), jnp.ones((5, 5))
+    counts = products(jax.make_jaxpr(program)(x, y).jaxpr)
+    assert sorted(counts.values()) == [1, 4]
+    assert {_flops(product) for product in counts} == {2 * 2 * 5 * 5}
