@@ -24,6 +24,7 @@ from fxf.machine.on_cpu import drawing_options
 from fxf.models import MODELS, RegisteredModel
 from fxf.models.model import Model
 from fxf.runs.fitting import require_fitting_model, require_fitting_task
+from fxf.runs.source import StartConfig, folder_of_files
 from fxf.tasks import TASKS, RegisteredTask
 from fxf.tasks.task import Evaluator, RunInfo, Task
 from fxf.training.checkpoint import CheckpointConfig
@@ -44,6 +45,7 @@ from fxf.training.step import TrainConfig, Trainer, batch_loss
 
 # The sections that every config has besides those of its task and its model, and the classes that read them.
 SECTIONS = {
+    "start": StartConfig,
     "optimizer": OptimizerConfig,
     "train": TrainConfig,
     "parallel": ParallelConfig,
@@ -57,6 +59,7 @@ class Experiment(NamedTuple):
     """The parts that a config names. `config` is the plain nested dict of all keys, as config.json holds it."""
 
     config: dict[str, Any]
+    start: StartConfig
     train: TrainConfig
     parallel: ParallelConfig
     decode: DecodeConfig
@@ -123,12 +126,12 @@ class Experiment(NamedTuple):
         optimizer = optimizer_section(self.config["optimizer"])
         return self._replace(model=model, optimizer=make_optimizer(optimizer, self.train.steps, model.spec))
 
-    def new_state(self, layout: Layout) -> TrainState:
-        """Returns the state of step 0. One compiled call draws it, each device its part."""
+    def new_state(self, layout: Layout, given: Mapping[str, jax.Array] | None = None) -> TrainState:
+        """Returns the state of step 0, with the weights `given` by path. One compiled call draws the others."""
         options = drawing_options(layout.mesh.devices.flat[0].platform)
         init = functools.partial(init_state, self.model, self.optimizer)
         shardings = state_shardings(self.model, self.optimizer, layout)
-        return jax.jit(init, out_shardings=shardings, compiler_options=options)(run_keys(self.seed).params)
+        return jax.jit(init, out_shardings=shardings, compiler_options=options)(run_keys(self.seed).params, given)
 
     def state_shapes(self, layout: Layout) -> TrainState:
         """Returns the state's shapes, dtypes and shardings; allocates nothing."""
@@ -224,13 +227,14 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
     registered = TASKS[_name(config, "task", TASKS)]
     registered_model = MODELS[_name(config, "model", MODELS)]
     sections = _sections(config, registered, registered_model)
-    train = sections["train"]
-    task = registered.make(sections["task"], RunInfo(train, sections.get("data"), config["seed"], folder))
+    train, files = sections["train"], folder_of_files(sections["start"], folder)
+    task = registered.make(sections["task"], RunInfo(train, sections.get("data"), config["seed"], files))
     require_fitting_task(registered, task, sections)
     model = registered_model.make(sections["model"], task.vocab_size)
     require_fitting_model(task, model, sections)
     return Experiment(
         config={"seed": config["seed"], **{name: dataclasses.asdict(value) for name, value in sections.items()}},
+        start=sections["start"],
         train=train,
         parallel=sections["parallel"],
         decode=sections["decode"],

@@ -11,17 +11,18 @@ import numpy as np
 
 from fxf import weights
 from fxf.config import section
-from fxf.decoding.config import DecodeConfig, changed_decode
 from fxf.errors import UserError, printable
 from fxf.files import folder_at
 from fxf.machine import memory, signals
 from fxf.runs import run_folder
-from fxf.runs.config_file import digests_of, load_of_run
+from fxf.runs.config_file import digests_of
 from fxf.runs.experiment import Experiment, build
 from fxf.runs.flops import seconds_at_peak
 from fxf.runs.generation import generate_texts
+from fxf.runs.loading import CHECKPOINTS, Changes, Place, load, load_params
 from fxf.runs.lock import locked
-from fxf.runs.needs import require_state, require_training
+from fxf.runs.needs import require_training
+from fxf.runs.warm_start import Start, start_of
 from fxf.tasks.prompts import Answer
 from fxf.training import checkpoint, processes
 from fxf.training.checkpoint import Checkpoints
@@ -31,11 +32,6 @@ from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import Layout
 from fxf.training.state import TrainState
 from fxf.training.step import Metrics, make_train_steps, make_train_steps_from_iterator
-
-CHECKPOINTS = "checkpoints"
-
-Place = str | Path
-Changes = dict[str, Any] | None
 
 
 def train(
@@ -68,7 +64,9 @@ def _train(
     code = digests_of(origin, workdir)
     processes.require_same_config({**experiment.config, **code})
     layout, figures = experiment.layout(), experiment.task.figures()
-    made_from = (workdir, experiment.config, experiment.task.digests() | code, experiment.task.files)
+    start = start_of(experiment, layout, workdir)
+    data = experiment.task.digests() | code | start.digests
+    made_from = (workdir, experiment.config, data, experiment.task.files)
     finished = run_folder.finished(*made_from)
     if finished is not None:
         if processes.is_first():
@@ -76,8 +74,8 @@ def _train(
         return finished
     require_training(experiment, layout)
     with locked(workdir):
-        identity = run_folder.open_for_training(*made_from, origin)
-        return _train_from_newest(experiment, layout, workdir, identity, clock, figures, profile)
+        identity = run_folder.open_for_training(*made_from, origin | start.origin)
+        return _train_from_newest(experiment, layout, workdir, identity, clock, figures, profile, start)
 
 
 def _train_from_newest(
@@ -88,8 +86,9 @@ def _train_from_newest(
     clock: Clock,
     figures: dict[str, Any],
     profile: bool,
+    start: Start,
 ) -> dict[str, Any]:
-    """Trains from the newest checkpoint, tests, and returns the result. `figures` describe the data."""
+    """Trains from the newest checkpoint or the start, tests, and returns the result. `figures` describe the data."""
     task = experiment.task
     checkpoints = Checkpoints(workdir / CHECKPOINTS, experiment.checkpoint, identity)
     restored = checkpoints.restore(experiment.state_shapes(layout))
@@ -99,7 +98,7 @@ def _train_from_newest(
         clock.add_earlier(record.seconds)
     else:
         with clock.measure("compile"):
-            state = jax.block_until_ready(experiment.new_state(layout))
+            state = jax.block_until_ready(start.state(experiment, layout))
     intervals = Intervals(experiment.train, experiment.checkpoint, experiment.log)
     if profile:
         intervals.require_profile(record.step)
@@ -117,6 +116,8 @@ def _train_from_newest(
             metrics_log.print_line("  ".join(f"{name} {value}" for name, value in figures.items()))
         for line in layout.uncut(experiment.model.spec):
             metrics_log.print_line(line)
+        for line in start.lines if not restored else ():
+            metrics_log.print_line(line)
         if restored:
             metrics_log.print_line(f"{workdir}: resuming at step {record.step}")
         if record.step < experiment.train.steps or intervals.evaluation_is_missing(record):
@@ -132,13 +133,13 @@ def _train_from_newest(
                 traced=metrics_log.traced if profile else None,
             )
             _, record = fit(state, record, calls, intervals, metrics_log, clock)
-    step, params = _load_params(experiment, layout, workdir, identity)
+    steps, params = load_params(experiment, layout, workdir, identity)
     with clock.measure("evaluate"):
         tested = task.test(evaluator(params))
     samples = tested.pop("samples", [])
     for prompt, expected, answer in samples if processes.is_first() else []:
         print(_sample(prompt, expected, answer))
-    result = _result(experiment, record, step, {**figures, **tested}, clock.seconds())
+    result = _result(experiment, record, steps[0], {**figures, **tested}, clock.seconds())
     run_folder.require_there(workdir)
     return run_folder.write_result(workdir, result, identity)
 
@@ -198,55 +199,6 @@ def _result(
         "wall_seconds": spent["wall"],
         **memory.held_on_a_device(),
     }
-
-
-def _load_params(
-    experiment: Experiment, layout: Layout, workdir: Path, identity: run_folder.Identity, step: int | None = None
-) -> tuple[int, weights.Params]:
-    """Returns a checkpoint's step and params: of `step`, or by config of the best, the newest, or a mean of the newest.
-
-    Raises:
-      UserError: there is no such checkpoint or no undamaged one, or it belongs to a run with another identity.
-    """
-    shapes, config, directory = experiment.state_shapes(layout), experiment.checkpoint, workdir / CHECKPOINTS
-    if step is not None or config.average == 1:
-        restored = checkpoint.load(directory, shapes, identity, step=step, best=config.best)
-        found = [(restored[0], restored[1].params)] if restored else []
-    else:
-        newest = checkpoint.load_newest(directory, shapes, config.average, identity)
-        found = [(saved, state.params) for saved, state, _ in newest]
-    if not found:
-        raise UserError(f"{workdir}: no checkpoint yet; train the run first")
-    step, params = found[0]
-    if len(found) > 1:
-        params = jax.tree.map(lambda *copies: sum(copies) / len(copies), *(params for _, params in found))
-    return step, params
-
-
-def load(
-    workdir: Place, step: int | None = None, decode: Changes = None, config_file: Place | None = None
-) -> tuple[Experiment, int, weights.Params]:
-    """Returns the run's experiment, and the step and params of a checkpoint: of `step`, or the one the run reports.
-
-    XLA computes attention, so the run works on other devices than in training and attention weights can be shown.
-
-    Args:
-      decode: keys of the `decode` section to change, by `changed_decode`.
-      config_file: the run's config file, if it registers something; by default the file at the recorded path.
-
-    Raises:
-      UserError: there is no run, no such checkpoint or no undamaged one, a `decode` key is wrong, or the config file is
-        missing.
-    """
-    workdir = folder_at(workdir, "workdir")
-    config, identity, registered_by = run_folder.read_config(workdir)
-    load_of_run(workdir, registered_by, config_file)
-    saved = dataclasses.asdict(section(DecodeConfig, config.get("decode"), "decode"))
-    built = build({**config, "decode": changed_decode(saved, decode or {})}, workdir)
-    experiment = built.with_model(attention_implementation="xla")
-    layout = experiment.layout_of_one_copy()
-    require_state(experiment, layout)
-    return experiment, *_load_params(experiment, layout, workdir, identity, step)
 
 
 def evaluate(

@@ -27,10 +27,11 @@ log = logging.getLogger(__name__)
 
 PACKAGE = Path(__file__).parent.parent  # the code of a run
 CONFIG, RESULT = "config.json", "result.json"
+SOURCE = "start.path"  # its name among the digests
 PACKAGES = ("fxf", "jax", "flax", "optax", "orbax-checkpoint", "numpy")
 
 # Keys and sections that change neither weights nor data. A path only says where data are; their digest counts.
-NOT_TRAINING = ("parallel.", "log.", "checkpoint.every", "checkpoint.keep", "data.path", "data.prepared")
+NOT_TRAINING = ("parallel.", "log.", "checkpoint.every", "checkpoint.keep", "data.path", "data.prepared", "start.path")
 # Keys that choose what is scored. With train.patience they also decide when training ends.
 SCORING = ("task.metrics", "decode.", "checkpoint.best", "checkpoint.average")
 
@@ -114,6 +115,13 @@ def finished(
         if key.startswith(SCORING):
             raise UserError(f"{workdir}: a finished run with another {key}; `fxf evaluate` scores it with other keys")
     return result
+
+
+def source_digest(workdir: Path, path: str) -> dict[str, str]:
+    """Returns the recorded digest of the source `start.path` of the run in `workdir`; {} if there is none."""
+    record = _read_record(workdir) if path and (workdir / CONFIG).exists() else None
+    found = {} if record is None or record["config"]["start"]["path"] != path else record["digests"]
+    return {name: value for name, value in found.items() if name == SOURCE}
 
 
 def require_same_run(
