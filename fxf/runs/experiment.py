@@ -28,6 +28,7 @@ from fxf.runs.source import StartConfig, folder_of_files
 from fxf.tasks import TASKS, RegisteredTask
 from fxf.tasks.task import Evaluator, RunInfo, Task
 from fxf.training.checkpoint import CheckpointConfig
+from fxf.training.fine_tuning import without_frozen_gradient
 from fxf.training.metrics import Clock, LogConfig
 from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer, make_schedule, optimizer_section
 from fxf.training.parallel import ParallelConfig
@@ -81,7 +82,9 @@ class Experiment(NamedTuple):
 
     def trainer(self, layout: Layout) -> Trainer:
         """Returns the parts of a training step."""
-        return Trainer(self.model, self.optimizer, self.train, layout)
+        frozen = self.config["optimizer"]["frozen"]
+        model = without_frozen_gradient(self.model, frozen) if frozen else self.model
+        return Trainer(model, self.optimizer, self.train, layout)
 
     def layout(self) -> Layout:
         """Returns the layout of training over all devices.

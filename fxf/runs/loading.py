@@ -17,6 +17,7 @@ from fxf.runs.config_file import load_of_run
 from fxf.runs.experiment import Experiment, build
 from fxf.runs.needs import require_state
 from fxf.training import checkpoint
+from fxf.training.fine_tuning import evaluated_params
 from fxf.training.sharding import Layout
 from fxf.training.state import TrainState
 
@@ -68,7 +69,9 @@ def load_params(
     Raises:
       UserError: there is no such checkpoint or no undamaged one, or it belongs to a run with another identity.
     """
-    found = [(saved, state.params) for saved, state in load_states(experiment, layout, workdir, identity, step)]
+    found = [
+        (saved, evaluated_params(state)) for saved, state in load_states(experiment, layout, workdir, identity, step)
+    ]
     if not found:
         raise UserError(f"{workdir}: no checkpoint yet; train the run first")
     steps, params = [saved for saved, _ in found], found[0][1]

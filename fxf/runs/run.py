@@ -26,6 +26,7 @@ from fxf.runs.warm_start import Start, start_of
 from fxf.tasks.prompts import Answer
 from fxf.training import checkpoint, processes
 from fxf.training.checkpoint import Checkpoints
+from fxf.training.fine_tuning import evaluated_params
 from fxf.training.loop import STEPS_AT_ONCE, Calls, Intervals, Record, fit
 from fxf.training.metrics import Clock, MetricsLog, NoLog
 from fxf.training.parallel import ParallelConfig
@@ -125,7 +126,7 @@ def _train_from_newest(
             calls = Calls(
                 train_steps=train_steps,
                 learning_rate=experiment.learning_rate,
-                evaluate=lambda s: task.validate(evaluator(s.params)),
+                evaluate=lambda s: task.validate(evaluator(evaluated_params(s))),
                 save=save,
                 wait=checkpoints.wait,
                 position=position,
