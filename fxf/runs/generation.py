@@ -1,12 +1,17 @@
-"""Generation: from texts to prompts, from prompts to tokens, and from tokens to texts."""
+"""Answers of a task: generated ones as texts, the scores of given pairs, and files of answers."""
 
 import functools
 import sys
 import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+from fxf.data.sentence_files import good_lines, read_text_file, tab_separated
 from fxf.errors import UserError
 from fxf.runs.experiment import Experiment
 from fxf.tasks.prompts import Answer, decode_groups
+from fxf.tasks.task import Evaluator
 from fxf.training.metrics import Clock
 from fxf.weights import Params
 
@@ -31,3 +36,43 @@ def generate_texts(
         [(task.to_text(text, tokens), score) for tokens, score in hypotheses]
         for text, hypotheses in zip(texts, decoded, strict=True)
     ]
+
+
+def score_pairs(experiment: Experiment, evaluator: Evaluator, path: Path) -> dict[str, Any]:
+    """Returns the figures and answers of the pairs in a file, each line a prompt, a tab and a right answer.
+
+    Raises:
+      UserError: the task scores no given pairs, or a line is wrong.
+    """
+    task = experiment.task
+    if task.test_pairs is None:
+        raise UserError(f"--pairs: task '{experiment.config['task']['name']}' scores no given pairs")
+    lines, _ = good_lines(tab_separated(read_text_file(path, "--pairs"), 2, 0, 1), [str(path)] * 2, skip=False)
+    return task.test_pairs(evaluator, [(line.source, line.target) for line in lines])
+
+
+def write_answers(
+    experiment: Experiment, folder: Path, answers: Sequence[tuple[str, Sequence[str], str]] | None
+) -> None:
+    """Writes the prompts, answers and right answers, a line each: sources.txt, hypotheses.txt and references.txt.
+
+    If some prompts have several right answers, references_2.txt has the second ones, and so on, with an empty line
+    where there is none. These are files as sacreBLEU reads them.
+
+    Raises:
+      UserError: the task has no answers, or a file cannot be written.
+    """
+    if not answers:
+        raise UserError(f"--output: task '{experiment.config['task']['name']}' has no answers to write")
+    sources, references, hypotheses = zip(*answers, strict=True)
+    texts = {"sources": sources, "hypotheses": hypotheses}
+    for n in range(max(map(len, references))):
+        name = f"references_{n + 1}" if n else "references"
+        texts[name] = tuple(right[n] if n < len(right) else "" for right in references)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, lines in texts.items():
+            text = "".join(f"{' '.join(line.splitlines())}\n" for line in lines)
+            (folder / f"{name}.txt").write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"--output: {folder}: cannot write it: {error.strerror}") from None

@@ -18,7 +18,7 @@ from fxf.runs import run_folder
 from fxf.runs.config_file import digests_of
 from fxf.runs.experiment import Experiment, build
 from fxf.runs.flops import seconds_at_peak
-from fxf.runs.generation import generate_texts
+from fxf.runs.generation import generate_texts, score_pairs, write_answers
 from fxf.runs.loading import CHECKPOINTS, Changes, Place, load, load_params
 from fxf.runs.lock import locked
 from fxf.runs.needs import require_training
@@ -137,7 +137,7 @@ def _train_from_newest(
     steps, params = load_params(experiment, layout, workdir, identity)
     with clock.measure("evaluate"):
         tested = task.test(evaluator(params))
-    samples = tested.pop("samples", [])
+    samples, _ = tested.pop("samples", []), tested.pop("answers", [])
     for prompt, expected, answer in samples if processes.is_first() else []:
         print(_sample(prompt, expected, answer))
     result = _result(experiment, record, steps[0], {**figures, **tested}, clock.seconds())
@@ -203,17 +203,34 @@ def _result(
 
 
 def evaluate(
-    workdir: Place, clock: Clock, step: int | None = None, decode: Changes = None, config_file: Place | None = None
+    workdir: Place,
+    clock: Clock,
+    step: int | None = None,
+    decode: Changes = None,
+    config_file: Place | None = None,
+    pairs: Place | None = None,
+    output: Place | None = None,
 ) -> dict[str, Any]:
     """Scores the checkpoint that `load` reads from `workdir`. Returns its step and the task's figures.
 
+    Args:
+      pairs: a file of prompts and right answers, tab-separated, to score instead of the test data.
+      output: a folder for the answers, as `write_answers` writes them.
+
     Raises:
-      UserError: as `load`, or the data differ from those of the training.
+      UserError: as `load`; the data differ from those of the training; or the task has no such answers.
     """
     experiment, found, params = load(workdir, step, decode, config_file)
-    run_folder.require_same_data(folder_at(workdir, "workdir"), experiment.task.digests())
-    figures = experiment.task.test(experiment.evaluator(clock, experiment.layout_of_one_copy())(params))
+    evaluator = experiment.evaluator(clock, experiment.layout_of_one_copy())(params)
+    if pairs is None:
+        run_folder.require_same_data(folder_at(workdir, "workdir"), experiment.task.digests())
+        figures = experiment.task.test(evaluator)
+    else:
+        figures = score_pairs(experiment, evaluator, Path(pairs))
     figures.pop("samples", None)
+    answers = figures.pop("answers", None)
+    if output is not None:
+        write_answers(experiment, Path(output), answers)
     return {"step": found, **figures}
 
 

@@ -2,6 +2,7 @@
 
 fxf evaluate --workdir=runs/reversal
 fxf evaluate --workdir=runs/translation --beam_width=5
+fxf evaluate --workdir=runs/translation --pairs=pairs.tsv --output=runs/translation/answers
 """
 
 from absl import flags
@@ -11,6 +12,8 @@ from fxf.runs import cli
 CONFIG, WORKDIR = cli.define_config_file(), cli.define_workdir()
 DECODE = cli.define_decode()
 STEP = flags.DEFINE_integer("step", None, "checkpoint to score; by default the one that the run's result used")
+PAIRS = flags.DEFINE_string("pairs", None, "file to score instead: on each line a prompt, a tab and a right answer")
+OUTPUT = flags.DEFINE_string("output", None, "folder for sources.txt, hypotheses.txt and references.txt")
 
 
 def main(arguments: list[str]) -> None:
@@ -19,4 +22,5 @@ def main(arguments: list[str]) -> None:
     from fxf.training.metrics import Clock
 
     workdir, clock = cli.require_workdir(WORKDIR), Clock(cli.STARTED)
-    cli.print_figures(run.evaluate(workdir, clock, STEP.value, DECODE(), CONFIG.value))
+    figures = run.evaluate(workdir, clock, STEP.value, DECODE(), CONFIG.value, PAIRS.value, OUTPUT.value)
+    cli.print_figures(figures)
