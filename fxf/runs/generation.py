@@ -3,7 +3,7 @@
 import functools
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +24,30 @@ def generate_texts(
     Raises:
       UserError: the task answers no prompts, or cannot read a text.
     """
+    return answering(experiment, params, max_tokens, seed)(texts)
+
+
+def answering(
+    experiment: Experiment, params: Params, max_tokens: int = 0, seed: int = 0
+) -> Callable[[list[str]], list[list[Answer]]]:
+    """Returns the function from texts to their answers that `generate_texts` calls. It compiles once for each shape."""
     task = experiment.task
-    if task.to_prompts is None or task.to_text is None:
+    to_prompts, to_text = task.to_prompts, task.to_text
+    if to_prompts is None or to_text is None:
         raise UserError(f"task '{experiment.config['task']['name']}' answers no prompts")
     max_len = experiment.model.max_len or (sys.maxsize if max_tokens else experiment.max_len)
-    groups = task.to_prompts(texts, max_tokens, max_len)
     layout = experiment.layout_of_one_copy()
     evaluator = experiment.evaluator(Clock(time.perf_counter()), layout, seed)(params)
-    decoded = decode_groups(functools.partial(task.decode, evaluator), groups, task.end_token, len(texts))
-    return [
-        [(task.to_text(text, tokens), score) for tokens, score in hypotheses]
-        for text, hypotheses in zip(texts, decoded, strict=True)
-    ]
+
+    def answers(texts: list[str]) -> list[list[Answer]]:
+        groups = to_prompts(texts, max_tokens, max_len)
+        decoded = decode_groups(functools.partial(task.decode, evaluator), groups, task.end_token, len(texts))
+        return [
+            [(to_text(text, tokens), score) for tokens, score in hypotheses]
+            for text, hypotheses in zip(texts, decoded, strict=True)
+        ]
+
+    return answers
 
 
 def score_pairs(experiment: Experiment, evaluator: Evaluator, path: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from fxf.runs import run_folder
 from fxf.runs.config_file import digests_of
 from fxf.runs.experiment import Experiment, build
 from fxf.runs.flops import seconds_at_peak
-from fxf.runs.generation import generate_texts, score_pairs, write_answers
+from fxf.runs.generation import answering, score_pairs, write_answers
 from fxf.runs.loading import CHECKPOINTS, Changes, Place, load, load_params
 from fxf.runs.lock import locked
 from fxf.runs.needs import require_training
@@ -234,9 +234,15 @@ def evaluate(
     return {"step": found, **figures}
 
 
-def generate(
+def generate(workdir: Place, texts: list[str], decode: dict[str, Any], **options: Any) -> list[list[Answer]]:
+    """Returns the answers to texts of the run in `workdir`; `options` and errors are those of `generator`."""
+    if not texts:
+        raise UserError("no prompt: give prompts as arguments, or one on each line of standard input")
+    return generator(workdir, decode, **options)(texts)
+
+
+def generator(
     workdir: Place,
-    texts: list[str],
     decode: dict[str, Any],
     *,
     n_best: int | None = None,
@@ -244,8 +250,8 @@ def generate(
     seed: int | None = None,
     step: int | None = None,
     config_file: Place | None = None,
-) -> list[list[Answer]]:
-    """Returns the answers of `generate_texts` with the checkpoint that `load` reads from `workdir`.
+) -> Callable[[list[str]], list[list[Answer]]]:
+    """Returns a function from texts to their answers, with the checkpoint that `load` reads from `workdir`.
 
     Args:
       decode: keys of the `decode` section to change.
@@ -255,10 +261,9 @@ def generate(
       step, config_file: as in `load`.
 
     Raises:
-      UserError: the task cannot read a prompt, or the model cannot hold it; the line gives its number.
+      UserError: an option is wrong. The function raises one if the task cannot read a prompt, or the model cannot hold
+        it; the line gives its number.
     """
-    if not texts:
-        raise UserError("no prompt: give prompts as arguments, or one on each line of standard input")
     experiment, _, params = load(workdir, step, decode, config_file)
     width = experiment.decode.beam_width
     if n_best and width == 1:
@@ -267,4 +272,4 @@ def generate(
         raise UserError(f"n_best: {n_best} is more than decode.beam_width {width}")
     if seed is not None and not experiment.decode.temperature:
         raise UserError("seed: no token is drawn; set decode.temperature above 0")
-    return generate_texts(experiment, params, texts, max_tokens, seed or 0)
+    return answering(experiment, params, max_tokens, seed or 0)
