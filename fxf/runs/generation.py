@@ -12,8 +12,12 @@ from fxf.errors import UserError
 from fxf.runs.experiment import Experiment
 from fxf.tasks.prompts import Answer, decode_groups
 from fxf.tasks.task import Evaluator
+from fxf.tasks.text_metrics import paired_bootstrap
 from fxf.training.metrics import Clock
 from fxf.weights import Params
+
+# Each prompt with its right answers and the answer that was found.
+Answers = Sequence[tuple[str, list[str], str]]
 
 
 def generate_texts(
@@ -63,9 +67,35 @@ def score_pairs(experiment: Experiment, evaluator: Evaluator, path: Path) -> dic
     return task.test_pairs(evaluator, [(line.source, line.target) for line in lines])
 
 
-def write_answers(
-    experiment: Experiment, folder: Path, answers: Sequence[tuple[str, Sequence[str], str]] | None
-) -> None:
+def compare(experiment: Experiment, folder: Path, answers: Answers | None) -> dict[str, float]:
+    """Returns the figures of `paired_bootstrap` against the answers in a folder that `write_answers` wrote.
+
+    Raises:
+      UserError: the task has no answers, or the folder has none or those to other prompts.
+    """
+    if not answers:
+        raise UserError(f"--baseline: task '{experiment.config['task']['name']}' has no answers to compare")
+    sources, references, hypotheses = zip(*answers, strict=True)
+    there = {}
+    for name in ("sources", "hypotheses"):
+        text = read_text_file(folder / f"{name}.txt", "--baseline").decode("utf-8", "replace")
+        there[name] = text.removesuffix("\n").split("\n")
+    here = list(map(_one_line, sources))
+    if there["sources"] != here or len(there["hypotheses"]) != len(here):
+        pairs = zip(there["sources"], here, strict=False)
+        line = next((n for n, (a, b) in enumerate(pairs, 1) if a != b), min(len(here), *map(len, there.values())) + 1)
+        raise UserError(
+            f"--baseline: {folder}: has answers to other prompts than those scored here, from line {line} on"
+        )
+    tokenized = experiment.config["task"].get("tokenized", False)
+    return paired_bootstrap(list(map(_one_line, hypotheses)), there["hypotheses"], list(references), tokenized)
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\r", " ").replace("\n", " ")
+
+
+def write_answers(experiment: Experiment, folder: Path, answers: Answers | None) -> None:
     """Writes the prompts, answers and right answers, a line each: sources.txt, hypotheses.txt and references.txt.
 
     If some prompts have several right answers, references_2.txt has the second ones, and so on, with an empty line
@@ -84,7 +114,7 @@ def write_answers(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, lines in texts.items():
-            text = "".join(f"{' '.join(line.splitlines())}\n" for line in lines)
+            text = "".join(f"{_one_line(line)}\n" for line in lines)
             (folder / f"{name}.txt").write_text(text, encoding="utf-8")
     except OSError as error:
         raise UserError(f"--output: {folder}: cannot write it: {error.strerror}") from None

@@ -18,7 +18,7 @@ from fxf.runs import run_folder
 from fxf.runs.config_file import digests_of
 from fxf.runs.experiment import Experiment, build
 from fxf.runs.flops import seconds_at_peak
-from fxf.runs.generation import answering, score_pairs, write_answers
+from fxf.runs.generation import answering, compare, score_pairs, write_answers
 from fxf.runs.loading import CHECKPOINTS, Changes, Place, load, load_params
 from fxf.runs.lock import locked
 from fxf.runs.needs import require_training
@@ -210,12 +210,14 @@ def evaluate(
     config_file: Place | None = None,
     pairs: Place | None = None,
     output: Place | None = None,
+    baseline: Place | None = None,
 ) -> dict[str, Any]:
     """Scores the checkpoint that `load` reads from `workdir`. Returns its step and the task's figures.
 
     Args:
       pairs: a file of prompts and right answers, tab-separated, to score instead of the test data.
       output: a folder for the answers, as `write_answers` writes them.
+      baseline: such a folder of another system, with which `compare` compares.
 
     Raises:
       UserError: as `load`; the data differ from those of the training; or the task has no such answers.
@@ -231,6 +233,8 @@ def evaluate(
     answers = figures.pop("answers", None)
     if output is not None:
         write_answers(experiment, Path(output), answers)
+    if baseline is not None:
+        figures |= compare(experiment, Path(baseline), answers)
     return {"step": found, **figures}
 
 

@@ -14,6 +14,9 @@ DECODE = cli.define_decode()
 STEP = flags.DEFINE_integer("step", None, "checkpoint to score; by default the one that the run's result used")
 PAIRS = flags.DEFINE_string("pairs", None, "file to score instead: on each line a prompt, a tab and a right answer")
 OUTPUT = flags.DEFINE_string("output", None, "folder for sources.txt, hypotheses.txt and references.txt")
+BASELINE = flags.DEFINE_string(
+    "baseline", None, "folder that --output of another system wrote; adds its figures, and p-values of the differences"
+)
 
 
 def main(arguments: list[str]) -> None:
@@ -22,5 +25,6 @@ def main(arguments: list[str]) -> None:
     from fxf.training.metrics import Clock
 
     workdir, clock = cli.require_workdir(WORKDIR), Clock(cli.STARTED)
-    figures = run.evaluate(workdir, clock, STEP.value, DECODE(), CONFIG.value, PAIRS.value, OUTPUT.value)
+    places = (CONFIG.value, PAIRS.value, OUTPUT.value, BASELINE.value)
+    figures = run.evaluate(workdir, clock, STEP.value, DECODE(), *places)
     cli.print_figures(figures)
