@@ -58,10 +58,7 @@ def beam_search(max_tokens: int, end_token: int, decode: DecodeConfig) -> Method
     def choose(beams: _Beams, cache: Cache, logits_RV: jax.Array) -> tuple[_Beams, Cache, jax.Array]:
         logits_BWV = logits_RV.reshape(len(beams.n_tokens_B), width, -1)
         n_alternatives = min(2 * width, width * logits_BWV.shape[2])
-        blocked_BWV = None
-        if size := decode.no_repeat_ngram:
-            rows_RU, n_tokens_R = beams.live_BWU.reshape(-1, max_tokens), jnp.repeat(beams.n_tokens_B, width)
-            blocked_BWV = repeating(rows_RU, n_tokens_R, size, logits_BWV.shape[2]).reshape(logits_BWV.shape)
+        blocked_BWV = _blocked(beams, logits_BWV.shape, decode.no_repeat_ngram)
         log_BA, parent_BA, token_BA = best_continuations(beams.live_log_BW, logits_BWV, n_alternatives, blocked_BWV)
         is_new_B1U = jnp.arange(max_tokens)[None, None] == beams.n_tokens_B[:, None, None]
         tokens_BAU = jnp.where(is_new_B1U, token_BA[..., None], _take(beams.live_BWU, parent_BA))
@@ -94,6 +91,14 @@ def beam_search(max_tokens: int, end_token: int, decode: DecodeConfig) -> Method
 
 def _length(n_tokens: Any, decode: DecodeConfig) -> jax.Array:
     return jnp.asarray(n_tokens, jnp.float32) ** decode.length_penalty
+
+
+def _blocked(beams: _Beams, shape: tuple[int, ...], size: int) -> jax.Array | None:
+    """Returns which continuations of the live hypotheses repeat an n-gram of this size, bool [B, W, V]; None for 0."""
+    if not size:
+        return None
+    rows_RU, n_tokens_R = beams.live_BWU.reshape(-1, beams.live_BWU.shape[-1]), jnp.repeat(beams.n_tokens_B, shape[1])
+    return repeating(rows_RU, n_tokens_R, size, shape[2]).reshape(shape)
 
 
 def best_continuations(

@@ -113,14 +113,10 @@ def _train_from_newest(
         checkpoints.save(record.step, state, dataclasses.asdict(record))
 
     with closing(metrics_log), closing(checkpoints), processes.ending_with_the_others():
-        if figures:
-            metrics_log.print_line("  ".join(f"{name} {value}" for name, value in figures.items()))
-        for line in layout.uncut(experiment.model.spec):
+        came_from = [f"{workdir}: resuming at step {record.step}"] if restored else start.lines
+        of_data = ["  ".join(f"{name} {value}" for name, value in figures.items())] if figures else []
+        for line in (*of_data, *layout.uncut(experiment.model.spec), *came_from):
             metrics_log.print_line(line)
-        for line in start.lines if not restored else ():
-            metrics_log.print_line(line)
-        if restored:
-            metrics_log.print_line(f"{workdir}: resuming at step {record.step}")
         if record.step < experiment.train.steps or intervals.evaluation_is_missing(record):
             train_steps, position = _make_steps(experiment, layout, state, record, clock)
             calls = Calls(
