@@ -70,7 +70,7 @@ class Layout(NamedTuple):
         )
 
     def shard_tokens(self, batch: Any) -> Any:
-        """Constrains, inside a compiled function, arrays [B] or [B, T, ...] to be cut along the axes that devices divide."""
+        """Constrains, inside a compiled function, arrays [B] or [B, T, ...] to be cut along axes that devices divide."""
 
         def cut(x: jax.Array) -> jax.Array:
             whole_rows = len(x) % self.parts or x.ndim == 1 or x.shape[1] % self.mesh.shape[SEQUENCE]
