@@ -4,13 +4,16 @@ A spec is a nested dict of `Weight`; params are the same tree with an array in e
 """
 
 import dataclasses
+import fnmatch
 import math
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+
+from fxf.errors import UserError, nearest
 
 Initializer = Callable[[jax.Array, tuple[int, ...], Any], jax.Array]
 Spec = Mapping[str, Any]
@@ -97,6 +100,29 @@ def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def matching(patterns: str, paths: Collection[str], where: str = "") -> list[str]:
+    """Returns the paths of weights that comma-separated patterns choose, such as 'blocks/*/attention/*,!blocks/0/*'.
+
+    `*` stands for any characters, also for /. A pattern with ! in front leaves paths out. The last pattern that matches
+    a path decides.
+
+    Args:
+      where: the config key that holds the patterns; then each of them must match a path.
+
+    Raises:
+      UserError: a pattern matches no path.
+    """
+    chosen = dict.fromkeys(paths, False)
+    for pattern in filter(None, map(str.strip, patterns.split(","))):
+        matched = fnmatch.filter(paths, pattern.removeprefix("!"))
+        if where and not matched:
+            examples = ", ".join(dict.fromkeys(map(without_numbers, paths)))
+            near = nearest(pattern, [] if "*" in pattern else paths) or f"; the weights are {examples}"
+            raise UserError(f"{where}: '{pattern}' matches no weight{near}")
+        chosen |= dict.fromkeys(matched, not pattern.startswith("!"))
+    return [path for path, is_chosen in chosen.items() if is_chosen]
+
+
 def stack(spec: Spec, n: int, axis: str) -> Spec:
     """Returns the spec of `n` copies stacked on a leading axis, each copy initialized on its own."""
 
@@ -131,9 +157,15 @@ class Numbered(Mapping[str, Any]):
         return self._n
 
 
-def initialize(spec: Spec, key: jax.Array, dtype: Any = jnp.float32) -> Params:
-    """Draws the params. Each weight's key derives from its path alone, so adding one leaves the others as they were."""
-    return map_weights(lambda path, weight: draw(path, weight, key, dtype), spec)
+def initialize(
+    spec: Spec, key: jax.Array, dtype: Any = jnp.float32, given: Mapping[str, jax.Array] | None = None
+) -> Params:
+    """Draws the params, but for those that are `given` by path.
+
+    Each weight's key derives from its path alone, so adding one leaves the others as they were.
+    """
+    known = given or {}
+    return map_weights(lambda path, w: known[path] if path in known else draw(path, w, key, dtype), spec)
 
 
 def draw(path: str, weight: Weight, key: jax.Array, dtype: Any = jnp.float32) -> jax.Array:

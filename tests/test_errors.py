@@ -79,6 +79,16 @@ def test_a_wrong_config(flags, parts, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_in_a_conversation_a_wrong_prompt_is_one_line_and_the_next_is_answered(trained):
+    finished = script("generate", f"--workdir={trained}", "--interactive", stdin="1 2\nx\n3\n")
+    assert finished.returncode == 0
+    assert len(finished.stdout.splitlines()) == 2
+    assert finished.stderr.startswith("error: prompt 1: ") and finished.stderr.count("\n") == 1
+    assert_one_line(
+        script("generate", f"--workdir={trained}", "--interactive", "1"), "--interactive: reads prompts from"
+    )
+
+
 def test_help_lists_the_flags_of_a_script():
     finished = script("generate", "--help")
     assert finished.returncode == 0

@@ -17,10 +17,12 @@ import pytest
 
 from fxf.config import flatten
 from fxf.errors import UserError
+from fxf.interop.weights_file import save_weights
 from fxf.models import MODELS
 from fxf.runs import run
 from fxf.runs.experiment import SECTIONS, build, default_config
 from fxf.runs.generation import generate_texts
+from fxf.runs.warm_start import start_of
 from fxf.sweeps.points import make_points
 from fxf.tasks import TASKS
 from fxf.tasks.task import Evaluator
@@ -48,6 +50,9 @@ def files(tmp_path_factory):
     for name, text in texts.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
+    params = random_params(build(plain_config("boolean_map")).model.spec)
+    save_weights(folder / "params.safetensors", params)
+    save_weights(folder / "more.safetensors", {**params, "more": np.ones(1, np.float32)})
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("TFDS_DATA_DIR", str(folder / "tfds"))
@@ -120,6 +125,14 @@ def initial(experiment):
     return initialize(experiment.model.spec, run_keys(experiment.seed).params)
 
 
+def start(experiment):
+    """Returns what the run starts from, or why it does not."""
+    try:
+        return start_of(experiment, one_device(), Path("run"))._replace(lines=())
+    except UserError as error:
+        return str(error)
+
+
 def steps(experiment):
     params, batch, _ = parts_of_a_step(experiment)
     state = TrainState(jnp.int32(0), params, jax.eval_shape(experiment.optimizer.init, params))
@@ -181,6 +194,7 @@ STAGES = {
     "task": (batches, figures),
     "data": (batches, figures),
     "data.prepared": (place,),
+    "start": (start,),
     "optimizer": (steps,),
     "train": (finished_run,),
     "train.batch_size": (batches,),

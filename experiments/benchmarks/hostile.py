@@ -41,7 +41,7 @@ import jax
 from hostile_box import ROOT, RUNS, UNFINISHED, WEIGHTS, Case, arguments, contents, data_files, prepare
 
 from fxf.reports.text_table import aligned
-from fxf.runs import run_folder
+from fxf.runs import code_version
 
 # The modules that the scripts import; forked children have them.
 IMPORTED = """
@@ -247,7 +247,7 @@ def make_runs(folder: Path, workers: int) -> None:
     """Trains the runs that the cases use."""
     fixtures, logs = folder / "fixtures", folder / "logs"
     made_by = fixtures / "made_by"
-    if made_by.exists() and made_by.read_text() == run_folder.code_digest():
+    if made_by.exists() and made_by.read_text() == code_version.code_digest():
         return
     shutil.rmtree(fixtures, ignore_errors=True)
     data_files(fixtures)
@@ -283,7 +283,7 @@ def make_runs(folder: Path, workers: int) -> None:
     for name in UNFINISHED:
         (fixtures / name / "result.json").unlink()
         shutil.rmtree(fixtures / name / "checkpoints" / "6")
-    made_by.write_text(run_folder.code_digest())
+    made_by.write_text(code_version.code_digest())
 
 
 def set_environment(folder: Path) -> None:

@@ -36,8 +36,13 @@ class DataConfig:
     validation: str = key("val", "validation split, given like train")
     test: str = key("test", "test split, given like train")
     held_out: float = key(
-        0.02, "pairs: share of the source sentences for validation, and again for test", above=0, below=0.5
+        0.02,
+        "pairs: share of the source sentences for validation, and again for test; 0: every part has all pairs, so they "
+        "are learned by heart",
+        minimum=0,
+        below=0.5,
     )
+    limit: int = key(0, "number of pairs to train on, the first ones; 0: all", minimum=0)
     lower_case: bool = key(False, "convert both sides to lower case")
     unpunctuated: float = key(
         0.0, "share of the training pairs that lose the . ! ? at the end of both sides", minimum=0, below=1
@@ -106,6 +111,10 @@ def read_corpus(config: DataConfig) -> Corpus:
     train, validation, test, skipped, digests = read(config)
     if "train" in keys:
         _warn_of_overlap(train, test)
+    if config.limit:
+        train, validation, test = (
+            part[: config.limit] if part == train else part for part in (train, validation, test)
+        )
     if config.lower_case:
         train, validation, test = (_changed(str.lower, split) for split in (train, validation, test))
     if config.unpunctuated:

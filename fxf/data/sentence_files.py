@@ -128,15 +128,19 @@ def split_by_source(lines: Sequence[Line], share: float) -> tuple[list[Line], li
     """Splits lines into train, validation and test; all translations of a source go into the same split.
 
     The sources with the smallest hashes are held out: `share` of them for validation and as many for test, at least
-    one each. Sources that differ only in case or white space count as one.
+    one each. Sources that differ only in case or white space count as one. With share 0 all lines are in every split.
 
     Raises:
-      UserError: there are fewer than three sources.
+      UserError: there are fewer than three sources, and the share is not 0.
     """
+    if not share:
+        return ([*lines], [*lines], [*lines])
     sources = [" ".join(line.source.lower().split()) for line in lines]
     ranked = sorted(set(sources), key=lambda source: hashlib.blake2b(source.encode(), digest_size=16).digest())
     if len(ranked) < 3:
-        raise UserError(f"data.held_out: expected 3 source sentences or more, one for each split; got {len(ranked)}")
+        raise UserError(
+            f"data.held_out: expected 3 source sentences or more, one for each split, or 0; got {len(ranked)}"
+        )
     n = max(1, round(share * len(ranked)))
     split_of = dict.fromkeys(ranked[:n], 1) | dict.fromkeys(ranked[n : 2 * n], 2)
     splits: tuple[list[Line], list[Line], list[Line]] = ([], [], [])

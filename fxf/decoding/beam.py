@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fxf.decoding.blocking import repeating
 from fxf.decoding.config import DecodeConfig
 from fxf.decoding.steps import Method
 from fxf.layers.cache import Cache
@@ -58,7 +59,8 @@ def beam_search(max_tokens: int, end_token: int, decode: DecodeConfig) -> Method
     def choose(beams: _Beams, cache: Cache, logits_RV: jax.Array) -> tuple[_Beams, Cache, jax.Array]:
         logits_BWV = logits_RV.reshape(len(beams.n_tokens_B), width, -1)
         n_alternatives = min(2 * width, width * logits_BWV.shape[2])
-        log_BA, parent_BA, token_BA = best_continuations(beams.live_log_BW, logits_BWV, n_alternatives)
+        blocked_BWV = _blocked(beams, logits_BWV.shape, decode.no_repeat_ngram)
+        log_BA, parent_BA, token_BA = best_continuations(beams.live_log_BW, logits_BWV, n_alternatives, blocked_BWV)
         is_new_B1U = jnp.arange(max_tokens)[None, None] == beams.n_tokens_B[:, None, None]
         tokens_BAU = jnp.where(is_new_B1U, token_BA[..., None], _take(beams.live_BWU, parent_BA))
 
@@ -92,19 +94,31 @@ def _length(n_tokens: Any, decode: DecodeConfig) -> jax.Array:
     return jnp.asarray(n_tokens, jnp.float32) ** decode.length_penalty
 
 
+def _blocked(beams: _Beams, shape: tuple[int, ...], size: int) -> jax.Array | None:
+    """Returns which continuations of the live hypotheses repeat an n-gram of this size, bool [B, W, V]; None for 0."""
+    if not size:
+        return None
+    rows_RU, n_tokens_R = beams.live_BWU.reshape(-1, beams.live_BWU.shape[-1]), jnp.repeat(beams.n_tokens_B, shape[1])
+    return repeating(rows_RU, n_tokens_R, size, shape[2]).reshape(shape)
+
+
 def best_continuations(
-    live_log_BW: jax.Array, logits_BWV: jax.Array, n_alternatives: int
+    live_log_BW: jax.Array, logits_BWV: jax.Array, n_alternatives: int, blocked_BWV: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Returns the most probable continuations of each prompt: log-probability, hypothesis and token, each [B, A].
 
     The order of equal elements is that of `jax.lax.top_k`. On a CPU `top_k` of a large vocabulary takes three times as
     long. The A largest elements are in A groups of columns, those with the largest maxima, so only these are sorted.
+
+    Args:
+      blocked_BWV: the continuations to leave out; the log-probabilities of the others stay.
     """
     batch_size, _, vocab_size = logits_BWV.shape
     n_groups = -(-vocab_size // GROUP)
+    allowed_BWV = logits_BWV if blocked_BWV is None else jnp.where(blocked_BWV, -jnp.inf, logits_BWV)
     one_group, padding = (1, 1, GROUP), ((0, 0), (0, 0), (0, n_groups * GROUP - vocab_size))
-    maxima = jax.lax.reduce_window(logits_BWV, -jnp.inf, jax.lax.max, one_group, one_group, padding)
-    largest_BW = maxima.max(-1)  # the maxima are [B, W, groups]
+    maxima = jax.lax.reduce_window(allowed_BWV, -jnp.inf, jax.lax.max, one_group, one_group, padding)
+    largest_BW = maxima.max(-1) if blocked_BWV is None else logits_BWV.max(-1)  # the maxima are [B, W, groups]
     sum_BW = jnp.exp(logits_BWV - largest_BW[..., None]).sum(-1)
     shift_BW = live_log_BW - largest_BW - jnp.log(sum_BW)  # turns logits into log-probabilities
 
@@ -114,7 +128,7 @@ def best_continuations(
     hypothesis = chosen // n_groups
     token = (chosen % n_groups * GROUP)[..., None] + jnp.arange(GROUP)[None, None]  # [B, chosen, GROUP]
     row_B11 = jnp.arange(batch_size)[:, None, None]
-    logits = logits_BWV.at[row_B11, hypothesis[..., None], token].get(mode="fill", fill_value=-jnp.inf)
+    logits = allowed_BWV.at[row_B11, hypothesis[..., None], token].get(mode="fill", fill_value=-jnp.inf)
     log = logits + _take(shift_BW, hypothesis)[..., None]
 
     log_BA, best_BA = jax.lax.top_k(log.reshape(batch_size, -1), n_alternatives)

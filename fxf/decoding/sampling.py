@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fxf.decoding.blocking import repeating
 from fxf.decoding.config import DecodeConfig
 from fxf.decoding.steps import Method
 from fxf.layers.cache import Cache
@@ -46,6 +47,9 @@ def sampling(
 
     def choose_next(state: _Continuation, cache: Cache, logits_BV: jax.Array) -> tuple[_Continuation, Cache, jax.Array]:
         n_tokens_B = state.n_tokens_B
+        if size := decode.no_repeat_ngram:
+            repeating_BV = repeating(state.tokens_BU, n_tokens_B, size, logits_BV.shape[1])
+            logits_BV = jnp.where(repeating_BV, -jnp.inf, logits_BV)
         token_B = choose(decode, logits_BV, jax.vmap(next_key)(state.number_B, n_tokens_B))
         tokens_BU = state.tokens_BU.at[jnp.arange(len(token_B)), n_tokens_B].set(token_B)
         state = _Continuation(state.number_B, n_tokens_B + 1, tokens_BU, token_B == end_token)

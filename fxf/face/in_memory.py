@@ -17,6 +17,7 @@ from fxf.layers.config import TransformerConfig
 from fxf.models import MODELS
 from fxf.models.model import Batch, Model
 from fxf.tasks import task
+from fxf.training.fine_tuning import evaluated_params, require_frozen, without_frozen_gradient
 from fxf.training.loop import steps_of_next_call
 from fxf.training.optimizer import OptimizerConfig, make_optimizer, optimizer_section
 from fxf.training.parallel import ParallelConfig
@@ -27,7 +28,7 @@ from fxf.weights import Params
 
 
 class Fitted(NamedTuple):
-    """What `fit` returns: the params, and the mean loss of each step, float32 [steps]."""
+    """What `fit` returns: params, with `ema_decay` averaged ones, and the mean loss of each step, float32 [steps]."""
 
     params: Params
     losses: np.ndarray
@@ -127,7 +128,9 @@ def fit(
     described = optimizer_section({**defaults(OptimizerConfig), "name": optimizer, **keys})
     moves = make_optimizer(described, steps, model.spec)
     start = initialize(model, seed) if params is None else jax.tree.map(jnp.array, params)
-    trainer = Trainer(model, moves, train, make_layout(ParallelConfig(data=1), jax.devices()))
+    require_frozen(model.spec, described.frozen)
+    trained = without_frozen_gradient(model, described.frozen) if described.frozen else model
+    trainer = Trainer(trained, moves, train, make_layout(ParallelConfig(data=1), jax.devices()))
     state, numbers = TrainState(jnp.int32(0), start, moves.init(start)), hyperparameters(seed, train, described)
     train_steps = make_train_steps(trainer, batch, steps)
     return _fitted(lambda state, n: train_steps(state, numbers, n), state, steps)
@@ -147,7 +150,7 @@ def _fitted(train_steps: Callable[..., Any], state: TrainState, steps: int) -> F
             raise UserError(f"step {done + first + 1}: the loss is {losses[-1][first]}; a lower learning_rate may help")
         done += several
         at_once = steps_of_next_call(several, time.perf_counter() - before)
-    return Fitted(state.params, np.concatenate(losses))
+    return Fitted(evaluated_params(state), np.concatenate(losses))
 
 
 def decode(

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from fxf.errors import UserError
+from fxf.files import folder_at
 from fxf.models.model import Model
 from fxf.runs import command_line, config_file, run
 from fxf.runs.experiment import Experiment
 from fxf.runs.generation import generate_texts
+from fxf.runs.warm_start import config_from
 from fxf.training.metrics import Clock
 from fxf.weights import Params
 
@@ -31,7 +33,9 @@ def read_config(config: str) -> ConfigDict:
     return command_line.read_config(config)
 
 
-def train(config: str | ConfigDict | Mapping[str, Any], workdir: str | Path) -> dict[str, Any]:
+def train(
+    config: str | ConfigDict | Mapping[str, Any], workdir: str | Path, start: str | Path | None = None
+) -> dict[str, Any]:
     """Trains the run in `workdir`, or resumes it from its newest checkpoint, as `fxf train` does.
 
     Where a config file registers what the config names, the run records the file's path and digests.
@@ -39,6 +43,8 @@ def train(config: str | ConfigDict | Mapping[str, Any], workdir: str | Path) -> 
     Args:
       config: FILE[:ARGUMENT] or NAME[:ARGUMENT], or every key of every section, as `read_config` returns it.
       workdir: the run folder.
+      start: the source of the weights, as `--from` of `fxf train`: RUN, RUN:STEP, a safetensors file, or a folder of
+        transformers. The model and the tokenizer are then those of the source, if it has them.
 
     Returns:
       The figures of result.json.
@@ -47,10 +53,12 @@ def train(config: str | ConfigDict | Mapping[str, Any], workdir: str | Path) -> 
       UserError: the config is wrong, the folder holds another run, the loss is not finite, or the disk is full.
     """
     clock = Clock(time.perf_counter())
-    if isinstance(config, str):
-        return run.train(read_config(config).to_dict(), workdir, clock, command_line.origin_of(config, {}))
-    plain = config.to_dict() if isinstance(config, ConfigDict) else config
-    return run.train(plain, workdir, clock, config_file.origin_of(plain))
+    named = read_config(config) if isinstance(config, str) else config
+    plain = named.to_dict() if isinstance(named, ConfigDict) else named
+    if start is not None:
+        plain = config_from(plain, str(start), folder_at(workdir, "workdir"))
+    origin = command_line.origin_of(config, {}) if isinstance(config, str) else config_file.origin_of(plain)
+    return run.train(plain, workdir, clock, origin)
 
 
 class Run(NamedTuple):

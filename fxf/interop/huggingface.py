@@ -17,6 +17,7 @@ import tokenizers
 from fxf.data.tokenizer_file import read_backend
 from fxf.errors import UserError
 from fxf.files import read_file
+from fxf.interop.architecture import Architecture
 from fxf.interop.architectures import ARCHITECTURES
 from fxf.interop.config_json import SIZE_LIMIT, Written, read_config, write_config
 from fxf.interop.tensors import Part, tensor_shape, tensors_of, to_params, write_tensor
@@ -68,13 +69,8 @@ def load(source: Any, layout: Layout | None = None) -> Loaded:
     else:
         huggingface, where = source.config.to_dict(), type(source).__name__
         tensors = {name: _stored(tensor) for name, tensor in source.state_dict().items()}
-    model_type, vocab_size = huggingface.get("model_type"), huggingface.get("vocab_size")
-    if model_type not in list(ARCHITECTURES):  # suggests no nearest name, because bart is not a mistyped bert
-        raise UserError(f"{where}: model_type: expected one of {', '.join(ARCHITECTURES)}; got {model_type!r}")
-    if huggingface.get("quantization_config") is not None:
-        raise UserError(f"{where}: quantization_config: fxf cannot read quantized weights")
-    architecture = ARCHITECTURES[model_type]
-    config = read_config(architecture, huggingface, where)
+    architecture, config = _section(huggingface, where)
+    vocab_size = huggingface.get("vocab_size")
     if type(vocab_size) is not int or not 1 <= vocab_size < SIZE_LIMIT:
         raise UserError(f"{where}: vocab_size: expected a positive int, got {vocab_size!r}")
     if config.n_layers > len(tensors):
@@ -88,6 +84,21 @@ def load(source: Any, layout: Layout | None = None) -> Loaded:
 
     params = to_params(architecture, model.spec, tensors, where, place)
     return Loaded(config, model, params, huggingface, tokenizer)
+
+
+def section_of(folder: Path) -> TransformerConfig:
+    """Returns the `model` section for a folder of `transformers`; raises as `load`."""
+    return _section(_read_json(folder / CONFIG_FILE), str(folder))[1]
+
+
+def _section(huggingface: Mapping[str, Any], where: str) -> tuple[Architecture, TransformerConfig]:
+    model_type = huggingface.get("model_type")
+    if model_type not in list(ARCHITECTURES):  # suggests no nearest name, because bart is not a mistyped bert
+        raise UserError(f"{where}: model_type: expected one of {', '.join(ARCHITECTURES)}; got {model_type!r}")
+    if huggingface.get("quantization_config") is not None:
+        raise UserError(f"{where}: quantization_config: fxf cannot read quantized weights")
+    architecture = ARCHITECTURES[model_type]
+    return architecture, read_config(architecture, huggingface, where)
 
 
 def save(

@@ -34,11 +34,21 @@ def load_weights(path: Path, spec: Spec) -> Params:
       UserError: the file cannot be read, differs from its digest, holds other weights than `spec`, or holds numbers
         that are not finite floats.
     """
-    arrays, metadata = read_tensors(path)
+    arrays = read_weights(path)
     check_shapes(str(path), {name: x.shape for name, x in arrays.items()}, {name: w.shape for name, w in leaves(spec)})
+    return map_weights(lambda name, _: arrays[name], spec)
+
+
+def read_weights(path: Path) -> dict[str, np.ndarray]:
+    """Returns the weights by path of a safetensors file, float32.
+
+    Raises:
+      UserError: the file cannot be read, differs from its digest, or holds numbers that are not finite floats.
+    """
+    arrays, metadata = read_tensors(path)
     if metadata.get(DIGEST, _digest(arrays)) != _digest(arrays):
         raise UserError(f"{path}: damaged: its arrays differ from the saved ones")
-    return map_weights(lambda name, _: as_weights(str(path), name, arrays[name]), spec)
+    return {name: as_weights(str(path), name, array) for name, array in arrays.items()}
 
 
 def as_weights(where: str, name: str, array: np.ndarray) -> np.ndarray:

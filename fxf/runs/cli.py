@@ -90,6 +90,17 @@ def read_lines(path: str | None) -> list[str]:
     return lines
 
 
+def prompt_of(content: bytes, where: str) -> str:
+    """Returns the prompt in a line of a file. Raises a UserError, which begins with `where`, if it is none."""
+    try:
+        prompt = content.decode("utf-8").removesuffix("\n")
+    except UnicodeDecodeError:
+        raise UserError(f"{where}: not UTF-8") from None
+    if len(prompt) > MAX_PROMPT:
+        raise UserError(f"{where}: expected at most {MAX_PROMPT} characters, got {len(prompt)}")
+    return prompt
+
+
 def _standard_input() -> bytes:
     """Returns the content of standard input. Raises a UserError if it is closed, too long or cannot be read."""
     if sys.stdin is None:

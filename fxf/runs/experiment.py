@@ -26,9 +26,11 @@ from fxf.machine.on_cpu import drawing_options
 from fxf.models import MODELS, RegisteredModel
 from fxf.models.model import Model
 from fxf.runs.fitting import require_fitting_model, require_fitting_task
+from fxf.runs.source import StartConfig, folder_of_files
 from fxf.tasks import TASKS, RegisteredTask
 from fxf.tasks.task import Evaluator, RunInfo, Task
 from fxf.training.checkpoint import CheckpointConfig
+from fxf.training.fine_tuning import without_frozen_gradient
 from fxf.training.metrics import Clock, LogConfig
 from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer, make_schedule, optimizer_section
 from fxf.training.parallel import ParallelConfig
@@ -46,6 +48,7 @@ from fxf.training.step import TrainConfig, Trainer, batch_loss
 
 # The sections that every config has besides those of its task and its model, and the classes that read them.
 SECTIONS = {
+    "start": StartConfig,
     "optimizer": OptimizerConfig,
     "train": TrainConfig,
     "parallel": ParallelConfig,
@@ -64,6 +67,7 @@ class Experiment(NamedTuple):
     """
 
     config: dict[str, Any]
+    start: StartConfig
     train: TrainConfig
     parallel: ParallelConfig
     decode: DecodeConfig
@@ -86,7 +90,9 @@ class Experiment(NamedTuple):
 
     def trainer(self, layout: Layout) -> Trainer:
         """Returns the parts of a training step."""
-        return Trainer(self.model, self.optimizer, self.train, layout)
+        frozen = self.config["optimizer"]["frozen"]
+        model = without_frozen_gradient(self.model, frozen) if frozen else self.model
+        return Trainer(model, self.optimizer, self.train, layout)
 
     def layout(self) -> Layout:
         """Returns the layout of training over all devices.
@@ -133,13 +139,13 @@ class Experiment(NamedTuple):
         optimizer_of_model = make_optimizer(optimizer, self.train.steps, model.spec)
         return self._replace(model=model, optimizer=optimizer_of_model, programs=defaultdict(dict))
 
-    def new_state(self, layout: Layout) -> TrainState:
-        """Returns the state of step 0. One compiled call draws it, each device its part."""
+    def new_state(self, layout: Layout, given: Mapping[str, jax.Array] | None = None) -> TrainState:
+        """Returns the state of step 0, with the weights `given` by path. One compiled call draws the others."""
         options = drawing_options(layout.mesh.devices.flat[0].platform)
         init = functools.partial(init_state, self.model, self.optimizer)
         shardings = state_shardings(self.model, self.optimizer, layout)
         jitted = jax.jit(init, out_shardings=shardings, compiler_options=options)
-        return compiled_by_shape(jitted, nullcontext, self.programs["state", layout])(run_keys(self.seed).params)
+        return compiled_by_shape(jitted, nullcontext, self.programs["state", layout])(run_keys(self.seed).params, given)
 
     def state_shapes(self, layout: Layout) -> TrainState:
         """Returns the state's shapes, dtypes and shardings; allocates nothing."""
@@ -235,13 +241,14 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
     registered = TASKS[_name(config, "task", TASKS)]
     registered_model = MODELS[_name(config, "model", MODELS)]
     sections = _sections(config, registered, registered_model)
-    train = sections["train"]
-    task = registered.make(sections["task"], RunInfo(train, sections.get("data"), config["seed"], folder))
+    train, files = sections["train"], folder_of_files(sections["start"], folder)
+    task = registered.make(sections["task"], RunInfo(train, sections.get("data"), config["seed"], files))
     require_fitting_task(registered, task, sections)
     model = registered_model.make(sections["model"], task.vocab_size)
     require_fitting_model(task, model, sections)
     return Experiment(
         config={"seed": config["seed"], **{name: dataclasses.asdict(value) for name, value in sections.items()}},
+        start=sections["start"],
         train=train,
         parallel=sections["parallel"],
         decode=sections["decode"],

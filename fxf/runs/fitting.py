@@ -11,6 +11,7 @@ from fxf.models import MODELS
 from fxf.models.model import Model
 from fxf.tasks import RegisteredTask
 from fxf.tasks.task import Task
+from fxf.training.fine_tuning import require_frozen
 
 
 def require_fitting_task(registered: RegisteredTask, task: Task, sections: Mapping[str, Any]) -> None:
@@ -40,6 +41,7 @@ def require_fitting_model(task: Task, model: Model, sections: Mapping[str, Any])
         for key, value in dataclasses.asdict(DecodeConfig()).items():
             if getattr(sections["decode"], key) != value:
                 raise UserError(f"decode.{key}: task '{task_name}' generates no tokens; leave it at {value}")
+    require_frozen(model.spec, sections["optimizer"].frozen)
     if train.label_smoothing and not model.loss.of_logits:
         raise UserError(f"train.label_smoothing: model '{model_name}' does not read it; leave it at 0")
 

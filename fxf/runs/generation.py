@@ -1,14 +1,23 @@
-"""Generation: from texts to prompts, from prompts to tokens, and from tokens to texts."""
+"""Answers of a task: generated ones as texts, the scores of given pairs, and files of answers."""
 
 import functools
 import sys
 import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
+from fxf.data.sentence_files import good_lines, read_text_file, tab_separated
 from fxf.errors import UserError
 from fxf.runs.experiment import Experiment
 from fxf.tasks.prompts import Answer, decode_groups
+from fxf.tasks.task import Evaluator
+from fxf.tasks.text_metrics import paired_bootstrap
 from fxf.training.metrics import Clock
 from fxf.weights import Params
+
+# Each prompt with its right answers and the answer that was found.
+Answers = Sequence[tuple[str, list[str], str]]
 
 
 def generate_texts(
@@ -19,15 +28,93 @@ def generate_texts(
     Raises:
       UserError: the task answers no prompts, or cannot read a text.
     """
+    return answering(experiment, params, max_tokens, seed)(texts)
+
+
+def answering(
+    experiment: Experiment, params: Params, max_tokens: int = 0, seed: int = 0
+) -> Callable[[list[str]], list[list[Answer]]]:
+    """Returns the function from texts to their answers that `generate_texts` calls. It compiles once for each shape."""
     task = experiment.task
-    if task.to_prompts is None or task.to_text is None:
+    to_prompts, to_text = task.to_prompts, task.to_text
+    if to_prompts is None or to_text is None:
         raise UserError(f"task '{experiment.config['task']['name']}' answers no prompts")
     max_len = experiment.model.max_len or (sys.maxsize if max_tokens else experiment.max_len)
-    groups = task.to_prompts(texts, max_tokens, max_len)
     layout = experiment.layout_of_one_copy()
     evaluator = experiment.evaluator(Clock(time.perf_counter()), layout, seed)(params)
-    decoded = decode_groups(functools.partial(task.decode, evaluator), groups, task.end_token, len(texts))
-    return [
-        [(task.to_text(text, tokens), score) for tokens, score in hypotheses]
-        for text, hypotheses in zip(texts, decoded, strict=True)
-    ]
+
+    def answers(texts: list[str]) -> list[list[Answer]]:
+        groups = to_prompts(texts, max_tokens, max_len)
+        decoded = decode_groups(functools.partial(task.decode, evaluator), groups, task.end_token, len(texts))
+        return [
+            [(to_text(text, tokens), score) for tokens, score in hypotheses]
+            for text, hypotheses in zip(texts, decoded, strict=True)
+        ]
+
+    return answers
+
+
+def score_pairs(experiment: Experiment, evaluator: Evaluator, path: Path) -> dict[str, Any]:
+    """Returns the figures and answers of the pairs in a file, each line a prompt, a tab and a right answer.
+
+    Raises:
+      UserError: the task scores no given pairs, or a line is wrong.
+    """
+    task = experiment.task
+    if task.test_pairs is None:
+        raise UserError(f"--pairs: task '{experiment.config['task']['name']}' scores no given pairs")
+    lines, _ = good_lines(tab_separated(read_text_file(path, "--pairs"), 2, 0, 1), [str(path)] * 2, skip=False)
+    return task.test_pairs(evaluator, [(line.source, line.target) for line in lines])
+
+
+def compare(experiment: Experiment, folder: Path, answers: Answers | None) -> dict[str, float]:
+    """Returns the figures of `paired_bootstrap` against the answers in a folder that `write_answers` wrote.
+
+    Raises:
+      UserError: the task has no answers, or the folder has none or those to other prompts.
+    """
+    if not answers:
+        raise UserError(f"--baseline: task '{experiment.config['task']['name']}' has no answers to compare")
+    sources, references, hypotheses = zip(*answers, strict=True)
+    there = {}
+    for name in ("sources", "hypotheses"):
+        text = read_text_file(folder / f"{name}.txt", "--baseline").decode("utf-8", "replace")
+        there[name] = text.removesuffix("\n").split("\n")
+    here = list(map(_one_line, sources))
+    if there["sources"] != here or len(there["hypotheses"]) != len(here):
+        pairs = zip(there["sources"], here, strict=False)
+        line = next((n for n, (a, b) in enumerate(pairs, 1) if a != b), min(len(here), *map(len, there.values())) + 1)
+        raise UserError(
+            f"--baseline: {folder}: has answers to other prompts than those scored here, from line {line} on"
+        )
+    tokenized = experiment.config["task"].get("tokenized", False)
+    return paired_bootstrap(list(map(_one_line, hypotheses)), there["hypotheses"], list(references), tokenized)
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\r", " ").replace("\n", " ")
+
+
+def write_answers(experiment: Experiment, folder: Path, answers: Answers | None) -> None:
+    """Writes the prompts, answers and right answers, a line each: sources.txt, hypotheses.txt and references.txt.
+
+    If some prompts have several right answers, references_2.txt has the second ones, and so on, with an empty line
+    where there is none. These are files as sacreBLEU reads them.
+
+    Raises:
+      UserError: the task has no answers, or a file cannot be written.
+    """
+    if not answers:
+        raise UserError(f"--output: task '{experiment.config['task']['name']}' has no answers to write")
+    sources, references, hypotheses = zip(*answers, strict=True)
+    texts = {"sources": sources, "hypotheses": hypotheses}
+    for n in range(max(map(len, references))):
+        name = f"references_{n + 1}" if n else "references"
+        texts[name] = tuple(right[n] if n < len(right) else "" for right in references)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, lines in texts.items():
+            text = "".join(f"{_one_line(line)}\n" for line in lines)
+            (folder / f"{name}.txt").write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"--output: {folder}: cannot write it: {error.strerror}") from None

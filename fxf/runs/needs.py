@@ -87,10 +87,10 @@ def state(experiment: Experiment, layout: Layout) -> list[Part]:
 def by_layers(experiment: Experiment, measure: Callable[[Experiment], dict[str, int]]) -> dict[str, int]:
     """Returns the figures that `measure` finds, if every block after the first adds the same to each figure.
 
-    It measures at most two blocks.
+    It measures at most two blocks, or all if some are frozen.
     """
     n_layers = experiment.config["model"].get("n_layers", 1)
-    if n_layers <= 2:
+    if n_layers <= 2 or experiment.config["optimizer"]["frozen"]:  # frozen blocks have no state
         return measure(experiment)
     one, two = (measure(experiment.with_model(n_layers=n)) for n in (1, 2))
     return {name: one[name] + (n_layers - 1) * (two[name] - one[name]) for name in one}

@@ -10,36 +10,32 @@ from typing import Any
 import jax
 import numpy as np
 
-from fxf import weights
 from fxf.config import section
-from fxf.decoding.config import DecodeConfig, changed_decode
 from fxf.errors import UserError
 from fxf.files import folder_at
 from fxf.machine import signals
 from fxf.machine.compiled import compiled_by_shape
 from fxf.runs import run_folder
-from fxf.runs.config_file import digests_of, load_of_run
+from fxf.runs.config_file import digests_of
 from fxf.runs.experiment import Experiment, build
 from fxf.runs.flops import seconds_at_peak
-from fxf.runs.generation import generate_texts
+from fxf.runs.generation import answering, compare, score_pairs, write_answers
+from fxf.runs.loading import CHECKPOINTS, Changes, Place, load, load_params
 from fxf.runs.lock import locked
-from fxf.runs.needs import require_state, require_training
+from fxf.runs.needs import require_training
 from fxf.runs.programs import Kept, share
 from fxf.runs.result import result_of, sample_text
+from fxf.runs.warm_start import Start, start_of
 from fxf.tasks.prompts import Answer
 from fxf.training import checkpoint, processes
 from fxf.training.checkpoint import Checkpoints
+from fxf.training.fine_tuning import evaluated_params
 from fxf.training.loop import STEPS_AT_ONCE, Calls, Intervals, Record, fit
 from fxf.training.metrics import Clock, MetricsLog, NoLog
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import Layout
 from fxf.training.state import TrainState
 from fxf.training.step import Metrics, make_train_steps, make_train_steps_from_iterator
-
-CHECKPOINTS = "checkpoints"
-
-Place = str | Path
-Changes = dict[str, Any] | None
 
 
 def train(
@@ -77,7 +73,9 @@ def _train(
     code = digests_of(origin, workdir)
     processes.require_same_config({**experiment.config, **code})
     layout, figures = experiment.layout(), experiment.task.figures()
-    made_from = (workdir, experiment.config, experiment.task.digests() | code, experiment.task.files)
+    start = start_of(experiment, layout, workdir)
+    data = experiment.task.digests() | code | start.digests
+    made_from = (workdir, experiment.config, data, experiment.task.files)
     finished = run_folder.finished(*made_from)
     if finished is not None:
         if processes.is_first():
@@ -86,8 +84,8 @@ def _train(
     if not experiment.programs:  # else a run with the same programs has fitted
         require_training(experiment, layout)
     with locked(workdir):
-        identity = run_folder.open_for_training(*made_from, origin)
-        return _train_from_newest(experiment, layout, workdir, identity, clock, figures, profile)
+        identity = run_folder.open_for_training(*made_from, origin | start.origin)
+        return _train_from_newest(experiment, layout, workdir, identity, clock, figures, profile, start)
 
 
 def _train_from_newest(
@@ -98,8 +96,9 @@ def _train_from_newest(
     clock: Clock,
     figures: dict[str, Any],
     profile: bool,
+    start: Start,
 ) -> dict[str, Any]:
-    """Trains from the newest checkpoint, tests, and returns the result. `figures` describe the data."""
+    """Trains from the newest checkpoint or the start, tests, and returns the result. `figures` describe the data."""
     task = experiment.task
     checkpoints = Checkpoints(workdir / CHECKPOINTS, experiment.checkpoint, identity)
     restored = checkpoints.restore(experiment.state_shapes(layout))
@@ -109,7 +108,7 @@ def _train_from_newest(
         clock.add_earlier(record.seconds)
     else:
         with clock.measure("compile"):
-            state = jax.block_until_ready(experiment.new_state(layout))
+            state = jax.block_until_ready(start.state(experiment, layout))
     intervals = Intervals(experiment.train, experiment.checkpoint, experiment.log)
     if profile:
         intervals.require_profile(record.step)
@@ -123,18 +122,16 @@ def _train_from_newest(
         checkpoints.save(record.step, state, dataclasses.asdict(record))
 
     with closing(metrics_log), closing(checkpoints), processes.ending_with_the_others():
-        if figures:
-            metrics_log.print_line("  ".join(f"{name} {value}" for name, value in figures.items()))
-        for line in layout.uncut(experiment.model.spec):
+        came_from = [f"{workdir}: resuming at step {record.step}"] if restored else start.lines
+        of_data = ["  ".join(f"{name} {value}" for name, value in figures.items())] if figures else []
+        for line in (*of_data, *layout.uncut(experiment.model.spec), *came_from):
             metrics_log.print_line(line)
-        if restored:
-            metrics_log.print_line(f"{workdir}: resuming at step {record.step}")
         if record.step < experiment.train.steps or intervals.evaluation_is_missing(record):
             train_steps, position = _make_steps(experiment, layout, state, record, clock)
             calls = Calls(
                 train_steps=train_steps,
                 learning_rate=experiment.learning_rate,
-                evaluate=lambda s: task.validate(evaluator(s.params)),
+                evaluate=lambda s: task.validate(evaluator(evaluated_params(s))),
                 save=save,
                 wait=checkpoints.wait,
                 position=position,
@@ -142,13 +139,13 @@ def _train_from_newest(
                 traced=metrics_log.traced if profile else None,
             )
             _, record = fit(state, record, calls, intervals, metrics_log, clock)
-    step, params = _load_params(experiment, layout, workdir, identity)
+    steps, params = load_params(experiment, layout, workdir, identity)
     with clock.measure("evaluate"):
         tested = task.test(evaluator(params))
-    samples = tested.pop("samples", [])
+    samples, _ = tested.pop("samples", []), tested.pop("answers", [])
     for prompt, expected, answer in samples if processes.is_first() else []:
         print(sample_text(prompt, expected, answer))
-    result = result_of(experiment, record, step, {**figures, **tested}, clock.seconds())
+    result = result_of(experiment, record, steps[0], {**figures, **tested}, clock.seconds())
     run_folder.require_there(workdir)
     return run_folder.write_result(workdir, result, identity)
 
@@ -179,73 +176,51 @@ def _make_steps(
     return train_steps, lambda: None
 
 
-def _load_params(
-    experiment: Experiment, layout: Layout, workdir: Path, identity: run_folder.Identity, step: int | None = None
-) -> tuple[int, weights.Params]:
-    """Returns a checkpoint's step and params: of `step`, or by config of the best, the newest, or a mean of the newest.
-
-    Raises:
-      UserError: there is no such checkpoint or no undamaged one, or it belongs to a run with another identity.
-    """
-    shapes, config, directory = experiment.state_shapes(layout), experiment.checkpoint, workdir / CHECKPOINTS
-    if step is not None or config.average == 1:
-        restored = checkpoint.load(directory, shapes, identity, step=step, best=config.best)
-        found = [(restored[0], restored[1].params)] if restored else []
-    else:
-        newest = checkpoint.load_newest(directory, shapes, config.average, identity)
-        found = [(saved, state.params) for saved, state, _ in newest]
-    if not found:
-        raise UserError(f"{workdir}: no checkpoint yet; train the run first")
-    step, params = found[0]
-    if len(found) > 1:
-        params = jax.tree.map(lambda *copies: sum(copies) / len(copies), *(params for _, params in found))
-    return step, params
-
-
-def load(
-    workdir: Place, step: int | None = None, decode: Changes = None, config_file: Place | None = None
-) -> tuple[Experiment, int, weights.Params]:
-    """Returns the run's experiment, and the step and params of a checkpoint: of `step`, or the one the run reports.
-
-    XLA computes attention, so the run works on other devices than in training and attention weights can be shown.
-
-    Args:
-      decode: keys of the `decode` section to change, by `changed_decode`.
-      config_file: the run's config file, if it registers something; by default the file at the recorded path.
-
-    Raises:
-      UserError: there is no run, no such checkpoint or no undamaged one, a `decode` key is wrong, or the config file is
-        missing.
-    """
-    workdir = folder_at(workdir, "workdir")
-    config, identity, registered_by = run_folder.read_config(workdir)
-    load_of_run(workdir, registered_by, config_file)
-    saved = dataclasses.asdict(section(DecodeConfig, config.get("decode"), "decode"))
-    built = build({**config, "decode": changed_decode(saved, decode or {})}, workdir)
-    experiment = built.with_model(attention_implementation="xla")
-    layout = experiment.layout_of_one_copy()
-    require_state(experiment, layout)
-    return experiment, *_load_params(experiment, layout, workdir, identity, step)
-
-
 def evaluate(
-    workdir: Place, clock: Clock, step: int | None = None, decode: Changes = None, config_file: Place | None = None
+    workdir: Place,
+    clock: Clock,
+    step: int | None = None,
+    decode: Changes = None,
+    config_file: Place | None = None,
+    pairs: Place | None = None,
+    output: Place | None = None,
+    baseline: Place | None = None,
 ) -> dict[str, Any]:
     """Scores the checkpoint that `load` reads from `workdir`. Returns its step and the task's figures.
 
+    Args:
+      pairs: a file of prompts and right answers, tab-separated, to score instead of the test data.
+      output: a folder for the answers, as `write_answers` writes them.
+      baseline: such a folder of another system, with which `compare` compares.
+
     Raises:
-      UserError: as `load`, or the data differ from those of the training.
+      UserError: as `load`; the data differ from those of the training; or the task has no such answers.
     """
     experiment, found, params = load(workdir, step, decode, config_file)
-    run_folder.require_same_data(folder_at(workdir, "workdir"), experiment.task.digests())
-    figures = experiment.task.test(experiment.evaluator(clock, experiment.layout_of_one_copy())(params))
+    evaluator = experiment.evaluator(clock, experiment.layout_of_one_copy())(params)
+    if pairs is None:
+        run_folder.require_same_data(folder_at(workdir, "workdir"), experiment.task.digests())
+        figures = experiment.task.test(evaluator)
+    else:
+        figures = score_pairs(experiment, evaluator, Path(pairs))
     figures.pop("samples", None)
+    answers = figures.pop("answers", None)
+    if output is not None:
+        write_answers(experiment, Path(output), answers)
+    if baseline is not None:
+        figures |= compare(experiment, Path(baseline), answers)
     return {"step": found, **figures}
 
 
-def generate(
+def generate(workdir: Place, texts: list[str], decode: dict[str, Any], **options: Any) -> list[list[Answer]]:
+    """Returns the answers to texts of the run in `workdir`; `options` and errors are those of `generator`."""
+    if not texts:
+        raise UserError("no prompt: give prompts as arguments, or one on each line of standard input")
+    return generator(workdir, decode, **options)(texts)
+
+
+def generator(
     workdir: Place,
-    texts: list[str],
     decode: dict[str, Any],
     *,
     n_best: int | None = None,
@@ -253,8 +228,8 @@ def generate(
     seed: int | None = None,
     step: int | None = None,
     config_file: Place | None = None,
-) -> list[list[Answer]]:
-    """Returns the answers of `generate_texts` with the checkpoint that `load` reads from `workdir`.
+) -> Callable[[list[str]], list[list[Answer]]]:
+    """Returns a function from texts to their answers, with the checkpoint that `load` reads from `workdir`.
 
     Args:
       decode: keys of the `decode` section to change.
@@ -264,10 +239,9 @@ def generate(
       step, config_file: as in `load`.
 
     Raises:
-      UserError: the task cannot read a prompt, or the model cannot hold it; the line gives its number.
+      UserError: an option is wrong. The function raises one if the task cannot read a prompt, or the model cannot hold
+        it; the line gives its number.
     """
-    if not texts:
-        raise UserError("no prompt: give prompts as arguments, or one on each line of standard input")
     experiment, _, params = load(workdir, step, decode, config_file)
     width = experiment.decode.beam_width
     if n_best and width == 1:
@@ -276,4 +250,4 @@ def generate(
         raise UserError(f"n_best: {n_best} is more than decode.beam_width {width}")
     if seed is not None and not experiment.decode.temperature:
         raise UserError("seed: no token is drawn; set decode.temperature above 0")
-    return generate_texts(experiment, params, texts, max_tokens, seed or 0)
+    return answering(experiment, params, max_tokens, seed or 0)

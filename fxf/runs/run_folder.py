@@ -4,33 +4,33 @@ config.json records what the run is made from: its config, the digests of its da
 code. The run's identity is the part of this record that can change the training. Checkpoints and result carry it.
 """
 
-import functools
 import json
 import logging
-import platform
-import subprocess
 import time
-from collections.abc import Mapping, Sequence
-from importlib import metadata
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from fxf.config import differences, differing_keys, flatten
 from fxf.errors import UserError
-from fxf.files import digest, file_digest, files_below, read_file, read_json, write_atomically
+from fxf.files import digest, read_file, read_json, write_atomically
+from fxf.runs.code_version import made_by, other_code
 from fxf.runs.config_file import REGISTERED_BY
 from fxf.training import processes
+from fxf.training.optimizer import make_schedule, optimizer_section
 
 log = logging.getLogger(__name__)
 
-PACKAGE = Path(__file__).parent.parent  # the code of a run
 CONFIG, RESULT = "config.json", "result.json"
-PACKAGES = ("fxf", "jax", "flax", "optax", "orbax-checkpoint", "numpy")
+SOURCE = "start.path"  # its name among the digests
+RATES = 50  # steps whose learning rates are compared
 
 # Keys and sections that change neither weights nor data. A path only says where data are; their digest counts.
-NOT_TRAINING = ("parallel.", "log.", "checkpoint.every", "checkpoint.keep", "data.path", "data.prepared")
+# A run may go on to more steps.
+NOT_TRAINING = (
+    *("parallel.", "log.", "checkpoint.every", "checkpoint.keep"),
+    *("data.path", "data.prepared", "start.path", "train.steps"),
+)
 # Keys that choose what is scored. With train.patience they also decide when training ends.
 SCORING = ("task.metrics", "decode.", "checkpoint.best", "checkpoint.average")
 
@@ -82,14 +82,15 @@ def open_for_training(
     if not processes.is_first():
         return identity
     made_from = {"identity": identity_digest(identity), "digests": digests, "files": list(files)}
-    by = {"code": code_digest(), "versions": _versions(), "git_commit": _git_commit(), "device": _device()}
     try:
         for name, text in files.items():
             if not (workdir / name).exists():
                 write_atomically(workdir / name, text)
         if there is None:
-            write_atomically(workdir / CONFIG, _as_text({"config": config, **origin, **made_from, **by}))
+            write_atomically(workdir / CONFIG, _as_text({"config": config, **origin, **made_from, **made_by()}))
         elif changes := _changes(workdir, there, config, origin):
+            if _steps(there) < config["train"]["steps"]:
+                (workdir / RESULT).unlink(missing_ok=True)  # of fewer steps
             changes = {"time": time.strftime("%F %T"), **changes}
             place = {REGISTERED_BY: origin[REGISTERED_BY]} if REGISTERED_BY in origin else {}
             record = {**there, **place, "config": config, "changes": [*there.get("changes", []), changes]}
@@ -109,11 +110,20 @@ def finished(
     """
     digests = _digests(data, files)
     there = _require_same_run(workdir, config, digests)
-    result = None if there is None else read_result(workdir, identity_of(config, digests))
-    for key in differing_keys(there["config"], config) if there and result else ():
+    if there is None or _steps(there) < config["train"]["steps"]:
+        return None
+    result = read_result(workdir, identity_of(config, digests))
+    for key in differing_keys(there["config"], config) if result else ():
         if key.startswith(SCORING):
             raise UserError(f"{workdir}: a finished run with another {key}; `fxf evaluate` scores it with other keys")
     return result
+
+
+def source_digest(workdir: Path, path: str) -> dict[str, str]:
+    """Returns the recorded digest of the source `start.path` of the run in `workdir`; {} if there is none."""
+    record = _read_record(workdir) if path and (workdir / CONFIG).exists() else None
+    found = {} if record is None or record["config"]["start"]["path"] != path else record["digests"]
+    return {name: value for name, value in found.items() if name == SOURCE}
 
 
 def require_same_run(
@@ -131,7 +141,15 @@ def _require_same_run(workdir: Path, config: Mapping[str, Any], digests: Mapping
     if differing := differences(_identity_in(there), identity_of(config, digests)):
         what = f"{workdir}: holds another run: {differing}"
         raise UserError(f"{what}; use another --workdir, or the config, data and files of that run")
+    if config["train"]["steps"] < _steps(there):
+        what = f"train.steps: the run goes to step {_steps(there)}, which cannot become {config['train']['steps']}"
+        raise UserError(f"{workdir}: {what}; use another --workdir, or at least as many steps")
     return there
+
+
+def _steps(record: Mapping[str, Any]) -> int:
+    """Returns the number of steps of the run whose config.json this is."""
+    return record["config"]["train"]["steps"]
 
 
 def _digests(data: Mapping[str, str], files: Mapping[str, str]) -> dict[str, str]:
@@ -162,7 +180,7 @@ def read_config(workdir: Path) -> tuple[dict[str, Any], Identity, dict[str, Any]
             raise UserError(f"{path}: is missing; put back the file that the run was made with")
         if digest(read_file(path)) != record["digests"][name]:
             raise UserError(f"{path}: differs from the file that the run was made with; put that one back")
-    if code := _other_code([record, *record.get("changes", [])]):
+    if code := other_code([record, *record.get("changes", [])]):
         log.warning("warning: %s: was trained by other code: %s", workdir, differences(*code))
     return record["config"], _identity_in(record), record.get(REGISTERED_BY)
 
@@ -180,9 +198,10 @@ def _read_record(workdir: Path) -> dict[str, Any]:
     try:
         if identity_digest(_identity_in(record)) != record["identity"]:
             raise UserError(f"{path}: was changed: its content does not match its identity{mend}")
+        _ = _steps(record) + 0, record["config"]["start"]["path"]
         for name in record["files"]:
             record["digests"][name]
-        _other_code([record, *record.get("changes", [])])
+        other_code([record, *record.get("changes", [])])
         if (registered_by := record.get(REGISTERED_BY)) is not None:
             _ = Path(registered_by["path"]), ", ".join(registered_by["registers"]), registered_by["sha256"].items()
     except (KeyError, TypeError, AttributeError, StopIteration):
@@ -238,51 +257,31 @@ def _as_text(record: Mapping[str, Any]) -> str:
     return json.dumps(record, indent=2) + "\n"
 
 
+def _other_rates(there: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """Returns a text that names the schedule if another number of steps changes the rates of the steps so far."""
+    sections = [(optimizer_section(each["optimizer"]), each["train"]["steps"]) for each in (there, config)]
+    if sections[0][1] == sections[1][1]:
+        return ""
+    (old, new), n = [make_schedule(*section) for section in sections], sections[0][1]
+    steps = {*range(0, n, -(-n // RATES)), n - 1}
+    if all(float(old(step)) == float(new(step)) for step in sorted(steps)):
+        return ""
+    name, n_new = config["optimizer"]["schedule"], config["train"]["steps"]
+    return (
+        f"; optimizer.schedule '{name}' depends on train.steps, so this is not the run of {n_new} steps from the start"
+    )
+
+
 def _changes(
     workdir: Path, there: Mapping[str, Any], config: Mapping[str, Any], origin: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Returns the changes since the run began or last went on, and logs a warning of them."""
     before = [there, *there.get("changes", [])]
-    keys, code = differences(there["config"], config), _other_code(before)
+    keys, code = differences(there["config"], config), other_code(before)
     if keys:
-        log.warning("warning: %s: goes on with other keys, which do not change training: %s", workdir, keys)
+        log.warning("warning: %s: goes on with other keys: %s%s", workdir, keys, _other_rates(there["config"], config))
     if code:
         log.warning("warning: %s: goes on with other code: %s", workdir, differences(*code))
     place = origin.get(REGISTERED_BY)
     moved = {REGISTERED_BY: place} if place and place != there.get(REGISTERED_BY) else {}
     return {**({"keys": keys} if keys else {}), **(code[1] if code else {}), **moved}
-
-
-def _other_code(before: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Returns the versions of the code that last trained a run and of this code, or None if they are equal."""
-    last = next(record for record in reversed(before) if "code" in record)
-    old, new = {"code": last["code"], "versions": last["versions"]}, {"code": code_digest(), "versions": _versions()}
-    return (old, new) if old != new else None
-
-
-@functools.cache
-def code_digest() -> str:
-    """Returns a digest of fxf's source files. It leaves out the configs that a wheel carries among them."""
-    sources = [p for p in files_below(PACKAGE) if p.suffix == ".py" and PACKAGE / "configs" not in p.parents]
-    return digest("\n".join(file_digest(path) for path in sources).encode())
-
-
-@functools.cache
-def _versions() -> dict[str, str]:
-    return {"python": platform.python_version()} | {name: metadata.version(name) for name in PACKAGES}
-
-
-@functools.cache
-def _git_commit() -> str | None:
-    """Returns the commit of the source tree, with '+changes' where files differ from it; None outside a checkout."""
-    try:
-        describe = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes"]
-        return subprocess.run(
-            describe, cwd=PACKAGE, capture_output=True, text=True, check=True, timeout=10
-        ).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return None
-
-
-def _device() -> str:
-    return f"{jax.device_count()} x {jax.devices()[0].device_kind}"

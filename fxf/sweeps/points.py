@@ -140,7 +140,8 @@ def check(points: Iterable[Point], workdir: Path, origin: Mapping[str, Any] | No
             experiment = build(point.config, folder)
             task = experiment.task
             metrics |= dict.fromkeys(task.metrics)
-            digests = task.digests() | digests_of(origin or {}, folder)
+            of_source = run_folder.source_digest(folder, experiment.start.path)
+            digests = task.digests() | digests_of(origin or {}, folder) | of_source
             run_folder.require_same_run(folder, experiment.config, digests, task.files)
         except UserError as error:
             raise UserError(f"sweep: point {number} ({point.name}): {error}") from None

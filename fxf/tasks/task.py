@@ -70,6 +70,7 @@ class Task(abc.ABC):
       largest_batch: returns the shapes of the largest batch; needed if `batch` does not determine them.
       figures: returns the figures of the data that are known before training, by plain names.
       digests: returns digests of the data by name, if the config does not determine the data.
+      test_pairs: `test_pairs(evaluator, pairs)` returns what `test` does, of pairs of a prompt and a right answer.
       to_prompts: `to_prompts(texts, max_tokens, max_len)` returns the prompts of N texts, in groups that are decoded
         together; a text in no group has the empty answer. `max_tokens` 0 means as many as fit; `max_len` is the number
         of the model's positions. It raises a UserError, with the text's number, if a text is not a prompt.
@@ -90,6 +91,7 @@ class Task(abc.ABC):
     largest_batch: Callable[[], Any] | None = None
     figures: Callable[[], dict[str, Any]] = dict
     digests: Callable[[], dict[str, str]] = dict
+    test_pairs: Callable[[Evaluator, Sequence[tuple[str, str]]], dict[str, Any]] | None = None
     to_prompts: Callable[[list[str], int, int], Sequence[PromptGroup]] | None = None
     to_text: Callable[[str, list[int]], str] | None = None
     to_batch: Callable[[str, str], Batch] | None = None
@@ -103,7 +105,7 @@ class Task(abc.ABC):
         """Returns the figures that a run reports. By default they are those of `validate`.
 
         They may hold a list `samples` of (prompt, expected, answer). The prompt is "" if there is none, and expected
-        is None if no answer is the right one.
+        is None if no answer is the right one. They may hold a list `answers` of all (prompt, right answers, answer).
         """
         return self.validate(evaluator)
 

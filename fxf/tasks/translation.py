@@ -11,7 +11,7 @@ import numpy as np
 
 from fxf.config import key
 from fxf.data.batches import Batches, iterate, padded, seq2seq_batch
-from fxf.data.corpus import DataConfig, Example, TokenPair, read_corpus, tokenize
+from fxf.data.corpus import DataConfig, Example, Tokenized, TokenPair, read_corpus, tokenize
 from fxf.data.tokenizer import BOS, EOS, tokenizer_of
 from fxf.decoding.steps import Prompts
 from fxf.errors import UserError
@@ -78,21 +78,29 @@ class Translation(TokenizedTask):
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
         sums = np.sum([evaluator.loss(batch) for batch in self.batches_of("validation").epoch()], axis=0)
         figures = self.evaluate(evaluator, "validation")
-        del figures["samples"], figures["bleu_signature"]
+        del figures["samples"], figures["answers"], figures["bleu_signature"]
         return {**figures, "validation_loss": float(sums[0] / sums[1])}
 
     def test(self, evaluator: Evaluator) -> dict[str, Any]:
         return self.evaluate(evaluator, "test")
 
+    def test_pairs(self, evaluator: Evaluator, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+        examples = [Example(self.cased(a), self.cased(b), f"pair {number}") for number, (a, b) in enumerate(pairs, 1)]
+        return self.score(evaluator, tokenize(self.data, self.tokenizer, examples))
+
     def evaluate(self, evaluator: Evaluator, part: str) -> dict[str, Any]:
-        """Returns the figures and samples of a part of the corpus."""
-        sources, tokens, references = group_by_source(*self.tokenized(part)[:2])
+        """Returns the figures, samples and answers of a part of the corpus."""
+        return self.score(evaluator, self.tokenized(part))
+
+    def score(self, evaluator: Evaluator, tokenized: Tokenized) -> dict[str, Any]:
+        """Returns the figures, samples and answers of sentence pairs."""
+        sources, tokens, references = group_by_source(tokenized.examples, tokenized.pairs)
         found = decode_groups(evaluator.decode, self.groups(tokens), EOS, len(tokens))
         best = [self.tokenizer.decode(hypotheses[0][0]) for hypotheses in found]
         chosen = range(0, len(sources), max(len(sources) // SAMPLES, 1))[:SAMPLES]
         samples = [(sources[i], references[i][0], best[i]) for i in chosen]
         figures = scores(best, references, self.config.tokenized) | self.text_metrics.figures(best, references)
-        return {**figures, "samples": samples}
+        return {**figures, "samples": samples, "answers": list(zip(sources, references, best, strict=True))}
 
     def to_prompts(self, texts: list[str], max_tokens: int, max_len: int) -> list[PromptGroup]:
         if max_tokens > max_len:

@@ -11,6 +11,7 @@ import optax
 from fxf.config import arguments, defaults, key, one_of, section
 from fxf.errors import UserError
 from fxf.machine.on_cpu import scale_to_norm
+from fxf.training.fine_tuning import averaging, freeze, rates_by_layer
 from fxf.weights import Spec, decay_mask, matrix_axes
 
 
@@ -31,6 +32,16 @@ class OptimizerConfig:
         0.0, "decoupled decay of matrices; biases, norms and embeddings do not decay", minimum=0, argument=True
     )
     clip_norm: float = key(0.0, "maximum of the gradient's global norm; 0 does not clip", minimum=0)
+    decay_steps: int = key(0, "wsd: steps at the end in which the rate falls to final_learning_rate", minimum=0)
+    layer_decay: float = key(
+        1.0,
+        "the rate of a layer is that of the layer above it times this; the layer of the logits has all of it",
+        above=0,
+    )
+    frozen: str = key("", "patterns of the weights that training leaves as they are, such as embedding/*,blocks/0/*")
+    ema_decay: float = key(
+        0.0, "decay of an average of the params, which evaluation and decoding use; 0: none", minimum=0, below=1
+    )
 
 
 Schedule = Callable[[Any], Any]
@@ -100,14 +111,25 @@ OPTIMIZERS: dict[str, RegisteredOptimizer] = {
     "adafactor": RegisteredOptimizer(plain(optax.adafactor)),
 }
 
-# Each schedule: learning rate after the warm-up, from (peak, final, steps left after the warm-up, warm-up steps).
-SCHEDULES: dict[str, Callable[[Any, Any, int, int], Schedule]] = {
-    "constant": lambda peak, final, steps, warmup: optax.constant_schedule(peak),
-    "linear": lambda peak, final, steps, warmup: optax.linear_schedule(peak, final, steps),
-    "cosine": lambda peak, final, steps, warmup: optax.cosine_decay_schedule(peak, steps, final / peak),
-    "inverse_sqrt": lambda peak, final, steps, warmup: lambda count: peak / jnp.sqrt(1 + count / max(warmup, 1)),
+
+def stable_then_linear(peak: Any, final: Any, steps: int, config: OptimizerConfig) -> Schedule:
+    """Returns the schedule that stays at the peak and falls linearly at the end (Hu et al. 2024, MiniCPM)."""
+    if not 0 < config.decay_steps <= steps:
+        expected = f"expected 1 to {steps}, the steps after the warm-up, such as {-(-steps // 10)}"
+        raise UserError(f"optimizer.decay_steps: schedule 'wsd': {expected}; got {config.decay_steps}")
+    parts = [optax.constant_schedule(peak), optax.linear_schedule(peak, final, config.decay_steps)]
+    return optax.join_schedules(parts, [steps - config.decay_steps])
+
+
+# Each schedule: learning rate after the warm-up, from (peak, final, steps left after the warm-up, the section).
+SCHEDULES: dict[str, Callable[[Any, Any, int, OptimizerConfig], Schedule]] = {
+    "constant": lambda peak, final, steps, config: optax.constant_schedule(peak),
+    "linear": lambda peak, final, steps, config: optax.linear_schedule(peak, final, steps),
+    "cosine": lambda peak, final, steps, config: optax.cosine_decay_schedule(peak, steps, final / peak),
+    "inverse_sqrt": lambda peak, final, steps, config: lambda n: peak / jnp.sqrt(1 + n / max(config.warmup_steps, 1)),
+    "wsd": stable_then_linear,
 }
-READS_FINAL = ("linear", "cosine")
+READS_FINAL = ("linear", "cosine", "wsd")
 
 
 def make_schedule(config: OptimizerConfig, steps: int, numbers: Mapping[str, Any] | None = None) -> Schedule:
@@ -124,9 +146,11 @@ def make_schedule(config: OptimizerConfig, steps: int, numbers: Mapping[str, Any
         )
     if config.schedule not in READS_FINAL:
         _refuse(config, {"final_learning_rate"}, f"schedule '{config.schedule}'")
+    if config.schedule != "wsd":
+        _refuse(config, {"decay_steps"}, f"schedule '{config.schedule}'")
     values = {**arguments(config), **(numbers or {})}
     peak, final, warmup = values["learning_rate"], values["final_learning_rate"], config.warmup_steps
-    after = SCHEDULES[config.schedule](peak, final, steps - warmup, warmup)
+    after = SCHEDULES[config.schedule](peak, final, steps - warmup, config)
     return lambda count: jnp.where(count < warmup, peak * (count + 1) / (warmup + 1), after(count - warmup))
 
 
@@ -162,7 +186,13 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
         names = (*registered.reads, *registered.own)
         keywords = {name: numbers.get(name, getattr(config, name)) for name in names}
         optimizer = registered.build(make_schedule(config, steps, numbers), spec, **keywords)
-        return optax.chain(clip_by_global_norm(config.clip_norm), optimizer) if config.clip_norm else optimizer
+        if config.clip_norm:
+            optimizer = optax.chain(clip_by_global_norm(config.clip_norm), optimizer)
+        if config.frozen:
+            optimizer = freeze(optimizer, spec, config.frozen)
+        if config.layer_decay != 1:
+            optimizer = optax.chain(optimizer, rates_by_layer(spec, config.layer_decay))
+        return averaging(optimizer, config.ema_decay) if config.ema_decay else optimizer
 
     def update(
         updates: Any, state: Any, params: Any = None, *, numbers: Mapping[str, Any] | None = None, **_: Any

@@ -69,10 +69,10 @@ class Layout(NamedTuple):
         )
 
     def shard_tokens(self, batch: Any) -> Any:
-        """Constrains, inside a compiled function, arrays [B, T, ...] to be cut along the axes that devices divide."""
+        """Constrains, inside a compiled function, arrays [B] or [B, T, ...] to be cut along what the devices divide."""
 
         def cut(x: jax.Array) -> jax.Array:
-            whole_rows = len(x) % self.parts or x.shape[1] % self.mesh.shape[SEQUENCE]
+            whole_rows = len(x) % self.parts or x.ndim == 1 or x.shape[1] % self.mesh.shape[SEQUENCE]
             return self.shard_rows(x) if whole_rows else jax.lax.with_sharding_constraint(x, self.tokens)
 
         return jax.tree.map(cut, batch)

@@ -1,6 +1,7 @@
 """The state that training updates, and the numbers and random keys that it reads besides batches."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -60,9 +61,11 @@ def run_keys(seed: Any) -> RunKeys:
     return RunKeys(*jax.random.split(jax.random.key(seed), 3))
 
 
-def init_state(model: Model, optimizer: optax.GradientTransformation, key: jax.Array) -> TrainState:
-    """Returns the state of step 0, with params drawn from `key`."""
-    params = initialize(model.spec, key)
+def init_state(
+    model: Model, optimizer: optax.GradientTransformation, key: jax.Array, given: Mapping[str, jax.Array] | None = None
+) -> TrainState:
+    """Returns the state of step 0. Its params are those `given` by path; the others are drawn from `key`."""
+    params = initialize(model.spec, key, given=given)
     return TrainState(jnp.int32(0), params, optimizer.init(params))
 
 

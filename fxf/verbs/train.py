@@ -1,6 +1,12 @@
 """Trains the experiment that a config names, or resumes it from its run folder.
 
 fxf train --config=reversal --workdir=runs/reversal
+
+With --from the weights, the model and the tokenizer are those of another run (RUN, or RUN:STEP), of a folder of
+transformers, or, without model and tokenizer, of a safetensors file. Keys of `model` on the command line stay. The keys
+of the `start` section choose among the weights.
+
+fxf train --config=reversal --workdir=runs/longer --from=runs/reversal --config.train.steps=300
 """
 
 from absl import flags
@@ -8,6 +14,7 @@ from absl import flags
 from fxf.runs import cli
 
 CONFIG, WORKDIR = cli.define_config(), cli.define_workdir()
+FROM = flags.DEFINE_string("from", None, "the source of the weights: RUN, RUN:STEP, FILE.safetensors or a folder")
 PROFILE = flags.DEFINE_boolean("profile", False, "write a trace of a few steps after the first record")
 
 
@@ -18,6 +25,11 @@ def main(arguments: list[str]) -> None:
     from fxf.training.metrics import Clock
 
     config, origin = cli.config_and_origin(CONFIG)
-    result = run.train(config, cli.require_workdir(WORKDIR), Clock(cli.STARTED), origin, PROFILE.value)
+    workdir = cli.require_workdir(WORKDIR)
+    if FROM.value:
+        from fxf.runs.warm_start import config_from
+
+        config = config_from(config, FROM.value, workdir, origin["overrides"])
+    result = run.train(config, workdir, Clock(cli.STARTED), origin, PROFILE.value)
     if processes.is_first():
         cli.print_figures(result)

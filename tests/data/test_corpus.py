@@ -74,6 +74,19 @@ def test_three_sources_are_the_fewest(tmp_path):
         read_corpus(pairs(tmp_path, ["a\tA", "b\tB", "b\tC"]))
 
 
+def test_pairs_to_learn_by_heart_are_in_every_part(tmp_path):
+    lines = [f"{i}\t{i * i}" for i in range(5)]
+    train, validation, test = read_corpus(pairs(tmp_path, lines, held_out=0.0))[:3]
+    assert train == validation == test == [Example(str(i), str(i * i), f"fra.txt:{i + 1}") for i in range(5)]
+    some = read_corpus(pairs(tmp_path, lines, held_out=0.0, limit=2))[:3]
+    assert some == (train[:2],) * 3
+
+
+def test_a_limit_keeps_the_first_pairs_of_the_training_part(tmp_path):
+    whole, some = (read_corpus(pairs(tmp_path, LINES, held_out=0.1, limit=limit)) for limit in (0, 7))
+    assert (some.train, some.validation, some.test) == (whole.train[:7], whole.validation, whole.test)
+
+
 @pytest.mark.parametrize(
     ("columns", "source", "target"),
     [

@@ -176,6 +176,17 @@ def test_a_resumed_run_is_the_run_that_never_stopped(finished, tmp_path, monkeyp
     assert result["exact_match"] == finished[1]["exact_match"]
 
 
+def test_a_finished_run_that_goes_on_is_the_run_of_more_steps(finished, tmp_path):
+    sections = {"train": {"evaluate_every": 4, "steps": 4}, "log": {"tensorboard": True}}
+    assert train(tmp_path, **sections)["steps"] == 4
+    sections["train"]["steps"] = 6
+    result = train(tmp_path, **sections)
+    assert_same_bits(state_of(tmp_path), state_of(finished[0]))
+    assert without_times(records(tmp_path)) == without_times(records(finished[0]))
+    assert (result["steps"], result["identity"]) == (6, finished[1]["identity"])
+    assert "train.steps (4 there, 6 here)" in json.loads((tmp_path / "config.json").read_text())["changes"][0]["keys"]
+
+
 def test_a_run_stopped_after_its_last_save_only_writes_its_result(finished, tmp_path, capsys):
     workdir = tmp_path / "saved"
     shutil.copytree(finished[0], workdir)

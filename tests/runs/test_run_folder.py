@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from fxf.errors import UserError
-from fxf.runs import run_folder
+from fxf.runs import code_version, run_folder
 from small_runs import tiny_config
 
 DATA, FILES, ORIGIN = {"text.txt": "0a1b"}, {"tokenizer.json": "{}\n"}, {"config_file": "test", "overrides": {}}
@@ -26,6 +26,7 @@ def test_the_identity_is_made_of_what_can_change_training():
         {"parallel": {"data": 3}},
         {"checkpoint": {"every": 9, "keep": 7, "average": 2}},
         {"decode": {"beam_width": 2}},
+        {"train": {"steps": 9}},
     ):
         assert run_folder.identity_of(tiny_config(**other), digests) == identity
     for other in ({"seed": 1}, {"train": {"batch_size": 3}}, {"task": {"n_tokens": 2}}, {"model": {"remat": "full"}}):
@@ -38,6 +39,24 @@ def test_where_patience_ends_training_what_is_scored_is_part_of_the_identity():
         return run_folder.identity_of(tiny_config(train={"patience": 1}, decode=decode), {})
 
     assert identity(beam_width=2) != identity()
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+def test_a_run_may_go_on_to_more_steps_and_a_line_says_what_that_changes(schedule, tmp_path, caplog):
+    keys = {"optimizer": {"schedule": schedule}}
+    identity = opened(tmp_path, **keys)
+    run_folder.write_result(tmp_path, {"steps": 6}, identity)
+    assert run_folder.finished(tmp_path, tiny_config(**keys), DATA, FILES)["steps"] == 6
+    more = {**keys, "train": {"steps": 9}}
+    assert run_folder.finished(tmp_path, tiny_config(**more), DATA, FILES) is None
+    assert opened(tmp_path, **more) == identity
+    line = caplog.records[0].getMessage()
+    assert "train.steps (6 there, 9 here)" in line
+    assert ("; optimizer.schedule 'cosine' depends on train.steps" in line) == (schedule == "cosine")
+    assert not (tmp_path / "result.json").exists()
+    for steps in (8, 6):
+        with pytest.raises(UserError, match=f"train.steps: the run goes to step 9, which cannot become {steps}"):
+            opened(tmp_path, **keys, train={"steps": steps})
 
 
 @pytest.mark.parametrize(("other", "what"), [
@@ -74,7 +93,7 @@ def test_other_code_is_named_and_not_refused(tmp_path, caplog, monkeypatch):
     opened(tmp_path)
     run_folder.read_config(tmp_path)
     assert not caplog.records
-    monkeypatch.setattr(run_folder, "code_digest", lambda: "ffff")
+    monkeypatch.setattr(code_version, "code_digest", lambda: "ffff")
     run_folder.read_config(tmp_path)
     assert "was trained by other code: code (" in caplog.records[0].getMessage()
     opened(tmp_path)

@@ -83,8 +83,10 @@ def test_a_folder_that_holds_another_run_is_refused_before_anything_runs(tmp_pat
     (tmp_path / point.name).mkdir()
     run_folder.open_for_training(tmp_path / point.name, point.config, {}, {}, {})
     assert check([point], tmp_path) == ["exact_match"]
-    (changed,) = make_points(tiny_config(train={"steps": 7}), [{"seed": 3}])
-    with pytest.raises(UserError, match=r"point 1 \(seed=3\): .*holds another run: train.steps \(6 there, 7 here\)"):
+    (changed,) = make_points(tiny_config(train={"batch_size": 7}), [{"seed": 3}])
+    with pytest.raises(
+        UserError, match=r"point 1 \(seed=3\): .*holds another run: train.batch_size \(5 there, 7 here\)"
+    ):
         check([changed], tmp_path)
 
 

@@ -1,4 +1,5 @@
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ import sacrebleu
 from fxf.data.corpus import DataConfig, TokenPair, read_corpus
 from fxf.data.tokenizer import EOS, TOKENIZER_FILE, read_tokenizer
 from fxf.errors import UserError
+from fxf.runs.generation import compare, score_pairs, write_answers
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.tasks.translation import Translation, TranslationConfig, group_by_source, scores
 from fxf.training.step import TrainConfig
@@ -90,6 +92,33 @@ def test_a_wrong_word_costs_its_sentence(data, tmp_path):
     figures = task.test(evaluator_of(task, data, tmp_path, spoil=1))  # one in each group of similar length
     assert 0.8 < figures["exact_match"] < 1
     assert figures["bleu"] < 100
+
+
+def test_given_pairs_are_scored_in_place_of_the_test_and_the_answers_go_into_files(data, tmp_path):
+    task = make(data)
+    experiment = SimpleNamespace(task=task, config={"task": {"name": "translation"}})
+    (tmp_path / "given.txt").write_text("a b\tun deux\nc\tfalse\nc\ttrois\nd d d\tquatre\n")
+    figures = score_pairs(experiment, evaluator_of(task, data, tmp_path), tmp_path / "given.txt")
+    assert (figures["examples"], figures["exact_match"]) == (3, pytest.approx(2 / 3))
+    write_answers(experiment, tmp_path / "answers", figures["answers"])
+    found = {path.name: path.read_text().split("\n") for path in (tmp_path / "answers").iterdir()}
+    assert found == {
+        "sources.txt": ["a b", "c", "d d d", ""],
+        "hypotheses.txt": ["un deux", "trois", "quatre quatre quatre", ""],
+        "references.txt": ["un deux", "false", "quatre", ""],
+        "references_2.txt": ["", "trois", "", ""],
+    }
+    assert compare(experiment, tmp_path / "answers", figures["answers"])["baseline_bleu"] == figures["bleu"]
+    with pytest.raises(UserError, match="has answers to other prompts than those scored here, from line 2 on"):
+        compare(experiment, tmp_path / "answers", figures["answers"][:1])
+    (tmp_path / "given.txt").write_text("a b\tun\nc\n")
+    with pytest.raises(UserError, match=r"given.txt:2: expected 2 tab-separated columns, got 1 column"):
+        score_pairs(experiment, None, tmp_path / "given.txt")
+    for of_task, message in ((score_pairs, "scores no given pairs"), (write_answers, "has no answers to write")):
+        with pytest.raises(UserError, match=f"task 'a' {message}"):
+            of_task(
+                SimpleNamespace(task=SimpleNamespace(test_pairs=None), config={"task": {"name": "a"}}), tmp_path, None
+            )
 
 
 def test_answers_come_in_the_order_of_their_prompts_whatever_their_length(data, tmp_path):

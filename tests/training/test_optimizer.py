@@ -95,6 +95,10 @@ def test_every_key_that_an_optimizer_reads_changes_its_steps(name, key):
         ({"name": "sgd", "b1": 0.5}, "optimizer.b1: optimizer 'sgd' does not read it; leave it at 0.9"),
         ({"name": "adam", "weight_decay": 0.1}, "optimizer.weight_decay: optimizer 'adam' does not read it"),
         ({"schedule": "cosin"}, "optimizer.schedule: expected one of .*did you mean 'cosine'?"),
+        ({"decay_steps": 3}, "optimizer.decay_steps: schedule 'constant' does not read it; leave it at 0"),
+        ({"schedule": "wsd"}, "optimizer.decay_steps: schedule 'wsd': expected 1 to 10, .* such as 1; got 0"),
+        ({"schedule": "wsd", "decay_steps": 11}, "expected 1 to 10, .*; got 11"),
+        ({"layer_decay": 0.5}, "optimizer.layer_decay: the model has no blocks by number; leave it at 1"),
         ({"final_learning_rate": 0.1}, "optimizer.final_learning_rate: schedule 'constant' does not read it"),
         (
             {"warmup_steps": 10},
@@ -141,17 +145,20 @@ def test_schedules_follow_their_formulas():
         "linear": 0.4 + (0.1 - 0.4) * t,
         "cosine": 0.1 + (0.4 - 0.1) * (1 + np.cos(np.pi * t)) / 2,
         "inverse_sqrt": 0.4 / np.sqrt(1 + np.arange(8) / 2),
+        "wsd": np.array([0.4] * 5 + [0.4, 0.3, 0.2]),
     }
     assert set(expected) == set(SCHEDULES)
     for name, after in expected.items():
-        final = 0.1 if name in ("linear", "cosine") else 0.0
-        actual = rates(schedule=name, warmup_steps=2, final_learning_rate=final)
+        final = 0.1 if name in ("linear", "cosine", "wsd") else 0.0
+        decay = {"decay_steps": 3} if name == "wsd" else {}
+        actual = rates(schedule=name, warmup_steps=2, final_learning_rate=final, **decay)
         assert_close(actual, np.array([*warmup, *after]), operations=10)
 
 
 def test_every_key_of_the_section_is_read_by_some_optimizer_or_schedule():
     read = {key for each in OPTIMIZERS.values() for key in each.reads}
     own = {"name", "learning_rate", "schedule", "warmup_steps", "final_learning_rate", "clip_norm"}
+    own |= {"decay_steps", "layer_decay", "frozen", "ema_decay"}
     assert {field.name for field in dataclasses.fields(OptimizerConfig)} == read | own
 
 

@@ -172,11 +172,14 @@ def test_a_weight_that_an_axis_of_the_mesh_cannot_cut_is_named():
     assert Layout(Devices(data=8)).uncut(spec) == []
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_the_state_of_every_optimizer_is_cut_as_its_weights_are(name):
+AROUND = {"frozen": "embedding/*", "ema_decay": 0.9, "layer_decay": 0.5}
+
+
+@pytest.mark.parametrize(("name", "around"), [*((name, {}) for name in OPTIMIZERS), ("adam", AROUND), ("muon", AROUND)])
+def test_the_state_of_every_optimizer_is_cut_as_its_weights_are(name, around):
     """By shardings alone, on a mesh without devices behind it."""
     model, _ = small_model()
-    optimizer = make_optimizer(OptimizerConfig(name=name, clip_norm=1.0), 9, model.spec)
+    optimizer = make_optimizer(OptimizerConfig(name=name, clip_norm=1.0, **around), 9, model.spec)
     mesh = jax.sharding.AbstractMesh((1, 2, 1, 3), AXES)
     shardings = state_shardings(model, optimizer, Layout(mesh))
     shapes = jax.eval_shape(lambda: init_state(model, optimizer, jax.random.key(0)))

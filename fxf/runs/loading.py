@@ -1,0 +1,94 @@
+"""Loading a run from its folder."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from fxf import weights
+from fxf.config import section
+from fxf.decoding.config import DecodeConfig, changed_decode
+from fxf.errors import UserError
+from fxf.files import folder_at
+from fxf.runs import run_folder
+from fxf.runs.config_file import load_of_run
+from fxf.runs.experiment import Experiment, build
+from fxf.runs.needs import require_state
+from fxf.training import checkpoint
+from fxf.training.fine_tuning import evaluated_params
+from fxf.training.sharding import Layout
+from fxf.training.state import TrainState
+
+CHECKPOINTS = "checkpoints"
+
+Place = str | Path
+Changes = dict[str, Any] | None
+
+
+def load(
+    workdir: Place, step: int | None = None, decode: Changes = None, config_file: Place | None = None
+) -> tuple[Experiment, int, weights.Params]:
+    """Returns the run's experiment, and the step and params of a checkpoint: of `step`, or the one the run reports.
+
+    XLA computes attention, so the run works on other devices than in training and attention weights can be shown.
+
+    Args:
+      decode: keys of the `decode` section to change, by `changed_decode`.
+      config_file: the run's config file, if it registers something; by default the file at the recorded path.
+
+    Raises:
+      UserError: there is no run, no such checkpoint or no undamaged one, a `decode` key is wrong, or the config file is
+        missing.
+    """
+    workdir = folder_at(workdir, "workdir")
+    built, identity = open_run(workdir, decode, config_file)
+    experiment = built.with_model(attention_implementation="xla")
+    layout = experiment.layout_of_one_copy()
+    require_state(experiment, layout)
+    steps, params = load_params(experiment, layout, workdir, identity, step)
+    return experiment, steps[0], params
+
+
+def open_run(
+    workdir: Path, decode: Changes = None, config_file: Place | None = None
+) -> tuple[Experiment, run_folder.Identity]:
+    """Returns the experiment and the identity of the run in `workdir`; arguments and errors as in `load`."""
+    config, identity, registered_by = run_folder.read_config(workdir)
+    load_of_run(workdir, registered_by, config_file)
+    saved = dataclasses.asdict(section(DecodeConfig, config.get("decode"), "decode"))
+    return build({**config, "decode": changed_decode(saved, decode or {})}, workdir), identity
+
+
+def load_params(
+    experiment: Experiment, layout: Layout, workdir: Path, identity: run_folder.Identity, step: int | None = None
+) -> tuple[list[int], weights.Params]:
+    """Returns the steps and the params of `load_states`: of the one checkpoint, or the mean of several.
+
+    Raises:
+      UserError: there is no such checkpoint or no undamaged one, or it belongs to a run with another identity.
+    """
+    found = [
+        (saved, evaluated_params(state)) for saved, state in load_states(experiment, layout, workdir, identity, step)
+    ]
+    if not found:
+        raise UserError(f"{workdir}: no checkpoint yet; train the run first")
+    steps, params = [saved for saved, _ in found], found[0][1]
+    if len(found) > 1:
+        params = jax.tree.map(lambda *copies: sum(copies) / len(copies), *(params for _, params in found))
+    return steps, params
+
+
+def load_states(
+    experiment: Experiment, layout: Layout, workdir: Path, identity: run_folder.Identity, step: int | None = None
+) -> Iterator[tuple[int, TrainState]]:
+    """Yields the step and state of checkpoints: of `step`, or by config of the best, the newest, or several newest."""
+    shapes, config, directory = experiment.state_shapes(layout), experiment.checkpoint, workdir / CHECKPOINTS
+    if step is not None or config.average == 1:
+        restored = checkpoint.load(directory, shapes, identity, step=step, best=config.best)
+        if restored:
+            yield restored[:2]
+        return
+    for saved, state, _ in checkpoint.load_newest(directory, shapes, config.average, identity):
+        yield saved, state

@@ -1,0 +1,124 @@
+"""What `optimizer` keys put around an optimizer: frozen weights, rates by layer, and an average of the params."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fxf.errors import UserError
+from fxf.models.model import Model
+from fxf.training.state import TrainState
+from fxf.weights import TABLES, Params, Spec, leaves, map_weights, matching
+
+FROZEN, TRAINED = "frozen", "trained"
+
+
+def labels(spec: Spec, patterns: str) -> Any:
+    """Returns the tree that says of each weight whether it is frozen."""
+    chosen = set(matching(patterns, [path for path, _ in leaves(spec)]))
+    return map_weights(lambda path, _: FROZEN if path in chosen else TRAINED, spec)
+
+
+def require_frozen(spec: Spec, patterns: str) -> None:
+    """Raises a UserError if a pattern of `optimizer.frozen` matches no weight, or if no weight is left to train."""
+    paths = [path for path, _ in leaves(spec)]
+    if len(matching(patterns, paths, "optimizer.frozen")) == len(paths):
+        raise UserError(f"optimizer.frozen: '{patterns}' matches every weight; nothing is left to train")
+
+
+def freeze(optimizer: optax.GradientTransformation, spec: Spec, patterns: str) -> optax.GradientTransformation:
+    """Returns the optimizer of the weights that no pattern matches. It holds no state for the others.
+
+    The update of a frozen weight is -0.0, because the sum of -0.0 and any number is that number, -0.0 too.
+    """
+    still = optax.stateless(lambda updates, _: jax.tree.map(lambda u: jnp.full_like(u, -0.0), updates))
+    return optax.partition({TRAINED: optimizer, FROZEN: still}, labels(spec, patterns))
+
+
+def without_frozen_gradient(model: Model, patterns: str) -> Model:
+    """Returns a model with the same outputs, whose frozen weights get no gradient, so that none is computed."""
+    tree = labels(model.spec, patterns)
+
+    def stopped(params: Params) -> Params:
+        return jax.tree.map(lambda label, p: jax.lax.stop_gradient(p) if label == FROZEN else p, tree, params)
+
+    def features(params: Params, batch: Any, *, rng: jax.Array | None = None) -> jax.Array:
+        return model.features(stopped(params), batch, rng=rng)
+
+    def readout(params: Params, features: jax.Array) -> jax.Array:
+        return model.readout(stopped(params), features)
+
+    penalty = model.penalty
+    of_trained = None if penalty is None else lambda params, step: penalty(stopped(params), step)
+    return model._replace(features=features, readout=readout, penalty=of_trained)
+
+
+def rates_by_layer(spec: Spec, decay: float) -> optax.GradientTransformation:
+    """Returns the transformation that multiplies updates by `decay` for each layer between a weight and the output.
+
+    The weights after a stack of n blocks have the factor 1, block i, from 0, has decay^(n - i), and the weights in
+    front of the first stack have decay^(n + 1) (Clark et al. 2020, ELECTRA). Encoder and decoder have a stack each.
+
+    Raises:
+      UserError: the model has no blocks by number.
+    """
+    paths = [path for path, _ in leaves(spec)]
+    sizes: dict[str, int] = {}
+    for path in paths:
+        stack, number = _block(path)
+        if stack:
+            sizes[stack] = max(sizes.get(stack, 0), number + 1)
+    if not sizes:
+        raise UserError("optimizer.layer_decay: the model has no blocks by number; leave it at 1")
+    first = next(i for i, path in enumerate(paths) if _block(path)[0])
+    below = {path for path, weight in leaves(spec) if weight.axes[0] in TABLES} | set(paths[:first])
+
+    def factor(path: str) -> float:
+        stack, number = _block(path)
+        if stack:
+            return decay ** (sizes[stack] - number)
+        return decay ** (max(sizes.values()) + 1) if path in below else 1.0
+
+    factors = map_weights(lambda path, _: factor(path), spec)
+    return optax.stateless(lambda updates, _: jax.tree.map(lambda f, u: f * u, factors, updates))
+
+
+def _block(path: str) -> tuple[str, int]:
+    """Returns the path of the stack that a weight of a block is in, and the block's number; "" and 0 of another."""
+    names = path.split("/")
+    place = next((i for i, name in enumerate(names) if name.isdecimal()), 0)
+    return ("/".join(names[:place]), int(names[place])) if place else ("", 0)
+
+
+class Averaging(NamedTuple):
+    """The state of an optimizer that averages the params: their average, the number of steps, the optimizer's state."""
+
+    average: Params
+    n_updates: jax.Array
+    inner: Any
+
+
+def averaging(optimizer: optax.GradientTransformation, decay: float) -> optax.GradientTransformation:
+    """Returns the optimizer, whose state also has the exponential moving average of the params.
+
+    The average begins with the first params. Step t, from 0, moves it by 1 - min(decay, (1 + t) / (10 + t)) of the way
+    to the new params, so the first params soon count little (as TensorFlow's ExponentialMovingAverage).
+    """
+
+    def init(params: Params) -> Averaging:
+        return Averaging(jax.tree.map(jnp.copy, params), jnp.int32(0), optimizer.init(params))
+
+    def update(updates: Any, state: Averaging, params: Any = None) -> tuple[Any, Averaging]:
+        updates, inner = optimizer.update(updates, state.inner, params)
+        share = 1 - jnp.minimum(decay, (1 + state.n_updates) / (10 + state.n_updates))
+        moved = optax.apply_updates(params, updates)
+        average = jax.tree.map(lambda a, p: a - share * (a - p), state.average, moved)
+        return updates, Averaging(average, optax.safe_increment(state.n_updates), inner)
+
+    return optax.GradientTransformation(init, update)
+
+
+def evaluated_params(state: TrainState) -> Params:
+    """Returns the params that evaluation, decoding and export use: their average if the optimizer keeps one."""
+    return state.opt_state.average if isinstance(state.opt_state, Averaging) else state.params

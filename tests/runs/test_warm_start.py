@@ -1,0 +1,252 @@
+"""Runs that start from weights that exist: of a run, a file or a folder of transformers."""
+
+import json
+import shutil
+import time
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import optax
+import pytest
+import tokenizers
+
+import fxf
+from closeness import assert_close
+from fxf.errors import UserError
+from fxf.interop import huggingface, weights_file
+from fxf.models import MODELS
+from fxf.models.encoder_decoder import EncoderDecoderConfig
+from fxf.models.transformer_lm import TransformerLMConfig
+from fxf.runs import run
+from fxf.runs.experiment import build, default_config
+from fxf.runs.source import StartConfig
+from fxf.runs.warm_start import Start, chosen, config_from, start_of
+from fxf.training.metrics import Clock
+from fxf.training.state import run_keys
+from fxf.training.step import batch_loss
+from fxf.weights import flatten, leaves
+from helpers import one_device, random_params
+from small_runs import tiny_config
+
+ORIGIN = {"config_file": "test", "overrides": {}}
+ONE_STEP = {"train": {"steps": 1, "batch_size": 4}, "log": {"every": 1, "tensorboard": False}}
+TINY_MODEL = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 3, "max_len": 17}
+ROTARY = TransformerLMConfig(
+    **TINY_MODEL | {"n_heads": 1, "max_len": 9},
+    positions="rotary",
+    norm="rms",
+    norm_epsilon_in="variance",
+    gated=True,
+    activation="silu",
+    attention_bias="none",
+    feed_forward_bias=False,
+    final_bias=False,
+)
+MARIAN = EncoderDecoderConfig(
+    **TINY_MODEL,
+    positions="sinusoidal_halves",
+    block="post_norm",
+    final_norm=False,
+    norm_epsilon=1e-5,
+    norm_epsilon_in="variance",
+    attention_bias="all",
+    embeddings="shared",
+    logits_bias=True,
+)
+
+
+def train(workdir, config):
+    return run.train(config, workdir, Clock(time.perf_counter()), ORIGIN)
+
+
+def changed(config, **sections):
+    return {name: {**value, **sections.get(name, {})} if name != "seed" else value for name, value in config.items()}
+
+
+def first_loss(workdir):
+    return json.loads((workdir / "metrics.jsonl").read_text().splitlines()[0])["loss"]
+
+
+def loss_of(model, params, batch):
+    loss_sum, weight_sum = jax.jit(lambda p: batch_loss(model, p, batch))(params)
+    return loss_sum / weight_sum
+
+
+def started(config, workdir):
+    """Returns the experiment of a config, and what its run starts from."""
+    experiment = build(config, workdir)
+    return experiment, start_of(experiment, one_device(), workdir)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """A run with checkpoints of steps 2, 4 and 6."""
+    workdir = tmp_path_factory.mktemp("start") / "source"
+    train(workdir, tiny_config())
+    return workdir
+
+
+def test_the_first_loss_is_that_of_the_source_which_a_begun_run_no_longer_needs(source, tmp_path):
+    copy, workdir = tmp_path / "copy", tmp_path / "run"
+    shutil.copytree(source, copy)
+    plain = tiny_config(seed=3, optimizer={"learning_rate": 1e-30})  # the first record has the mean of two steps
+    config = config_from(plain, f"{copy}:4", workdir)
+    result = train(workdir, config)
+    experiment, _, params = run.load(copy, step=4)
+    data, batch = run_keys(3).data, build(config).task.batch
+    batches = [batch(jax.random.fold_in(data, step), step) for step in range(2)]
+    both = jax.tree.map(lambda *rows: np.concatenate(rows), *batches)
+    assert_close(first_loss(workdir), loss_of(experiment.model, params, both))
+    record = json.loads((workdir / "config.json").read_text())
+    assert record["start"] == {"path": str(copy), "step": 4} and len(record["digests"]["start.path"]) == 32
+    shutil.rmtree(copy)
+    assert config_from(plain, f"{copy}:4", workdir) == config
+    assert train(workdir, config) == result
+    (workdir / "result.json").unlink()
+    assert started(config, workdir)[1] == Start(digests={"start.path": record["digests"]["start.path"]})
+
+
+def test_a_run_of_another_source_is_another_run(source, tmp_path):
+    (tmp_path / "run").mkdir()
+    for path in ("config.json", "checkpoints"):
+        (shutil.copy if path == "config.json" else shutil.copytree)(source / path, tmp_path / "run" / path)
+    with pytest.raises(UserError, match=r"holds another run: content of start\.path \(absent there, \w+ here\)"):
+        train(tmp_path / "run", tiny_config(start={"path": str(source)}))
+
+
+def test_all_of_the_state_keeps_the_moments_and_begins_the_schedule_anew(source, tmp_path):
+    config = tiny_config(start={"path": f"{source}:4", "state": "all"})
+    experiment, start = started(config, tmp_path)
+    state = start.state(experiment, one_device())
+    assert int(state.step) == 0
+    adam, schedule = state.opt_state
+    assert (int(adam.count), int(schedule.count)) == (4, 0) and isinstance(schedule, optax.ScaleByScheduleState)
+    assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(adam.nu["blocks"]["0"]["feed_forward"]))
+    with pytest.raises(UserError, match=r"'all' needs .* optimizer: optimizer.name \(adam there, sgd here\)"):
+        started(changed(config, optimizer={"name": "sgd"}), tmp_path)
+
+
+def test_a_safetensors_file_gives_its_weights(source, tmp_path):
+    _, _, params = run.load(source)
+    weights_file.save_weights(tmp_path / "params.safetensors", params)
+    config = tiny_config(start={"path": str(tmp_path / "params.safetensors")})
+    experiment, start = started(config, tmp_path / "run")
+    jax.tree.map(np.testing.assert_array_equal, start.state(experiment, one_device()).params, params)
+    with pytest.raises(UserError, match="has no optimizer's state; expected 'weights'"):
+        started(changed(config, start={"state": "all"}), tmp_path / "run")
+
+
+def test_patterns_choose_the_weights_and_the_others_are_drawn(source, tmp_path):
+    start = {"path": str(source), "weights": "blocks/*,!*/bias"}
+    experiment, begun = started(tiny_config(start=start, seed=5), tmp_path)
+    fresh = flatten(build(tiny_config(seed=5)).new_state(one_device()).params)
+    params, theirs = flatten(begun.state(experiment, one_device()).params), flatten(run.load(source)[2])
+    taken = [path for path in params if path.startswith("blocks/") and not path.endswith("/bias")]
+    assert begun.given.keys() == set(taken) and 0 < len(taken) < len(params)
+    for path, value in params.items():
+        np.testing.assert_array_equal(value, (theirs if path in taken else fresh)[path])
+    assert "drawn at random: embedding/table" in begun.lines[1]
+
+
+SPEC = {path: weight.shape for path, weight in leaves(fxf.model(vocab_size=5, **TINY_MODEL).spec)}
+
+
+@pytest.mark.parametrize(
+    ("keys", "change", "message"),
+    [
+        ({}, {"final/bias": None}, r"^start.path: there: final/bias is absent there; start.on_mismatch=draw"),
+        ({}, {"final/bias": (6,)}, r"final/bias has shape \[6\] there, \[5\] here"),
+        ({}, {"final/scale": (6,)}, r"final/scale is not a weight of this model"),
+        ({"weights": "block/*"}, {}, r"^start.weights: 'block/\*' matches no weight.*embedding/table"),
+        ({"weights": "final/bias", "on_mismatch": "draw"}, {"final/bias": None}, "none of its weights is taken"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(keys, change, message):
+    shapes = {path: shape for path, shape in {**SPEC, **change}.items() if shape}
+    found = {path: SimpleNamespace(shape=shape) for path, shape in shapes.items()}
+    spec = fxf.model(vocab_size=5, **TINY_MODEL).spec
+    with pytest.raises(UserError, match=message):
+        chosen(StartConfig("there", **keys), spec, found)
+    if "weights" not in keys:
+        given, lines = chosen(StartConfig("there", on_mismatch="draw"), spec, found)
+        assert given.keys() == SPEC.keys() - ({"final/bias"} & change.keys())
+        assert any(next(iter(change)) in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"path": "absent"}, "start.path: absent: no run, file or folder is there"),
+        ({"path": "."}, r"start.path: \.: expected a run, a safetensors file or a folder of transformers"),
+        ({"weights": "a"}, r"start.weights: without start.path nothing reads it; leave it at \*"),
+        ({"path": "a", "state": "all", "weights": "a"}, "start.state: 'all' takes every weight"),
+    ],
+)
+def test_a_wrong_section_is_one_line(keys, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=message):
+        build(tiny_config(start=keys))
+
+
+def save_llama(folder):
+    """Writes a Llama whose table has more rows than its tokenizer has tokens."""
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE({c: i for i, c in enumerate("abcde ")}, []))
+    backend.add_special_tokens(["<|endoftext|>"])
+    tokens = {"first": 6, "end": 6, "padding": 6, "tokenizer": backend.to_str()}
+    huggingface.save(folder, ROTARY, random_params(fxf.model(vocab_size=11, **vars(ROTARY)).spec), **tokens)
+
+
+def llama_config(folder):
+    (folder / "text.txt").write_text("abc dea b cade" * 29)
+    config = changed(default_config("language_model").to_dict(), **ONE_STEP, task={"length": 8})
+    return changed(config, data={"path": str(folder / "text.txt")})
+
+
+def test_a_llama_comes_with_its_model_and_tokenizer(tmp_path):
+    save_llama(tmp_path / "llama")
+    config = config_from(llama_config(tmp_path), str(tmp_path / "llama"), tmp_path / "run", ["model.dropout"])
+    assert (config["model"]["positions"], config["data"]["vocab_size"]) == ("rotary", 8000)
+    experiment, start = started(config, tmp_path / "run")
+    assert experiment.task.vocab_size == 7 and experiment.task.tokenizer.encode("bad") == [1, 0, 3]
+    theirs = flatten(huggingface.load(tmp_path / "llama").params)
+    theirs |= {"embedding/table": theirs["embedding/table"][:7], "final/kernel": theirs["final/kernel"][:, :7]}
+    jax.tree.map(np.testing.assert_array_equal, start.given, theirs)
+    assert "7 weights and the tokenizer" in start.lines[0].replace(str(len(theirs)), "7") and len(start.lines) == 1
+
+
+@pytest.mark.thorough
+def test_a_llama_goes_on(tmp_path):
+    save_llama(tmp_path / "llama")
+    fxf.train(llama_config(tmp_path), tmp_path / "run", start=tmp_path / "llama")
+    experiment, loaded = run.load(tmp_path / "run")[0], huggingface.load(tmp_path / "llama")
+    batch = experiment.task.batch(jax.random.fold_in(run_keys(0).data, 0), 0)
+    logits = jax.jit(loaded.model.apply)(loaded.params, batch)[..., :7]
+    expected = optax.losses.softmax_cross_entropy_with_integer_labels(logits, batch["targets"]).mean()
+    assert_close(first_loss(tmp_path / "run"), expected)
+
+
+def marian_config(folder):
+    """Writes a Marian with a tokenizer of fxf, and returns the config of a translation."""
+    data = {"name": "six", "tokenizer": "word", "max_length": 17}
+    config = changed(default_config("translation").to_dict(), **ONE_STEP, data=data)
+    task = build(changed(config, model=TINY_MODEL)).task
+    params = random_params(MODELS["encoder_decoder"].make(MARIAN, task.vocab_size).spec)
+    text = task.files["tokenizer.json"]
+    huggingface.save(folder, MARIAN, params, first=0, end=2, padding=1, tokenizer=text)
+    return changed(config, data={"tokenizer": "bpe"})
+
+
+def test_a_marian_comes_with_its_model_and_tokenizer(tmp_path):
+    config = config_from(marian_config(tmp_path / "marian"), str(tmp_path / "marian"), tmp_path / "run")
+    experiment, start = started(config, tmp_path / "run")
+    assert config["data"]["tokenizer"] == "word" and config["data"]["vocab_size"] == experiment.task.vocab_size
+    theirs = flatten(huggingface.load(tmp_path / "marian").params)
+    jax.tree.map(np.testing.assert_array_equal, start.given, theirs)
+
+
+@pytest.mark.thorough
+def test_a_marian_goes_on(tmp_path):
+    fxf.train(marian_config(tmp_path / "marian"), tmp_path / "run", start=tmp_path / "marian")
+    task, loaded = run.load(tmp_path / "run")[0].task, huggingface.load(tmp_path / "marian")
+    assert_close(first_loss(tmp_path / "run"), loss_of(loaded.model, loaded.params, next(task.batches())))

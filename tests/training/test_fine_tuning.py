@@ -1,0 +1,120 @@
+"""Frozen weights, rates by layer, and the average of the params."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import fxf
+from closeness import assert_close
+from fxf.errors import UserError
+from fxf.training.fine_tuning import averaging, rates_by_layer, require_frozen, without_frozen_gradient
+from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer
+from fxf.training.step import loss_and_gradient
+from fxf.weights import Weight, flatten, matching
+from helpers import random_params, random_tokens
+
+ZEROS = jax.nn.initializers.zeros
+BLOCK = {"up": Weight((2, 3), ("embed", "mlp"), ZEROS), "bias": Weight((3,), ("mlp",), ZEROS)}
+SPEC = {
+    "embedding": {"table": Weight((5, 2), ("vocabulary", "embed"), ZEROS)},
+    "blocks": {"0": BLOCK, "1": BLOCK},
+    "final": {"kernel": Weight((2, 5), ("embed", "vocabulary"), ZEROS)},
+}
+PATTERNS = "embedding/*,blocks/*,!blocks/1/up"
+FROZEN = {"embedding/table", "blocks/0/up", "blocks/0/bias", "blocks/1/bias"}
+DECAYS = {name for name, each in OPTIMIZERS.items() if "weight_decay" in each.reads}
+
+
+def moved(optimizer, params, n=2):
+    """Returns the params after n eager updates with a gradient of ones, and the optimizer's state."""
+    state = optimizer.init(params)
+    for _ in range(n):
+        updates, state = optimizer.update(jax.tree.map(jnp.ones_like, params), state, params)
+        params = optax.apply_updates(params, updates)
+    return params, state
+
+
+def test_patterns_choose_paths_and_the_last_one_decides():
+    paths = list(flatten(SPEC))
+    assert matching("blocks/*", paths) == [path for path in paths if path.startswith("blocks/")]
+    assert set(matching(PATTERNS, paths)) == FROZEN
+    assert matching(" blocks/?/up , !*/[1]/* ", paths) == ["blocks/0/up"]
+    assert matching("", paths) == []
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon", "adafactor", "lamb"])
+def test_frozen_weights_keep_their_bits_and_have_no_state(name):
+    decay = {"weight_decay": 0.1} if name in DECAYS else {}
+    params = jax.tree.map(lambda x: x.at[..., 0].set(-0.0), random_params(SPEC))  # -0.0 + 0.0 would be 0.0
+    config = OptimizerConfig(name=name, frozen=PATTERNS, clip_norm=1.0, layer_decay=0.5, ema_decay=0.3, **decay)
+    after, state = jax.jit(lambda p: moved(make_optimizer(config, 9, SPEC), p))(params)
+    before, after, average = flatten(params), flatten(after), flatten(state.average)
+    for path, value in before.items():
+        same = [np.asarray(value).tobytes() == np.asarray(x[path]).tobytes() for x in (after, average)]
+        assert same == [path in FROZEN] * 2, path
+    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(state.inner)]
+    assert any("['blocks']['1']['up']" in path for path in paths)
+    assert not any("'embedding'" in path or "['blocks']['0']" in path for path in paths)
+
+
+def test_clipping_counts_only_the_weights_that_train():
+    config = OptimizerConfig(name="sgd", learning_rate=1.0, clip_norm=1.0, frozen=PATTERNS)
+    zeros = jax.tree.map(jnp.zeros_like, random_params(SPEC))
+    after = jax.jit(lambda p: moved(make_optimizer(config, 9, SPEC), p, n=1)[0])(zeros)
+    assert_close(optax.tree.norm(after), 1.0, operations=20)
+
+
+def test_frozen_weights_get_no_gradient_and_the_others_get_theirs():
+    model = fxf.model(vocab_size=5, n_layers=1, d_model=6, d_ff=7, n_heads=2, max_len=3)
+    params, tokens = random_params(model.spec), random_tokens((2, 3), 5)
+    batch = {"inputs": tokens, "targets": tokens, "weights": np.ones((2, 3), np.float32)}
+
+    @jax.jit
+    def gradients(params):
+        return [
+            loss_and_gradient(each, params, batch)[2]
+            for each in (model, without_frozen_gradient(model, "embedding/*,*/attention/*"))
+        ]
+
+    whole, part = map(flatten, gradients(params))
+    for path, gradient in whole.items():
+        is_frozen = path.startswith("embedding/") or "/attention/" in path
+        np.testing.assert_array_equal(part[path], np.zeros_like(gradient) if is_frozen else gradient)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "message"),
+    [
+        ("block/*", r"^optimizer.frozen: 'block/\*' matches no weight; the weights are embedding/table, blocks/up"),
+        ("embedding/tabel", "matches no weight; did you mean 'embedding/table'"),
+        ("*", r"^optimizer.frozen: '\*' matches every weight; nothing is left to train"),
+    ],
+)
+def test_patterns_that_freeze_nothing_or_all_are_one_line(patterns, message):
+    with pytest.raises(UserError, match=message):
+        require_frozen(SPEC, patterns)
+
+
+def test_the_rate_falls_from_layer_to_layer():
+    factors, _ = rates_by_layer(SPEC, 0.5).update(jax.tree.map(jnp.ones_like, random_params(SPEC)), optax.EmptyState())
+    found = {path: set(np.unique(value)) for path, value in flatten(factors).items()}
+    assert found == {
+        "embedding/table": {0.125},
+        "blocks/0/up": {0.25},
+        "blocks/0/bias": {0.25},
+        "blocks/1/up": {0.5},
+        "blocks/1/bias": {0.5},
+        "final/kernel": {1.0},
+    }
+
+
+def test_the_average_is_the_mean_of_its_formula():
+    x = np.float64(3)
+    mean, values = x, [x - 0.5 * (t + 1) for t in range(4)]
+    for t, value in enumerate(values):
+        mean = mean + (1 - min(0.3, (1 + t) / (10 + t))) * (value - mean)
+    params, state = moved(averaging(optax.sgd(0.5), 0.3), {"w": jnp.float32(3)}, n=4)
+    assert_close(params["w"], values[-1], operations=8)
+    assert_close(state.average["w"], mean, operations=30, largest=3)
