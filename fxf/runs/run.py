@@ -12,14 +12,14 @@ import numpy as np
 from fxf import weights
 from fxf.config import section
 from fxf.decoding.config import DecodeConfig, changed_decode
-from fxf.errors import UserError, printable
+from fxf.errors import UserError
 from fxf.files import folder_at
 from fxf.machine import memory, signals
 from fxf.runs import run_folder
 from fxf.runs.config_file import digests_of, load_of_run
 from fxf.runs.experiment import Experiment, build
 from fxf.runs.flops import seconds_at_peak
-from fxf.runs.generation import generate_texts
+from fxf.runs.generation import generate_texts, print_samples
 from fxf.runs.lock import locked
 from fxf.runs.needs import require_state, require_training
 from fxf.tasks.prompts import Answer
@@ -103,7 +103,7 @@ def _train_from_newest(
     intervals = Intervals(experiment.train, experiment.checkpoint, experiment.log)
     if profile:
         intervals.require_profile(record.step)
-    logged = (workdir, experiment.train.steps, record.step, experiment.log.tensorboard)
+    logged = (workdir, experiment.train.steps, record.step, experiment.log.tensorboard, experiment.log.report)
     metrics_log = MetricsLog(*logged) if processes.is_first() else NoLog()
     evaluator = experiment.evaluator(clock, layout)
 
@@ -112,7 +112,7 @@ def _train_from_newest(
         metrics_log.publish()
         checkpoints.save(record.step, state, dataclasses.asdict(record))
 
-    with closing(metrics_log), closing(checkpoints), processes.ending_with_the_others():
+    with metrics_log, closing(checkpoints), processes.ending_with_the_others():
         if figures:
             metrics_log.print_line("  ".join(f"{name} {value}" for name, value in figures.items()))
         for line in layout.uncut(experiment.model.spec):
@@ -124,7 +124,7 @@ def _train_from_newest(
             calls = Calls(
                 train_steps=train_steps,
                 learning_rate=experiment.learning_rate,
-                evaluate=lambda s: task.validate(evaluator(s.params)),
+                evaluate=lambda s: metrics_log.without_samples(int(s.step), task.validate(evaluator(s.params))),
                 save=save,
                 wait=checkpoints.wait,
                 position=position,
@@ -132,23 +132,14 @@ def _train_from_newest(
                 traced=metrics_log.traced if profile else None,
             )
             _, record = fit(state, record, calls, intervals, metrics_log, clock)
-    step, params = _load_params(experiment, layout, workdir, identity)
-    with clock.measure("evaluate"):
-        tested = task.test(evaluator(params))
-    samples = tested.pop("samples", [])
-    for prompt, expected, answer in samples if processes.is_first() else []:
-        print(_sample(prompt, expected, answer))
-    result = _result(experiment, record, step, {**figures, **tested}, clock.seconds())
-    run_folder.require_there(workdir)
-    return run_folder.write_result(workdir, result, identity)
-
-
-def _sample(prompt: str, expected: str | None, answer: str) -> str:
-    """Returns the printed form of a sample: one line, or the lines of its text if it has no prompt."""
-    if not prompt:
-        return "\n".join(map(printable, answer.split("\n")))
-    wrong = expected is not None and answer != expected
-    return printable(f"{prompt}  →  {answer}" + (f"   (expected: {expected})" if wrong else ""))
+        step, params = _load_params(experiment, layout, workdir, identity)
+        with clock.measure("evaluate"):
+            tested = task.test(evaluator(params))
+        print_samples(tested.get("samples", []) if processes.is_first() else [])
+        tested = metrics_log.without_samples(record.step, tested, test=True)
+        result = _result(experiment, record, step, {**figures, **tested}, clock.seconds())
+        run_folder.require_there(workdir)
+        return run_folder.write_result(workdir, result, identity)
 
 
 def _make_steps(
