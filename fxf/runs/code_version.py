@@ -1,6 +1,7 @@
 """The code and the machine of a run: a digest of the sources, versions of packages, the commit and the devices."""
 
 import functools
+import os
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ PACKAGES = ("fxf", "jax", "flax", "optax", "orbax-checkpoint", "numpy")
 
 def made_by() -> dict[str, Any]:
     """Returns the digest of the code, versions, commit and devices, as config.json records them."""
-    return {"code": code_digest(), "versions": _versions(), "git_commit": _git_commit(), "device": _device()}
+    return {"code": code_digest(), "versions": _versions(), "git_commit": _git_commit(), **_devices()}
 
 
 def other_code(before: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]] | None:
@@ -52,5 +53,6 @@ def _git_commit() -> str | None:
         return None
 
 
-def _device() -> str:
-    return f"{jax.device_count()} x {jax.devices()[0].device_kind}"
+def _devices() -> dict[str, str]:
+    device = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
+    return {"device": device, "machine": f"{platform.platform()}, {os.cpu_count()} cores"}

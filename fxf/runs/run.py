@@ -112,7 +112,7 @@ def _train_from_newest(
     intervals = Intervals(experiment.train, experiment.checkpoint, experiment.log)
     if profile:
         intervals.require_profile(record.step)
-    logged = (workdir, experiment.train.steps, record.step, experiment.log.tensorboard)
+    logged = (workdir, experiment.train.steps, record.step, experiment.log.tensorboard, experiment.log.report)
     metrics_log = MetricsLog(*logged) if processes.is_first() else NoLog()
     evaluator = experiment.evaluator(clock, layout)
 
@@ -121,7 +121,7 @@ def _train_from_newest(
         metrics_log.publish()
         checkpoints.save(record.step, state, dataclasses.asdict(record))
 
-    with closing(metrics_log), closing(checkpoints), processes.ending_with_the_others():
+    with metrics_log, closing(checkpoints), processes.ending_with_the_others():
         came_from = [f"{workdir}: resuming at step {record.step}"] if restored else start.lines
         of_data = ["  ".join(f"{name} {value}" for name, value in figures.items())] if figures else []
         for line in (*of_data, *layout.uncut(experiment.model.spec), *came_from):
@@ -131,7 +131,9 @@ def _train_from_newest(
             calls = Calls(
                 train_steps=train_steps,
                 learning_rate=experiment.learning_rate,
-                evaluate=lambda s: task.validate(evaluator(evaluated_params(s))),
+                evaluate=lambda s: metrics_log.without_samples(
+                    int(s.step), task.validate(evaluator(evaluated_params(s)))
+                ),
                 save=save,
                 wait=checkpoints.wait,
                 position=position,
@@ -139,15 +141,16 @@ def _train_from_newest(
                 traced=metrics_log.traced if profile else None,
             )
             _, record = fit(state, record, calls, intervals, metrics_log, clock)
-    steps, params = load_params(experiment, layout, workdir, identity)
-    with clock.measure("evaluate"):
-        tested = task.test(evaluator(params))
-    samples, _ = tested.pop("samples", []), tested.pop("answers", [])
-    for prompt, expected, answer in samples if processes.is_first() else []:
-        print(sample_text(prompt, expected, answer))
-    result = result_of(experiment, record, steps[0], {**figures, **tested}, clock.seconds())
-    run_folder.require_there(workdir)
-    return run_folder.write_result(workdir, result, identity)
+        steps, params = load_params(experiment, layout, workdir, identity)
+        with clock.measure("evaluate"):
+            tested = task.test(evaluator(params))
+        tested.pop("answers", None)
+        for prompt, expected, answer in tested.get("samples", []) if processes.is_first() else []:
+            print(sample_text(prompt, expected, answer))
+        tested = metrics_log.without_samples(record.step, tested, test=True)
+        result = result_of(experiment, record, steps[0], {**figures, **tested}, clock.seconds())
+        run_folder.require_there(workdir)
+        return run_folder.write_result(workdir, result, identity)
 
 
 def _make_steps(

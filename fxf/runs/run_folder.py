@@ -1,4 +1,4 @@
-"""The run folder: config.json, metrics.jsonl, tensorboard/, checkpoints/, result.json, lock, and the task's own files.
+"""The run folder: config.json, metrics.jsonl, checkpoints/, result.json and others, and the task's own files.
 
 config.json records what the run is made from: its config, the digests of its data and of the task's files, and its
 code. The run's identity is the part of this record that can change the training. Checkpoints and result carry it.
@@ -14,6 +14,7 @@ from typing import Any
 from fxf.config import differences, differing_keys, flatten
 from fxf.errors import UserError
 from fxf.files import digest, read_file, read_json, write_atomically
+from fxf.pages.run_files import CONFIG, RESULT
 from fxf.runs.code_version import made_by, other_code
 from fxf.runs.config_file import REGISTERED_BY
 from fxf.training import processes
@@ -21,7 +22,6 @@ from fxf.training.optimizer import make_schedule, optimizer_section
 
 log = logging.getLogger(__name__)
 
-CONFIG, RESULT = "config.json", "result.json"
 SOURCE = "start.path"  # its name among the digests
 RATES = 50  # steps whose learning rates are compared
 

@@ -9,6 +9,9 @@ of the `start` section choose among the weights.
 fxf train --config=reversal --workdir=runs/longer --from=runs/reversal --config.train.steps=300
 """
 
+import sys
+from pathlib import Path
+
 from absl import flags
 
 from fxf.runs import cli
@@ -20,6 +23,8 @@ PROFILE = flags.DEFINE_boolean("profile", False, "write a trace of a few steps a
 
 def main(arguments: list[str]) -> None:
     cli.refuse_arguments(arguments)
+    import jax
+
     from fxf.runs import run
     from fxf.training import processes
     from fxf.training.metrics import Clock
@@ -31,5 +36,15 @@ def main(arguments: list[str]) -> None:
 
         config = config_from(config, FROM.value, workdir, origin["overrides"])
     result = run.train(config, workdir, Clock(cli.STARTED), origin, PROFILE.value)
+    if config["log"]["report"] and jax.process_count() == 1:
+        _add_the_inside(workdir)
     if processes.is_first():
         cli.print_figures(result)
+
+
+def _add_the_inside(workdir: Path) -> None:
+    """Adds attention, positions and logit lens to the page of a run that has just ended."""
+    from fxf.reports import inside
+
+    if not inside.is_of_the_result(workdir):
+        print(inside.write(workdir), file=sys.stderr)
