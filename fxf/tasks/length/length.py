@@ -130,11 +130,6 @@ class Length(Task):
         return table[drawn.length]
 
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
-        figures = self.test(evaluator)
-        del figures["samples"]
-        return figures
-
-    def test(self, evaluator: Evaluator) -> dict[str, Any]:
         config, samples = self.config, []
         exact: dict[str, float] = {}
         accuracy: dict[str, float] = {}

@@ -99,7 +99,7 @@ def test_right_answers_score_one_and_a_wrong_symbol_costs_one_string_at_its_leng
     task = task_of(problem, answer=answer)
     figures = task.validate(knowing(task))
     lengths = ["", "_6", "_9", "_longer"]
-    assert set(figures) == {*task.metrics, "examples"}
+    assert set(figures) == {*task.metrics, "examples", "samples"}
     assert {f"{name}{n}" for name in ("exact_match", "token_accuracy") for n in lengths} == set(task.metrics)
     assert all(figures[name] == 1 for name in task.metrics)
     task = task_of(problem, answer=answer)
@@ -111,7 +111,7 @@ def test_right_answers_score_one_and_a_wrong_symbol_costs_one_string_at_its_leng
 
 def test_samples_are_strings_with_the_right_and_the_found_answer():
     task = task_of("modular_arithmetic")
-    samples = task.test(knowing(task))["samples"]
+    samples = task.validate(knowing(task))["samples"]
     assert len(samples) == 10
     assert all(expected == found and set(string) <= set("01234+-*") for string, expected, found in samples)
 
