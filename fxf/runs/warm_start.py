@@ -48,7 +48,7 @@ class Start(NamedTuple):
     def state(self, experiment: Experiment, layout: Layout) -> TrainState:
         """Returns the state of step 0."""
         state = experiment.new_state(layout, self.given)
-        return state if self.opt_state is None else state.replace(opt_state=self.opt_state)  # type: ignore[attr-defined]
+        return state if self.opt_state is None else dataclasses.replace(state, opt_state=self.opt_state)
 
 
 class Found(NamedTuple):
