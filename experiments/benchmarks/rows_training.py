@@ -19,13 +19,14 @@ from ceilings import Ceiling
 from rows import Row, Rows, Settings, added_bytes
 
 from fxf.config import section
-from fxf.data.text import TextConfig, encoded_text
+from fxf.data.text import encoded_text
 from fxf.errors import UserError
 from fxf.face.runs import read_config
 from fxf.models.encoder_decoder import PRESETS, EncoderDecoderConfig, encoder_decoder
 from fxf.models.model import Model
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs.experiment import build
+from fxf.tasks import TASKS
 from fxf.training.metrics import Clock
 from fxf.training.optimizer import OptimizerConfig, make_optimizer
 from fxf.training.parallel import ParallelConfig
@@ -260,7 +261,7 @@ class Recipe:
         self.evaluator = self.experiment.evaluator(Clock(0.0), self.layout)
 
     def text(self) -> Any:
-        config = section(TextConfig, self.experiment.config["data"], "data")
+        config: Any = section(TASKS["language_model"].sections["data"], self.experiment.config["data"], "data")
         return encoded_text(config, None, self.experiment.max_len + 1)
 
     def train(self, losses: dict[str, float]) -> None:
