@@ -2,15 +2,17 @@
 
 fxf train --config=boolean_map --workdir=runs/boolean_map
 
-Expect squared_error below 1e-11 (the largest of the ten) and solved 1, in 1 second of training and 3 of compilation.
-The seed stops at 1e-4. The init, plain gradient descent, its rate and the 4,400 steps are the seed's. The loss here is
-the mean over mappings and positions; the seed's is the sum over one mapping's positions. So the rate is the seed's
-times both numbers, and each model learns as it would alone.
+It takes 1 second of training and 3 of compilation; EXPECTED has its figures. The seed stops at 1e-4. The init, plain
+gradient descent, its rate and the 4,400 steps are the seed's. The loss here is the mean over mappings and positions;
+the seed's is the sum over one mapping's positions. So the rate is the seed's times both numbers, and each model learns
+as it would alone.
 """
 
 from ml_collections import ConfigDict
 
 from fxf.runs.experiment import default_config
+
+EXPECTED = {"": {"squared_error": 1e-11, "solved": 1}}  # the largest of the ten errors is below
 
 MAPPINGS = 10
 

@@ -166,6 +166,7 @@ CASES: dict[str, dict[str, Case]] = {
         "checkpoint.average": case(2, checkpoint={"every": 1}),
         "log.every": case(1),
         "log.tensorboard": case(True),
+        "log.report": case(True),
     },
     "language_model": {
         "task.name": NAME["task"],
@@ -231,4 +232,4 @@ TINY: dict[str, dict[str, Any]] = {
     "masking": {"task": {"length": 8}, "data": {"path": "text.txt"}, "model": TINY_MODEL},
     "translation": {"data": {"name": "six", "tokenizer": "word", "max_length": 17}, "model": TINY_MODEL},
 }
-COMMON = {"train": {"steps": 3, "batch_size": 4}, "log": {"every": 3, "tensorboard": False}}
+COMMON = {"train": {"steps": 3, "batch_size": 4}, "log": {"every": 3, "tensorboard": False, "report": False}}

@@ -23,7 +23,7 @@ TINY = {
     "model": {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 11},
     "train": {"steps": 6, "batch_size": 5},
     "checkpoint": {"every": 2, "keep": 3},
-    "log": {"every": 3, "tensorboard": False},
+    "log": {"every": 3, "tensorboard": False, "report": False},
 }
 
 

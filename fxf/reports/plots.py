@@ -3,15 +3,23 @@
 import itertools
 import math
 import os
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from fxf.pages.figures import figure as figure_of
+from fxf.pages.run_files import is_number
 
 # Figures are files; another backend that the environment names may not be installed.
 os.environ["MPLBACKEND"] = "agg"
 
 SEED = "seed"
 MAX_TICKS = 12
+MOST_LINES = 6  # that one picture holds
+WIDTH = 10.0  # inches of a picture of heat maps
+LABEL_INCHES = 0.125  # of a tick's label
+FEW, MOST_NARROW = 12, 80  # columns of matrices of which four, and two, stand side by side
 LOG_RATIO = 100  # a figure whose largest value is this many times the smallest has a logarithmic axis
 
 
@@ -21,11 +29,22 @@ def choose_x(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> str:
     return max(keys, key=lambda key: ranks[key])
 
 
+class Line(NamedTuple):
+    """The figure of one combination of keys: its mean at each place, and the lowest and highest there."""
+
+    label: str
+    places: list[float]
+    means: list[float]
+    lowest: list[float]
+    highest: list[float]
+
+
 def plot_lines(path: Path, rows: Sequence[dict[str, Any]], keys: Sequence[str], x: str, y: str) -> None:
     """Draws the figure `y` against the key `x`, with a line for each combination of the other keys that vary.
 
     With several seeds a line is their mean, in a band from the lowest to the highest. If `x` holds names, marks and
-    bars replace lines and bands. Rows without `y` are left out.
+    bars replace lines and bands. More than MOST_LINES lines stand in pictures of their own, on the same axes, each
+    before the others in gray. Rows without `y` are left out.
 
     Args:
       keys: the changed keys, which each row has.
@@ -35,100 +54,130 @@ def plot_lines(path: Path, rows: Sequence[dict[str, Any]], keys: Sequence[str], 
     from matplotlib.figure import Figure
 
     rows = [row for row in rows if is_number(row.get(y))]
-    others = [key for key in keys if key not in (x, SEED) and len(_values(rows, key)) > 1]
-    groups = list(dict.fromkeys(tuple(row[key] for key in others) for row in rows))
     numeric, values = _is_numeric(rows, x), _values(rows, x)
     positions = values if numeric else list(range(len(values)))
     at = dict(zip(values, positions, strict=True))
-
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
-    axes = figure.add_subplot()
-    colors = colormaps["viridis"].resampled(max(len(groups), 2) + 1)  # its last color is too light for a line
-    for i, group in enumerate(groups):
-        seen: dict[float, list[float]] = {}
-        for row in rows:
-            if tuple(row[key] for key in others) == group:
-                seen.setdefault(at[row[x]], []).append(row[y])
-        places = sorted(seen)
-        means = [sum(seen[place]) / len(seen[place]) for place in places]
-        label = ", ".join(f"{key}={value}" for key, value in zip(_short(others), group, strict=True))
-        lowest, highest = [min(seen[place]) for place in places], [max(seen[place]) for place in places]
-        # Nothing lies between two names, so no line joins them.
-        axes.plot(places, means, "o-" if numeric else "o", color=colors(i), markersize=4, linewidth=1.6, label=label)
-        if numeric:
-            axes.fill_between(places, lowest, highest, color=colors(i), alpha=0.15, linewidth=0)
-        else:
-            axes.vlines(places, lowest, highest, color=colors(i), alpha=0.4)
-    if numeric and _is_geometric(positions):
-        axes.set_xscale("log")
-    heights = [row[y] for row in rows]
-    if min(heights) > 0 and max(heights) >= LOG_RATIO * min(heights):
-        axes.set_yscale("log")
-    if len(at) <= MAX_TICKS or not numeric:
-        axes.set_xticks(positions, [f"{value:g}" if isinstance(value, float) else str(value) for value in at])
-        axes.set_xticks([], minor=True)
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    if others:
+    lines = _lines(rows, [key for key in keys if key not in (x, SEED)], x, y, at)
+    apart = len(lines) > MOST_LINES
+    across, down = (3, -(-len(lines) // 3)) if apart else (1, 1)
+    figure = Figure(figsize=(10, 2.2 * down + 0.6) if apart else (7, 4.2), layout="constrained")
+    colors = colormaps["viridis"].resampled(max(len(lines), 2) + 1)  # its last color is too light for a line
+    axes: Any = None
+    for i in range(len(lines) if apart else 1):
+        axes = figure.add_subplot(down, across, i + 1, sharex=axes, sharey=axes)
+        if apart:
+            for line in lines:
+                axes.plot(line.places, line.means, "-" if numeric else ".", color="0.8", linewidth=0.8)
+            axes.set_title(lines[i].label, fontsize="small")
+        for k, line in [(0, lines[i])] if apart else enumerate(lines):
+            _draw(axes, line, colors(k), numeric)
+        if numeric and _is_geometric(positions):
+            axes.set_xscale("log")
+        heights = [row[y] for row in rows]
+        if min(heights) > 0 and max(heights) >= LOG_RATIO * min(heights):
+            axes.set_yscale("log")
+        if len(at) <= MAX_TICKS or not numeric:
+            axes.set_xticks(positions, [f"{value:g}" if isinstance(value, float) else str(value) for value in at])
+            axes.set_xticks([], minor=True)
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    of = figure_of(y)
+    notes = ", ".join(filter(None, (of.unit, of.better and f"{of.better} is better")))
+    figure.supxlabel(x.rpartition(".")[2].replace("_", " "), fontsize="medium")
+    figure.supylabel(f"{of.label} ({notes})" if notes else of.label, fontsize="medium")
+    if len(lines) > 1 and not apart:
         figure.legend(loc="outside right upper", frameon=False, fontsize="small")
     n_seeds = len(_values(rows, SEED)) if SEED in keys and x != SEED else 1
     if n_seeds > 1:
-        axes.set_title(f"mean of {n_seeds} seeds, and lowest to highest", fontsize="small", loc="left")
+        figure.suptitle(f"mean of {n_seeds} seeds, and lowest to highest", fontsize="small", x=0.01, ha="left")
     figure.savefig(path, dpi=150)
 
 
-def plot_heat_maps(
-    path: Path,
-    matrices: Any,
-    titles: Sequence[str],
-    row_labels: Sequence[str],
-    column_labels: Sequence[str],
-    title: str,
-) -> None:
-    """Draws matrices [N, rows, columns] side by side on one color scale; with negative values it is red to blue.
+def _lines(rows: Sequence[dict[str, Any]], keys: Sequence[str], x: str, y: str, at: dict[Any, float]) -> list[Line]:
+    """Returns a line for each combination of the keys; `at` has the place of each value of `x`."""
+    others = [key for key in keys if len(_values(rows, key)) > 1]
+    seen: dict[tuple, dict[float, list[float]]] = {}
+    for row in rows:
+        seen.setdefault(tuple(row[key] for key in others), {}).setdefault(at[row[x]], []).append(row[y])
+    lines = []
+    for group, of_group in seen.items():
+        label = ", ".join(f"{key}={value}" for key, value in zip(_short(others), group, strict=True))
+        found = [of_group[place] for place in sorted(of_group)]
+        means = [sum(values) / len(values) for values in found]
+        lines.append(Line(label, sorted(of_group), means, list(map(min, found)), list(map(max, found))))
+    return lines
 
-    Args:
-      row_labels, column_labels: labels for every matrix; without them the ticks are numbers.
+
+def _draw(axes: Any, line: Line, color: Any, numeric: bool) -> None:
+    look = {"color": color, "markersize": 4, "linewidth": 1.6, "label": line.label}
+    axes.plot(line.places, line.means, "o-" if numeric else "o", **look)  # nothing lies between two names
+    if numeric:
+        axes.fill_between(line.places, line.lowest, line.highest, color=color, alpha=0.15, linewidth=0)
+    else:
+        axes.vlines(line.places, line.lowest, line.highest, color=color, alpha=0.4)
+
+
+class Axis(NamedTuple):
+    """A side of a matrix: what its entries are, and the text of each; without texts they have numbers."""
+
+    name: str
+    labels: list[str]
+
+
+def plot_heat_maps(
+    path: Path, matrices: Any, titles: Sequence[str], rows: Axis, columns: Axis, title: str, attention: bool = False
+) -> None:
+    """Draws matrices [N, rows, columns] on one scale of colors, in rows of two or more, at most 10 inches wide.
+
+    Attention weights stand on a square-root scale from white at 0, so that small weights show beside large ones. Other
+    values go from white, the lowest, to black, the highest, as seed 000 draws embeddings.
     """
+    from matplotlib.colors import Normalize, PowerNorm
     from matplotlib.figure import Figure
 
     n, n_rows, n_columns = matrices.shape
-    across = min(n, 4)
+    across = min(n, 1 if n_columns > MOST_NARROW or n == 1 else 2 if n_columns > FEW else 4)
+    wide = WIDTH / max(across, 1 if n_columns > FEW else 2)
+    inner = wide - 1.2
+    tall = inner * n_rows / n_columns if attention else min(inner, max(0.8, 0.16 * n_rows))
     down = -(-n // across)
-    labelled = bool(row_labels or column_labels)
-    cell = 0.28 if labelled else 3.2 / max(n_rows, n_columns)
-    size = (across * max(2.4, cell * n_columns + 0.9), down * max(1.8, cell * n_rows + 0.9) + 0.4)
-    figure = Figure(figsize=(min(size[0], 24), min(size[1], 24)), layout="constrained")
+    figure = Figure(figsize=(across * wide + 0.8, down * (tall + 1.1) + 0.5), layout="constrained")
     low, high = float(matrices.min()), float(matrices.max())
-    signed = low < 0
-    limit = max(abs(low), abs(high)) or 1.0
-    image = None
+    norm = PowerNorm(0.5, 0, high or 1.0) if attention else Normalize(low, high if high > low else low + 1)
+    image: Any = None
     for i in range(n):
         axes = figure.add_subplot(down, across, i + 1)
         image = axes.imshow(
             matrices[i],
-            cmap="RdBu_r" if signed else "viridis",
-            vmin=-limit if signed else 0,
-            vmax=limit,
-            aspect="equal" if labelled else "auto",
+            cmap="Blues" if attention else "Greys",
+            norm=norm,
+            aspect="equal" if attention else "auto",
             interpolation="nearest",
         )
-        axes.set_title(titles[i], fontsize="small")
-        axes.tick_params(length=0, labelsize="x-small")
-        if column_labels:
-            axes.set_xticks(range(n_columns), column_labels, rotation=90)
-        if row_labels:
-            axes.set_yticks(range(n_rows), row_labels)
-    if image is not None:
-        figure.colorbar(image, ax=figure.axes, shrink=0.8)
-    figure.suptitle(title, fontsize="medium")
+        axes.set_title(_literal(titles[i]), fontsize="medium")
+        axes.tick_params(length=2, labelsize=8)
+        axes.set_xlabel(columns.name)
+        axes.set_ylabel(rows.name)
+        if columns.labels:
+            places = range(0, n_columns, _every(n_columns, inner))
+            axes.set_xticks(places, [_literal(columns.labels[place]) for place in places], rotation=90)
+        if rows.labels:
+            places = range(0, n_rows, _every(n_rows, tall))
+            axes.set_yticks(places, [_literal(rows.labels[place]) for place in places])
+    label = "attention weight (square-root scale)" if attention else "value"
+    figure.colorbar(image, ax=figure.axes, shrink=0.9, pad=0.02, label=label)
+    figure.suptitle("\n".join(textwrap.wrap(_literal(title), int(13 * (across * wide)))), fontsize="medium")
     figure.savefig(path, dpi=150)
 
 
-def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _every(n: int, inches: float) -> int:
+    """Returns that every so manieth of n labels has room on so many inches."""
+    return -(-n // max(1, int(inches / LABEL_INCHES)))
+
+
+def _literal(text: str) -> str:
+    """Returns a text that matplotlib does not read as a formula, cut if it is long."""
+    return text.replace("$", r"\$")
 
 
 def _values(rows: Sequence[dict[str, Any]], key: str) -> list[Any]:

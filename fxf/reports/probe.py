@@ -14,14 +14,27 @@ from fxf.runs.experiment import Experiment
 from fxf.runs.generation import generate_texts
 from fxf.weights import Params, flatten
 
+MOST_CHARACTERS = 14  # of a token beside a heat map
+KEY = "key"  # the columns of attention weights
+
 
 class Matrices(NamedTuple):
-    """One or more matrices [N, rows, columns] over the same rows and columns; without labels, these have numbers."""
+    """One or more matrices [N, rows, columns] over the same rows and columns; without labels, these have numbers.
+
+    Attributes:
+      row_name, column_name: what the rows and the columns are.
+    """
 
     values: np.ndarray
     titles: list[str]
     row_labels: list[str]
     column_labels: list[str]
+    row_name: str = "row"
+    column_name: str = "column"
+
+    @property
+    def is_attention(self) -> bool:
+        return self.column_name == KEY
 
 
 def what_is_read(experiment: Experiment, params: Params, prompt: str, answer: str | None = None) -> Batch:
@@ -50,11 +63,15 @@ def what_is_read(experiment: Experiment, params: Params, prompt: str, answer: st
 
 def arrays_inside(experiment: Experiment, params: Params, batch: Batch) -> dict[str, np.ndarray]:
     """Returns arrays by name: the named intermediates of a batch, and the weights, as "params/…"."""
+    weights = flatten({"params": params})
+    return intermediates_of(experiment, params, batch) | {name: np.asarray(value) for name, value in weights.items()}
+
+
+def intermediates_of(experiment: Experiment, params: Params, batch: Batch) -> dict[str, np.ndarray]:
+    """Returns the named intermediates of a batch by name."""
     # The same function, but each block has intermediates of its own.
     model = experiment.with_model(scan_blocks=False, remat="none").model
-    inside = intermediates(model.apply, params, batch)
-    weights = flatten({"params": params})
-    return {name: np.asarray(value) for name, value in {**inside, **weights}.items()}
+    return {name: np.asarray(value) for name, value in intermediates(model.apply, params, batch).items()}
 
 
 def matrices(experiment: Experiment, arrays: dict[str, np.ndarray], name: str, batch: Batch) -> Matrices:
@@ -75,13 +92,23 @@ def matrices(experiment: Experiment, arrays: dict[str, np.ndarray], name: str, b
     rows = labels["source" if name.startswith("encoder/") else "inputs"]
     if name.endswith("/weights"):
         columns = labels["source"] if "cross_attention" in name else rows
-        return Matrices(value[0], [f"head {i}" for i in range(value.shape[1])], rows, columns)
-    return Matrices(value[0].reshape(-1, *value.shape[-2:]), [name], rows if len(rows) == value.shape[-2] else [], [])
+        return Matrices(value[0], [f"head {i}" for i in range(value.shape[1])], rows, columns, "query", KEY)
+    rows = rows if len(rows) == value.shape[-2] else []
+    return Matrices(value[0].reshape(-1, *value.shape[-2:]), [name], rows, [], "position", "element of the vector")
 
 
 def token_labels(experiment: Experiment, batch: Batch, side: str) -> list[str]:
     """Returns the tokens of a side of a batch, `inputs` or `source`, as text."""
     return [experiment.task.token_name(token) for token in np.asarray(batch[side])[0].tolist()]
+
+
+def visible(token: str) -> str:
+    """Returns a token with its spaces and line ends as signs that can be seen."""
+    return token.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥") or "∅"
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= MOST_CHARACTERS else f"{label[: MOST_CHARACTERS - 1]}…"
 
 
 def as_text(shown: Matrices, title: str) -> str:
@@ -108,20 +135,29 @@ def draw(shown: Matrices, title: str, path: Path) -> None:
     """
     if path.suffix not in (".png", ".svg"):
         raise UserError(f"--output: expected a name that ends in .png or .svg, got {path}")
-    from fxf.reports.plots import plot_heat_maps
+    from fxf.reports.plots import Axis, plot_heat_maps
 
+    rows, columns = (
+        Axis(name, [_short(visible(token)) for token in labels])
+        for name, labels in ((shown.row_name, shown.row_labels), (shown.column_name, shown.column_labels))
+    )
     try:
-        plot_heat_maps(path, shown.values, shown.titles, shown.row_labels, shown.column_labels, title)
+        plot_heat_maps(path, shown.values, shown.titles, rows, columns, title, shown.is_attention)
     except OSError as error:
         raise UserError(f"--output: {path}: {error.strerror}") from None
 
 
-def logit_lens(experiment: Experiment, params: Params, batch: Batch) -> list[Sequence[str]]:
+def logit_lens(
+    experiment: Experiment, params: Params, batch: Batch, inside: dict[str, np.ndarray] | None = None
+) -> list[Sequence[str]]:
     """Returns a table: for each token read, the most probable next token after each block, with its probability.
 
     The residual stream of every block goes through the last norm and the final layer (nostalgebraist 2020).
+
+    Args:
+      inside: the intermediates of the batch, if they are known already.
     """
-    inside = arrays_inside(experiment, params, batch)
+    inside = intermediates_of(experiment, params, batch) if inside is None else inside
     streams = {name: value for name, value in inside.items() if name.endswith("residual") and "encoder/" not in name}
     read = jax.jit(lambda params, x: jax.nn.softmax(experiment.model.readout(params, x)))
     columns: list[list[str]] = []

@@ -121,7 +121,8 @@ def run(main: Callable[[list[str]], None]) -> None:
             _print_help(module.__doc__, modules)
         else:
             arguments = command_line.parse(sys.argv, modules)[1:]
-            start_jax()
+            if getattr(module, "NEEDS_JAX", True):
+                start_jax()
             main(arguments)
     except UserError as error:
         _end(str(error))

@@ -181,9 +181,15 @@ def read_config(config: str) -> ConfigDict:
 
 
 def origin_of(config: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what config.json says of FILE[:ARGUMENT] or NAME[:ARGUMENT], with the keys that the user changed."""
-    loaded = load(located(config).split(":", 1)[0])
-    return {"config_file": config, "overrides": dict(overrides), **loaded.origin()}
+    """Returns what config.json says of FILE[:ARGUMENT] or NAME[:ARGUMENT], with the keys that the user changed.
+
+    It has the figures that the file expects of this argument, if it says any.
+    """
+    path, *argument = located(config).split(":", 1)
+    loaded = load(path)
+    expected = loaded.expected("".join(argument))
+    said = {"expected": expected} if expected else {}
+    return {"config_file": config, "overrides": dict(overrides), **said, **loaded.origin()}
 
 
 def read_sweep(config: str) -> list[dict[str, Any]]:

@@ -68,6 +68,18 @@ class ConfigFile(NamedTuple):
         names = sorted(f"{kind} '{name}'" for kind, name in self.registered)
         return {REGISTERED_BY: {"path": str(self.path), "registers": names, "sha256": self.recorded_digests()}}
 
+    def expected(self, argument: str) -> dict[str, float]:
+        """Returns the figures that the file's EXPECTED says of an argument, "" for none; it may say nothing.
+
+        Raises:
+          UserError: EXPECTED is not figures by argument.
+        """
+        of_arguments = getattr(self.module, "EXPECTED", {})
+        found = of_arguments.get(argument, {}) if isinstance(of_arguments, dict) else None
+        if not isinstance(found, dict) or not all(type(value) in (int, float) for value in found.values()):
+            raise UserError(f"{shown(self.path)}: EXPECTED: expected figures by argument, as {{'': {{'bleu': 39.7}}}}")
+        return found
+
     def recorded_digests(self) -> dict[str, str]:
         """Returns the digests of the files that register something. The name of the file itself is replaced."""
         return {ITSELF if name == self.path.name else name: sha for name, sha in self.registering.items()}

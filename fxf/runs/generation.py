@@ -3,8 +3,9 @@
 import functools
 import sys
 import time
+from collections.abc import Iterable
 
-from fxf.errors import UserError
+from fxf.errors import UserError, printable
 from fxf.runs.experiment import Experiment
 from fxf.tasks.prompts import Answer, decode_groups
 from fxf.training.metrics import Clock
@@ -31,3 +32,13 @@ def generate_texts(
         [(task.to_text(text, tokens), score) for tokens, score in hypotheses]
         for text, hypotheses in zip(texts, decoded, strict=True)
     ]
+
+
+def print_samples(samples: Iterable[tuple[str, str | None, str]]) -> None:
+    """Prints samples (prompt, expected, answer): a line each, or the lines of a text that has no prompt."""
+    for prompt, expected, answer in samples:
+        if not prompt:
+            print("\n".join(map(printable, answer.split("\n"))))
+        else:
+            wrong = expected is not None and answer != expected
+            print(printable(f"{prompt}  →  {answer}" + (f"   (expected: {expected})" if wrong else "")))

@@ -11,11 +11,10 @@ from pathlib import Path
 
 from fxf.errors import UserError
 from fxf.files import is_remote
+from fxf.pages.run_files import LOCK
 from fxf.training import processes
 
 log = logging.getLogger(__name__)
-
-LOCK = "lock"
 
 
 @contextmanager

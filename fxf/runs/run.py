@@ -21,11 +21,11 @@ from fxf.runs import run_folder
 from fxf.runs.config_file import digests_of, load_of_run
 from fxf.runs.experiment import Experiment, build
 from fxf.runs.flops import seconds_at_peak
-from fxf.runs.generation import generate_texts
+from fxf.runs.generation import generate_texts, print_samples
 from fxf.runs.lock import locked
 from fxf.runs.needs import require_state, require_training
 from fxf.runs.programs import Kept, share
-from fxf.runs.result import result_of, sample_text
+from fxf.runs.result import result_of
 from fxf.tasks.prompts import Answer
 from fxf.training import checkpoint, processes
 from fxf.training.checkpoint import Checkpoints
@@ -113,7 +113,7 @@ def _train_from_newest(
     intervals = Intervals(experiment.train, experiment.checkpoint, experiment.log)
     if profile:
         intervals.require_profile(record.step)
-    logged = (workdir, experiment.train.steps, record.step, experiment.log.tensorboard)
+    logged = (workdir, experiment.train.steps, record.step, experiment.log.tensorboard, experiment.log.report)
     metrics_log = MetricsLog(*logged) if processes.is_first() else NoLog()
     evaluator = experiment.evaluator(clock, layout)
 
@@ -122,7 +122,7 @@ def _train_from_newest(
         metrics_log.publish()
         checkpoints.save(record.step, state, dataclasses.asdict(record))
 
-    with closing(metrics_log), closing(checkpoints), processes.ending_with_the_others():
+    with metrics_log, closing(checkpoints), processes.ending_with_the_others():
         if figures:
             metrics_log.print_line("  ".join(f"{name} {value}" for name, value in figures.items()))
         for line in layout.uncut(experiment.model.spec):
@@ -134,7 +134,7 @@ def _train_from_newest(
             calls = Calls(
                 train_steps=train_steps,
                 learning_rate=experiment.learning_rate,
-                evaluate=lambda s: task.validate(evaluator(s.params)),
+                evaluate=lambda s: metrics_log.without_samples(int(s.step), task.validate(evaluator(s.params))),
                 save=save,
                 wait=checkpoints.wait,
                 position=position,
@@ -142,15 +142,14 @@ def _train_from_newest(
                 traced=metrics_log.traced if profile else None,
             )
             _, record = fit(state, record, calls, intervals, metrics_log, clock)
-    step, params = _load_params(experiment, layout, workdir, identity)
-    with clock.measure("evaluate"):
-        tested = task.test(evaluator(params))
-    samples = tested.pop("samples", [])
-    for prompt, expected, answer in samples if processes.is_first() else []:
-        print(sample_text(prompt, expected, answer))
-    result = result_of(experiment, record, step, {**figures, **tested}, clock.seconds())
-    run_folder.require_there(workdir)
-    return run_folder.write_result(workdir, result, identity)
+        step, params = _load_params(experiment, layout, workdir, identity)
+        with clock.measure("evaluate"):
+            tested = task.test(evaluator(params))
+        print_samples(tested.get("samples", []) if processes.is_first() else [])
+        tested = metrics_log.without_samples(record.step, tested, test=True)
+        result = result_of(experiment, record, step, {**figures, **tested}, clock.seconds())
+        run_folder.require_there(workdir)
+        return run_folder.write_result(workdir, result, identity)
 
 
 def _make_steps(

@@ -1,4 +1,4 @@
-"""The run folder: config.json, metrics.jsonl, tensorboard/, checkpoints/, result.json, lock, and the task's own files.
+"""The run folder: config.json, metrics.jsonl, checkpoints/, result.json and others, and the task's own files.
 
 config.json records what the run is made from: its config, the digests of its data and of the task's files, and its
 code. The run's identity is the part of this record that can change the training. Checkpoints and result carry it.
@@ -7,6 +7,7 @@ code. The run's identity is the part of this record that can change the training
 import functools
 import json
 import logging
+import os
 import platform
 import subprocess
 import time
@@ -20,13 +21,13 @@ import jax
 from fxf.config import differences, differing_keys, flatten
 from fxf.errors import UserError
 from fxf.files import digest, file_digest, files_below, read_file, read_json, write_atomically
+from fxf.pages.run_files import CONFIG, RESULT
 from fxf.runs.config_file import REGISTERED_BY
 from fxf.training import processes
 
 log = logging.getLogger(__name__)
 
 PACKAGE = Path(__file__).parent.parent  # the code of a run
-CONFIG, RESULT = "config.json", "result.json"
 PACKAGES = ("fxf", "jax", "flax", "optax", "orbax-checkpoint", "numpy")
 
 # Keys and sections that change neither weights nor data. A path only says where data are; their digest counts.
@@ -82,7 +83,7 @@ def open_for_training(
     if not processes.is_first():
         return identity
     made_from = {"identity": identity_digest(identity), "digests": digests, "files": list(files)}
-    by = {"code": code_digest(), "versions": _versions(), "git_commit": _git_commit(), "device": _device()}
+    by = {"code": code_digest(), "versions": _versions(), "git_commit": _git_commit(), **_devices()}
     try:
         for name, text in files.items():
             if not (workdir / name).exists():
@@ -284,5 +285,6 @@ def _git_commit() -> str | None:
         return None
 
 
-def _device() -> str:
-    return f"{jax.device_count()} x {jax.devices()[0].device_kind}"
+def _devices() -> dict[str, str]:
+    device = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
+    return {"device": device, "machine": f"{platform.platform()}, {os.cpu_count()} cores"}

@@ -1,24 +1,18 @@
 """The table of a sweep's results, as CSV and Markdown, and its plot."""
 
-import csv
-import html
-import io
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from fxf.config import flatten, one_of
-from fxf.errors import one_line
 from fxf.files import write_atomically
-from fxf.reports.plots import choose_x, is_number, plot_lines
+from fxf.pages.run_files import is_number
+from fxf.pages.text_tables import Row, to_csv, to_markdown
+from fxf.reports.plots import choose_x, plot_lines
 from fxf.runs import run_folder
 from fxf.sweeps.points import Point, changed_keys
 
 FINISHED, NO_RESULT, DAMAGED = "finished", "no result", "damaged result"
 ALWAYS_SHOWN = ("test_loss", "train_loss", "train_seconds")
-FORMULA = ("=", "+", "-", "@")  # the characters that begin a formula in a spreadsheet
-Row = dict[str, Any]
 
 
 def report(
@@ -63,36 +57,3 @@ def read_rows(points: Sequence[Point], workdir: Path) -> list[Row]:
         figures = {(f"result.{n}" if row.get(n, value) != value else n): value for n, value in (result or {}).items()}
         rows.append({**row, **figures})
     return rows
-
-
-def to_csv(rows: Sequence[Row]) -> str:
-    """Returns a table with a column for every name in any row; missing cells are empty."""
-    names, file = list(dict.fromkeys(name for row in rows for name in row)), io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([_for_csv(name) for name in names])
-    writer.writerows([[_for_csv(row.get(name, "")) for name in names] for row in rows])
-    return file.getvalue()
-
-
-def _for_csv(value: Any) -> Any:
-    """Returns a number unchanged, or a text on one line, quoted if a spreadsheet would take it for a formula."""
-    if isinstance(value, int | float):
-        return value
-    text = one_line(str(value))
-    return f"'{text}" if text.startswith(FORMULA) else text
-
-
-def to_markdown(rows: Sequence[Row], columns: Iterable[str]) -> str:
-    """Returns a table of the columns that some row has; numbers are right-aligned, with four digits."""
-    shown = [name for name in dict.fromkeys(columns) if any(name in row for row in rows)]
-    right = [all(is_number(row[name]) for row in rows if name in row) for name in shown]
-    cells = [[_cell(row.get(name, "")) for name in shown] for row in rows]
-    lines = [list(map(_cell, shown)), ["---:" if number else "---" for number in right], *cells]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def _cell(value: Any) -> str:
-    """Returns a value as Markdown text on one line, with Markdown's own characters escaped."""
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return re.sub(r"([\\`*|\[\]])", r"\\\1", html.escape(one_line(str(value)), quote=False))

@@ -74,9 +74,7 @@ class Masking(TextTask):
             yield jax.device_get(masked(jax.random.fold_in(jax.random.key(0), start), windows_BP, full_B1))
 
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
-        figures = self.evaluate(evaluator, "validation", "validation_loss")
-        del figures["samples"]
-        return figures
+        return self.evaluate(evaluator, "validation", "validation_loss")
 
     def test(self, evaluator: Evaluator) -> dict[str, Any]:
         return self.evaluate(evaluator, "test", "test_loss" if self.data.test else "validation_loss")

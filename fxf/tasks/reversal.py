@@ -12,11 +12,12 @@ from fxf.config import key
 from fxf.errors import UserError
 from fxf.models.model import Batch
 from fxf.tasks.held_out import drawn_for, held_out, power_within, sample_bytes, sample_held_out
-from fxf.tasks.prompts import PromptGroup, of_each_prompt, one_group, padded_prompts, whole_numbers
+from fxf.tasks.prompts import PromptGroup, before_end, of_each_prompt, one_group, padded_prompts, whole_numbers
 from fxf.tasks.task import Evaluator, RunInfo, Task, language_model_batch
 from fxf.tasks.text_metrics import MetricsConfig, TextMetrics
 
 END = 0
+SAMPLES = 10
 LARGEST_DOMAIN = 100_000
 LARGEST_APART = 1000  # lengths that are scored separately
 
@@ -95,7 +96,8 @@ class Reversal(Task):
         config = self.config
         sample = whole_domain(config, self.lengths) if self.scored_whole else draw_sample(config, self.lengths)
         found, expected = continuations(evaluator, sample)
-        figures = {"exact_match": exact_match(found, expected), "examples": len(sample)}
+        figures: dict[str, Any] = {"exact_match": exact_match(found, expected), "examples": len(sample)}
+        figures["samples"] = self.samples(sample, found, expected)
         for length in config.longer_scored():
             longer = draw_sample(config, range(length, length + 1))
             figures[f"exact_match_{length}"] = exact_match(*continuations(evaluator, longer))
@@ -104,6 +106,15 @@ class Reversal(Task):
             exact = exact_match(*continuations(evaluator, longer))
             figures |= {"exact_match_longer": exact, "examples_longer": len(longer)}
         return figures | self.text_metrics.of_tokens(found, expected, END, self.to_text)
+
+    def samples(self, sequences: np.ndarray, found: np.ndarray, expected: np.ndarray) -> list[tuple[str, ...]]:
+        """Returns (prompt, expected, answer) of a few sequences, wrong answers first."""
+        is_right = (found == expected).all(axis=1)
+        wrong, right = np.flatnonzero(~is_right)[:SAMPLES], np.flatnonzero(is_right)
+        n_right = min(SAMPLES - len(wrong), len(right))
+        order = [*wrong, *right[np.linspace(0, len(right) - 1, n_right).astype(int)]]
+        rows = zip(*(part[order].tolist() for part in (sequences, expected, found)), strict=True)
+        return [tuple(self.to_text("", before_end(tokens, END)) for tokens in row) for row in rows]
 
     def to_prompts(self, texts: list[str], max_tokens: int, max_len: int) -> list[PromptGroup]:
         rows = of_each_prompt(self.encode, texts)

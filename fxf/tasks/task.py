@@ -97,7 +97,10 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
-        """Returns the figures of the validation data by plain names. Choices during a run depend on them."""
+        """Returns the figures of the validation data by plain names. Choices during a run depend on them.
+
+        They may hold `samples`, as those of `test`.
+        """
 
     def test(self, evaluator: Evaluator) -> dict[str, Any]:
         """Returns the figures that a run reports. By default they are those of `validate`.

@@ -78,7 +78,7 @@ class Translation(TokenizedTask):
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
         sums = np.sum([evaluator.loss(batch) for batch in self.batches_of("validation").epoch()], axis=0)
         figures = self.evaluate(evaluator, "validation")
-        del figures["samples"], figures["bleu_signature"]
+        del figures["bleu_signature"]
         return {**figures, "validation_loss": float(sums[0] / sums[1])}
 
     def test(self, evaluator: Evaluator) -> dict[str, Any]:

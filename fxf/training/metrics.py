@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,10 @@ from typing import Any
 import jax
 
 from fxf.config import key
-from fxf.errors import UserError, one_line
+from fxf.errors import Interrupted, UserError, one_line
 from fxf.files import files_below, is_remote, write_atomically
+from fxf.pages.report import Report
+from fxf.pages.run_files import ENDED, ERROR, RECORDS, SAMPLES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,11 +29,12 @@ class LogConfig:
 
     every: int = key(100, "steps between metric records", minimum=1)
     tensorboard: bool = key(True, "whether to write TensorBoard event files")
+    report: bool = key(True, "whether to write report.html, the page of the run")
 
 
 log = logging.getLogger(__name__)
 
-RECORDS, PROFILE = "metrics.jsonl", "profile"
+PROFILE = "profile"
 
 
 class Clock:
@@ -61,21 +64,25 @@ class Clock:
 
 
 class MetricsLog:
-    """A log that appends records to `metrics.jsonl` and TensorBoard, and shows them.
+    """A log that appends records to `metrics.jsonl` and TensorBoard, writes the run's page, and shows them.
 
-    In a bucket files cannot be appended to, so `publish` copies them there from a temporary folder.
+    As a context it also notes the error that ends it, for the page. In a bucket files cannot be appended to, so
+    `publish` copies them there from a temporary folder.
     """
 
-    def __init__(self, directory: Path, steps: int, resumed_at: int, tensorboard: bool) -> None:
+    def __init__(self, directory: Path, steps: int, resumed_at: int, tensorboard: bool, report: bool = False) -> None:
         self._steps, self._place, self._bucket = steps, directory, None
         if is_remote(directory):
             self._bucket, self._temporary = directory, tempfile.TemporaryDirectory()
             directory = Path(self._temporary.name)
-            if (self._bucket / RECORDS).exists():
-                (directory / RECORDS).write_bytes((self._bucket / RECORDS).read_bytes())
-        self._directory, path = directory, directory / RECORDS
-        _keep_until(path, resumed_at)
-        self._file = path.open("a", encoding="utf-8")
+        for name in (RECORDS, SAMPLES):
+            if self._bucket is not None and (self._bucket / name).exists():
+                (directory / name).write_bytes((self._bucket / name).read_bytes())
+            _keep_until(directory / name, resumed_at)
+        if (ended := self._place / ENDED).exists():
+            ended.unlink()
+        self._directory, self._file = directory, (directory / RECORDS).open("a", encoding="utf-8")
+        self._report = Report(self._place) if report else None
         self._tensorboard = _TensorBoard(directory / "tensorboard", resumed_at) if tensorboard else None
         self._progress: Any = None
         if sys.stderr.isatty():
@@ -92,6 +99,15 @@ class MetricsLog:
         self._file.flush()
         if self._tensorboard:
             self._tensorboard.record(step, values)
+        if self._report and self._bucket is None:
+            self._report.write_now_and_then()
+
+    def without_samples(self, step: int, figures: dict[str, Any], test: bool = False) -> dict[str, Any]:
+        """Writes the samples among the figures of a step's validation, or of the test, and returns the others."""
+        if rows := figures.get("samples"):
+            with (self._directory / SAMPLES).open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"step": step, "test": test, "rows": rows}) + "\n")
+        return {name: value for name, value in figures.items() if name != "samples"}
 
     def show(self, step: int, values: dict[str, float]) -> None:
         """Shows a record of training on the progress bar, or as a line if stderr is not a terminal."""
@@ -126,6 +142,8 @@ class MetricsLog:
                 copy = self._bucket / path.relative_to(self._directory)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 copy.write_bytes(path.read_bytes())
+            if self._report:
+                self._report.write_now_and_then()
 
     def print_line(self, text: str) -> None:
         """Prints one line without disturbing the progress bar."""
@@ -144,6 +162,21 @@ class MetricsLog:
         self.publish()
         if self._bucket is not None:
             self._temporary.cleanup()
+
+    def __enter__(self) -> "MetricsLog":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        # What happened first is what a user must know, so later errors of writing are not raised then.
+        quiet = nullcontext() if error is None else suppress(OSError, UserError)
+        if error is not None:
+            with quiet:
+                why = one_line(str(error) or type(error).__name__)
+                write_atomically(self._place / ENDED, f"{'' if isinstance(error, Interrupted) else ERROR}{why}\n")
+        self.close()
+        if self._report:
+            with quiet:
+                self._report.write()
 
 
 class _TensorBoard:
@@ -188,6 +221,9 @@ class NoLog(MetricsLog):
     def record(self, step: int, values: dict[str, float]) -> None:
         pass
 
+    def without_samples(self, step: int, figures: dict[str, Any], test: bool = False) -> dict[str, Any]:
+        return {name: value for name, value in figures.items() if name != "samples"}
+
     def show(self, step: int, values: dict[str, float]) -> None:
         pass
 
@@ -202,6 +238,9 @@ class NoLog(MetricsLog):
         pass
 
     def close(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         pass
 
 

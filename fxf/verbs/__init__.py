@@ -1,3 +1,6 @@
 """The verbs of the command `fxf`, one module each. Its docstring is its help, and `main` does the work."""
 
-VERBS = ("train", "evaluate", "generate", "describe", "keys", "compile", "sweep", "probe", "export")
+VERBS = (
+    *("train", "evaluate", "generate", "describe", "keys", "compile"),
+    *("sweep", "report", "compare", "probe", "export"),
+)

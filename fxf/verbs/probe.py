@@ -38,7 +38,7 @@ def main(texts: list[str]) -> None:
         if flag.value is not None and not NAME.value:
             raise UserError(f"--{flag.name}: only --name reads it")
     workdir = cli.require_workdir(WORKDIR)
-    experiment, _, params = run.load(workdir, STEP.value, config_file=CONFIG.value)
+    experiment, step, params = run.load(workdir, STEP.value, config_file=CONFIG.value)
     batch = probe.what_is_read(experiment, params, *texts)
     if LENS.value:
         for line in aligned(probe.logit_lens(experiment, params, batch)):
@@ -55,7 +55,8 @@ def main(texts: list[str]) -> None:
             raise UserError(f"--head: expected less than {len(shown.values)}, got {HEAD.value}")
         shown = shown._replace(values=shown.values[HEAD.value :][:1], titles=shown.titles[HEAD.value :][:1])
     if OUTPUT.value:
-        probe.draw(shown, NAME.value, Path(OUTPUT.value))
+        read = " → ".join(map(probe.visible, texts))
+        probe.draw(shown, f"{NAME.value}, reading “{read}”, run {workdir.name}, step {step}", Path(OUTPUT.value))
         print(OUTPUT.value)
     else:
         print(probe.as_text(shown, NAME.value))

@@ -1,13 +1,15 @@
 """The plot over the runs of a sweep: what is drawn, read from the figure."""
 
+import itertools
 import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from fxf.reports.plots import choose_x, plot_lines
+from fxf.reports.plots import Axis, choose_x, plot_heat_maps, plot_lines
 from fxf.sweeps.points import grid
 
 LAYERS, RATE = "model.n_layers", "optimizer.learning_rate"
@@ -45,8 +47,8 @@ def test_a_line_is_the_mean_over_seeds_in_a_band_from_the_lowest_to_the_highest(
         assert line.get_ydata() == pytest.approx([10 * layers + 0.6, 10 * layers + 0.9])
     band = axes.collections[0].get_paths()[0].vertices
     assert (band[:, 1].min(), band[:, 1].max()) == pytest.approx((30.1, 31.4))
-    assert (axes.get_xlabel(), axes.get_ylabel()) == (RATE, "y")
-    assert "2 seeds" in axes.get_title("left")
+    assert (axes.figure.get_supxlabel(), axes.figure.get_supylabel()) == ("learning rate", "y")
+    assert "2 seeds" in axes.figure.get_suptitle()
 
 
 def test_rows_without_the_figure_leave_a_gap(drawn):
@@ -87,3 +89,31 @@ def test_a_backend_that_the_environment_names_is_not_asked_for(tmp_path):
     environment = {**os.environ, "MPLBACKEND": "no such backend"}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
     assert (tmp_path / "plot.png").exists()
+
+
+@pytest.mark.parametrize(("n_lines", "n_axes"), [(6, 1), (7, 7)])
+def test_many_lines_stand_apart_each_before_the_others(monkeypatch, tmp_path, n_lines, n_axes):
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: figures.append(figure))
+    rows = [{"model.block": f"b{i}", LAYERS: n, "bleu": i + n} for i in range(n_lines) for n in (1, 2)]
+    plot_lines(tmp_path / "plot.png", rows, ["model.block", LAYERS], LAYERS, "bleu")
+    assert len(figures[0].axes) == n_axes
+    assert [len(axes.get_lines()) for axes in figures[0].axes] == ([6] if n_axes == 1 else [8] * 7)
+    assert figures[0].get_supylabel() == "BLEU (of 100, higher is better)"
+
+
+@pytest.mark.parametrize("n", [6, 63])
+def test_a_heat_map_of_attention_is_square_with_named_axes_and_labels_that_have_room(monkeypatch, tmp_path, n):
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: figures.append(figure))
+    labels = [f"$t{i}" for i in range(n)]
+    weights = np.tril(np.ones((2, n, n))) / n
+    axis = {"rows": Axis("query", labels), "columns": Axis("key", labels)}
+    plot_heat_maps(tmp_path / "map.png", weights, ["head 0", "head 1"], **axis, title="$a", attention=True)
+    axes = figures[0].axes[0]
+    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_aspect()) == ("key", "query", 1.0)
+    assert axes.get_xticklabels()[0].get_text() == r"\$t0"  # no formula
+    figures[0].draw_without_rendering()
+    boxes = [label.get_window_extent() for label in axes.get_yticklabels()]
+    assert all(above.y0 >= below.y1 - 1 for above, below in itertools.pairwise(boxes))
+    assert figures[0].axes[-1].get_ylabel() == "attention weight (square-root scale)"

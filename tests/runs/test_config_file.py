@@ -328,6 +328,13 @@ def test_a_plain_dataclass_is_a_section(tmp_path):
         section(cls, {"name": "mine", "x": "a", "y": 1}, "task")
 
 
+def test_a_file_says_what_is_expected_of_an_argument(tmp_path):
+    (tmp_path / "a.py").write_text('EXPECTED = {"": {"loss": 0.5}, "b": {"bleu": "much"}}')
+    assert (load(tmp_path / "a.py").expected(""), load(tmp_path / "a.py").expected("c")) == ({"loss": 0.5}, {})
+    with pytest.raises(UserError, match=r"a.py: EXPECTED: expected figures by argument, as \{'': \{'bleu': 39.7\}\}"):
+        load(tmp_path / "a.py").expected("b")
+
+
 def test_a_config_has_the_origin_of_the_file_that_registers_what_it_names(tmp_path):
     mine = load(doubling(tmp_path / "a"))
     config = {"model": {"activation": "scaled"}, "task": {"metrics": "ter, doubled"}}

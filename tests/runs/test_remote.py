@@ -19,7 +19,8 @@ KEPT = {}  # the runs have the same programs
 
 
 def train(workdir, **sections):
-    config = tiny_config(log={"tensorboard": True, "every": 2}, checkpoint={"every": 2, "keep": 2}, **sections)
+    log = {"tensorboard": True, "report": True, "every": 2}
+    config = tiny_config(log=log, checkpoint={"every": 2, "keep": 2}, **sections)
     return run.train(config, workdir, Clock(time.perf_counter()), ORIGIN, kept=KEPT)
 
 
@@ -42,6 +43,7 @@ def test_a_run_in_a_bucket_is_the_run_in_a_folder(tmp_path, capsys):
     records = (tmp_path / "there" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in records] == [2, 4, 6]
     assert len(list((tmp_path / "there" / "tensorboard").iterdir())) == 2
+    assert "report.html" in [path.name for path in (tmp_path / "there").iterdir()]
     with pytest.raises(UserError, match="holds another run: seed"):
         train(there, seed=1)
 

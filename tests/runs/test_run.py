@@ -66,11 +66,11 @@ def finished(tmp_path_factory):
 def test_a_run_leaves_the_folder_that_it_promises(finished):
     workdir, result = finished
     assert {path.name for path in workdir.iterdir()} == {
-        "config.json", "metrics.jsonl", "tensorboard", "checkpoints", "result.json", "lock"
+        "config.json", "metrics.jsonl", "samples.jsonl", "tensorboard", "checkpoints", "result.json", "lock"
     }  # fmt: skip
     assert json.loads((workdir / "result.json").read_text()) == result
     config = json.loads((workdir / "config.json").read_text())
-    made_from, by = {"identity", "digests", "files"}, {"code", "versions", "git_commit", "device"}
+    made_from, by = {"identity", "digests", "files"}, {"code", "versions", "git_commit", "device", "machine"}
     assert set(config) == {"config", "config_file", "overrides", *made_from, *by}
     assert config["identity"] == result["identity"]
     assert config["config"] == tiny_config(train={"evaluate_every": 4}, log={"tensorboard": True})

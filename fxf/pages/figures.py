@@ -1,0 +1,42 @@
+"""What the figures of runs are called, their units, and whether lower or higher is better."""
+
+import re
+from typing import NamedTuple
+
+LOWER, HIGHER = "lower", "higher"
+
+
+class Figure(NamedTuple):
+    """A figure's plain label, its unit, and `lower` or `higher` as the better; "" where none is known."""
+
+    label: str
+    unit: str = ""
+    better: str = ""
+
+
+# The first pattern that a name matches says what it is.
+_KNOWN = [
+    (r"(train_)?loss", Figure("training loss", "", LOWER)),
+    (r".*loss", Figure("", "", LOWER)),
+    (r"gradient_norm", Figure("norm of the gradient")),
+    (r"learning_rate", Figure("learning rate")),
+    (r"perplexity|.*error|bits_per_\w+", Figure("", "", LOWER)),
+    (r"exact_match\w*|.*accuracy", Figure("", "share", HIGHER)),
+    (r"solved", Figure("", "share", HIGHER)),
+    (r"bleu|bleu_lower_case|chrf", Figure("", "of 100", HIGHER)),
+    (r"ter", Figure("translation edit rate", "%", LOWER)),
+    (r"(\w+)_per_second", Figure("", "", HIGHER)),
+    (r"mfu", Figure("model FLOPs utilization", "share", HIGHER)),
+    (r"data_seconds_per_step", Figure("wait for data", "seconds a step", LOWER)),
+    (r".*seconds", Figure("", "s", LOWER)),
+    (r"device_peak_bytes", Figure("peak of device memory", "bytes")),
+    (r"device_bytes", Figure("device memory", "bytes")),
+]
+_UPPER = {"bleu": "BLEU", "chrf": "chrF"}
+
+
+def figure(name: str) -> Figure:
+    """Returns what is known of a figure; its label is the name in plain words if there is no other."""
+    plain = " ".join(_UPPER.get(word, word) for word in name.split("_"))
+    known = next((known for pattern, known in _KNOWN if re.fullmatch(pattern, name)), Figure(""))
+    return known._replace(label=known.label or plain)

@@ -1,0 +1,68 @@
+"""One HTML file with its style, its code and its data inside, which asks for nothing from a network."""
+
+import html
+import json
+import math
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+# The page may run and show what stands in it, and load nothing.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+# Inside a script element these would begin markup, or end a line of JavaScript.
+_ESCAPED = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
+MOST_POINTS = 400  # of a curve
+MOST_CHARACTERS = 2000  # of a text
+
+
+def page(title: str, data: dict[str, Any], scripts: Sequence[str]) -> str:
+    """Returns a page that `scripts` build from `data`.
+
+    Args:
+      data: JSON; numbers that are not finite become null.
+      scripts: names of files beside this one.
+    """
+    code = "\n".join(_file(name) for name in scripts)
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<title>{html.escape(title)}</title>\n<link rel="icon" href="data:,">\n'
+        f"<style>\n{_file('page.css')}</style>\n</head>\n<body>\n"
+        "<noscript>The figures of this page are drawn by JavaScript.</noscript>\n"
+        f'<script type="application/json" id="data">{as_json(data)}</script>\n'
+        f"<script>\n{code}</script>\n</body>\n</html>\n"
+    )
+
+
+def as_json(data: Any) -> str:
+    """Returns JSON that holds no markup, whatever texts are in it."""
+    return json.dumps(_finite(data), separators=(",", ":"), allow_nan=False).translate(_ESCAPED)
+
+
+def thinned(points: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Returns at most MOST_POINTS of the points (x, value) in order: the lowest and the highest of each stretch."""
+    if len(points) <= MOST_POINTS:
+        return [list(point) for point in points]
+    stretch = -(-2 * len(points) // (MOST_POINTS - 2))
+    kept = {0, len(points) - 1}
+    for start in range(0, len(points), stretch):
+        places = range(start, min(start + stretch, len(points)))
+        kept |= {min(places, key=lambda i: points[i][1]), max(places, key=lambda i: points[i][1])}
+    return [list(points[i]) for i in sorted(kept)]
+
+
+def shortened(text: str) -> str:
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} …"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _file(name: str) -> str:
+    return (resources.files(__package__) / name).read_text(encoding="utf-8")

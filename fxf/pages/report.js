@@ -1,0 +1,97 @@
+"use strict";
+// The page of a run, from the data that page.py embeds.
+
+const run = JSON.parse(document.getElementById("data").textContent);
+
+function head() {
+  const style = { finished: "good", failed: "bad" }[run.state] || "faint";
+  return element("header", {},
+    element("h1", {}, run.title),
+    element("p", {}, element("span", { class: `state ${style}` }, run.state), run.said));
+}
+
+function headline() {
+  const tiles = run.headline.map(({ label, unit, better, value, expected }) => element("div", { class: "tile" },
+    element("b", {}, shown(value)),
+    element("span", {}, [label, unit].filter(Boolean).join(", ")),
+    expected === null ? null : element("span", {}, `expected ${shown(expected)}`),
+    better ? element("span", {}, `${better} is better`) : null));
+  const note = run.expectedOf ? element("p", { class: "faint" }, run.expectedOf) : null;
+  return section("Figures", element("div", { class: "tiles" }, ...tiles), note);
+}
+
+function curves() {
+  if (!run.charts.length) return section("Curves", element("p", {}, "Nothing is logged yet."));
+  const charts = run.charts.map(chart =>
+    lineChart({ ...chart, lines: chart.lines.map((line, i) => ({ ...line, color: color(i) })) }));
+  return section("Curves", element("p", { class: "faint" }, "Point at a curve to read its values."),
+    element("div", { class: "charts" }, ...charts));
+}
+
+// The samples of one step, wrong answers first; a menu chooses the step.
+function samples() {
+  if (!run.samples.length) return null;
+  const holder = element("div");
+  const show = ({ rows }) => {
+    const marked = rows.map(([prompt, expected, answer]) =>
+      ({ prompt, expected, answer, wrong: expected !== null && expected !== answer }));
+    const order = [...marked.filter(row => row.wrong), ...marked.filter(row => !row.wrong)];
+    if (order.every(row => row.expected === null)) {
+      holder.replaceChildren(...order.map(row => element("pre", {}, row.prompt + row.answer)));
+      return;
+    }
+    holder.replaceChildren(
+      element("p", {}, `${marked.filter(row => row.wrong).length} of these ${rows.length} are wrong.`),
+      table(["prompt", "should be", "is"], order.map(row => [
+        { value: row.prompt, style: "preserve" },
+        { value: row.expected, style: "preserve" },
+        { value: row.answer, style: row.wrong ? "preserve bad" : "preserve good" },
+      ])));
+  };
+  const option = (found, i) => element("option", { value: i }, `${found.test ? "test, " : ""}step ${shown(found.step)}`);
+  const menu = element("select", { "aria-label": "step", onchange: () => show(run.samples[menu.value]) },
+    ...run.samples.map(option));
+  menu.value = run.samples.length - 1;
+  show(run.samples[run.samples.length - 1]);
+  return section("Samples", element("p", {}, menu), holder);
+}
+
+function inside() {
+  if (!run.inside) {
+    return section("Inside the model", element("p", { class: "faint" },
+      "Attention, positions and the logit lens stand here when the run has ended, or after `fxf report RUN`."));
+  }
+  const { step, examples } = run.inside;
+  const parts = examples.map(({ title, maps, lens }, i) => element("details", i ? {} : { open: "" },
+    element("summary", {}, title),
+    ...maps.map(({ name, heads, ...map }) => element("div", {},
+      element("p", {}, name),
+      element("div", { class: "maps" }, ...heads.map(head => heatMap({ ...map, ...head }))))),
+    lens ? element("details", {}, element("summary", {}, "Logit lens: the most probable next token after each block"),
+      table(lens[0], lens.slice(1))) : null,
+  ));
+  return section("Inside the model", element("p", { class: "faint" }, `At step ${shown(step)}, what the model reads and answers.`),
+    ...parts);
+}
+
+function weights() {
+  if (!run.inside || !run.inside.weights.length) return null;
+  return section("Parameters", element("details", {}, element("summary", {}, `${shown(run.inside.parameters)} in all`),
+    table(["weight", "shape", "axes", "count"], run.inside.weights)));
+}
+
+function made() {
+  const changed = run.config.filter(([, , overridden]) => overridden).length;
+  const rows = run.config.map(([key, value, overridden]) => {
+    const row = [key, value === "" ? "(empty)" : String(value), overridden ? "overridden" : ""];
+    return Object.assign(row, { style: overridden ? "changed" : "" });
+  });
+  rows.sort((a, b) => (b.style !== "") - (a.style !== ""));
+  return section("What it was made from",
+    element("p", {}, "The command that repeats it:"), element("pre", {}, run.command),
+    element("details", {}, element("summary", {}, `Config: ${rows.length} keys, ${changed} overridden`), table(["key", "value", ""], rows)),
+    element("details", {}, element("summary", {}, "Versions, commit, digests and machine"), table(["", ""], run.about)),
+    element("details", {}, element("summary", {}, "Every figure of the result"), table(["figure", "value"], run.result)));
+}
+
+document.body.append(...[head(), headline(), curves(), samples(), inside(), weights(), made()].filter(part => part !== null));

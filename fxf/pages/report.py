@@ -1,0 +1,147 @@
+"""report.html: the page of one run, from the files of its folder."""
+
+import json
+import shlex
+import time
+from pathlib import Path
+from typing import Any
+
+from fxf.config import flatten
+from fxf.files import write_atomically
+from fxf.pages.figures import figure
+from fxf.pages.page import page, shortened, thinned
+from fxf.pages.run_files import FINISHED, RunFiles, is_number, read
+
+REPORT = "report.html"
+SECONDS = 5.0  # the least time between two writings while a run goes on
+SHARE = 0.01  # the largest share of the time that writing takes
+MOST_STEPS = 40  # whose samples the page holds
+FIRST_CHARTS = ("loss", "exact_match", "bleu", "learning_rate", "gradient_norm", "tokens_per_second")
+NOT_TILES = ("tokens_per_second", "compile_seconds", "evaluate_seconds", "wall_seconds")
+
+
+class Report:
+    """The page of a run that goes on. It is written again now and then, so that it takes little of the time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._due = folder, 0.0
+
+    def write_now_and_then(self) -> None:
+        """Writes the page if the last writing is some seconds ago."""
+        if (start := time.monotonic()) >= self._due:
+            self.write()
+            end = time.monotonic()
+            self._due = end + max(SECONDS, (end - start) / SHARE)
+
+    def write(self) -> None:
+        """Writes the page."""
+        write(self._folder)
+
+
+def write(folder: Path) -> Path:
+    """Writes the page of the run in `folder` there, and returns its path.
+
+    Raises:
+      UserError: there is no run.
+    """
+    run = read(folder)
+    path = folder / REPORT
+    write_atomically(path, page(f"{folder.name}: {run.state}", contents(run), ["charts.js", "report.js"]))
+    return path
+
+
+def contents(run: RunFiles) -> dict[str, Any]:
+    """Returns what the page shows, as JSON."""
+    record = run.record
+    headline, expected_of = _headline(run)
+    overrides = record.get("overrides", {})
+    return {
+        "title": f"{run.folder.name} · {record['config']['task'].get('name', '')}",
+        "state": run.state,
+        "said": run.said,
+        "headline": headline,
+        "expectedOf": expected_of,
+        "charts": charts(run),
+        "samples": _samples(run),
+        "inside": run.inside or None,
+        "config": [[key, value, key in overrides] for key, value in flatten(record["config"])],
+        "command": command(record),
+        "about": _about(record),
+        "result": [[name, value] for name, value in run.result.items()],
+    }
+
+
+def latest(run: RunFiles) -> dict[str, float]:
+    """Returns the newest value of each figure: of the result, or of the records of a run that has none yet."""
+    if run.state == FINISHED:
+        return {name: value for name, value in run.result.items() if is_number(value)}
+    found = {name: value for record in run.metrics for name, value in record.items() if is_number(value)}
+    return {("train_loss" if name == "loss" else name): value for name, value in found.items() if name != "step"}
+
+
+def _headline(run: RunFiles) -> tuple[list[dict[str, Any]], str]:
+    """Returns the tiles on top, the expected ones first, and a line about what was expected."""
+    found, expected = latest(run), run.record.get("expected", {})
+    names = [name for name in found if name in expected or (figure(name).better and name not in NOT_TILES)]
+    names.sort(key=lambda name: name not in expected)
+    tiles = [
+        {**figure(name)._asdict(), "value": found[name], "expected": expected.get(name)}
+        for name in (*names, *(name for name in ("parameters", "seed") if name in found))
+    ]
+    if not expected:
+        return tiles, ""
+    changed = ", ".join(run.record.get("overrides", {}))
+    note = f"Expected is what {run.record['config_file']} reached"
+    return tiles, f"{note} without overrides; this run overrides {changed}." if changed else f"{note}."
+
+
+def charts(run: RunFiles) -> list[dict[str, Any]]:
+    """Returns a chart of each figure of metrics.jsonl; all losses share one."""
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for record in run.metrics:
+        for name, value in record.items():
+            if name != "step" and is_number(value):
+                curves.setdefault(name, []).append((record["step"], value))
+    for name in [n for n, points in curves.items() if n == "examples" or n.startswith("examples_")]:
+        del curves[name]  # a constant: how many were scored
+    shared: dict[str, list[str]] = {}
+    for name in curves:
+        shared.setdefault("loss" if name.endswith("loss") else name, []).append(name)
+    order = sorted(shared, key=lambda n: FIRST_CHARTS.index(n) if n in FIRST_CHARTS else len(FIRST_CHARTS))
+    found = []
+    for name in order:
+        of, lines = figure(name), [{"name": figure(n).label, "points": thinned(curves[n])} for n in shared[name]]
+        title = "loss" if len(lines) > 1 else lines[0]["name"]
+        found.append({"name": name, "title": title, "unit": of.unit, "better": of.better, "lines": lines})
+    return found
+
+
+def _samples(run: RunFiles) -> list[dict[str, Any]]:
+    records = run.samples
+    kept = records[:: -(-len(records) // MOST_STEPS) or 1]
+    kept += [] if not records or kept[-1] is records[-1] else [records[-1]]
+    return [
+        {
+            "step": record["step"],
+            "test": bool(record.get("test")),
+            "rows": [[None if text is None else shortened(str(text)) for text in row] for row in record["rows"]],
+        }
+        for record in kept
+    ]
+
+
+def command(record: dict[str, Any]) -> str:
+    """Returns the command that repeats a run, or the code, if a config made in Python was trained."""
+    config_file = record.get("config_file")
+    if not config_file:
+        return 'fxf.train(json.load(open("config.json"))["config"], "runs/again")'
+    changed = [f"--config.{key}={value}" for key, value in record.get("overrides", {}).items()]
+    return shlex.join(["fxf", "train", f"--config={config_file}", *changed, "--workdir=runs/again"])
+
+
+def _about(record: dict[str, Any]) -> list[list[str]]:
+    names = ("git_commit", "code", "device", "machine", "identity")
+    rows = [[name.replace("_", " "), str(record[name])] for name in names if record.get(name)]
+    rows += [[f"version of {name}", version] for name, version in record.get("versions", {}).items()]
+    rows += [[f"digest of {name}", value] for name, value in record.get("digests", {}).items()]
+    return rows + [["went on", json.dumps(change)] for change in record.get("changes", [])]

@@ -1,0 +1,138 @@
+"""The files of a run folder, read without JAX: what the run was made from, its figures, and how it stands."""
+
+import fcntl
+import json
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fxf.errors import UserError, one_line
+from fxf.files import read_json
+
+CONFIG, RESULT, LOCK = "config.json", "result.json", "lock"
+RECORDS, SAMPLES = "metrics.jsonl", "samples.jsonl"
+ENDED = "ended.txt"  # why training ended before its last step
+INSIDE = "inside.json"  # what `fxf.reports.inside` found in the trained model
+
+FINISHED, RUNNING, STOPPED, FAILED = "finished", "running", "stopped", "failed"
+LAST_BYTES = 2**16  # of a sweep's log, whose last line may name an error
+ERROR = "error: "
+
+Record = dict[str, Any]
+
+
+class RunFiles(NamedTuple):
+    """What stands in a run folder.
+
+    Attributes:
+      record: config.json.
+      metrics: the records of metrics.jsonl, each with its `step`.
+      samples: the records of samples.jsonl, each with `step`, `test`, and `rows` of (prompt, expected, answer).
+      result: result.json, empty without one.
+      inside: inside.json, empty without one.
+      state: finished, running, stopped or failed.
+      said: how far the run has come, or why it failed.
+    """
+
+    folder: Path
+    record: Record
+    metrics: list[Record]
+    samples: list[Record]
+    result: Record
+    inside: Record
+    state: str
+    said: str
+
+
+def read(folder: Path) -> RunFiles:
+    """Returns what stands in a run folder, also of a run that goes on.
+
+    Raises:
+      UserError: there is no config.json, or it is damaged.
+    """
+    try:
+        record = read_json(folder / CONFIG, "a run's config")
+    except FileNotFoundError:
+        raise UserError(f"{folder}: no run here ({CONFIG} is missing)") from None
+    if not isinstance(config := record.get("config"), dict) or not isinstance(config.get("task"), dict):
+        raise UserError(f"{folder / CONFIG}: not a run's config: it has no config of a task")
+    metrics, result = _lines(folder / RECORDS), _object(folder / RESULT)
+    state, said = _state(folder, config, metrics, result)
+    inside = _object(folder / INSIDE)
+    return RunFiles(folder, record, metrics, _lines(folder / SAMPLES), result, inside, state, said)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def is_run(folder: Path) -> bool:
+    return (folder / CONFIG).is_file()
+
+
+def _state(folder: Path, config: Record, metrics: list[Record], result: Record) -> tuple[str, str]:
+    """Returns how the run stands, and a few words about it."""
+    steps = config.get("train", {}).get("steps", "?")
+    at = f"step {metrics[-1]['step'] if metrics else 0:,} of {steps if isinstance(steps, str) else f'{steps:,}'}"
+    if result:
+        return FINISHED, at if metrics else ""
+    if _is_locked(folder / LOCK):
+        return RUNNING, f"{at}; reload the page for newer figures"
+    failed, why = _why_it_ended(folder)
+    if why:
+        return (FAILED if failed else STOPPED), f"{at}; {why}"
+    return STOPPED, at
+
+
+def _why_it_ended(folder: Path) -> tuple[bool, str]:
+    """Returns whether the run failed, and why it ended, from ended.txt or from the last line of a sweep's log."""
+    why = _text(folder / ENDED).strip()
+    if not why:
+        line = next((line for line in reversed(_text(folder / "log.txt").splitlines()) if line.strip()), "")
+        why = line if line.startswith(ERROR) else ""
+    return why.startswith(ERROR), one_line(why.removeprefix(ERROR))
+
+
+def _is_locked(path: Path) -> bool:
+    """Returns whether a process trains the run. It asks for a lock of its own, which ends at once."""
+    try:
+        with path.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except (OSError, ValueError, AttributeError):  # no lock, or a file system without locks, as in a bucket
+        return False
+    return False
+
+
+def _text(path: Path) -> str:
+    """Returns the end of a text file, or nothing without one."""
+    try:
+        return path.read_bytes()[-LAST_BYTES:].decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _object(path: Path) -> Record:
+    """Returns the object in a JSON file, or an empty one if the file is missing or damaged."""
+    try:
+        return read_json(path, "an object")
+    except (FileNotFoundError, UserError):
+        return {}
+
+
+def _lines(path: Path) -> list[Record]:
+    """Returns the objects of a file of JSON lines that have a step; other lines are left out, as a line cut short."""
+    try:
+        content = path.read_bytes().decode("utf-8", errors="replace")
+    except OSError:
+        return []
+    found = []
+    for line in content.splitlines():
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict) and type(value.get("step")) is int:
+            found.append(value)
+    return found

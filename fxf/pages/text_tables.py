@@ -1,0 +1,57 @@
+"""Tables as CSV and Markdown, with what their formats would read as code made harmless."""
+
+import csv
+import html
+import io
+import re
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from fxf.errors import one_line
+
+FORMULA = ("=", "+", "-", "@")  # the characters that begin a formula in a spreadsheet
+Row = dict[str, Any]
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """Returns a table with a column for every name in any row; missing cells are empty."""
+    names, file = list(dict.fromkeys(name for row in rows for name in row)), io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([_for_csv(name) for name in names])
+    writer.writerows([[_for_csv(row.get(name, "")) for name in names] for row in rows])
+    return file.getvalue()
+
+
+def _for_csv(value: Any) -> Any:
+    """Returns a number unchanged, or a text on one line, quoted if a spreadsheet would take it for a formula."""
+    if isinstance(value, int | float):
+        return value
+    text = one_line(str(value))
+    return f"'{text}" if text.startswith(FORMULA) else text
+
+
+def to_markdown(rows: Sequence[Row], columns: Iterable[str], bold: Collection[tuple[int, str]] = ()) -> str:
+    """Returns a table of the columns that some row has; numbers are right-aligned, with four digits.
+
+    Args:
+      bold: the cells in bold, as (number of the row, column).
+    """
+    shown = [name for name in dict.fromkeys(columns) if any(name in row for row in rows)]
+    right = [all(_is_number(row[name]) for row in rows if name in row) for name in shown]
+    cells = [
+        [f"**{_cell(row[name])}**" if (i, name) in bold else _cell(row.get(name, "")) for name in shown]
+        for i, row in enumerate(rows)
+    ]
+    lines = [list(map(_cell, shown)), ["---:" if number else "---" for number in right], *cells]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _cell(value: Any) -> str:
+    """Returns a value as Markdown text on one line, with Markdown's own characters escaped."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return re.sub(r"([\\`*|\[\]])", r"\\\1", html.escape(one_line(str(value)), quote=False))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,152 @@
+"""What the page of a run shows of its trained model: attention, positions and logit lens of examples; the weights."""
+
+import json
+import logging
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fxf import weights
+from fxf.errors import UserError
+from fxf.files import write_atomically
+from fxf.models.model import Batch
+from fxf.pages import report
+from fxf.pages.page import as_json, shortened
+from fxf.pages.run_files import INSIDE, SAMPLES, Record, read
+from fxf.reports import probe
+from fxf.runs import run
+from fxf.runs.experiment import Experiment
+from fxf.training.metrics import Clock
+from fxf.weights import Params
+
+log = logging.getLogger(__name__)
+
+EXAMPLES = 2
+MOST_TOKENS = 64  # of each side of a map
+MOST_HEADS = 8  # of a layer
+MOST_CELLS = 120_000  # of the maps of an example
+FIRST_CHARACTERS = 48  # of a text without a prompt
+VECTORS = {"embedding/positions": "positions", "embedding/residual": "embedding of tokens and positions"}
+
+
+def write(folder: Path, step: int | None = None, config_file: str | None = None) -> Path:
+    """Loads the run in `folder`, writes inside.json and the page there, and returns the path of the page.
+
+    Without a checkpoint that can be loaded the page has the figures alone, and a warning says why.
+
+    Args:
+      step, config_file: as in `fxf.runs.run.load`.
+
+    Raises:
+      UserError: there is no run.
+    """
+    try:
+        experiment, found, params = run.load(folder, step, config_file=config_file)
+        if not read(folder).samples and (rows := _tested(experiment, params)):
+            write_atomically(folder / SAMPLES, json.dumps({"step": found, "test": True, "rows": rows}) + "\n")
+        files = read(folder)
+        shown = contents(experiment, found, params, _texts(files.samples))
+        write_atomically(folder / INSIDE, as_json({**shown, "result": files.result}))
+    except UserError as error:
+        log.warning("warning: the page shows nothing inside the model: %s", error)
+    return report.write(folder)
+
+
+def is_of_the_result(folder: Path) -> bool:
+    """Returns whether inside.json was written after the result of the run."""
+    files = read(folder)
+    return files.inside.get("result") == files.result
+
+
+def contents(experiment: Experiment, step: int, params: Params, texts: list[tuple[str, str]]) -> dict[str, Any]:
+    """Returns what inside.json holds; `texts` are pairs of a prompt and an answer that the model reads."""
+    spec = experiment.model.spec
+    rows = [
+        [path, ("" if copies == 1 else f"{copies} x ") + " x ".join(map(str, weight.shape)), " ".join(weight.axes),
+         copies * math.prod(weight.shape)]
+        for path, weight, copies in weights.without_repeats(spec)
+    ]  # fmt: skip
+    readable = texts if experiment.task.to_batch is not None else []
+    return {
+        "step": step,
+        "parameters": weights.count(spec),
+        "weights": rows,
+        "examples": [_example(experiment, params, *pair, first=i == 0) for i, pair in enumerate(readable)],
+    }
+
+
+def _tested(experiment: Experiment, params: Params) -> list[Any]:
+    """Returns the samples of the task's test, for a run that has written none."""
+    clock = Clock(time.perf_counter())
+    return experiment.task.test(experiment.evaluator(clock, experiment.layout_of_one_copy())(params)).get("samples", [])
+
+
+def _texts(records: list[Record]) -> list[tuple[str, str]]:
+    """Returns the prompts and answers of the newest samples, wrong answers first; a text alone is a prompt."""
+    rows = sorted(records[-1]["rows"] if records else [], key=lambda row: row[1] is None or row[1] == row[2])[:EXAMPLES]
+    return [(prompt, answer) if prompt else (answer[:FIRST_CHARACTERS], "") for prompt, _, answer in rows]
+
+
+def _example(experiment: Experiment, params: Params, prompt: str, answer: str, first: bool) -> dict[str, Any]:
+    batch = probe.what_is_read(experiment, params, prompt, answer if experiment.task.generates else None)
+    inside = probe.intermediates_of(experiment, params, batch)
+    names = [name for name in inside if name.endswith("/weights")]
+    maps = [_attention(experiment, inside, name, batch) for name in _within_bounds(inside, names)]
+    if first:
+        maps = [_vectors(experiment, inside, name, batch) for name in VECTORS if name in inside] + maps
+    lens = probe.logit_lens(experiment, params, batch, inside)
+    title = f"{prompt} → {answer}" if answer else prompt
+    return {"title": shortened(title), "maps": maps, "lens": [list(row) for row in lens]}
+
+
+def _within_bounds(inside: dict[str, np.ndarray], names: list[str]) -> list[str]:
+    """Returns the layers to show: all, or as many as the page has room for, from the first to the last."""
+    cells = max((_cut(inside[name])[0].size for name in names), default=1)
+    n_shown = max(2, MOST_CELLS // cells)
+    if len(names) <= n_shown:
+        return names
+    return [names[round(i * (len(names) - 1) / (n_shown - 1))] for i in range(n_shown)]
+
+
+def _cut(values: np.ndarray) -> np.ndarray:
+    return values[:1, :MOST_HEADS, :MOST_TOKENS, :MOST_TOKENS]
+
+
+def _attention(experiment: Experiment, inside: dict[str, np.ndarray], name: str, batch: Batch) -> dict[str, Any]:
+    shown = probe.matrices(experiment, inside, name, batch)
+    values, n_heads = _cut(inside[name])[0], inside[name].shape[1]
+    heads = [
+        {"title": f"head {i}", "values": [round(100 * float(value), 1) for value in head.ravel()]}
+        for i, head in enumerate(values)
+    ]
+    others = f", the first {len(heads)} of {n_heads} heads" if len(heads) < n_heads else ""
+    return {
+        "name": name.removesuffix("/weights") + others,
+        "rowName": "query",
+        "columnName": "key",
+        "unit": " %",
+        "rows": [probe.visible(token) for token in shown.row_labels[:MOST_TOKENS]],
+        "columns": [probe.visible(token) for token in shown.column_labels[:MOST_TOKENS]],
+        "heads": heads,
+    }
+
+
+def _vectors(experiment: Experiment, inside: dict[str, np.ndarray], name: str, batch: Batch) -> dict[str, Any]:
+    values_TD = inside[name][0, :MOST_TOKENS]
+    labels = [probe.visible(token) for token in probe.token_labels(experiment, batch, _side(batch, values_TD))]
+    values = [float(f"{value:.3g}") for value in values_TD.ravel()]
+    return {
+        "name": VECTORS[name],
+        "rowName": "position",
+        "columnName": "element of the vector",
+        "rows": labels[:MOST_TOKENS],
+        "columns": values_TD.shape[1],
+        "heads": [{"title": f"{len(values_TD)} positions, {values_TD.shape[1]} elements", "values": values}],
+    }
+
+
+def _side(batch: Batch, values_TD: np.ndarray) -> str:
+    return "inputs" if batch["inputs"].shape[1] == len(values_TD) or "source" not in batch else "source"

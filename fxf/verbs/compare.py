@@ -1,0 +1,41 @@
+"""Compares runs: what differs in their configs, their figures with the best marked, and their curves.
+
+fxf compare runs/a runs/b runs/c
+fxf compare runs/sweep
+fxf compare --format=csv runs/sweep > figures.csv
+
+An argument is a run folder, or a folder of run folders, as a sweep makes it. The table is printed as Markdown, or as
+CSV with every figure. compare.html, which also has the curves, is written in the folder of the sweep, or here; --output
+names another place. Runs may still go on.
+"""
+
+import sys
+from pathlib import Path
+
+from absl import flags
+
+from fxf.errors import UserError
+from fxf.files import write_atomically
+
+NEEDS_JAX = False  # its import takes longer than the comparison
+
+FORMAT = flags.DEFINE_enum("format", "markdown", ["markdown", "csv"], "how the table is printed")
+OUTPUT = flags.DEFINE_string("output", None, "file for the page; by default compare.html")
+
+
+def main(folders: list[str]) -> None:
+    from fxf.pages import compare
+
+    if not folders:
+        raise UserError("no run: give run folders or the folder of a sweep; for example fxf compare runs/sweep")
+    found = compare.comparison(compare.runs_of([Path(folder) for folder in folders]))
+    beside = Path(folders[0]) if len(folders) == 1 and Path(folders[0]) != found.runs[0].folder else Path()
+    output = Path(OUTPUT.value) if OUTPUT.value else beside / "compare.html"
+    if output.suffix != ".html":
+        raise UserError(f"--output: expected a name that ends in .html, got {output}")
+    try:
+        write_atomically(output, compare.as_html(found))
+    except OSError as error:
+        raise UserError(f"--output: {output}: {error.strerror}") from None
+    print(compare.as_csv(found) if FORMAT.value == "csv" else compare.as_markdown(found), end="")
+    print(output, file=sys.stderr)

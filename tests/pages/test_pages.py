@@ -1,0 +1,172 @@
+"""The page of a run and the comparison of several, from run folders that are written here."""
+
+import csv
+import fcntl
+import io
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from fxf.errors import UserError
+from fxf.pages import compare, figures, page, report, run_files
+from fxf.training.metrics import MetricsLog
+from small_runs import ROOT, tiny_config
+
+BAD = "<script>alert('x')</script> & \u2028 </textarea>"
+RECORDS = [
+    {"step": 3, "loss": 2.5, "learning_rate": 0.5, "exact_match": 0.25},
+    {"step": 6, "loss": 0.125, "learning_rate": float("nan")},
+]
+
+
+def make_run(folder, finished=True, records=RECORDS, **sections):
+    folder.mkdir(parents=True)
+    origin = {"config_file": BAD, "overrides": {"train.steps": 6}, "git_commit": "12ab", "versions": {"jax": "1"}}
+    (folder / "config.json").write_text(json.dumps({"config": tiny_config(**sections), **origin}))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records) + '{"step": 9, "lo')
+    if finished:
+        result = {"task": "reversal", "seed": 0, "exact_match": 0.5, "train_loss": records[-1]["loss"]}
+        (folder / "result.json").write_text(json.dumps(result))
+    return folder
+
+
+def data_of(text):
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    return json.loads(found)
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    """Returns a folder of six runs: two rates by two seeds, one that goes on, and one of another task."""
+    for rate, loss in ((0.1, 1.0), (0.2, 3.0)):
+        for seed in (0, 1):
+            records = [{"step": 3, "loss": 2 * loss + seed}, {"step": 6, "loss": loss + seed}]
+            changes = {"optimizer": {"learning_rate": rate}, "seed": seed, "records": records}
+            make_run(tmp_path / f"sweep/{rate},{seed}", **changes)
+    make_run(tmp_path / "sweep/on", finished=False, optimizer={"learning_rate": 0.3})
+    make_run(tmp_path / "sweep/other", task={"name": "translation"})
+    return tmp_path / "sweep"
+
+
+def test_the_page_holds_the_figures_of_the_records_and_numbers_that_are_none_leave_a_gap(tmp_path):
+    shown = data_of(report.write(make_run(tmp_path / "run")).read_text())
+    curves = {chart["name"]: chart["lines"][0]["points"] for chart in shown["charts"]}
+    assert curves == {"loss": [[3, 2.5], [6, 0.125]], "exact_match": [[3, 0.25]], "learning_rate": [[3, 0.5]]}
+    assert (shown["state"], shown["said"]) == ("finished", "step 6 of 6")
+    assert [tile["value"] for tile in shown["headline"]] == [0.5, 0.125, 0]
+    assert ["train.steps", 6, True] in shown["config"] and ["seed", 0, False] in shown["config"]
+    assert shown["command"].endswith("--config.train.steps=6 --workdir=runs/again")
+
+
+def test_texts_are_data_and_no_markup(tmp_path):
+    folder = make_run(tmp_path / "<script>name<", optimizer={"name": BAD})
+    sample = {"step": 6, "test": True, "rows": [[BAD, BAD, "x"]]}
+    (folder / "samples.jsonl").write_text(json.dumps(sample) + "\n")
+    text = report.write(folder).read_text()
+    assert text.count("<script") == 2 and "alert" in text and "\u2028" not in text
+    shown = data_of(text)
+    assert shown["samples"] == [sample] and ["optimizer.name", BAD, False] in shown["config"]
+    assert "<title>&lt;script&gt;name&lt;: finished</title>" in text
+
+
+def test_a_page_asks_for_nothing_from_a_network(tmp_path):
+    text = report.write(make_run(tmp_path / "run")).read_text()
+    assert "default-src 'none'" in text
+    code = text.replace("http://www.w3.org/2000/svg", "")  # the name of a kind of element
+    assert "http" not in code.replace("http-equiv", "") and "src=" not in code and "@import" not in code
+
+
+def test_many_points_are_thinned_to_the_lowest_and_highest_of_each_stretch():
+    points = [(i, (i * 7919) % 10007) for i in range(5000)]
+    kept = page.thinned(points)
+    assert len(kept) <= page.MOST_POINTS and kept == sorted(kept)
+    assert {tuple(point) for point in kept} <= set(points)
+    assert {min(points, key=lambda p: p[1]), max(points, key=lambda p: p[1]), points[0], points[-1]} <= set(
+        map(tuple, kept)
+    )
+
+
+def test_a_run_is_running_while_its_lock_is_held_and_stopped_or_failed_after(tmp_path):
+    folder = make_run(tmp_path / "run", finished=False)
+    assert run_files.read(folder)[-2:] == ("stopped", "step 6 of 6")
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert run_files.read(folder).state == "running"
+    (folder / "log.txt").write_text("step 6\nerror: the loss is nan\n\n")
+    assert run_files.read(folder)[-2:] == ("failed", "step 6 of 6; the loss is nan")
+
+
+def test_the_log_of_training_says_why_it_ended_and_writes_the_page(tmp_path):
+    folder = make_run(tmp_path / "run", finished=False, records=[{"step": 3, "loss": 1.0}])
+    with pytest.raises(UserError), MetricsLog(folder, 6, 3, tensorboard=False, report=True) as log:
+        assert log.without_samples(4, {"a": 1.0, "samples": [("p", None, "q")]}) == {"a": 1.0}
+        log.record(4, {"loss": 0.5})
+        assert data_of((folder / "report.html").read_text())["charts"][0]["lines"][0]["points"] == [[3, 1.0], [4, 0.5]]
+        raise UserError("step 5: the loss is nan")
+    shown = data_of((folder / "report.html").read_text())
+    assert (shown["state"], shown["said"]) == ("failed", "step 4 of 6; step 5: the loss is nan")
+    assert shown["samples"] == [{"step": 4, "test": False, "rows": [["p", None, "q"]]}]
+    MetricsLog(folder, 6, 3, tensorboard=False).close()  # resumes before the samples
+    assert run_files.read(folder).state == "stopped" and run_files.read(folder).samples == []
+
+
+@pytest.mark.parametrize(
+    ("name", "better"),
+    [("validation_loss", "lower"), ("bleu", "higher"), ("tokens_per_second", "higher"), ("bits_per_byte", "lower"),
+     ("gradient_norm", ""), ("exact_match_longer", "higher"), ("train_seconds", "lower"), ("something", "")],
+)  # fmt: skip
+def test_the_direction_of_a_figure_is_known_by_its_name(name, better):
+    assert figures.figure(name).better == better
+
+
+def test_runs_are_compared_by_the_keys_that_differ_with_the_best_marked(sweep):
+    found = compare.comparison(compare.runs_of([sweep]))
+    assert found.keys == ["optimizer.learning_rate", "seed"] and found.task == "reversal"
+    assert compare.best_runs(found, "train_loss") == [0]  # neither the one that goes on nor the one of another task
+    table = compare.as_markdown(found).splitlines()
+    assert table[0] == "| run | optimizer.learning_rate | seed | status | exact_match ↑ | train_loss ↓ |"
+    assert table[2] == "| 0.1,0 | 0.1 | 0 | finished | 0.5 | **1** |"
+    assert table[6] == "| on | 0.3 | 0 | stopped: step 6 of 6 | 0.25 | 0.125 |"
+    assert "finished: another task: translation" in table[7]
+    assert "| learning_rate=0.2 | 2 | 0.5 ± 0 | 3.5 ± 0.71 |" in table
+
+
+def test_the_csv_has_a_row_for_each_run_and_every_figure(sweep):
+    rows = list(csv.DictReader(io.StringIO(compare.as_csv(compare.comparison(compare.runs_of([sweep]))))))
+    assert [row["run"] for row in rows] == ["0.1,0", "0.1,1", "0.2,0", "0.2,1", "on", "other"]
+    assert (rows[3]["train_loss"], rows[3]["optimizer.learning_rate"], rows[4]["status"]) == ("4.0", "0.2", "stopped")
+
+
+def test_a_line_is_the_mean_over_seeds_in_a_band(sweep):
+    shown = data_of(compare.as_html(compare.comparison(compare.runs_of([sweep]))))
+    assert [group["label"] for group in shown["groups"]] == [
+        "learning_rate=0.1",
+        "learning_rate=0.2",
+        "learning_rate=0.3",
+    ]
+    (loss,) = (chart for chart in shown["charts"] if chart["title"] == "training loss")
+    assert loss["lines"]["1"] == {"points": [[3, 6.5], [6, 3.5]], "band": [[3, 6, 7], [6, 3, 4]]}
+    assert [run["best"] for run in shown["runs"]] == [["train_loss"], [], [], [], [], []]
+
+
+def test_what_is_no_run_is_one_line(tmp_path, sweep):
+    with pytest.raises(UserError, match="neither a run folder nor a folder of run folders"):
+        compare.runs_of([tmp_path])
+    with pytest.raises(UserError, match="no such folder"):
+        compare.runs_of([tmp_path / "none"])
+    (sweep / "on/config.json").write_text("[]")
+    with pytest.raises(UserError, match=r"config\.json: not a run's config"):
+        compare.runs_of([sweep])
+
+
+def test_the_command_compares_without_jax_and_writes_the_page_beside_the_runs(sweep):
+    code = "import sys; from fxf.__main__ import main; main('compare'); assert 'jax' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code, str(sweep)], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, f"{sweep / 'compare.html'}\n")
+    assert (
+        done.stdout.startswith("| run | optimizer.learning_rate | seed |")
+        and (sweep / "compare.html").stat().st_size < 3 * 2**20
+    )

@@ -1,0 +1,58 @@
+"""What the page of a run shows of its model."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from fxf.reports import inside, probe
+from fxf.runs.experiment import build
+from fxf.weights import count, initialize
+from small_runs import tiny_config
+
+
+@pytest.fixture(scope="module")
+def found():
+    experiment = build(tiny_config())
+    params = initialize(experiment.model.spec, jax.random.key(0))
+    return experiment, params, inside.contents(experiment, 4, params, [("3 1", "1 3")])
+
+
+def test_attention_is_shown_in_percent_by_the_tokens_that_are_read(found):
+    experiment, params, shown = found
+    (example,) = shown["examples"]
+    (*_, attention) = example["maps"]
+    assert (attention["name"], attention["rowName"], attention["columnName"]) == ("block_0/attention", "query", "key")
+    assert attention["rows"] == attention["columns"] == ["0", "3", "1", "0", "1", "3"]
+    batch = experiment.task.to_batch("3 1", "1 3")
+    weights_HTT = probe.intermediates_of(experiment, params, batch)["block_0/attention/weights"][0]
+    values = np.array([head["values"] for head in attention["heads"]]).reshape(2, 6, 6)
+    np.testing.assert_allclose(values, 100 * weights_HTT, atol=0.051)  # one decimal
+
+
+def test_positions_the_lens_and_every_weight_are_there(found):
+    experiment, _, shown = found
+    (example,) = shown["examples"]
+    assert [part["name"] for part in example["maps"][:2]] == ["positions", "embedding of tokens and positions"]
+    assert len(example["maps"][0]["heads"][0]["values"]) == 6 * 6 and example["maps"][0]["columns"] == 6
+    assert example["lens"][0] == ["reads", "embedding", "block_0"] and len(example["lens"]) == 7
+    assert sum(row[-1] for row in shown["weights"]) == shown["parameters"] == count(experiment.model.spec)
+    assert (example["title"], shown["step"]) == ("3 1 → 1 3", 4)
+
+
+def test_of_many_layers_some_are_shown_from_the_first_to_the_last():
+    layers = {f"block_{i}/attention/weights": np.zeros((1, 8, 64, 64)) for i in range(12)}
+    chosen = inside._within_bounds(layers, list(layers))
+    assert len(chosen) == 3 and (chosen[0], chosen[-1]) == (min(layers), "block_11/attention/weights")
+
+
+def test_a_run_without_a_checkpoint_has_a_page_and_a_warning(tmp_path, caplog):
+    (tmp_path / "config.json").write_text(json.dumps({"config": tiny_config(), "overrides": {}}))
+    path = inside.write(tmp_path)
+    assert path.exists() and not (tmp_path / "inside.json").exists()
+    assert "the page shows nothing inside the model" in caplog.text
+
+
+def test_tokens_that_cannot_be_seen_are_signs():
+    assert [probe.visible(text) for text in (" a", "\n", "\t", "")] == ["␣a", "⏎", "⇥", "∅"]
