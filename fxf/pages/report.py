@@ -10,7 +10,7 @@ from fxf.config import flatten
 from fxf.files import write_atomically
 from fxf.pages.figures import figure
 from fxf.pages.page import page, shortened, thinned
-from fxf.pages.run_files import FINISHED, RunFiles, is_number, read
+from fxf.pages.run_files import FINISHED, RunFiles, is_number, is_run, read
 
 REPORT = "report.html"
 SECONDS = 5.0  # the least time between two writings while a run goes on
@@ -27,8 +27,8 @@ class Report:
         self._folder, self._due = folder, 0.0
 
     def write_now_and_then(self) -> None:
-        """Writes the page if the last writing is some seconds ago."""
-        if (start := time.monotonic()) >= self._due:
+        """Writes the page if the last writing is some seconds ago, and the run's folder is still there."""
+        if (start := time.monotonic()) >= self._due and is_run(self._folder):
             self.write()
             end = time.monotonic()
             self._due = end + max(SECONDS, (end - start) / SHARE)
