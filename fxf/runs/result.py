@@ -3,18 +3,9 @@
 from typing import Any
 
 from fxf import weights
-from fxf.errors import printable
 from fxf.machine import memory
 from fxf.runs.experiment import Experiment
 from fxf.training.loop import Record
-
-
-def sample_text(prompt: str, expected: str | None, answer: str) -> str:
-    """Returns the printed form of a sample: one line, or the lines of its text if it has no prompt."""
-    if not prompt:
-        return "\n".join(map(printable, answer.split("\n")))
-    wrong = expected is not None and answer != expected
-    return printable(f"{prompt}  →  {answer}" + (f"   (expected: {expected})" if wrong else ""))
 
 
 def result_of(

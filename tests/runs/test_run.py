@@ -21,7 +21,7 @@ from fxf.models.bilayer import BilayerConfig
 from fxf.runs import experiment as experiment_module
 from fxf.runs import flops, run
 from fxf.runs.experiment import build
-from fxf.runs.result import sample_text
+from fxf.runs.generation import print_samples
 from fxf.tasks import TASKS
 from fxf.tasks.reversal import Reversal
 from fxf.training import checkpoint, loop
@@ -456,10 +456,9 @@ def test_a_model_that_slides_generates_as_many_tokens_as_are_asked_for(monkeypat
         run.generate(tmp_path, ["1 2 3 1 2 3 1"], {})
 
 
-def test_a_sample_has_no_control_characters_and_one_line_if_it_has_a_prompt():
-    assert sample_text("a", "b", "b") == "a  →  b"
-    assert sample_text("a", "b", "c\nd") == r"a  →  c\nd   (expected: b)"
-    assert sample_text("", None, "c\nd\x1b") == "c\n" + r"d\x1b"
+def test_a_sample_has_no_control_characters_and_one_line_if_it_has_a_prompt(capsys):
+    print_samples([("a", "b", "b"), ("a", "b", "c\nd"), ("", None, "c\nd\x1b")])
+    assert capsys.readouterr().out.splitlines() == ["a  →  b", r"a  →  c\nd   (expected: b)", "c", r"d\x1b"]
 
 
 def test_a_run_folder_is_named_by_a_path_or_a_text(tmp_path):
