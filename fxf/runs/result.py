@@ -1,4 +1,4 @@
-"""What a finished run reports: the figures of result.json, and the printed form of its samples."""
+"""What a finished run reports: the figures of result.json."""
 
 from typing import Any
 
