@@ -197,13 +197,16 @@ class Layout(NamedTuple):
             n_rows = len(batch["weights"])
             batch = {name: np.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1), "edge") for name, x in batch.items()}
             batch["weights"][n_rows:] = 0
-        return {name: jax.make_array_from_process_local_data(self.tokens, x) for name, x in batch.items()}
+        return {
+            name: jax.make_array_from_process_local_data(self.rows if x.ndim == 1 else self.tokens, x)
+            for name, x in batch.items()
+        }
 
     def require_divisible_sequences(self, batch: Mapping[str, Any]) -> None:
         """Raises a UserError if `parallel.sequence` does not divide the sequences [B, T, ...] of a batch."""
         n_sequences = self.mesh.shape[SEQUENCE]
         for name, x in batch.items():
-            if x.shape[1] % n_sequences:
+            if x.ndim > 1 and x.shape[1] % n_sequences:
                 what = f"{n_sequences} does not divide the length {x.shape[1]} of the batch's {name}"
                 raise UserError(f"parallel.sequence: {what}")
 

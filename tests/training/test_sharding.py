@@ -265,7 +265,7 @@ def test_a_batch_that_the_devices_do_not_divide_is_an_error_that_names_the_sizes
 
 
 def test_sequences_that_the_devices_do_not_divide_are_an_error_that_names_the_length():
-    batch = {"inputs": np.zeros((3, 6)), "source": np.zeros((3, 7))}
+    batch = {"row": np.zeros(3), "inputs": np.zeros((3, 6)), "source": np.zeros((3, 7))}
     Layout(Devices(sequence=1)).require_divisible_sequences(batch)
     with pytest.raises(UserError, match=r"^parallel\.sequence: 2 does not divide the length 7 of the batch's source$"):
         Layout(Devices(sequence=2)).require_divisible_sequences(batch)
