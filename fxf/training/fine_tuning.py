@@ -21,7 +21,9 @@ def labels(spec: Spec, patterns: str) -> Any:
 
 
 def require_frozen(spec: Spec, patterns: str) -> None:
-    """Raises a UserError if a pattern of `optimizer.frozen` matches no weight, or if no weight is left to train."""
+    """Raises a UserError if a pattern of `optimizer.frozen` matches no weight, or if all weights match one."""
+    if not patterns:
+        return
     paths = [path for path, _ in leaves(spec)]
     if len(matching(patterns, paths, "optimizer.frozen")) == len(paths):
         raise UserError(f"optimizer.frozen: '{patterns}' matches every weight; nothing is left to train")
