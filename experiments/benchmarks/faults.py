@@ -109,8 +109,8 @@ def resumption(errors: str) -> int | None:
 
 
 def last_words(errors: str) -> list[str]:
-    """Returns the lines of stderr without those of training and without warnings."""
-    usual = r"step \d+[/ ] ?.*|.*: resuming at step \d+|warning: .*"
+    """Returns the lines of stderr without those of training, the path of the page, and warnings."""
+    usual = r"step \d+[/ ] ?.*|.*: resuming at step \d+|.*/report\.html|warning: .*"
     return [line for line in errors.splitlines() if not re.fullmatch(usual, line)]
 
 

@@ -43,6 +43,7 @@ def write(folder: Path, step: int | None = None, config_file: str | None = None)
     Raises:
       UserError: there is no run.
     """
+    read(folder)  # raises an error if there is no run
     try:
         experiment, found, params = run.load(folder, step, config_file=config_file)
         if not read(folder).samples and (rows := _tested(experiment, params)):
