@@ -3,7 +3,8 @@
 fxf train --config=length:reverse_string --workdir=runs/length
 fxf train --config=length:parity_tape --workdir=runs/parity
 
-The argument is one of the fifteen problems of Delétang et al.: a decoder of two blocks writes the answer. With `_tape`
+The argument is one of the fifteen problems of Delétang et al.: a decoder of two blocks writes the answer. It learns to
+reverse strings of up to 40 symbols (exact_match 1, seed 0), and reverses none of 60 or more. With `_tape`
 behind it, an encoder of five blocks fills in the answer, all at once, as in the papers: dropout 0.1, batches of 128
 strings of one length, Adam at 1e-3, the mean accuracy of symbols over all lengths from 41 on. The papers train longer
 than these 10,000 steps, and score strings of up to 500 symbols, not 100.
@@ -25,13 +26,13 @@ def get_config(argument: str) -> ConfigDict:
     config = default_config("length", "masked_lm" if on_tape else "transformer_lm")
     config.task.problem, config.task.answer = problem, "tape" if on_tape else "generated"
     config.model.d_model, config.model.d_ff = 64, 256
-    config.optimizer.learning_rate, config.optimizer.clip_norm = 1e-3, 1.0
+    config.optimizer.learning_rate, config.optimizer.clip_norm = 1e-3 if on_tape else 4e-3, 1.0
     if on_tape:
         config.task.same_length, config.task.score_every = True, 1
         config.model.n_layers, config.model.n_heads, config.model.dropout = 5, 8, 0.1
         config.train.steps, config.train.batch_size, config.log.every = 10_000, 128, 500
     else:
         config.model.n_layers, config.model.n_heads, config.model.positions = 2, 4, "rotary"
-        config.optimizer.schedule, config.optimizer.warmup_steps = "cosine", 50
+        config.optimizer.schedule, config.optimizer.warmup_steps, config.optimizer.b2 = "cosine", 50, 0.98
         config.train.steps, config.train.batch_size = 2000, 64
     return config
