@@ -56,11 +56,11 @@ def of_config(tables: Mapping[str, Sequence[Key]], config: Mapping[str, Any]) ->
     """Returns those of the keys that a config has, with its values in place of defaults."""
     found = {}
     for path, keys in tables.items():
-        chooser = config["task"] if path not in config or "name" not in config[path] or path == "data" else config[path]
+        name_of = config[path if path in ("model", "optimizer") else "task"]["name"]
         found[path] = [
             key._replace(default=_text(config[path][name]), of=())
             for key in keys
-            if (name := key.path.split(".")[1]) in config.get(path, {}) and (not key.of or chooser["name"] in key.of)
+            if (name := key.path.split(".")[1]) in config.get(path, {}) and (not key.of or name_of in key.of)
         ]
     return {path: keys for path, keys in found.items() if keys}
 

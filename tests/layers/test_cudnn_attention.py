@@ -3,29 +3,19 @@
 What cuDNN itself computes needs an NVIDIA GPU; these tests show what it is asked for.
 """
 
-import copy
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from closeness import assert_close, largest_of
+from flash_models import MODELS, B, T, a_batch, assert_as_default, assert_as_default_in_bfloat16, in_float32
 from fxf.layers import cudnn_attention, flash_attention
-from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
+from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.masked_lm import MaskedLMConfig, masked_lm
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.training.step import loss_and_gradient
 from helpers import VOCAB_SIZE, random_params, random_tokens, small
-
-MODELS = {
-    TransformerLMConfig: transformer_lm,
-    MaskedLMConfig: masked_lm,
-    EncoderDecoderConfig: encoder_decoder,
-}
-B, T, S = 3, 11, 7
-# The tokens of a source that are no padding: not the same in each row, and not only the first ones.
-IS_TOKEN = np.arange(S) % np.array([[1], [2], [5]]) == 0
 
 
 @pytest.fixture
@@ -45,24 +35,6 @@ def asked(monkeypatch):
     return calls
 
 
-def in_float32(config):
-    """Returns the config with flash, which it would refuse: what stands in for cuDNN can compute in float32."""
-    config = copy.copy(config)
-    object.__setattr__(config, "attention_implementation", "flash")
-    return config
-
-
-def a_batch(config_class, length=T):
-    batch = {"inputs": random_tokens((B, length)), "targets": random_tokens((B, length), seed=1)}
-    batch["weights"] = np.ones((B, length), np.float32)
-    if config_class is EncoderDecoderConfig:
-        batch |= {"source": random_tokens((B, S), seed=2), "source_mask": IS_TOKEN}
-    if config_class is MaskedLMConfig:
-        batch["input_mask"] = np.arange(length) < np.array([[length], [5], [3]])
-        batch["weights"] *= batch["input_mask"]
-    return batch
-
-
 CASES = [
     (TransformerLMConfig, T, {"positions": "alibi_geometric", "window": 5, "n_kv_heads": 1}),
     (TransformerLMConfig, T, {"positions": "rotary", "position_range": 29, "qk_norm": True, "remat": "full"}),
@@ -76,15 +48,7 @@ CASES = [
 
 @pytest.mark.parametrize(("config_class", "length", "changes"), CASES)
 def test_losses_and_gradients_are_those_of_the_default(asked, config_class, length, changes):
-    config, batch = small(config_class, **{"n_layers": 1, **changes}), a_batch(config_class, length)
-    models = [MODELS[config_class](each, VOCAB_SIZE) for each in (config, in_float32(config))]
-    params = random_params(models[0].spec)
-
-    expected, found = (
-        jax.jit(lambda p, model=model: loss_and_gradient(model, p, batch, jax.random.key(0)))(params)
-        for model in models
-    )
-    assert_close(found, expected, largest=largest_of(expected))
+    assert_as_default(config_class, length, changes)
 
 
 def test_documents_that_share_a_row_are_kept_apart(asked):
@@ -126,22 +90,9 @@ def test_a_query_that_may_see_nothing_leaves_the_others_as_they_are(asked):
     assert_close(padded[:, :3], whole)
 
 
-def norm(tree):
-    return np.sqrt(sum(np.square(leaf, dtype=np.float64).sum() for leaf in jax.tree.leaves(tree)))
-
-
 @pytest.mark.parametrize("positions", ["sinusoidal", "alibi"])
 def test_in_bfloat16_losses_and_gradients_are_those_of_the_default_within_its_precision(asked, positions):
-    sizes = {"d_model": 24, "dtype": "bfloat16", "positions": positions}
-    default = transformer_lm(small(**sizes), VOCAB_SIZE)
-    flash = transformer_lm(small(**sizes, attention_implementation="flash"), VOCAB_SIZE)
-    params, batch = random_params(default.spec), a_batch(TransformerLMConfig)
-    expected, found = (
-        jax.device_get(jax.jit(lambda p, m=m: loss_and_gradient(m, p, batch))(params)) for m in (default, flash)
-    )
-    assert found[0] == pytest.approx(float(expected[0]), rel=1e-2)
-    difference = jax.tree.map(np.subtract, found[2], expected[2])
-    assert norm(difference) <= 0.05 * norm(expected[2])
+    assert_as_default_in_bfloat16(positions)
     assert all(call["bias"] is None or call["bias"].dtype == jnp.bfloat16 for call in asked)
 
 

@@ -1,6 +1,5 @@
 """model.attention_implementation=flash on a TPU equals fxf's own path; here JAX interprets the kernel on a CPU."""
 
-import copy
 import functools
 
 import jax
@@ -10,15 +9,15 @@ import pytest
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel
 
 from closeness import assert_close, largest_of
+from flash_models import assert_as_default, assert_as_default_in_bfloat16
 from fxf.layers import flash_attention, splash_attention
 from fxf.layers.attention import ATTENTIONS
 from fxf.layers.cache import KeysValues
 from fxf.layers.mask import self_mask
-from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
-from fxf.models.masked_lm import MaskedLMConfig, masked_lm
-from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
-from fxf.training.step import loss_and_gradient
-from helpers import VOCAB_SIZE, random_params, random_tokens, small
+from fxf.models.encoder_decoder import EncoderDecoderConfig
+from fxf.models.masked_lm import MaskedLMConfig
+from fxf.models.transformer_lm import TransformerLMConfig
+from helpers import small
 
 B, H, G, K, T = 2, 4, 2, 3, 131  # two blocks, of which the second is not full
 DOCUMENTS = np.sort(np.random.default_rng(1).integers(0, 5, (B, T)))
@@ -68,27 +67,6 @@ def test_what_is_read_and_its_gradients_are_those_of_the_default(changes, option
     assert_close(reads(splash_attention.attend, config, mask, arrays), expected, largest=largest_of(expected))
 
 
-def in_float32(config):
-    """Returns the config with flash, which it would refuse: an interpreted kernel can compute in float32."""
-    config = copy.copy(config)
-    object.__setattr__(config, "attention_implementation", "flash")
-    return config
-
-
-def a_batch(config_class, length):
-    batch = {"inputs": random_tokens((B, length)), "targets": random_tokens((B, length), seed=1)}
-    batch["weights"] = np.ones((B, length), np.float32)
-    if config_class is EncoderDecoderConfig:
-        batch |= {"source": random_tokens((B, 7), seed=2), "source_mask": np.arange(7) % np.array([[2], [5]]) == 0}
-    if config_class is MaskedLMConfig:
-        batch["input_mask"] = np.arange(length) < np.array([[length], [5]])
-        batch["weights"] *= batch["input_mask"]
-    return batch
-
-
-MODELS = {TransformerLMConfig: transformer_lm, MaskedLMConfig: masked_lm, EncoderDecoderConfig: encoder_decoder}
-
-
 @pytest.mark.thorough  # a minute of compiling
 @pytest.mark.parametrize(
     ("config_class", "length", "changes"),
@@ -100,25 +78,9 @@ MODELS = {TransformerLMConfig: transformer_lm, MaskedLMConfig: masked_lm, Encode
     ],
 )
 def test_losses_and_gradients_of_models_are_those_of_the_default(config_class, length, changes):
-    config, batch = small(config_class, **{"n_layers": 1, **changes}), a_batch(config_class, length)
-    models = [MODELS[config_class](each, VOCAB_SIZE) for each in (config, in_float32(config))]
-    params = random_params(models[0].spec)
-    expected, found = (
-        jax.jit(lambda p, model=model: loss_and_gradient(model, p, batch, jax.random.key(0)))(params)
-        for model in models
-    )
-    assert_close(found, expected, largest=largest_of(expected))
-
-
-def norm(tree):
-    return np.sqrt(sum(np.square(leaf, dtype=np.float64).sum() for leaf in jax.tree.leaves(tree)))
+    assert_as_default(config_class, length, changes)
 
 
 @pytest.mark.thorough  # as long
 def test_in_bfloat16_losses_and_gradients_are_those_of_the_default_within_its_precision():
-    sizes = {"d_model": 24, "dtype": "bfloat16", "positions": "rotary"}
-    models = [transformer_lm(small(**sizes, attention_implementation=name), VOCAB_SIZE) for name in ("xla", "flash")]
-    params, batch = random_params(models[0].spec), a_batch(TransformerLMConfig, 11)
-    expected, found = (jax.device_get(jax.jit(lambda p, m=m: loss_and_gradient(m, p, batch))(params)) for m in models)
-    assert found[0] == pytest.approx(float(expected[0]), rel=1e-2)
-    assert norm(jax.tree.map(np.subtract, found[2], expected[2])) <= 0.05 * norm(expected[2])
+    assert_as_default_in_bfloat16("rotary")

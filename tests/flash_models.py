@@ -1,0 +1,65 @@
+"""Models with flash attention beside the default ones, for the tests of each of its kernels on a CPU."""
+
+import copy
+
+import jax
+import numpy as np
+import pytest
+
+from closeness import assert_close, largest_of
+from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
+from fxf.models.masked_lm import MaskedLMConfig, masked_lm
+from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from fxf.training.step import loss_and_gradient
+from helpers import VOCAB_SIZE, random_params, random_tokens, small
+
+MODELS = {TransformerLMConfig: transformer_lm, MaskedLMConfig: masked_lm, EncoderDecoderConfig: encoder_decoder}
+B, T, S = 3, 11, 7
+# The tokens of a source that are no padding: not the same in each row, and not only the first ones.
+IS_TOKEN = np.arange(S) % np.array([[1], [2], [5]]) == 0
+
+
+def in_float32(config):
+    """Returns the config with flash, which it would refuse: what stands in for the kernel can compute in float32."""
+    config = copy.copy(config)
+    object.__setattr__(config, "attention_implementation", "flash")
+    return config
+
+
+def a_batch(config_class, length=T):
+    batch = {"inputs": random_tokens((B, length)), "targets": random_tokens((B, length), seed=1)}
+    batch["weights"] = np.ones((B, length), np.float32)
+    if config_class is EncoderDecoderConfig:
+        batch |= {"source": random_tokens((B, S), seed=2), "source_mask": IS_TOKEN}
+    if config_class is MaskedLMConfig:
+        batch["input_mask"] = np.arange(length) < np.array([[length], [5], [3]])
+        batch["weights"] *= batch["input_mask"]
+    return batch
+
+
+def of_both(models, batch):
+    """Returns loss, weight and gradient of each model, with the same params."""
+    params = random_params(models[0].spec)
+    return [
+        jax.device_get(jax.jit(lambda p, m=m: loss_and_gradient(m, p, batch, jax.random.key(0)))(params))
+        for m in models
+    ]
+
+
+def assert_as_default(config_class, length, changes):
+    config = small(config_class, **{"n_layers": 1, **changes})
+    models = [MODELS[config_class](each, VOCAB_SIZE) for each in (config, in_float32(config))]
+    expected, found = of_both(models, a_batch(config_class, length))
+    assert_close(found, expected, largest=largest_of(expected))
+
+
+def norm(tree):
+    return np.sqrt(sum(np.square(leaf, dtype=np.float64).sum() for leaf in jax.tree.leaves(tree)))
+
+
+def assert_as_default_in_bfloat16(positions):
+    sizes = {"d_model": 24, "dtype": "bfloat16", "positions": positions}
+    models = [transformer_lm(small(**sizes, attention_implementation=name), VOCAB_SIZE) for name in ("xla", "flash")]
+    expected, found = of_both(models, a_batch(TransformerLMConfig))
+    assert found[0] == pytest.approx(float(expected[0]), rel=1e-2)
+    assert norm(jax.tree.map(np.subtract, found[2], expected[2])) <= 0.05 * norm(expected[2])
