@@ -32,6 +32,7 @@ same letters. A digit is an axis of that size, and an axis of size 1 may repeat.
     A  alternatives that a beam chooses from
     L  tokens that a row of a cache has room for: C = W · L
     X  slots of continuous batching
+    J  elements of a walk's state
 """
 
 __version__ = "0.1.0"

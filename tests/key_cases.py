@@ -111,6 +111,7 @@ CASES: dict[str, dict[str, Case]] = {
         "task.max_length": case(4),
         "task.longer": case(2),
         "task.longer_every": case(2, task={"longer": 3}),
+        "task.mirrored": case(True, model={"positions": "rotary", "d_model": 12}),
         "task.examples": case(11, task={"n_tokens": 47, "examples": 13}),
         "task.metrics": case("ter"),
         "optimizer.layer_decay": case(0.5),

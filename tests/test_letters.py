@@ -21,7 +21,7 @@ from fxf.decoding.beam import beam_search
 from fxf.decoding.config import DecodeConfig
 from fxf.decoding.sampling import sampling
 from fxf.decoding.turns import decode_in_turns
-from fxf.layers import positions
+from fxf.layers import position_kinds, positions
 from fxf.models.bilayer import BilayerConfig, bilayer
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.masked_lm import MaskedLMConfig, masked_lm
@@ -168,13 +168,13 @@ def step_of(model, batch=BATCH, **options):
 def counted(monkeypatch):
     """A kind of positions that the tokens themselves make."""
 
-    def count(params, tokens_BT, previous_BH):
+    def count(params, tokens_BT, before_BHJ):
         steps = jax.numpy.ones((tokens_BT.shape[0], 1, tokens_BT.shape[1]))
-        return previous_BH[..., None] + jax.numpy.cumsum(params["size"][None, :, None] * steps, -1)
+        return before_BHJ[:, :, None] + jax.numpy.cumsum(params["size"][None, :, None] * steps, -1)[..., None]
 
-    spec = lambda config: {"size": Weight((config.n_heads,), ("heads",), fan_in())}  # noqa: E731
+    spec = lambda config, vocab_size: {"size": Weight((config.n_heads,), ("heads",), fan_in())}  # noqa: E731
     bias = positions.POSITIONS["alibi"].bias
-    kind = positions.Positions(spec=spec, from_tokens=count, rotate=positions.rotary, bias=bias)
+    kind = position_kinds.Positions(spec=spec, from_tokens=count, rotate=position_kinds.rotary, bias=bias)
     monkeypatch.setitem(positions.POSITIONS, "counted", kind)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fxf.layers.positions import interleaved
+from fxf.layers.position_kinds import interleaved
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.weights import Params
 

@@ -132,9 +132,11 @@ def init_cache(
     kind, batch_size = ATTENTIONS[config.attention], lengths_B.shape[0]
     blocks = (kind.init_cache(config, batch_size, length, config.dtype),) * config.n_layers
     ancestors_B1L = jnp.zeros((batch_size, 1, length), jnp.int32) if kind.scores else None
-    makes = POSITIONS[config.positions].from_tokens is not None
-    head_positions_BHC1 = jnp.zeros((batch_size, config.n_heads, length, 1)) if makes else None
-    return Cache(blocks, lengths_B, None, ancestors_B1L, positions, head_positions_BHC1)
+    of_positions = POSITIONS[config.positions]
+    walks_BHCJ = None
+    if of_positions.from_tokens is not None:
+        walks_BHCJ = jnp.zeros((batch_size, config.n_heads, length, of_positions.n_state))
+    return Cache(blocks, lengths_B, None, ancestors_B1L, positions, walks_BHCJ)
 
 
 def train_blocks(

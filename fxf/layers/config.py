@@ -42,7 +42,8 @@ class TransformerConfig:
         "one of fxf.layers.positions.POSITIONS: none; a trained table, from sinusoids (sinusoidal_trained, seed 004) "
         "or from random (learned); fixed sines and cosines, interleaved (sinusoidal, seed 003) or all sines first, "
         "from position 1 (sinusoidal_concatenated, seed 000) or 0 (sinusoidal_halves); rotary, alibi (seed 002) or "
-        "alibi_geometric, in self-attention",
+        "alibi_geometric, in self-attention; turns: tokens turn the walk that makes the positions of rotary and a "
+        "gentle alibi (fxf.layers.turns)",
     )
     position_range: int = key(
         0,

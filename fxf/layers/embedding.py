@@ -27,7 +27,7 @@ def embedding_spec(config: TransformerConfig, vocab_size: int, unit_rows: bool =
     bias = Weight((vocab_size,), ("vocabulary",), jax.nn.initializers.zeros)
     return {
         "table": Weight((vocab_size, config.d_model), ("vocabulary", "embed"), init),
-        **positional_encoding_spec(config),
+        **positional_encoding_spec(config, vocab_size),
         **({"norm": normalization_spec(config)} if config.embedding_norm else {}),
         **({"logits_bias": bias} if config.logits_bias else {}),
     }

@@ -6,9 +6,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fxf.errors import UserError
 from fxf.layers.cache import Cache
 from fxf.layers.config import TransformerConfig
-from fxf.layers.positions import POSITIONS, of_keys, of_queries, token_positions
+from fxf.layers.position_kinds import of_keys, of_queries
+from fxf.layers.positions import POSITIONS, token_positions
 
 
 @jax.tree_util.register_dataclass
@@ -60,7 +62,13 @@ def self_mask(
 
     Args:
       documents_BT: the number of each token's document, if the rows hold several; None if each row is one document.
+
+    Raises:
+      UserError: rows hold several documents, but the tokens of whole rows make the positions.
     """
+    if documents_BT is not None and POSITIONS[config.positions].from_tokens is not None:
+        walks = f"model.positions '{config.positions}' walks along whole rows"
+        raise UserError(f"documents: {walks}; leave attention within a document (task.document_mask) off")
     indices_1T = jnp.arange(positions.shape[-1])[None]
     biases = _biases(config, positions, positions, (indices_1T, indices_1T) if causal else None)
     if is_token_BT is not None:
@@ -87,8 +95,8 @@ def cached_mask(
     if cache.ancestors is None:
         return Mask(jnp.zeros((1, 1, 1, 1)), positions, is_token_BT, causal=True)
     indices_1C = cache.token_indices()
-    if cache.head_positions_BHC1 is not None:
-        key_positions = cache.head_positions_BHC1[..., 0]
+    if cache.walks_BHCJ is not None:
+        key_positions = cache.walks_BHCJ[..., 0]
     else:
         key_positions = token_positions(config, indices_1C, cache.positions)
     biases = _biases(config, positions, key_positions, (indices_BT, indices_1C))

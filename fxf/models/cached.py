@@ -11,7 +11,7 @@ from fxf.layers.block import Source, block_cross_memory, cached_blocks, each_blo
 from fxf.layers.cache import Cache
 from fxf.layers.config import CrossAttentionConfig, TransformerConfig
 from fxf.layers.mask import cached_mask
-from fxf.layers.positions import attention_positions, token_positions
+from fxf.layers.positions import token_positions, walk_states
 from fxf.models.model import Batch
 from fxf.weights import Params
 
@@ -38,14 +38,15 @@ def prefill_and_step(
         """Returns the residual stream of new tokens [B, T, D], and the cache with these tokens."""
         table, blocks = parts(params)
         positions_BT = attended = token_positions(config, indices_BT, cache.positions)
-        if cache.head_positions_BHC1 is not None:  # the tokens make positions for each head
+        if cache.walks_BHCJ is not None:  # the tokens make positions for each head
             if is_token_BT is not None:  # the prompts
-                attended = attention_positions(config, table, tokens_BT, positions_BT)
+                states_BHTJ = walk_states(config, table, tokens_BT, jnp.zeros_like(cache.walks_BHCJ[:, :, 0]))
             else:  # one token of each row
-                tokens_R1, previous = tokens_BT.reshape(-1, 1), cache.last_head_positions()
-                head_positions_RH1 = attention_positions(config, table, tokens_R1, positions_BT, previous)
-                attended = head_positions_RH1.reshape(*tokens_BT.shape, -1).transpose(0, 2, 1)
-            cache = cache.write_head_positions(cache.cache_indices(indices_BT), attended)
+                states_RH1J = walk_states(config, table, tokens_BT.reshape(-1, 1), cache.last_states())
+                states_BTHJ = states_RH1J.reshape(*tokens_BT.shape, *states_RH1J.shape[1::2])
+                states_BHTJ = states_BTHJ.transpose(0, 2, 1, 3)
+            attended = states_BHTJ[..., 0]
+            cache = cache.write_states(cache.cache_indices(indices_BT), states_BHTJ)
         mask = cached_mask(config, cache, indices_BT, attended, is_token_BT)
         x_BTD = embed(params, tokens_BT, positions_BT)
         x_BTD, caches = cached_blocks(config, blocks, x_BTD, mask, cache.blocks, sources=cache.source)

@@ -104,7 +104,8 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
         """Returns the positions of the tokens, and the positions that attention reads."""
         indices_1T = jnp.arange(tokens_BT.shape[1])[None]
         positions_BT = token_positions(config, indices_1T, given_BT, n_rows=tokens_BT.shape[0], rng=rng)
-        return positions_BT, attention_positions(config, params[tables[side]], tokens_BT, positions_BT)
+        table, training = params[tables[side]], rng is not None
+        return positions_BT, attention_positions(config, table, tokens_BT, positions_BT, training=training)
 
     def final_norm(stack_params: Params, x: jax.Array) -> jax.Array:
         return normalize(config, stack_params["norm"], x) if config.final_norm else x

@@ -6,7 +6,7 @@ import math
 import jax
 
 from fxf.layers.config import TransformerConfig
-from fxf.layers.positions import sinusoids
+from fxf.layers.position_kinds import sinusoids
 from fxf.weights import Spec, Weight, changed, uniform_half
 
 

@@ -6,7 +6,8 @@ from typing import Literal
 import jax
 
 from fxf.config import key
-from fxf.layers.positions import position_penalty, random_rows
+from fxf.layers.position_kinds import random_rows
+from fxf.layers.positions import position_penalty
 from fxf.models.init import initialized_as
 from fxf.models.model import Batch, Model
 from fxf.models.transformer_lm import TransformerLMConfig, logits, transformer_lm_spec, whole_sequences

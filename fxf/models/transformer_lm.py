@@ -75,7 +75,7 @@ def whole_sequences(
     indices_1T = jnp.arange(tokens_BT.shape[1])[None]
     given_BT = batch.get("positions")
     positions_BT = token_positions(config, indices_1T, given_BT, n_rows=tokens_BT.shape[0], rng=rng_positions)
-    read = attention_positions(config, params["embedding"], tokens_BT, positions_BT)
+    read = attention_positions(config, params["embedding"], tokens_BT, positions_BT, training=rng is not None)
     is_token_BT, documents_BT = batch.get("input_mask"), batch.get("documents")
     mask = self_mask(config, read, causal=causal, is_token_BT=is_token_BT, documents_BT=documents_BT)
     segments_BT = batch.get("segments")

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf.config import key
+from fxf.decoding.steps import Prompts
 from fxf.errors import UserError
 from fxf.models.model import Batch
 from fxf.tasks.held_out import drawn_for, held_out, power_within, sample_bytes, sample_held_out
@@ -33,6 +34,9 @@ class ReversalConfig(MetricsConfig):
     longer: int = key(0, "also score lengths max_length+1 … max_length+longer, which training never shows", minimum=0)
     longer_every: int = key(
         0, "score them separately, as exact_match_N, at every multiple N of this; 0: together", minimum=0
+    )
+    mirrored: bool = key(
+        False, "a symbol and its mirror image have one position, which batches and prompts bring (Cho et al. 2024)"
     )
     examples: int = key(10_000, "size of each scored sample, if the domain is too large to score whole", minimum=1)
 
@@ -90,20 +94,21 @@ class Reversal(Task):
         if not self.scored_whole:
             read_BP = jnp.where(jnp.arange(longest)[None] < lengths_B1, sequences_BP, END)
             weights_BT = jnp.where(held_out(read_BP)[:, None], 0, weights_BT)
-        return language_model_batch(targets_BT, weights_BT)
+        positions = {"positions": mirrored_positions(lengths_B1, targets_BT.shape[1])} if self.config.mirrored else {}
+        return language_model_batch(targets_BT, weights_BT) | positions
 
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
         config = self.config
         sample = whole_domain(config, self.lengths) if self.scored_whole else draw_sample(config, self.lengths)
-        found, expected = continuations(evaluator, sample)
+        found, expected = continuations(config, evaluator, sample)
         figures: dict[str, Any] = {"exact_match": exact_match(found, expected), "examples": len(sample)}
         figures["samples"] = self.samples(sample, found, expected)
         for length in config.longer_scored():
             longer = draw_sample(config, range(length, length + 1))
-            figures[f"exact_match_{length}"] = exact_match(*continuations(evaluator, longer))
+            figures[f"exact_match_{length}"] = exact_match(*continuations(config, evaluator, longer))
         if config.longer and not config.longer_every:
             longer = draw_sample(config, range(config.max_length + 1, config.max_length + config.longer + 1))
-            exact = exact_match(*continuations(evaluator, longer))
+            exact = exact_match(*continuations(config, evaluator, longer))
             figures |= {"exact_match_longer": exact, "examples_longer": len(longer)}
         return figures | self.text_metrics.of_tokens(found, expected, END, self.to_text)
 
@@ -118,13 +123,21 @@ class Reversal(Task):
 
     def to_prompts(self, texts: list[str], max_tokens: int, max_len: int) -> list[PromptGroup]:
         rows = of_each_prompt(self.encode, texts)
-        return one_group(padded_prompts([[END, *row, END] for row in rows]), max_tokens, max_len)
+        prompts = padded_prompts([[END, *row, END] for row in rows])
+        return [
+            group._replace(prompts=placed(self.config, group.prompts, group.max_tokens))
+            for group in one_group(prompts, max_tokens, max_len)
+        ]
 
     def to_text(self, text: str, tokens: list[int]) -> str:
         return " ".join(map(str, tokens))
 
     def to_batch(self, text: str, answer: str) -> Batch:
-        return {"inputs": jnp.array([[END, *self.encode(text), END, *self.encode(answer)]])}
+        tokens = self.encode(text)
+        inputs = jnp.array([[END, *tokens, END, *self.encode(answer)]])
+        lengths = jnp.array([[len(tokens)]])
+        positions = {"positions": mirrored_positions(lengths, inputs.shape[1])} if self.config.mirrored else {}
+        return {"inputs": inputs} | positions
 
     def encode(self, text: str) -> list[int]:
         """Returns the tokens of a sequence."""
@@ -142,6 +155,23 @@ def reversal_targets(sequences_BP: jax.Array, lengths_B1: jax.Array) -> tuple[ja
     tokens = jnp.take_along_axis(sequences_BP, jnp.clip(source, 0, sequences_BP.shape[1] - 1), axis=1)
     counts = (t > lengths_B1) & (t <= 2 * lengths_B1 + 1)
     return jnp.where(is_token, tokens, END), counts.astype(jnp.float32)
+
+
+def mirrored_positions(lengths_B1: jax.Array, n_inputs: int) -> jax.Array:
+    """Returns the positions of the inputs 0 x1 … xn 0 xn … x1: those of x1 … xn are 1 … n, int32 [B, n_inputs].
+
+    The second 0 has n + 1, and what comes behind the answer 0, -1, …
+    """
+    t = jnp.arange(n_inputs)[None]
+    return jnp.where(t <= lengths_B1 + 1, t, 2 * lengths_B1 + 2 - t)
+
+
+def placed(config: ReversalConfig, prompts: Prompts, max_tokens: int) -> Prompts:
+    """Returns prompts x1 … xn 0 with the positions of all their tokens, if a symbol shares that of its mirror image."""
+    if not config.mirrored:
+        return prompts
+    n_tokens = prompts["tokens"].shape[1] + max_tokens
+    return {**prompts, "positions": np.asarray(mirrored_positions(prompts["lengths"][:, None] - 1, n_tokens))}
 
 
 def whole_domain(config: ReversalConfig, lengths: range) -> np.ndarray:
@@ -164,7 +194,7 @@ def draw_sample(config: ReversalConfig, lengths: range) -> np.ndarray:
     return sample_held_out(drawn, config.examples)
 
 
-def continuations(evaluator: Evaluator, sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def continuations(config: ReversalConfig, evaluator: Evaluator, sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the model's continuations of sequences, [n, longest] padded with 0, and the right continuations.
 
     Both are int32 [n, longest + 1]. The right continuation is the reverse, followed by 0.
@@ -173,7 +203,8 @@ def continuations(evaluator: Evaluator, sequences: np.ndarray) -> tuple[np.ndarr
     lengths = np.count_nonzero(sequences, axis=1).astype(np.int32) + 1
     backwards = lengths[:, None] - 2 - np.arange(tokens.shape[1])
     expected = np.where(backwards >= 0, np.take_along_axis(tokens, np.maximum(backwards, 0), axis=1), END)
-    return evaluator.top({"tokens": tokens, "lengths": lengths}, tokens.shape[1]), expected
+    prompts = placed(config, {"tokens": tokens, "lengths": lengths}, tokens.shape[1])
+    return evaluator.top(prompts, tokens.shape[1]), expected
 
 
 def exact_match(found: np.ndarray, expected: np.ndarray) -> float:

@@ -2,7 +2,8 @@
 
 import jax.numpy as jnp
 
-from fxf.layers.positions import POSITIONS, Positions
+from fxf.layers.position_kinds import Positions
+from fxf.layers.positions import POSITIONS
 from fxf.runs.experiment import default_config
 
 

@@ -8,13 +8,13 @@ from fxf.runs.experiment import default_config
 from fxf.weights import Weight
 
 
-def spec(config):
+def spec(config, vocab_size):
     return {"pace": Weight((config.n_heads,), ("heads",), jax.nn.initializers.ones)}
 
 
-def from_tokens(params, tokens_BT, previous_BH):
+def from_tokens(params, tokens_BT, before_BHJ):
     paces_BHT = jnp.where(tokens_BT[:, None] == 0, params["pace"][None, :, None], 1.0)
-    return previous_BH[..., None] + jnp.cumsum(paces_BHT, axis=-1)
+    return before_BHJ[:, :, None] + jnp.cumsum(paces_BHT, axis=-1)[..., None]
 
 
 def penalty(params, step):

@@ -14,7 +14,8 @@ from fxf.layers import linear_attention
 from fxf.layers.attention import ATTENTIONS, attention, attention_spec
 from fxf.layers.attention_kinds import expressive
 from fxf.layers.mask import self_mask
-from fxf.layers.positions import POSITIONS, alibi_geometric_slopes, alibi_slopes, rotary, token_positions
+from fxf.layers.position_kinds import alibi_geometric_slopes, alibi_slopes, rotary
+from fxf.layers.positions import POSITIONS, token_positions
 from fxf.models.masked_lm import MaskedLMConfig, masked_lm
 from fxf.models.transformer_lm import transformer_lm
 from helpers import examples, random_params, random_tokens, small

@@ -66,7 +66,7 @@ def test_embeddings_start_with_unit_variance_as_they_are_read(scaled):
 
 @pytest.mark.parametrize("d_model", [1, 6, 7])
 def test_positions_start_as_the_seeds_sinusoids_counted_from_one(d_model):
-    spec = positional_encoding_spec(small(d_model=d_model, n_heads=1, max_len=11))
+    spec = positional_encoding_spec(small(d_model=d_model, n_heads=1, max_len=11), 7)
     table = initialize(spec, jax.random.key(0))["positions"]
     expected = [[oracle.sinusoid(pos, axis, d_model) for axis in range(d_model)] for pos in range(1, 12)]
     assert_close(table, expected)
@@ -76,7 +76,7 @@ def test_positions_start_as_the_seeds_sinusoids_counted_from_one(d_model):
 def test_positions_learned_from_random_start_as_large_as_those_that_start_as_sinusoids(d_model):
     tables = []
     for kind, seed in (("learned", 0), ("learned", 1), ("sinusoidal_trained", 0)):
-        spec = positional_encoding_spec(small(positions=kind, d_model=d_model, max_len=997))
+        spec = positional_encoding_spec(small(positions=kind, d_model=d_model, max_len=997), 7)
         tables.append(np.asarray(initialize(spec, jax.random.key(seed))["positions"]))
     random, other, sinusoids = tables
     assert not np.allclose(random, other)
@@ -86,7 +86,7 @@ def test_positions_learned_from_random_start_as_large_as_those_that_start_as_sin
 @pytest.mark.parametrize("kind", POSITIONS)
 def test_positional_encoding_adds_the_vector_of_each_position(kind):
     config = small(positions=kind)
-    params = random_params(positional_encoding_spec(config))
+    params = random_params(positional_encoding_spec(config, 7))
     weights, x = oracle.float64(params), vectors()
     for at in (np.arange(T)[None], np.array([[0, 1, 2, 3, 4], [9, 3, 3, 0, 11], [12, 5, 7, 1, 2]])):
         added = np.array([[oracle.position_vector(config, weights, t) for t in row] for row in at])
@@ -104,7 +104,7 @@ def test_seed_003_and_seed_000_differ_in_their_sinusoids():
 
 
 def test_only_tables_of_positions_are_weights():
-    tables = [kind for kind in POSITIONS if positional_encoding_spec(small(positions=kind))]
+    tables = [kind for kind in POSITIONS if positional_encoding_spec(small(positions=kind), 7)]
     assert tables == ["sinusoidal_trained", "learned"]
 
 

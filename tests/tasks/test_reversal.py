@@ -142,7 +142,26 @@ def test_exact_match_counts_a_row_only_if_all_of_it_is_right():
         tokens[3, 0] = 0  # ended too early
         return tokens
 
-    assert exact_match(*continuations(evaluator(nearly), sequences)) == pytest.approx(2 / 5)
+    assert exact_match(*continuations(config(), evaluator(nearly), sequences)) == pytest.approx(2 / 5)
+
+
+def test_a_symbol_and_its_mirror_image_have_one_position_in_batches_prompts_and_probes():
+    task = Reversal(config(mirrored=True), run_info())
+    for batch in batches(task, 3):
+        for inputs, targets, positions in zip(batch["inputs"], batch["targets"], batch["positions"], strict=True):
+            n = len(sequence_of(targets))
+            expected = [*range(n + 2), *range(n, -len(inputs), -1)][: len(inputs)]
+            assert positions.tolist() == expected
+            of_symbols, of_answer = positions[1 : n + 1], positions[n + 2 : 2 * n + 2]
+            np.testing.assert_array_equal(inputs[1 : n + 1], targets[n + 1 : 2 * n + 1][::-1])
+            np.testing.assert_array_equal(of_symbols[: len(of_answer)], np.sort(of_answer)[-n:])
+    (group,) = task.to_prompts(["3 1 2", "5"], 0, 12)
+    assert group.prompts["positions"].tolist() == [
+        [0, 1, 2, 3, 4, 3, 2, 1, 0, -1, -2, -3][: 4 + group.max_tokens],
+        [0, 1, 2, 1, 0, -1, -2, -3, -4, -5, -6, -7][: 4 + group.max_tokens],
+    ]
+    assert task.to_batch("3 1 2", "2 1")["positions"].tolist() == [[0, 1, 2, 3, 4, 3, 2]]
+    assert "positions" not in Reversal(config(), run_info()).to_batch("3 1", "1")
 
 
 def answers_to(texts, max_tokens=0, max_len=10):

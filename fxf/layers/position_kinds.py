@@ -1,0 +1,147 @@
+"""The contract of a kind of positions, and the kinds, which act on embeddings, on queries and keys, or on scores."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fxf.errors import UserError
+from fxf.layers.config import TransformerConfig
+from fxf.layers.rotary_frequencies import rotary_frequencies
+from fxf.weights import Params, Spec
+
+
+class Positions(NamedTuple):
+    """A kind of positional encoding. Positions are [B, T], ints or floats; [1, T] are those of every row.
+
+    If `from_tokens` makes positions for each head, `rotate` and `bias` get positions [B, H, T].
+
+    Attributes:
+      embed: `embed(params, positions_BT, d_model)` returns [B, T, D], which is added to the embeddings.
+      rotate: `rotate(config, x, positions_BT, is_global)` returns queries [B, H, T, K] or keys [B, G, T, K], rotated
+        by their positions. `is_global` says whether the block is global; it is None without `config.global_every`.
+      bias: `bias(n_heads, queries_BT, keys_BC)` returns [B, H, T, C], which is added to the scores, from the positions
+        of queries and keys.
+      table: initializer of a trained table of positions, `params["positions"]` of the embedding.
+      spec: `spec(config, vocab_size)` returns the kind's own weights, `params["positions"]` of the embedding.
+      from_tokens: `from_tokens(params, tokens_BT, before_BHJ)` returns the states [B, H, T, J] that a walk along the
+        tokens has, from these weights and the state before the first of them, which is 0 at the start of a row. The
+        first element of a state is the token's position. A state may depend on its own token and on the state before
+        it, but not on later tokens.
+      n_state: J, the number of elements of a state.
+      scored: `scored(params)` returns the weights that the walk has outside training, for example rounded ones.
+      penalty: `penalty(params, step)` returns a scalar that training adds to the mean loss, from these weights.
+    """
+
+    embed: Callable[[Params, jax.Array, int], jax.Array] | None = None
+    rotate: Callable[[TransformerConfig, jax.Array, jax.Array, jax.Array | None], jax.Array] | None = None
+    bias: Callable[[int, jax.Array, jax.Array], jax.Array] | None = None
+    table: Callable[[jax.Array, tuple[int, ...], Any], jax.Array] | None = None
+    spec: Callable[[TransformerConfig, int], Spec] | None = None
+    from_tokens: Callable[[Params, jax.Array, jax.Array], jax.Array] | None = None
+    n_state: int = 1
+    scored: Callable[[Params], Params] | None = None
+    penalty: Callable[[Params, jax.Array], jax.Array] | None = None
+
+
+def of_queries(positions: jax.Array) -> jax.Array:
+    """Returns positions [B, T] or of each head [B, H, T] as [B, 1 or H, T, 1]."""
+    return positions[:, None, :, None] if positions.ndim == 2 else positions[..., None]
+
+
+def of_keys(positions: jax.Array) -> jax.Array:
+    """Returns positions [B, C] or of each head [B, H, C] as [B, 1 or H, 1, C]."""
+    return positions[:, None, None] if positions.ndim == 2 else positions[:, :, None]
+
+
+def _frequencies(exponents: np.ndarray, width: int, n_axes: int) -> np.ndarray:
+    """Returns 10000^(-exponent / width) after `n_axes` axes of size 1.
+
+    NumPy computes it in float64, because the position multiplies the rounding error, which is larger in XLA's power.
+    """
+    return (10000.0 ** (-exponents / width)).astype(np.float32).reshape((1,) * n_axes + (-1,))
+
+
+def interleaved(positions: jax.Array, d_model: int) -> jax.Array:
+    """Returns PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos of it (seeds 003 and 004): [...] to [..., D]."""
+    axis = np.arange(d_model)
+    angles = positions[..., None] * _frequencies(axis - axis % 2, d_model, positions.ndim)
+    even = (axis % 2 == 0).reshape((1,) * positions.ndim + (d_model,))
+    return jnp.where(even, jnp.sin(angles), jnp.cos(angles))
+
+
+def concatenated(positions: jax.Array, d_model: int) -> jax.Array:
+    """Returns sin(p / 10000^(2i/D)) for i = 1 … D/2, then the cosines; p starts from 1 (seed 000, "Embedding")."""
+    angles = (positions[..., None] + 1) * _frequencies(2 * np.arange(1, d_model // 2 + 1), d_model, positions.ndim)
+    return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1)
+
+
+def halves(positions: jax.Array, d_model: int) -> jax.Array:
+    """Returns the sines and cosines of `interleaved`, all sines first (the code of Vaswani et al. 2017)."""
+    x = interleaved(positions, d_model)
+    return jnp.concatenate([x[..., 0::2], x[..., 1::2]], axis=-1)
+
+
+def sinusoids(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+    """Returns the sinusoids of positions 1, 2, …, [rows, D]; an initializer (seed 004, "Positional Encoding")."""
+    del key
+    return interleaved(jnp.arange(1, shape[0] + 1), shape[1]).astype(dtype)
+
+
+def random_rows(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+    """Returns normal numbers with the mean square of sinusoids, 1/2, [rows, D]; an initializer.
+
+    So models with a random table and with sinusoids differ by the directions of the rows and not by their size.
+    """
+    return jax.random.normal(key, shape, dtype) / math.sqrt(2)
+
+
+def look_up(params: Params, positions_BT: jax.Array, d_model: int) -> jax.Array:
+    """Returns the rows of the table at the positions, [B, T, D]; NaN for positions beyond the table."""
+    del d_model
+    if not jnp.issubdtype(positions_BT.dtype, jnp.integer):
+        raise UserError(f"positions: a table has a row for each whole number; expected ints, got {positions_BT.dtype}")
+    return params["positions"].at[positions_BT].get(mode="fill", fill_value=jnp.nan)
+
+
+def rotary(
+    config: TransformerConfig, x: jax.Array, positions: jax.Array, is_global: jax.Array | None = None
+) -> jax.Array:
+    """Returns x with each pair (x_2i, x_2i+1) rotated by p · θ^(-2i/K) (seed 002, "rotary positional encoding").
+
+    The product of a query and a key then depends on the distance between them (Su et al. 2021). θ is rope_theta, or
+    local_rope_theta in a local block.
+    """
+    pairs = x.reshape(*x.shape[:-1], -1, 2)
+    n_pairs = pairs.shape[-2]
+    angles = of_queries(positions) * rotary_frequencies(config, n_pairs, is_global).reshape(1, 1, 1, -1)
+    cos, sin = jnp.cos(angles).astype(x.dtype), jnp.sin(angles).astype(x.dtype)
+    rotated = jnp.stack([cos * pairs[..., 0] - sin * pairs[..., 1], sin * pairs[..., 0] + cos * pairs[..., 1]], axis=-1)
+    return rotated.reshape(x.shape)
+
+
+def alibi_slopes(n_heads: int) -> list[float]:
+    """Returns the slopes 2^(-8 h / n_heads) for h = 1 … n_heads (seed 002, "ALiBi positional encoding")."""
+    return [2.0 ** (-8 * h / n_heads) for h in range(1, n_heads + 1)]
+
+
+def alibi_geometric_slopes(n_heads: int) -> list[float]:
+    """Returns the slopes of the paper (Press et al. 2022), which differ if n_heads is no power of two.
+
+    They are the slopes of the next lower power of two, then every second slope of the next higher one.
+    """
+    lower = 2 ** int(math.log2(n_heads))
+    return alibi_slopes(lower) + alibi_slopes(2 * lower)[0::2][: n_heads - lower]
+
+
+def alibi(slopes: Callable[[int], list[float]], factor: float = 1.0) -> Positions:
+    """Returns the encoding that adds -factor · slope · |distance| to the scores, with one slope for each head."""
+
+    def bias(n_heads: int, queries: jax.Array, keys: jax.Array) -> jax.Array:
+        distances_BHTC = jnp.abs(of_queries(queries) - of_keys(keys))
+        return -jnp.array([factor * slope for slope in slopes(n_heads)]).reshape(1, n_heads, 1, 1) * distances_BHTC
+
+    return Positions(bias=bias)

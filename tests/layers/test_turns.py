@@ -1,0 +1,120 @@
+"""Positions of a walk that tokens turn, against plain loops."""
+
+import dataclasses
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from closeness import assert_close
+from fxf.errors import UserError
+from fxf.layers.turns import rounded, turns_of, walk
+from fxf.models.transformer_lm import transformer_lm
+from fxf.testing import assert_consistent
+from fxf.training.step import loss_and_gradient
+from helpers import random_params, random_tokens, small
+
+V, H, B, T = 5, 3, 2, 9
+
+
+def params_of(turns_VH):
+    return {"turns": np.asarray(turns_VH, np.float32) / 10}
+
+
+def looped(turns_VH, tokens_BT):
+    """Returns positions and the directions behind the tokens, [B, H, T, 2], by plain loops."""
+    states = np.zeros((len(tokens_BT), turns_VH.shape[1], len(tokens_BT[0]), 2))
+    for b, tokens in enumerate(tokens_BT):
+        for h in range(turns_VH.shape[1]):
+            position, direction = 0.0, 1.0
+            for t, token in enumerate(tokens):
+                position += direction
+                direction *= turns_VH[token, h] if t else 1
+                states[b, h, t] = position, direction
+    return states
+
+
+def test_a_walk_is_that_of_plain_loops():
+    turns_VH = np.random.default_rng(0).uniform(-1, 1, (V, H)).astype(np.float32)
+    tokens_BT = random_tokens((B, T), V)
+    start = np.zeros((B, H, 2), np.float32)
+    expected = looped(turns_VH.astype(np.float64), tokens_BT)
+    assert_close(walk(params_of(turns_VH), tokens_BT, start), expected, largest=T)
+
+
+def test_a_walk_in_parts_is_the_whole_walk_bit_for_bit_where_turns_are_whole():
+    turns_VH = np.random.default_rng(1).choice([-1.0, 1.0], (V, H))
+    tokens_BT = random_tokens((B, T), V)
+    params = rounded(params_of(turns_VH))
+    whole = walk(params, tokens_BT, np.zeros((B, H, 2), np.float32))
+    np.testing.assert_array_equal(whole, looped(turns_VH, tokens_BT))
+    state = jnp.zeros((B, H, 2))
+    for t in range(T):
+        state = walk(params, tokens_BT[:, t : t + 1], state)[:, :, 0]
+        np.testing.assert_array_equal(state, whole[:, :, t])
+
+
+def test_a_separator_that_turns_gives_a_sequence_and_its_reversal_the_same_positions():
+    turns_V1 = np.array([[-1.0], [1.0], [1.0], [1.0]])
+    tokens = np.array([[0, 3, 1, 2, 2, 0, 2, 2, 1, 3]])
+    positions = np.asarray(walk(params_of(turns_V1), tokens, np.zeros((1, 1, 2), np.float32)))[0, 0, :, 0]
+    assert positions.tolist() == [1, 2, 3, 4, 5, 6, 5, 4, 3, 2]
+
+
+def test_turns_stay_within_bounds_and_scoring_rounds_them():
+    raw = np.array([[-2.0, 0.3, 0.0], [1.0, -0.2, 5.0]])
+    np.testing.assert_array_equal(turns_of(params_of(raw)), np.clip(params_of(raw)["turns"] * np.float32(10), -1, 1))
+    np.testing.assert_array_equal(turns_of(rounded(params_of(raw))), [[-1, 1, 1], [1, -1, 1]])
+    gradient = jax.grad(lambda params: turns_of(params).sum())(params_of(raw))
+    np.testing.assert_array_equal(gradient["turns"], np.full(raw.shape, 10))
+
+
+def turning_model(**changes):
+    config = dataclasses.replace(small(d_model=12), positions="turns", **changes)
+    model = transformer_lm(config, V)
+    return model, random_params(model.spec, 3)
+
+
+@pytest.mark.parametrize("window", [0, 3])
+def test_cached_decoding_and_beams_walk_as_the_full_forward_does(window):
+    model, params = turning_model(window=window)
+    assert np.unique(np.sign(params["embedding"]["positions"]["turns"])).tolist() == [-1, 1]
+    assert_consistent(model, params, {"inputs": random_tokens((3, T), V)})
+
+
+def test_training_has_the_learned_turns_and_scoring_the_rounded_ones():
+    model, params = turning_model()
+    embedding = params["embedding"] | {"positions": params_of(np.random.default_rng(2).uniform(-1, 1, (V, H)))}
+    params, exact = params | {"embedding": embedding}, params | {"embedding": {**embedding}}
+    exact["embedding"]["positions"] = rounded(embedding["positions"])
+    batch = {"inputs": random_tokens((B, T), V), "targets": random_tokens((B, T), V), "weights": np.ones((B, T))}
+    assert_close(model.apply(params, batch), model.apply(exact, batch))
+    trained, _, gradient = loss_and_gradient(model, params, batch, jax.random.key(0))
+    scored, _, _ = loss_and_gradient(model, params, batch)
+    assert abs(float(trained - scored)) > 1e-3
+    assert (gradient["embedding"]["positions"]["turns"] != 0).any()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"position_range": 40}, "model.position_range: model.positions 'turns' does not read it"),
+        ({"position_stretch": 2.0}, "model.position_stretch: model.positions 'turns' does not read it"),
+        (
+            {"attention_implementation": "flash", "dtype": "bfloat16", "window": 3},
+            "model.window: model.attention_implementation 'flash' counts",
+        ),
+    ],
+)
+def test_keys_that_the_walk_does_not_read_are_refused(changes, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        turning_model(**changes)
+
+
+def test_rows_of_several_documents_are_refused():
+    model, params = turning_model()
+    tokens = random_tokens((B, T), V)
+    with pytest.raises(UserError, match=r"documents: model\.positions 'turns' walks along whole rows"):
+        model.features(params, {"inputs": tokens, "documents": np.zeros((B, T), np.int32)})
