@@ -134,10 +134,10 @@ def write_atomically(path: Path, text: str) -> None:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
+        temporary.replace(path)
     except OSError:
         temporary.unlink(missing_ok=True)  # a full disk needs the room
         raise
-    temporary.replace(path)
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:

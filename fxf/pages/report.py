@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fxf.config import flatten
+from fxf.errors import UserError
 from fxf.files import write_atomically
 from fxf.pages.figures import figure
 from fxf.pages.page import page, shortened, thinned
@@ -42,11 +43,15 @@ def write(folder: Path) -> Path:
     """Writes the page of the run in `folder` there, and returns its path.
 
     Raises:
-      UserError: there is no run.
+      UserError: there is no run, or the page cannot be written.
     """
     run = read(folder)
     path = folder / REPORT
-    write_atomically(path, page(f"{folder.name}: {run.state}", contents(run), ["charts.js", "report.js"]))
+    text = page(f"{folder.name}: {run.state}", contents(run), ["charts.js", "report.js"])
+    try:
+        write_atomically(path, text)
+    except OSError as error:
+        raise UserError(f"{path}: cannot write it: {error.strerror}") from None
     return path
 
 

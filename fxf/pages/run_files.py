@@ -15,6 +15,7 @@ ENDED = "ended.txt"  # why training ended before its last step
 INSIDE = "inside.json"  # what `fxf.reports.inside` found in the trained model
 
 FINISHED, RUNNING, STOPPED, FAILED = "finished", "running", "stopped", "failed"
+OBJECTS = ("overrides", "expected", "versions", "digests")  # of config.json, if they are there
 LAST_BYTES = 2**16  # of a sweep's log, whose last line may name an error
 ERROR = "error: "
 
@@ -56,10 +57,14 @@ def read(folder: Path) -> RunFiles:
         raise UserError(f"{folder}: no run here ({CONFIG} is missing)") from None
     if not isinstance(config := record.get("config"), dict) or not isinstance(config.get("task"), dict):
         raise UserError(f"{folder / CONFIG}: not a run's config: it has no config of a task")
+    parts = {"config.train": config.get("train", {}), **{name: record.get(name, {}) for name in OBJECTS}}
+    for name, part in parts.items():
+        if not isinstance(part, dict):
+            raise UserError(f"{folder / CONFIG}: {name}: expected an object, got {one_line(repr(part))}")
     metrics, result = _lines(folder / RECORDS), _object(folder / RESULT)
     state, said = _state(folder, config, metrics, result)
-    inside = _object(folder / INSIDE)
-    return RunFiles(folder, record, metrics, _lines(folder / SAMPLES), result, inside, state, said)
+    samples = [record for record in _lines(folder / SAMPLES) if _are_rows(record.get("rows"))]
+    return RunFiles(folder, record, metrics, samples, result, _inside(folder / INSIDE), state, said)
 
 
 def is_number(value: Any) -> bool:
@@ -73,7 +78,7 @@ def is_run(folder: Path) -> bool:
 def _state(folder: Path, config: Record, metrics: list[Record], result: Record) -> tuple[str, str]:
     """Returns how the run stands, and a few words about it."""
     steps = config.get("train", {}).get("steps", "?")
-    at = f"step {metrics[-1]['step'] if metrics else 0:,} of {steps if isinstance(steps, str) else f'{steps:,}'}"
+    at = f"step {metrics[-1]['step'] if metrics else 0:,} of {f'{steps:,}' if is_number(steps) else steps}"
     if result:
         return FINISHED, at if metrics else ""
     if _is_locked(folder / LOCK):
@@ -119,6 +124,24 @@ def _object(path: Path) -> Record:
         return read_json(path, "an object")
     except (FileNotFoundError, UserError):
         return {}
+
+
+def _inside(path: Path) -> Record:
+    """Returns the object in inside.json, or an empty one if it has not what the page shows."""
+    found = _object(path)
+    lists = all(isinstance(found.get(name), list) for name in ("weights", "examples"))
+    return found if lists and is_number(found.get("step")) else {}
+
+
+def _are_rows(rows: Any) -> bool:
+    """Returns whether these are the rows of a sample: each a prompt, what was expected, and an answer."""
+
+    def is_row(row: Any) -> bool:
+        if not isinstance(row, list) or len(row) != 3 or not isinstance(row[2], str):
+            return False
+        return all(text is None or isinstance(text, str) for text in row[:2])
+
+    return isinstance(rows, list) and all(map(is_row, rows))
 
 
 def _lines(path: Path) -> list[Record]:

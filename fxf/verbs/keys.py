@@ -9,6 +9,7 @@ With --config, only the keys of this config are listed, and its values in place 
 
 from absl import flags
 
+from fxf.errors import UserError
 from fxf.runs import cli
 
 CONFIG = cli.define_config()
@@ -21,4 +22,7 @@ def main(names: list[str]) -> None:
     tables = keys.sections(names)
     if CONFIG.value is not None:
         tables = keys.of_config(tables, cli.config_and_origin(CONFIG)[0])
+        for name in names:
+            if name not in tables:
+                raise UserError(f"{name}: no section of this config")
     print((keys.as_markdown if MARKDOWN.value else keys.as_text)(tables))

@@ -72,6 +72,45 @@ def test_texts_are_data_and_no_markup(tmp_path):
     assert "<title>&lt;script&gt;name&lt;: finished</title>" in text
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("samples.jsonl", {"step": 6}),
+        ("samples.jsonl", {"step": 6, "rows": 5}),
+        ("samples.jsonl", {"step": 6, "rows": [["1", "2"]]}),
+        ("samples.jsonl", {"step": 6, "rows": [["1", "2", None]]}),
+        ("samples.jsonl", {"step": "6", "rows": []}),
+        ("inside.json", {"attention": 5}),
+        ("inside.json", {"step": 6, "weights": 3, "examples": []}),
+        ("inside.json", [1]),
+    ],
+)
+def test_what_is_damaged_of_a_run_is_left_out_of_its_page(name, value, tmp_path):
+    plain = data_of(report.write(make_run(tmp_path / "run")).read_text())
+    (tmp_path / "run" / name).write_text(json.dumps(value) + "\n")
+    assert data_of(report.write(tmp_path / "run").read_text()) == plain
+
+
+@pytest.mark.parametrize("name", ["config.train", "overrides", "expected", "versions", "digests"])
+def test_a_part_of_the_config_that_is_no_object_is_named(name, tmp_path):
+    path = make_run(tmp_path / "run") / "config.json"
+    record = json.loads(path.read_text())
+    *outer, last = name.split(".")
+    (record[outer[0]] if outer else record)[last] = [5]
+    path.write_text(json.dumps(record))
+    with pytest.raises(UserError, match=rf"run/config.json: {name}: expected an object, got \[5\]"):
+        report.write(tmp_path / "run")
+
+
+def test_a_page_that_cannot_be_written_is_one_line_and_leaves_nothing(tmp_path):
+    folder = make_run(tmp_path / "run")
+    (folder / "report.html" / "x").mkdir(parents=True)
+    before = sorted(folder.rglob("*"))
+    with pytest.raises(UserError, match=r"run/report.html: cannot write it: Is a directory"):
+        report.write(folder)
+    assert sorted(folder.rglob("*")) == before
+
+
 def test_a_page_asks_for_nothing_from_a_network(tmp_path):
     text = report.write(make_run(tmp_path / "run")).read_text()
     assert "default-src 'none'" in text

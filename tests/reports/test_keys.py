@@ -45,6 +45,11 @@ def test_the_page_of_all_keys_is_what_the_command_prints():
     assert page.endswith(f"\n\n{printed}"), "put what fxf keys --markdown prints into docs/keys.md"
 
 
+def test_a_section_that_a_config_has_not_is_an_error():
+    done = script("keys", "data", "--config=reversal")
+    assert (done.returncode, done.stderr) == (2, "error: data: no section of this config\n")
+
+
 def test_the_command_shows_a_section_of_a_config():
     done = script("keys", "train", "--config=reversal:example0", "--config.train.steps=7")
     assert done.stdout.startswith("train:\n  steps = 7  (int at least 1)\n      number of optimizer steps\n")
