@@ -107,10 +107,10 @@ def matching(patterns: str, paths: Collection[str], where: str = "") -> list[str
     a path decides.
 
     Args:
-      where: the config key that holds the patterns; then each of them must match a path.
+      where: the config key that holds the patterns; then each of them must match a path, and all together choose one.
 
     Raises:
-      UserError: a pattern matches no path.
+      UserError: a pattern matches no path, or no path is chosen.
     """
     chosen = dict.fromkeys(paths, False)
     for pattern in filter(None, map(str.strip, patterns.split(","))):
@@ -120,7 +120,10 @@ def matching(patterns: str, paths: Collection[str], where: str = "") -> list[str
             near = nearest(pattern, [] if "*" in pattern else paths) or f"; the weights are {examples}"
             raise UserError(f"{where}: '{pattern}' matches no weight{near}")
         chosen |= dict.fromkeys(matched, not pattern.startswith("!"))
-    return [path for path, is_chosen in chosen.items() if is_chosen]
+    found = [path for path, is_chosen in chosen.items() if is_chosen]
+    if where and not found:
+        raise UserError(f"{where}: '{patterns}' chooses no weight; all but some are *,!embedding/*")
+    return found
 
 
 def stack(spec: Spec, n: int, axis: str) -> Spec:

@@ -159,6 +159,7 @@ SPEC = {path: weight.shape for path, weight in leaves(fxf.model(vocab_size=5, **
         ({}, {"final/bias": (6,)}, r"final/bias has shape \[6\] there, \[5\] here"),
         ({}, {"final/scale": (6,)}, r"final/scale is not a weight of this model"),
         ({"weights": "block/*"}, {}, r"^start.weights: 'block/\*' matches no weight.*embedding/table"),
+        ({"weights": ""}, {}, r"^start.weights: '' chooses no weight"),
         ({"weights": "final/bias", "on_mismatch": "draw"}, {"final/bias": None}, "none of its weights is taken"),
     ],
 )
