@@ -4,7 +4,6 @@ import copy
 from types import SimpleNamespace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from hypothesis import settings
 
@@ -27,7 +26,13 @@ def small(config_class=TransformerLMConfig, **changes):
 def random_params(spec, seed=0):
     """Every weight drawn at random, so that no zero bias or unit scale hides a mistake."""
     rng = np.random.default_rng(seed)
-    return map_weights(lambda _, weight: jnp.asarray(rng.uniform(-0.5, 0.5, weight.shape).astype(np.float32)), spec)
+    drawn = map_weights(lambda _, weight: rng.uniform(-0.5, 0.5, weight.shape).astype(np.float32), spec)
+    return jax.device_put(drawn)  # jnp.asarray would compile a program for each shape
+
+
+def scaled(params, factor):
+    """Returns params times a factor; no program is compiled for it."""
+    return jax.device_put(jax.tree.map(lambda w: factor * np.asarray(w), params))
 
 
 def small_model(vocab_size=VOCAB_SIZE, seed=0, **changes):

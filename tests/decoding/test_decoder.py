@@ -16,16 +16,20 @@ from fxf.decoding.decoder import make_decoder
 from fxf.decoding.sampling import sampling
 from fxf.decoding.steps import Method, decode
 from fxf.decoding.turns import decode_in_turns
-from helpers import VOCAB_SIZE, examples, random_tokens, small_model
+from helpers import VOCAB_SIZE, examples, random_params, random_tokens, scaled, small_model
 
 LENGTH = 23
 END = 3
 
 
+MODEL, _ = small_model(max_len=LENGTH, n_layers=2)
+COMPILED = jax.jit(MODEL.apply)
+
+
 @functools.cache
 def model_and_params(seed):
-    model, params = small_model(max_len=LENGTH, seed=seed, n_layers=2)
-    return model, params, jax.jit(lambda tokens: model.apply(params, {"inputs": tokens}))
+    params = random_params(MODEL.spec, seed)
+    return MODEL, params, lambda tokens: COMPILED(params, {"inputs": tokens})
 
 
 def recompute(seed, prompt, max_tokens, end_token=END):
@@ -46,8 +50,13 @@ def recompute(seed, prompt, max_tokens, end_token=END):
 @functools.cache
 def decoder(seed, config=DecodeConfig(), key=0):
     """Returns what continues prompts by one sequence each, the best there is."""
-    model, params, _ = model_and_params(seed)
-    return functools.partial(best, make_decoder(model, END, config=config, seed=key), params)
+    _, params, _ = model_and_params(seed)
+    return functools.partial(best, decoder_of(config, key), params)
+
+
+@functools.cache
+def decoder_of(config, key):
+    return make_decoder(MODEL, END, config=config, seed=key)
 
 
 def best(decode, params, prompts, max_tokens):
@@ -84,10 +93,9 @@ def test_prompts_of_no_tokens_at_all_are_continued():
     np.testing.assert_array_equal(decoder(0)(prompts, 11), continued(0, prompts, 11))
 
 
-@pytest.mark.parametrize("config", [DecodeConfig(), DecodeConfig(temperature=1.0, top_k=5, top_p=0.9)])
-def test_a_batch_of_unequal_prompts_equals_one_by_one(config):
+def test_a_batch_of_unequal_prompts_equals_one_by_one():
     prompts = prompts_of([6, 0, 3])
-    decode = decoder(0, config)
+    decode = decoder(0, DecodeConfig(temperature=1.0, top_k=5, top_p=0.9))
     together = decode(prompts, 9)
     for i, n in enumerate(prompts["lengths"]):
         rows = np.repeat(prompts["tokens"][i : i + 1, :n], i + 1, axis=0)  # row i draws from the key of row i
@@ -121,7 +129,7 @@ def test_samples_repeat_with_their_seed_and_change_with_it():
 @pytest.mark.parametrize(("attention", "width"), [("softmax", 1), ("softmax", 2), ("linear", 2)])
 def test_prompts_that_take_turns_in_few_slots_are_continued_as_all_at_once(attention, width):
     model, params = small_model(max_len=LENGTH, attention=attention, seed=2, n_layers=2)
-    params = jax.tree.map(lambda w: 2 * w, params)
+    params = scaled(params, 2)
     end = 4
     method = sampling(9, end) if width == 1 else beam_search(9, end, DecodeConfig(beam_width=width))
     prompts = prompts_of([4, 0, 6, 3, 2, 5, 1, 4, 0])
@@ -245,7 +253,7 @@ def test_a_program_compiles_once_for_each_shape_whatever_the_params():
     decode = make_decoder(model, END, compiling=compiling)
     for scale in (1.0, 0.5):
         for lengths in ([4, 1], [3, 4], [2, 2, 4]):
-            decode(jax.tree.map(lambda w, scale=scale: w * scale, params), prompts_of(lengths), 5)
+            decode(scaled(params, scale), prompts_of(lengths), 5)
     assert entered == ["program"] * 2
 
 

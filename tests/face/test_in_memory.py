@@ -79,10 +79,10 @@ def test_fit_goes_on_from_params_and_leaves_them(fitted):
     assert jax.tree.all(jax.tree.map(np.array_equal, before, fitted.params))
 
 
-def test_fit_draws_all_from_its_seed():
-    one, same, other = (fxf.fit(MODEL, batch, steps=2, seed=seed) for seed in (1, 1, 2))
-    assert np.array_equal(one.losses, same.losses)
-    assert not np.array_equal(one.losses, other.losses)
+def test_fit_draws_all_from_its_seed(fitted):
+    same, other = (fxf.fit(MODEL, batch, steps=90, learning_rate=3e-2, seed=seed) for seed in (1, 2))
+    assert np.array_equal(fitted.losses, same.losses)
+    assert not np.array_equal(fitted.losses, other.losses)
 
 
 @pytest.mark.parametrize(
@@ -120,11 +120,9 @@ def test_prompts_stand_behind_the_first_token_or_begin_with_their_own(fitted):
 def test_an_encoder_reads_the_sources():
     model = fxf.model("encoder_decoder", vocab_size=5, **SMALL)
     params = fxf.initialize(model)
-    together = fxf.decode(model, params, [[1], []], max_tokens=3, sources=[[2, 3, 4], [1]])
-    assert together == [
-        *fxf.decode(model, params, [[1]], max_tokens=3, sources=[[2, 3, 4]]),
-        *fxf.decode(model, params, [[]], max_tokens=3, sources=[[1]]),
-    ]
+    first, second = fxf.decode(model, params, [[1], []], max_tokens=3, sources=[[2, 3, 4], [1]])
+    assert fxf.decode(model, params, [[]], max_tokens=3, sources=[[1]]) == [second]
+    assert fxf.decode(model, params, [[], [1]], max_tokens=3, sources=[[1], [2, 3, 4]]) == [second, first]
 
 
 @pytest.mark.parametrize(
