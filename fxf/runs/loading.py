@@ -76,8 +76,13 @@ def load_params(
         raise UserError(f"{workdir}: no checkpoint yet; train the run first")
     steps, params = [saved for saved, _ in found], found[0][1]
     if len(found) > 1:
-        params = jax.tree.map(lambda *copies: sum(copies) / len(copies), *(params for _, params in found))
+        params = _mean(*(params for _, params in found))
     return steps, params
+
+
+@jax.jit
+def _mean(*trees: weights.Params) -> weights.Params:
+    return jax.tree.map(lambda *copies: sum(copies) / len(copies), *trees)
 
 
 def load_states(

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 from closeness import assert_close
 from fxf.config import defaults
@@ -77,7 +78,18 @@ def test_a_run_leaves_the_folder_that_it_promises(finished):
     assert list((workdir / "tensorboard").iterdir())
 
 
-def test_another_seed_rate_and_smoothing_compile_nothing(finished, tmp_path):
+@pytest.fixture
+def nothing_compiled(tmp_path):
+    """Keeps compiled programs in a new folder."""
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "programs"))
+    compilation_cache.reset_cache()
+    yield
+    jax.config.update("jax_compilation_cache_dir", before)
+    compilation_cache.reset_cache()
+
+
+def test_another_seed_rate_and_smoothing_compile_nothing(finished, nothing_compiled, tmp_path):
     compiled = []
     jax.monitoring.register_event_listener(lambda event, **_: compiled.append(event) if "cache_miss" in event else None)
     rates = {"learning_rate": 0.03}
@@ -374,6 +386,11 @@ def test_evaluate_repeats_the_figures_of_the_run(finished):
     workdir, result = finished
     scored = run.evaluate(workdir, Clock(time.perf_counter()))
     assert scored == {"step": 6, "exact_match": result["exact_match"], "examples": 12}
+
+
+def test_answers_for_a_place_that_cannot_be_are_refused_before_anything_is_scored(finished):
+    with pytest.raises(UserError, match=r"^--output: s3://bucket/x: expected a local folder or gs://BUCKET/FOLDER"):
+        run.evaluate(finished[0], Clock(0.0), output="s3://bucket/x")
 
 
 def test_a_run_whose_weights_were_cut_is_read_on_a_machine_with_fewer_devices(finished, tmp_path):
