@@ -5,6 +5,7 @@ JAX_NUM_CPU_DEVICES=8. It leaves in its folder what two_processes.py compares it
 """
 
 import contextlib
+import functools
 import json
 import shutil
 import sys
@@ -65,12 +66,17 @@ def batches(index=0, count=1):
         yield {name: x[index::count] for name, x in batch.items()}
 
 
+@functools.cache
+def start():
+    """Returns the state of step 0, in the host's memory."""
+    return jax.device_get(jax.jit(lambda: init_state(MODEL, OPTIMIZER, jax.random.key(0)))())
+
+
 def train(parallel, microbatches=1):
     """Returns loss and gradient of the first step, and the params after all, but for the biases of keys."""
     layout = make_layout(ParallelConfig(**parallel), jax.devices())
     config = TrainConfig(batch_size=ROWS, microbatches=microbatches)
-    state = jax.jit(lambda: init_state(MODEL, OPTIMIZER, jax.random.key(0)))()
-    state = jax.device_put(state, state_shardings(MODEL, OPTIMIZER, layout))
+    state = jax.device_put(start(), state_shardings(MODEL, OPTIMIZER, layout))
     fed = batches(jax.process_index(), jax.process_count())
     steps = make_train_steps_from_iterator(Trainer(MODEL, OPTIMIZER, config, layout), fed, contextlib.nullcontext)
     numbers = hyperparameters(0, config)
@@ -108,7 +114,6 @@ def compare(folder):
     one = train({"data": 1})
     write(folder / "one.npz", one)
     others = {
-        "data 8": train({}),
         "data 2, fsdp 2, tensor 2": train({"fsdp": 2, "tensor": 2}, microbatches=2),
         "data 4, sequence 2": train({"sequence": 2}),
         "pmap 8": train({"kind": "pmap"}),
@@ -117,34 +122,33 @@ def compare(folder):
 
 
 def go_on(workdir, parallel):
-    """Trains a small run to its end, from the newest checkpoint in the folder; returns its params."""
+    """Trains a small run to its end, from the newest checkpoint in the folder; returns its last state."""
     config = tiny_config(parallel=parallel, train={"batch_size": 8}, model={"d_model": 8, "d_ff": 16}, optimizer=ADAM)
     run.train(config, workdir, Clock(time.perf_counter()), {"config_file": "", "overrides": {}})
     experiment = build(config)
     _, state, _ = checkpoint.load(workdir / "checkpoints", experiment.state_shapes(experiment.layout()))
-    return whole(state.params)
+    return state
 
 
 def resume(folder):
-    """Saves a run on eight devices, and lets a copy of it go on from step 4 on one; another is for two processes."""
-    unbroken = go_on(folder / "eight", {"fsdp": 8})
-    write(folder / "unbroken.npz", unbroken)
+    """Saves a run on eight devices, and lets a copy of it go on from step 4 on one; another is for two processes.
+
+    Returns the share of the optimizer state that one of the eight holds, and how far the params are from those of one.
+    """
+    state = go_on(folder / "eight", {"fsdp": 8})
+    write(folder / "unbroken.npz", unbroken := whole(state.params))
+    leaves = jax.tree.leaves(state.opt_state)
+    share = sum(leaf.addressable_shards[3].data.nbytes for leaf in leaves) / sum(leaf.nbytes for leaf in leaves)
     for copy in ("one", "two"):
         shutil.copytree(folder / "eight", folder / copy)
         (folder / copy / "result.json").unlink()
         shutil.rmtree(folder / copy / "checkpoints" / "6")
-    return distance(go_on(folder / "one", {"data": 1}), unbroken)
+    return share, distance(whole(go_on(folder / "one", {"data": 1}).params), unbroken)
 
 
 def described():
     sections = {"train": {"batch_size": 8}, "model": {"d_model": 16, "d_ff": 24}}
     return describe(build(tiny_config(parallel={"fsdp": 2, "tensor": 2}, **sections))).splitlines()
-
-
-def share_of_the_optimizer_state():
-    experiment = build(tiny_config(parallel={"fsdp": 8}, train={"batch_size": 8}, model={"d_model": 16, "d_ff": 24}))
-    leaves = jax.tree.leaves(experiment.new_state(experiment.layout()).opt_state)
-    return sum(leaf.addressable_shards[3].data.nbytes for leaf in leaves) / sum(leaf.nbytes for leaf in leaves)
 
 
 def memory_of_a_long_sequence(parts):
@@ -189,12 +193,13 @@ def mapped_kernel():
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
+    share, resumed = resume(folder)
     figures = {
         "distances": compare(folder),
         "described": described(),
         "mapped_kernel": mapped_kernel(),
-        "share": share_of_the_optimizer_state(),
-        "resumed": resume(folder),
+        "share": share,
+        "resumed": resumed,
         "memory": [memory_of_a_long_sequence(parts) for parts in (1, 8)],
     }
     print(json.dumps(figures))

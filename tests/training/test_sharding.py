@@ -24,7 +24,7 @@ SETTINGS = {
     "JAX_DEFAULT_MATMUL_PRECISION": "highest",
     "JAX_NUMPY_RANK_PROMOTION": "raise",
 }
-LAYOUTS = ["data 8", "data 2, fsdp 2, tensor 2", "data 4, sequence 2", "pmap 8"]
+LAYOUTS = ["data 2, fsdp 2, tensor 2", "data 4, sequence 2", "pmap 8"]
 
 
 def ask(program, *arguments, devices):

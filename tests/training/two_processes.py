@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from eight_devices import distance, distances, go_on, read, train
+from eight_devices import distance, distances, go_on, read, train, whole
 
 from fxf.training import processes
 from fxf.training.parallel import ParallelConfig
@@ -28,7 +28,9 @@ if __name__ == "__main__":
     processes.join(ParallelConfig(**parallel))
     figures = {
         "distances": compare(folder, {**parallel, "fsdp": 2}),
-        "resumed": distance(go_on(folder / "two", {**parallel, "fsdp": 4}), read(folder / "unbroken.npz")),
+        "resumed": distance(
+            whole(go_on(folder / "two", {**parallel, "fsdp": 4}).params), read(folder / "unbroken.npz")
+        ),
     }
     done = folder / "done"
     if process == 1:
