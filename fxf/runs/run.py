@@ -199,6 +199,7 @@ def evaluate(
     Raises:
       UserError: as `load`; the data differ from those of the training; or the task has no such answers.
     """
+    to = None if output is None else folder_at(output, "--output")
     experiment, found, params = load(workdir, step, decode, config_file)
     evaluator = experiment.evaluator(clock, experiment.layout_of_one_copy())(params)
     if pairs is None:
@@ -208,8 +209,8 @@ def evaluate(
         figures = score_pairs(experiment, evaluator, Path(pairs))
     figures.pop("samples", None)
     answers = figures.pop("answers", None)
-    if output is not None:
-        write_answers(experiment, Path(output), answers)
+    if to is not None:
+        write_answers(experiment, to, answers)
     if baseline is not None:
         figures |= compare(experiment, Path(baseline), answers)
     return {"step": found, **figures}
