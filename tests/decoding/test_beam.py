@@ -183,10 +183,10 @@ problems = given(
 @pytest.mark.parametrize(
     "case",
     [
-        Case("transformer_lm", vocab_size=5, max_tokens=4, width=2),
+        Case("transformer_lm", vocab_size=4, max_tokens=5, width=2),
         Case("transformer_lm", vocab_size=4, max_tokens=5, width=3, early_stop=False),
         Case("encoder_decoder", vocab_size=4, max_tokens=5, width=3),
-        Case("encoder_decoder", vocab_size=3, max_tokens=5, width=5, n_slots=1),
+        Case("encoder_decoder", vocab_size=4, max_tokens=5, width=5, n_slots=1),
         Case("linear_attention", vocab_size=4, max_tokens=4, width=3, n_slots=2),
     ],
     ids=str,
@@ -224,7 +224,7 @@ def test_a_beam_as_wide_as_all_sequences_searches_exhaustively(case, seed, lengt
     end_bias=st.sampled_from([-2.0, 0.0, 2.0]),
 )
 def test_width_1_is_greedy_decoding(kind, seed, lengths, end_bias):
-    case = Case(kind, vocab_size=5, max_tokens=5, width=1)
+    case = Case(kind, vocab_size=4, max_tokens=5, width=1)
     params, prompts = params_of(case, seed, end_bias), prompts_of(case, lengths, seed)
     tokens, scores = search(case, params, prompts)
     for row in range(N_PROMPTS):
@@ -281,10 +281,13 @@ def test_what_is_found_for_a_prompt_does_not_depend_on_its_batch(case, seed, len
     for row in range(N_PROMPTS):
         next_log = next_log_probabilities(case, params, prompts, row)
         plain_search(case, next_log, length_penalty)  # gives the case up where rounding may choose
-        prompt = {name: value[row : row + 1] for name, value in prompts.items()}
-        alone_tokens, alone_scores = search(case, params, prompt, length_penalty)
-        np.testing.assert_array_equal(alone_tokens[0], tokens[row])
-        assert_close(alone_scores[0], scores[row], largest=largest_of(next_log))
+        others = prompts_of(case, [LONGEST, *lengths[:-1]], seed + 1)
+        place = (row + 1) % N_PROMPTS
+        for name, value in prompts.items():
+            others[name][place] = value[row]
+        tokens_there, scores_there = search(case, params, others, length_penalty)
+        np.testing.assert_array_equal(tokens_there[place], tokens[row])
+        assert_close(scores_there[place], scores[row], largest=largest_of(next_log))
 
 
 @pytest.mark.parametrize("k", [1, 3, 5])

@@ -1,5 +1,7 @@
 """The laws of attention and of positions, for every kind that they hold for."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,15 +34,12 @@ def attended(config, params, x, causal=True):
 
 
 @EVERY_KIND
-@pytest.mark.parametrize("positions", ["none", "rotary", "alibi"])
-@pytest.mark.parametrize("window", [0, 3])
+@pytest.mark.parametrize(("positions", "window"), [("none", 0), ("rotary", 3), ("alibi", 3)])
 def test_causal_attention_reads_no_later_vector_and_every_earlier_one_in_its_window(kind, positions, window):
-    try:
-        config = small(attention=kind, positions=positions, window=window)
-        params = random_params(attention_spec(config))
-    except UserError:
-        assert kind == "linear"
-        return
+    if kind == "linear" and window:
+        return  # refused
+    config = small(attention=kind, positions=positions, window=window)
+    params = random_params(attention_spec(config))
     x = vectors(7)
     jacobian = jax.jit(jax.jacobian(lambda x: attended(config, params, x[None])[0]))(x[0])  # [T, D, T, D]
     reads = np.abs(jacobian).sum((1, 3)) > 0
@@ -48,14 +47,17 @@ def test_causal_attention_reads_no_later_vector_and_every_earlier_one_in_its_win
     np.testing.assert_array_equal(reads, (s <= t) & ((t - s < window) if window else True))
 
 
+@functools.cache
+def without_positions(kind):
+    model = masked_lm(small(MaskedLMConfig, attention=kind, positions="none", n_layers=1), 7)
+    return jax.jit(model.apply), random_params(model.spec)
+
+
 @EVERY_KIND
 @examples(5)
 @given(st.permutations(range(5)))
 def test_bidirectional_attention_without_positions_is_permutation_equivariant(kind, order):
-    config = small(MaskedLMConfig, attention=kind, positions="none", n_layers=1)
-    model = masked_lm(config, 7)
-    params, tokens = random_params(model.spec), random_tokens((2, 5))
-    apply = jax.jit(model.apply)
+    (apply, params), tokens = without_positions(kind), random_tokens((2, 5))
     plain, permuted = (np.asarray(apply(params, {"inputs": t})) for t in (tokens, tokens[:, list(order)]))
     assert_close(permuted, plain[:, list(order)])
 
@@ -189,12 +191,11 @@ def test_random_positions_differ_by_key_and_by_sequence_and_have_all_gaps():
 def test_what_a_model_says_outside_training_does_not_depend_on_how_long_sequences_may_get(positions):
     tokens = {"inputs": random_tokens((2, 5))}
     choices = {"positions": positions, "position_range": 41, "position_gap": 2}
-    models = [transformer_lm(small(max_len=max_len, **choices), 7) for max_len in (5, 13, 20)]
+    models = [transformer_lm(small(max_len=max_len, **choices), 7) for max_len in (5, 20)]
+    models.append(transformer_lm(small(**{**choices, "position_gap": 1}), 7))
     params = random_params(models[0].spec)
-    logits, *others = (jax.jit(model.apply)(params, tokens) for model in models)
-    for other in others:
-        np.testing.assert_array_equal(other, logits)
-    nearer = transformer_lm(small(**{**choices, "position_gap": 1}), 7).apply(params, tokens)
+    logits, same, nearer = (jax.jit(model.apply)(params, tokens) for model in models)
+    np.testing.assert_array_equal(same, logits)
     assert not np.allclose(nearer, logits)
 
 

@@ -19,6 +19,7 @@ from fxf.training.step import (
     TrainConfig,
     Trainer,
     loss_and_gradient,
+    make_step,
     make_train_steps,
     make_train_steps_from_iterator,
     train_step,
@@ -31,9 +32,20 @@ SGD = OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.9, clip_norm=1.0
 TASK = Reversal(ReversalConfig(n_tokens=4, min_length=1, max_length=3), RunInfo(train=TRAIN))
 
 
+make_batch = jax.jit(TASK.batch)
+KEY = jax.random.key(1)
+
+
 def make_trainer(**changes):
     model, _ = small_model(vocab_size=TASK.vocab_size, n_layers=1, **changes)
     return Trainer(model, make_optimizer(SGD, 20, model.spec), TRAIN, one_device())
+
+
+@functools.cache
+def start():
+    """Returns the state of step 0 of every trainer here, in the host's memory."""
+    trainer = make_trainer()
+    return jax.device_get(initial_state(trainer.model, trainer.optimizer))
 
 
 @functools.cache
@@ -45,9 +57,8 @@ def compiled_steps(dropout):
 @functools.cache
 def train(n_calls, dropout=0.0, seed=0):
     """Returns the state and the loss of each step, after the given numbers of steps a call."""
-    trainer, steps = compiled_steps(dropout)
-    state = initial_state(trainer.model, trainer.optimizer)
-    losses = []
+    _, steps = compiled_steps(dropout)
+    state, losses = jax.device_put(start()), []
     for n in n_calls:
         state, metrics = steps(state, hyperparameters(seed, TRAIN, SGD), n)
         losses += [np.asarray(metrics["loss_sum"])[:n]]
@@ -70,15 +81,23 @@ def test_calls_of_any_size_take_the_same_steps_to_the_bit():
 
 
 def test_dropout_differs_from_step_to_step_and_repeats_from_run_to_run():
+    step = make_step(compiled_steps(0.5)[0])
+    at = jax.jit(
+        lambda n, batch: step(dataclasses.replace(start(), step=n), batch, hyperparameters(0, TRAIN, SGD))[1][
+            "loss_sum"
+        ]
+    )
+    same = [float(at(n, make_batch(KEY, 0))) for n in (0, 1, 2)]  # the same params and batch in each step
+    assert len(set(same)) == 3
     with_dropout = train((7,), dropout=0.5)
     assert_same_bits(with_dropout, train((3, 4), dropout=0.5))
     assert not np.array_equal(with_dropout[1], train((7,))[1])
 
 
 def test_dropout_may_draw_the_bits_of_the_device():
-    first, again, other = (fed((3,), 0.5, dropout_bits=bits)[1] for bits in ("device", "device", "threefry"))
+    first, again = (fed(calls, 0.5, dropout_bits="device")[1] for calls in ((3,), (1, 2)))
     np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, other)
+    assert not np.array_equal(first, fed((3, 4), 0.5)[1][:3])
 
 
 def test_the_seed_chooses_the_data():
@@ -87,53 +106,57 @@ def test_the_seed_chooses_the_data():
 
 def test_a_call_takes_the_steps_that_single_steps_take():
     trainer, numbers = make_trainer(), hyperparameters(0, TRAIN, SGD)
-    state = initial_state(trainer.model, trainer.optimizer)
+    state = start()
     step = jax.jit(lambda s, b: train_step(trainer, s, b, numbers, None))
     for i in range(7):
-        state, _ = step(state, TASK.batch(jax.random.fold_in(run_keys(0).data, i), i))
+        state, _ = step(state, make_batch(jax.random.fold_in(run_keys(0).data, i), i))
     assert_same_but_for_rounding(state, train((7,))[0])
 
 
-def test_a_step_divides_by_the_weight_of_the_whole_batch():
-    trainer = make_trainer()._replace(optimizer=optax.sgd(1.0))
-    state = initial_state(trainer.model, trainer.optimizer)
-    batch = TASK.batch(jax.random.key(1), 0)
-    _, weight_sum, gradient = jax.jit(functools.partial(loss_and_gradient, trainer.model))(state.params, batch)
-    moved, metrics = jax.jit(lambda s, b: train_step(trainer, s, b, hyperparameters(0, TRAIN), None))(state, batch)
-    params, gradient, weight_sum = jax.device_get((state.params, gradient, weight_sum))
-    expected = jax.tree.map(lambda p, g: p - g / weight_sum, params, gradient)
-    assert_close(moved.params, expected, largest=largest_of(expected))
-    norm = float(jax.jit(optax.tree.norm)(gradient)) / float(weight_sum)
-    assert_close(metrics["gradient_norm"], norm)
+@functools.cache
+def one_step(penalty=None, **config):
+    """Returns params, and what a step of plain gradient descent makes of them: its params and metrics."""
+    train_config = TrainConfig(**config)
+    trainer = make_trainer()._replace(optimizer=optax.sgd(1.0), config=train_config)
+    trainer = trainer._replace(model=trainer.model._replace(penalty=penalty))
+    numbers, state = (
+        hyperparameters(0, train_config),
+        dataclasses.replace(start(), opt_state=trainer.optimizer.init({})),
+    )
+    moved, metrics = jax.jit(lambda s, b: train_step(trainer, s, b, numbers, None))(state, make_batch(KEY, 0))
+    return state.params, moved.params, metrics
+
+
+@functools.cache
+def whole_batch(smoothing):
+    loss = functools.partial(loss_and_gradient, make_trainer().model, label_smoothing=smoothing)
+    return jax.device_get(jax.jit(loss)(start().params, make_batch(KEY, 0)))
 
 
 @pytest.mark.parametrize("config", [{"label_smoothing": 0.3}, {"microbatches": 3}, {}])
-def test_a_step_smooths_and_splits_as_its_config_says(config):
+def test_a_step_divides_by_the_weight_of_the_whole_batch_and_smooths_and_splits_as_its_config_says(config):
     """Splitting leaves the step as it was, smoothing does not."""
-    train_config = TrainConfig(**config)
-    trainer = make_trainer()._replace(optimizer=optax.sgd(1.0), config=train_config)
-    model, numbers = trainer.model, hyperparameters(0, train_config)
-    state = initial_state(model, trainer.optimizer)
-    batch = jax.tree.map(np.asarray, TASK.batch(jax.random.key(1), 0))
-    moved, metrics = jax.jit(lambda s, b: train_step(trainer, s, b, numbers, None))(state, batch)
+    params, moved, metrics = one_step(**config)
     smoothing = config.get("label_smoothing", 0.0)
-    loss = functools.partial(loss_and_gradient, model, label_smoothing=smoothing)
-    loss_sum, weight_sum, gradient = jax.jit(loss)(state.params, batch)
+    loss_sum, weight_sum, gradient = whole_batch(smoothing)
     assert_close(metrics["loss_sum"], loss_sum)
-    params, gradient, weight_sum = jax.device_get((state.params, gradient, weight_sum))
     expected = jax.tree.map(lambda p, g: p - g / weight_sum, params, gradient)
-    assert_close(moved.params, expected, largest=largest_of(expected))
-    plain = jax.jit(lambda p: loss_and_gradient(model, p, batch)[0])(state.params)
-    assert (abs(float(metrics["loss_sum"] - plain)) > 1e-3) == (smoothing > 0)
+    assert_close(moved, expected, largest=largest_of(expected))
+    assert_close(
+        metrics["gradient_norm"], np.sqrt(sum(np.square(g).sum() for g in jax.tree.leaves(gradient))) / weight_sum
+    )
+    assert (abs(float(metrics["loss_sum"] - whole_batch(0.0)[0])) > 1e-3) == (smoothing > 0)
 
 
+@functools.cache
 def fed(n_calls, dropout=0.0, compiling=contextlib.nullcontext, rows=lambda i: slice(None), **train_keys):
     """The same as `train`, on the same batches in the host's memory; step i takes the part `rows(i)` of it."""
     trainer = make_trainer(dropout=dropout)
     trainer = trainer._replace(config=dataclasses.replace(TRAIN, **train_keys))
-    state = initial_state(trainer.model, trainer.optimizer)
-    make = jax.jit(TASK.batch)
-    whole = (jax.tree.map(np.asarray, make(jax.random.fold_in(run_keys(0).data, i), i)) for i in itertools.count())
+    state = jax.device_put(start())
+    whole = (
+        jax.tree.map(np.asarray, make_batch(jax.random.fold_in(run_keys(0).data, i), i)) for i in itertools.count()
+    )
     batches = (jax.tree.map(lambda x, i=i: x[rows(i)], batch) for i, batch in enumerate(whole))
     steps = make_train_steps_from_iterator(trainer, batches, compiling)
     losses = []
@@ -219,17 +242,11 @@ def test_other_numbers_compile_nothing_and_count():
     assert not np.array_equal(*(states["first", numbers]["final"]["kernel"] for numbers in ("first", "second")))
 
 
-@pytest.mark.parametrize("microbatches", [1, 3])
-def test_a_penalty_of_the_model_is_added_to_the_mean_loss(microbatches):
+@pytest.mark.parametrize("config", [{}, {"microbatches": 3}])
+def test_a_penalty_of_the_model_is_added_to_the_mean_loss(config):
     def penalty(params, step):
         return (step + 2) * params["final"]["bias"].sum()
 
-    trainer = make_trainer()._replace(optimizer=optax.sgd(1.0), config=TrainConfig(microbatches=microbatches))
-    batch, moved = TASK.batch(jax.random.key(1), 0), []
-    for model in (trainer.model, trainer.model._replace(penalty=penalty)):
-        state = initial_state(model, trainer.optimizer)
-        step = jax.jit(functools.partial(train_step, trainer._replace(model=model)))
-        moved.append(jax.device_get(step(state, batch, hyperparameters(0, TRAIN), None)[0].params))
-    plain, penalized = moved
+    (_, plain, _), (_, penalized, _) = one_step(**config), one_step(penalty, **config)
     assert_close(penalized["final"]["bias"], plain["final"]["bias"] - 2, largest=2)
     assert_same_bits(penalized["embedding"], plain["embedding"])
