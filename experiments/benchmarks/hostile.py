@@ -35,6 +35,7 @@ from pathlib import Path
 
 import hostile_commands
 import hostile_files
+import hostile_results
 import hostile_runs
 import hostile_texts
 import jax
@@ -66,6 +67,10 @@ CASES: dict[str, list[Case]] = {
     "environments": hostile_commands.ENVIRONMENTS,
     "remote paths": hostile_commands.REMOTE,
     "sizes": hostile_commands.SIZES,
+    "starts": hostile_results.STARTS,
+    "training": hostile_results.TRAINING,
+    "scores": hostile_results.SCORES,
+    "pages": hostile_results.PAGES,
 }
 
 REFUSED, ACCEPTED = "refused in one line", "accepted and named"
