@@ -30,7 +30,7 @@ from fxf.training.metrics import Clock
 from fxf.training.state import TrainState, run_keys
 from fxf.training.step import batch_loss, make_step
 from fxf.weights import initialize, leaves, shapes
-from helpers import one_device, random_params
+from helpers import one_device, random_params, scaled
 from key_cases import CASES, COMMON, TINY
 
 
@@ -122,7 +122,7 @@ def logits(experiment):
 
 
 def initial(experiment):
-    return initialize(experiment.model.spec, run_keys(experiment.seed).params)
+    return jax.jit(lambda: initialize(experiment.model.spec, run_keys(experiment.seed).params))()
 
 
 def start(experiment):
@@ -161,12 +161,13 @@ def place(experiment):
     return str(experiment.task.source.prepared().folder) if documents else ""
 
 
+KEPT = {}  # most runs here have the same programs
 PROMPTS = [f"{first} {second}" for first in range(1, 6) for second in range(1, 6)]
 
 
 def answers(experiment):
     # Weights so large that some hypotheses of a beam end early.
-    params = jax.tree.map(lambda w: 4 * w, random_params(experiment.model.spec))
+    params = scaled(random_params(experiment.model.spec), 4)
     return generate_texts(experiment, params, PROMPTS, max_tokens=9)
 
 
@@ -175,7 +176,7 @@ def finished_run(experiment):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         clock = Clock(time.perf_counter())
-        result = run.train(experiment.config, folder, clock, {"config_file": "", "overrides": {}})
+        result = run.train(experiment.config, folder, clock, {"config_file": "", "overrides": {}}, kept=KEPT)
         records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         untimed = [{k: v for k, v in row.items() if "second" not in k} for row in [result, *records]]
         names = sorted(str(path.relative_to(folder)) for path in folder.glob("*"))

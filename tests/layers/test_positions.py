@@ -24,7 +24,7 @@ from fxf.models.transformer_lm import transformer_lm
 from fxf.testing import assert_cached_equals_full, assert_causal, assert_padding_unread
 from fxf.training.step import loss_and_gradient
 from fxf.weights import Weight, initialize
-from helpers import VOCAB_SIZE, random_params, random_tokens, small, small_model
+from helpers import VOCAB_SIZE, random_params, random_tokens, scaled, small, small_model
 
 B, T, S = 4, 11, 5
 # Kinds that differ from another one by the numbers of their table, or by their slopes, alone.
@@ -63,7 +63,7 @@ def read(batch):
     return {name: x for name, x in batch.items() if name not in ("targets", "weights")}
 
 
-@pytest.mark.parametrize("kind", READ_GIVEN)
+@pytest.mark.parametrize("kind", [kind for kind in READ_GIVEN if kind not in ALIKE])
 def test_positions_0_1_and_so_on_change_no_bit(kind):
     model, params = small_model(positions=kind, d_model=12)
     plain = {"inputs": random_tokens((B, T))}
@@ -99,7 +99,7 @@ def test_prefill_and_steps_at_given_positions_are_the_full_forward_at_them(chang
     assert_causal(model, params, batch)
     if changes["positions"] != "none":
         apply = jax.jit(model.apply)
-        assert not np.allclose(apply(params, batch), apply(params, {"inputs": batch["inputs"]}))
+        assert not np.allclose(apply(params, batch), apply(params, {**batch, "positions": counted(B, T)}))
 
 
 def test_an_encoder_decoder_reads_the_positions_of_both_sides():
@@ -116,20 +116,21 @@ def test_a_window_holds_what_stands_near_and_not_what_was_read_near():
     tokens, far = random_tokens((1, 4)), np.array([[0, 50, 100, 1]])
     other = tokens.copy()
     other[0, 1] = (tokens[0, 1] + 1) % VOCAB_SIZE
-    a, b = (model.apply(params, {"inputs": x, "positions": far})[0, 3] for x in (tokens, other))
+    apply = jax.jit(model.apply)
+    a, b = (np.asarray(apply(params, {"inputs": x, "positions": far}))[0, 3] for x in (tokens, other))
     np.testing.assert_array_equal(a, b)
     other = tokens.copy()
     other[0, 0] = (tokens[0, 0] + 1) % VOCAB_SIZE
-    assert not np.allclose(model.apply(params, {"inputs": other, "positions": far})[0, 3], a)
+    assert not np.allclose(np.asarray(apply(params, {"inputs": other, "positions": far}))[0, 3], a)
 
 
 PROMPTS = {"tokens": random_tokens((7, 3), seed=5), "lengths": np.array([3, 0, 2, 1, 3, 2, 0], np.int32)}
 
 
-@pytest.mark.parametrize(("attention", "width"), [("softmax", 1), ("softmax", 2), ("linear", 2)])
+@pytest.mark.parametrize(("attention", "width"), [("softmax", 2), ("linear", 1)])
 def test_slots_and_beams_keep_the_positions_of_their_prompts(attention, width):
     model, params = small_model(max_len=13, attention=attention, seed=2, positions="learned")
-    params = jax.tree.map(lambda w: 2 * w, params)
+    params = scaled(params, 2)
     method = sampling(9, 4) if width == 1 else beam_search(9, 4, DecodeConfig(beam_width=width))
     all_at_once = jax.jit(lambda prompts: decode(model, params, prompts, method)[0])
     in_turns = jax.jit(lambda prompts: decode_in_turns(model, params, prompts, method, n_slots=2)[0])
@@ -146,7 +147,8 @@ def test_slots_and_beams_keep_the_positions_of_their_prompts(attention, width):
 
 def test_a_position_beyond_a_table_is_not_a_number():
     model, params = small_model(positions="learned")
-    logits = model.apply(params, {"inputs": random_tokens((2, 3)), "positions": np.array([[0, 1, 13], [0, 1, 12]])})
+    batch = {"inputs": random_tokens((2, 3)), "positions": np.array([[0, 1, 13], [0, 1, 12]])}
+    logits = np.asarray(jax.jit(model.apply)(params, batch))
     assert np.isnan(logits[0]).all() and np.isfinite(logits[1]).all()
 
 
@@ -219,7 +221,7 @@ def test_positions_that_the_tokens_make_are_the_same_in_steps_and_in_the_full_fo
 
 def test_beams_and_slots_carry_positions_that_the_tokens_make(counting):
     model, params = small_model(positions="counting_alibi", d_model=12, seed=2)
-    params = jax.tree.map(lambda w: 2 * w, params)
+    params = scaled(params, 2)
     method = beam_search(9, 4, DecodeConfig(beam_width=3))
     tokens, scores = jax.jit(lambda prompts: decode(model, params, prompts, method))(PROMPTS)
     in_turns = jax.jit(lambda prompts: decode_in_turns(model, params, prompts, method, n_slots=2))(PROMPTS)
@@ -238,7 +240,7 @@ def test_beams_and_slots_carry_positions_that_the_tokens_make(counting):
 def test_a_kind_of_positions_has_weights_gradients_and_a_penalty(counting):
     model, params = small_model(positions="counting_alibi", d_model=12)
     assert params["embedding"]["positions"]["size"].shape == (3,)
-    _, _, gradient = loss_and_gradient(model, params, batch_of("transformer_lm"))
+    _, _, gradient = jax.jit(functools.partial(loss_and_gradient, model))(params, batch_of("transformer_lm"))
     assert np.abs(gradient["embedding"]["positions"]["size"]).min() > 0
     assert_close(model.penalty(params, 4.0), np.square(params["embedding"]["positions"]["size"]).sum() / 4)
     both, of_both = BUILDERS["encoder_decoder"](positions="counting_alibi", d_model=12)
