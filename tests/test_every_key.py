@@ -109,7 +109,7 @@ def traced(function, *arguments):
 
 
 def parts_of_a_step(experiment):
-    return shapes(experiment.model.spec), batches(experiment)[0], jax.random.key(1)
+    return shapes(experiment.model.spec), experiment.batch_shapes(), jax.random.key(1)
 
 
 def loss(experiment):
