@@ -1,9 +1,9 @@
+import atexit
 import os
-import platform
 import shlex
 import shutil
 import sys
-from pathlib import Path
+import tempfile
 
 # Tests compare numbers: fix the platform before JAX starts.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -13,18 +13,16 @@ os.environ["XLA_FLAGS"] = (
     f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 )
 
-# Each program is compiled once and quickly. The processes of a session and later sessions share it in a folder.
+# Processes of a session compile each program once and quickly, and share it in a folder that the first of them makes.
 if "PYTEST_XDIST_WORKER" not in os.environ:
-    programs = Path(__file__).parent.parent / ".pytest_cache" / f"programs-{platform.node()}"
-    if programs.is_dir() and sum(entry.stat().st_size for entry in os.scandir(programs)) > 1e9:
-        shutil.rmtree(programs)
     os.environ |= {
-        "JAX_COMPILATION_CACHE_DIR": str(programs),
+        "JAX_COMPILATION_CACHE_DIR": tempfile.mkdtemp(prefix="fxf-tests-"),
         "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         "JAX_TRACEBACK_IN_LOCATIONS_LIMIT": "0",
     }
+    atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 
 import hypothesis
 import jax

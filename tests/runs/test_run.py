@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
 
 from closeness import assert_close
 from fxf.config import defaults
@@ -78,18 +77,7 @@ def test_a_run_leaves_the_folder_that_it_promises(finished):
     assert list((workdir / "tensorboard").iterdir())
 
 
-@pytest.fixture
-def nothing_compiled(tmp_path):
-    """Keeps compiled programs in a new folder."""
-    before = jax.config.jax_compilation_cache_dir
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "programs"))
-    compilation_cache.reset_cache()
-    yield
-    jax.config.update("jax_compilation_cache_dir", before)
-    compilation_cache.reset_cache()
-
-
-def test_another_seed_rate_and_smoothing_compile_nothing(finished, nothing_compiled, tmp_path):
+def test_another_seed_rate_and_smoothing_compile_nothing(finished, tmp_path):
     compiled = []
     jax.monitoring.register_event_listener(lambda event, **_: compiled.append(event) if "cache_miss" in event else None)
     rates = {"learning_rate": 0.03}
