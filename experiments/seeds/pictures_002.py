@@ -8,12 +8,18 @@ from fxf.reports import probe
 
 
 def boolean_table(found: Trained) -> Part:
-    """Returns the first map as the seed prints it: the activities of each token, output beside target."""
+    """Returns the map with the most even targets as the seed prints it: the activities of each token."""
     mappings = found.task.mappings
-    outputs = np.asarray(jax.jit(found.run.model.apply)(found.run.params, mappings))[0]
+    outputs_BTD = np.asarray(jax.jit(found.run.model.apply)(found.run.params, mappings))
+    number = np.abs(mappings["targets"].sum((1, 2))).argmin()
+    outputs = outputs_BTD[number]
     cells = []
     for i in range(outputs.shape[1]):
-        for name, values in (("input", mappings["inputs"][0]), ("target", mappings["targets"][0]), ("output", outputs)):
+        for name, values in (
+            ("input", mappings["inputs"][number]),
+            ("target", mappings["targets"][number]),
+            ("output", outputs),
+        ):
             cells.append([f"{name} x{i + 1}", *(f"{value:.4f}" for value in values[:, i])])
     return table(
         "A boolean map", ["", *(f"token {t + 1}" for t in range(len(outputs)))], cells, "True is 0.9, false −0.9."
@@ -42,6 +48,6 @@ def letters(found: Trained, first: list[int]) -> list[Part]:
     visible = shown._replace(row_labels=labels, column_labels=labels)
     return [
         text("A character model: 16 letters, and 80 that it writes", answer),
-        maps("Its attention matrix", picture),
+        maps("Its attention matrix", picture, text="Only the newest letter, the last row, counts in training."),
         text("The same in percent, as the seed prints it", probe.as_text(visible, "")),
     ]

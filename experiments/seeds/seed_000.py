@@ -44,7 +44,7 @@ CLAIMS = (
     Claim("thanks", "Inference Transformer Trained Model", "translation of “thank you”", "Merci.", equal("Merci."),
           "Learned by heart among six pairs: the seed's Anki pairs are not in a checkout."),
     Claim("bleu", "Training Transformer Model", "BLEU on new sentences of the phrase book",
-          "trains English to French, with no score", at_least(50), "fxf's recipe; two blocks and 400 steps."),
+          "trains English to French, with no score", at_least(50), "fxf's recipe; two blocks and 350 steps."),
 )  # fmt: skip
 
 
@@ -89,7 +89,7 @@ def look(folder: Path) -> Found:
         folder / "by_heart", "translation:six",
         model | {f"data.{name}": value for name, value in data.items()} | {"optimizer.learning_rate": 1e-3},
     )  # fmt: skip
-    book = trained(folder / "phrasebook", "translation", model | {"train.steps": 400})
+    book = trained(folder / "phrasebook", "translation", model | {"train.steps": 350, "data.batch_tokens": 1024})
     answers = six.run.generate([english for english, _ in BY_HEART])
     figures = _laws() | {"thanks": answers[0], "bleu": book.result["bleu"]}
     names, vectors = ("word", "element"), ("position", "element")

@@ -1,6 +1,7 @@
 """Seed 002: the boolean map, the delayed sums, the character model, and the attention and positions of the lecture."""
 
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -107,6 +108,11 @@ def _laws() -> dict[str, float | str]:
     }
 
 
+def _period(figures: dict[str, Any], base: int, delay: int) -> str:
+    found, printed = figures[f"period_{base}_{delay}"], PRINTED[base][delay - 1]
+    return str(found) if found == printed else f"{found} (the seed prints {printed})"
+
+
 def look(folder: Path) -> Found:
     """Trains the boolean maps, the series with three kinds of attention, and the character model."""
     boolean = trained(folder / "boolean_map", "boolean_map")
@@ -126,7 +132,7 @@ def look(folder: Path) -> Found:
         **{f"learned_{kind}": 100 * found.result["exact_match"] for kind, found in runs.items()},
     }
     digits = ["".join(map(str, numbers[: NUMBERS + 2])) for numbers in (expected, written)]
-    cells = [[str(delay), *(str(figures[f"period_{base}_{delay}"]) for base in PRINTED)] for delay in range(1, 10)]
+    cells = [[str(delay), *(_period(figures, base, delay) for base in PRINTED)] for delay in range(1, 10)]
     parts = [
         boolean_table(boolean),
         table("Periods of the series", ["delay", *(f"base {base}" for base in PRINTED)], cells),

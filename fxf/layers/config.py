@@ -7,6 +7,14 @@ from fxf.config import key
 from fxf.errors import UserError
 
 
+def require_float64() -> None:
+    """Raises a UserError if JAX has only types of 32 bits."""
+    import jax
+
+    if jax.dtypes.canonicalize_dtype("float64") != "float64":
+        raise UserError("model.dtype: 'float64' needs the environment variable JAX_ENABLE_X64=1")
+
+
 @dataclasses.dataclass(frozen=True)
 class TransformerConfig:
     """The keys of every transformer's `model` section; seed 004, "Definition of TransformerLM", has the defaults."""
@@ -121,11 +129,15 @@ class TransformerConfig:
         "none",
         "what the backward pass computes again: nothing; all inside a block; all there except products with weights",
     )
-    dtype: Literal["float32", "bfloat16"] = key(
-        "float32", "type of the computation; weights, norms, softmaxes, logits and losses are always float32"
+    dtype: Literal["float32", "bfloat16", "float64"] = key(
+        "float32",
+        "type of the computation; weights, norms, softmaxes, logits and losses are float32, or all float64, which "
+        "needs the environment variable JAX_ENABLE_X64=1",
     )
 
     def __post_init__(self) -> None:
+        if self.dtype == "float64":
+            require_float64()
         if not self.head_dim and self.d_model % self.n_heads:
             raise UserError(f"model.n_heads: {self.n_heads} does not divide model.d_model {self.d_model}")
         if self.n_heads % self.n_groups:
