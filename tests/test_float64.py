@@ -18,6 +18,7 @@ FORMS = [
     {"positions": "alibi", "attention": "expressive", "block": "post_norm"},
     {"positions": "sinusoidal", "attention": "linear", "norm_epsilon_in": "variance"},
 ]
+SMALL = small()
 TOKENS = random_tokens((3, 11))
 
 
@@ -38,7 +39,7 @@ def test_decoding_with_a_cache_equals_the_oracle(form):
             form = form | {"head_dim": 4}
         model = fxf.model("transformer_lm", vocab_size=VOCAB_SIZE, **{**KEYS, **form})
         params = fxf.initialize(model)
-        expected = [oracle.transformer_lm(small(**form), as_float64(params), row) for row in TOKENS]
+        expected = [oracle.transformer_lm(small(**form, dtype="float64"), as_float64(params), row) for row in TOKENS]
         cache = model.prefill(params, {"inputs": TOKENS[:, :5], "lengths": jnp.full(3, 5, jnp.int32)}, 11)
         step = jax.jit(model.step)
         for t in range(5, 11):
@@ -58,11 +59,11 @@ def test_a_step_of_adam_follows_the_gradient_of_the_oracles_loss():
         moved, losses = trained("sgd", 0.3)
         weights = as_float64(params)
         ones = np.ones(sequences.shape)
-        close(losses, [oracle.loss(small(), weights, sequences, ones)])
+        close(losses, [oracle.loss(SMALL, weights, sequences, ones)])
         gradient = jax.tree.map(lambda old, new: (old - new) / 0.3, weights, as_float64(moved))
 
         def loss(h):
-            return oracle.loss(small(), jax.tree.map(lambda w, g: w + h * g, weights, gradient), sequences, ones)
+            return oracle.loss(SMALL, jax.tree.map(lambda w, g: w + h * g, weights, gradient), sequences, ones)
 
         # The slope along the gradient is its squared norm; the error of the quotient is of the fourth order.
         h = 1e-4
@@ -74,6 +75,11 @@ def test_a_step_of_adam_follows_the_gradient_of_the_oracles_loss():
             np.testing.assert_allclose(np.asarray(found)[large], expected[large], rtol=1e-7)
 
 
-def test_without_the_environment_variable_it_is_refused():
+def test_it_goes_with_the_environment_variable_and_neither_without_the_other():
     with pytest.raises(UserError, match=r"^model\.dtype: 'float64' needs the environment variable JAX_ENABLE_X64=1$"):
         TransformerConfig(dtype="float64")
+    with (
+        jax.enable_x64(True),
+        pytest.raises(UserError, match=r"^model\.dtype: JAX_ENABLE_X64 is for 'float64'; leave it"),
+    ):
+        TransformerConfig()

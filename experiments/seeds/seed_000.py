@@ -7,7 +7,7 @@ import numpy as np
 
 import fxf
 from experiments.seeds.claims import Claim, Found, Seed, at_least, at_most, equal
-from experiments.seeds.trained import heat_map, largest, maps, table, trained
+from experiments.seeds.trained import heat_map, in_float64, largest, maps, table, trained
 from fxf.files import write_atomically
 from fxf.layers.embedding import embedding, embedding_spec
 from fxf.layers.positions import concatenated
@@ -28,13 +28,13 @@ BY_HEART = (
 SMALL = {**PRESETS["wolfram"], "n_layers": 2, "max_len": 48}
 ENCODER_LAYER = 4 * (128**2 + 128) + 2 * 128 * 512 + 512 + 128 + 2 * 2 * 128
 DECODER_LAYER = 8 * (128**2 + 128) + 2 * 128 * 512 + 512 + 128 + 3 * 2 * 128
-ROUNDING = "Zero up to the rounding of float32."
+ROUNDING = "Zero up to the rounding of float64."
 
 CLAIMS = (
     Claim("learned_shape", "Embedding", "shape of five embedded words, learned positions", "(5, 64)", equal("(5, 64)")),
     Claim("fixed_shape", "Embedding", "shape of five embedded words, fixed positions", "(5, 64)", equal("(5, 64)")),
     Claim("fixed", "Embedding", "largest difference from the sines and cosines of the seed's code, in float64",
-          "1/10000^(2i/d), all sines, then all cosines", at_most(1e-5), ROUNDING),
+          "1/10000^(2i/d), all sines, then all cosines", at_most(1e-12), ROUNDING),
     Claim("distinct", "Embedding", "least distance between two of the five fixed positions", "easy to distinguish",
           at_least(0.5), "The seed gives no number; a position has length 5.7."),
     Claim("heads", "SelfAttention Unit", "shape of the keys of n words", "n * 8 * 16", equal("n * 8 * 16")),
@@ -50,16 +50,17 @@ CLAIMS = (
 
 def _embedded(positions: str) -> np.ndarray:
     """Returns five words as vectors of 64 elements with positions of a kind, and the seed's kind of init."""
-    config = fxf.layer_config(d_model=64, n_heads=8, positions=positions, max_len=len(WORDS))
+    config = fxf.layer_config(d_model=64, n_heads=8, positions=positions, max_len=len(WORDS), dtype="float64")
     params, places = fxf.initialize(embedding_spec(config, len(WORDS))), jnp.arange(len(WORDS))[None]
     return np.asarray(embedding(config, params, places, places)[0])
 
 
+@in_float64
 def _laws() -> dict[str, float | str]:
     """Returns the figures of the definition, and of the seed's model at its full size."""
     coefficients = 1 / 10000 ** (2 * np.arange(1, 33) / 64)
     angles = np.arange(1, 101)[:, None] * coefficients
-    fixed = np.asarray(concatenated(jnp.arange(100), 64), np.float64)
+    fixed = np.asarray(concatenated(jnp.arange(100), 64))
     five = fixed[:5]
     distances = np.linalg.norm(five[:, None] - five[None], axis=-1)[np.triu_indices(5, 1)]
     spec = fxf.model("encoder_decoder", vocab_size=100, **PRESETS["wolfram"]).spec
@@ -84,7 +85,15 @@ def look(folder: Path) -> Found:
     pairs = folder / "by_heart.tsv"
     write_atomically(pairs, "".join(f"{english}\t{french}\n" for english, french in BY_HEART))
     model = {f"model.{name}": value for name, value in SMALL.items()}
-    data = {"name": "pairs", "path": str(pairs), "columns": "en,fr", "target": "fr", "held_out": 0.0, "shapes": 1}
+    data = {
+        "name": "pairs",
+        "path": str(pairs),
+        "columns": "en,fr",
+        "target": "fr",
+        "held_out": 0.0,
+        "shapes": 1,
+        "lower_case": False,
+    }
     six = trained(
         folder / "by_heart", "translation:six",
         model | {f"data.{name}": value for name, value in data.items()} | {"optimizer.learning_rate": 1e-3},

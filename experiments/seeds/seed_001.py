@@ -8,7 +8,7 @@ import numpy as np
 
 import fxf
 from experiments.seeds.claims import Claim, Found, Seed, at_least, at_most, equal
-from experiments.seeds.trained import Trained, largest, table, trained
+from experiments.seeds.trained import Trained, in_float64, largest, table, trained
 from fxf.data.tokenizer import BOS, EOS, MASK, SPECIAL_TOKENS, train_tokenizer
 from fxf.layers.intermediates import intermediates
 
@@ -19,8 +19,8 @@ SECTIONS = (
 SENTENCE = "I have an apple"
 # The seed's layer: attention, then a norm; the mlp, then a norm; every linear map with a bias.
 SIZES: dict[str, Any] = {"vocab_size": 9, "n_layers": 1, "d_model": 12, "d_ff": 48, "max_len": 7, "block": "post_norm"}
-LAYER: dict[str, Any] = {**SIZES, "final_norm": False, "attention_bias": "all", "init": "uniform"}
-ROUNDING = "Zero up to the rounding of float32."
+LAYER: dict[str, Any] = {**SIZES, "final_norm": False, "attention_bias": "all", "init": "uniform", "dtype": "float64"}
+ROUNDING = "Zero up to the rounding of float64."
 
 CLAIMS = (
     Claim("characters", "Tokenization", f"tokens of “{SENTENCE}” by character", "very long sequences", equal(15),
@@ -35,21 +35,22 @@ CLAIMS = (
     Claim("one_hot", "Token embedding", "largest |W one-hot(i) − row i|", "e = W_e[:, i]", equal(0)),
     Claim("sum", "Position embedding", "largest |embedding − (token vector + position vector)|",
           "e = W_e[:, i] + W_p[:, index(i)]",
-          at_most(1e-6), ROUNDING),
+          at_most(1e-12), ROUNDING),
     Claim("equivariance", "Position embedding", "largest |Sa(XΠ) − Sa(X)Π| without positions", "Sa(XΠ) = Sa(X)Π",
-          at_most(1e-5), ROUNDING),
+          at_most(1e-12), ROUNDING),
     Claim("positions_break_it", "Position embedding", "the same with positions", "positions solve this problem",
           at_least(0.1)),
     Claim("attention", "Single query attention", "largest difference of the weights from softmax(qᵀk/√d) in float64",
-          "α = softmax(s/√d)", at_most(1e-5), ROUNDING),
-    Claim("convex", "Single query attention", "largest |Σ α − 1|", "α is a softmax", at_most(1e-6), ROUNDING),
+          "α = softmax(s/√d)", at_most(1e-12), ROUNDING),
+    Claim("convex", "Single query attention", "largest |Σ α − 1|", "α is a softmax", at_most(1e-12), ROUNDING),
     Claim("mlp", "Transformer layer", "width of the mlp as a multiple of D, by default", "D, 4D, D", equal(4)),
-    Claim("simplex", "Unembedding", "largest |Σ p − 1|", "p lies in the simplex over V", at_most(1e-6), ROUNDING),
+    Claim("simplex", "Unembedding", "largest |Σ p − 1|", "p lies in the simplex over V", at_most(1e-12), ROUNDING),
     Claim("masked", "Tokenization", "share of the masked words found, as a multiple of the commonest word's share",
           "masked language modeling", at_least(1.5), "The seed trains nothing."),
 )  # fmt: skip
 
 
+@in_float64
 def _laws() -> dict[str, float]:
     """Returns the figures of the seed's layer, from weights that are all random."""
     tokens_BT = np.random.default_rng(0).integers(0, 9, (3, 7)).astype(np.int32)
@@ -65,7 +66,7 @@ def _laws() -> dict[str, float]:
     added = table_VD[tokens_BT] + params["embedding"]["positions"][None]
     by_formula, weights = _single_head(tokens_BT)
     p = jax.nn.softmax(logits)
-    defaults = fxf.layer_config()
+    defaults = fxf.layer_config(dtype="float64")
     return {
         "one_hot": largest(jax.nn.one_hot(tokens_BT, 9) @ table_VD - table_VD[tokens_BT]),
         "sum": largest(embedded - added),

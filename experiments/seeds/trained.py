@@ -1,6 +1,8 @@
 """Runs of shipped configs, and the pictures that a page shows of them."""
 
+import functools
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,6 +47,17 @@ class Trained(NamedTuple):
         """Returns the part with attention, positions and logit lens of pairs of a prompt and the answer to read."""
         contents = inside.contents(self.run.experiment, self.run.step, self.run.params, texts)
         return {"kind": "examples", "examples": contents["examples"]}
+
+
+def in_float64(laws: Callable[[], Any]) -> Callable[[], Any]:
+    """Returns a function that calls `laws` where JAX has float64."""
+
+    @functools.wraps(laws)
+    def wrapped() -> Any:
+        with jax.enable_x64(True):
+            return laws()
+
+    return wrapped
 
 
 def trained(folder: Path, config: str, changes: dict[str, Any] | None = None) -> Trained:

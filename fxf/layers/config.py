@@ -3,16 +3,19 @@
 import dataclasses
 from typing import Literal
 
+import jax
+
 from fxf.config import key
 from fxf.errors import UserError
 
 
-def require_float64() -> None:
-    """Raises a UserError if JAX has only types of 32 bits."""
-    import jax
-
-    if jax.dtypes.canonicalize_dtype("float64") != "float64":
+def _require_bits(dtype: str) -> None:
+    """Raises a UserError unless JAX has types of 64 bits for float64, and only then."""
+    has_64 = jax.dtypes.canonicalize_dtype("float64") == "float64"
+    if dtype == "float64" and not has_64:
         raise UserError("model.dtype: 'float64' needs the environment variable JAX_ENABLE_X64=1")
+    if has_64 and dtype != "float64":
+        raise UserError(f"model.dtype: JAX_ENABLE_X64 is for 'float64'; leave it unset for '{dtype}'")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,8 +139,7 @@ class TransformerConfig:
     )
 
     def __post_init__(self) -> None:
-        if self.dtype == "float64":
-            require_float64()
+        _require_bits(self.dtype)
         if not self.head_dim and self.d_model % self.n_heads:
             raise UserError(f"model.n_heads: {self.n_heads} does not divide model.d_model {self.d_model}")
         if self.n_heads % self.n_groups:
