@@ -50,7 +50,7 @@ CLAIMS = (
 
 def _embedded(positions: str) -> np.ndarray:
     """Returns five words as vectors of 64 elements with positions of a kind, and the seed's kind of init."""
-    config = fxf.layer_config(d_model=64, n_heads=8, positions=positions, max_len=len(WORDS), dtype="float64")
+    config = fxf.layer_config(d_model=64, n_heads=8, positions=positions, max_len=len(WORDS))
     params, places = fxf.initialize(embedding_spec(config, len(WORDS))), jnp.arange(len(WORDS))[None]
     return np.asarray(embedding(config, params, places, places)[0])
 

@@ -78,7 +78,7 @@ CLAIMS = (
 @in_float64
 def _laws() -> dict[str, float | str]:
     """Returns the figures of positions and of attention, and the table of periods."""
-    rng, config = np.random.default_rng(0), fxf.layer_config(d_model=8, n_heads=1, positions="rotary", dtype="float64")
+    rng, config = np.random.default_rng(0), fxf.layer_config(d_model=8, n_heads=1, positions="rotary")
     q_11TK, k_11TK = jnp.asarray(rng.normal(size=(2, 1, 1, 1, 8)))
 
     def product(of_query: int, of_key: int) -> float:

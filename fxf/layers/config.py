@@ -9,15 +9,6 @@ from fxf.config import key
 from fxf.errors import UserError
 
 
-def _require_bits(dtype: str) -> None:
-    """Raises a UserError unless JAX has types of 64 bits for float64, and only then."""
-    has_64 = jax.dtypes.canonicalize_dtype("float64") == "float64"
-    if dtype == "float64" and not has_64:
-        raise UserError("model.dtype: 'float64' needs the environment variable JAX_ENABLE_X64=1")
-    if has_64 and dtype != "float64":
-        raise UserError(f"model.dtype: JAX_ENABLE_X64 is for 'float64'; leave it unset for '{dtype}'")
-
-
 @dataclasses.dataclass(frozen=True)
 class TransformerConfig:
     """The keys of every transformer's `model` section; seed 004, "Definition of TransformerLM", has the defaults."""
@@ -139,7 +130,8 @@ class TransformerConfig:
     )
 
     def __post_init__(self) -> None:
-        _require_bits(self.dtype)
+        if self.dtype == "float64" and jax.dtypes.canonicalize_dtype("float64") != "float64":
+            raise UserError("model.dtype: 'float64' needs the environment variable JAX_ENABLE_X64=1")
         if not self.head_dim and self.d_model % self.n_heads:
             raise UserError(f"model.n_heads: {self.n_heads} does not divide model.d_model {self.d_model}")
         if self.n_heads % self.n_groups:

@@ -10,6 +10,7 @@ import numpy as np
 import optax
 
 from fxf.config import arguments
+from fxf.errors import UserError
 from fxf.models.model import Model
 from fxf.training.sharding import Layout
 from fxf.weights import Params, initialize, shapes
@@ -42,7 +43,13 @@ class Hyperparameters:
 
 
 def hyperparameters(seed: int, train: Any, optimizer: Any = None, dtype: str = "float32") -> Hyperparameters:
-    """Returns the numbers of the `train` and `optimizer` sections as NumPy scalars, of the weights' type."""
+    """Returns the numbers of the `train` and `optimizer` sections as NumPy scalars, of the weights' type.
+
+    Raises:
+      UserError: JAX has types of 64 bits, but the weights do not.
+    """
+    if dtype != "float64" and jax.dtypes.canonicalize_dtype("float64") == "float64":
+        raise UserError("JAX_ENABLE_X64: training with it needs model.dtype 'float64'; leave it unset")
     number = np.dtype(dtype).type
     smoothing = number(train.label_smoothing) if train.label_smoothing else None
     rates = {} if optimizer is None else {name: number(value) for name, value in arguments(optimizer).items()}
