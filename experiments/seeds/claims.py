@@ -71,7 +71,7 @@ class Row(NamedTuple):
     def cells(self) -> list[str]:
         """Returns the row as the texts of HEADER: the rule comes with its reason."""
         claim, verdict = self.claim, "holds" if self.holds else "does not hold"
-        rule = f"{claim.rule}. {claim.why}" if claim.why else str(claim.rule)
+        rule = f"{claim.rule} · {claim.why}" if claim.why else str(claim.rule)
         return [verdict, claim.what, claim.says, claim.section, shown(self.gives), rule]
 
 

@@ -9,7 +9,7 @@ function verdicts() {
   const style = (value, i) => ({ 0: value === "holds" ? "good" : "bad", 4: "number" })[i] || "words";
   const cells = row => row.map((value, i) => ({ value, style: style(value, i) }));
   return section("What the seed says, and what fxf gives",
-    element("p", {}, element("span", { class: `state ${wrong ? "bad" : "good"}` }, wrong ? `${wrong} do not hold` : "all hold"),
+    element("p", {}, element("span", { class: `state ${wrong ? "bad" : "good"}` }, wrong ? `${wrong} of these ${wrong > 1 ? "do" : "does"} not hold` : "all hold"),
       `${seed.rows.length} rows`),
     table(seed.header, rows.map(cells)));
 }
