@@ -104,7 +104,7 @@ def look(folder: Path) -> Found:
     """Measures which way fxf goes; trains nothing."""
     del folder
     figures = _of_attention() | _of_bilayers() | _of_positions() | _of_runs()
-    return Found(figures, [table("The statements", HEADER, statements())])
+    return Found(figures, [table("The statements, and which one fxf follows", HEADER, statements())])
 
 
 SECTIONS = tuple(dict.fromkeys(found.section for found in FOUND))

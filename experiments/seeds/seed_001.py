@@ -118,7 +118,7 @@ def _guess(found: Trained) -> float:
 
 def look(folder: Path) -> Found:
     """Trains a masked language model, and looks at what it reads where a word is hidden."""
-    changes: dict[str, Any] = {"train.steps": 700, "train.batch_size": 32, "train.evaluate_every": 0}
+    changes: dict[str, Any] = {"train.steps": 1200, "train.evaluate_every": 0}
     found = trained(folder / "masking", "masking", changes)
     guess = _guess(found)
     figures = _laws() | _tokenization() | {"masked": found.result["accuracy"] / guess}

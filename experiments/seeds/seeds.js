@@ -20,7 +20,7 @@ const KINDS = {
   examples: ({ examples }) => element("div", {}, ...examples.map(insideExample)),
   maps: ({ maps }) => element("div", { class: "maps" }, ...maps.map(heatMap)),
   table: ({ header, rows }) => table(header, rows.map(row => row.map(value => ({ value, style: "preserve" })))),
-  text: ({ content }) => element("pre", {}, content),
+  text: ({ content }) => element("div", { class: "scroll" }, element("pre", { style: "white-space: pre; width: max-content; min-width: 100%" }, content)),
 };
 
 const links = seed.links.map(([name, file]) => element("a", { href: file, style: "margin-right: 16px" }, name));
