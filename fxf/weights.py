@@ -168,7 +168,7 @@ def initialize(
     Each weight's key derives from its path alone, so adding one leaves the others as they were.
     """
     known = given or {}
-    return map_weights(lambda path, w: known[path] if path in known else draw(path, w, key, dtype), spec)
+    return map_weights(lambda path, w: known[path].astype(dtype) if path in known else draw(path, w, key, dtype), spec)
 
 
 def draw(path: str, weight: Weight, key: jax.Array, dtype: Any = jnp.float32) -> jax.Array:

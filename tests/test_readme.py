@@ -76,7 +76,7 @@ def test_links_lead_to_pages_and_headings(page):
 def test_make_targets_that_the_pages_name_exist():
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"(?:`|    )make\s([\w-]+)", TEXT))
-    assert targets == {"reversal", "translation", "test", "test-all", "fuzz", "check", "help", "environment"}
+    assert targets == {"reversal", "translation", "test", "test-all", "fuzz", "check", "help", "environment", "seeds"}
     for target in targets:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE)
 

@@ -126,7 +126,7 @@ def _cache_bytes(model: Model, prompts: Prompts, method: Method, width: int) -> 
     tokens = Part("new tokens", 4 * width * method.max_tokens, keys)
     memory.require("generation", [tokens], free)  # checked first, because no program can name too large an array
     row = {name: jax.ShapeDtypeStruct((1, *value.shape[1:]), value.dtype) for name, value in prompts.items()}
-    params = shapes(model.spec)
+    params = shapes(model.spec, model.weights_dtype)
 
     def one(params: Params, prompt: Prompts) -> Progress:
         return begin(model, params, prompt, method, jnp.zeros(1, jnp.int32), method.max_tokens)

@@ -71,12 +71,12 @@ def layer_config(**keys: Any) -> TransformerConfig:
 
 
 def initialize(model: Model | weights.Spec, seed: int = 0) -> Params:
-    """Returns random params of a model, or of the spec of a layer: a nested dict of float32 arrays.
+    """Returns random params of a model, or of the spec of a layer: a nested dict of arrays.
 
     A run with this seed starts from the same params, up to rounding.
     """
-    spec = model.spec if isinstance(model, Model) else model
-    return jax.jit(lambda key: weights.initialize(spec, key))(run_keys(seed).params)
+    spec, dtype = (model.spec, model.weights_dtype) if isinstance(model, Model) else (model, "float32")
+    return jax.jit(lambda key: weights.initialize(spec, key, dtype))(run_keys(seed).params)
 
 
 def language_model_batch(tokens: Any, weights: Any = None) -> Batch:
@@ -131,7 +131,8 @@ def fit(
     require_frozen(model.spec, described.frozen)
     trained = without_frozen_gradient(model, described.frozen) if described.frozen else model
     trainer = Trainer(trained, moves, train, make_layout(ParallelConfig(data=1), jax.devices()))
-    state, numbers = TrainState(jnp.int32(0), start, moves.init(start)), hyperparameters(seed, train, described)
+    state = TrainState(jnp.int32(0), start, moves.init(start))
+    numbers = hyperparameters(seed, train, described, model.weights_dtype)
     train_steps = make_train_steps(trainer, batch, steps)
     return _fitted(lambda state, n: train_steps(state, numbers, n), state, steps)
 
@@ -227,7 +228,8 @@ def _padded(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
 def _require_tokens(model: Model, rows: dict[str, np.ndarray]) -> None:
     """Raises a UserError if a row has a token that the model does not have."""
     batch = {name: x[:1] for name, x in rows.items() if name in ("source", "source_mask")}
-    shape = jax.eval_shape(model.apply, weights.shapes(model.spec), {**batch, "inputs": np.zeros((1, 1), np.int32)})
+    params = weights.shapes(model.spec, model.weights_dtype)
+    shape = jax.eval_shape(model.apply, params, {**batch, "inputs": np.zeros((1, 1), np.int32)})
     vocab_size = shape.shape[-1]
     names = {"first": "prompt", "tokens": "prompt", "source": "source"}
     for name in (name for name in names if name in rows):

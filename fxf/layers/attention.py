@@ -15,7 +15,7 @@ from fxf.layers import flash_attention
 from fxf.layers.attention_kinds import Attention, expressive, softmax, weighted
 from fxf.layers.cache import KeysValues
 from fxf.layers.config import TransformerConfig
-from fxf.layers.linear import linear
+from fxf.layers.linear import as_float32, linear
 from fxf.layers.linear_attention import FEATURE_MAPS, LINEAR
 from fxf.layers.mask import Mask
 from fxf.layers.normalization import scale_factor, scale_weight
@@ -150,7 +150,7 @@ def _project(config: TransformerConfig, params: Params, name: str, x_BTD: jax.Ar
     heads = rows.reshape(*x_BTD.shape[:-1], *weight.shape[1:])
     scale = params.get(f"{name}_scale")
     if scale is not None:
-        mean_square = jnp.square(heads.astype(jnp.float32)).mean(-1, keepdims=True)
+        mean_square = jnp.square(as_float32(heads)).mean(-1, keepdims=True)
         normalized = heads * jax.lax.rsqrt(mean_square + config.norm_epsilon)
         heads = (normalized * scale_factor(config, scale).reshape(1, 1, 1, -1)).astype(heads.dtype)
     return heads.transpose(0, 2, 1, 3)

@@ -11,6 +11,7 @@ from jax.ad_checkpoint import checkpoint_name
 from fxf.layers.cache import KeysValues, init_keys_values, write
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout
+from fxf.layers.linear import as_float32
 from fxf.layers.mask import Mask
 from fxf.layers.soft_cap import soft_cap
 
@@ -60,7 +61,7 @@ def weighted(weigh: Callable[[jax.Array, jax.Array], jax.Array]) -> Attention:
     ) -> jax.Array:
         batch_size, n_groups = memory.keys.shape[:2]
         q_BGQK = q_BHTK.reshape(batch_size, n_groups, -1, q_BHTK.shape[-1])
-        products = jnp.einsum("BGQK,BGCK->BGQC", q_BGQK, memory.keys).astype(jnp.float32)
+        products = as_float32(jnp.einsum("BGQK,BGCK->BGQC", q_BGQK, memory.keys))
         scaled = products * config.query_scale if config.query_scale else products / math.sqrt(q_BHTK.shape[-1])
         scores = soft_cap(scaled, config.attention_softcap)
         scores_BHTC = scores.reshape(*q_BHTK.shape[:-1], -1)

@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Literal
 
+import jax
+
 from fxf.config import key
 from fxf.errors import UserError
 
@@ -121,11 +123,15 @@ class TransformerConfig:
         "none",
         "what the backward pass computes again: nothing; all inside a block; all there except products with weights",
     )
-    dtype: Literal["float32", "bfloat16"] = key(
-        "float32", "type of the computation; weights, norms, softmaxes, logits and losses are always float32"
+    dtype: Literal["float32", "bfloat16", "float64"] = key(
+        "float32",
+        "type of the computation; weights, norms, softmaxes, logits and losses are float32, or all float64, which "
+        "needs the environment variable JAX_ENABLE_X64=1",
     )
 
     def __post_init__(self) -> None:
+        if self.dtype == "float64" and jax.dtypes.canonicalize_dtype("float64") != "float64":
+            raise UserError("model.dtype: 'float64' needs the environment variable JAX_ENABLE_X64=1")
         if not self.head_dim and self.d_model % self.n_heads:
             raise UserError(f"model.n_heads: {self.n_heads} does not divide model.d_model {self.d_model}")
         if self.n_heads % self.n_groups:

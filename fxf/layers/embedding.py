@@ -8,7 +8,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout
-from fxf.layers.linear import linear
+from fxf.layers.linear import as_float32, linear
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import positional_encoding, positional_encoding_spec
 from fxf.layers.soft_cap import soft_cap
@@ -64,7 +64,7 @@ def embedding(
 def logits_from_table(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Array:
     """Returns logits [..., V] of vectors [..., D], by the table of token vectors."""
     logits = linear(x, params["table"].T, params.get("logits_bias"))
-    return soft_cap(logits.astype(jnp.float32), config.logit_softcap)
+    return soft_cap(as_float32(logits), config.logit_softcap)
 
 
 def final_layer_spec(config: TransformerConfig, vocab_size: int) -> Spec:
@@ -77,4 +77,4 @@ def final_layer_spec(config: TransformerConfig, vocab_size: int) -> Spec:
 def final_layer(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Array:
     """Returns logits [..., V] of vectors [..., D]."""
     logits = linear(x, params["kernel"], params.get("bias"))
-    return soft_cap(logits.astype(jnp.float32), config.logit_softcap)
+    return soft_cap(as_float32(logits), config.logit_softcap)

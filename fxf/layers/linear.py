@@ -1,8 +1,14 @@
-"""The product with a weight matrix, which all dense layers share."""
+"""The product with a weight matrix, which all dense layers share, and the type of norms, softmaxes and logits."""
 
 import jax
+import jax.numpy as jnp
 
 from fxf.machine.on_cpu import product
+
+
+def as_float32(x: jax.Array) -> jax.Array:
+    """Returns x in float32, or in float64 if it is."""
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
 def linear(x: jax.Array, w: jax.Array, bias: jax.Array | None = None) -> jax.Array:

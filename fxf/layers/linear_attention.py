@@ -14,6 +14,7 @@ from jax.ad_checkpoint import checkpoint_name
 from fxf.layers.attention_kinds import Attention
 from fxf.layers.cache import KeysValues
 from fxf.layers.config import TransformerConfig
+from fxf.layers.linear import as_float32
 from fxf.layers.mask import Mask
 
 # Tokens in a chunk. Queries read keys of their own chunk one by one, and earlier ones through the memory.
@@ -30,7 +31,7 @@ FEATURE_MAPS = {
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Associations:
-    """The sums W, `values` [B, G, K, O], and z, `total` [B, G, K], in float32."""
+    """The sums W, `values` [B, G, K, O], and z, `total` [B, G, K], in float32 or float64."""
 
     values: jax.Array
     total: jax.Array
@@ -38,9 +39,10 @@ class Associations:
 
 def init_cache(config: TransformerConfig, batch_size: int, length: int, dtype: Any) -> Associations:
     """Returns the associations of no token."""
-    del length, dtype
+    del length
+    wide = jnp.promote_types(dtype, jnp.float32)
     shape = (batch_size, config.n_groups, config.head_width)
-    return Associations(jnp.zeros((*shape, config.head_width)), jnp.zeros(shape))
+    return Associations(jnp.zeros((*shape, config.head_width), wide), jnp.zeros(shape, wide))
 
 
 def memorize(config: TransformerConfig, new: KeysValues, mask: Mask) -> Associations:
@@ -95,7 +97,7 @@ def attend_causally(
         # The weight is 0 where there is only padding.
         return after, read / jnp.where(weight > 0, weight, 1)[..., None]
 
-    start = init_cache(config, batch_size, 0, jnp.float32) if cache is None else cache
+    start = init_cache(config, batch_size, 0, q_BHTK.dtype) if cache is None else cache
     parts = (chunked(q_BGETK), chunked(k_BGCK), chunked(new.values))
     if n_chunks == 1:
         after, heads = one_chunk(start, jax.tree.map(lambda x: x[0], parts))
@@ -111,8 +113,8 @@ def attend_causally(
 
 
 def _features(config: TransformerConfig, x: jax.Array, is_token_BC: jax.Array | None = None) -> jax.Array:
-    """Returns φ(x) in float32, for queries [B, H, T, K] or keys [B, G, C, K], and zeros for padding."""
-    features = FEATURE_MAPS[config.feature_map](x.astype(jnp.float32))
+    """Returns φ(x) in float32 or float64, for queries [B, H, T, K] or keys [B, G, C, K], and zeros for padding."""
+    features = FEATURE_MAPS[config.feature_map](as_float32(x))
     return features if is_token_BC is None else jnp.where(is_token_BC[:, None, :, None], features, 0)
 
 

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from fxf.layers.config import TransformerConfig
+from fxf.layers.linear import as_float32
 from fxf.weights import Params, Spec, Weight
 
 
@@ -30,9 +31,9 @@ def normalize(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Ar
     """Returns the vectors of x [..., D], standardized, scaled and shifted. RMS norm neither centres nor shifts them.
 
     The divisor is (standard deviation + epsilon), or √(variance + epsilon) with norm_epsilon_in='variance'. Deviations
-    are from the mean, or from 0 in RMS norm. The computation is in float32.
+    are from the mean, or from 0 in RMS norm. The computation is in float32, or in float64 if x is.
     """
-    rows = x.reshape(-1, x.shape[-1]).astype(jnp.float32)
+    rows = as_float32(x.reshape(-1, x.shape[-1]))
     if config.norm != "rms":
         rows = rows - rows.mean(-1, keepdims=True)
     variance = jnp.square(rows).mean(-1, keepdims=True)

@@ -62,7 +62,7 @@ def _frequencies(exponents: np.ndarray, width: int, n_axes: int) -> np.ndarray:
 
     NumPy computes it in float64, because the position multiplies the rounding error, which is larger in XLA's power.
     """
-    return (10000.0 ** (-exponents / width)).astype(np.float32).reshape((1,) * n_axes + (-1,))
+    return (10000.0 ** (-exponents / width)).astype(jnp.result_type(float)).reshape((1,) * n_axes + (-1,))
 
 
 def interleaved(positions: jax.Array, d_model: int) -> jax.Array:

@@ -14,7 +14,7 @@ LEAST_TURNS_KEPT = 4  # the scaling of Llama 3 keeps a frequency that turns as o
 
 
 def rotary_frequencies(config: TransformerConfig, n_pairs: int, is_global: jax.Array | None = None) -> Any:
-    """Returns the frequencies of the K/2 pairs of a head, float32 [K/2]: θ^(-2i/K), scaled.
+    """Returns the frequencies of the K/2 pairs of a head, [K/2]: θ^(-2i/K), scaled.
 
     θ is rope_theta, or local_rope_theta in a local block, whose frequencies are not scaled. NumPy computes them in
     float64, because the position multiplies the rounding error, which is larger in XLA's power.
@@ -23,10 +23,10 @@ def rotary_frequencies(config: TransformerConfig, n_pairs: int, is_global: jax.A
       is_global: whether the block is global, a bool scalar; None without `config.global_every`.
     """
     exponents = -np.arange(n_pairs) / n_pairs
-    frequencies = _scaled(config, config.rope_theta**exponents).astype(np.float32)
+    frequencies = _scaled(config, config.rope_theta**exponents).astype(jnp.result_type(float))
     if not config.local_rope_theta or is_global is None:
         return frequencies
-    return jnp.where(is_global, frequencies, (config.local_rope_theta**exponents).astype(np.float32))
+    return jnp.where(is_global, frequencies, (config.local_rope_theta**exponents).astype(jnp.result_type(float)))
 
 
 def _scaled(config: TransformerConfig, frequencies: np.ndarray) -> np.ndarray:

@@ -43,6 +43,11 @@ class Model(NamedTuple):
     max_len: int | None = None
     dtype: str = "float32"
 
+    @property
+    def weights_dtype(self) -> str:
+        """The type of the weights, and of the numbers that update them."""
+        return "float64" if self.dtype == "float64" else "float32"
+
     def apply(self, params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
         """Returns the logits of a batch, [B, T, V]."""
         return self.readout(params, self.features(params, batch, rng=rng))

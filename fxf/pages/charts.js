@@ -1,5 +1,5 @@
 "use strict";
-// The parts that both pages share: elements, tables, line charts and heat maps. Texts become text nodes, never markup.
+// The parts that pages share: elements, tables, line charts, heat maps and examples. Texts become text nodes, never markup.
 
 function element(tag, attributes = {}, ...children) {
   return filled(document.createElement(tag), attributes, children);
@@ -200,4 +200,15 @@ function heatMap({ title, rows, columns, rowName, columnName, values, unit = "" 
   });
   drawing.addEventListener("pointerleave", () => { read.textContent = range; });
   return element("figure", { class: "map" }, element("figcaption", {}, title), drawing, read);
+}
+
+// What is inside a model while it reads one example: heat maps and the logit lens; the first example stands open.
+function insideExample({ title, maps, lens }, i) {
+  return element("details", i ? {} : { open: "" },
+    element("summary", {}, title),
+    ...maps.map(({ name, heads, ...map }) => element("div", {},
+      element("p", {}, name),
+      element("div", { class: "maps" }, ...heads.map(head => heatMap({ ...map, ...head }))))),
+    lens ? element("details", {}, element("summary", {}, "Logit lens: the most probable next token after each block"),
+      table(lens[0], lens.slice(1))) : null);
 }

@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Sequence
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 # The page may run and show what stands in it, and load nothing.
@@ -15,12 +16,12 @@ MOST_POINTS = 400  # of a curve
 MOST_CHARACTERS = 2000  # of a text
 
 
-def page(title: str, data: dict[str, Any], scripts: Sequence[str]) -> str:
+def page(title: str, data: dict[str, Any], scripts: Sequence[str | Path]) -> str:
     """Returns a page that `scripts` build from `data`.
 
     Args:
       data: JSON; numbers that are not finite become null.
-      scripts: names of files beside this one.
+      scripts: names of files beside this one, or paths of others.
     """
     code = "\n".join(_file(name) for name in scripts)
     return (
@@ -64,5 +65,7 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _file(name: str) -> str:
+def _file(name: str | Path) -> str:
+    if isinstance(name, Path):
+        return name.read_text(encoding="utf-8")
     return (resources.files(__package__) / name).read_text(encoding="utf-8")

@@ -62,16 +62,8 @@ function inside() {
       "Attention, positions and the logit lens stand here when the run has ended, or after `fxf report RUN`."));
   }
   const { step, examples } = run.inside;
-  const parts = examples.map(({ title, maps, lens }, i) => element("details", i ? {} : { open: "" },
-    element("summary", {}, title),
-    ...maps.map(({ name, heads, ...map }) => element("div", {},
-      element("p", {}, name),
-      element("div", { class: "maps" }, ...heads.map(head => heatMap({ ...map, ...head }))))),
-    lens ? element("details", {}, element("summary", {}, "Logit lens: the most probable next token after each block"),
-      table(lens[0], lens.slice(1))) : null,
-  ));
   return section("Inside the model", element("p", { class: "faint" }, `At step ${shown(step)}, what the model reads and answers.`),
-    ...parts);
+    ...examples.map(insideExample));
 }
 
 function weights() {

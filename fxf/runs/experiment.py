@@ -86,7 +86,8 @@ class Experiment(NamedTuple):
 
     def hyperparameters(self) -> Hyperparameters:
         """Returns the numbers that a training step reads as arguments."""
-        return hyperparameters(self.seed, self.train, optimizer_section(self.config["optimizer"]))
+        described = optimizer_section(self.config["optimizer"])
+        return hyperparameters(self.seed, self.train, described, self.model.weights_dtype)
 
     def trainer(self, layout: Layout) -> Trainer:
         """Returns the parts of a training step."""

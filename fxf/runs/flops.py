@@ -73,7 +73,8 @@ def _flops(experiment: Experiment, batch: Batch, function: Callable[..., Any]) -
     def count(some: Experiment) -> dict[str, int]:
         # Other implementations of attention hide its operations.
         model = some.with_model(attention_implementation="xla").model
-        jaxpr = jax.make_jaxpr(functools.partial(function, model))(weights.shapes(model.spec), batch)
+        params = weights.shapes(model.spec, model.weights_dtype)
+        jaxpr = jax.make_jaxpr(functools.partial(function, model))(params, batch)
         return {"flops": matrix_flops(jaxpr.jaxpr)}
 
     return needs.by_layers(experiment, count)["flops"]

@@ -126,7 +126,7 @@ def _activations(experiment: Experiment, layout: Layout) -> list[Part]:
         for name, x in experiment.batch_shapes().items()
     }
     model = experiment.with_model(n_layers=1).model
-    params = weights.shapes(model.spec)
+    params = weights.shapes(model.spec, model.weights_dtype)
     features = jax.eval_shape(model.features, params, shapes)
     # On an accelerator XLA may recompute inputs that do not fit.
     n_kept = experiment.config["model"].get("n_layers", 1) if jax.default_backend() == "cpu" else 1

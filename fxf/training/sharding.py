@@ -142,7 +142,7 @@ class Layout(NamedTuple):
             if any(part.isdigit() for part in path.split("/")):
                 return lambda x: (jax.lax.with_sharding_constraint(x, cut),) * 2
             whole = NamedSharding(self.mesh, P(*(None if axis == FSDP else axis for axis in cut.spec)))
-            dtype = model.dtype if VOCABULARY in weight.axes and whole != cut else jnp.float32
+            dtype = model.dtype if VOCABULARY in weight.axes and whole != cut else model.weights_dtype
             return functools.partial(_read_whole, cut, whole, shape, jnp.dtype(dtype))
 
         stored, tree = jax.tree.flatten(params)

@@ -10,6 +10,7 @@ import numpy as np
 import optax
 
 from fxf.config import arguments
+from fxf.errors import UserError
 from fxf.models.model import Model
 from fxf.training.sharding import Layout
 from fxf.weights import Params, initialize, shapes
@@ -32,8 +33,8 @@ class Hyperparameters:
 
     Attributes:
       seed: the run's seed, uint32.
-      label_smoothing: float32; None for 0, whose program is shorter.
-      optimizer: the optimizer's numbers by their keys, float32.
+      label_smoothing: a number of the weights' type; None for 0, whose program is shorter.
+      optimizer: the optimizer's numbers by their keys, of the same type.
     """
 
     seed: Any
@@ -41,10 +42,17 @@ class Hyperparameters:
     optimizer: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-def hyperparameters(seed: int, train: Any, optimizer: Any = None) -> Hyperparameters:
-    """Returns the numbers of the `train` and `optimizer` sections as NumPy scalars."""
-    smoothing = np.float32(train.label_smoothing) if train.label_smoothing else None
-    rates = {} if optimizer is None else {name: np.float32(value) for name, value in arguments(optimizer).items()}
+def hyperparameters(seed: int, train: Any, optimizer: Any = None, dtype: str = "float32") -> Hyperparameters:
+    """Returns the numbers of the `train` and `optimizer` sections as NumPy scalars, of the weights' type.
+
+    Raises:
+      UserError: JAX has types of 64 bits, but the weights do not.
+    """
+    if dtype != "float64" and jax.dtypes.canonicalize_dtype("float64") == "float64":
+        raise UserError("JAX_ENABLE_X64: training with it needs model.dtype 'float64'; leave it unset")
+    number = np.dtype(dtype).type
+    smoothing = number(train.label_smoothing) if train.label_smoothing else None
+    rates = {} if optimizer is None else {name: number(value) for name, value in arguments(optimizer).items()}
     return Hyperparameters(np.uint32(seed), smoothing, rates)
 
 
@@ -65,13 +73,13 @@ def init_state(
     model: Model, optimizer: optax.GradientTransformation, key: jax.Array, given: Mapping[str, jax.Array] | None = None
 ) -> TrainState:
     """Returns the state of step 0. Its params are those `given` by path; the others are drawn from `key`."""
-    params = initialize(model.spec, key, given=given)
+    params = initialize(model.spec, key, model.weights_dtype, given)
     return TrainState(jnp.int32(0), params, optimizer.init(params))
 
 
 def state_shapes(model: Model, optimizer: optax.GradientTransformation) -> TrainState:
     """Returns the shapes and dtypes of `init_state`'s result; draws nothing."""
-    params = shapes(model.spec)
+    params = shapes(model.spec, model.weights_dtype)
     step: Any = jax.ShapeDtypeStruct((), jnp.int32)
     return TrainState(step, params, jax.eval_shape(optimizer.init, params))
 

@@ -180,7 +180,7 @@ def train_step(
     if trainer.model.penalty is not None:
         of_penalty = jax.grad(trainer.model.penalty)(state.params, state.step)
         gradient = jax.tree.map(lambda g, p: g + weight_sum * p, gradient, of_penalty)
-    gradient = optax.tree.scale(mean(jnp.float32(1), weight_sum), gradient)
+    gradient = optax.tree.scale(mean(jnp.asarray(1, loss_sum.dtype), weight_sum), gradient)
     optimizer = optax.with_extra_args_support(trainer.optimizer)
     updates, opt_state = optimizer.update(gradient, state.opt_state, state.params, numbers=numbers.optimizer)
     params = optax.apply_updates(state.params, updates)

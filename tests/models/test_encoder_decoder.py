@@ -288,7 +288,7 @@ def test_dropout_changes_logits_by_key_and_not_without_one():
     ("choices", "vocab_size", "expected"),
     [
         ({**TINY, **TINY_SIZES}, 9712, 2_568_192),
-        # Seed 003: its code's tables and layers, counted by hand: 27 words and three marks, no norm at the end.
+        # Seed 003: its code's tables and layers, counted by hand, with 30 tokens; no norm at the end.
         (PRESETS["annotated"], 30, 30 * 512 + 6 * (4 * 512**2 + 2 * 512 * 2048 + 2560 + 2 * 1024)
          + 6 * (8 * 512**2 + 2 * 512 * 2048 + 2560 + 3 * 1024)),
         # Seed 000, with positions up to 512.

@@ -51,7 +51,7 @@ def test_periods_are_those_of_the_seeds_table_with_two_figures_mended(base):
     assert tuple(period(delay, base) for delay in range(1, 10)) == PERIODS[base]
 
 
-@pytest.mark.parametrize(("delay", "base"), [(1, 2), (1, 10), (2, 7), (3, 6), (4, 5)])
+@pytest.mark.parametrize(("delay", "base"), [(1, 2), (1, 10), (2, 7), (3, 6), (4, 5), (9, 2), (9, 8)])
 def test_a_period_is_the_first_return_of_the_series_to_its_start(delay, base):
     numbers, found = continued([1] * (delay + 1), base, 5000), period(delay, base)
     returns = [t for t in range(1, 4900) if numbers[t : t + delay + 1] == [1] * (delay + 1)]

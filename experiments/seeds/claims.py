@@ -1,0 +1,113 @@
+"""What a seed says, what fxf gives, and the rule by which the one accepts the other."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+Figure = float | str
+
+
+class Rule(NamedTuple):
+    """A condition on a figure: equal to a value, or at least or at most a number."""
+
+    sign: Literal["=", "≥", "≤"]
+    value: Figure
+
+    def accepts(self, figure: Figure) -> bool:
+        """Returns whether the figure meets the condition. A number that is not finite never does."""
+        if self.sign == "=":
+            return figure == self.value
+        if isinstance(figure, str) or isinstance(self.value, str) or not math.isfinite(figure):
+            return False
+        return figure >= self.value if self.sign == "≥" else figure <= self.value
+
+    def __str__(self) -> str:
+        return f"{self.sign} {shown(self.value)}"
+
+
+def equal(value: Figure) -> Rule:
+    return Rule("=", value)
+
+
+def at_least(value: float) -> Rule:
+    return Rule("≥", value)
+
+
+def at_most(value: float) -> Rule:
+    return Rule("≤", value)
+
+
+class Claim(NamedTuple):
+    """A statement of a seed that a figure of fxf is held to.
+
+    Attributes:
+      name: the name of the figure.
+      section: the heading in the seed.
+      what: what is measured.
+      says: what the seed says.
+      rule: accepts the figure.
+      why: why the rule is not the seed's own figure, if the seed is wrong or gives none.
+    """
+
+    name: str
+    section: str
+    what: str
+    says: str
+    rule: Rule
+    why: str = ""
+
+
+class Row(NamedTuple):
+    """A claim with its figure."""
+
+    claim: Claim
+    gives: Figure
+
+    @property
+    def holds(self) -> bool:
+        return self.claim.rule.accepts(self.gives)
+
+    def cells(self) -> list[str]:
+        """Returns the row as the texts of HEADER: the rule comes with its reason."""
+        claim, verdict = self.claim, "holds" if self.holds else "does not hold"
+        rule = f"{claim.rule} · {claim.why}" if claim.why else str(claim.rule)
+        return [verdict, claim.what, claim.says, claim.section, shown(self.gives), rule]
+
+
+HEADER = ("", "what", "the seed says", "section", "fxf gives", "accepted if")
+
+
+class Found(NamedTuple):
+    """What a look at a seed's systems found: figures by name, and the parts of its page (see seeds.js)."""
+
+    figures: Mapping[str, Figure]
+    parts: list[dict[str, Any]]
+
+
+class Seed(NamedTuple):
+    """A seed: its number and title, its headings, its claims, and `look(folder)`, which trains and measures."""
+
+    number: str
+    title: str
+    sections: Sequence[str]
+    claims: Sequence[Claim]
+    look: Callable[[Path], Found]
+
+
+def rows(seed: Seed, figures: Mapping[str, Figure]) -> list[Row]:
+    """Returns the row of every claim; every figure belongs to one claim.
+
+    Raises:
+      ValueError: a claim has no figure, or a figure no claim.
+    """
+    if odd := {claim.name for claim in seed.claims} ^ set(figures):
+        raise ValueError(f"seed {seed.number}: figures and claims differ in {', '.join(sorted(odd))}")
+    return [Row(claim, figures[claim.name]) for claim in seed.claims]
+
+
+def shown(figure: Figure) -> str:
+    """Returns a figure as text: whole numbers in full, others with four digits."""
+    if isinstance(figure, str):
+        return figure
+    return f"{figure:,.0f}" if float(figure).is_integer() and abs(figure) < 1e15 else f"{figure:.4g}"

@@ -1,0 +1,82 @@
+"""model.dtype=float64: logits, loss, steps and decoding equal the seeds' mathematics in NumPy float64 to 1e-12."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fxf
+import oracle
+from fxf.errors import UserError
+from fxf.layers.config import TransformerConfig
+from fxf.training.state import hyperparameters
+from fxf.training.step import TrainConfig
+from helpers import SIZES, VOCAB_SIZE, random_tokens, small
+
+KEYS = {**SIZES, "init": "uniform", "dtype": "float64"}
+FORMS = {
+    "default": {},
+    "rotary": {"positions": "rotary", "head_dim": 4, "attention": "expressive", "norm": "rms", "qk_norm": True,
+               "activation": "silu", "gated": True},
+}  # fmt: skip
+SMALL = small()
+TOKENS = random_tokens((3, 11))
+
+
+def close(found, expected):
+    assert np.asarray(found).dtype == np.float64
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def as_float64(params):
+    assert all(leaf.dtype == np.float64 for leaf in jax.tree.leaves(params))
+    return oracle.float64(params)
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_decoding_with_a_cache_equals_the_oracle(form):
+    with jax.enable_x64(True):
+        model = fxf.model("transformer_lm", vocab_size=VOCAB_SIZE, **{**KEYS, **form})
+        params = fxf.initialize(model)
+        expected = [oracle.transformer_lm(small(**form), as_float64(params), row) for row in TOKENS]
+        prompts = {"inputs": TOKENS[:, :5], "lengths": jnp.full(3, 5, jnp.int32)}
+        cache = jax.jit(model.prefill, static_argnums=2)(params, prompts, 11)
+        step = jax.jit(model.step)
+        for t in range(5, 11):
+            logits, cache = step(params, cache, TOKENS[:, t])
+            close(logits, np.stack(expected)[:, t])
+
+
+def test_a_step_of_adam_follows_the_gradient_of_the_oracles_loss():
+    with jax.enable_x64(True):
+        model = fxf.model("transformer_lm", vocab_size=VOCAB_SIZE, **KEYS)
+        params, sequences = fxf.initialize(model), TOKENS[:, :8]
+        batch = fxf.language_model_batch(sequences)
+
+        def trained(optimizer, rate):
+            return fxf.fit(model, lambda *_: batch, steps=1, params=params, optimizer=optimizer, learning_rate=rate)
+
+        moved, losses = trained("sgd", 0.3)
+        weights = as_float64(params)
+        ones = np.ones(sequences.shape)
+        close(losses, [oracle.loss(SMALL, weights, sequences, ones)])
+        gradient = jax.tree.map(lambda old, new: (old - new) / 0.3, weights, as_float64(moved))
+
+        def loss(h):
+            return oracle.loss(SMALL, jax.tree.map(lambda w, g: w + h * g, weights, gradient), sequences, ones)
+
+        # The slope along the gradient is its squared norm; the error of the quotient is of the fourth order.
+        h = 1e-4
+        slope = (8 * (loss(h) - loss(-h)) - (loss(2 * h) - loss(-2 * h))) / (12 * h)
+        np.testing.assert_allclose(slope, sum(np.sum(g**2) for g in jax.tree.leaves(gradient)), rtol=1e-9)
+        by_adam = jax.tree.map(lambda w, g: w - 0.01 * g / (np.abs(g) + 1e-8), weights, gradient)
+        for found, expected in zip(*map(jax.tree.leaves, (trained("adam", 0.01)[0], by_adam)), strict=True):
+            large = np.abs(np.asarray(expected)) > 0
+            np.testing.assert_allclose(np.asarray(found)[large], expected[large], rtol=1e-7)
+
+
+def test_neither_the_type_nor_the_environment_variable_goes_without_the_other():
+    with pytest.raises(UserError, match=r"^model\.dtype: 'float64' needs the environment variable JAX_ENABLE_X64=1$"):
+        TransformerConfig(dtype="float64")
+    with jax.enable_x64(True), pytest.raises(UserError, match=r"^JAX_ENABLE_X64: training with it needs model\.dtype"):
+        hyperparameters(0, TrainConfig())
