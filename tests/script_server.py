@@ -18,7 +18,6 @@ import jax.numpy  # noqa: F401
 import ml_collections.config_flags  # noqa: F401
 import optax  # noqa: F401
 import orbax.checkpoint  # noqa: F401
-import rich.progress  # noqa: F401
 import tokenizers  # noqa: F401
 
 import quick  # noqa: F401

@@ -13,7 +13,7 @@ import numpy as np
 from fxf.config import section
 from fxf.errors import UserError
 from fxf.files import folder_at
-from fxf.machine import signals
+from fxf.machine import signals, status
 from fxf.machine.compiled import compiled_by_shape
 from fxf.runs import run_folder
 from fxf.runs.config_file import digests_of
@@ -63,6 +63,8 @@ def train(
     """
     workdir = folder_at(workdir, "workdir")
     processes.join(section(ParallelConfig, config.get("parallel"), "parallel"))
+    if not processes.is_first():
+        status.end()
     with processes.ending_with_the_others(), checkpoint.kept(workdir / CHECKPOINTS):
         return _train(share(build(config, workdir), {} if kept is None else kept), workdir, clock, origin, profile)
 
@@ -101,14 +103,7 @@ def _train_from_newest(
     """Trains from the newest checkpoint or the start, tests, and returns the result. `figures` describe the data."""
     task = experiment.task
     checkpoints = Checkpoints(workdir / CHECKPOINTS, experiment.checkpoint, identity)
-    restored = checkpoints.restore(experiment.state_shapes(layout))
-    record = Record()
-    if restored:
-        state, record = restored[1], Record(**restored[2])
-        clock.add_earlier(record.seconds)
-    else:
-        with clock.measure("compile"):
-            state = jax.block_until_ready(start.state(experiment, layout))
+    state, record, resumed = _newest(checkpoints, experiment, layout, start, clock)
     intervals = Intervals(experiment.train, experiment.checkpoint, experiment.log)
     if profile:
         intervals.require_profile(record.step)
@@ -122,26 +117,30 @@ def _train_from_newest(
         checkpoints.save(record.step, state, dataclasses.asdict(record))
 
     with metrics_log, closing(checkpoints), processes.ending_with_the_others():
-        came_from = [f"{workdir}: resuming at step {record.step}"] if restored else start.lines
+        came_from = [f"{workdir}: resuming at step {record.step}"] if resumed else start.lines
         of_data = ["  ".join(f"{name} {value}" for name, value in figures.items())] if figures else []
         for line in (*of_data, *layout.uncut(experiment.model.spec), *came_from):
             metrics_log.print_line(line)
         if record.step < experiment.train.steps or intervals.evaluation_is_missing(record):
             train_steps, position = _make_steps(experiment, layout, state, record, clock)
-            calls = Calls(
-                train_steps=train_steps,
-                learning_rate=experiment.learning_rate,
-                evaluate=lambda s: metrics_log.without_samples(
-                    int(s.step), task.validate(evaluator(evaluated_params(s)))
-                ),
-                save=save,
-                wait=checkpoints.wait,
-                position=position,
-                interrupted=lambda: processes.any_of(signals.asked()),
-                traced=metrics_log.traced if profile else None,
-            )
-            _, record = fit(state, record, calls, intervals, metrics_log, clock)
+            metrics_log.begin("compiling", record.step)
+            with status.stage("training", experiment.train.steps, record.step) as training:
+                calls = Calls(
+                    train_steps=train_steps,
+                    learning_rate=experiment.learning_rate,
+                    evaluate=lambda s: metrics_log.without_samples(
+                        int(s.step), task.validate(evaluator(evaluated_params(s)))
+                    ),
+                    save=save,
+                    wait=checkpoints.wait,
+                    position=position,
+                    interrupted=lambda: processes.any_of(signals.asked()),
+                    traced=metrics_log.traced if profile else None,
+                    advance=training.advance,
+                )
+                _, record = fit(state, record, calls, intervals, metrics_log, clock)
         steps, params = load_params(experiment, layout, workdir, identity)
+        metrics_log.begin("testing", record.step)
         with clock.measure("evaluate"):
             tested = task.test(evaluator(params))
         tested.pop("answers", None)
@@ -151,6 +150,18 @@ def _train_from_newest(
         result = result_of(experiment, record, steps[0], {**figures, **tested}, clock.seconds())
         run_folder.require_there(workdir)
         return run_folder.write_result(workdir, result, identity)
+
+
+def _newest(
+    checkpoints: Checkpoints, experiment: Experiment, layout: Layout, start: Start, clock: Clock
+) -> tuple[TrainState, Record, bool]:
+    """Returns the state and the record of the newest checkpoint, or of the start, and whether there is a checkpoint."""
+    if restored := checkpoints.restore(experiment.state_shapes(layout)):
+        record = Record(**restored[2])
+        clock.add_earlier(record.seconds)
+        return restored[1], record, True
+    with clock.measure("compile"):
+        return jax.block_until_ready(start.state(experiment, layout)), Record(), False
 
 
 def _make_steps(

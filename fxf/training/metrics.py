@@ -1,11 +1,10 @@
-"""The log of a training run: metrics.jsonl, TensorBoard, and a progress bar or plain lines."""
+"""The log of a training run: metrics.jsonl, TensorBoard, and plain lines."""
 
 import dataclasses
 import json
 import logging
 import socket
 import struct
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ import jax
 from fxf.config import key
 from fxf.errors import Interrupted, UserError, one_line
 from fxf.files import files_below, is_remote, write_atomically
+from fxf.machine import status
 from fxf.pages.report import Report
 from fxf.pages.run_files import ENDED, ERROR, RECORDS, SAMPLES
 
@@ -35,6 +35,7 @@ class LogConfig:
 log = logging.getLogger(__name__)
 
 PROFILE = "profile"
+SHOWN = {"compile": "compiling", "evaluate": "evaluating"}  # purposes that are stages of their own
 
 
 class Clock:
@@ -53,7 +54,8 @@ class Clock:
     def measure(self, purpose: str) -> Iterator[None]:
         """Counts the time inside for `purpose`, without the time that nested calls measure for other purposes."""
         start, others = time.perf_counter(), sum(self._seconds.values())
-        yield
+        with status.stage(SHOWN[purpose]) if purpose in SHOWN else nullcontext():
+            yield
         nested = sum(self._seconds.values()) - others
         self._seconds[purpose] += time.perf_counter() - start - nested
 
@@ -84,14 +86,6 @@ class MetricsLog:
         self._directory, self._file = directory, (directory / RECORDS).open("a", encoding="utf-8")
         self._report = Report(self._place) if report else None
         self._tensorboard = _TensorBoard(directory / "tensorboard", resumed_at) if tensorboard else None
-        self._progress: Any = None
-        if sys.stderr.isatty():
-            from rich.console import Console  # imported here, because without a terminal no bar is shown
-            from rich.progress import BarColumn, Progress, TextColumn
-
-            self._progress = Progress(BarColumn(), TextColumn("{task.description}"), console=Console(stderr=True))
-            self._bar = self._progress.add_task("compiling", total=steps, completed=resumed_at)
-            self._progress.start()
 
     def record(self, step: int, values: dict[str, float]) -> None:
         """Writes one object; the record of step 12 covers the steps up to and including the twelfth."""
@@ -110,17 +104,18 @@ class MetricsLog:
         return {name: value for name, value in figures.items() if name != "samples"}
 
     def show(self, step: int, values: dict[str, float]) -> None:
-        """Shows a record of training on the progress bar, or as a line if stderr is not a terminal."""
-        left = (self._steps - step) / values["steps_per_second"]
-        utilization = f"MFU {values['mfu']:.1%}  " if "mfu" in values else ""
+        """Shows a record of training."""
+        left = timedelta(seconds=round((self._steps - step) / values["steps_per_second"]))
+        utilization = f"  MFU {values['mfu']:.1%}" if "mfu" in values else ""
         text = (
             f"step {step}/{self._steps}  loss {values['loss']:.4f}  {values['steps_per_second']:.1f} steps/s  "
-            f"{values['tokens_per_second']:,.0f} tokens/s  {utilization}left {timedelta(seconds=round(left))}"
+            f"{values['tokens_per_second']:,.0f} tokens/s{utilization}"
         )
-        if self._progress:
-            self._progress.update(self._bar, completed=step, description=text)
-        else:
-            print(text, file=sys.stderr, flush=True)
+        status.tell(text, f"{text}  left {left}")
+
+    def begin(self, stage: str, step: int) -> None:
+        """Says which stage begins, where there is no terminal that shows it."""
+        status.tell("", f"step {step}/{self._steps}  {stage}")
 
     @contextmanager
     def traced(self) -> Iterator[None]:
@@ -146,16 +141,10 @@ class MetricsLog:
                 self._report.write_now_and_then()
 
     def print_line(self, text: str) -> None:
-        """Prints one line without disturbing the progress bar."""
-        text = one_line(text)
-        if self._progress:
-            self._progress.console.print(text, highlight=False, markup=False)
-        else:
-            print(text, file=sys.stderr, flush=True)
+        """Prints one line."""
+        status.say(one_line(text))
 
     def close(self) -> None:
-        if self._progress:
-            self._progress.stop()
         with closing(self._file):
             if self._tensorboard:
                 self._tensorboard.close()
@@ -225,6 +214,9 @@ class NoLog(MetricsLog):
         return {name: value for name, value in figures.items() if name != "samples"}
 
     def show(self, step: int, values: dict[str, float]) -> None:
+        pass
+
+    def begin(self, stage: str, step: int) -> None:
         pass
 
     @contextmanager

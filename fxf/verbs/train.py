@@ -9,6 +9,7 @@ of the `start` section choose among the weights.
 fxf train --config=reversal --workdir=runs/longer --from=runs/reversal --config.train.steps=300
 """
 
+import contextlib
 import sys
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from fxf.runs import cli
 CONFIG, WORKDIR = cli.define_config(), cli.define_workdir()
 FROM = flags.DEFINE_string("from", None, "the source of the weights: RUN, RUN:STEP, FILE.safetensors or a folder")
 PROFILE = flags.DEFINE_boolean("profile", False, "write a trace of a few steps after the first record")
+JSON = cli.define_json()
 
 
 def main(arguments: list[str]) -> None:
@@ -35,11 +37,12 @@ def main(arguments: list[str]) -> None:
         from fxf.runs.warm_start import config_from
 
         config = config_from(config, FROM.value, workdir, origin["overrides"])
-    result = run.train(config, workdir, Clock(cli.STARTED), origin, PROFILE.value)
+    with contextlib.redirect_stdout(sys.stderr) if JSON.value else contextlib.nullcontext():  # the samples
+        result = run.train(config, workdir, Clock(cli.STARTED), origin, PROFILE.value)
     if config["log"]["report"] and jax.process_count() == 1:
         _add_the_inside(workdir)
     if processes.is_first():
-        cli.print_figures(result)
+        cli.print_figures(result, JSON.value)
 
 
 def _add_the_inside(workdir: Path) -> None:

@@ -92,21 +92,6 @@ def test_a_line_shows_the_utilization_where_it_is_known(tmp_path, capsys):
     assert "12,346 tokens/s  MFU 41.3%  left 0:00:0" in capsys.readouterr().err
 
 
-def test_on_a_terminal_progress_is_a_bar(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "150")
-    log = log_of(tmp_path)
-    log.show(5, {"loss": 1.23456, "steps_per_second": 7.25, "tokens_per_second": 12345.6})
-    log.print_line("hello")
-    log.close()
-    shown = capsys.readouterr().err
-    assert "━" in shown
-    assert "step 5/10  loss 1.2346" in shown
-    assert "hello" in shown
-
-
 def test_a_clock_counts_each_second_for_one_purpose_and_adds_what_came_before(monkeypatch):
     now = 5.0
     monkeypatch.setattr(metrics, "time", SimpleNamespace(perf_counter=lambda: now))
