@@ -16,7 +16,7 @@ ifneq ($(filter-out bench compile gcs interop slurm test,$(subst $(comma), ,$(EX
 $(error EXTRAS: expected some of bench, compile, gcs, interop, slurm, test, got '$(EXTRAS)')
 endif
 
-.PHONY: help environment reversal translation bench test test-all fuzz lint check format clean
+.PHONY: help environment reversal translation smoke bench test test-all fuzz lint check format clean
 .DEFAULT_GOAL := help
 
 help:  ## print this list
@@ -32,6 +32,9 @@ reversal: $(READY)  ## train the default reversal experiment and print its resul
 
 translation: $(READY)  ## train the default translation experiment, print ten translations and its result
 	$(BIN)/fxf train --config=translation --workdir=runs/translation
+
+smoke: $(READY)  ## try every config for a few steps, in minutes
+	$(BIN)/python experiments/benchmarks/smoke.py
 
 BENCH ?=
 bench: $(READY)  ## measure fxf beside its peers (EXTRAS=test,bench has them), into experiments/results/bench/
