@@ -12,8 +12,8 @@ ifneq ($(words $(PLATFORM)) $(filter cpu cuda tpu,$(PLATFORM)),1 $(PLATFORM))
 $(error PLATFORM: expected cpu, cuda or tpu, got '$(PLATFORM)')
 endif
 comma := ,
-ifneq ($(filter-out bench compile gcs interop slurm test,$(subst $(comma), ,$(EXTRAS))),)
-$(error EXTRAS: expected some of bench, compile, gcs, interop, slurm, test, got '$(EXTRAS)')
+ifneq ($(filter-out bench compile gcs interop slurm test wandb,$(subst $(comma), ,$(EXTRAS))),)
+$(error EXTRAS: expected some of bench, compile, gcs, interop, slurm, test, wandb, got '$(EXTRAS)')
 endif
 
 .PHONY: help environment reversal translation smoke bench test test-all fuzz lint check format clean

@@ -1,4 +1,4 @@
-"""A smoke run of every config and argument under configs/, two at a time; a line for each, and exit code 1 if one fails.
+"""A smoke run of every config and argument in configs/, two at a time: a line for each, and exit code 1 if one fails.
 
     python experiments/benchmarks/smoke.py                # all of them: make smoke
     python experiments/benchmarks/smoke.py reversal length # some, by the beginning of their name

@@ -3,9 +3,9 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -36,6 +36,7 @@ from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import Layout
 from fxf.training.state import TrainState
 from fxf.training.step import Metrics, make_train_steps, make_train_steps_from_iterator
+from fxf.training.trackers import Trackers
 
 
 def train(
@@ -45,6 +46,7 @@ def train(
     origin: dict[str, Any],
     profile: bool = False,
     kept: Kept | None = None,
+    trackers: Trackers | None = None,
 ) -> dict[str, Any]:
     """Trains the run in `workdir` from its newest checkpoint to its last step, and returns its result.
 
@@ -55,6 +57,7 @@ def train(
       origin: the origin of the config, which config.json records.
       profile: whether to write a trace of a few steps after the first record into the folder `profile`.
       kept: the programs of earlier runs of this process, which this run uses if its own would be the same.
+      trackers: receive the records, and stay open for more; by default they are closed with the run.
 
     Raises:
       UserError: the config is wrong, the folder holds another run, the loss is not finite, the disk is full, or no step
@@ -65,13 +68,21 @@ def train(
     processes.join(section(ParallelConfig, config.get("parallel"), "parallel"))
     if not processes.is_first():
         status.end()
-    with processes.ending_with_the_others(), checkpoint.kept(workdir / CHECKPOINTS):
-        return _train(share(build(config, workdir), {} if kept is None else kept), workdir, clock, origin, profile)
+    of_run = Trackers() if trackers is None else nullcontext(trackers)
+    with of_run as told, processes.ending_with_the_others(), checkpoint.kept(workdir / CHECKPOINTS):
+        experiment = share(build(config, workdir), {} if kept is None else kept)
+        return _train(experiment, workdir, origin, Watch(clock, told, profile))
 
 
-def _train(
-    experiment: Experiment, workdir: Path, clock: Clock, origin: dict[str, Any], profile: bool
-) -> dict[str, Any]:
+class Watch(NamedTuple):
+    """What watches a run."""
+
+    clock: Clock
+    trackers: Trackers
+    profile: bool
+
+
+def _train(experiment: Experiment, workdir: Path, origin: dict[str, Any], watch: Watch) -> dict[str, Any]:
     code = digests_of(origin, workdir)
     processes.require_same_config({**experiment.config, **code})
     layout, figures = experiment.layout(), experiment.task.figures()
@@ -87,7 +98,7 @@ def _train(
         require_training(experiment, layout)
     with locked(workdir):
         identity = run_folder.open_for_training(*made_from, origin | start.origin)
-        return _train_from_newest(experiment, layout, workdir, identity, clock, figures, profile, start)
+        return _train_from_newest(experiment, layout, workdir, identity, watch, figures, start)
 
 
 def _train_from_newest(
@@ -95,20 +106,20 @@ def _train_from_newest(
     layout: Layout,
     workdir: Path,
     identity: run_folder.Identity,
-    clock: Clock,
+    watch: Watch,
     figures: dict[str, Any],
-    profile: bool,
     start: Start,
 ) -> dict[str, Any]:
     """Trains from the newest checkpoint or the start, tests, and returns the result. `figures` describe the data."""
-    task = experiment.task
+    task, clock = experiment.task, watch.clock
     checkpoints = Checkpoints(workdir / CHECKPOINTS, experiment.checkpoint, identity)
     state, record, resumed = _newest(checkpoints, experiment, layout, start, clock)
     intervals = Intervals(experiment.train, experiment.checkpoint, experiment.log)
-    if profile:
+    if watch.profile:
         intervals.require_profile(record.step)
-    logged = (workdir, experiment.train.steps, record.step, experiment.log.tensorboard, experiment.log.report)
+    logged = (workdir, experiment.train.steps, record.step, experiment.log, watch.trackers)
     metrics_log = MetricsLog(*logged) if processes.is_first() else NoLog()
+    watch.trackers.config(experiment.config)
     evaluator = experiment.evaluator(clock, layout)
 
     def save(state: TrainState, record: Record) -> None:
@@ -135,7 +146,7 @@ def _train_from_newest(
                     wait=checkpoints.wait,
                     position=position,
                     interrupted=lambda: processes.any_of(signals.asked()),
-                    traced=metrics_log.traced if profile else None,
+                    traced=metrics_log.traced if watch.profile else None,
                     advance=training.advance,
                 )
                 _, record = fit(state, record, calls, intervals, metrics_log, clock)

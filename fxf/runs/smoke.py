@@ -14,6 +14,7 @@ STEPS = 6
 TOKENS = 1024  # of a batch
 BLOCKS = 2
 EXAMPLES = 20  # scored
+SHARE, LARGE_PART = 0.01, 10_000  # of a text that is scored, and the bytes of it that are enough for a share so small
 SUFFIX = "-smoke"
 MARK = "smoke"  # the key of config.json
 
@@ -46,15 +47,22 @@ def _smaller(keys: Mapping[str, Any]) -> dict[str, Any]:
     unit = 2 * keys["train.microbatches"] * len(jax.devices())
     while found["train.batch_size"] * keys["model.max_len"] > TOKENS and found["train.batch_size"] % unit == 0:
         found["train.batch_size"] //= 2
-    most = {"task.examples": EXAMPLES, "data.shapes": 1, "data.batch_tokens": TOKENS}
+    most: dict[str, Any] = {"task.examples": EXAMPLES, "data.shapes": 1, "data.batch_tokens": TOKENS}
     if not keys["start.path"] and not keys["optimizer.frozen"]:  # the blocks have no names elsewhere
         most["model.n_layers"] = BLOCKS
+    path = Path(keys.get("data.path", ""))
+    if isinstance(keys.get("data.validation"), float) and (path == Path() or _is_large(path)):
+        most |= {"data.validation": SHARE, "data.test": SHARE}
     found |= {key: min(keys[key], value) for key, value in most.items() if key in keys}
     if "task.score_every" in keys:
         found["task.score_every"] = max(keys["task.score_every"], keys["task.longest"] - keys["task.max_length"])
     if keys.get("model.attention_implementation") == "flash" and jax.default_backend() == "cpu":
         found["model.attention_implementation"] = "xla"
     return found
+
+
+def _is_large(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size * SHARE > LARGE_PART
 
 
 def changed(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

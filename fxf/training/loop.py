@@ -144,7 +144,7 @@ def fit(
             found = _evaluate(state, calls, clock)
             abandoned, evaluated = found is None, found or {}
             if found is not None:
-                metrics_log.record(record.step, evaluated)
+                metrics_log.record(record.step, evaluated, "validation")
                 metrics_log.print_line(f"step {record.step}  " + "  ".join(f"{k} {v:g}" for k, v in evaluated.items()))
         record = _judged(record, evaluated, intervals)
         record = dataclasses.replace(record, data=calls.position(), seconds=clock.seconds())

@@ -17,8 +17,11 @@ from typing import Any
 from absl import flags
 
 from fxf.errors import one_line
+from fxf.files import is_remote
 from fxf.machine import status
 from fxf.runs import cli
+
+FILES = ("config.json", "metrics.jsonl", "result.json", "report.html")  # for trackers
 
 CONFIG, WORKDIR = cli.define_config(), cli.define_workdir()
 FROM = flags.DEFINE_string("from", None, "the source of the weights: RUN, RUN:STEP, FILE.safetensors or a folder")
@@ -31,9 +34,11 @@ def main(arguments: list[str]) -> None:
     cli.refuse_arguments(arguments)
     import jax
 
+    from fxf.reports.pictures import pictures
     from fxf.runs import run
     from fxf.training import processes
     from fxf.training.metrics import Clock
+    from fxf.training.trackers import Trackers
 
     config, origin = cli.config_and_origin(CONFIG)
     workdir = cli.require_workdir(WORKDIR)
@@ -43,10 +48,14 @@ def main(arguments: list[str]) -> None:
         config = config_from(config, FROM.value, workdir, origin["overrides"])
     if SMOKE.value:
         config, workdir = _smoke(config, workdir, origin)
-    with contextlib.redirect_stdout(sys.stderr) if JSON.value else contextlib.nullcontext():  # the samples
-        result = run.train(config, workdir, Clock(cli.STARTED), origin, PROFILE.value)
-    if config["log"]["report"] and jax.process_count() == 1:
-        _add_the_inside(workdir)
+    with Trackers() as trackers:
+        with contextlib.redirect_stdout(sys.stderr) if JSON.value else contextlib.nullcontext():  # the samples
+            result = run.train(config, workdir, Clock(cli.STARTED), origin, PROFILE.value, trackers=trackers)
+        if config["log"]["report"] and jax.process_count() == 1:
+            _add_the_inside(workdir)
+        if trackers.are_open() and not is_remote(workdir):
+            trackers.pictures(result["steps"], pictures(workdir))
+            trackers.files([workdir / name for name in FILES])
     if processes.is_first():
         cli.print_figures(result, JSON.value)
 
