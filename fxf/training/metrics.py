@@ -113,7 +113,9 @@ class MetricsLog:
             with (self._directory / SAMPLES).open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"step": step, "test": test, "rows": rows}) + "\n")
             columns = ("prompt", "expected", "answer")
-            table = to_markdown([dict(zip(columns, map(str, row), strict=True)) for row in rows], columns)
+            table = to_markdown(
+                [dict(zip(columns, [text or "" for text in row], strict=True)) for row in rows], columns
+            )
             self._trackers.texts(step, {f"samples/{'test' if test else 'validation'}": table})
         if test:
             self._trackers.scalars(step, "test", figures)
