@@ -25,7 +25,7 @@ from fxf.errors import UserError
 from fxf.runs import shipped
 
 WORKERS = 2
-LINES = 300  # of a made-up text
+LINES, DOCUMENTS = 300, 9000  # of a made-up text; of the documents one in a thousand is for validation
 LANGUAGES = ("en", "de", "fr")
 # What makes compiling quick, for the processes that train.
 QUICK = {
@@ -51,13 +51,14 @@ def make_texts(folder: Path) -> dict[str, str]:
     words = ["".join(draw.choices("abcdefgh", k=draw.randint(1, 5))) for _ in range(99)]
     lines = [" ".join(draw.choices(words, k=draw.randint(3, 9))) for _ in range(LINES)]
     (folder / "pairs.txt").write_text("".join(f"{line}\t{line[::-1]}\n" for line in lines))
-    (folder / "documents.jsonl").write_text("".join(json.dumps({"text": f"{line}\n" * 9}) + "\n" for line in lines))
+    documents = [json.dumps({"text": f"{i} {line}"}) + "\n" for i in range(DOCUMENTS // LINES) for line in lines]
+    (folder / "documents.jsonl").write_text("".join(documents))
     for part in ("train", "val", "test_2016_flickr"):
         for language in LANGUAGES:
             (folder / f"{part}.lc.norm.tok.{language}").write_text("".join(f"{line}\n" for line in lines))
     paths = dict.fromkeys([f"translation:multi30k_{pair}" for pair in ("de", "fr", "deen")], str(folder))
-    anki, documents = str(folder / "pairs.txt"), str(folder / "documents.jsonl")
-    return {**paths, "translation:anki": anki, "documents:json_lines": documents}
+    others = {"translation:anki": "pairs.txt", "documents:json_lines": "documents.jsonl"}
+    return paths | {name: str(folder / file) for name, file in others.items()}
 
 
 def smoke(name: str, path: str, folder: Path) -> str:
