@@ -87,13 +87,13 @@ class MetricsLog:
             _keep_until(directory / name, resumed_at)
         if (ended := self._place / ENDED).exists():
             ended.unlink()
-        self._directory, self._file = directory, (directory / RECORDS).open("a", encoding="utf-8")
         self._report = Report(self._place) if config.report else None
         self._trackers = trackers
         makers = {name: TRACKERS[name] for name in require_trackers(config.trackers)}
         self._trackers.open(
             makers | ({"tensorboard": TensorBoard} if config.tensorboard else {}), directory, resumed_at
         )
+        self._directory, self._file = directory, (directory / RECORDS).open("a", encoding="utf-8")
 
     def record(self, step: int, values: dict[str, float], group: str = "train") -> None:
         """Writes one object; the record of step 12 covers the steps up to and including the twelfth.
