@@ -12,11 +12,11 @@ ifneq ($(words $(PLATFORM)) $(filter cpu cuda tpu,$(PLATFORM)),1 $(PLATFORM))
 $(error PLATFORM: expected cpu, cuda or tpu, got '$(PLATFORM)')
 endif
 comma := ,
-ifneq ($(filter-out bench compile gcs interop slurm test,$(subst $(comma), ,$(EXTRAS))),)
-$(error EXTRAS: expected some of bench, compile, gcs, interop, slurm, test, got '$(EXTRAS)')
+ifneq ($(filter-out bench compile gcs interop slurm test wandb,$(subst $(comma), ,$(EXTRAS))),)
+$(error EXTRAS: expected some of bench, compile, gcs, interop, slurm, test, wandb, got '$(EXTRAS)')
 endif
 
-.PHONY: help environment reversal translation seeds bench test test-all fuzz lint check format clean
+.PHONY: help environment reversal translation seeds smoke bench test test-all fuzz lint check format clean
 .DEFAULT_GOAL := help
 
 help:  ## print this list
@@ -35,6 +35,9 @@ translation: $(READY)  ## train the default translation experiment, print ten tr
 
 seeds: $(READY)  ## run every system of the five seeds in small, and write a page for each into runs/seeds/
 	$(BIN)/python -m experiments.seeds
+
+smoke: $(READY)  ## try every config for a few steps, in minutes
+	$(BIN)/python experiments/benchmarks/smoke.py
 
 BENCH ?=
 bench: $(READY)  ## measure fxf beside its peers (EXTRAS=test,bench has them), into experiments/results/bench/

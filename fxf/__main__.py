@@ -6,7 +6,7 @@ import sys
 
 from fxf import __version__, verbs
 from fxf.errors import EXIT_USER_ERROR, nearest, one_line
-from fxf.machine import signals, streams
+from fxf.machine import signals, status, streams
 
 HELP = ("help", "--help", "-help", "-h")
 
@@ -17,12 +17,13 @@ def main(verb: str = "") -> None:
     Args:
       verb: the verb; without it, the first argument names one.
     """
+    streams.occupy()
+    streams.tolerate()
     if not verb:
         verb, *arguments = sys.argv[1:] or HELP
         if verb in HELP and arguments and arguments[0] not in HELP:
             verb, arguments = arguments[0], ["--help"]
         if verb in HELP or verb == "--version":
-            streams.tolerate()
             print(f"fxf {__version__}" if verb == "--version" else _overview())
             return
         if verb not in verbs.VERBS:
@@ -34,9 +35,10 @@ def main(verb: str = "") -> None:
         sys.argv = [f"fxf {verb}", *arguments]
     import importlib
 
-    from fxf.runs import cli
+    with status.stage(f"fxf {verb}"):
+        from fxf.runs import cli
 
-    cli.run(importlib.import_module(f"fxf.verbs.{verb}").main)
+        cli.run(importlib.import_module(f"fxf.verbs.{verb}").main)
 
 
 def _overview() -> str:

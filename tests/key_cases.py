@@ -176,6 +176,7 @@ CASES: dict[str, dict[str, Case]] = {
         "checkpoint.average": case(2, checkpoint={"every": 1}),
         "log.every": case(1),
         "log.tensorboard": case(True),
+        "log.trackers": case("another", refusal=r"log\.trackers: expected one of"),
         "log.report": case(True),
     },
     "language_model": {

@@ -6,6 +6,7 @@ nothing is imported before the fork: from there on all is as in a process of its
 """
 
 import gc
+import importlib
 import json
 import logging
 import os
@@ -18,7 +19,6 @@ import jax.numpy  # noqa: F401
 import ml_collections.config_flags  # noqa: F401
 import optax  # noqa: F401
 import orbax.checkpoint  # noqa: F401
-import rich.progress  # noqa: F401
 import tokenizers  # noqa: F401
 
 import quick  # noqa: F401
@@ -51,4 +51,6 @@ if request := child_with_a_request():
     os.environ.update(request["environment"])
     sys.argv = request["arguments"]
     sys.path[0] = os.path.dirname(sys.argv[0])
+    status = importlib.import_module("fxf.machine.status")
+    status.SILENCE = (SECONDS, SECONDS)  # a busy machine says no more than an idle one
     runpy.run_path(sys.argv[0], run_name="__main__")

@@ -107,8 +107,8 @@ def test_another_choice_makes_the_environment_again_and_another_platform_from_no
         ("PLATFORM=rocm", "PLATFORM: expected cpu, cuda or tpu, got 'rocm'"),
         ("PLATFORM=", "PLATFORM: expected cpu, cuda or tpu, got ''"),
         ("PLATFORM=cpu cuda", "PLATFORM: expected cpu, cuda or tpu, got 'cpu cuda'"),
-        ("EXTRAS=tests", "EXTRAS: expected some of bench, compile, gcs, interop, slurm, test, got 'tests'"),
-        ("EXTRAS=cuda", "EXTRAS: expected some of bench, compile, gcs, interop, slurm, test, got 'cuda'"),
+        ("EXTRAS=tests", "EXTRAS: expected some of bench, compile, gcs, interop, slurm, test, wandb, got 'tests'"),
+        ("EXTRAS=cuda", "EXTRAS: expected some of bench, compile, gcs, interop, slurm, test, wandb, got 'cuda'"),
     ],
 )
 def test_a_platform_or_an_extra_that_there_is_not_is_one_line(make, argument, message):

@@ -76,7 +76,8 @@ def test_links_lead_to_pages_and_headings(page):
 def test_make_targets_that_the_pages_name_exist():
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"(?:`|    )make\s([\w-]+)", TEXT))
-    assert targets == {"reversal", "translation", "test", "test-all", "fuzz", "check", "help", "environment", "seeds"}
+    checks = {"test", "test-all", "fuzz", "check", "smoke"}
+    assert targets == {"reversal", "translation", "seeds", "help", "environment"} | checks
     for target in targets:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE)
 
@@ -114,6 +115,17 @@ def test_the_python_code_runs(page, number, with_example0, monkeypatch, capsys):
     expected = re.findall(r"^print\(.*\)  # (.*)$", code[number], re.MULTILINE)
     assert len(printed) == len(expected)
     assert number == 1 or printed == expected
+
+
+def test_the_tracker_of_the_page_receives_a_run(tmp_path, capsys):
+    (code,) = code_of("docs/trackers.md")
+    (tmp_path / "mine.py").write_text(code)
+    with new_process():
+        named = load(tmp_path / "mine.py").call("get_config").log.trackers
+        fxf.train(tiny_config(checkpoint={"every": 0}, log={"trackers": named}), tmp_path / "run")
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("run ")]
+    assert told[0] == "run has 1 blocks" and told[-1] == "run ends"
+    assert [line.split()[1] for line in told[1:-1]] == ["3", "6", "6"]
 
 
 @pytest.fixture

@@ -24,7 +24,8 @@ from fxf.data.tokenizer import TOKENIZER_FILE, Tokenizer
 from fxf.data.tokenizer_file import any_tokenizer, is_file
 from fxf.errors import UserError
 from fxf.files import digest, file_digest, read_json, remove, why_not_written, write_atomically
-from fxf.machine.work import by_threads, progress
+from fxf.machine.status import stage
+from fxf.machine.work import by_threads
 
 MANIFEST = "manifest.json"
 VERSION = 1  # of the stored tokens; raise it when the same documents would give others
@@ -151,7 +152,7 @@ def _prepare(config: DocumentsConfig, tokenizer: Tokenizer, found: list[Source],
     name, n_bytes = config.path or "the phrase book", sum(source.size for source in found)
     with contextlib.ExitStack() as stack:
         files = {part: stack.enter_context((unfinished / f"{part}.tokens").open("wb")) for part in PARTS}
-        advance = stack.enter_context(progress(f"preparing {name}", n_bytes))
+        advance = stack.enter_context(stage(f"preparing {name}", n_bytes)).advance
         for part, tokens, size in _encoded(config, tokenizer, _documents(config, found, digests, advance)):
             files[part].write(tokens.data)
             counts[part].add(size)

@@ -18,6 +18,7 @@ from fxf.decoding.turns import decode_in_turns
 from fxf.machine import memory
 from fxf.machine.compiled import compiled_by_shape
 from fxf.machine.memory import Part
+from fxf.machine.status import stage
 from fxf.models.model import Model
 from fxf.weights import Params, shapes
 
@@ -73,14 +74,16 @@ def make_decoder(
         n_slots = _n_slots(n_prompts, width, row_bytes[row_shape])
         n_rows = n_slots if n_prompts == n_slots else n_slots * 2 * TURNS
         outputs = []
-        for start in range(0, n_prompts, n_rows):
-            # Copies of the last prompt fill up the rows; they are not decoded.
-            rows = np.minimum(np.arange(start, start + n_rows), n_prompts - 1)
-            some = {name: np.asarray(value)[rows] for name, value in prompts.items()}
-            key = jax.random.fold_in(jax.random.key(seed), start)
-            counted = np.int32(min(n_rows, n_prompts - start))
-            found = search(params, some, counted, key, max_tokens=max_tokens, n_slots=n_slots)
-            outputs.append(jax.device_get(found))
+        with stage("decoding", n_prompts) as progress:
+            for start in range(0, n_prompts, n_rows):
+                # Copies of the last prompt fill up the rows; they are not decoded.
+                rows = np.minimum(np.arange(start, start + n_rows), n_prompts - 1)
+                some = {name: np.asarray(value)[rows] for name, value in prompts.items()}
+                key = jax.random.fold_in(jax.random.key(seed), start)
+                counted = np.int32(min(n_rows, n_prompts - start))
+                found = search(params, some, counted, key, max_tokens=max_tokens, n_slots=n_slots)
+                outputs.append(jax.device_get(found))
+                progress.advance(int(counted))
         tokens, scores = zip(*outputs, strict=True)
         return np.concatenate(tokens)[:n_prompts], None if scores[0] is None else np.concatenate(scores)[:n_prompts]
 

@@ -15,6 +15,7 @@ from fxf.runs.experiment import Experiment
 from fxf.runs.generation import generate_texts
 from fxf.runs.warm_start import config_from
 from fxf.training.metrics import Clock
+from fxf.training.trackers import OnRecord, Trackers
 from fxf.weights import Params
 
 
@@ -34,7 +35,10 @@ def read_config(config: str) -> ConfigDict:
 
 
 def train(
-    config: str | ConfigDict | Mapping[str, Any], workdir: str | Path, start: str | Path | None = None
+    config: str | ConfigDict | Mapping[str, Any],
+    workdir: str | Path,
+    start: str | Path | None = None,
+    on_record: OnRecord | None = None,
 ) -> dict[str, Any]:
     """Trains the run in `workdir`, or resumes it from its newest checkpoint, as `fxf train` does.
 
@@ -45,6 +49,8 @@ def train(
       workdir: the run folder.
       start: the source of the weights, as `--from` of `fxf train`: RUN, RUN:STEP, a safetensors file, or a folder of
         transformers. The model and the tokenizer are then those of the source, if it has them.
+      on_record: `on_record(step, figures)` is called with each record of training and of a validation. An exception
+        in it ends the training, which the same call resumes from its newest checkpoint.
 
     Returns:
       The figures of result.json.
@@ -58,7 +64,8 @@ def train(
     if start is not None:
         plain = config_from(plain, str(start), folder_at(workdir, "workdir"))
     origin = command_line.origin_of(config, {}) if isinstance(config, str) else config_file.origin_of(plain)
-    return run.train(plain, workdir, clock, origin)
+    with Trackers(on_record) as trackers:
+        return run.train(plain, workdir, clock, origin, trackers=trackers)
 
 
 class Run(NamedTuple):

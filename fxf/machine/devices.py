@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fxf.errors import UserError
+from fxf.machine.status import stage
 
 # Variables that choose devices; an error line shows their values.
 VARIABLES = ("JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "CUDA_VISIBLE_DEVICES", "XLA_FLAGS")
@@ -17,6 +18,7 @@ VARIABLES = ("JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "CUDA_VISIBLE_DEVICES", "XL
 DATA, FSDP, SEQUENCE, TENSOR = AXES = ("data", "fsdp", "sequence", "tensor")
 
 
+@stage("importing JAX")
 def start_jax() -> None:
     """Imports JAX.
 

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+from fxf.machine import status
+
 EXIT_INTERRUPTED = 75  # "try again": the same command resumes from the newest checkpoint
 EXIT_CODES = {signal.SIGTERM: EXIT_INTERRUPTED, signal.SIGHUP: EXIT_INTERRUPTED, signal.SIGINT: 130}
 # Time for the main thread to notice a signal while it holds work; schedulers end a process after two minutes.
@@ -93,8 +95,8 @@ def print_last_line(line: str) -> None:
     global _printed
     with _lock, suppress(OSError):  # a terminal that is gone, or a log on a full disk
         _printed = True
-        # This erases a progress bar, and shows the cursor that the bar hid.
-        start = "\r\x1b[2K\x1b[?25h" if os.isatty(2) else ""
+        status.end()
+        start = status.ERASE if os.isatty(2) else ""
         os.write(2, f"{start}{line}\n".encode(errors="backslashreplace"))
 
 

@@ -51,7 +51,7 @@ def tolerate() -> None:
     """Makes stdout and stderr tolerant, and escapes characters that their encoding lacks."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if isinstance(stream, Tolerant):
+        if hasattr(stream, "failure"):  # it is tolerant already
             continue
         if stream is None:  # it was closed when the process started
             closed = OSError(errno.EBADF, os.strerror(errno.EBADF))

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 from fxf.config import flatten
 from fxf.errors import UserError
+from fxf.machine.status import stage
 from fxf.pages import report
 from fxf.pages.figures import HIGHER, LOWER, figure
 from fxf.pages.page import page, thinned
 from fxf.pages.run_files import FINISHED, RunFiles, is_number, is_run, read
-from fxf.pages.text_tables import to_csv, to_markdown
+from fxf.pages.text_tables import Row, to_csv, to_markdown
 
 SEED = "seed"
 MOST_CHARACTERS = 60  # of a run's reason in the tables
@@ -65,6 +66,7 @@ class Comparison(NamedTuple):
         return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"
 
 
+@stage("reading the runs")
 def runs_of(folders: Sequence[Path]) -> list[RunFiles]:
     """Returns the runs in the folders, each a run folder or a folder of run folders.
 
@@ -156,14 +158,18 @@ def means(found: Comparison, group: Group) -> dict[str, tuple[float, float, int]
 
 
 def as_csv(found: Comparison) -> str:
+    """Returns the rows of `all_figures`."""
+    return to_csv(all_figures(found))
+
+
+def all_figures(found: Comparison) -> list[Row]:
     """Returns a row for each run with every figure and the value of every key that differs."""
-    rows = [
+    return [
         {"run": found.names[i], "task": task_of(run), "status": run.state, "note": found.said(i)}
         | found.values[i]
         | {("result." + name if name in found.keys else name): value for name, value in found.figures[i].items()}
         for i, run in enumerate(found.runs)
     ]
-    return to_csv(rows)
 
 
 def as_markdown(found: Comparison) -> str:

@@ -8,6 +8,7 @@ from jax.sharding import NamedSharding
 
 from fxf import weights
 from fxf.machine.memory import total
+from fxf.machine.status import stage
 from fxf.reports.text_table import aligned
 from fxf.runs import needs
 from fxf.runs.experiment import Experiment
@@ -63,6 +64,7 @@ def _on_a_device(weight: weights.Weight, copies: int, layout: Layout) -> tuple[s
     return " ".join(cut or "-" for cut in cuts), f"{4 * copies * math.prod(shape):,}"
 
 
+@stage("compiling a step, for its memory")
 def memory(experiment: Experiment) -> dict[str, int]:
     """Returns a device's bytes by use; the compiler's plan of one step gives those of gradient, activations, batch."""
     layout, batch = experiment.layout(), experiment.batch_shapes()

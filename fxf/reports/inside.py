@@ -12,6 +12,7 @@ import numpy as np
 from fxf import weights
 from fxf.errors import UserError
 from fxf.files import write_atomically
+from fxf.machine.status import stage
 from fxf.models.model import Batch
 from fxf.pages import report
 from fxf.pages.page import as_json, shortened
@@ -32,6 +33,7 @@ FIRST_CHARACTERS = 48  # of a text without a prompt
 VECTORS = {"embedding/positions": "positions", "embedding/residual": "embedding of tokens and positions"}
 
 
+@stage("writing the page")
 def write(folder: Path, step: int | None = None, config_file: str | None = None) -> Path:
     """Loads the run in `folder`, writes inside.json and the page there, and returns the path of the page.
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from fxf.errors import UserError, nearest
 from fxf.layers.intermediates import intermediates
+from fxf.machine.status import stage
 from fxf.models.model import Batch
 from fxf.runs.experiment import Experiment
 from fxf.runs.generation import generate_texts
@@ -67,6 +68,7 @@ def arrays_inside(experiment: Experiment, params: Params, batch: Batch) -> dict[
     return intermediates_of(experiment, params, batch) | {name: np.asarray(value) for name, value in weights.items()}
 
 
+@stage("reading the text")
 def intermediates_of(experiment: Experiment, params: Params, batch: Batch) -> dict[str, np.ndarray]:
     """Returns the named intermediates of a batch by name."""
     # The same function, but each block has intermediates of its own.

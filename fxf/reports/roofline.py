@@ -17,6 +17,7 @@ from fxf.machine import costs, hlo
 from fxf.machine.costs import Cost, Loop
 from fxf.machine.memory import gib
 from fxf.machine.on_cpu import CPU_ONLY
+from fxf.machine.status import stage
 from fxf.machine.topologies import Topology
 from fxf.reports.text_table import aligned
 from fxf.runs.experiment import Experiment
@@ -132,7 +133,8 @@ def figures(program: Program, topology: Topology) -> Iterator[Figures]:
     mesh, hardware = program.layout.mesh, topology.hardware
     head = {"topology": topology.name, "mesh": {name: int(size) for name, size in mesh.shape.items()}}
     try:
-        compiled = program.lowered.compile(topology.compiler_options)
+        with stage(f"compiling {' and '.join(program.parts)}"):
+            compiled = program.lowered.compile(topology.compiler_options)
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise

@@ -19,7 +19,7 @@ from ml_collections import config_flags  # noqa: E402
 
 from fxf.errors import EXIT_USER_ERROR, Interrupted, UserError, one_line, printable  # noqa: E402
 from fxf.files import folder_at, read_file  # noqa: E402
-from fxf.machine import signals, streams  # noqa: E402
+from fxf.machine import signals, status, streams  # noqa: E402
 from fxf.machine.devices import start_jax  # noqa: E402
 from fxf.runs import command_line  # noqa: E402
 
@@ -28,6 +28,15 @@ streams.occupy()
 MAX_INPUT = 2**28  # bytes of prompts
 MAX_PROMPT = 2**20  # characters
 MAX_MESSAGE = 1000  # characters
+
+EXITS = """exit codes:
+  0    done
+  1    a run of a sweep has no result
+  2    the input is wrong, the machine lacks something, or the loss is not finite: one line says what
+  75   stopped by SIGTERM or SIGHUP; the same command goes on from the last step
+  130  stopped by Ctrl-C, which is the same
+  141  the reader of the output has gone
+"""
 
 
 def define_config() -> Any:
@@ -50,6 +59,10 @@ def define_config_file() -> flags.FlagHolder[str | None]:
         "the run's config file, if it registers something and is no longer at its recorded path; it is Python and "
         "runs as code",
     )
+
+
+def define_json() -> flags.FlagHolder[bool]:
+    return flags.DEFINE_boolean("json", False, "print the figures as one JSON object, and nothing else")
 
 
 def define_workdir() -> flags.FlagHolder[str | None]:
@@ -107,10 +120,11 @@ def _standard_input() -> bytes:
         raise UserError("standard input: it is closed; give prompts as arguments or by --input")
     content = bytearray()
     try:
-        while chunk := sys.stdin.buffer.read(2**20):
-            content += chunk
-            if len(content) > MAX_INPUT:
-                raise UserError(f"standard input: expected at most {MAX_INPUT} bytes")
+        with status.hidden():
+            while chunk := sys.stdin.buffer.read(2**20):
+                content += chunk
+                if len(content) > MAX_INPUT:
+                    raise UserError(f"standard input: expected at most {MAX_INPUT} bytes")
     except OSError as error:
         raise UserError(f"standard input: {error.strerror}") from None
     return bytes(content)
@@ -197,6 +211,7 @@ def _print_help(text: str | None, modules: Sequence[str]) -> None:
     print(text)
     for module in modules:
         print(flags.FLAGS.module_help(module))
+    print(f"\n{EXITS}", end="")
 
 
 def refuse_arguments(arguments: list[str]) -> None:
@@ -235,7 +250,16 @@ def answer_lines(answers: list[list[tuple[str, float | None]]], n_best: int | No
                 yield f"{number}\t{score:.4f}\t{printable(text)}" if n_best else printable(text)
 
 
-def print_figures(figures: dict[str, Any]) -> None:
-    """Prints `name value` pairs on one line of stdout."""
-    texts = (f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in figures.items())
-    print(one_line("  ".join(texts)))
+def print_figures(figures: dict[str, Any], as_json: bool = False) -> None:
+    """Prints figures as a JSON object, else as a table on a terminal, and as one line of `name value` elsewhere."""
+    if as_json:
+        print(json.dumps(figures))
+        return
+    texts = {
+        name: one_line(f"{value:g}" if isinstance(value, float) else str(value)) for name, value in figures.items()
+    }
+    if sys.stdout.isatty():
+        width = max(map(len, texts), default=0)
+        print("".join(f"{name:<{width}}  {text}\n" for name, text in texts.items()), end="")
+    else:
+        print("  ".join(f"{name} {text}" for name, text in texts.items()))

@@ -23,6 +23,7 @@ from fxf.layers.flash_attention import require_flash
 from fxf.machine.compiled import compiled_by_shape
 from fxf.machine.devices import require_devices, target_devices
 from fxf.machine.on_cpu import drawing_options
+from fxf.machine.status import stage
 from fxf.models import MODELS, RegisteredModel
 from fxf.models.model import Model
 from fxf.runs.fitting import require_fitting_model, require_fitting_task
@@ -225,6 +226,7 @@ def default_config(task: str, model: str = "", optimizer: str = "adam") -> Confi
     return config
 
 
+@stage("preparing")
 def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) -> Experiment:
     """Builds task, model and optimizer.
 

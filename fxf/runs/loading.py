@@ -12,6 +12,7 @@ from fxf.config import section
 from fxf.decoding.config import DecodeConfig, changed_decode
 from fxf.errors import UserError
 from fxf.files import folder_at
+from fxf.machine.status import stage
 from fxf.runs import run_folder
 from fxf.runs.config_file import load_of_run
 from fxf.runs.experiment import Experiment, build
@@ -61,6 +62,7 @@ def open_run(
     return build({**config, "decode": changed_decode(saved, decode or {})}, workdir), identity
 
 
+@stage("reading the checkpoint")
 def load_params(
     experiment: Experiment, layout: Layout, workdir: Path, identity: run_folder.Identity, step: int | None = None
 ) -> tuple[list[int], weights.Params]:

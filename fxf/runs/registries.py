@@ -30,6 +30,7 @@ def by_kind() -> dict[str, dict[str, Any]]:
     from fxf.tasks import TASKS
     from fxf.tasks.text_metrics import METRICS
     from fxf.training.optimizer import OPTIMIZERS, SCHEDULES
+    from fxf.training.trackers import TRACKERS
 
     return {
         "activation": ACTIVATIONS,
@@ -43,6 +44,7 @@ def by_kind() -> dict[str, dict[str, Any]]:
         "schedule": SCHEDULES,
         "task": TASKS,
         "tokenizer": TOKENIZERS,
+        "tracker": TRACKERS,
     }
 
 

@@ -3,9 +3,9 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from fxf.config import section
 from fxf.errors import UserError
 from fxf.files import folder_at
-from fxf.machine import signals
+from fxf.machine import signals, status
 from fxf.machine.compiled import compiled_by_shape
 from fxf.runs import run_folder
 from fxf.runs.config_file import digests_of
@@ -36,6 +36,7 @@ from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import Layout
 from fxf.training.state import TrainState
 from fxf.training.step import Metrics, make_train_steps, make_train_steps_from_iterator
+from fxf.training.trackers import Trackers
 
 
 def train(
@@ -45,6 +46,7 @@ def train(
     origin: dict[str, Any],
     profile: bool = False,
     kept: Kept | None = None,
+    trackers: Trackers | None = None,
 ) -> dict[str, Any]:
     """Trains the run in `workdir` from its newest checkpoint to its last step, and returns its result.
 
@@ -55,6 +57,7 @@ def train(
       origin: the origin of the config, which config.json records.
       profile: whether to write a trace of a few steps after the first record into the folder `profile`.
       kept: the programs of earlier runs of this process, which this run uses if its own would be the same.
+      trackers: receive the records, and stay open for more; by default they are closed with the run.
 
     Raises:
       UserError: the config is wrong, the folder holds another run, the loss is not finite, the disk is full, or no step
@@ -63,13 +66,23 @@ def train(
     """
     workdir = folder_at(workdir, "workdir")
     processes.join(section(ParallelConfig, config.get("parallel"), "parallel"))
-    with processes.ending_with_the_others(), checkpoint.kept(workdir / CHECKPOINTS):
-        return _train(share(build(config, workdir), {} if kept is None else kept), workdir, clock, origin, profile)
+    if not processes.is_first():
+        status.end()
+    of_run = Trackers() if trackers is None else nullcontext(trackers)
+    with of_run as told, processes.ending_with_the_others(), checkpoint.kept(workdir / CHECKPOINTS):
+        experiment = share(build(config, workdir), {} if kept is None else kept)
+        return _train(experiment, workdir, origin, Watch(clock, told, profile))
 
 
-def _train(
-    experiment: Experiment, workdir: Path, clock: Clock, origin: dict[str, Any], profile: bool
-) -> dict[str, Any]:
+class Watch(NamedTuple):
+    """What watches a run."""
+
+    clock: Clock
+    trackers: Trackers
+    profile: bool
+
+
+def _train(experiment: Experiment, workdir: Path, origin: dict[str, Any], watch: Watch) -> dict[str, Any]:
     code = digests_of(origin, workdir)
     processes.require_same_config({**experiment.config, **code})
     layout, figures = experiment.layout(), experiment.task.figures()
@@ -85,7 +98,7 @@ def _train(
         require_training(experiment, layout)
     with locked(workdir):
         identity = run_folder.open_for_training(*made_from, origin | start.origin)
-        return _train_from_newest(experiment, layout, workdir, identity, clock, figures, profile, start)
+        return _train_from_newest(experiment, layout, workdir, identity, watch, figures, start)
 
 
 def _train_from_newest(
@@ -93,27 +106,20 @@ def _train_from_newest(
     layout: Layout,
     workdir: Path,
     identity: run_folder.Identity,
-    clock: Clock,
+    watch: Watch,
     figures: dict[str, Any],
-    profile: bool,
     start: Start,
 ) -> dict[str, Any]:
     """Trains from the newest checkpoint or the start, tests, and returns the result. `figures` describe the data."""
-    task = experiment.task
+    task, clock = experiment.task, watch.clock
     checkpoints = Checkpoints(workdir / CHECKPOINTS, experiment.checkpoint, identity)
-    restored = checkpoints.restore(experiment.state_shapes(layout))
-    record = Record()
-    if restored:
-        state, record = restored[1], Record(**restored[2])
-        clock.add_earlier(record.seconds)
-    else:
-        with clock.measure("compile"):
-            state = jax.block_until_ready(start.state(experiment, layout))
+    state, record, resumed = _newest(checkpoints, experiment, layout, start, clock)
     intervals = Intervals(experiment.train, experiment.checkpoint, experiment.log)
-    if profile:
+    if watch.profile:
         intervals.require_profile(record.step)
-    logged = (workdir, experiment.train.steps, record.step, experiment.log.tensorboard, experiment.log.report)
+    logged = (workdir, experiment.train.steps, record.step, experiment.log, watch.trackers)
     metrics_log = MetricsLog(*logged) if processes.is_first() else NoLog()
+    watch.trackers.config(experiment.config)
     evaluator = experiment.evaluator(clock, layout)
 
     def save(state: TrainState, record: Record) -> None:
@@ -122,26 +128,30 @@ def _train_from_newest(
         checkpoints.save(record.step, state, dataclasses.asdict(record))
 
     with metrics_log, closing(checkpoints), processes.ending_with_the_others():
-        came_from = [f"{workdir}: resuming at step {record.step}"] if restored else start.lines
+        came_from = [f"{workdir}: resuming at step {record.step}"] if resumed else start.lines
         of_data = ["  ".join(f"{name} {value}" for name, value in figures.items())] if figures else []
         for line in (*of_data, *layout.uncut(experiment.model.spec), *came_from):
             metrics_log.print_line(line)
         if record.step < experiment.train.steps or intervals.evaluation_is_missing(record):
             train_steps, position = _make_steps(experiment, layout, state, record, clock)
-            calls = Calls(
-                train_steps=train_steps,
-                learning_rate=experiment.learning_rate,
-                evaluate=lambda s: metrics_log.without_samples(
-                    int(s.step), task.validate(evaluator(evaluated_params(s)))
-                ),
-                save=save,
-                wait=checkpoints.wait,
-                position=position,
-                interrupted=lambda: processes.any_of(signals.asked()),
-                traced=metrics_log.traced if profile else None,
-            )
-            _, record = fit(state, record, calls, intervals, metrics_log, clock)
+            metrics_log.begin("compiling", record.step)
+            with status.stage("training", experiment.train.steps, record.step) as training:
+                calls = Calls(
+                    train_steps=train_steps,
+                    learning_rate=experiment.learning_rate,
+                    evaluate=lambda s: metrics_log.without_samples(
+                        int(s.step), task.validate(evaluator(evaluated_params(s)))
+                    ),
+                    save=save,
+                    wait=checkpoints.wait,
+                    position=position,
+                    interrupted=lambda: processes.any_of(signals.asked()),
+                    traced=metrics_log.traced if watch.profile else None,
+                    advance=training.advance,
+                )
+                _, record = fit(state, record, calls, intervals, metrics_log, clock)
         steps, params = load_params(experiment, layout, workdir, identity)
+        metrics_log.begin("testing", record.step)
         with clock.measure("evaluate"):
             tested = task.test(evaluator(params))
         tested.pop("answers", None)
@@ -151,6 +161,18 @@ def _train_from_newest(
         result = result_of(experiment, record, steps[0], {**figures, **tested}, clock.seconds())
         run_folder.require_there(workdir)
         return run_folder.write_result(workdir, result, identity)
+
+
+def _newest(
+    checkpoints: Checkpoints, experiment: Experiment, layout: Layout, start: Start, clock: Clock
+) -> tuple[TrainState, Record, bool]:
+    """Returns the state and the record of the newest checkpoint, or of the start, and whether there is a checkpoint."""
+    if restored := checkpoints.restore(experiment.state_shapes(layout)):
+        record = Record(**restored[2])
+        clock.add_earlier(record.seconds)
+        return restored[1], record, True
+    with clock.measure("compile"):
+        return jax.block_until_ready(start.state(experiment, layout)), Record(), False
 
 
 def _make_steps(

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from fxf.config import flatten
 from fxf.errors import UserError, nearest
+from fxf.machine.status import stage
 from fxf.runs import run_folder
 from fxf.runs.config_file import digests_of
 from fxf.runs.experiment import build
@@ -124,6 +125,7 @@ def alike(points: Sequence[Point], n: int) -> list[list[int]]:
     return [group[start : start + n] for group in groups.values() for start in range(0, len(group), n)]
 
 
+@stage("checking the points")
 def check(points: Iterable[Point], workdir: Path, origin: Mapping[str, Any] | None = None) -> list[str]:
     """Builds every point, which also prepares its data; returns the names of their tasks' metrics.
 

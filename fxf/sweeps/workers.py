@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TextIO
 
 from fxf.errors import Interrupted, UserError
 from fxf.machine import signals
+from fxf.machine.status import stage
 from fxf.runs import run_folder
 
 LOG = "log.txt"
@@ -55,6 +56,7 @@ def run_all(jobs: Sequence[Job], workers: int) -> dict[Path, str]:
         nonlocal n_ended
         for folder in job.points or (job.folder,):
             n_ended += 1
+            progress.advance()
             ending = "" if job.points and run_folder.read_result(folder) is not None else failure
             if ending:
                 failures[folder] = ending
@@ -62,25 +64,28 @@ def run_all(jobs: Sequence[Job], workers: int) -> dict[Path, str]:
 
     signals.hold("its points save their step and stop")
     try:
-        while waiting or running:
-            if signals.asked():
-                raise Interrupted("stopped; its points have saved their step, and the same command resumes from there")
-            while waiting and len(running) < workers:
-                job = waiting.popleft()
-                try:
-                    running.append((job, _start(job, environment)))
-                except UserError as error:
-                    ended(job, str(error))
-            time.sleep(POLL_SECONDS)
-            for job, process in [entry for entry in running if entry[1].poll() is not None]:
-                running.remove((job, process))
-                failure = _failure(process.returncode)
-                if process.returncode < 0 and job not in killed:
-                    print(f"{job.folder.name}  {failure}; starts again after the others", flush=True)
-                    killed.append(job)
-                    waiting.append(job)
-                else:
-                    ended(job, failure)
+        with stage("training the points", n_points) as progress:
+            while waiting or running:
+                if signals.asked():
+                    raise Interrupted(
+                        "stopped; its points have saved their step, and the same command resumes from there"
+                    )
+                while waiting and len(running) < workers:
+                    job = waiting.popleft()
+                    try:
+                        running.append((job, _start(job, environment)))
+                    except UserError as error:
+                        ended(job, str(error))
+                time.sleep(POLL_SECONDS)
+                for job, process in [entry for entry in running if entry[1].poll() is not None]:
+                    running.remove((job, process))
+                    failure = _failure(process.returncode)
+                    if process.returncode < 0 and job not in killed:
+                        print(f"{job.folder.name}  {failure}; starts again after the others", flush=True)
+                        killed.append(job)
+                        waiting.append(job)
+                    else:
+                        ended(job, failure)
     finally:
         _stop([process for _, process in running])
     signals.release()

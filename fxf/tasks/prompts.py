@@ -7,6 +7,7 @@ import numpy as np
 
 from fxf.decoding.steps import Prompts
 from fxf.errors import UserError
+from fxf.machine.status import stage
 
 T = TypeVar("T")
 
@@ -100,8 +101,10 @@ def decode_groups(
 ) -> list[list[Hypothesis]]:
     """Returns the hypotheses of each prompt, in the order of the texts. A text in no group has one empty hypothesis."""
     found: list[list[Hypothesis]] = [[([], 0.0)]] * n_prompts
-    for group in groups:
-        hypotheses = to_hypotheses(decode(group.prompts, group.max_tokens), end_token)
-        for place, of_prompt in zip(group.places, hypotheses, strict=True):
-            found[place] = of_prompt
+    with stage("groups of prompts", len(groups)) as progress:
+        for group in groups:
+            hypotheses = to_hypotheses(decode(group.prompts, group.max_tokens), end_token)
+            for place, of_prompt in zip(group.places, hypotheses, strict=True):
+                found[place] = of_prompt
+            progress.advance()
     return found

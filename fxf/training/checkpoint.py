@@ -20,6 +20,7 @@ import jax
 from fxf.config import differences, key
 from fxf.errors import UserError
 from fxf.files import is_remote, read_json, remove, why_not_written, write_atomically
+from fxf.machine.status import stage
 from fxf.training import processes
 from fxf.training.checkpoint_files import (
     ARRAYS,
@@ -116,6 +117,7 @@ class Checkpoints:
         processes.barrier()
         return restored
 
+    @stage("saving")
     def save(self, step: int, state: Any, record: dict[str, Any]) -> None:
         """Starts to save `state` as the checkpoint of `step`, which replaces an earlier one of that step.
 
@@ -133,6 +135,7 @@ class Checkpoints:
         written = ocp.save_async(folder, state, checkpointable_name=ARRAYS, overwrite=True)
         self._saving = self._thread.submit(self._finish, written, folder, final, content)
 
+    @stage("saving")
     def wait(self) -> None:
         """Waits until the checkpoint that `save` started is in its place, and raises what kept it from that."""
         saving, self._saving = self._saving, None

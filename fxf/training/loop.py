@@ -62,6 +62,7 @@ class Calls(NamedTuple):
       position: returns the position in the data, as JSON.
       interrupted: returns whether to stop, the same in every process. The loop calls it about once a second.
       traced: returns a context that traces a few steps after the first record; None traces nothing.
+      advance: is told the number of steps of each call, which are done.
     """
 
     train_steps: Callable[[TrainState, Any], tuple[TrainState, Metrics]]
@@ -72,6 +73,7 @@ class Calls(NamedTuple):
     position: Callable[[], Any]
     interrupted: Callable[[], bool]
     traced: Traced | None = None
+    advance: Callable[[int], None] = lambda n: None
 
 
 class Intervals(NamedTuple):
@@ -142,7 +144,7 @@ def fit(
             found = _evaluate(state, calls, clock)
             abandoned, evaluated = found is None, found or {}
             if found is not None:
-                metrics_log.record(record.step, evaluated)
+                metrics_log.record(record.step, evaluated, "validation")
                 metrics_log.print_line(f"step {record.step}  " + "  ".join(f"{k} {v:g}" for k, v in evaluated.items()))
         record = _judged(record, evaluated, intervals)
         record = dataclasses.replace(record, data=calls.position(), seconds=clock.seconds())
@@ -185,6 +187,7 @@ def _train(
         signals.hold("the steps since the newest checkpoint are not saved")
         at_once = processes.of_first(steps_of_next_call(several, clock.seconds()["train"] - before))
         done += several
+        calls.advance(several)
     return state, {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}, at_once
 
 

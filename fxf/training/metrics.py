@@ -1,15 +1,12 @@
-"""The log of a training run: metrics.jsonl, TensorBoard, and a progress bar or plain lines."""
+"""The log of a training run: metrics.jsonl, trackers, the page, and lines."""
 
 import dataclasses
 import json
 import logging
-import socket
-import struct
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,8 +16,11 @@ import jax
 from fxf.config import key
 from fxf.errors import Interrupted, UserError, one_line
 from fxf.files import files_below, is_remote, write_atomically
+from fxf.machine import status
 from fxf.pages.report import Report
 from fxf.pages.run_files import ENDED, ERROR, RECORDS, SAMPLES
+from fxf.pages.text_tables import to_markdown
+from fxf.training.trackers import TRACKERS, TensorBoard, Trackers, require_trackers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,12 +29,17 @@ class LogConfig:
 
     every: int = key(100, "steps between metric records", minimum=1)
     tensorboard: bool = key(True, "whether to write TensorBoard event files")
+    trackers: str = key("", "comma-separated; each one of fxf.training.trackers.TRACKERS")
     report: bool = key(True, "whether to write report.html, the page of the run")
+
+    def __post_init__(self) -> None:
+        require_trackers(self.trackers)
 
 
 log = logging.getLogger(__name__)
 
 PROFILE = "profile"
+SHOWN = {"compile": "compiling", "evaluate": "evaluating"}  # purposes that are stages of their own
 
 
 class Clock:
@@ -53,7 +58,8 @@ class Clock:
     def measure(self, purpose: str) -> Iterator[None]:
         """Counts the time inside for `purpose`, without the time that nested calls measure for other purposes."""
         start, others = time.perf_counter(), sum(self._seconds.values())
-        yield
+        with status.stage(SHOWN[purpose]) if purpose in SHOWN else nullcontext():
+            yield
         nested = sum(self._seconds.values()) - others
         self._seconds[purpose] += time.perf_counter() - start - nested
 
@@ -64,13 +70,13 @@ class Clock:
 
 
 class MetricsLog:
-    """A log that appends records to `metrics.jsonl` and TensorBoard, writes the run's page, and shows them.
+    """A log that appends records to `metrics.jsonl`, tells the trackers, writes the run's page, and shows them.
 
     As a context it also notes the error that ends it, for the page. In a bucket files cannot be appended to, so
     `publish` copies them there from a temporary folder.
     """
 
-    def __init__(self, directory: Path, steps: int, resumed_at: int, tensorboard: bool, report: bool = False) -> None:
+    def __init__(self, directory: Path, steps: int, resumed_at: int, config: LogConfig, trackers: Trackers) -> None:
         self._steps, self._place, self._bucket = steps, directory, None
         if is_remote(directory):
             self._bucket, self._temporary = directory, tempfile.TemporaryDirectory()
@@ -81,24 +87,23 @@ class MetricsLog:
             _keep_until(directory / name, resumed_at)
         if (ended := self._place / ENDED).exists():
             ended.unlink()
+        self._report = Report(self._place) if config.report else None
+        self._trackers = trackers
+        makers = {name: TRACKERS[name] for name in require_trackers(config.trackers)}
+        self._trackers.open(
+            makers | ({"tensorboard": TensorBoard} if config.tensorboard else {}), directory, resumed_at
+        )
         self._directory, self._file = directory, (directory / RECORDS).open("a", encoding="utf-8")
-        self._report = Report(self._place) if report else None
-        self._tensorboard = _TensorBoard(directory / "tensorboard", resumed_at) if tensorboard else None
-        self._progress: Any = None
-        if sys.stderr.isatty():
-            from rich.console import Console  # imported here, because without a terminal no bar is shown
-            from rich.progress import BarColumn, Progress, TextColumn
 
-            self._progress = Progress(BarColumn(), TextColumn("{task.description}"), console=Console(stderr=True))
-            self._bar = self._progress.add_task("compiling", total=steps, completed=resumed_at)
-            self._progress.start()
+    def record(self, step: int, values: dict[str, float], group: str = "train") -> None:
+        """Writes one object; the record of step 12 covers the steps up to and including the twelfth.
 
-    def record(self, step: int, values: dict[str, float]) -> None:
-        """Writes one object; the record of step 12 covers the steps up to and including the twelfth."""
+        Args:
+          group: train or validation.
+        """
         self._file.write(json.dumps({"step": step, **values}) + "\n")
         self._file.flush()
-        if self._tensorboard:
-            self._tensorboard.record(step, values)
+        self._trackers.scalars(step, group, values)
         if self._report and self._bucket is None:
             self._report.write_now_and_then()
 
@@ -107,20 +112,28 @@ class MetricsLog:
         if rows := figures.get("samples"):
             with (self._directory / SAMPLES).open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"step": step, "test": test, "rows": rows}) + "\n")
+            columns = ("prompt", "expected", "answer")
+            table = to_markdown(
+                [dict(zip(columns, [text or "" for text in row], strict=True)) for row in rows], columns
+            )
+            self._trackers.texts(step, {f"samples/{'test' if test else 'validation'}": table})
+        if test:
+            self._trackers.scalars(step, "test", figures)
         return {name: value for name, value in figures.items() if name != "samples"}
 
     def show(self, step: int, values: dict[str, float]) -> None:
-        """Shows a record of training on the progress bar, or as a line if stderr is not a terminal."""
-        left = (self._steps - step) / values["steps_per_second"]
-        utilization = f"MFU {values['mfu']:.1%}  " if "mfu" in values else ""
+        """Shows a record of training."""
+        left = timedelta(seconds=round((self._steps - step) / values["steps_per_second"]))
+        utilization = f"  MFU {values['mfu']:.1%}" if "mfu" in values else ""
         text = (
             f"step {step}/{self._steps}  loss {values['loss']:.4f}  {values['steps_per_second']:.1f} steps/s  "
-            f"{values['tokens_per_second']:,.0f} tokens/s  {utilization}left {timedelta(seconds=round(left))}"
+            f"{values['tokens_per_second']:,.0f} tokens/s{utilization}"
         )
-        if self._progress:
-            self._progress.update(self._bar, completed=step, description=text)
-        else:
-            print(text, file=sys.stderr, flush=True)
+        status.tell(text, f"{text}  left {left}")
+
+    def begin(self, stage: str, step: int) -> None:
+        """Says which stage begins, where there is no terminal that shows it."""
+        status.tell("", f"step {step}/{self._steps}  {stage}")
 
     @contextmanager
     def traced(self) -> Iterator[None]:
@@ -146,19 +159,11 @@ class MetricsLog:
                 self._report.write_now_and_then()
 
     def print_line(self, text: str) -> None:
-        """Prints one line without disturbing the progress bar."""
-        text = one_line(text)
-        if self._progress:
-            self._progress.console.print(text, highlight=False, markup=False)
-        else:
-            print(text, file=sys.stderr, flush=True)
+        """Prints one line."""
+        status.say(one_line(text))
 
     def close(self) -> None:
-        if self._progress:
-            self._progress.stop()
-        with closing(self._file):
-            if self._tensorboard:
-                self._tensorboard.close()
+        self._file.close()
         self.publish()
         if self._bucket is not None:
             self._temporary.cleanup()
@@ -179,52 +184,22 @@ class MetricsLog:
                 self._report.write()
 
 
-class _TensorBoard:
-    """An event file that the calling thread writes, so a full disk raises an error in it.
-
-    tensorboardX's own writer has a thread that ends when the disk is full; later calls then wait forever.
-    """
-
-    def __init__(self, directory: Path, resumed_at: int) -> None:
-        # Imported here because it takes a tenth of a second.
-        from tensorboardX.proto.event_pb2 import Event, SessionLog
-        from tensorboardX.record_writer import masked_crc32c
-        from tensorboardX.summary import scalar
-
-        self._event, self._checksum, self._scalar = Event, masked_crc32c, scalar
-        directory.mkdir(exist_ok=True)
-        self._file = (directory / f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}").open("wb")
-        self._write(file_version="brain.Event:2")
-        # A session that starts at a step replaces the events that an earlier session wrote from that step on.
-        self._write(step=resumed_at + 1, session_log=SessionLog(status=SessionLog.START))
-
-    def record(self, step: int, values: dict[str, float]) -> None:
-        for name, value in values.items():
-            self._write(step=step, summary=self._scalar(name, value))
-        self._file.flush()
-
-    def _write(self, **fields: Any) -> None:
-        data = self._event(wall_time=time.time(), **fields).SerializeToString()
-        for part in (struct.pack("<Q", len(data)), data):
-            self._file.write(part + struct.pack("<I", self._checksum(part)))
-
-    def close(self) -> None:
-        self._file.close()
-
-
 class NoLog(MetricsLog):
     """The log of a process that is not the first one; it writes and shows nothing."""
 
     def __init__(self) -> None:
         pass
 
-    def record(self, step: int, values: dict[str, float]) -> None:
+    def record(self, step: int, values: dict[str, float], group: str = "train") -> None:
         pass
 
     def without_samples(self, step: int, figures: dict[str, Any], test: bool = False) -> dict[str, Any]:
         return {name: value for name, value in figures.items() if name != "samples"}
 
     def show(self, step: int, values: dict[str, float]) -> None:
+        pass
+
+    def begin(self, stage: str, step: int) -> None:
         pass
 
     @contextmanager

@@ -5,10 +5,11 @@ fxf compare runs/sweep
 fxf compare --format=csv runs/sweep > figures.csv
 
 An argument is a run folder, or a folder of run folders, as a sweep makes it. The table is printed as Markdown, or as
-CSV with every figure. compare.html, which also has the curves, is written in the folder of the sweep, or here; --output
-names another place. Runs may still go on.
+CSV or JSON with every figure. compare.html, which also has the curves, is written in the folder of the sweep, or here;
+--output names another place. Runs may still go on.
 """
 
+import json
 import sys
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from fxf.files import write_atomically
 
 NEEDS_JAX = False  # its import takes longer than the comparison
 
-FORMAT = flags.DEFINE_enum("format", "markdown", ["markdown", "csv"], "how the table is printed")
+FORMAT = flags.DEFINE_enum("format", "markdown", ["markdown", "csv", "json"], "how the table is printed")
 OUTPUT = flags.DEFINE_string("output", None, "file for the page; by default compare.html")
 
 
@@ -37,5 +38,8 @@ def main(folders: list[str]) -> None:
         write_atomically(output, compare.as_html(found))
     except OSError as error:
         raise UserError(f"--output: {output}: {error.strerror}") from None
-    print(compare.as_csv(found) if FORMAT.value == "csv" else compare.as_markdown(found), end="")
+    if FORMAT.value == "json":
+        print(json.dumps(compare.all_figures(found), indent=1))
+    else:
+        print(compare.as_csv(found) if FORMAT.value == "csv" else compare.as_markdown(found), end="")
     print(output, file=sys.stderr)

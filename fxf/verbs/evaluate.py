@@ -17,6 +17,7 @@ OUTPUT = flags.DEFINE_string("output", None, "folder for sources.txt, hypotheses
 BASELINE = flags.DEFINE_string(
     "baseline", None, "folder that --output of another system wrote; adds its figures, and p-values of the differences"
 )
+JSON = cli.define_json()
 
 
 def main(arguments: list[str]) -> None:
@@ -27,4 +28,4 @@ def main(arguments: list[str]) -> None:
     workdir, clock = cli.require_workdir(WORKDIR), Clock(cli.STARTED)
     places = (CONFIG.value, PAIRS.value, OUTPUT.value, BASELINE.value)
     figures = run.evaluate(workdir, clock, STEP.value, DECODE(), *places)
-    cli.print_figures(figures)
+    cli.print_figures(figures, JSON.value)

@@ -17,6 +17,7 @@ from absl import flags
 
 from fxf.errors import UserError
 from fxf.files import is_remote
+from fxf.machine.status import stage
 from fxf.runs import cli
 
 OUTPUTS = {"safetensors": "params.safetensors", "jax": "model.npz", "huggingface": "huggingface"}
@@ -43,6 +44,12 @@ def main(arguments: list[str]) -> None:
     if name == "huggingface" and (output / "metrics.jsonl").exists():
         raise UserError(f"--output: {output} is a run folder; expected a folder of its own")
     experiment, _, params = run.load(workdir, STEP.value, config_file=CONFIG.value)
+    with stage(f"writing {output}"):
+        _write(name, output, experiment, params)
+    print(output)
+
+
+def _write(name: str, output: Path, experiment: Any, params: Any) -> None:
     if name == "safetensors":
         from fxf.interop.weights_file import save_weights
 
@@ -63,4 +70,3 @@ def main(arguments: list[str]) -> None:
         task = experiment.task
         tokenizer = task.files.get(TOKENIZER_FILE)
         huggingface.save(output, config, params, first=0, end=task.end_token, padding=PAD, tokenizer=tokenizer)
-    print(output)

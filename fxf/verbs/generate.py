@@ -21,6 +21,7 @@ from typing import Any
 from absl import flags
 
 from fxf.errors import UserError, one_line
+from fxf.machine import status
 from fxf.runs import cli
 
 CONFIG, WORKDIR = cli.define_config_file(), cli.define_workdir()
@@ -52,7 +53,9 @@ def main(prompts: list[str]) -> None:
         "config_file": CONFIG.value,
     }
     if INTERACTIVE.value:
-        converse(run.generator(workdir, DECODE(), **options))
+        generate = run.generator(workdir, DECODE(), **options)
+        with status.hidden():
+            converse(generate)
     else:
         show(run.generate(workdir, prompts or cli.read_lines(INPUT.value), DECODE(), **options))
 

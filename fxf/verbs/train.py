@@ -9,25 +9,36 @@ of the `start` section choose among the weights.
 fxf train --config=reversal --workdir=runs/longer --from=runs/reversal --config.train.steps=300
 """
 
+import contextlib
 import sys
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 
+from fxf.errors import one_line
+from fxf.files import is_remote
+from fxf.machine import status
 from fxf.runs import cli
+
+FILES = ("config.json", "metrics.jsonl", "result.json", "report.html")  # for trackers
 
 CONFIG, WORKDIR = cli.define_config(), cli.define_workdir()
 FROM = flags.DEFINE_string("from", None, "the source of the weights: RUN, RUN:STEP, FILE.safetensors or a folder")
 PROFILE = flags.DEFINE_boolean("profile", False, "write a trace of a few steps after the first record")
+SMOKE = flags.DEFINE_boolean("smoke", False, "try every stage in seconds, in the folder WORKDIR-smoke")
+JSON = cli.define_json()
 
 
 def main(arguments: list[str]) -> None:
     cli.refuse_arguments(arguments)
     import jax
 
+    from fxf.reports.pictures import pictures
     from fxf.runs import run
     from fxf.training import processes
     from fxf.training.metrics import Clock
+    from fxf.training.trackers import Trackers
 
     config, origin = cli.config_and_origin(CONFIG)
     workdir = cli.require_workdir(WORKDIR)
@@ -35,11 +46,29 @@ def main(arguments: list[str]) -> None:
         from fxf.runs.warm_start import config_from
 
         config = config_from(config, FROM.value, workdir, origin["overrides"])
-    result = run.train(config, workdir, Clock(cli.STARTED), origin, PROFILE.value)
-    if config["log"]["report"] and jax.process_count() == 1:
-        _add_the_inside(workdir)
+    if SMOKE.value:
+        config, workdir = _smoke(config, workdir, origin)
+    with Trackers() as trackers:
+        with contextlib.redirect_stdout(sys.stderr) if JSON.value else contextlib.nullcontext():  # the samples
+            result = run.train(config, workdir, Clock(cli.STARTED), origin, PROFILE.value, trackers=trackers)
+        if config["log"]["report"] and jax.process_count() == 1:
+            _add_the_inside(workdir)
+        if trackers.are_open() and not is_remote(workdir):
+            trackers.pictures(result["steps"], pictures(workdir))
+            trackers.files([workdir / name for name in FILES])
     if processes.is_first():
-        cli.print_figures(result)
+        cli.print_figures(result, JSON.value)
+
+
+def _smoke(config: dict[str, Any], workdir: Path, origin: dict[str, Any]) -> tuple[dict[str, Any], Path]:
+    """Returns the config and the folder of a smoke run, and prints what it changes."""
+    from fxf.runs import smoke
+
+    changes = smoke.smoke_changes(config)
+    origin["overrides"] |= changes
+    origin[smoke.MARK] = True
+    status.say(one_line("smoke run with " + "  ".join(f"{key} {value}" for key, value in changes.items())))
+    return smoke.changed(config, changes), smoke.new_folder(workdir)
 
 
 def _add_the_inside(workdir: Path) -> None:

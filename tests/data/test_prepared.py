@@ -9,6 +9,7 @@ from fxf.data import prepared as module
 from fxf.data.documents import PARTS, DocumentsConfig, part_of, read, sources
 from fxf.data.prepared import MANIFEST, prepared, tokenizer_of_documents
 from fxf.errors import UserError
+from fxf.machine import status
 
 TEXTS = [f"Text {i}\nof {'many ' * (i % 7)}words ß." for i in range(60)]
 
@@ -152,13 +153,14 @@ def test_a_folder_of_tokens_inside_of_that_of_the_text_is_refused(tmp_path):
         prepare(DocumentsConfig(path=str(tmp_path), format="files", prepared=str(tmp_path / "there")))
 
 
-def test_progress_is_shown_in_lines_where_there_is_no_terminal(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("fxf.machine.work.SHOWN_EVERY", 0.0)
+def test_preparing_shows_how_many_bytes_are_read(tmp_path, monkeypatch):
+    shown = []
+    monkeypatch.setattr(status.Stage, "advance", lambda stage, n: shown.append((stage.name, n, stage.total)))
     keys = config(tmp_path)
     prepare(keys)
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[-1].endswith("texts.jsonl: 100%")
-    assert all(line.startswith("preparing ") for line in lines)
+    path = tmp_path / "texts.jsonl"
+    assert {(name, total) for name, _, total in shown} == {(f"preparing {path}", path.stat().st_size)}
+    assert sum(n for _, n, _ in shown) == path.stat().st_size
 
 
 def test_the_phrase_book_is_prepared_in_the_folder_of_tfds(tmp_path, monkeypatch):

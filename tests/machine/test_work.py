@@ -3,7 +3,7 @@ import threading
 import pytest
 
 from fxf.machine import work
-from fxf.machine.work import by_threads, progress
+from fxf.machine.work import by_threads
 
 
 def test_results_come_in_the_order_of_the_items_whoever_is_first():
@@ -32,12 +32,3 @@ def test_an_error_of_an_item_comes_in_its_turn():
     assert [next(results) for _ in range(3)] == [0, 0, 1]
     with pytest.raises(ZeroDivisionError):
         next(results)
-
-
-def test_progress_is_a_line_from_time_to_time(monkeypatch, capsys):
-    for seconds, expected in ((99.0, ""), (0.0, "work: 40%\nwork: 100%\n")):
-        monkeypatch.setattr(work, "SHOWN_EVERY", seconds)
-        with progress("work", 10) as advance:
-            advance(4)
-            advance(6)
-        assert capsys.readouterr() == ("", expected)

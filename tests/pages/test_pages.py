@@ -12,7 +12,8 @@ import pytest
 
 from fxf.errors import UserError
 from fxf.pages import compare, figures, page, report, run_files
-from fxf.training.metrics import MetricsLog
+from fxf.training.metrics import LogConfig, MetricsLog
+from fxf.training.trackers import Trackers
 from small_runs import ROOT, tiny_config
 
 BAD = "<script>alert('x')</script> & \u2028 </textarea>"
@@ -140,7 +141,7 @@ def test_a_run_is_running_while_its_lock_is_held_and_stopped_or_failed_after(tmp
 
 def test_the_log_of_training_says_why_it_ended_and_writes_the_page(tmp_path):
     folder = make_run(tmp_path / "run", finished=False, records=[{"step": 3, "loss": 1.0}])
-    with pytest.raises(UserError), MetricsLog(folder, 6, 3, tensorboard=False, report=True) as log:
+    with pytest.raises(UserError), MetricsLog(folder, 6, 3, LogConfig(tensorboard=False), Trackers()) as log:
         assert log.without_samples(4, {"a": 1.0, "samples": [("p", None, "q")]}) == {"a": 1.0}
         log.record(4, {"loss": 0.5})
         assert data_of((folder / "report.html").read_text())["charts"][0]["lines"][0]["points"] == [[3, 1.0], [4, 0.5]]
@@ -148,7 +149,9 @@ def test_the_log_of_training_says_why_it_ended_and_writes_the_page(tmp_path):
     shown = data_of((folder / "report.html").read_text())
     assert (shown["state"], shown["said"]) == ("failed", "step 4 of 6; step 5: the loss is nan")
     assert shown["samples"] == [{"step": 4, "test": False, "rows": [["p", None, "q"]]}]
-    MetricsLog(folder, 6, 3, tensorboard=False).close()  # resumes before the samples
+    MetricsLog(
+        folder, 6, 3, LogConfig(tensorboard=False, report=False), Trackers()
+    ).close()  # resumes before the samples
     assert run_files.read(folder).state == "stopped" and run_files.read(folder).samples == []
 
 

@@ -124,3 +124,22 @@ def test_prompts_come_from_a_file_or_from_standard_input_alone(tmp_path, monkeyp
         read_lines(None)
     with pytest.raises(UserError, match="--input: /dev/zero: expected a file, got a device"):
         read_lines("/dev/zero")
+
+
+FIGURES = {"task": "reversal", "train_loss": 0.123456789, "steps": 7}
+
+
+def test_figures_are_a_line_in_a_pipe_a_table_on_a_terminal_and_an_object_on_request(capsys, monkeypatch):
+    cli.print_figures(FIGURES)
+    assert capsys.readouterr().out == "task reversal  train_loss 0.123457  steps 7\n"
+    cli.print_figures(FIGURES, as_json=True)
+    assert json.loads(capsys.readouterr().out) == FIGURES
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    cli.print_figures(FIGURES)
+    assert capsys.readouterr().out == "task        reversal\ntrain_loss  0.123457\nsteps       7\n"
+
+
+def test_the_help_of_a_verb_ends_with_the_exit_codes():
+    said = script("evaluate", "--help").stdout
+    assert said.endswith(cli.EXITS)
+    assert [int(line.split()[0]) for line in cli.EXITS.splitlines()[1:]] == [0, 1, 2, 75, 130, 141]

@@ -5,7 +5,8 @@ import pytest
 
 from fxf.errors import UserError
 from fxf.training import metrics
-from fxf.training.metrics import Clock, MetricsLog
+from fxf.training.metrics import Clock, LogConfig, MetricsLog
+from fxf.training.trackers import Trackers
 from small_runs import no_file_larger_than
 
 
@@ -13,8 +14,8 @@ def lines(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def log_of(folder, resumed_at=0, tensorboard=False):
-    return MetricsLog(folder, steps=10, resumed_at=resumed_at, tensorboard=tensorboard)
+def log_of(folder, resumed_at=0):
+    return MetricsLog(folder, 10, resumed_at, LogConfig(tensorboard=False, report=False), Trackers())
 
 
 def test_records_are_objects_a_line(tmp_path):
@@ -49,26 +50,8 @@ def test_records_that_cannot_be_read_are_one_line(tmp_path):
         log_of(tmp_path)
 
 
-def test_tensorboard_gets_the_same_figures(tmp_path):
-    log = log_of(tmp_path, tensorboard=True)
-    log.record(3, {"loss": 0.25})
-    log.close()
-    from tensorboardX.event_file_writer import RecordWriter  # noqa: F401  the package that wrote them is there
-    from tensorboardX.proto import event_pb2
-
-    (path,) = (tmp_path / "tensorboard").iterdir()
-    data, scalars = path.read_bytes(), []
-    while data:  # a record: length (8 bytes), its checksum (4), the event, its checksum (4)
-        length = int.from_bytes(data[:8], "little")
-        event = event_pb2.Event.FromString(data[12 : 12 + length])
-        scalars += [(event.step, value.tag, value.simple_value) for value in event.summary.value]
-        data = data[16 + length :]
-    assert scalars == [(3, "loss", 0.25)]
-
-
-@pytest.mark.parametrize("tensorboard", [False, True])
-def test_a_record_without_room_raises_at_once_and_so_does_closing(tensorboard, tmp_path):
-    log = log_of(tmp_path, tensorboard=tensorboard)
+def test_a_record_without_room_raises_at_once_and_so_does_closing(tmp_path):
+    log = log_of(tmp_path)
     with no_file_larger_than(0):
         for write in (lambda: log.record(2, {"loss": 1.5}), log.close):
             with pytest.raises(OSError, match="File too large"):
@@ -90,21 +73,6 @@ def test_a_line_shows_the_utilization_where_it_is_known(tmp_path, capsys):
     log.show(5, {"loss": 1.0, "steps_per_second": 7.25, "tokens_per_second": 12345.6, "mfu": 0.4132})
     log.close()
     assert "12,346 tokens/s  MFU 41.3%  left 0:00:0" in capsys.readouterr().err
-
-
-def test_on_a_terminal_progress_is_a_bar(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "150")
-    log = log_of(tmp_path)
-    log.show(5, {"loss": 1.23456, "steps_per_second": 7.25, "tokens_per_second": 12345.6})
-    log.print_line("hello")
-    log.close()
-    shown = capsys.readouterr().err
-    assert "━" in shown
-    assert "step 5/10  loss 1.2346" in shown
-    assert "hello" in shown
 
 
 def test_a_clock_counts_each_second_for_one_purpose_and_adds_what_came_before(monkeypatch):

@@ -1,0 +1,111 @@
+"""A smoke run of every config and argument in configs/, two at a time: a line for each, and exit code 1 if one fails.
+
+    python experiments/benchmarks/smoke.py                # all of them: make smoke
+    python experiments/benchmarks/smoke.py reversal length # some, by the beginning of their name
+
+Where a config needs a text that does not come with fxf, it gets a made-up one. Compilation is quick and programs are
+slow, as in the tests.
+"""
+
+import contextlib
+import importlib.util
+import io
+import json
+import multiprocessing
+import os
+import random
+import sys
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+from fxf.errors import UserError
+from fxf.runs import shipped
+
+WORKERS = 2
+LINES, DOCUMENTS = 300, 9000  # of a made-up text; of the documents one in a thousand is for validation
+LANGUAGES = ("en", "de", "fr")
+# What makes compiling quick, for the processes that train.
+QUICK = {
+    "XLA_FLAGS": "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
+    "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+}
+
+
+def names() -> list[str]:
+    """Returns NAME or NAME:ARGUMENT of each config."""
+    found = []
+    for name in shipped.names():
+        spec = importlib.util.spec_from_file_location("config", shipped.folder() / f"{name}.py")
+        assert spec and spec.loader
+        spec.loader.exec_module(module := importlib.util.module_from_spec(spec))
+        found += [f"{name}:{argument}" for argument in getattr(module, "ARGUMENTS", ())] or [name]
+    return found
+
+
+def make_texts(folder: Path) -> dict[str, str]:
+    """Writes made-up texts, and returns the path of each by the name of the config that needs it."""
+    draw = random.Random(0)
+    words = ["".join(draw.choices("abcdefgh", k=draw.randint(1, 5))) for _ in range(99)]
+    lines = [" ".join(draw.choices(words, k=draw.randint(3, 9))) for _ in range(LINES)]
+    (folder / "pairs.txt").write_text("".join(f"{line}\t{line[::-1]}\n" for line in lines))
+    documents = [json.dumps({"text": f"{i} {line}"}) + "\n" for i in range(DOCUMENTS // LINES) for line in lines]
+    (folder / "documents.jsonl").write_text("".join(documents))
+    for part in ("train", "val", "test_2016_flickr"):
+        for language in LANGUAGES:
+            (folder / f"{part}.lc.norm.tok.{language}").write_text("".join(f"{line}\n" for line in lines))
+    paths = dict.fromkeys([f"translation:multi30k_{pair}" for pair in ("de", "fr", "deen")], str(folder))
+    others = {"translation:anki": "pairs.txt", "documents:json_lines": "documents.jsonl"}
+    return paths | {name: str(folder / file) for name, file in others.items()}
+
+
+def smoke(name: str, path: str, folder: Path) -> str:
+    """Trains a config in its folder, and returns what went wrong, or nothing."""
+    from fxf.reports import inside
+    from fxf.runs import run
+    from fxf.runs.command_line import read_config
+    from fxf.runs.smoke import changed, smoke_changes
+    from fxf.training.metrics import Clock
+
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        try:
+            config: dict[str, Any] = read_config(name).to_dict()
+            if path:
+                config["data"]["path"] = path
+            config = changed(config, smoke_changes(config))
+            run.train(config, folder, Clock(time.perf_counter()), {"config_file": name, "overrides": {}})
+            inside.write(folder)
+        except UserError as error:
+            return str(error)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def main() -> int:
+    """Prints a line for each config, and returns the exit code."""
+    chosen = [name for name in names() if name.startswith(tuple(sys.argv[1:]) or "")]
+    failed, began = 0, time.perf_counter()
+    os.environ |= QUICK
+    with (
+        tempfile.TemporaryDirectory(prefix="fxf-smoke-") as where,
+        ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn")) as pool,
+    ):
+        paths = make_texts(Path(where))
+        runs = {
+            pool.submit(smoke, name, paths.get(name, ""), Path(where) / "runs" / str(i)): name
+            for i, name in enumerate(chosen)
+        }
+        for future in as_completed(runs):
+            wrong = future.result()
+            failed += bool(wrong)
+            print(f"{time.perf_counter() - began:6.1f} s  {runs[future]}  {wrong or 'works'}", flush=True)
+    print(f"{len(chosen)} configs, {failed} failed, {time.perf_counter() - began:.0f} s")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

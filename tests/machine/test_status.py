@@ -1,0 +1,169 @@
+"""The line that says what a process does: on a terminal it is written again and again, in a log it follows silence."""
+
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from fxf.machine import status
+from fxf.machine.status import Stage, hidden, say, stage, tell
+
+
+class Terminal:
+    """A terminal of one line: what is written to it, and what stands on its last line."""
+
+    def __init__(self):
+        self.written, self.shown = "", ""
+
+    def write(self, text):
+        self.written += text
+        self.shown = (self.shown + text).rsplit("\n", 1)[-1].rsplit(status.ERASE, 1)[-1]
+        return len(text)
+
+    def fileno(self):
+        raise OSError
+
+    def flush(self):
+        pass
+
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Makes both streams a terminal, on which a line is drawn only when a test asks for it."""
+    found = Terminal()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(status, "TICK", 99.0)
+    monkeypatch.setattr(status, "sys", SimpleNamespace(stdout=found, stderr=found))
+    return found
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Returns a list with the time, which stands still."""
+    now = [100.0]
+    monkeypatch.setattr(status.time, "monotonic", lambda: now[0])
+    return now
+
+
+def draw():
+    status._line.draw()
+
+
+def test_a_stage_shows_its_name_at_once_and_leaves_nothing_behind(terminal, clock):
+    with stage("reading"):
+        assert terminal.shown == "reading  0:00:00"
+        clock[0] += 61
+        draw()
+        assert terminal.shown == "reading  0:01:01"
+    assert terminal.shown == ""
+    assert "\n" not in terminal.written
+
+
+def test_the_line_names_the_stages_within_the_outermost_one(terminal, clock):
+    with stage("fxf train"), stage("training", 8, 2) as training:
+        training.advance(3)
+        with stage("compiling"):
+            draw()
+            assert terminal.shown == "training 62% > compiling  0:00:00"
+
+
+def test_the_time_left_follows_from_the_steps_after_the_first_ones(clock):
+    training = Stage("training", 10, 0)
+    clock[0] += 50  # compiling
+    training.advance(1)
+    assert training.long() == "training 10%  0:00:50"
+    clock[0] += 4
+    training.advance(2)
+    training.text = "loss 0.5"
+    assert training.long() == "training 30%  0:00:54  left 0:00:14  loss 0.5"
+
+
+def test_printed_text_stands_above_the_line(terminal):
+    with stage("training"):
+        print("a result", file=status.sys.stdout)
+        assert terminal.shown == ""
+        draw()
+        assert terminal.shown.startswith("training")
+        status.sys.stderr.write("half a")
+        draw()
+        assert terminal.shown == "half a"
+        print(" line", file=status.sys.stdout)
+        draw()
+        assert terminal.shown.startswith("training")
+    assert terminal.written.replace(status.ERASE, "").count("\n") == 2
+    assert status.sys.stdout is terminal and status.sys.stderr is terminal
+
+
+def test_no_line_is_drawn_while_the_user_types(terminal):
+    with stage("reading"), hidden():
+        draw()
+        assert terminal.shown == ""
+
+
+def test_no_line_is_drawn_after_the_last_words_of_a_process(terminal):
+    with stage("reading"):
+        status.end()
+        draw()
+        assert terminal.shown == ""
+
+
+def test_the_line_ends_for_an_error_too_with_all_stages_inside(terminal):
+    with pytest.raises(KeyError), stage("outer"):
+        status._line.stages.append(Stage("left open", 0, 0))
+        raise KeyError
+    assert terminal.shown == "" and not status._line.stages
+
+
+def test_a_record_is_a_part_of_the_line_on_a_terminal_and_a_line_elsewhere(terminal, capsys, monkeypatch):
+    with stage("training", 10):
+        tell("loss 0.5", "loss 0.5  left 0:00:03")
+        draw()
+        assert terminal.shown.endswith("loss 0.5")
+    assert "\n" not in terminal.written
+    monkeypatch.undo()
+    tell("loss 0.5", "loss 0.5  left 0:00:03")
+    assert capsys.readouterr() == ("", "loss 0.5  left 0:00:03\n")
+
+
+def test_a_long_line_is_cut_to_the_terminal_and_shows_no_control_characters(terminal):
+    with stage("reading a\nfile \x1b" + 99 * "x"):
+        assert len(terminal.shown) == 79
+        assert terminal.shown.startswith(r"reading a\nfile \x1bxxx")
+
+
+def test_a_log_gets_a_line_after_silence_and_then_less_and_less_often(capsys, clock, monkeypatch):
+    monkeypatch.setattr(status, "TICK", 99.0)
+    said = []
+    with stage("compiling"):
+        for second in range(1, 400):
+            clock[0] += 1
+            draw()
+            if text := capsys.readouterr().err:
+                said.append((second, text))
+        say("hello")
+        clock[0] += 29
+        draw()
+    assert said == [(n, f"compiling  0:{n // 60:02}:{n % 60:02}\n") for n in (30, 90, 210, 330)]
+    assert capsys.readouterr().err == "hello\n"
+
+
+def test_a_quick_process_says_nothing_in_a_log(capsys):
+    with stage("reading"):
+        pass
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_thread_draws_the_line_and_ends_with_the_outermost_stage(terminal, monkeypatch):
+    monkeypatch.setattr(status, "TICK", 0.001)
+    with stage("outer"), stage("inner"):
+        limit = time.monotonic() + 20
+        while not terminal.shown.startswith("inner") and time.monotonic() < limit:
+            time.sleep(0.001)
+        assert terminal.shown.startswith("inner")
+        thread = next(thread for thread in threading.enumerate() if thread.name == "status")
+    thread.join(60)
+    assert not thread.is_alive()

@@ -1,0 +1,89 @@
+"""A smoke run passes every stage of a config in seconds, and touches no other run."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from fxf.errors import UserError
+from fxf.runs import run, shipped, smoke
+from fxf.runs.command_line import read_config
+from fxf.runs.experiment import build
+from fxf.training.metrics import Clock
+from small_runs import ROOT, script, tiny_config
+
+
+def test_a_smoke_run_validates_saves_tests_and_shows_samples(tmp_path):
+    config = tiny_config(train={"steps": 5000}, log={"report": True, "tensorboard": True})
+    config = smoke.changed(config, smoke.smoke_changes(config))
+    run.train(config, tmp_path, Clock(time.perf_counter()), {})
+    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [(each["step"], "loss" in each) for each in records] == [(3, True), (6, True), (6, False)]
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"3", "6"}
+    assert json.loads((tmp_path / "result.json").read_text())["steps"] == 6
+    assert all((tmp_path / name).exists() for name in ("samples.jsonl", "report.html", "tensorboard"))
+
+
+def test_what_counts_steps_is_scaled_with_them():
+    config = tiny_config(train={"steps": 1000}, checkpoint={"every": 100})
+    config["optimizer"] |= {"schedule": "wsd", "warmup_steps": 400, "decay_steps": 600}
+    changes = smoke.smoke_changes(config)
+    assert (changes["optimizer.warmup_steps"], changes["optimizer.decay_steps"]) == (2, 3)
+    assert (changes["train.steps"], changes["checkpoint.every"], changes["train.evaluate_every"]) == (6, 3, 6)
+    build(smoke.changed(config, changes))
+
+
+def test_a_smoke_run_changes_nothing_that_is_small_already():
+    config = tiny_config(train={"steps": 2, "evaluate_every": 2}, log={"every": 1}, task={"examples": 7})
+    config["checkpoint"]["every"] = 1
+    assert smoke.smoke_changes(config) == {}
+
+
+@pytest.mark.parametrize("name", ["characters:gpt2", "boolean_map", "length:parity_tape", "studies/positions"])
+def test_a_large_config_becomes_one_that_fits_its_parts(name):
+    config = read_config(name).to_dict()
+    small = smoke.changed(config, smoke.smoke_changes(config))
+    built = build(small)
+    assert built.train.batch_size * built.max_len <= smoke.TOKENS or built.train.batch_size % 2
+    assert small["model"]["n_layers" if "n_layers" in small["model"] else "copies"] <= 10
+
+
+def test_weights_from_elsewhere_keep_all_their_blocks():
+    config = tiny_config(model={"n_layers": 3}, start={"path": "runs/x"})
+    assert "model.n_layers" not in smoke.smoke_changes(config)
+    config["start"]["path"] = ""
+    assert smoke.smoke_changes(config)["model.n_layers"] == 2
+
+
+def test_a_smoke_run_has_its_own_folder_and_replaces_only_a_smoke_run(tmp_path):
+    folder = smoke.new_folder(tmp_path / "run")
+    assert folder == tmp_path / "run-smoke" and not folder.exists()
+    folder.mkdir()
+    for record in (None, {"config": {}}):
+        if record:
+            (folder / "config.json").write_text(json.dumps(record))
+        with pytest.raises(UserError, match="run-smoke: holds no smoke run; move it away"):
+            smoke.new_folder(tmp_path / "run")
+    (folder / "config.json").write_text(json.dumps({"smoke": True}))
+    assert not smoke.new_folder(tmp_path / "run").exists()
+
+
+def test_the_command_says_in_a_line_what_a_smoke_run_changes_and_leaves_the_run_alone(tmp_path):
+    flags = ["--config=configs/reversal.py:example0", "--config.model.d_ff=8", "--config.model.d_model=8"]
+    finished = script("train", *flags, "--smoke", "--json", f"--workdir={tmp_path / 'run'}")
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stderr.startswith("smoke run with train.steps 6  optimizer.warmup_steps ")
+    assert json.loads(finished.stdout)["steps"] == 6
+    assert [path.name for path in tmp_path.iterdir()] == ["run-smoke"]
+    record = json.loads((tmp_path / "run-smoke/config.json").read_text())
+    assert record["smoke"] is True and record["overrides"]["train.steps"] == 6
+
+
+@pytest.mark.thorough
+def test_every_shipped_config_passes_a_smoke_run():
+    command = [sys.executable, "experiments/benchmarks/smoke.py"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert len(done.stdout.splitlines()) > len(shipped.names())

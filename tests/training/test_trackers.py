@@ -1,0 +1,171 @@
+"""Trackers receive what a run records, and what they do wrong leaves the run as it is."""
+
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from fxf.errors import UserError
+from fxf.runs import run
+from fxf.training.metrics import Clock, LogConfig
+from fxf.training.trackers import TRACKERS, TensorBoard, Trackers
+from small_runs import ROOT, no_file_larger_than, tiny_config
+
+
+class Recording:
+    """A tracker that keeps what it receives."""
+
+    def __init__(self, folder, resumed_at):
+        self.received = [("made", folder.name, resumed_at)]
+        recordings.append(self)
+
+    def __getattr__(self, name):
+        return lambda *arguments: self.received.append((name, *arguments))
+
+
+recordings = []
+
+
+@pytest.fixture
+def recording(monkeypatch):
+    monkeypatch.setitem(TRACKERS, "recording", Recording)
+    recordings.clear()
+    return recordings
+
+
+def test_a_run_tells_its_trackers_config_figures_by_group_and_samples(recording, tmp_path):
+    config = tiny_config(train={"evaluate_every": 3}, checkpoint={"every": 0}, log={"trackers": "recording"})
+    records = []
+    with Trackers(lambda step, figures: records.append((step, sorted(figures)))) as trackers:
+        result = run.train(config, tmp_path / "run", Clock(time.perf_counter()), {}, trackers=trackers)
+    (found,) = recording
+    assert found.received[0] == ("made", "run", 0) and found.received[-1] == ("close",)
+    assert found.received[1][0] == "config" and found.received[1][1]["model"]["n_layers"] == 1
+    scalars = [told[1:] for told in found.received if told[0] == "scalars"]
+    told = [(step, sorted(values)) for step, values in scalars]
+    trained = ["speed/steps_per_second", "speed/tokens_per_second"]
+    trained += ["train/gradient_norm", "train/learning_rate", "train/loss"]
+    validated = ["validation/exact_match", "validation/examples"]
+    tested = ["test/exact_match", "test/examples"]
+    assert told == [(3, trained), (3, validated), (6, trained), (6, validated), (6, tested)]
+    assert scalars[-1][1]["test/exact_match"] == result["exact_match"]
+    step, texts = [told[1:] for told in found.received if told[0] == "texts"][-1]
+    assert (step, *texts) == (6, "samples/test") and texts["samples/test"].startswith("| prompt | expected | answer |")
+    assert [step for step, _ in records] == [3, 3, 6, 6]
+
+
+def test_a_resumed_run_tells_its_trackers_the_step_it_goes_on_from(recording, tmp_path):
+    config = tiny_config(log={"trackers": "recording"}, optimizer={"schedule": "constant"})
+    run.train(config, tmp_path, Clock(time.perf_counter()), {})
+    config["train"]["steps"] = 8
+    run.train(config, tmp_path, Clock(time.perf_counter()), {})
+    assert [found.received[0][-1] for found in recording] == [0, 6]
+
+
+@pytest.mark.parametrize("at", ["__init__", "scalars", "close"])
+def test_a_tracker_that_fails_gets_a_warning_and_the_run_goes_on(at, recording, monkeypatch, tmp_path, caplog):
+    def fail(*_):
+        raise RuntimeError("no\nnetwork")
+
+    monkeypatch.setattr(Recording, at, fail, raising=False)
+    with Trackers() as trackers:
+        trackers.open({"recording": Recording}, tmp_path, 0)
+        for step in (1, 2):
+            trackers.scalars(step, "train", {"loss": 0.5})
+    (warning,) = caplog.records
+    assert warning.getMessage() == "warning: tracker recording failed and gets no more records: no network"
+
+
+def test_an_exception_of_the_callback_goes_on_to_the_caller():
+    def stop(step, figures):
+        raise KeyError(step)
+
+    with pytest.raises(KeyError), Trackers(stop) as trackers:
+        trackers.scalars(1, "train", {"loss": 0.5})
+
+
+def test_a_tracker_that_there_is_not_is_named():
+    with pytest.raises(UserError, match=r"log\.trackers: expected one of wandb; got 'wandbb'; did you mean 'wandb'\?"):
+        LogConfig(trackers="wandbb")
+
+
+def test_a_tracker_without_its_package_is_refused_in_one_line(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(UserError, match=r"log\.trackers: wandb is not installed; run pip install 'fxf\[wandb\]'"):
+        Trackers().open({"wandb": TRACKERS["wandb"]}, tmp_path, 0)
+
+
+def events(folder):
+    """Yields the events of a folder of TensorBoard, in order."""
+    from tensorboardX.proto import event_pb2
+
+    for path in sorted((folder / "tensorboard").iterdir()):
+        data = path.read_bytes()
+        while data:  # a record: length (8 bytes), its checksum (4), the event, its checksum (4)
+            length = int.from_bytes(data[:8], "little")
+            yield event_pb2.Event.FromString(data[12 : 12 + length])
+            data = data[16 + length :]
+
+
+def test_tensorboard_has_config_curves_texts_and_pictures_and_a_session_for_each_part_of_a_run(tmp_path):
+    for resumed_at in (0, 3):
+        with Trackers() as trackers:
+            trackers.open({"tensorboard": TensorBoard}, tmp_path, resumed_at)
+            trackers.config({"seed": 0})
+            trackers.scalars(resumed_at + 1, "train", {"loss": 0.25, "note": "no number"})
+            trackers.texts(5, {"samples/test": "| a |"})
+            trackers.pictures(6, {"attention/block_0": np.full((3, 5, 3), 7, np.uint8)})
+    found = [event for event in events(tmp_path) if event.HasField("summary")]
+    assert [(event.step, event.summary.value[0].tag.split("/text_summary")[0]) for event in found] == [
+        (step, tag)
+        for start in (0, 3)
+        for step, tag in [(0, "config"), (start + 1, "train/loss"), (5, "samples/test"), (6, "attention/block_0")]
+    ]
+    assert found[1].summary.value[0].simple_value == 0.25
+    assert (found[3].summary.value[0].image.height, found[3].summary.value[0].image.width) == (3, 5)
+    assert [event.step for event in events(tmp_path) if event.HasField("session_log")] == [1, 4]
+
+
+def test_tensorboard_without_room_is_given_up_in_one_warning(tmp_path, caplog):
+    with Trackers() as trackers:
+        trackers.open({"tensorboard": TensorBoard}, tmp_path, 0)
+        with no_file_larger_than(0):
+            for step in (1, 2):
+                trackers.scalars(step, "train", {"loss": 0.5})
+    (warning,) = caplog.records
+    assert "tracker tensorboard failed and gets no more records: " in warning.getMessage()
+
+
+OFFLINE = """
+import sys
+from pathlib import Path
+import numpy as np
+from fxf.training.trackers import TRACKERS, Trackers
+for resumed_at in (0, 3):
+    with Trackers() as trackers:
+        trackers.open({"wandb": TRACKERS["wandb"]}, Path(sys.argv[1]), resumed_at)
+        trackers.config({"seed": 0})
+        trackers.scalars(resumed_at + 1, "train", {"loss": 0.25})
+        trackers.texts(resumed_at + 1, {"samples/test": "| a |"})
+        trackers.pictures(resumed_at + 1, {"attention/block_0": np.full((3, 5, 3), 7, np.uint8)})
+        trackers.files([Path(sys.argv[1]) / "config.json"])
+        assert trackers.are_open()
+"""
+
+
+@pytest.mark.thorough
+def test_weights_and_biases_records_a_run_offline_and_goes_on_with_it(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    done = subprocess.run([sys.executable, "-c", OFFLINE, str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    name = (tmp_path / "wandb_id.txt").read_text()
+    parts = sorted(tmp_path.glob(f"wandb/offline-run-*-{name}"))
+    assert len(parts) == 2
+    for part in parts:
+        assert next(part.glob("*.wandb")).stat().st_size > 500
+        assert list(part.glob("files/media/images/attention/block_0*.png"))
+        assert list(part.glob("files/config.json"))
