@@ -18,6 +18,8 @@ from fxf.runs import config_file, registries
 from fxf.runs.experiment import default_config
 
 ROOT = Path(__file__).parent.parent
+# Starts a process that hears signals which the tests themselves ignore, as under nohup or in the background of a shell.
+HEARING = ("env", "--default-signal=INT,HUP,TERM")
 TINY = {
     "task": {"n_tokens": 3, "min_length": 1, "max_length": 2},
     "model": {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 11},

@@ -13,6 +13,7 @@ from fxf.pages.run_files import CONFIG
 STEPS = 6
 TOKENS = 1024  # of a batch
 BLOCKS = 2
+WIDTH, PER_HEAD = 256, 16  # a wider model gets heads of this width
 EXAMPLES = 20  # scored
 SHARE, LARGE_PART = 0.01, 10_000  # of a text that is scored, and the bytes of it that are enough for a share so small
 SUFFIX = "-smoke"
@@ -25,7 +26,7 @@ def smoke_changes(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the keys that make a run of the config short, with their values.
 
     Steps and all that counts them are scaled, so that the run passes every stage: it validates once, and saves twice.
-    Batches, scored examples and blocks become fewer. All other sizes stay.
+    Batches, scored examples and blocks become fewer, and a model wider than 256 becomes narrower. All other sizes stay.
     """
     keys = dict(flatten(config))
     steps = keys["train.steps"]
@@ -50,6 +51,9 @@ def _smaller(keys: Mapping[str, Any]) -> dict[str, Any]:
     most: dict[str, Any] = {"task.examples": EXAMPLES, "data.shapes": 1, "data.batch_tokens": TOKENS}
     if not keys["start.path"] and not keys["optimizer.frozen"]:  # the blocks have no names elsewhere
         most["model.n_layers"] = BLOCKS
+        if keys.get("model.n_heads") and keys["model.d_model"] > WIDTH:
+            width = PER_HEAD * keys["model.n_heads"]
+            most |= {"model.d_model": width, "model.d_ff": 2 * width, "model.head_dim": PER_HEAD}
     path = Path(keys.get("data.path", ""))
     if isinstance(keys.get("data.validation"), float) and (path == Path() or _is_large(path)):
         most |= {"data.validation": SHARE, "data.test": SHARE}

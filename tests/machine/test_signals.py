@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from fxf.verbs import VERBS
-from small_runs import ROOT
+from small_runs import HEARING, ROOT
 
 BEGIN = """
 import fxf.machine.listen
@@ -21,7 +21,7 @@ def in_c(seconds=30):
 ALL = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]
 
 
-def meet(program, *numbers, start=()):
+def meet(program, *numbers, start=HEARING):
     """Sends a signal each time the program prints a line; returns exit code, standard output after it, and error."""
     command = [*start, sys.executable, "-c", BEGIN + program]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": ROOT, "text": True}

@@ -48,6 +48,7 @@ def test_a_large_config_becomes_one_that_fits_its_parts(name):
     built = build(small)
     assert built.train.batch_size * built.max_len <= smoke.TOKENS or built.train.batch_size % 2
     assert small["model"]["n_layers" if "n_layers" in small["model"] else "copies"] <= 10
+    assert small["model"].get("d_model", 0) <= smoke.WIDTH
 
 
 def test_weights_from_elsewhere_keep_all_their_blocks():

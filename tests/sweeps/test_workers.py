@@ -12,7 +12,7 @@ import pytest
 from fxf.errors import UserError
 from fxf.sweeps import workers
 from fxf.sweeps.workers import Job, last_line, run_all, submit
-from small_runs import ROOT
+from small_runs import HEARING, ROOT
 
 # Writes result.json, but fails while its folder has a file `fail`, and kills itself once if it has a file `kill`.
 POINT = """
@@ -139,7 +139,7 @@ cli.run(lambda _: run_all([Job([sys.executable, "-S", "-c", point], Path(sys.arg
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGHUP, 75), (signal.SIGINT, 130)])
 def test_a_sweep_passes_a_signal_on_and_ends_in_one_line_when_its_points_have(tmp_path, number, code):
-    command = [sys.executable, "-c", SWEEP, str(tmp_path)]
+    command = [*HEARING, sys.executable, "-c", SWEEP, str(tmp_path)]
     sweep = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     log = tmp_path / "log.txt"
     while not (log.exists() and log.read_text() == "ready\n"):
