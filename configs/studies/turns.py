@@ -22,14 +22,21 @@ def get_config() -> ConfigDict:
     config.model.positions, config.model.window, config.model.max_len = "turns", 8, 2 * LONGEST + 2
     config.optimizer.learning_rate, config.optimizer.schedule, config.optimizer.warmup_steps = 5e-3, "cosine", 50
     config.optimizer.b2, config.optimizer.clip_norm = 0.98, 1.0
-    config.train.steps, config.train.batch_size = 800, 64
+    config.train.steps, config.train.batch_size, config.model.turns_settle_at = 800, 64, 400
     config.log.tensorboard = False
     return config
 
 
 def sweep(add: Callable[..., None]) -> None:
     at_most_20 = {"task.max_length": 20, "task.longer": LONGEST - 20}
-    mirrored = {"task.mirrored": True, "model.positions": "rotary", "model.window": 2}
-    for keys in ({}, at_most_20, {**at_most_20, **mirrored}, {"model.window": 0}, {"model.positions": "rotary"}):
-        for point in grid({"seed": range(5)}):
+    rotary = {"model.positions": "rotary", "model.turns_settle_at": 0}
+    mirrored = {**rotary, "task.mirrored": True, "model.window": 2}
+    for keys, n_seeds in (
+        ({}, 5),
+        (at_most_20, 5),
+        ({**at_most_20, **mirrored}, 5),
+        ({"model.window": 0}, 2),
+        (rotary, 2),
+    ):
+        for point in grid({"seed": range(n_seeds)}):
             add(**keys, **point)

@@ -63,6 +63,12 @@ class TransformerConfig:
         "training multiplies the positions of each sequence by a random factor from 1 to this; 1: it does not",
         minimum=1,
     )
+    turns_settle_at: int = key(
+        0,
+        "step from which training moves the turns of positions 'turns' to -1 or 1, such as half of train.steps; 0: it "
+        "does not",
+        minimum=0,
+    )
     rope_theta: float = key(
         10000.0, "base of the wavelengths 2π · rope_theta^(2i/head_dim) of rotary positions", above=1
     )

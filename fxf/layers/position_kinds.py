@@ -33,7 +33,7 @@ class Positions(NamedTuple):
         it, but not on later tokens.
       n_state: J, the number of elements of a state.
       scored: `scored(params)` returns the weights that the walk has outside training, for example rounded ones.
-      penalty: `penalty(params, step)` returns a scalar that training adds to the mean loss, from these weights.
+      penalty: `penalty(config, params, step)` returns a scalar that training adds to the mean loss, from these weights.
     """
 
     embed: Callable[[Params, jax.Array, int], jax.Array] | None = None
@@ -44,7 +44,7 @@ class Positions(NamedTuple):
     from_tokens: Callable[[Params, jax.Array, jax.Array], jax.Array] | None = None
     n_state: int = 1
     scored: Callable[[Params], Params] | None = None
-    penalty: Callable[[Params, jax.Array], jax.Array] | None = None
+    penalty: Callable[[TransformerConfig, Params, jax.Array], jax.Array] | None = None
 
 
 def of_queries(positions: jax.Array) -> jax.Array:

@@ -57,6 +57,8 @@ def positional_encoding_spec(config: TransformerConfig, vocab_size: int) -> Spec
     for name, off in ROTARY_KEYS.items():
         if not kind.rotate and getattr(config, name) != off:
             raise UserError(f"model.{name}: model.positions '{config.positions}' does not read it; leave it at {off}")
+    if config.turns_settle_at and kind.penalty is None:
+        raise UserError(f"model.turns_settle_at: model.positions '{config.positions}' does not read it; leave it at 0")
     if kind.from_tokens:
         _check_walk(config)
     if kind.spec:
@@ -181,4 +183,6 @@ def position_penalty(config: TransformerConfig, *embeddings: str) -> Callable[[P
     penalty = POSITIONS[config.positions].penalty
     if penalty is None:
         return None
-    return lambda params, step: jnp.array([penalty(params[name]["positions"], step) for name in embeddings]).sum()
+    return lambda params, step: jnp.array(
+        [penalty(config, params[name]["positions"], step) for name in embeddings]
+    ).sum()

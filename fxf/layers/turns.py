@@ -15,6 +15,7 @@ from fxf.layers.position_kinds import Positions, alibi, alibi_slopes, rotary
 from fxf.weights import VOCABULARY, Params, Spec, Weight
 
 PER_TURN = 10.0  # a turn is this times its weight, so that the learning rate of a model can turn it within 20 steps
+UNDECIDED = 0.1  # weight of the penalty
 GENTLE = 0.3  # factor of ALiBi's slopes: the score of a far position falls, and that of a near one hardly
 
 
@@ -33,6 +34,15 @@ def turns_of(params: Params) -> jax.Array:
 def rounded(params: Params) -> Params:
     """Returns the weights with turns of exactly 1 or -1, which have the same positions at every length."""
     return {"turns": jnp.where(params["turns"] < 0, -1 / PER_TURN, 1 / PER_TURN)}
+
+
+def undecided(config: TransformerConfig, params: Params, step: jax.Array) -> jax.Array:
+    """Returns 0.1 Σ (1 - f²)² from the step turns_settle_at on, and 0 before.
+
+    It moves turns to -1 or 1, to which scoring rounds them. From the start it would keep them all at 1.
+    """
+    settles = (config.turns_settle_at > 0) & (step >= config.turns_settle_at)
+    return jnp.where(settles, UNDECIDED * jnp.sum((1 - turns_of(params) ** 2) ** 2), 0.0)
 
 
 def walk(params: Params, tokens_BT: jax.Array, before_BHJ: jax.Array) -> jax.Array:
@@ -60,4 +70,5 @@ TURNS = Positions(
     from_tokens=walk,
     n_state=2,
     scored=rounded,
+    penalty=undecided,
 )

@@ -19,7 +19,7 @@ SHARE, LARGE_PART = 0.01, 10_000  # of a text that is scored, and the bytes of i
 SUFFIX = "-smoke"
 MARK = "smoke"  # the key of config.json
 
-INTERVALS = ("optimizer.warmup_steps", "optimizer.decay_steps")  # keys that count steps of the schedule
+INTERVALS = ("optimizer.warmup_steps", "optimizer.decay_steps", "model.turns_settle_at")  # keys that count steps
 
 
 def smoke_changes(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def smoke_changes(config: Mapping[str, Any]) -> dict[str, Any]:
     found = {"train.steps": n}
     half = max(1, n // 2)
     for key in INTERVALS:
-        if keys[key]:
+        if keys.get(key):
             found[key] = min(max(1, round(keys[key] * n / steps)), half)
     found |= {"log.every": half, "checkpoint.every": half, "train.evaluate_every": n, **_smaller(keys)}
     return {key: value for key, value in found.items() if value != keys[key]}

@@ -17,7 +17,7 @@ def from_tokens(params, tokens_BT, before_BHJ):
     return before_BHJ[:, :, None] + jnp.cumsum(paces_BHT, axis=-1)[..., None]
 
 
-def penalty(params, step):
+def penalty(config, params, step):
     return 0.01 * jnp.square(params["pace"] - 1).sum()
 
 

@@ -192,7 +192,7 @@ COUNTING = {
         bias=alibi(alibi_slopes).bias,
         spec=sizes,
         from_tokens=running_count,
-        penalty=lambda params, step: jnp.square(params["size"]).sum() / step,
+        penalty=lambda config, params, step: jnp.square(params["size"]).sum() / step,
     ),
 }
 

@@ -10,7 +10,7 @@ import pytest
 
 from closeness import assert_close
 from fxf.errors import UserError
-from fxf.layers.turns import rounded, turns_of, walk
+from fxf.layers.turns import rounded, turns_of, undecided, walk
 from fxf.models.transformer_lm import transformer_lm
 from fxf.testing import assert_consistent
 from fxf.training.step import loss_and_gradient
@@ -71,8 +71,19 @@ def test_turns_stay_within_bounds_and_scoring_rounds_them():
     np.testing.assert_array_equal(gradient["turns"], np.full(raw.shape, 10))
 
 
+def test_a_penalty_moves_turns_to_one_or_minus_one_from_a_step_on():
+    raw = np.array([[-2.0, 0.5, 0.0], [1.0, -0.2, 5.0]])
+    config = small(d_model=12, positions="turns", turns_settle_at=7)
+    of_the_others = 0.1 * ((1 - 0.5**2) ** 2 + 1 + (1 - 0.2**2) ** 2)
+    penalty, gradient = jax.value_and_grad(lambda params: undecided(config, params, 7))(params_of(raw))
+    assert_close(penalty, of_the_others, largest=1)
+    assert np.sign(np.round(gradient["turns"], 6)).tolist() == [[0, -1, 0], [0, 1, 0]]
+    assert undecided(config, params_of(raw), 6) == 0
+    assert undecided(dataclasses.replace(config, turns_settle_at=0), params_of(raw), 7) == 0
+
+
 def turning_model(**changes):
-    config = dataclasses.replace(small(d_model=12), positions="turns", **changes)
+    config = dataclasses.replace(small(d_model=12), **{"positions": "turns", **changes})
     model = transformer_lm(config, V)
     return model, random_params(model.spec, 3)
 
@@ -100,6 +111,7 @@ def test_training_has_the_learned_turns_and_scoring_the_rounded_ones():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"positions": "rotary", "turns_settle_at": 3}, "model.turns_settle_at: model.positions 'rotary' does not"),
         ({"position_range": 40}, "model.position_range: model.positions 'turns' does not read it"),
         ({"position_stretch": 2.0}, "model.position_stretch: model.positions 'turns' does not read it"),
         (
