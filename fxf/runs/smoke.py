@@ -15,6 +15,7 @@ TOKENS = 1024  # of a batch
 BLOCKS = 2
 WIDTH, PER_HEAD = 256, 16  # a wider model gets heads of this width
 EXAMPLES = 20  # scored
+LONGER = 5  # by how many symbols the longest of them are longer than in training
 SHARE, LARGE_PART = 0.01, 10_000  # of a text that is scored, and the bytes of it that are enough for a share so small
 SUFFIX = "-smoke"
 MARK = "smoke"  # the key of config.json
@@ -48,7 +49,8 @@ def _smaller(keys: Mapping[str, Any]) -> dict[str, Any]:
     unit = 2 * keys["train.microbatches"] * len(jax.devices())
     while found["train.batch_size"] * keys["model.max_len"] > TOKENS and found["train.batch_size"] % unit == 0:
         found["train.batch_size"] //= 2
-    most: dict[str, Any] = {"task.examples": EXAMPLES, "data.shapes": 1, "data.batch_tokens": TOKENS}
+    most: dict[str, Any] = {"task.examples": EXAMPLES, "task.longer": LONGER, "task.longer_every": 0}
+    most |= {"data.shapes": 1, "data.batch_tokens": TOKENS}
     if not keys["start.path"] and not keys["optimizer.frozen"]:  # the blocks have no names elsewhere
         most["model.n_layers"] = BLOCKS
         if keys.get("model.n_heads") and keys["model.d_model"] > WIDTH:
