@@ -50,19 +50,20 @@ __all__ = [
     "model",
     "read_config",
     "train",
+    "trial",
 ]
 
 TYPE_CHECKING = False  # as a type checker does not read it; `typing` itself takes time to import
 if TYPE_CHECKING:
     from fxf.errors import UserError
     from fxf.face.in_memory import decode, fit, initialize, language_model_batch, layer_config, model
-    from fxf.face.runs import Run, load, read_config, train
+    from fxf.face.runs import Run, load, read_config, train, trial
     from fxf.models.model import Model
 else:
     _PLACES = {
         "fxf.errors": ("UserError",),
         "fxf.face.in_memory": ("decode", "fit", "initialize", "language_model_batch", "layer_config", "model"),
-        "fxf.face.runs": ("Run", "load", "read_config", "train"),
+        "fxf.face.runs": ("Run", "load", "read_config", "train", "trial"),
         "fxf.models.model": ("Model",),
     }
 

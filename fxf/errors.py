@@ -14,6 +14,10 @@ class UserError(Exception):
     """A wrong config, file, token or checkpoint. The command line prints its text alone and exits with code 2."""
 
 
+class DivergedError(UserError):
+    """The loss or the gradient is not finite."""
+
+
 class LibraryPanicError(Exception):
     """A panic of a library's Rust code."""
 

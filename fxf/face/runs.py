@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ml_collections import ConfigDict
 
@@ -17,6 +17,9 @@ from fxf.runs.warm_start import config_from
 from fxf.training.metrics import Clock
 from fxf.training.trackers import OnRecord, Trackers
 from fxf.weights import Params
+
+if TYPE_CHECKING:
+    from fxf.trials.verdict import Verdict
 
 
 def read_config(config: str) -> ConfigDict:
@@ -59,13 +62,64 @@ def train(
       UserError: the config is wrong, the folder holds another run, the loss is not finite, or the disk is full.
     """
     clock = Clock(time.perf_counter())
-    named = read_config(config) if isinstance(config, str) else config
-    plain = named.to_dict() if isinstance(named, ConfigDict) else named
+    plain = _plain(config)
     if start is not None:
         plain = config_from(plain, str(start), folder_at(workdir, "workdir"))
     origin = command_line.origin_of(config, {}) if isinstance(config, str) else config_file.origin_of(plain)
     with Trackers(on_record) as trackers:
         return run.train(plain, workdir, clock, origin, trackers=trackers)
+
+
+def trial(
+    first: str | ConfigDict | Mapping[str, Any],
+    other: str | ConfigDict | Mapping[str, Any] | None,
+    workdir: str | Path,
+    *,
+    metric: str = "",
+    seeds: int = 32,
+    minutes: float = 10.0,
+    level: float = 0.05,
+) -> "Verdict":
+    """Tries whether another config is better than the first one, over pairs of seeds, as `fxf try` does.
+
+        other = fxf.read_config("reversal:example0")
+        other.model.activation = "silu"
+        found = fxf.trial("reversal:example0", other, "runs/silu", metric="exact_match")
+        print(found.verdict, found.evidence.p)
+
+    Args:
+      first: a config, as that of `train`. Its seed is the first one.
+      other: the other config, or None for the null trial of the first one against itself.
+      workdir: the folder of the trial, with a run folder for each run.
+      metric: the figure of a run's result that decides; by default the task's first.
+      seeds: the most pairs of seeds.
+      minutes: the minutes after which no pair begins.
+      level: the probability of an error.
+
+    Returns:
+      The verdict: `verdict`, `evidence` (effect, low, high, p, n), and the `pairs`.
+
+    Raises:
+      UserError: a config or the metric is wrong, the folder holds a trial with another plan, or a run failed otherwise
+        than by diverging.
+    """
+    from fxf.trials.arms import Arm
+    from fxf.trials.plan import Budget, make_plan
+    from fxf.trials.trial import carry_out
+
+    def arm(config: str | ConfigDict | Mapping[str, Any]) -> Arm:
+        plain = _plain(config)
+        named = command_line.origin_of(config, {}) if isinstance(config, str) else config_file.origin_of(plain)
+        return Arm(plain, named)
+
+    folder = folder_at(workdir, "workdir")
+    plan = make_plan(arm(first), None if other is None else arm(other), folder, metric, level)
+    return carry_out(plan, folder, Budget(seeds, minutes))
+
+
+def _plain(config: str | ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
+    named = read_config(config) if isinstance(config, str) else config
+    return named.to_dict() if isinstance(named, ConfigDict) else dict(named)
 
 
 class Run(NamedTuple):

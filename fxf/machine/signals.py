@@ -26,6 +26,7 @@ _held = ""  # names the work that is lost if the process ends at once
 _noticed = False  # the main thread knows of the signal
 _abandoning = False
 _printed = False  # the last line of the process is printed
+_to = [2]  # the descriptors that get it
 
 
 class Abandoned(BaseException):
@@ -96,8 +97,19 @@ def print_last_line(line: str) -> None:
     with _lock, suppress(OSError):  # a terminal that is gone, or a log on a full disk
         _printed = True
         status.end()
-        start = status.ERASE if os.isatty(2) else ""
-        os.write(2, f"{start}{line}\n".encode(errors="backslashreplace"))
+        for descriptor in _to:
+            start = status.ERASE if os.isatty(descriptor) else ""
+            os.write(descriptor, f"{start}{line}\n".encode(errors="backslashreplace"))
+
+
+@contextmanager
+def last_line_also_to(descriptor: int) -> Iterator[None]:
+    """Writes the last line there too, if the process ends while the work inside sends stderr elsewhere."""
+    _to.insert(0, descriptor)
+    try:
+        yield
+    finally:
+        _to.remove(descriptor)
 
 
 def _wait(heard: set[signal.Signals]) -> None:

@@ -59,6 +59,7 @@ class _Line:
         self.drawn = ""  # what stands on the terminal
         self.inside = False  # another text stands on the last line of the terminal, which has not ended
         self.hidden = 0
+        self.terminal: Any = None  # where the line is drawn while stderr goes elsewhere
         self.ended: threading.Event = threading.Event()
         self.said, self.silence = time.monotonic(), SILENCE[0]
 
@@ -141,11 +142,26 @@ def say(text: str) -> None:
 
 
 def tell(text: str, in_a_log: str) -> None:
-    """Shows a text in the innermost stage, or writes a line where there is no terminal."""
-    if not _is_terminal():
+    """Shows a text in the innermost stage, or writes a line where stderr is no terminal."""
+    if _line.terminal or not _is_terminal():
         say(in_a_log)
-    elif _line.stages:
+    if _is_terminal() and _line.stages:
         _line.stages[-1].text = text
+
+
+@contextmanager
+def staying_on_the_terminal() -> Iterator[None]:
+    """Draws the line on the terminal, if stderr is one, while the work inside sends stderr elsewhere."""
+    if not _is_terminal():
+        yield
+        return
+    with os.fdopen(os.dup(sys.stderr.fileno()), "w") as _line.terminal:
+        try:
+            yield
+        finally:
+            with _line.lock:
+                _line.erase()
+                _line.terminal = None
 
 
 @contextmanager
@@ -180,17 +196,19 @@ def _begin() -> None:
 
 
 def _is_terminal() -> bool:
+    if _line.terminal is not None:
+        return True
     return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def _columns() -> int:
     try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+        return os.get_terminal_size((_line.terminal or sys.stderr).fileno()).columns or 80
     except (OSError, ValueError):
         return 80
 
 
 def _write(text: str) -> None:
-    stream = sys.stderr._stream if isinstance(sys.stderr, _Above) else sys.stderr
+    stream = _line.terminal or (sys.stderr._stream if isinstance(sys.stderr, _Above) else sys.stderr)
     stream.write(text)
     stream.flush()

@@ -50,17 +50,17 @@ def given(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
             yield key, value[1:] if value else following
 
 
-def check(config: ConfigDict, key: str, value: str | None) -> None:
+def check(config: ConfigDict, key: str, value: str | None, flag: str = "--config.") -> None:
     """Raises a UserError if `config` has no such key, or if the value is not of the key's type."""
-    where, found, before = f"--config.{key}", config, ""
+    where, found, before = f"{flag}{key}", config, ""
     for name in key.split("."):
         if not isinstance(found, ConfigDict):
-            raise UserError(f"{where}: '{before}' is a key, not a section; type --config.{before}=VALUE")
+            raise UserError(f"{where}: '{before}' is a key, not a section; type {flag}{before}=VALUE")
         if name not in found:
             raise UserError(f"{where}: unknown {'key' if before else 'section'}{_nearest(config, found, name, before)}")
         found, before = found[name], f"{before}.{name}" if before else name
     if isinstance(found, ConfigDict):
-        raise UserError(f"{where}: is a section; set its keys, such as --config.{before}.{next(iter(found))}=VALUE")
+        raise UserError(f"{where}: is a section; set its keys, such as {flag}{before}.{next(iter(found))}=VALUE")
     kind = type(found)
     if kind not in PARSERS or (kind is bool and value is None):
         return
@@ -70,6 +70,29 @@ def check(config: ConfigDict, key: str, value: str | None) -> None:
         raise UserError(
             f"{where}: expected {kind.__name__}, got {'nothing' if value is None else repr(value)}"
         ) from None
+
+
+def with_changes(config: ConfigDict, changes: Sequence[str], flag: str) -> tuple[ConfigDict, dict[str, Any]]:
+    """Returns a copy of the config with changes KEY=VALUE, and the new values by key.
+
+    Args:
+      flag: the flag that gave the changes, such as `--change=`.
+
+    Raises:
+      UserError: a change has no value, a key is unknown or given twice, or a value is not of its key's type.
+    """
+    config, values = config.copy_and_resolve_references(), dict[str, Any]()
+    for change in changes:
+        key, equals, value = change.partition("=")
+        if not equals:
+            raise UserError(f"{flag}{change}: expected KEY=VALUE, such as model.n_layers=4")
+        if key in values:
+            raise UserError(f"{flag}{key}: given twice")
+        check(config, key, value, flag)
+        kind = type(dict(flatten(config.to_dict()))[key])
+        values[key] = PARSERS[kind].parse(value) if kind in PARSERS else value
+        config.update_from_flattened_dict({key: values[key]})
+    return config, values
 
 
 def _nearest(config: ConfigDict, section: ConfigDict, name: str, path: str) -> str:
@@ -128,13 +151,14 @@ def require_config_file(config_file: str) -> None:
 
 
 def _require_each_once(argv: list[str]) -> None:
-    """Raises a UserError if a flag is given twice; one of the two would be ignored."""
+    """Raises a UserError if a flag that takes one value is given twice; one of the two would be ignored."""
     seen: dict[str, str] = {}
     for argument in argv[1:]:
         if argument == "--":
             return
         if found := re.match(r"--?([a-zA-Z_][\w.]*)", argument):
-            if found[1] in seen:
+            several = found[1] in flags.FLAGS and isinstance(flags.FLAGS[found[1]], flags.MultiFlag)
+            if found[1] in seen and not several:
                 raise UserError(f"--{found[1]}: given twice, as '{seen[found[1]]}' and '{argument}'")
             seen[found[1]] = argument
 

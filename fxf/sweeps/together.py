@@ -4,13 +4,13 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from fxf.errors import Interrupted, UserError
-from fxf.machine import signals
+from fxf.machine import signals, status
 from fxf.runs import cli, run
 from fxf.runs.programs import Kept
 from fxf.sweeps.points import Point
@@ -33,10 +33,8 @@ def train_together(points: Sequence[Point], workdir: Path, origin_of: Callable[[
     kept: Kept = {}
     failed = []
     for point in points:
-        folder = workdir / point.name
         try:
-            with _logged(folder):
-                _train(point, folder, origin_of(point), kept)
+            train_logged(point.config, workdir / point.name, origin_of(point), kept)
         except UserError as error:
             print(f"{point.name}: {error}", file=sys.stderr)
             failed.append(point.name)
@@ -44,23 +42,31 @@ def train_together(points: Sequence[Point], workdir: Path, origin_of: Callable[[
     return failed
 
 
-def _train(point: Point, folder: Path, origin: dict[str, Any], kept: Kept) -> None:
-    """Trains a point and prints its result, or the line of its error.
+def train_logged(config: Mapping[str, Any], folder: Path, origin: dict[str, Any], kept: Kept) -> dict[str, Any]:
+    """Trains a run, whose log.txt gets what it prints and in the end its result or its error, and returns the result.
+
+    Args:
+      kept: the programs of earlier runs of this process.
 
     Raises:
-      UserError: it failed.
+      UserError: it failed, whatever the reason.
     """
-    try:
-        cli.print_figures(run.train(point.config, folder, Clock(time.perf_counter()), origin, kept=kept))
-    except Interrupted:
-        raise
-    except Exception as error:
-        line = str(error) if isinstance(error, UserError) else cli.why_not_ours(error)
-        if not line:
-            traceback.print_exc()
-            line = f"{type(error).__name__}: {error}"
-        print(f"error: {cli.shortened(line)}", file=sys.stderr)
-        raise UserError(line) from None
+    with _logged(folder):
+        try:
+            result = run.train(config, folder, Clock(time.perf_counter()), origin, kept=kept)
+        except Interrupted:
+            raise
+        except Exception as error:
+            line = str(error) if isinstance(error, UserError) else cli.why_not_ours(error)
+            if not line:
+                traceback.print_exc()
+                line = f"{type(error).__name__}: {error}"
+            print(f"error: {cli.shortened(line)}", file=sys.stderr)
+            if isinstance(error, UserError):
+                raise
+            raise UserError(line) from None
+        cli.print_figures(result)
+        return result
 
 
 @contextmanager
@@ -70,11 +76,12 @@ def _logged(folder: Path) -> Iterator[None]:
     Raises:
       UserError: another process holds the log.
     """
-    with open_log(folder) as log:
+    with status.staying_on_the_terminal(), open_log(folder) as log:
         before = os.dup(1), os.dup(2)
         _print_to(log.fileno(), log.fileno())
         try:
-            yield
+            with signals.last_line_also_to(before[1]):
+                yield
         finally:
             _print_to(*before)
             for descriptor in before:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fxf.errors import Interrupted, UserError
+from fxf.errors import DivergedError, Interrupted, UserError
 from fxf.machine import memory, signals
 from fxf.training import processes
 from fxf.training.checkpoint import CheckpointConfig, rank
@@ -256,12 +256,12 @@ def _zero_nonfinite(history: dict[str, np.ndarray], step: int, allowed: int) -> 
     """Returns the number of steps whose loss or gradient is not finite, and sets their metrics in `history` to 0.
 
     Raises:
-      UserError: there are more such steps than allowed.
+      DivergedError: there are more such steps than allowed.
     """
     bad = ~(np.isfinite(history["loss_sum"]) & np.isfinite(history["gradient_norm"]))
     if bad.sum() > allowed:
         last = int(np.flatnonzero(bad)[allowed])
-        raise UserError(
+        raise DivergedError(
             f"step {step + last + 1}: the loss is {history['loss_sum'][last]} and the gradient's norm "
             f"{history['gradient_norm'][last]}; training stopped, checkpoints of earlier steps are kept. "
             "A lower optimizer.learning_rate or an optimizer.clip_norm may help."

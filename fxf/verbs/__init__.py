@@ -2,5 +2,5 @@
 
 VERBS = (
     *("train", "evaluate", "generate", "describe", "keys", "compile"),
-    *("sweep", "report", "compare", "probe", "export"),
+    *("sweep", "try", "report", "compare", "probe", "export"),
 )

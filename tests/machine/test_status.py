@@ -1,5 +1,6 @@
 """The line that says what a process does: on a terminal it is written again and again, in a log it follows silence."""
 
+import os
 import threading
 import time
 from types import SimpleNamespace
@@ -167,3 +168,25 @@ def test_a_thread_draws_the_line_and_ends_with_the_outermost_stage(terminal, mon
         thread = next(thread for thread in threading.enumerate() if thread.name == "status")
     thread.join(60)
     assert not thread.is_alive()
+
+
+def test_the_line_stays_on_the_terminal_while_stderr_goes_to_a_log(monkeypatch, clock, tmp_path):
+    reader, device = os.openpty()
+    with os.fdopen(device, "w") as terminal, (tmp_path / "log").open("w") as log:
+        streams = SimpleNamespace(stdout=terminal, stderr=terminal)
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setattr(status, "TICK", 99.0)
+        monkeypatch.setattr(status, "sys", streams)
+        with stage("fxf try"):
+            before = streams.stderr
+            with status.staying_on_the_terminal(), stage("training"):
+                streams.stderr = log
+                tell("loss 2", "step 1  loss 2")
+                draw()
+                streams.stderr = before
+            say("pair 1")
+        seen = os.read(reader, 4096).decode()
+    os.close(reader)
+    assert "training  0:00:00  loss 2" in seen
+    assert seen.index("loss 2") < seen.index("pair 1")
+    assert (tmp_path / "log").read_text() == "step 1  loss 2\n"

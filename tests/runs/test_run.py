@@ -14,7 +14,7 @@ import pytest
 
 from closeness import assert_close
 from fxf.config import defaults
-from fxf.errors import Interrupted, UserError
+from fxf.errors import DivergedError, Interrupted, UserError
 from fxf.machine import memory, signals
 from fxf.machine.hardware import HARDWARE
 from fxf.models.bilayer import BilayerConfig
@@ -212,7 +212,7 @@ def test_another_config_is_refused_and_its_keys_named(finished):
 
 def test_a_loss_that_is_zero_nonfinite_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path):
     diverging = {"optimizer": {"name": "sgd", "learning_rate": 1e30}}
-    with pytest.raises(UserError, match=r"step \d: the loss is (nan|inf).*training stopped"):
+    with pytest.raises(DivergedError, match=r"step \d: the loss is (nan|inf).*training stopped"):
         train(tmp_path, **diverging, checkpoint={"every": 1}, log={"every": 1})
     _, step, params = run.load(tmp_path)
     assert step == len([row for row in records(tmp_path) if "loss" in row])

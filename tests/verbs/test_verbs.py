@@ -35,7 +35,7 @@ def test_an_unknown_verb_is_one_line_with_the_nearest_name():
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "error: fxf: unknown verb 'trian'; did you mean 'train'? "
-        "(here are train, evaluate, generate, describe, keys, compile, sweep, report, compare, probe, export)\n"
+        "(here are train, evaluate, generate, describe, keys, compile, sweep, try, report, compare, probe, export)\n"
     )
 
 

@@ -1,0 +1,178 @@
+"""The plan of a trial, which is written down before its runs begin."""
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fxf.config import differences
+from fxf.errors import UserError, nearest
+from fxf.files import is_remote, read_json, write_atomically
+from fxf.pages.figures import HIGHER, LOWER, figure
+from fxf.runs.code_version import made_by
+from fxf.runs.config_file import digests_of
+from fxf.runs.experiment import Experiment, build
+from fxf.trials.arms import Arm
+from fxf.trials.evidence import TEST
+
+PLAN = "plan.json"
+ALWAYS = ("train_loss", "train_seconds", "tokens_per_second")  # figures of every run, besides those of its task
+
+
+class Budget(NamedTuple):
+    """The most that a trial may spend: pairs of seeds, and minutes."""
+
+    seeds: int = 32
+    minutes: float = 10.0
+
+
+class Plan(NamedTuple):
+    """What a trial asks, and how it decides.
+
+    Attributes:
+      metric: the figure of result.json that decides.
+      better: `lower` or `higher`.
+      named: whether the user named the metric.
+      null: whether both arms are the same config, and the two runs of a pair have different seeds.
+      level: the probability of an error.
+      content: digests of the data and of the config files of both arms, by name.
+    """
+
+    first: Arm
+    other: Arm
+    metric: str
+    better: str
+    named: bool
+    null: bool
+    level: float
+    content: dict[str, str]
+
+    def seeds_of(self, number: int) -> tuple[int, int]:
+        """Returns the seeds of the two runs of a pair, whose number counts from 0."""
+        seed = self.first.config["seed"]
+        return (seed + 2 * number, seed + 2 * number + 1) if self.null else (seed + number, seed + number)
+
+    def record(self) -> dict[str, Any]:
+        """Returns what must stay the same as long as the trial goes on, for plan.json."""
+        return {
+            "metric": self.metric,
+            "better": self.better,
+            "metric_named_beforehand": self.named,
+            "null": self.null,
+            "level": self.level,
+            "test": TEST,
+            "first_seed": self.first.config["seed"],
+            "arms": {"first": self.first.config, "other": self.other.config},
+            "content": self.content,
+        }
+
+
+def make_plan(first: Arm, other: Arm | None, workdir: Path, metric: str = "", level: float = 0.05) -> Plan:
+    """Returns the plan of a trial, after building both arms, which prepares their data.
+
+    Args:
+      other: the other arm; None for the null trial of the first one against itself.
+      metric: the figure that decides, by default the task's first. A - in front means that lower is better, and a +
+        that higher is.
+
+    Raises:
+      UserError: an arm's config is wrong, the arms are the same, the metric is not a figure of both, no way is known to
+        be better, or the level is not between 0 and 1.
+    """
+    if is_remote(workdir):
+        raise UserError(f"--workdir: {workdir}: a trial writes its logs and tables into a local folder")
+    if not 0 < level < 1:
+        raise UserError(f"--level: expected a number between 0 and 1, got {level:g}")
+    null, other = other is None, other or first
+    other = other._replace(config={**other.config, "seed": first.config["seed"]})
+    if not null and first.config == other.config:
+        raise UserError("the two configs of the trial are the same; --null tries a config against itself")
+    content: dict[str, str] = {}
+    chosen = []
+    for name, arm in {"first": first, "other": other}.items():
+        try:
+            if arm.config["parallel"]["processes"] != 1:
+                raise UserError("parallel.processes: the runs of a trial share one process; leave it at 1")
+            experiment = build(arm.config)
+            files = digests_of(arm.origin, workdir)
+            chosen.append(choose_metric(experiment, metric))
+        except UserError as error:
+            raise UserError(f"the {name} config: {error}") from None
+        content |= {f"{name}: {key}": value for key, value in {**experiment.task.digests(), **files}.items()}
+    if chosen[0] != chosen[1]:
+        raise UserError(f"--metric: the first config has {chosen[0][0]}, the other {chosen[1][0]}; name one of both")
+    return Plan(first, other, *chosen[0], bool(metric), null, level, content)
+
+
+def choose_metric(experiment: Experiment, metric: str = "") -> tuple[str, str]:
+    """Returns the name of a figure of result.json, and whether `lower` or `higher` is better.
+
+    Without a metric it is the first of the task. A task with a test part reports the test's loss.
+
+    Raises:
+      UserError: it is not a figure of such a run, or no way is known to be better.
+    """
+    of_task = experiment.task.metrics
+    has_test = bool(experiment.config.get("data", {}).get("test"))
+    in_result = {name.removeprefix("-"): name for name in reversed(of_task)}
+    if has_test and "validation_loss" in in_result:
+        del in_result["validation_loss"]
+        in_result = {"test_loss": "-test_loss", **in_result}
+    if not metric:
+        first = of_task[0].removeprefix("-")
+        metric = first if first in in_result else "test_loss"
+    name = metric.removeprefix("+").removeprefix("-")
+    known = [*in_result, *ALWAYS]
+    if name not in known:
+        raise UserError(
+            f"--metric: no figure '{name}' in its result{nearest(name, known)} (there are {', '.join(known)})"
+        )
+    if metric.startswith(("-", "+")):
+        return name, LOWER if metric.startswith("-") else HIGHER
+    if in_result.get(name, "").startswith("-"):
+        return name, LOWER
+    if better := figure(name).better or (HIGHER if name in of_task and f"-{name}" not in of_task else ""):
+        return name, better
+    raise UserError(f"--metric: {name}: nothing says which way is better; write -{name} if lower is, +{name} if higher")
+
+
+def keep_plan(plan: Plan, budget: Budget, workdir: Path) -> None:
+    """Writes plan.json, or checks that the trial in the folder has the same plan; another budget is added to it.
+
+    Raises:
+      UserError: the folder holds another trial, its plan is damaged, or it cannot be written.
+    """
+    if not math.isfinite(budget.minutes) or budget.minutes <= 0 or budget.seeds < 2:
+        raise UserError(
+            f"budget: expected at least 2 seeds and some minutes, got {budget.seeds} and {budget.minutes:g}"
+        )
+    path = workdir / PLAN
+    record, made = plan.record(), made_by()
+    given = {"seeds": budget.seeds, "minutes": budget.minutes}
+    try:
+        there = read_json(path, "a trial's plan")
+    except FileNotFoundError:
+        there = None
+    if there is not None:
+        _require_same(path, there, {**record, "code": made["code"], "versions": made["versions"]})
+        if given == {name: there["budgets"][-1].get(name) for name in given}:
+            return
+    budgets = [*(there["budgets"] if there else []), {**given, "time": time.strftime("%F %T")}]
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        origins = {"first": plan.first.origin, "other": plan.other.origin}
+        whole = {**record, "origins": origins, **made} if there is None else there
+        write_atomically(path, json.dumps({**whole, "budgets": budgets}, indent=2) + "\n")
+    except OSError as error:
+        raise UserError(f"{path}: cannot write the plan: {error.strerror or error}") from None
+
+
+def _require_same(path: Path, there: Mapping[str, Any], record: Mapping[str, Any]) -> None:
+    if not isinstance(there.get("budgets"), list) or not all(
+        isinstance(each, dict) for each in there["budgets"] or [0]
+    ):
+        raise UserError(f"{path}: not a trial's plan: it has no budgets")
+    if differing := differences({name: there.get(name, "absent") for name in record}, record):
+        raise UserError(f"{path}: the plan of another trial: {differing}; use another --workdir")

@@ -1,0 +1,124 @@
+"""Trials: pairs of runs, one after another, until the answer is clear or the budget is spent."""
+
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fxf.errors import DivergedError, UserError
+from fxf.files import read_json
+from fxf.machine import signals
+from fxf.machine.status import stage
+from fxf.pages.run_files import RESULT, is_number
+from fxf.runs.programs import Kept
+from fxf.sweeps.together import train_logged
+from fxf.trials.evidence import Evidence
+from fxf.trials.plan import Budget, Plan, keep_plan
+from fxf.trials.verdict import Pair, Verdict, judge, write
+
+DIVERGED = "diverged.json"  # in the folder of a run that diverged: the seconds that it took
+
+
+class _Run(NamedTuple):
+    """A run of a pair: its figure, None if it diverged, and its seconds."""
+
+    figure: float | None
+    seconds: float
+
+
+Told = Callable[[Pair, Evidence], None]
+
+
+def carry_out(plan: Plan, workdir: Path, budget: Budget = Budget(), told: Told = lambda *_: None) -> Verdict:
+    """Runs pairs until the answer is clear or the budget is spent, and returns the verdict.
+
+    Each run has a folder of its own in `workdir`. All runs share the programs of this process, so that only the first
+    pair compiles. The verdict so far is written after each pair. The same call goes on with a trial that was stopped,
+    and with a larger budget also with one that found no difference.
+
+    Args:
+      told: called after each pair with the pair and what all so far say.
+
+    Raises:
+      UserError: the folder holds a trial with another plan, or a run failed otherwise than by diverging.
+      Interrupted: a signal asked to stop; the step of the run is saved.
+    """
+    keep_plan(plan, budget, workdir)
+    pairs: list[Pair] = []
+    with stage("trying pairs", budget.seeds) as progress:
+        for pair in _pairs(plan, workdir):
+            pairs.append(pair)
+            progress.at(len(pairs))
+            verdict = judge(plan, pairs, stopped := why_to_stop(plan, pairs, budget))
+            write(verdict, workdir)
+            told(pair, verdict.evidence)
+            if stopped:
+                return verdict
+    raise AssertionError("a budget ends")
+
+
+def why_to_stop(plan: Plan, pairs: list[Pair], budget: Budget) -> str:
+    """Returns why no further pair begins, or nothing if one does.
+
+    The minutes are spent if another pair that takes as long as the shortest one so far would end after them.
+    """
+    if judge(plan, pairs).evidence.is_clear:
+        return "the answer is clear"
+    if len(pairs) >= budget.seeds:
+        return f"all {budget.seeds} seeds are used"
+    seconds = [pair.seconds for pair in pairs]
+    if sum(seconds) + min(seconds) > 60 * budget.minutes:
+        return f"the {budget.minutes:g} minutes are spent"
+    return ""
+
+
+def _pairs(plan: Plan, workdir: Path) -> Iterator[Pair]:
+    """Yields the pairs by their number; runs that have ended are read."""
+    kept: Kept = {}
+    for number in itertools.count():
+        runs = []
+        for name, seed in zip(("first", "other"), plan.seeds_of(number), strict=True):
+            arm = getattr(plan, name)
+            folder = workdir / f"{name}-{seed}"
+            runs.append(
+                _ended(folder, plan.metric)
+                or _train(arm.config | {"seed": seed}, folder, arm.origin, plan.metric, kept)
+            )
+        first, other = runs
+        yield Pair(plan.seeds_of(number), first.figure, other.figure, first.seconds + other.seconds)
+
+
+def _train(config: dict[str, Any], folder: Path, origin: dict[str, Any], metric: str, kept: Kept) -> _Run:
+    started = time.perf_counter()
+    try:
+        train_logged(config, folder, origin, kept)
+    except DivergedError:
+        signals.release()  # its steps need not be saved
+        (folder / DIVERGED).write_text(json.dumps({"seconds": time.perf_counter() - started}))
+    except UserError as error:
+        raise UserError(f"{folder}: {error}") from None
+    found = _ended(folder, metric)
+    assert found is not None
+    return found
+
+
+def _ended(folder: Path, metric: str) -> _Run | None:
+    """Returns what a run has left that has ended, or None if it has not.
+
+    Raises:
+      UserError: its result has no such figure.
+    """
+    for name in (RESULT, DIVERGED):
+        try:
+            result = read_json(folder / name, "a run's result")
+        except FileNotFoundError:
+            continue
+        if name == DIVERGED:
+            return _Run(None, result["seconds"])
+        if metric not in result:
+            figures = ", ".join(name for name, value in result.items() if is_number(value))
+            raise UserError(f"--metric: {metric} is not in {folder / RESULT} (there are {figures})")
+        return _Run(result[metric] if is_number(result[metric]) else None, result["wall_seconds"])
+    return None

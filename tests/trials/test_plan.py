@@ -1,0 +1,121 @@
+"""The plan of a trial: which figure decides and how. It is written before the runs and stays the same."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from fxf.errors import UserError
+from fxf.trials.arms import Arm
+from fxf.trials.evidence import TEST
+from fxf.trials.plan import Budget, choose_metric, keep_plan, make_plan
+from small_runs import tiny_config
+
+ORIGIN = {"config_file": "reversal", "overrides": {}}
+FIRST, OTHER = Arm(tiny_config(seed=4), ORIGIN), Arm(tiny_config(seed=9, optimizer={"learning_rate": 0.1}), ORIGIN)
+LANGUAGE = ("-validation_loss", "-bits_per_character")
+
+
+def experiment(metrics, test=0.0):
+    return SimpleNamespace(task=SimpleNamespace(metrics=metrics), config={"data": {"test": test}})
+
+
+@pytest.mark.parametrize(
+    ("metrics", "test", "metric", "found"),
+    [
+        (("exact_match",), 0, "", ("exact_match", "higher")),
+        (("token_accuracy_longer",), 0, "", ("token_accuracy_longer", "higher")),
+        (LANGUAGE, 0, "", ("validation_loss", "lower")),
+        (LANGUAGE, 0.1, "", ("test_loss", "lower")),
+        (LANGUAGE, 0.1, "bits_per_character", ("bits_per_character", "lower")),
+        (LANGUAGE, 0, "train_loss", ("train_loss", "lower")),
+        (LANGUAGE, 0, "tokens_per_second", ("tokens_per_second", "higher")),
+        (("bleu", "ter", "-ter"), 0, "ter", ("ter", "lower")),
+        (("bleu", "mine", "-mine"), 0, "-mine", ("mine", "lower")),
+        (("bleu", "mine", "-mine"), 0, "+mine", ("mine", "higher")),
+    ],
+)
+def test_the_metric_is_a_figure_of_the_task_and_the_direction_is_known(metrics, test, metric, found):
+    assert choose_metric(experiment(metrics, test), metric) == found
+
+
+@pytest.mark.parametrize(
+    ("metrics", "test", "metric", "message"),
+    [
+        (LANGUAGE, 0, "validation_los", "no figure 'validation_los' in its result; did you mean 'validation_loss'"),
+        (LANGUAGE, 0.1, "validation_loss", "no figure 'validation_loss' in its result"),
+        (LANGUAGE, 0, "test_loss", "no figure 'test_loss'"),
+        (("bleu", "mine", "-mine"), 0, "mine", "nothing says which way is better; write -mine if lower is"),
+    ],
+)
+def test_another_figure_is_refused(metrics, test, metric, message):
+    with pytest.raises(UserError, match=message):
+        choose_metric(experiment(metrics, test), metric)
+
+
+def test_both_runs_of_a_pair_have_the_seed_of_the_pair_and_of_a_null_trial_two_seeds(tmp_path):
+    plan = make_plan(FIRST, OTHER, tmp_path)
+    assert [plan.seeds_of(number) for number in range(3)] == [(4, 4), (5, 5), (6, 6)]
+    null = make_plan(FIRST, None, tmp_path)
+    assert [null.seeds_of(number) for number in range(3)] == [(4, 5), (6, 7), (8, 9)]
+    assert null.other.config == FIRST.config
+
+
+@pytest.mark.parametrize(
+    ("other", "metric", "level", "message"),
+    [
+        ({"seed": 5}, "", 0.05, "the two configs of the trial are the same; --null"),
+        ({"model": {"n_heads": 4}}, "", 0.05, "the other config: model.n_heads: 4 does not divide"),
+        ({"parallel": {"processes": 2}}, "", 0.05, "the other config: parallel.processes"),
+        ({"train": {"steps": 4}}, "exact_matc", 0.05, "the first config: --metric: no figure 'exact_matc'"),
+        ({"task": {"metrics": "ter"}}, "ter", 0.05, "the first config: --metric: no figure 'ter'"),
+        ({"train": {"steps": 4}}, "", 1.0, "--level: expected a number between 0 and 1, got 1"),
+    ],
+)
+def test_a_trial_that_cannot_be_is_refused_before_anything_is_written(other, metric, level, message, tmp_path):
+    with pytest.raises(UserError, match=f"^{message}"):
+        make_plan(FIRST, Arm(tiny_config(**other), ORIGIN), tmp_path, metric, level)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_plan_says_all_that_decides(tmp_path):
+    keep_plan(make_plan(FIRST, OTHER, tmp_path, "train_loss"), Budget(7, 2.5), tmp_path)
+    there = json.loads((tmp_path / "plan.json").read_text())
+    assert there["arms"] == {"first": FIRST.config, "other": {**OTHER.config, "seed": 4}}
+    assert (there["metric"], there["better"], there["metric_named_beforehand"]) == ("train_loss", "lower", True)
+    assert (there["level"], there["first_seed"], there["null"], there["test"]) == (0.05, 4, False, TEST)
+    assert {"code", "versions", "git_commit", "device", "origins", "content"} <= set(there)
+    assert [(each["seeds"], each["minutes"]) for each in there["budgets"]] == [(7, 2.5)]
+
+
+def test_another_budget_is_added_and_another_plan_is_refused(tmp_path):
+    plan = make_plan(FIRST, OTHER, tmp_path)
+    keep_plan(plan, Budget(7, 2.5), tmp_path)
+    before = (tmp_path / "plan.json").read_text()
+    keep_plan(plan, Budget(7, 2.5), tmp_path)
+    assert (tmp_path / "plan.json").read_text() == before
+    keep_plan(plan, Budget(9, 2.5), tmp_path)
+    there = json.loads((tmp_path / "plan.json").read_text())
+    assert [(each["seeds"], each["minutes"]) for each in there["budgets"]] == [(7, 2.5), (9, 2.5)]
+    for changed, message in (
+        (plan._replace(level=0.01), r"level \(0.05 there, 0.01 here\)"),
+        (plan._replace(metric="train_loss", better="lower"), r"metric \(exact_match there, train_loss here\)"),
+        (plan._replace(other=FIRST), r"arms.other.optimizer.learning_rate \(0.1 there"),
+        (plan._replace(content={"first: data": "1"}), r"content.first: data \(absent there"),
+    ):
+        with pytest.raises(
+            UserError, match=rf"plan.json: the plan of another trial: .*{message}.*; use another --workdir"
+        ):
+            keep_plan(changed, Budget(9, 2.5), tmp_path)
+
+
+@pytest.mark.parametrize("budget", [Budget(1, 2.0), Budget(5, 0.0), Budget(5, float("nan"))])
+def test_a_budget_without_two_seeds_or_minutes_is_refused(budget, tmp_path):
+    with pytest.raises(UserError, match=r"^budget: expected at least 2 seeds and some minutes"):
+        keep_plan(make_plan(FIRST, OTHER, tmp_path), budget, tmp_path)
+
+
+def test_a_damaged_plan_is_one_line(tmp_path):
+    (tmp_path / "plan.json").write_text("{}")
+    with pytest.raises(UserError, match="not a trial's plan"):
+        keep_plan(make_plan(FIRST, OTHER, tmp_path), Budget(), tmp_path)

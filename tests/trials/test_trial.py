@@ -1,0 +1,257 @@
+"""Trials: pairs of ordinary runs that share programs, the end of a trial, and going on with it."""
+
+import csv
+import json
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from fxf.errors import DivergedError, Interrupted, UserError
+from fxf.pages.compare import runs_of
+from fxf.pages.run_files import FINISHED
+from fxf.runs import run
+from fxf.runs.experiment import build
+from fxf.training.state import run_keys
+from fxf.trials import trial
+from fxf.trials.arms import Arm
+from fxf.trials.evidence import evidence
+from fxf.trials.plan import Budget, make_plan
+from fxf.trials.trial import carry_out
+from fxf.trials.verdict import Pair
+from fxf.weights import draw, flatten, map_weights
+from small_runs import script, tiny_config
+
+ORIGIN = {"config_file": "configs/reversal.py", "overrides": {}}
+QUICK = {"train": {"steps": 2}, "checkpoint": {"every": 0}}
+FIRST = Arm(tiny_config(seed=4, **QUICK), ORIGIN)
+OTHER = Arm(tiny_config(optimizer={"learning_rate": 0.1}, **QUICK), ORIGIN)
+DIVERGING = Arm(tiny_config(optimizer={"learning_rate": 1e38}, **QUICK), ORIGIN)
+NOISE = (0.3, -0.1, 0.2, 0.0, -0.4, 0.1, -0.2, 0.25)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """Returns the folder of a trial of three pairs, its verdict, what it told, and how often each pair compiled."""
+    workdir, events, told, compiled = tmp_path_factory.mktemp("trial"), [], [], [0]
+
+    def listen(event, _, **__):
+        events.extend([event] if "jaxpr_to_mlir" in event or "backend_compile" in event else [])
+
+    def tell(pair, found):
+        told.append((pair, found))
+        compiled.append(len(events))
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    plan = make_plan(FIRST, OTHER, workdir, "train_loss")
+    begun = len(events)
+    verdict = carry_out(plan, workdir, Budget(3), tell)
+    return workdir, plan, verdict, told, np.diff([begun, *compiled[1:]])
+
+
+def finished_runs(folder, plan, first, other, seconds=1.0):
+    """Writes the results of runs, so that none of them trains; None is a run that diverged."""
+    for number, figures in enumerate(zip(first, other, strict=True)):
+        for name, seed, figure in zip(("first", "other"), plan.seeds_of(number), figures, strict=True):
+            path = folder / f"{name}-{seed}"
+            path.mkdir()
+            if figure is None:
+                (path / "diverged.json").write_text(json.dumps({"seconds": seconds}))
+            else:
+                (path / "result.json").write_text(json.dumps({plan.metric: figure, "wall_seconds": seconds}))
+
+
+def test_only_the_first_pair_compiles(done):
+    first, *others = done[4]
+    assert first > 2
+    assert others == [0, 0]
+
+
+def test_the_runs_of_a_pair_are_ordinary_runs_of_their_configs_with_one_seed(done):
+    workdir, _, verdict, *_ = done
+    runs = {found.folder.name: found for found in runs_of([workdir])}
+    assert sorted(runs) == [f"{name}-{seed}" for name in ("first", "other") for seed in (4, 5, 6)]
+    for name, found in runs.items():
+        arm, seed = (FIRST if name.startswith("first") else OTHER), int(name[-1])
+        assert found.state == FINISHED
+        assert found.record["config"] == {**arm.config, "seed": seed}
+        assert (workdir / name / "log.txt").exists()
+    figures = [(runs[f"first-{s}"].result["train_loss"], runs[f"other-{s}"].result["train_loss"]) for s in (4, 5, 6)]
+    assert [(pair.first, pair.other) for pair in verdict.pairs] == figures
+    assert [pair.seeds for pair in verdict.pairs] == [(4, 4), (5, 5), (6, 6)]
+
+
+def test_what_a_trial_leaves_agrees_with_the_evidence_of_its_pairs(done):
+    workdir, _, verdict, told, _ = done
+    differences = [pair.other - pair.first for pair in verdict.pairs]
+    assert verdict.evidence == evidence(differences)
+    assert told == [(pair, evidence(differences[: n + 1])) for n, pair in enumerate(verdict.pairs)]
+    there = json.loads((workdir / "verdict.json").read_text())
+    assert there.pop("lines") == verdict.lines()
+    assert there == verdict.figures()
+    assert there["stopped"] == "all 3 seeds are used"
+    rows = list(csv.DictReader((workdir / "table.csv").read_text().splitlines()))
+    assert [float(row["difference"]) for row in rows] == differences
+    assert [float(row["p"]) for row in rows] == [evidence(differences[: n + 1]).p for n in range(3)]
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Makes training quick: a run's train_loss is its seed over its width. Returns the names of the folders so far."""
+    names = []
+
+    def train(config, folder, origin, kept):
+        names.append(folder.name)
+        if len(names) == 4:
+            raise Interrupted("stopped at step 1, which is saved")
+        if config["optimizer"]["learning_rate"] == 1e38:
+            raise DivergedError("step 2: the loss is nan")
+        folder.mkdir()
+        result = {"train_loss": config["seed"] / config["model"]["d_model"], "wall_seconds": 1.0}
+        (folder / "result.json").write_text(json.dumps(result))
+
+    monkeypatch.setattr(trial, "train_logged", train)
+    return names
+
+
+def test_the_same_call_again_trains_nothing(done, trained):
+    workdir, plan, verdict, *_ = done
+    assert carry_out(plan, workdir, Budget(3)) == verdict
+    assert trained == []
+
+
+def test_a_stopped_trial_goes_on_and_more_seeds_add_pairs(tmp_path, trained):
+    plan = make_plan(FIRST, OTHER, tmp_path, "train_loss")
+    with pytest.raises(Interrupted):
+        carry_out(plan, tmp_path, Budget(2))
+    assert len(json.loads((tmp_path / "plan.json").read_text())["budgets"]) == 1
+    found = carry_out(plan, tmp_path, Budget(2))
+    assert trained == ["first-4", "other-4", "first-5", "other-5", "other-5"]
+    assert [pair.seeds for pair in found.pairs] == [(4, 4), (5, 5)]
+    assert len(carry_out(plan, tmp_path, Budget(3)).pairs) == 3
+    assert trained[5:] == ["first-6", "other-6"]
+
+
+def test_a_run_that_diverges_counts_as_the_worse_of_its_pair_and_is_not_tried_again(tmp_path, trained):
+    plan = make_plan(FIRST, DIVERGING, tmp_path, "train_loss")
+    for name in ("other-4", "other-5"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(Interrupted):
+        carry_out(plan, tmp_path, Budget(2))
+    verdict = carry_out(plan, tmp_path, Budget(2))
+    assert trained == ["first-4", "other-4", "first-5", "other-5", "other-5"]
+    assert [(pair.first is None, pair.other is None) for pair in verdict.pairs] == [(False, True)] * 2
+    assert verdict.evidence.effect == 1.0
+    assert verdict.diverged() == (0, 2)
+    assert "diverged: 0 runs of the first config, 2 of the other" in "\n".join(verdict.lines())
+    assert carry_out(plan, tmp_path, Budget(2)) == verdict
+    assert len(trained) == 5
+
+
+def test_a_run_that_fails_otherwise_ends_the_trial_with_its_line(tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(run, "train", fail)
+    with pytest.raises(UserError, match=r"first-4: ValueError: a bug$"):
+        carry_out(make_plan(FIRST, OTHER, tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("effect", "budget", "stopped", "n"),
+    [
+        (1.0, Budget(8), "the answer is clear", 6),
+        (0.0, Budget(8), "all 8 seeds are used", 8),
+        (0.0, Budget(8, minutes=0.2), "the 0.2 minutes are spent", 6),  # a pair takes two seconds
+    ],
+)
+def test_a_trial_ends_when_the_answer_is_clear_or_the_budget_is_spent(effect, budget, stopped, n, tmp_path):
+    plan = make_plan(FIRST, OTHER, tmp_path, "train_loss")
+    finished_runs(tmp_path, plan, [3.0] * 8, [3.0 - effect + noise for noise in NOISE])
+    verdict = carry_out(plan, tmp_path, budget)
+    assert (verdict.stopped, verdict.evidence.n) == (stopped, n)
+    assert verdict.verdict == ("better" if effect else "no difference found")
+
+
+def test_the_direction_of_the_metric_decides_what_is_better(tmp_path):
+    for metric, expected in (("train_loss", "worse"), ("tokens_per_second", "better")):
+        (folder := tmp_path / metric).mkdir()
+        plan = make_plan(FIRST, OTHER, folder, metric)
+        finished_runs(folder, plan, [3.0] * 5, [5.0, 5.1, 4.9, 5.2, 5.0])
+        assert carry_out(plan, folder).verdict == expected
+
+
+def test_runs_that_diverge_in_both_arms_or_one_are_differences_of_the_size_of_the_largest(tmp_path):
+    plan = make_plan(FIRST, OTHER, tmp_path, "exact_match")
+    finished_runs(tmp_path, plan, [0.5, None, 0.5, None], [0.75, 0.5, None, None])
+    found = carry_out(plan, tmp_path, Budget(4))
+    assert found.evidence == evidence([0.25, 0.25, -0.25, 0.0])
+    assert found.figures()["diverged"] == {"first": 2, "other": 2}
+
+
+def test_a_figure_that_the_results_lack_is_one_line(tmp_path):
+    plan = make_plan(FIRST, OTHER, tmp_path, "train_loss")._replace(metric="bleu")
+    finished_runs(tmp_path, plan._replace(metric="chrf"), [1.0], [1.0])
+    with pytest.raises(
+        UserError, match=r"--metric: bleu is not in .*first-4/result.json \(there are chrf, wall_seconds\)"
+    ):
+        carry_out(plan, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "line"),
+    [
+        ([1.0] * 6, [1.0] * 6, "no difference found (both runs of every pair are equal): "),
+        ([1.0] * 3, [2.0] * 3, "no difference found (it takes 5 pairs at least to show one): "),
+        ([0.0] * 8, NOISE, "no difference found (smaller than 0."),
+        ([1.0] * 5, [0.5] * 5, "better: train_loss 1 of the first config, 0.5 of the other (lower is better)"),
+    ],
+)
+def test_the_first_line_is_the_verdict(first, other, line, tmp_path):
+    plan = make_plan(FIRST, OTHER, tmp_path, "train_loss")
+    finished_runs(tmp_path, plan, first, other)
+    verdict = carry_out(plan, tmp_path, Budget(len(first)))
+    assert verdict.lines()[0].startswith(line)
+    assert "the metric was named beforehand" in verdict.lines()
+    assert json.loads((tmp_path / "verdict.json").read_text())["high"] == (
+        None if math.isinf(verdict.evidence.high) else verdict.evidence.high
+    )
+
+
+def test_where_shapes_agree_both_runs_of_a_pair_begin_with_the_same_weights_and_they_see_the_same_data():
+    first, other = (build(tiny_config(model={"d_ff": d_ff})) for d_ff in (7, 9))
+    key = run_keys(5).params
+    weights = [flatten(map_weights(lambda _, weight: weight, each.model.spec)) for each in (first, other)]
+    same = [path for path, weight in weights[0].items() if weight.shape == weights[1][path].shape]
+    assert 0 < len(same) < len(weights[0]) == len(weights[1])
+    drawn = [jax.jit(lambda of=of: {path: draw(path, of[path], key) for path in same})() for of in weights]
+    jax.tree.map(np.testing.assert_array_equal, *drawn)
+    key = run_keys(5).data
+    jax.tree.map(np.testing.assert_array_equal, first.task.batch(key, 3), other.task.batch(key, 3))
+
+
+def test_the_command_prints_the_verdict_as_json_or_one_line_of_what_is_wrong(tmp_path):
+    plan = make_plan(FIRST, OTHER, tmp_path, "train_loss")
+    flags = [
+        f"--config.{name}.{key}={value}"
+        for name in FIRST.config
+        if name != "seed"
+        for key, value in FIRST.config[name].items()
+    ]
+    flags = ["--config=configs/reversal.py", "--config.seed=4", *flags, f"--workdir={tmp_path}", "--metric=train_loss"]
+    finished_runs(tmp_path, plan, [3.0, 3.1, 3.2], [2.0, 2.5, 2.4])
+    found = script("try", *flags, "--change=optimizer.learning_rate=0.1", "--seeds=3", "--json")
+    assert (found.returncode, json.loads(found.stdout)["verdict"]) == (0, "no difference found"), found.stderr
+    assert "pair 3  train_loss 3.2 and 2.4  2.0 s  p " in found.stderr
+    wrong = script("try", *flags, "--null", "--change=train.steps=4")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr == "error: --change: --null tries the config of --config against itself\n"
+
+
+def test_a_pair_of_a_null_trial_has_two_seeds(tmp_path):
+    plan = make_plan(FIRST, None, tmp_path, "train_loss")
+    finished_runs(tmp_path, plan, [3.0, 3.1], [3.1, 3.0])
+    verdict = carry_out(plan, tmp_path, Budget(2))
+    assert verdict.pairs == [Pair((4, 5), 3.0, 3.1, 2.0), Pair((6, 7), 3.1, 3.0, 2.0)]
+    assert "null trial: " in verdict.lines()[-1]
