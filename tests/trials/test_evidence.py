@@ -13,8 +13,8 @@ X = (0.4, -0.2, 0.9, 0.7, 0.3, 1.1, 0.5)
 
 def e_by_integration(x):
     """Returns the likelihood of x by that under the mean 0, each integrated over its priors on a grid."""
-    sigma_S1 = np.exp(np.linspace(-6, 8, 1401))[:, None]
-    delta_1D = np.linspace(-9, 9, 1801)[None] * WIDTH
+    sigma_S1 = np.exp(np.linspace(-6, 8, 701))[:, None]
+    delta_1D = np.linspace(-9, 9, 601)[None] * WIDTH
     prior_1D = np.exp(-(delta_1D**2) / 2 / WIDTH**2)
     log_SD = sum(-((value / sigma_S1 - delta_1D) ** 2) / 2 for value in x) - len(x) * np.log(sigma_S1)
     log_S1 = sum(-((value / sigma_S1) ** 2) / 2 for value in x) - len(x) * np.log(sigma_S1)

@@ -3,15 +3,18 @@
 import csv
 import json
 import math
+from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 
+import fxf
 from fxf.errors import DivergedError, Interrupted, UserError
 from fxf.pages.compare import runs_of
 from fxf.pages.run_files import FINISHED
 from fxf.runs import run
+from fxf.runs.command_line import read_config
 from fxf.runs.experiment import build
 from fxf.training.state import run_keys
 from fxf.trials import trial
@@ -24,7 +27,7 @@ from fxf.weights import draw, flatten, map_weights
 from small_runs import script, tiny_config
 
 ORIGIN = {"config_file": "configs/reversal.py", "overrides": {}}
-QUICK = {"train": {"steps": 2}, "checkpoint": {"every": 0}}
+QUICK = {"checkpoint": {"every": 0}}
 FIRST = Arm(tiny_config(seed=4, **QUICK), ORIGIN)
 OTHER = Arm(tiny_config(optimizer={"learning_rate": 0.1}, **QUICK), ORIGIN)
 DIVERGING = Arm(tiny_config(optimizer={"learning_rate": 1e38}, **QUICK), ORIGIN)
@@ -98,55 +101,54 @@ def test_what_a_trial_leaves_agrees_with_the_evidence_of_its_pairs(done):
 
 @pytest.fixture
 def trained(monkeypatch):
-    """Makes training quick: a run's train_loss is its seed over its width. Returns the names of the folders so far."""
-    names = []
+    """Makes training quick: a run's train_loss is its seed. Returns the folders so far, and which one is stopped."""
+    found = SimpleNamespace(names=[], stopped=0)
 
     def train(config, folder, origin, kept):
-        names.append(folder.name)
-        if len(names) == 4:
+        found.names.append(folder.name)
+        if len(found.names) == found.stopped:
             raise Interrupted("stopped at step 1, which is saved")
         if config["optimizer"]["learning_rate"] == 1e38:
             raise DivergedError("step 2: the loss is nan")
         folder.mkdir()
-        result = {"train_loss": config["seed"] / config["model"]["d_model"], "wall_seconds": 1.0}
+        result = {"train_loss": config["seed"], "exact_match": 0.5, "wall_seconds": 1.0}
         (folder / "result.json").write_text(json.dumps(result))
 
     monkeypatch.setattr(trial, "train_logged", train)
-    return names
+    return found
 
 
 def test_the_same_call_again_trains_nothing(done, trained):
     workdir, plan, verdict, *_ = done
     assert carry_out(plan, workdir, Budget(3)) == verdict
-    assert trained == []
+    assert trained.names == []
 
 
 def test_a_stopped_trial_goes_on_and_more_seeds_add_pairs(tmp_path, trained):
     plan = make_plan(FIRST, OTHER, tmp_path, "train_loss")
+    trained.stopped = 4
     with pytest.raises(Interrupted):
         carry_out(plan, tmp_path, Budget(2))
     assert len(json.loads((tmp_path / "plan.json").read_text())["budgets"]) == 1
     found = carry_out(plan, tmp_path, Budget(2))
-    assert trained == ["first-4", "other-4", "first-5", "other-5", "other-5"]
+    assert trained.names == ["first-4", "other-4", "first-5", "other-5", "other-5"]
     assert [pair.seeds for pair in found.pairs] == [(4, 4), (5, 5)]
     assert len(carry_out(plan, tmp_path, Budget(3)).pairs) == 3
-    assert trained[5:] == ["first-6", "other-6"]
+    assert trained.names[5:] == ["first-6", "other-6"]
 
 
 def test_a_run_that_diverges_counts_as_the_worse_of_its_pair_and_is_not_tried_again(tmp_path, trained):
     plan = make_plan(FIRST, DIVERGING, tmp_path, "train_loss")
     for name in ("other-4", "other-5"):
         (tmp_path / name).mkdir()
-    with pytest.raises(Interrupted):
-        carry_out(plan, tmp_path, Budget(2))
     verdict = carry_out(plan, tmp_path, Budget(2))
-    assert trained == ["first-4", "other-4", "first-5", "other-5", "other-5"]
+    assert trained.names == ["first-4", "other-4", "first-5", "other-5"]
     assert [(pair.first is None, pair.other is None) for pair in verdict.pairs] == [(False, True)] * 2
     assert verdict.evidence.effect == 1.0
     assert verdict.diverged() == (0, 2)
     assert "diverged: 0 runs of the first config, 2 of the other" in "\n".join(verdict.lines())
     assert carry_out(plan, tmp_path, Budget(2)) == verdict
-    assert len(trained) == 5
+    assert len(trained.names) == 4
 
 
 def test_a_run_that_fails_otherwise_ends_the_trial_with_its_line(tmp_path, monkeypatch):
@@ -255,3 +257,13 @@ def test_a_pair_of_a_null_trial_has_two_seeds(tmp_path):
     verdict = carry_out(plan, tmp_path, Budget(2))
     assert verdict.pairs == [Pair((4, 5), 3.0, 3.1, 2.0), Pair((6, 7), 3.1, 3.0, 2.0)]
     assert "null trial: " in verdict.lines()[-1]
+
+
+def test_python_has_the_same_trial(tmp_path, trained):
+    other = read_config("reversal:example0")
+    other.model.activation = "silu"
+    found = fxf.trial("reversal:example0", other, tmp_path, metric="train_loss", seeds=2, minutes=1)
+    assert (found.verdict, found.evidence.n, found.plan.named) == ("no difference found", 2, True)
+    assert trained.names == ["first-0", "other-0", "first-1", "other-1"]
+    null = fxf.trial(tiny_config(), None, tmp_path / "null", seeds=2)
+    assert [pair.seeds for pair in null.pairs] == [(0, 1), (2, 3)]
