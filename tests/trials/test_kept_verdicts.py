@@ -64,3 +64,11 @@ def test_the_effect_of_the_change_is_the_mean_over_all_pairs():
     np.testing.assert_allclose(kept["effect"], np.mean(differences), rtol=1e-9)
     np.testing.assert_allclose(kept["standard_error"], np.std(differences, ddof=1) / len(differences) ** 0.5, rtol=1e-9)
     assert f"{-kept['effect']:.4f} nats\n  (standard error {kept['standard_error']:.4f}," in PAGE
+
+
+def test_runs_of_one_process_take_less_than_a_quarter_of_the_time_of_their_own():
+    kept = json.loads((KEPT / "together.json").read_text())
+    together, alone = kept["together"], np.mean([run["cpu"] for run in kept["alone"]])
+    assert kept["ratio"] == round(together["cpu"] / alone / together["runs"], 3) < 0.25
+    assert f"took {together['cpu']:.1f} seconds of the processors, and `fxf train` {alone:.1f} for each" in PAGE
+    assert f"mean of {len(kept['alone'])}): a ratio of {kept['ratio']}." in PAGE
