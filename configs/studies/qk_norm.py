@@ -10,18 +10,18 @@ from ml_collections import ConfigDict
 from fxf.runs.experiment import default_config
 from fxf.sweeps.points import grid
 
-WIDTHS = (64, 128, 256)
+WIDTHS = (64, 128)
 
 
 def get_config() -> ConfigDict:
     config = default_config(task="language_model")
-    config.data.test = 0.01
+    config.data.test = 0.005
     config.task.length = config.model.max_len = 64
     config.model.n_layers, config.model.d_model, config.model.d_ff, config.model.n_heads = 2, 64, 128, 2
     config.model.positions, config.model.norm_epsilon_in = "rotary", "variance"
     config.optimizer.schedule, config.optimizer.warmup_steps = "cosine", 20
     config.optimizer.b2, config.optimizer.clip_norm = 0.95, 1.0
-    config.train.steps, config.train.batch_size = 150, 8
+    config.train.steps, config.train.batch_size = 150, 4
     config.log.tensorboard = config.log.report = False
     return config
 
