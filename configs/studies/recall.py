@@ -59,7 +59,7 @@ class Recall(Task):
         """Returns the share of values that are recalled in sequences whose pairs never count in training."""
         drawn = np.asarray(jax.jit(self.draw, static_argnums=1)(jax.random.key(0), drawn_for(EXAMPLES)))
         rows = drawn[held_out(drawn[:, : 2 * self.n])][:EXAMPLES]
-        batch = self.scored(rows, True)
+        batch = self.scored(rows, np.ones((len(rows), 1), bool))
         right = (evaluator.logits(batch).argmax(-1) == batch["targets"]) * batch["weights"]
         share = float(right.sum() / batch["weights"].sum())
         return {"recalled": min(share, 0.99), "accuracy": share, "examples": len(rows)}

@@ -49,7 +49,7 @@ def smallest(found: dict[tuple[str, int, int], Cell], kind: str, pairs: int) -> 
 
 def text(rows: list[Row]) -> str:
     found = cells(rows)
-    widths, numbers = (sorted({key[i] for key in found}) for i in (1, 2))
+    widths, numbers = sorted({width for _, width, _ in found}), sorted({pairs for _, _, pairs in found})
     header = ["pairs", "width", *(f"{kind}{what}" for kind in KINDS for what in ("", ", steps to 0.99", ", rate"))]
     lines = []
     for pairs in numbers:
@@ -87,7 +87,7 @@ def draw(path: Path, rows: list[Row]) -> None:
     from matplotlib.figure import Figure
 
     found = cells(rows)
-    widths, numbers = (sorted({key[i] for key in found}) for i in (1, 2))
+    widths, numbers = sorted({width for _, width, _ in found}), sorted({pairs for _, _, pairs in found})
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     axes: Any = None
     for place, width in enumerate(widths):

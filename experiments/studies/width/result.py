@@ -110,7 +110,8 @@ def draw(path: Path, rows: list[Row]) -> None:
     for place, (kind, name) in enumerate(KINDS.items()):
         axes = figure.add_subplot(1, 2, place + 1, sharey=axes, title=name.replace("`", ""))
         found = losses(rows, kind)
-        for color, (width, by_rate) in zip(colormaps["viridis"].resampled(5).colors, found.items(), strict=False):
+        for i, (width, by_rate) in enumerate(found.items()):
+            color = colormaps["viridis"](i / len(found))
             axes.plot(list(by_rate), list(by_rate.values()), "o-", color=color, markersize=3, label=f"width {width}")
             axes.axvline(best_rate(by_rate), color=color, linestyle=":", linewidth=1)
         lowest = min(min(of.values()) for of in found.values())
