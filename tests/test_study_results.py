@@ -6,7 +6,6 @@ import pytest
 
 from experiments.studies import conclude
 from experiments.studies.qk_norm.result import sensitivity
-from experiments.studies.recall.result import cells, smallest
 from experiments.studies.width.result import best_rate, spread
 from fxf.runs.command_line import read_config, read_sweep
 from fxf.sweeps.points import make_points
@@ -37,16 +36,3 @@ def test_the_best_rate_is_the_lowest_place_of_a_parabola_over_logarithms():
 
 def test_sensitivity_is_the_mean_loss_above_the_lowest():
     assert sensitivity({0.1: 3.0, 1.0: 2.0, 10.0: 5.5}) == pytest.approx(1.5)
-
-
-def test_a_cell_is_the_rate_with_the_highest_mean_and_of_several_the_fastest():
-    def row(rate, share, step, pairs=4, width=16):
-        keys = {"model.attention": "linear", "model.d_model": width, "task.pairs": pairs}
-        return {**keys, "optimizer.learning_rate": rate, "recalled": share, "best_step": step}
-
-    rows = [row(0.1, 0.99, 300), row(0.1, 0.5, 400), row(0.2, 0.99, 300), row(0.2, 0.99, 500), row(0.4, 0.99, 900)]
-    rows += [row(0.4, 0.99, 100), row(0.1, 0.99, 100, pairs=8, width=32), row(0.1, 0.2, 100, pairs=8)]
-    found = cells(rows)
-    assert (found["linear", 16, 4].rate, found["linear", 16, 4].steps) == (0.2, [300, 500])
-    assert (smallest(found, "linear", 4), smallest(found, "linear", 8)) == (16, 32)
-    assert smallest(found, "softmax", 4) is None
