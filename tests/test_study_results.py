@@ -5,7 +5,6 @@ import math
 import pytest
 
 from experiments.studies import conclude
-from experiments.studies.qk_norm.result import sensitivity
 from experiments.studies.width.result import best_rate, spread
 from fxf.runs.command_line import read_config, read_sweep
 from fxf.sweeps.points import make_points
@@ -32,7 +31,3 @@ def test_the_best_rate_is_the_lowest_place_of_a_parabola_over_logarithms():
     assert math.isnan(best_rate({rate: rate for rate in rates}))
     assert math.isnan(best_rate({0.5: 2.0, 1.0: 1.0, 2.0: math.inf}))
     assert math.isnan(spread([1.0, math.nan])) and spread([1.0, 3.0, 2.0]) == 3
-
-
-def test_sensitivity_is_the_mean_loss_above_the_lowest():
-    assert sensitivity({0.1: 3.0, 1.0: 2.0, 10.0: 5.5}) == pytest.approx(1.5)

@@ -69,6 +69,7 @@ def text(rows: list[Row]) -> str:
         f"{ratio:.2f} times lower than that of width {narrowest}. The bound is 2: the second claim "
         f"{_verdict(ratio >= 2)}.\n"
         f"- At the best rate of width {narrowest}, {_transferred(kinds, narrowest, widest)}\n"
+        f"- At its own best rate, width {widest} has the lower loss {_lower(kinds, widest)} `base_width`.\n"
     )
 
 
@@ -85,6 +86,10 @@ def _transferred(kinds: dict[str, dict[int, dict[float, float]]], narrowest: int
         of_widest = kinds[kind][widest]
         parts.append(f"{of_widest[rate]:.3f} {name.replace('`', '')} (its lowest is {min(of_widest.values()):.3f})")
     return f"{rate:.4f} among those tried, width {widest} ends with a loss of {' and '.join(parts)}."
+
+
+def _lower(kinds: dict[str, dict[int, dict[float, float]]], width: int) -> str:
+    return min(KINDS, key=lambda kind: min(kinds[kind][width].values()))
 
 
 def _all_losses(kinds: dict[str, dict[int, dict[float, float]]]) -> str:
