@@ -1,11 +1,16 @@
 """Writes tables, picture and conclusion of a study's page from its table.csv.
 
 python -m experiments.studies.conclude width
+python -m experiments.studies.conclude width --runs=runs/studies/width
+
+The second first keeps the sweep's table.csv, and runs.jsonl with the origin, result and metrics of each run.
 """
 
+import argparse
 import csv
 import importlib
-import sys
+import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -47,13 +52,31 @@ def module_of(study: str) -> Any:
     return importlib.import_module(f"experiments.studies.{study}.result")
 
 
-def main(studies: list[str]) -> None:
-    for study in studies:
-        rows, page = rows_of(study), FOLDER / study / "README.md"
-        before, _, _ = page.read_text().partition(HEADING)
-        page.write_text(before + HEADING + module_of(study).text(rows))
-        module_of(study).draw(FOLDER / study / "plot.png", rows)
+def keep(study: str, sweep: Path) -> None:
+    """Copies the table of a sweep, and writes a line for each run: what it came from, its result and its records."""
+    shutil.copy(sweep / "table.csv", FOLDER / study)
+    lines = []
+    for point in (row["point"] for row in rows_of(study)):
+        made_from, result = (json.loads((sweep / point / f"{name}.json").read_text()) for name in ("config", "result"))
+        records = [json.loads(line) for line in (sweep / point / "metrics.jsonl").read_text().splitlines()]
+        origin = {name: value for name, value in made_from.items() if name != "config"}
+        lines.append(json.dumps({"point": point, **origin, "result": result, "metrics": records}) + "\n")
+    (FOLDER / study / "runs.jsonl").write_text("".join(lines))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("study", choices=STUDIES)
+    parser.add_argument("--runs", type=Path, help="folder of the sweep")
+    given = parser.parse_args()
+    folder, module = FOLDER / given.study, module_of(given.study)
+    if given.runs:
+        keep(given.study, given.runs)
+    rows, page = rows_of(given.study), folder / "README.md"
+    before, _, _ = page.read_text().partition(HEADING)
+    page.write_text(before + HEADING + module.text(rows))
+    module.draw(folder / "plot.png", rows)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or list(STUDIES))
+    main()
