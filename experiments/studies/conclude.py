@@ -57,9 +57,11 @@ def keep(study: str, sweep: Path) -> None:
     shutil.copy(sweep / "table.csv", FOLDER / study)
     lines = []
     for point in (row["point"] for row in rows_of(study)):
-        made_from, result = (json.loads((sweep / point / f"{name}.json").read_text()) for name in ("config", "result"))
-        records = [json.loads(line) for line in (sweep / point / "metrics.jsonl").read_text().splitlines()]
-        origin = {name: value for name, value in made_from.items() if name != "config"}
+        folder = sweep / point
+        origin = json.loads((folder / "config.json").read_text())
+        del origin["config"]  # which follows from the config file and the overrides
+        result = json.loads((folder / "result.json").read_text()) if (folder / "result.json").exists() else {}
+        records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         lines.append(json.dumps({"point": point, **origin, "result": result, "metrics": records}) + "\n")
     (FOLDER / study / "runs.jsonl").write_text("".join(lines))
 

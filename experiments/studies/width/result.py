@@ -53,7 +53,8 @@ def text(rows: list[Row]) -> str:
     for width in kinds["with"]:
         cells = [str(width)]
         for kind, found in kinds.items():
-            each = ", ".join(f"{best_rate(losses(rows, kind, seed)[width]):.4f}" for seed in seeds)
+            of_seeds = [losses(rows, kind, seed).get(width) for seed in seeds]
+            each = ", ".join(f"{best_rate(of):.4f}" for of in of_seeds if of)
             cells += [f"{best[kind][width]:.4f}", each, f"{min(found[width].values()):.3f}"]
         lines.append(cells)
     header = ["width", *(f"{what} {name}" for name in KINDS.values() for what in ("best rate", "of each seed", "loss"))]
@@ -113,14 +114,15 @@ def draw(path: Path, rows: list[Row]) -> None:
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     axes: Any = None
     for place, (kind, name) in enumerate(KINDS.items()):
-        axes = figure.add_subplot(1, 2, place + 1, sharey=axes, title=name.replace("`", ""))
+        axes = figure.add_subplot(1, 2, place + 1, sharex=axes, sharey=axes, title=name.replace("`", ""))
         found = losses(rows, kind)
         for i, (width, by_rate) in enumerate(found.items()):
             color = colormaps["viridis"](i / len(found))
             axes.plot(list(by_rate), list(by_rate.values()), "o-", color=color, markersize=3, label=f"width {width}")
             axes.axvline(best_rate(by_rate), color=color, linestyle=":", linewidth=1)
         lowest = min(min(of.values()) for of in found.values())
-        axes.set(xscale="log", xlabel="learning rate (dotted: the best)", ylim=(lowest - 0.05, lowest + 1.2))
+        axes.set_xscale("log", base=2)
+        axes.set(xlabel="learning rate (dotted: the best)", ylim=(lowest - 0.05, lowest + 0.7))
         axes.spines[["top", "right"]].set_visible(False)
     figure.axes[0].set_ylabel("test loss (nats, mean of the seeds)")
     figure.axes[0].legend(frameon=False, fontsize="small")
