@@ -22,26 +22,35 @@ Params = dict[str, Any]
 LAYERS, COPIES = "layers", "copies"  # axes of a stack of layers, and of models side by side
 VOCABULARY = "vocabulary"  # an axis of all tokens
 TABLES = {VOCABULARY, "position", "segment"}  # first axis of a table of rows: it is looked up, not summed over
+WIDTHS = {"embed", "mlp", "heads"}  # axes that are longer in a wider model
 
 
 @dataclasses.dataclass(frozen=True)
 class Weight:
-    """One trained array: its shape, a logical name for each axis, and `init(key, shape, dtype) -> array`."""
+    """One trained array: its shape, a logical name for each axis, and `init(key, shape, dtype) -> array`.
+
+    Its learning rate is `rate` times that of the optimizer.
+    """
 
     shape: tuple[int, ...]
     axes: tuple[str, ...]
     init: Initializer
+    rate: float = 1.0
 
     def __post_init__(self) -> None:
         if len(self.shape) != len(self.axes):
             raise ValueError(f"shape {self.shape} and axes {self.axes} differ in rank")
 
 
-def fan_in(in_axes: int = 1) -> Initializer:
-    """Normal, with variance 1 / (size of the first `in_axes` axes): keeps the variance of what passes through."""
+def fan_in(in_axes: int = 1, size: int = 0) -> Initializer:
+    """Normal, with variance 1 / (size of the first `in_axes` axes): keeps the variance of what passes through.
+
+    Args:
+      size: takes the place of the axes' size; 0 does not.
+    """
 
     def init(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-        return jax.random.normal(key, shape, dtype) / math.sqrt(math.prod(shape[:in_axes]))
+        return jax.random.normal(key, shape, dtype) / math.sqrt(size or math.prod(shape[:in_axes]))
 
     return init
 
@@ -134,7 +143,7 @@ def stack(spec: Spec, n: int, axis: str) -> Spec:
             keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(shape[0]))
             return jax.vmap(lambda k: weight.init(k, shape[1:], dtype))(keys)
 
-        return Weight((n, *weight.shape), (axis, *weight.axes), init)
+        return Weight((n, *weight.shape), (axis, *weight.axes), init, weight.rate)
 
     return map_weights(stacked, spec)
 
@@ -208,19 +217,20 @@ def decay_mask(spec: Spec) -> Any:
     return map_weights(decays, spec)
 
 
-def matrix_axes(spec: Spec) -> Any:
-    """Returns a tree of the numbers of the axes that are the rows and the columns of each matrix, or None.
+def axes_of_matrix(weight: Weight) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Returns the numbers of the axes that are the rows and the columns of a matrix, or None for another weight.
 
     Matrices are those of linear maps between vectors; the map to logits is none of them. `heads` and `head_dim` are one
     axis.
     """
+    names = weight.axes
+    starts = [i for i, name in enumerate(names) if name != "head_dim"]
+    if len(starts) != 2 or TABLES & set(names):
+        return None
+    first, second = starts
+    return tuple(range(first, second)), tuple(range(second, len(names)))
 
-    def axes(_: str, weight: Weight) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        names = weight.axes
-        starts = [i for i, name in enumerate(names) if name != "head_dim"]
-        if len(starts) != 2 or TABLES & set(names):
-            return None
-        first, second = starts
-        return tuple(range(first, second)), tuple(range(second, len(names)))
 
-    return map_weights(axes, spec)
+def matrix_axes(spec: Spec) -> Any:
+    """Returns the tree of `axes_of_matrix`."""
+    return map_weights(lambda _, weight: axes_of_matrix(weight), spec)

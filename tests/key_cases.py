@@ -28,6 +28,7 @@ TRANSFORMER = {
     "model.n_heads": case(2),
     "model.n_kv_heads": case(1),
     "model.head_dim": case(5),
+    "model.base_width": case(12, model={"head_dim": 2}),
     "model.max_len": case(19),
     "model.dropout": case(0.5),
     "model.embedding_dropout": case(0.5),

@@ -21,6 +21,12 @@ class TransformerConfig:
         0, "number of heads of keys and values, each for a group of query heads; 0: n_heads", minimum=0
     )
     head_dim: int = key(0, "width of a head's queries, keys and values; 0: d_model / n_heads", minimum=0)
+    base_width: int = key(
+        0,
+        "d_model of a base, whose best learning rate this model shares (μP, Yang et al. 2022); the base has d_ff and "
+        "n_heads in proportion and the same head_dim; 0: no base",
+        minimum=0,
+    )
     max_len: int = key(2048, "maximum number of tokens in a sequence, with the leading 0", minimum=1)
     dropout: float = key(0.0, "dropout rate of sublayer outputs", minimum=0, below=1)
     embedding_dropout: float = key(0.0, "dropout rate of embeddings with their positions", minimum=0, below=1)
@@ -166,11 +172,25 @@ class TransformerConfig:
                 f"model.feature_map: model.attention '{self.attention}' does not read it; leave it at 'elu'"
             )
 
+        self._check_base()
         self._check_global_blocks()
         if self.rope_trained_len and self.rope_factor == 1:
             raise UserError("model.rope_trained_len: only read with a model.rope_factor above 1; leave it at 0")
         if self.attention_implementation == "flash":
             self._check_flash()
+
+    def _check_base(self) -> None:
+        """Raises a UserError if there is no base whose widths are in proportion."""
+        if not self.base_width:
+            return
+        if not self.head_dim:
+            also = f"{self.head_width} here, because wider models have more heads of the same width"
+            raise UserError(f"model.base_width: {self.base_width} needs model.head_dim too, {also}")
+        for name in ("n_heads", "d_ff"):
+            value = getattr(self, name)
+            if value * self.base_width % self.d_model:
+                there = f"{value} at model.d_model {self.d_model} is {value * self.base_width / self.d_model:.4g}"
+                raise UserError(f"model.{name}: {there} at model.base_width {self.base_width}; expected a whole number")
 
     def _check_global_blocks(self) -> None:
         """Raises a UserError if the keys of global and local blocks do not belong together."""
@@ -200,6 +220,11 @@ class TransformerConfig:
     def head_width(self) -> int:
         """The width of a head's queries, keys and values."""
         return self.head_dim or self.d_model // self.n_heads
+
+    @property
+    def base_d_model(self) -> int:
+        """The base's d_model, or the model's own if it has no base."""
+        return self.base_width or self.d_model
 
 
 @dataclasses.dataclass(frozen=True)

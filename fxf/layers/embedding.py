@@ -21,9 +21,9 @@ def embedding_spec(config: TransformerConfig, vocab_size: int, unit_rows: bool =
     Args:
       unit_rows: whether the rows of the table start with unit length, because logits are read from it too or its rows
         are multiplied by √d_model. Otherwise its elements start with unit variance, the size of the sinusoids that are
-        added to them.
+        added to them. With a `base_width` elements start as large as the base's.
     """
-    init = jax.nn.initializers.normal(1 / math.sqrt(config.d_model) if unit_rows else 1.0)
+    init = jax.nn.initializers.normal(1 / math.sqrt(config.base_d_model) if unit_rows else 1.0)
     bias = Weight((vocab_size,), ("vocabulary",), jax.nn.initializers.zeros)
     return {
         "table": Weight((vocab_size, config.d_model), ("vocabulary", "embed"), init),
@@ -47,12 +47,13 @@ def embedding(
 
     Args:
       segments_BT: the segment of each token, if the params have a table of segments; None for 0.
-      scaled: whether to multiply the table's rows by √d_model (seed 003, where logits are read from the same table).
+      scaled: whether to multiply the table's rows by √d_model (seed 003, where logits are read from the same table), or
+        by √base_width if there is one.
     """
     with jax.named_scope("embedding"):
         x_BTD = params["table"][tokens_BT]
         if scaled:
-            x_BTD = x_BTD * jnp.sqrt(jnp.asarray(config.d_model, x_BTD.dtype))
+            x_BTD = x_BTD * jnp.sqrt(jnp.asarray(config.base_d_model, x_BTD.dtype))
         if "segments" in params:
             x_BTD = x_BTD + params["segments"][jnp.zeros_like(tokens_BT) if segments_BT is None else segments_BT]
         x_BTD = positional_encoding(config, params, x_BTD, positions_BT)
@@ -63,18 +64,23 @@ def embedding(
 
 def logits_from_table(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Array:
     """Returns logits [..., V] of vectors [..., D], by the table of token vectors."""
-    logits = linear(x, params["table"].T, params.get("logits_bias"))
+    logits = linear(_as_in_base(config, x), params["table"].T, params.get("logits_bias"))
     return soft_cap(as_float32(logits), config.logit_softcap)
 
 
 def final_layer_spec(config: TransformerConfig, vocab_size: int) -> Spec:
     """Returns the weights of the map from vectors to logits."""
-    kernel = Weight((config.d_model, vocab_size), ("embed", "vocabulary"), fan_in())
+    kernel = Weight((config.d_model, vocab_size), ("embed", "vocabulary"), fan_in(size=config.base_d_model))
     bias = Weight((vocab_size,), ("vocabulary",), jax.nn.initializers.zeros)
     return {"kernel": kernel, **({"bias": bias} if config.final_bias else {})}
 
 
 def final_layer(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Array:
     """Returns logits [..., V] of vectors [..., D]."""
-    logits = linear(x, params["kernel"], params.get("bias"))
+    logits = linear(_as_in_base(config, x), params["kernel"], params.get("bias"))
     return soft_cap(as_float32(logits), config.logit_softcap)
+
+
+def _as_in_base(config: TransformerConfig, x: jax.Array) -> jax.Array:
+    """Returns x [..., D] times base_width / d_model, so that as large steps of weights move logits as in the base."""
+    return x if config.base_d_model == config.d_model else x * (config.base_d_model / config.d_model)

@@ -1,32 +1,60 @@
-"""Initializers of all the weights of a model, by config."""
+"""Initializers and learning rates of all the weights of a model, by config."""
 
 import dataclasses
 import math
+from typing import Any
 
 import jax
 
 from fxf.layers.config import TransformerConfig
 from fxf.layers.position_kinds import sinusoids
-from fxf.weights import Spec, Weight, changed, uniform_half
+from fxf.weights import WIDTHS, Initializer, Spec, Weight, axes_of_matrix, changed, uniform_half
 
 
 def initialized_as(config: TransformerConfig, spec: Spec) -> Spec:
-    """Returns the spec with the initializers that `config.init` names.
+    """Returns the spec with the initializers that `config.init` names, and the rates that `config.base_width` asks for.
 
     "gpt2" (Radford et al. 2019) draws matrices and tables from normal(0.02), and the last matrix of each sublayer from
     normal(0.02 / √(2 n_layers)). It does not change biases and norms.
+
+    A model m times as wide as its base moves the matrices between its vectors at 1/m of the rate, and draws them with
+    1/m of the variance, as the default does at any width. Other weights have the base's rates and deviations, and
+    logits are divided by m (`fxf/layers/embedding.py`). So the steps of Adam change activations as in the base (Yang et
+    al. 2022, "Tensor Programs V", Table 8).
     """
-    if config.init == "default":
+    if config.init == "default" and config.base_d_model == config.d_model:
         return spec
+    narrower = config.base_d_model / config.d_model
 
     def chosen(path: str, weight: Weight) -> Weight:
-        if config.init == "uniform":
-            return dataclasses.replace(weight, init=uniform_half)
-        name = path.split("/")[-1]
-        axes = [axis for axis in weight.axes if axis != "heads"]
-        if len(axes) < 2 or weight.init is sinusoids:
-            return weight
-        scale = 0.02 / math.sqrt(2 * config.n_layers) if name in ("output", "down") else 0.02
-        return dataclasses.replace(weight, init=jax.nn.initializers.normal(scale))
+        factor = narrower if is_between_widths(weight) else 1.0
+        init = _named(config, path, weight)
+        if init is not None:
+            weight = dataclasses.replace(weight, init=init if factor == 1 else _times(init, math.sqrt(factor)))
+        return dataclasses.replace(weight, rate=factor)
 
     return changed(chosen, spec)
+
+
+def is_between_widths(weight: Weight) -> bool:
+    """Returns whether the weight is a matrix whose rows and columns both grow with the width of a model."""
+    axes = axes_of_matrix(weight)
+    return axes is not None and {weight.axes[part[0]] for part in axes} <= WIDTHS
+
+
+def _named(config: TransformerConfig, path: str, weight: Weight) -> Initializer | None:
+    """Returns the initializer that `config.init` names for a weight, or None if the weight keeps its own."""
+    if config.init == "uniform":
+        return uniform_half
+    axes = [axis for axis in weight.axes if axis != "heads"]
+    if config.init == "default" or len(axes) < 2 or weight.init is sinusoids:
+        return None
+    last = path.split("/")[-1] in ("output", "down")
+    return jax.nn.initializers.normal(0.02 / math.sqrt(2 * config.n_layers) if last else 0.02)
+
+
+def _times(init: Initializer, factor: float) -> Initializer:
+    def smaller(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+        return factor * init(key, shape, dtype)
+
+    return smaller

@@ -29,15 +29,8 @@ def describe(experiment: Experiment) -> str:
     """
     layout, spec = experiment.layout(), experiment.model.spec
     several = layout.mesh.size > 1
-    rows = [("weight", "shape", "axes", "count", *(("sharding", "bytes a device") if several else ()))]
-    for path, weight, copies in weights.without_repeats(spec):
-        times = f"{copies} x " if copies > 1 else ""
-        row = (path, times + _by(weight.shape), " ".join(weight.axes), f"{copies * math.prod(weight.shape):,}")
-        rows.append((*row, *(_on_a_device(weight, copies, layout) if several else ())))
     uncut = layout.uncut(spec)
-    rows.append(("total", "", "", f"{weights.count(spec):,}", *(("", "") if several else ())))
-
-    table = [*aligned(rows), *(["", *uncut] if uncut else [])]
+    table = [*aligned(_table(spec, layout)), *(["", *uncut] if uncut else [])]
 
     estimates: list[tuple[str, str]] = []
     too_long = [path for path, weight, _ in weights.without_repeats(spec) if max(weight.shape) > MAX_AXIS]
@@ -56,6 +49,20 @@ def describe(experiment: Experiment) -> str:
     estimates += [(part.name + per_device, f"at least {_mib(part.n_bytes)}") for part in parts]
     note = f"The training step is not compiled: it needs at least {_mib(total(parts))} and {_mib(free)} are free here."
     return "\n".join([*table, "", *aligned(estimates), "", note])
+
+
+def _table(spec: weights.Spec, layout: Layout) -> list[tuple[str, ...]]:
+    """Returns the rows of the parameter table; the rates stand in it if they differ."""
+    several = layout.mesh.size > 1
+    rated = any(weight.rate != 1 for _, weight, _ in weights.without_repeats(spec))
+    more = (*(("rate",) if rated else ()), *(("sharding", "bytes a device") if several else ()))
+    rows: list[tuple[str, ...]] = [("weight", "shape", "axes", "count", *more)]
+    for path, weight, copies in weights.without_repeats(spec):
+        times = f"{copies} x " if copies > 1 else ""
+        row = (path, times + _by(weight.shape), " ".join(weight.axes), f"{copies * math.prod(weight.shape):,}")
+        rate = (f"{weight.rate:.4g}",) if rated else ()
+        rows.append((*row, *rate, *(_on_a_device(weight, copies, layout) if several else ())))
+    return [*rows, ("total", "", "", f"{weights.count(spec):,}", *("" for _ in more))]
 
 
 def _on_a_device(weight: weights.Weight, copies: int, layout: Layout) -> tuple[str, str]:

@@ -56,6 +56,7 @@ def _smaller(keys: Mapping[str, Any]) -> dict[str, Any]:
         if keys.get("model.n_heads") and keys["model.d_model"] > WIDTH:
             width = PER_HEAD * keys["model.n_heads"]
             most |= {"model.d_model": width, "model.d_ff": 2 * width, "model.head_dim": PER_HEAD}
+            most["model.base_width"] = keys["model.base_width"] * width // keys["model.d_model"]
     path = Path(keys.get("data.path", ""))
     if isinstance(keys.get("data.validation"), float) and (path == Path() or _is_large(path)):
         most |= {"data.validation": SHARE, "data.test": SHARE}

@@ -1,4 +1,4 @@
-"""What `optimizer` keys put around an optimizer: frozen weights, rates by layer, and an average of the params."""
+"""What surrounds an optimizer: frozen weights, rates by weight and by layer, and an average of the params."""
 
 from typing import Any, NamedTuple
 
@@ -54,6 +54,23 @@ def without_frozen_gradient(model: Model, patterns: str) -> Model:
     penalty = model.penalty
     of_trained = None if penalty is None else lambda params, step: penalty(stopped(params), step)
     return model._replace(features=features, readout=readout, penalty=of_trained)
+
+
+def at_own_rates(optimizer: optax.GradientTransformation, spec: Spec) -> optax.GradientTransformation:
+    """Returns the optimizer whose update of each weight is multiplied by the weight's own `rate`.
+
+    What weight decay takes from a weight stays as it is (Wang and Aitchison 2024). The optimizer must not read params
+    for anything else.
+    """
+    rates = map_weights(lambda _, weight: weight.rate, spec)
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        # The decay of a weight, which the rate multiplies too, is a share of this larger one.
+        larger = None if params is None else jax.tree.map(lambda rate, p: p / rate, rates, params)
+        updates, state = optimizer.update(updates, state, larger)
+        return jax.tree.map(lambda rate, u: rate * u, rates, updates), state
+
+    return optax.GradientTransformation(optimizer.init, update)
 
 
 def rates_by_layer(spec: Spec, decay: float) -> optax.GradientTransformation:

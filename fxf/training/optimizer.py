@@ -11,8 +11,8 @@ import optax
 from fxf.config import arguments, defaults, key, one_of, section
 from fxf.errors import UserError
 from fxf.machine.on_cpu import scale_to_norm
-from fxf.training.fine_tuning import averaging, freeze, rates_by_layer
-from fxf.weights import Spec, decay_mask, matrix_axes
+from fxf.training.fine_tuning import at_own_rates, averaging, freeze, rates_by_layer
+from fxf.weights import Spec, decay_mask, matrix_axes, without_repeats
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,11 +86,17 @@ def muon(
 
 
 class RegisteredOptimizer(NamedTuple):
-    """How an optimizer is built, the keys of OptimizerConfig that it reads, and a subclass with keys of its own."""
+    """How an optimizer is built, the keys of OptimizerConfig that it reads, and a subclass with keys of its own.
+
+    Attributes:
+      unit_steps: whether its update of each element is about as large as the learning rate, whatever the gradient's
+        size, and reads params only for weight decay. `model.base_width` needs such an optimizer.
+    """
 
     build: Build
     reads: tuple[str, ...] = ()
     config: type[OptimizerConfig] = OptimizerConfig
+    unit_steps: bool = False
 
     @property
     def own(self) -> dict[str, Any]:
@@ -101,12 +107,12 @@ class RegisteredOptimizer(NamedTuple):
 
 OPTIMIZERS: dict[str, RegisteredOptimizer] = {
     "sgd": RegisteredOptimizer(plain(optax.sgd), ("momentum",)),
-    "adam": RegisteredOptimizer(plain(optax.adam), ("b1", "b2", "eps")),
-    "adamw": RegisteredOptimizer(decaying(optax.adamw), ("b1", "b2", "eps", "weight_decay")),
-    "nadamw": RegisteredOptimizer(decaying(optax.nadamw), ("b1", "b2", "eps", "weight_decay")),
+    "adam": RegisteredOptimizer(plain(optax.adam), ("b1", "b2", "eps"), unit_steps=True),
+    "adamw": RegisteredOptimizer(decaying(optax.adamw), ("b1", "b2", "eps", "weight_decay"), unit_steps=True),
+    "nadamw": RegisteredOptimizer(decaying(optax.nadamw), ("b1", "b2", "eps", "weight_decay"), unit_steps=True),
     "lamb": RegisteredOptimizer(decaying(optax.lamb), ("b1", "b2", "eps", "weight_decay")),
-    "lion": RegisteredOptimizer(decaying(optax.lion), ("b1", "b2", "weight_decay")),
-    "rmsprop": RegisteredOptimizer(plain(optax.rmsprop), ("eps", "momentum")),
+    "lion": RegisteredOptimizer(decaying(optax.lion), ("b1", "b2", "weight_decay"), unit_steps=True),
+    "rmsprop": RegisteredOptimizer(plain(optax.rmsprop), ("eps", "momentum"), unit_steps=True),
     "muon": RegisteredOptimizer(muon, ("b1", "b2", "eps", "weight_decay")),
     "adafactor": RegisteredOptimizer(plain(optax.adafactor)),
 }
@@ -181,6 +187,10 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
     registered = OPTIMIZERS[one_of(config.name, OPTIMIZERS, "optimizer.name")]
     per_optimizer = {name for each in OPTIMIZERS.values() for name in each.reads}
     _refuse(config, per_optimizer - set(registered.reads), f"optimizer '{config.name}'")
+    own_rates = any(weight.rate != 1 for _, weight, _ in without_repeats(spec))
+    if own_rates and not registered.unit_steps:
+        able = ", ".join(name for name, each in OPTIMIZERS.items() if each.unit_steps)
+        raise UserError(f"optimizer.name: with model.base_width expected one of {able}, got '{config.name}'")
 
     def with_numbers(numbers: Mapping[str, Any]) -> optax.GradientTransformation:
         names = (*registered.reads, *registered.own)
@@ -190,6 +200,8 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
             optimizer = optax.chain(clip_by_global_norm(config.clip_norm), optimizer)
         if config.frozen:
             optimizer = freeze(optimizer, spec, config.frozen)
+        if own_rates:
+            optimizer = at_own_rates(optimizer, spec)
         if config.layer_decay != 1:
             optimizer = optax.chain(optimizer, rates_by_layer(spec, config.layer_decay))
         return averaging(optimizer, config.ema_decay) if config.ema_decay else optimizer

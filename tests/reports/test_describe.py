@@ -18,6 +18,13 @@ def test_every_weight_stands_in_the_table_with_its_shape_axes_and_count():
     assert rows["total"][1:] == [f"{count(experiment.model.spec):,}"]
 
 
+def test_learning_rates_stand_in_the_table_where_they_differ():
+    config = tiny_config(model={"d_model": 12, "d_ff": 14, "n_heads": 4, "head_dim": 3, "base_width": 6})
+    rows = {line.split()[0]: line.split() for line in describe(build(config)).splitlines() if line}
+    assert rows["weight"][-1] == "rate"
+    assert (rows["blocks/feed_forward/up"][-1], rows["final/kernel"][-1]) == ("0.5", "1")
+
+
 def translation_config():
     """Returns a config with few weights, on the six pairs of the built-in corpus."""
     config = default_config("translation").to_dict()

@@ -9,7 +9,7 @@ import pytest
 import fxf
 from closeness import assert_close
 from fxf.errors import UserError
-from fxf.training.fine_tuning import averaging, rates_by_layer, require_frozen, without_frozen_gradient
+from fxf.training.fine_tuning import at_own_rates, averaging, rates_by_layer, require_frozen, without_frozen_gradient
 from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer
 from fxf.training.step import loss_and_gradient
 from fxf.weights import Weight, flatten, matching
@@ -109,6 +109,14 @@ def test_the_rate_falls_from_layer_to_layer():
         "blocks/1/bias": {0.5},
         "final/kernel": {1.0},
     }
+
+
+def test_a_weights_own_rate_multiplies_its_steps_but_not_its_decay():
+    spec = {"w": Weight((), (), ZEROS, rate=0.25), "plain": Weight((), (), ZEROS)}
+    start = {"w": jnp.float32(8), "plain": jnp.float32(8)}
+    optimizer = at_own_rates(optax.adamw(0.1, weight_decay=0.5), spec)
+    after, _ = moved(optimizer, start, n=1)
+    assert_close(after, {"w": 8 - 0.1 * (0.25 + 0.5 * 8), "plain": 8 - 0.1 * (1 + 0.5 * 8)}, operations=20)
 
 
 def test_the_average_is_the_mean_of_its_formula():

@@ -1,0 +1,84 @@
+"""Writes tables, picture and conclusion of a study's page from its table.csv.
+
+python -m experiments.studies.conclude width
+python -m experiments.studies.conclude width --runs=runs/studies/width
+
+The second first keeps the sweep's table.csv, and runs.jsonl with the origin, result and metrics of each run.
+"""
+
+import argparse
+import csv
+import importlib
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent
+STUDIES = sorted(path.parent.name for path in FOLDER.glob("*/result.py"))
+HEADING = "\n## Result\n\n"  # what follows in a page is written by this program
+
+Row = dict[str, Any]
+
+
+def rows_of(study: str) -> list[Row]:
+    """Returns the rows of a study's table, numbers as numbers; runs without a result have no figures."""
+    with (FOLDER / study / "table.csv").open() as file:
+        return [{name: _value(text) for name, text in row.items() if text} for row in csv.DictReader(file)]
+
+
+def _value(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return {"True": True, "False": False}.get(text, text)
+
+
+def mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Returns a Markdown table whose columns are right-aligned."""
+    lines = [header, ["---:"] * len(header), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def module_of(study: str) -> Any:
+    """Returns the module with `text(rows)`, the Markdown of the result, and `draw(path, rows)`."""
+    return importlib.import_module(f"experiments.studies.{study}.result")
+
+
+def keep(study: str, sweep: Path) -> None:
+    """Copies the table of a sweep, and writes a line for each run: what it came from, its result and its records."""
+    shutil.copy(sweep / "table.csv", FOLDER / study)
+    lines = []
+    for point in (row["point"] for row in rows_of(study)):
+        folder = sweep / point
+        origin = json.loads((folder / "config.json").read_text())
+        del origin["config"]  # which follows from the config file and the overrides
+        result = json.loads((folder / "result.json").read_text()) if (folder / "result.json").exists() else {}
+        records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        lines.append(json.dumps({"point": point, **origin, "result": result, "metrics": records}) + "\n")
+    (FOLDER / study / "runs.jsonl").write_text("".join(lines))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("study", choices=STUDIES)
+    parser.add_argument("--runs", type=Path, help="folder of the sweep")
+    given = parser.parse_args()
+    folder, module = FOLDER / given.study, module_of(given.study)
+    if given.runs:
+        keep(given.study, given.runs)
+    rows, page = rows_of(given.study), folder / "README.md"
+    before, _, _ = page.read_text().partition(HEADING)
+    page.write_text(before + HEADING + module.text(rows))
+    module.draw(folder / "plot.png", rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""Initial values and learning rates: those that config.init names, and those that make widths share a learning rate."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fxf.errors import UserError
+from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
+from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from fxf.training.optimizer import OptimizerConfig, make_optimizer
+from fxf.weights import initialize, leaves, map_weights
+from helpers import random_params
+
+VOCAB_SIZE, LENGTH, HEAD_DIM, BASE = 11, 7, 8, 32
+
+
+def sized(width, base=BASE, config_class=TransformerLMConfig, **keys):
+    """Returns the config of a model of this width, in the proportions of the base."""
+    sizes = {"n_layers": 1, "d_ff": 2 * width, "n_heads": width // HEAD_DIM, "head_dim": HEAD_DIM, "max_len": LENGTH}
+    return config_class(d_model=width, base_width=base, **{**sizes, **keys})
+
+
+def batch():
+    rng = np.random.default_rng(0)
+    tokens = {name: rng.integers(1, VOCAB_SIZE, (5, LENGTH)).astype(np.int32) for name in ("targets", "source")}
+    inputs = np.pad(tokens["targets"], ((0, 0), (1, 0)))[:, :-1]
+    ones = np.ones((5, LENGTH), np.float32)
+    return {**tokens, "inputs": inputs, "weights": ones, "source_mask": ones > 0}
+
+
+def initialized(spec, name=""):
+    """Returns the initial params, or those of one name; NumPy draws what takes a compiler of JAX's programs long."""
+    rng = np.random.default_rng(0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jax.random, "normal", lambda key, shape, dtype: rng.normal(size=shape).astype(dtype))
+        chosen = {path: weight for path, weight in leaves(spec) if path.endswith(name)}
+        params = {path: weight.init(jax.random.key(0), weight.shape, np.float32) for path, weight in chosen.items()}
+    return next(iter(params.values())) if name else jax.device_put(map_weights(lambda path, _: params[path], spec))
+
+
+@functools.cache
+def changes(width, base=BASE, make=transformer_lm, **keys):
+    """Returns by how much four steps of Adam change the residual stream and the logits, as root mean squares."""
+    config_class = TransformerLMConfig if make is transformer_lm else EncoderDecoderConfig
+    model, data = make(sized(width, base, config_class, **keys), VOCAB_SIZE), batch()
+    optimizer = make_optimizer(OptimizerConfig(learning_rate=2**-11), 9, model.spec)
+
+    def loss(params):
+        features = model.features(params, data)
+        logits = model.readout(params, features)
+        return optax.losses.softmax_cross_entropy_with_integer_labels(logits, data["targets"]).sum(), (features, logits)
+
+    @jax.jit
+    def step(params, moments):
+        gradient, outputs = jax.grad(loss, has_aux=True)(params)
+        updates, moments = optimizer.update(gradient, moments, params)
+        return optax.apply_updates(params, updates), moments, outputs
+
+    params = initialized(model.spec)
+    moments = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), jax.eval_shape(optimizer.init, params))
+    outputs = []
+    for _ in range(5):
+        params, moments, after = step(params, moments)
+        outputs.append(jax.device_get(after))
+    return np.array([np.sqrt(np.mean((new - old) ** 2)) for old, new in zip(outputs[0], outputs[-1], strict=True)])
+
+
+def growth(wide, narrow):
+    """Returns the exponent p of changes that grow with the width as width^p."""
+    return np.log2(wide / narrow) / 2  # 128 is 2² times 32
+
+
+def test_steps_change_activations_of_all_widths_alike_with_a_base_and_more_in_wider_models_without():
+    assert np.abs(growth(changes(128), changes(32))).max() < 0.2
+    assert growth(changes(128, 0), changes(32)).min() > 0.7  # a model as wide as the base is the same without it
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"tied_embeddings": True},
+        {"scaled_embeddings": True},
+        {"tied_embeddings": True, "scaled_embeddings": True, "logits_bias": True},
+        {"block": "post_norm"},
+        {"block": "sandwich", "norm": "rms", "gated": True, "activation": "silu"},
+        {"block": "idea", "embedding_norm": True},
+        {"n_kv_heads": 1, "qk_norm": True, "positions": "rotary"},
+        {"attention": "linear", "positions": "none"},
+        {"attention": "expressive", "attention_bias": "all", "head": "transform"},
+        {"init": "gpt2"},
+        {"final_norm": False},
+        {"make": encoder_decoder},
+        {"make": encoder_decoder, "embeddings": "shared"},
+    ],
+    ids=str,
+)
+def test_the_changes_are_alike_for_every_kind_of_model(keys):
+    found = growth(changes(128, **keys), changes(32, **keys))
+    without = growth(changes(128, 0, **keys), changes(32, 0, **keys))
+    assert np.abs(found).max() < 0.3
+    assert without[1] > 0.5
+
+
+def test_only_matrices_between_widths_have_smaller_rates():
+    spec = transformer_lm(sized(64, head="transform", gated=True), VOCAB_SIZE).spec
+    rates = {path: weight.rate for path, weight in leaves(spec)}
+    matrices = {f"blocks/0/attention/{name}" for name in ("query", "key", "value", "output")}
+    matrices |= {f"blocks/0/feed_forward/{name}" for name in ("gate", "up", "down")} | {"transform/kernel"}
+    assert {path for path, rate in rates.items() if rate == 0.5} == matrices
+    assert {rate for path, rate in rates.items() if path not in matrices} == {1.0}
+
+
+@pytest.mark.parametrize(
+    ("init", "tied", "narrow"),
+    [
+        ("default", False, {"table": 1.0, "query": 32**-0.5, "output": 32**-0.5, "down": 64**-0.5, "kernel": 32**-0.5}),
+        ("default", True, {"table": 32**-0.5}),
+        ("gpt2", False, {"table": 0.02, "query": 0.02, "down": 0.02 / 2**0.5, "kernel": 0.02}),
+        ("uniform", True, {"table": 12**-0.5, "query": 12**-0.5, "up": 12**-0.5, "up_bias": 12**-0.5}),
+    ],
+)
+def test_initial_values_are_the_bases_but_those_of_matrices_between_widths_are_smaller(init, tied, narrow):
+    spec = transformer_lm(sized(128, init=init, tied_embeddings=tied), VOCAB_SIZE).spec
+    for name, deviation in narrow.items():
+        expected = deviation / 2 if name in ("query", "output", "up", "down") else deviation
+        assert np.std(initialized(spec, f"/{name}")) == pytest.approx(expected, rel=0.1), name
+
+
+def test_a_model_as_wide_as_its_base_is_the_ordinary_program():
+    def program(base):
+        model, data = transformer_lm(sized(32, base), VOCAB_SIZE), batch()
+        optimizer = make_optimizer(OptimizerConfig(), 9, model.spec)
+
+        def run(key):
+            params = initialize(model.spec, key)
+            logits, pull = jax.vjp(lambda p: model.apply(p, data), params)
+            return logits, optimizer.update(pull(logits)[0], optimizer.init(params), params)
+
+        return str(jax.make_jaxpr(run)(jax.random.key(0)))
+
+    assert program(0) == program(32) != program(64)
+
+
+def test_logits_with_a_base_are_those_of_smaller_features():
+    for keys in ({}, {"tied_embeddings": True, "logits_bias": True}):
+        plain, wide = (transformer_lm(sized(64, base, final_norm=False, **keys), VOCAB_SIZE) for base in (0, 16))
+        params = random_params(plain.spec)
+        x = jnp.linspace(-1, 1, 3 * 64).reshape(3, 64)
+        np.testing.assert_array_equal(wide.readout(params, x), plain.readout(params, x / 4))
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"head_dim": 0}, "model.base_width: 32 needs model.head_dim too, 8 here, because wider models have more"),
+        ({"n_heads": 3}, "model.n_heads: 3 at model.d_model 64 is 1.5 at model.base_width 32; expected a whole"),
+        ({"d_ff": 131}, "model.d_ff: 131 at model.d_model 64 is 65.5 at model.base_width 32"),
+    ],
+)
+def test_a_base_whose_sizes_are_not_in_proportion_is_refused(keys, message):
+    with pytest.raises(UserError, match=message):
+        sized(64, **keys)
+
+
+def test_an_optimizer_whose_steps_grow_with_the_gradient_is_refused():
+    spec = transformer_lm(sized(64), VOCAB_SIZE).spec
+    with pytest.raises(UserError, match=r"^optimizer.name: with model.base_width expected one of adam, .*, got 'sgd'"):
+        make_optimizer(OptimizerConfig(name="sgd"), 9, spec)

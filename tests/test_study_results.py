@@ -1,0 +1,50 @@
+"""What the page of a study says of its result is what a program computes from its table."""
+
+import json
+import math
+
+import pytest
+
+from experiments.studies import conclude
+from experiments.studies.qk_norm.result import sensitivity
+from experiments.studies.width.result import best_rate, spread
+from fxf.runs.command_line import read_config, read_sweep
+from fxf.sweeps.points import make_points
+from small_runs import new_process
+
+
+@pytest.mark.parametrize("study", conclude.STUDIES)
+def test_the_page_says_what_follows_from_the_table(study):
+    page = (conclude.FOLDER / study / "README.md").read_text()
+    _, heading, result = page.partition(conclude.HEADING)
+    assert heading and result == conclude.module_of(study).text(conclude.rows_of(study))
+
+
+@pytest.mark.parametrize("study", conclude.STUDIES)
+def test_the_table_has_the_points_of_the_sweep_and_no_other(study):
+    with new_process():
+        points = make_points(read_config(f"studies/{study}").to_dict(), read_sweep(f"studies/{study}"))
+    assert [point.name for point in points] == [row["point"] for row in conclude.rows_of(study)]
+
+
+@pytest.mark.parametrize("study", conclude.STUDIES)
+def test_the_figures_of_the_table_are_those_of_the_runs(study):
+    kept = [json.loads(line) for line in (conclude.FOLDER / study / "runs.jsonl").read_text().splitlines()]
+    rows = conclude.rows_of(study)
+    assert [run["point"] for run in kept] == [row["point"] for row in rows]
+    for run, row in zip(kept, rows, strict=True):
+        assert {"git_commit", "versions", "machine"} <= run.keys()
+        assert all(value == row[name] for name, value in run["result"].items() if name in row)
+        assert all(value == row[name] for name, value in run["overrides"].items())
+
+
+def test_the_best_rate_is_the_lowest_place_of_a_parabola_over_logarithms():
+    rates = [2.0**k for k in range(-5, 1)]
+    assert best_rate({rate: (math.log2(rate) + 2.3) ** 2 for rate in rates}) == pytest.approx(2**-2.3)
+    assert math.isnan(best_rate({rate: rate for rate in rates}))
+    assert math.isnan(best_rate({0.5: 2.0, 1.0: 1.0, 2.0: math.inf}))
+    assert math.isnan(spread([1.0, math.nan])) and spread([1.0, 3.0, 2.0]) == 3
+
+
+def test_sensitivity_is_the_mean_loss_above_the_lowest():
+    assert sensitivity({0.1: 3.0, 1.0: 2.0, 10.0: 5.5}) == pytest.approx(1.5)
