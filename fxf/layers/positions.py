@@ -61,10 +61,8 @@ def positional_encoding_spec(config: TransformerConfig, vocab_size: int) -> Spec
             raise UserError(f"model.{name}: model.positions '{config.positions}' does not read it; leave it at {off}")
     if config.turns_settle_at and kind.penalty is None:
         raise UserError(f"model.turns_settle_at: model.positions '{config.positions}' does not read it; leave it at 0")
-    if kind.n_walks is None and config.n_walks != TransformerConfig.n_walks:
-        raise UserError(
-            f"model.n_walks: model.positions '{config.positions}' does not read it; leave it at {TransformerConfig.n_walks}"
-        )
+    if kind.n_walks is None and config.n_walks != (off := TransformerConfig.n_walks):
+        raise UserError(f"model.n_walks: model.positions '{config.positions}' does not read it; leave it at {off}")
     if kind.from_tokens:
         _check_walk(config)
     if kind.spec:

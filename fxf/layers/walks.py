@@ -152,7 +152,8 @@ def walks_spec(config: TransformerConfig, vocab_size: int) -> Spec:
 
 def added(params: Params, states_BMTJ: jax.Array) -> jax.Array:
     """Returns what the features add to the embeddings, [B, T, D]."""
-    return jnp.einsum("btmz,mzd->btd", features(states_BMTJ), params["features"])
+    features_BTMZ, kernel_MZD = features(states_BMTJ), params["features"]
+    return jnp.einsum("BTMZ,MZD->BTD", features_BTMZ, kernel_MZD)
 
 
 WALKS = Positions(
