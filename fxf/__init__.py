@@ -32,7 +32,9 @@ same letters. A digit is an axis of that size, and an axis of size 1 may repeat.
     A  alternatives that a beam chooses from
     L  tokens that a row of a cache has room for: C = W · L
     X  slots of continuous batching
+    M  walks along the tokens of a row, which make positions
     J  elements of a walk's state
+    Z  features of a walk
 """
 
 __version__ = "0.1.0"

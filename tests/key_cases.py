@@ -51,6 +51,7 @@ TRANSFORMER = {
         model={"dtype": "bfloat16", "d_model": 24},
     ),
     "model.feature_map": case("relu", model={"attention": "linear"}),
+    "model.n_walks": case(7, model={"positions": "walks", "d_model": 12}),
     "model.turns_settle_at": case(1, model={"positions": "turns", "d_model": 12}),
     "model.rope_theta": case(10.0, model={"positions": "rotary", "d_model": 12}),
     "model.rope_factor": case(4.0, model={"positions": "rotary"}),

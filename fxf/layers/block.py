@@ -121,22 +121,26 @@ def each_block(params: Params) -> list[Params]:
 
 
 def init_cache(
-    config: TransformerConfig, lengths_B: jax.Array, length: int, positions: jax.Array | None = None
+    config: TransformerConfig,
+    lengths_B: jax.Array,
+    length: int,
+    positions: jax.Array | None = None,
+    n_walks: int = 0,
 ) -> Cache:
     """Returns an empty cache with room for `length` tokens in each row.
 
     Args:
       lengths_B: numbers of tokens that the caller is about to write.
       positions: the positions of a row's tokens, [B, T], if the prompts give them.
+      n_walks: the number M of walks along a row's tokens, if these make the positions.
     """
     kind, batch_size = ATTENTIONS[config.attention], lengths_B.shape[0]
     blocks = (kind.init_cache(config, batch_size, length, config.dtype),) * config.n_layers
     ancestors_B1L = jnp.zeros((batch_size, 1, length), jnp.int32) if kind.scores else None
-    of_positions = POSITIONS[config.positions]
-    walks_BHCJ = None
-    if of_positions.from_tokens is not None:
-        walks_BHCJ = jnp.zeros((batch_size, config.n_heads, length, of_positions.n_state))
-    return Cache(blocks, lengths_B, None, ancestors_B1L, positions, walks_BHCJ)
+    walks_BMCJ = None
+    if n_walks:
+        walks_BMCJ = jnp.zeros((batch_size, n_walks, length, POSITIONS[config.positions].n_state))
+    return Cache(blocks, lengths_B, None, ancestors_B1L, positions, walks_BMCJ)
 
 
 def train_blocks(

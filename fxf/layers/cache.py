@@ -52,7 +52,7 @@ class Cache:
         row has a cache of its own.
       positions: the positions of all tokens of a prompt, [B, L], if the prompts give them; None for 0, 1, … Its first
         axis is R without `ancestors`.
-      walks_BHCJ: the states of the walks along the tokens, which have their positions; None if the kind of positions
+      walks_BMCJ: the states of the walks along the tokens, which have their positions; None if the kind of positions
         makes none from tokens.
     """
 
@@ -61,7 +61,7 @@ class Cache:
     source: Any = None
     ancestors: jax.Array | None = None
     positions: jax.Array | None = None
-    walks_BHCJ: jax.Array | None = None
+    walks_BMCJ: jax.Array | None = None
 
     def as_tokens(self, x_R: jax.Array) -> jax.Array:
         """Returns the elements of the rows as [B, W]; as [R, 1] if each row has a cache of its own."""
@@ -89,22 +89,22 @@ class Cache:
         return jnp.where(own_BWWL.reshape(-1, 1, width, width * room), bias_BHTC, -jnp.inf)
 
     def last_states(self) -> jax.Array:
-        """Returns the state of each row's walk at its newest token, [R, H, J]; 0 if there is no token."""
-        assert self.ancestors is not None and self.walks_BHCJ is not None
+        """Returns the state of each row's walk at its newest token, [R, M, J]; 0 if there is no token."""
+        assert self.ancestors is not None and self.walks_BMCJ is not None
         batch_size, width, room = self.ancestors.shape
         last_BW1 = jnp.maximum(self.lengths - 1, 0).reshape(batch_size, width, 1)
         owner_BW1 = jnp.take_along_axis(self.ancestors, last_BW1, axis=2)
         indices_B1W1 = (owner_BW1 * room + last_BW1)[:, None]
-        found_BHWJ = jnp.take_along_axis(self.walks_BHCJ, indices_B1W1, axis=2)
-        found_RHJ = found_BHWJ.transpose(0, 2, 1, 3).reshape(batch_size * width, *found_BHWJ.shape[1::2])
-        return jnp.where(self.lengths[:, None, None] > 0, found_RHJ, 0)
+        found_BMWJ = jnp.take_along_axis(self.walks_BMCJ, indices_B1W1, axis=2)
+        found_RMJ = found_BMWJ.transpose(0, 2, 1, 3).reshape(batch_size * width, *found_BMWJ.shape[1::2])
+        return jnp.where(self.lengths[:, None, None] > 0, found_RMJ, 0)
 
-    def write_states(self, cache_indices_BT: jax.Array, states_BHTJ: jax.Array) -> "Cache":
+    def write_states(self, cache_indices_BT: jax.Array, states_BMTJ: jax.Array) -> "Cache":
         """Returns the cache with the states of the walks at new tokens."""
-        assert self.walks_BHCJ is not None
-        rows_B1 = jnp.arange(self.walks_BHCJ.shape[0])[:, None]
-        walks_BHCJ = self.walks_BHCJ.at[rows_B1, :, cache_indices_BT].set(states_BHTJ.transpose(0, 2, 1, 3))
-        return dataclasses.replace(self, walks_BHCJ=walks_BHCJ)
+        assert self.walks_BMCJ is not None
+        rows_B1 = jnp.arange(self.walks_BMCJ.shape[0])[:, None]
+        walks_BMCJ = self.walks_BMCJ.at[rows_B1, :, cache_indices_BT].set(states_BMTJ.transpose(0, 2, 1, 3))
+        return dataclasses.replace(self, walks_BMCJ=walks_BMCJ)
 
     def select(self, parents_BW: jax.Array) -> "Cache":
         """Returns the cache of W hypotheses for each prompt, where hypothesis w continues hypothesis parents[b, w].
@@ -121,7 +121,7 @@ class Cache:
             return Cache(blocks, lengths_R, self.source, positions=positions)
         room = self.ancestors.shape[2]
         more = ((0, 0), (0, 0), (0, (width - self.ancestors.shape[1]) * room), (0, 0))
-        blocks, walks = jax.tree.map(lambda x: jnp.pad(x, more), (self.blocks, self.walks_BHCJ))
+        blocks, walks = jax.tree.map(lambda x: jnp.pad(x, more), (self.blocks, self.walks_BMCJ))
         before_BWL = jnp.arange(room)[None, None] < lengths_BW[..., None]
         inherited_BWL = self.ancestors.reshape(len(self.lengths), room)[rows_BW]
         ancestors = jnp.where(before_BWL, inherited_BWL, jnp.arange(width)[None, :, None])

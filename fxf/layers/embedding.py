@@ -39,6 +39,7 @@ def embedding(
     tokens_BT: jax.Array,
     positions_BT: jax.Array,
     *,
+    states_BMTJ: jax.Array | None = None,
     segments_BT: jax.Array | None = None,
     scaled: bool = False,
     rng: jax.Array | None = None,
@@ -46,6 +47,7 @@ def embedding(
     """Returns the vectors of tokens with their positional encoding, after dropout: int32 [B, T] to [B, T, D].
 
     Args:
+      states_BMTJ: the states of the walks along the tokens, if the kind of positions has walks.
       segments_BT: the segment of each token, if the params have a table of segments; None for 0.
       scaled: whether to multiply the table's rows by √d_model (seed 003, where logits are read from the same table), or
         by √base_width if there is one.
@@ -56,7 +58,7 @@ def embedding(
             x_BTD = x_BTD * jnp.sqrt(jnp.asarray(config.base_d_model, x_BTD.dtype))
         if "segments" in params:
             x_BTD = x_BTD + params["segments"][jnp.zeros_like(tokens_BT) if segments_BT is None else segments_BT]
-        x_BTD = positional_encoding(config, params, x_BTD, positions_BT)
+        x_BTD = positional_encoding(config, params, x_BTD, positions_BT, states_BMTJ)
         if config.embedding_norm:
             x_BTD = normalize(config, params["norm"], x_BTD)
         return checkpoint_name(dropout(rng, x_BTD, config.embedding_dropout).astype(config.dtype), "residual")

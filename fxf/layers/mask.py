@@ -10,7 +10,7 @@ from fxf.errors import UserError
 from fxf.layers.cache import Cache
 from fxf.layers.config import TransformerConfig
 from fxf.layers.position_kinds import of_keys, of_queries
-from fxf.layers.positions import POSITIONS, token_positions
+from fxf.layers.positions import POSITIONS, attention_positions, token_positions
 
 
 @jax.tree_util.register_dataclass
@@ -95,10 +95,8 @@ def cached_mask(
     if cache.ancestors is None:
         return Mask(jnp.zeros((1, 1, 1, 1)), positions, is_token_BT, causal=True)
     indices_1C = cache.token_indices()
-    if cache.walks_BHCJ is not None:
-        key_positions = cache.walks_BHCJ[..., 0]
-    else:
-        key_positions = token_positions(config, indices_1C, cache.positions)
+    key_positions = token_positions(config, indices_1C, cache.positions)
+    key_positions = attention_positions(config, key_positions, cache.walks_BMCJ)
     biases = _biases(config, positions, key_positions, (indices_BT, indices_1C))
     bias, global_bias = jax.tree.map(cache.mask_other_hypotheses, biases)
     cache_indices_BT = cache.cache_indices(indices_BT)

@@ -27,11 +27,14 @@ class Positions(NamedTuple):
         of queries and keys.
       table: initializer of a trained table of positions, `params["positions"]` of the embedding.
       spec: `spec(config, vocab_size)` returns the kind's own weights, `params["positions"]` of the embedding.
-      from_tokens: `from_tokens(params, tokens_BT, before_BHJ)` returns the states [B, H, T, J] that a walk along the
-        tokens has, from these weights and the state before the first of them, which is 0 at the start of a row. The
+      from_tokens: `from_tokens(params, tokens_BT, before_BMJ)` returns the states [B, M, T, J] that walks along the
+        tokens have, from these weights and the state before the first of them, which is 0 at the start of a row. The
         first element of a state is the token's position. A state may depend on its own token and on the state before
         it, but not on later tokens.
       n_state: J, the number of elements of a state.
+      n_walks: `n_walks(params)` returns M; None if each head has a walk.
+      of_heads: `of_heads(n_heads, n_walks)` returns the number of the walk whose positions each head reads.
+      from_states: `from_states(params, states_BMTJ)` returns [B, T, D], which is added to the embeddings.
       scored: `scored(params)` returns the weights that the walk has outside training, for example rounded ones.
       penalty: `penalty(config, params, step)` returns a scalar that training adds to the mean loss, from these weights.
     """
@@ -43,6 +46,9 @@ class Positions(NamedTuple):
     spec: Callable[[TransformerConfig, int], Spec] | None = None
     from_tokens: Callable[[Params, jax.Array, jax.Array], jax.Array] | None = None
     n_state: int = 1
+    n_walks: Callable[[Params], int] | None = None
+    of_heads: Callable[[int, int], np.ndarray] | None = None
+    from_states: Callable[[Params, jax.Array], jax.Array] | None = None
     scored: Callable[[Params], Params] | None = None
     penalty: Callable[[TransformerConfig, Params, jax.Array], jax.Array] | None = None
 

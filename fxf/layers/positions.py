@@ -27,6 +27,7 @@ from fxf.layers.position_kinds import (
 )
 from fxf.layers.rotary_frequencies import ROTARY_KEYS
 from fxf.layers.turns import TURNS
+from fxf.layers.walks import WALKS
 from fxf.weights import Params, Spec, Weight
 
 POSITIONS = {
@@ -40,6 +41,7 @@ POSITIONS = {
     "alibi": alibi(alibi_slopes),
     "alibi_geometric": alibi(alibi_geometric_slopes),
     "turns": TURNS,
+    "walks": WALKS,
 }
 
 
@@ -59,6 +61,8 @@ def positional_encoding_spec(config: TransformerConfig, vocab_size: int) -> Spec
             raise UserError(f"model.{name}: model.positions '{config.positions}' does not read it; leave it at {off}")
     if config.turns_settle_at and kind.penalty is None:
         raise UserError(f"model.turns_settle_at: model.positions '{config.positions}' does not read it; leave it at 0")
+    if kind.n_walks is None and config.n_walks != (off := TransformerConfig.n_walks):
+        raise UserError(f"model.n_walks: model.positions '{config.positions}' does not read it; leave it at {off}")
     if kind.from_tokens:
         _check_walk(config)
     if kind.spec:
@@ -86,13 +90,27 @@ def _check_walk(config: TransformerConfig) -> None:
 
 
 def positional_encoding(
-    config: TransformerConfig, params: Params, x_BTD: jax.Array, positions_BT: jax.Array
+    config: TransformerConfig,
+    params: Params,
+    x_BTD: jax.Array,
+    positions_BT: jax.Array,
+    states_BMTJ: jax.Array | None = None,
 ) -> jax.Array:
-    """Returns the vectors, to which an encoding with `embed` has been added; positions start from 0."""
-    embed = POSITIONS[config.positions].embed
-    if embed is None:
+    """Returns the vectors, to which an encoding with `embed` or `from_states` has been added.
+
+    Args:
+      positions_BT: positions of the tokens, from 0.
+      states_BMTJ: the states of the walks along the tokens, if there are any.
+    """
+    kind = POSITIONS[config.positions]
+    if kind.embed is not None:
+        added_BTD = kind.embed(params, positions_BT, config.d_model)
+    elif kind.from_states is not None:
+        assert states_BMTJ is not None
+        added_BTD = kind.from_states(params["positions"], states_BMTJ)
+    else:
         return x_BTD
-    return x_BTD + checkpoint_name(embed(params, positions_BT, config.d_model).astype(x_BTD.dtype), "positions")
+    return x_BTD + checkpoint_name(added_BTD.astype(x_BTD.dtype), "positions")
 
 
 def token_positions(
@@ -146,36 +164,46 @@ def _check_given(config: TransformerConfig) -> None:
         )
 
 
+def n_walks(config: TransformerConfig, params: Params) -> int:
+    """Returns the number M of walks along a row's tokens; 0 if the tokens make no positions."""
+    kind = POSITIONS[config.positions]
+    if kind.from_tokens is None:
+        return 0
+    return config.n_heads if kind.n_walks is None else kind.n_walks(params["positions"])
+
+
 def walk_states(
-    config: TransformerConfig, params: Params, tokens_BT: jax.Array, before_BHJ: jax.Array, *, training: bool = False
-) -> jax.Array:
-    """Returns the states [B, H, T, J] of a walk along the tokens.
+    config: TransformerConfig,
+    params: Params,
+    tokens_BT: jax.Array,
+    before_BMJ: jax.Array | None = None,
+    *,
+    training: bool = False,
+) -> jax.Array | None:
+    """Returns the states [B, M, T, J] of the walks along the tokens, or None if the tokens make no positions.
 
     Args:
       params: the params of the embedding.
-      before_BHJ: the states before the first token.
+      before_BMJ: the states before the first token; None at the start of the rows.
       training: whether the weights change; otherwise they are those of scoring.
-    """
-    kind, weights = POSITIONS[config.positions], params["positions"]
-    assert kind.from_tokens is not None
-    weights = weights if training or kind.scored is None else kind.scored(weights)
-    return kind.from_tokens(weights, tokens_BT, before_BHJ)
-
-
-def attention_positions(
-    config: TransformerConfig, params: Params, tokens_BT: jax.Array, positions_BT: jax.Array, *, training: bool
-) -> jax.Array:
-    """Returns the positions that attention reads: `positions_BT`, or those that the tokens of rows make, [B, H, T].
-
-    Args:
-      params: the params of the embedding.
-      training: as in `walk_states`.
     """
     kind = POSITIONS[config.positions]
     if kind.from_tokens is None:
+        return None
+    weights = params["positions"]
+    weights = weights if training or kind.scored is None else kind.scored(weights)
+    if before_BMJ is None:
+        before_BMJ = jnp.zeros((tokens_BT.shape[0], n_walks(config, params), kind.n_state))
+    return kind.from_tokens(weights, tokens_BT, before_BMJ)
+
+
+def attention_positions(config: TransformerConfig, positions_BT: jax.Array, states_BMTJ: jax.Array | None) -> jax.Array:
+    """Returns the positions that attention reads: `positions_BT`, or those of the walks that heads read, [B, H, T]."""
+    if states_BMTJ is None:
         return positions_BT
-    start_BHJ = jnp.zeros((tokens_BT.shape[0], config.n_heads, kind.n_state))
-    return walk_states(config, params, tokens_BT, start_BHJ, training=training)[..., 0]
+    of_heads = POSITIONS[config.positions].of_heads
+    positions_BMT = states_BMTJ[..., 0]
+    return positions_BMT if of_heads is None else positions_BMT[:, of_heads(config.n_heads, positions_BMT.shape[1])]
 
 
 def position_penalty(config: TransformerConfig, *embeddings: str) -> Callable[[Params, jax.Array], jax.Array] | None:

@@ -45,16 +45,16 @@ def undecided(config: TransformerConfig, params: Params, step: jax.Array) -> jax
     return jnp.where(settles, UNDECIDED * jnp.sum((1 - turns_of(params) ** 2) ** 2), 0.0)
 
 
-def walk(params: Params, tokens_BT: jax.Array, before_BHJ: jax.Array) -> jax.Array:
+def walk(params: Params, tokens_BT: jax.Array, before_BMJ: jax.Array) -> jax.Array:
     """Returns the position of each token and the direction behind it, [B, H, T, 2].
 
     The first token of a row has direction 1 and turns nothing.
 
     Args:
-      before_BHJ: position and direction of the token before, which are 0 at the start of a row.
+      before_BMJ: position and direction of the token before, which are 0 at the start of a row.
     """
     turns_BHT = turns_of(params)[tokens_BT].transpose(0, 2, 1)
-    position_BH1, direction_BH1 = jnp.split(before_BHJ, 2, axis=-1)
+    position_BH1, direction_BH1 = jnp.split(before_BMJ, 2, axis=-1)
     is_first_BH1 = direction_BH1 == 0
     direction_BH1 = jnp.where(is_first_BH1, 1, direction_BH1)
     first_BH1 = jnp.where(is_first_BH1, 1, turns_BHT[..., :1])

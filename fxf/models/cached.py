@@ -11,14 +11,14 @@ from fxf.layers.block import Source, block_cross_memory, cached_blocks, each_blo
 from fxf.layers.cache import Cache
 from fxf.layers.config import CrossAttentionConfig, TransformerConfig
 from fxf.layers.mask import cached_mask
-from fxf.layers.positions import token_positions, walk_states
+from fxf.layers.positions import attention_positions, n_walks, token_positions, walk_states
 from fxf.models.model import Batch
 from fxf.weights import Params
 
 
 def prefill_and_step(
     config: TransformerConfig,
-    embed: Callable[[Params, jax.Array, jax.Array], jax.Array],
+    embed: Callable[..., jax.Array],
     parts: Callable[[Params], tuple[Params, Params]],
     readout: Callable[[Params, jax.Array], jax.Array],
     encode: Callable[[Params, Batch], Source] | None = None,
@@ -26,7 +26,7 @@ def prefill_and_step(
     """Returns the functions `prefill` and `step` of a `Model`.
 
     Args:
-      embed: `embed(params, tokens_BT, positions_BT)` returns vectors [B, T, D].
+      embed: `embed(params, tokens_BT, positions_BT, states_BMTJ=…)` returns vectors [B, T, D].
       parts: returns the params of the decoder's embedding and of its blocks.
       readout: the readout of the model.
       encode: returns the encoder's output for a batch, which cross-attention reads, and its mask.
@@ -38,17 +38,18 @@ def prefill_and_step(
         """Returns the residual stream of new tokens [B, T, D], and the cache with these tokens."""
         table, blocks = parts(params)
         positions_BT = attended = token_positions(config, indices_BT, cache.positions)
-        if cache.walks_BHCJ is not None:  # the tokens make positions for each head
+        states_BMTJ = None
+        if cache.walks_BMCJ is not None:  # the tokens make positions
             if is_token_BT is not None:  # the prompts
-                states_BHTJ = walk_states(config, table, tokens_BT, jnp.zeros_like(cache.walks_BHCJ[:, :, 0]))
+                states_BMTJ = walk_states(config, table, tokens_BT)
             else:  # one token of each row
-                states_RH1J = walk_states(config, table, tokens_BT.reshape(-1, 1), cache.last_states())
-                states_BTHJ = states_RH1J.reshape(*tokens_BT.shape, *states_RH1J.shape[1::2])
-                states_BHTJ = states_BTHJ.transpose(0, 2, 1, 3)
-            attended = states_BHTJ[..., 0]
-            cache = cache.write_states(cache.cache_indices(indices_BT), states_BHTJ)
+                states_RM1J = walk_states(config, table, tokens_BT.reshape(-1, 1), cache.last_states())
+                states_BTMJ = states_RM1J.reshape(*tokens_BT.shape, *states_RM1J.shape[1::2])
+                states_BMTJ = states_BTMJ.transpose(0, 2, 1, 3)
+            attended = attention_positions(config, positions_BT, states_BMTJ)
+            cache = cache.write_states(cache.cache_indices(indices_BT), states_BMTJ)
         mask = cached_mask(config, cache, indices_BT, attended, is_token_BT)
-        x_BTD = embed(params, tokens_BT, positions_BT)
+        x_BTD = embed(params, tokens_BT, positions_BT, states_BMTJ=states_BMTJ)
         x_BTD, caches = cached_blocks(config, blocks, x_BTD, mask, cache.blocks, sources=cache.source)
         return x_BTD, dataclasses.replace(cache, blocks=caches)
 
@@ -57,7 +58,7 @@ def prefill_and_step(
         source = None if encode is None else encode(params, batch)
         if positions is not None:  # as many as the cache has room for; the added ones are never read
             positions = jnp.pad(positions, ((0, 0), (0, max(length - positions.shape[1], 0))), "edge")
-        cache = init_cache(config, lengths_B, length, positions)
+        cache = init_cache(config, lengths_B, length, positions, n_walks(config, parts(params)[0]))
         if source is not None:
             assert isinstance(config, CrossAttentionConfig)
             memories = (block_cross_memory(config, block, *source) for block in each_block(parts(params)[1]))

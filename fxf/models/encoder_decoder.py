@@ -14,7 +14,7 @@ from fxf.layers.dropout import split
 from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec, logits_from_table
 from fxf.layers.mask import cross_mask, self_mask
 from fxf.layers.normalization import normalization_spec, normalize
-from fxf.layers.positions import attention_positions, position_penalty, token_positions
+from fxf.layers.positions import attention_positions, position_penalty, token_positions, walk_states
 from fxf.models.cached import prefill_and_step
 from fxf.models.init import initialized_as
 from fxf.models.model import Batch, Model
@@ -93,19 +93,19 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
 
     tables = dict.fromkeys(SIDES, "embedding") if shared else {side: f"{side}_embedding" for side in SIDES}
 
-    def embed(
-        params: Params, tokens: jax.Array, positions: jax.Array, side: str = "target", rng: jax.Array | None = None
-    ) -> jax.Array:
-        return embedding(config, params[tables[side]], tokens, positions, scaled=shared, rng=rng)
+    def embed(params: Params, tokens: jax.Array, positions: jax.Array, side: str = "target", **rest: Any) -> jax.Array:
+        return embedding(config, params[tables[side]], tokens, positions, scaled=shared, **rest)
 
-    def positions(
-        params: Params, side: str, tokens_BT: jax.Array, given_BT: jax.Array | None, rng: jax.Array | None
+    def placed(
+        params: Params, side: str, tokens_BT: jax.Array, given_BT: jax.Array | None, rngs: list[jax.Array | None]
     ) -> tuple[jax.Array, jax.Array]:
-        """Returns the positions of the tokens, and the positions that attention reads."""
+        """Returns the vectors of the tokens, and the positions that attention reads; `rngs` of both or two None."""
+        rng_embedding, rng_positions = rngs
         indices_1T = jnp.arange(tokens_BT.shape[1])[None]
-        positions_BT = token_positions(config, indices_1T, given_BT, n_rows=tokens_BT.shape[0], rng=rng)
-        table, training = params[tables[side]], rng is not None
-        return positions_BT, attention_positions(config, table, tokens_BT, positions_BT, training=training)
+        positions_BT = token_positions(config, indices_1T, given_BT, n_rows=tokens_BT.shape[0], rng=rng_positions)
+        states_BMTJ = walk_states(config, params[tables[side]], tokens_BT, training=rng_positions is not None)
+        x_BTD = embed(params, tokens_BT, positions_BT, side, states_BMTJ=states_BMTJ, rng=rng_embedding)
+        return x_BTD, attention_positions(config, positions_BT, states_BMTJ)
 
     def final_norm(stack_params: Params, x: jax.Array) -> jax.Array:
         return normalize(config, stack_params["norm"], x) if config.final_norm else x
@@ -114,10 +114,10 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
         """Returns the encoder's output [B, S, D], and the mask of cross-attention."""
         rng_embedding, rng_blocks, rng_positions = split(rng, 3)
         source_BS, is_token_BS = batch["source"], batch["source_mask"]
-        positions_BS, read = positions(params, "source", source_BS, batch.get("source_positions"), rng_positions)
-        mask = self_mask(config, read, causal=False, is_token_BT=is_token_BS)
+        rngs = [rng_embedding, rng_positions]
         with jax.named_scope("encoder"):
-            x_BSD = embed(params, source_BS, positions_BS, "source", rng_embedding)
+            x_BSD, read = placed(params, "source", source_BS, batch.get("source_positions"), rngs)
+            mask = self_mask(config, read, causal=False, is_token_BT=is_token_BS)
             x_BSD = train_blocks(config, params["encoder"]["blocks"], x_BSD, mask, rng=rng_blocks)
             return final_norm(params["encoder"], x_BSD), cross_mask(is_token_BS)
 
@@ -125,10 +125,10 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
         rng_encoder, rng_embedding, rng_blocks, rng_positions = split(rng, 4)
         source = encode(params, batch, rng_encoder)
         tokens_BT = batch["inputs"]
-        positions_BT, read = positions(params, "target", tokens_BT, batch.get("positions"), rng_positions)
-        mask = self_mask(config, read, causal=True)
+        rngs = [rng_embedding, rng_positions]
         with jax.named_scope("decoder"):
-            x_BTD = embed(params, tokens_BT, positions_BT, "target", rng_embedding)
+            x_BTD, read = placed(params, "target", tokens_BT, batch.get("positions"), rngs)
+            mask = self_mask(config, read, causal=True)
             return train_blocks(config, params["decoder"]["blocks"], x_BTD, mask, source=source, rng=rng_blocks)
 
     def readout(params: Params, x: jax.Array) -> jax.Array:
