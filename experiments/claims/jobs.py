@@ -1,0 +1,43 @@
+"""What is measured for the claims: one job is a process, and makes one file of figures."""
+
+import contextlib
+import time
+from pathlib import Path
+from typing import Any
+
+from experiments.claims import debated, ours
+from experiments.claims.arms import ARMS, measure
+from experiments.seeds.pages import SEEDS, look_at
+from fxf.config import one_of
+from fxf.runs.code_version import made_by
+
+# The longest first, so that the last ones are short.
+JOBS = [*sorted(ARMS, key=lambda name: -ARMS[name].changes.get("model.n_layers", 1)), *SEEDS, "ours"]
+
+
+def jobs_of(name: str) -> list[str]:
+    """Returns the jobs that a claim needs, or the job of that name; none for no name.
+
+    Raises:
+      UserError: there is neither.
+    """
+    if not name or name in JOBS:
+        return [name] if name else []
+    paired = {claim.name: claim for claim in debated.CLAIMS}
+    claim = paired[one_of(name, [*paired, *JOBS], "--only")]
+    return [arm.split("/")[0] for arm in (claim.first, claim.second)]
+
+
+def do(job: str, folder: Path) -> dict[str, Any]:
+    """Measures what a job is about, and returns its figures and what made them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{job}.txt").open("a") as log, contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
+        if job in ARMS:
+            return measure(job, folder / job)
+        start = time.perf_counter()
+        if job == "ours":
+            figures: dict[str, Any] = {name: look(folder) for name, look in ours.MEASURES.items()}
+        else:
+            figures = {row.claim.name: row.gives for row in look_at(SEEDS[job], folder / "seeds")}
+    made = {**made_by(), "date": time.strftime("%F"), "seconds": round(time.perf_counter() - start)}
+    return {"figures": figures, "made_by": made}

@@ -1,0 +1,52 @@
+"""Every page, and what accounts for its numbers."""
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from experiments.figures import configs, docs, readme, results, studies
+from experiments.figures.kept import Kept
+from experiments.figures.pieces import Page, filled, wrong
+
+PAGES: dict[str, Callable[[Kept], Page]] = {
+    **readme.PAGES,
+    **docs.PAGES,
+    **results.PAGES,
+    **studies.PAGES,
+    **configs.PAGES,
+}
+WRITTEN_WHOLE = ("docs/keys.md", "CLAIMS.md")  # by a program, as a test of theirs checks
+
+
+def names(root: Path) -> list[str]:
+    """Returns the pages of a checkout: of text, and the config files."""
+    found = [
+        *root.glob("*.md"),
+        *root.glob("docs/*.md"),
+        *root.glob("experiments/**/README.md"),
+        *root.glob("configs/**/*.py"),
+    ]
+    return sorted({path.relative_to(root).as_posix() for path in found} - set(WRITTEN_WHOLE))
+
+
+def differences(root: Path, only: Collection[str] = ()) -> list[str]:
+    """Returns a line for each figure that the kept results do not give, and for each number without a source.
+
+    Args:
+      only: the pages to read; all by default.
+    """
+    kept, found = Kept(root), []
+    for name in only or names(root):
+        page = PAGES[name](kept) if name in PAGES else Page([])
+        found += [f"{name}: {line}" for line in wrong((root / name).read_text(), page, name.endswith(".py"))]
+    return found
+
+
+def rewrite(root: Path) -> list[str]:
+    """Writes the figures of the kept results into the pages, and returns the names of those that changed."""
+    kept, changed = Kept(root), []
+    for name, page in PAGES.items():
+        text = (root / name).read_text()
+        if (new := filled(text, page(kept))) != text:
+            (root / name).write_text(new)
+            changed.append(name)
+    return changed
