@@ -18,7 +18,9 @@ from ml_collections import ConfigDict
 from fxf.runs.experiment import default_config
 from fxf.sweeps.points import grid
 
-EXPECTED = dict.fromkeys(("", "example0", "example1", "example2"), {"exact_match": 1})  # over seeds 0 to 4; "" with seed 0
+EXPECTED = dict.fromkeys(
+    ("", "example0", "example1", "example2"), {"exact_match": 1}
+)  # over seeds 0 to 4; "" with seed 0
 
 # Seed 004's demo examples: number of symbols, minimum and maximum length, and the steps of its notebook.
 EXAMPLES = {"0": (10, 2, 2, 6000), "1": (3, 2, 3, 6000), "2": (4, 2, 4, 16000)}

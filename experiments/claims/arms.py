@@ -17,7 +17,7 @@ from fxf.runs.experiment import build
 from fxf.runs.programs import Kept
 from fxf.training.metrics import Clock
 
-SEEDS = 6
+SEEDS = 8
 Changes = Mapping[str, Any]
 QUIET: Changes = {"log.tensorboard": False, "log.report": False}
 

@@ -21,11 +21,10 @@ def jobs_of(name: str) -> list[str]:
     Raises:
       UserError: there is neither.
     """
-    if not name or name in JOBS:
-        return [name] if name else []
     paired = {claim.name: claim for claim in debated.CLAIMS}
-    claim = paired[one_of(name, [*paired, *JOBS], "--only")]
-    return [arm.split("/")[0] for arm in (claim.first, claim.second)]
+    if name in paired:
+        return [arm.split("/")[0] for arm in (paired[name].first, paired[name].second)]
+    return [one_of(name, [*JOBS, *paired], "--only")] if name else []
 
 
 def do(job: str, folder: Path) -> dict[str, Any]:
