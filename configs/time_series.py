@@ -3,8 +3,8 @@
 fxf train --config=time_series --workdir=runs/time_series
 fxf train --config=time_series --config.task.base=16 --config.task.delay=5 --workdir=runs/x
 
-It reaches exact_match 1 in seconds of one core, half of them for compilation. The sweep tries other delays and bases. Long
-delays in large bases take longest: one number alone says nothing about a sum, so until the model attends to both
+It reaches exact_match 1 in seconds of one core, half of them for compilation. The sweep tries other delays and bases.
+Long delays in large bases take longest: one number alone says nothing about a sum, so until the model attends to both
 numbers, the loss stays that of a guess.
 """
 

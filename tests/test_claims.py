@@ -73,7 +73,7 @@ def test_an_altered_result_turns_the_verdict_of_a_pair(claim):
         for seed, run in enumerate(kept[name]["runs"]):
             run[f"{scoring}/{claim.figure}" if scoring else claim.figure] = (9.0 if good else 1.0) + 0.01 * (seed % 3)
     assert claim.outcome(kept).verdict == "holds"
-    for number, (name, scoring) in enumerate(names):
+    for name, scoring in names:
         for run in kept[name]["runs"]:
             run[f"{scoring}/{claim.figure}" if scoring else claim.figure] *= -1
     assert claim.outcome(kept).verdict == "does not hold"

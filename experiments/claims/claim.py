@@ -5,9 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any, Literal, NamedTuple
 
-from fxf.trials.evidence import evidence
-
 from experiments.seeds.claims import Rule, shown
+from fxf.trials.evidence import evidence
 
 LEVEL = 0.05  # of the interval of a paired claim
 Verdict = str

@@ -75,7 +75,6 @@ def reversal(kept: Kept) -> Page:
         ],
         {
             "arguments": ["example0, 1, 2 ", "notebook0, 1, 2 "],
-            "the runs of a figure": ['# over seeds 0 to 4; "" with seed 0'],
             "of the sweep": ["The sweep has 24 runs"],
         },
     )
