@@ -11,7 +11,6 @@ from experiments.figures.kept import Kept
 from experiments.figures.pieces import Conclusion, Page, figure, filled, table, wrong
 from small_runs import ROOT
 
-
 STUDIES = "experiments/studies"
 
 
@@ -93,7 +92,7 @@ def test_figures_are_written_across_lines_and_in_tables():
 
 
 def test_only_docstrings_and_expected_of_a_config_count():
-    code = '"""Reaches 0.5."""\n\nSTEPS = 300\nEXPECTED = {"": {"loss": 0.7}}\n\ndef f():\n    """In 3 steps."""\n    x = 4\n'
+    code = '"""Reaches 0.5."""\n\nSTEPS = 300\nEXPECTED = {"loss": 0.7}\n\ndef f():\n    """In 3 steps."""\n    x = 4\n'
     assert wrong(code, Page([]), is_code=True) == [
         "line 1: nothing accounts for 0.5",
         "line 4: nothing accounts for 0.7",

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 OPEN, CLOSE = "\ue000", "\ue001"  # around a figure
 SHOWN = r"(?<![\w.])-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[-+]?\d+)?"  # a number in a page
-WRITTEN = r"(-?[\d,.]*\d(?:e[-+]?\d+)?)"  # what stands where a figure belongs
+WRITTEN = r"(\d{4}-\d\d-\d\d|-?[\d,.]*\d(?:e[-+]?\d+)?)"  # what stands where a figure belongs: a date or a number
 
 # What makes a number no figure, besides what a page lists itself.
 RULES = {

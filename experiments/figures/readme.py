@@ -45,7 +45,7 @@ def readme(kept: Kept) -> Page:
             Conclusion(
                 f"| reversal of {figure(task.longer + task.max_length, ',')} symbols after training on at most "
                 f"{figure(task.max_length)}, five seeds | exact match "
-                f"{figure(min(row['exact_match_1000'] for row in solved))} |",
+                f"{figure(min(row['exact_match_1000'] for row in solved), 'g')} |",
                 len(solved) == 5,
             ),
             f"[{figure(max(row['exact_match_40'] for row in positions), 'g')} at {figure(40)}]"

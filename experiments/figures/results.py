@@ -100,17 +100,18 @@ def beside(kept: Kept) -> list[Piece]:
             f"{recipe['fast_seconds'] / recipe['pytorch_seconds']:.2f} of the time",
         ],
     ]
-    versions = bench["versions"]
+    versions, machine, nanogpt = bench["versions"], bench["machine"], kept.bench_row("nanogpt_cpu")
     losses = kept.older["nanogpt_seeds"]["losses"]
     return [
-        f"on {figure(bench['started'][:10])}, with PyTorch {figure(versions['torch'])} and JAX "
-        f"{figure(versions['jax'])}, "
-        f"on {figure(bench['machine']['cores'])} cores",
+        f"on {figure(bench['started'][:10])}, with PyTorch {figure(versions['torch'].split('+')[0])} and JAX "
+        f"{figure(versions['jax'])}, on {figure(machine['cores'])} cores of an Intel processor that did other work too "
+        f"(its load was {figure(machine['load_at_start'])} at the start):",
+        Conclusion("so its training of nanoGPT's size is faster too", nanogpt["PyTorch"] > nanogpt["fxf"]),
         table(["what", "fxf", "beside it, and how many times as good fxf is"], cells, "lr"),
         f"Both find the same translation for {figure(100 * sentences['same_translation'], '.1f')} % of them",
         table(["PyTorch takes the sentences", "fxf, sentences/s", "PyTorch", "ratio"], searches, "lrrr"),
         table(["what", "fxf", "PyTorch", "ratio"], whole),
-        f"Seeds 0 to {figure(len(losses) - 1)} of nanoGPT's recipe ended at "
+        f"Seeds {figure(0)} to {figure(len(losses) - 1)} of nanoGPT's recipe ended at "
         + ", ".join(figure(loss, ".3f") for loss in losses[:-1])
         + f" and {figure(losses[-1], '.3f')}",
     ]
