@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import fxf
 from fxf.errors import UserError
-from fxf.face.runs import Run
 from fxf.files import write_atomically
 from fxf.runs import command_line, run
 from fxf.runs.code_version import made_by
@@ -35,13 +34,13 @@ class Arm(NamedTuple):
 
 
 def _small(length: int, **model: Any) -> dict[str, Any]:
-    """Returns the keys of a small character model of the phrase book: 300 steps of 16 windows."""
+    """Returns the keys of a small character model of the phrase book: 250 steps of 8 windows."""
     sizes = {"n_layers": 2, "d_model": 64, "d_ff": 192, "n_heads": 4, "max_len": length, "positions": "sinusoidal"}
     return {
         "data.test": 0.02,
         "task.length": length,
-        "train.steps": 300,
-        "train.batch_size": 16,
+        "train.steps": 250,
+        "train.batch_size": 8,
         "optimizer.warmup_steps": 20,
         **{f"model.{name}": value for name, value in {**sizes, **model}.items()},
     }
@@ -49,24 +48,25 @@ def _small(length: int, **model: Any) -> dict[str, Any]:
 
 def _deep(block: str, warmup: int) -> dict[str, Any]:
     """Returns the keys of eight blocks, whose training begins with or without a warm-up."""
-    return {**_small(64, n_layers=8, block=block), "optimizer.warmup_steps": warmup, "train.steps": 200}
+    return {**_small(64, n_layers=8, block=block, scan_blocks=True), "optimizer.warmup_steps": warmup}
 
 
 _BASE = _small(64)
 _FAST = {"optimizer.learning_rate": 4e-2}  # ten times the rate of the others
-_SHORT = {"model.max_len": 128, "train.batch_size": 32}
+_SHORT = {"model.max_len": 128, "train.batch_size": 16}
 _LONG = {"long": {"task.length": 128}}
 _WORDS = {
     **{"model.n_layers": 2, "model.d_model": 64, "model.d_ff": 192, "model.max_len": 64, "task.length": 64},
-    **{"model.positions": "sinusoidal", "data.test": 0.02, "train.steps": 300, "optimizer.warmup_steps": 20},
+    **{"model.positions": "sinusoidal", "data.test": 0.02, "train.steps": 250, "train.batch_size": 8},
+    "optimizer.warmup_steps": 20,
 }
 _TRANSLATION = {
-    **{"model.n_layers": 1, "model.d_model": 64, "model.d_ff": 128, "train.steps": 400, "train.evaluate_every": 400},
-    "checkpoint.every": 0,
+    **{"model.n_layers": 1, "model.d_model": 64, "model.d_ff": 128, "train.steps": 300, "train.evaluate_every": 300},
+    **{"data.batch_tokens": 1024, "checkpoint.every": 0},
 }
 _RECALL = {
     **{"task.n_tokens": 20, "task.max_length": 10, "task.longer": 0, "task.examples": 1000, "model.max_len": 22},
-    **{"model.n_layers": 2, "train.steps": 600, "checkpoint.every": 0},
+    **{"model.n_layers": 2, "train.steps": 600, "train.batch_size": 32, "checkpoint.every": 0},
 }
 _SUMS = {"task.base": 10, "task.delay": 3}
 
@@ -129,11 +129,7 @@ def _run(arm: Arm, seed: int, folder: Path, kept: Kept) -> dict[str, Any]:
             figures: dict[str, Any] = {"seed": seed, "error": str(error)}  # the loss was not finite
             write_atomically(path, json.dumps(figures))
             return figures
-        trained = fxf.load(folder)
-        others = {
-            scoring: _scored(trained, config.copy_and_resolve_references(), keys)
-            for scoring, keys in arm.scorings.items()
-        }
+        others = {scoring: _scored(folder, config, keys) for scoring, keys in arm.scorings.items()}
     figures = {"seed": seed, **_numbers(result), **_validation(folder)}
     figures |= {
         f"{scoring}/{name}": value for scoring, each in others.items() for name, value in _numbers(each).items()
@@ -155,9 +151,10 @@ def _validation(folder: Path) -> dict[str, float]:
     return {"validation_loss": losses[-1]} if losses else {}
 
 
-def _scored(trained: Run, config: Any, changes: Changes) -> dict[str, Any]:
+def _scored(folder: Path, config: Any, changes: Changes) -> dict[str, Any]:
     """Returns the figures of the test of a trained run with some keys changed."""
-    config.update_from_flattened_dict(changes)
-    experiment = build(config)
+    changed = config.copy_and_resolve_references()
+    changed.update_from_flattened_dict(changes)
+    experiment = build(changed)
     evaluator = experiment.evaluator(Clock(time.perf_counter()), experiment.layout_of_one_copy())
-    return experiment.task.test(evaluator(trained.params))
+    return experiment.task.test(evaluator(fxf.load(folder).params))

@@ -11,8 +11,7 @@ from experiments.seeds.pages import SEEDS, look_at
 from fxf.config import one_of
 from fxf.runs.code_version import made_by
 
-# The longest first, so that the last ones are short.
-JOBS = [*sorted(ARMS, key=lambda name: -ARMS[name].changes.get("model.n_layers", 1)), *SEEDS, "ours"]
+JOBS = [*ARMS, *SEEDS, "ours"]
 
 
 def jobs_of(name: str) -> list[str]:

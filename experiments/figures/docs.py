@@ -5,6 +5,8 @@ from collections.abc import Callable
 from experiments.figures.kept import Kept
 from experiments.figures.pieces import Lines, Page, figure, table
 from experiments.figures.readme import INTERFACE
+from experiments.seeds.statements import HEADER, statements
+from fxf.pages.text_tables import to_markdown
 
 FORMAT = "part of a format or a definition"
 LIMIT = "a limit that the code sets"
@@ -69,6 +71,11 @@ def runs(kept: Kept) -> Page:
     )
 
 
+def seeds(kept: Kept) -> Page:
+    rows = [dict(zip(HEADER, row, strict=True)) for row in statements()]
+    return Page([Lines(to_markdown(rows, HEADER).rstrip())], {INTERFACE: ["with exit code 1"]})
+
+
 def sweeps(kept: Kept) -> Page:
     return Page([], {"of the command above": ["trains up to 12 points"], FORMAT: ["smoothing where it is not 0"]})
 
@@ -121,6 +128,7 @@ PAGES: dict[str, Callable[[Kept], Page]] = {
     "docs/python.md": nothing,
     "docs/reading.md": nothing,
     "docs/runs.md": runs,
+    "docs/seeds.md": seeds,
     "docs/sweeps.md": sweeps,
     "docs/tasks.md": tasks,
     "docs/trackers.md": nothing,

@@ -68,7 +68,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: str = "")
       right: a letter for each column, r for those that are right-aligned; the others are left-aligned.
     """
     under = ["---:" if i < len(right) and right[i] == "r" else "---" for i in range(len(header))]
-    return Lines("\n".join(f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in (header, under, *rows)))
+    lines = [f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in (header, *rows)]
+    return Lines("\n".join([lines[0], f"|{'|'.join(under)}|", *lines[1:]]))
 
 
 def filled(text: str, page: Page) -> str:

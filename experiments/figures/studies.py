@@ -15,7 +15,7 @@ LENGTHS = (100, 200, 500, 1000)
 
 def share(value: float) -> str:
     """Returns a share with two digits, and with four from 0.995 on, so that only 1 reads as 1."""
-    return f"{value:.4g}" if value >= 0.995 or value < 0.1 else f"{value:.2f}"
+    return f"{value:.2f}" if 0.1 <= value < 0.995 else f"{value:.4g}" if value > 0.5 else f"{value:.2g}"
 
 
 def cell(rows: Sequence[Row], name: str = "exact_match") -> str:
