@@ -87,7 +87,8 @@ def tasks(kept: Kept) -> Page:
     longest, series = config.max_length, kept.config("length").task
     return Page(
         [
-            f"sequences of {figure(config.min_length)} to {figure(longest)} symbols out of {figure(config.n_tokens)}.",
+            f"sequences of {figure(config.min_length)} to {figure(longest)} symbols out of "
+            f"{figure(config.n_tokens)}, in a minute",
             f"task reversal  {line}  train_loss {figure(result['train_loss'], '.6g')}",
             f"over {figure(result['examples'], ',')} sequences that never counted",
             f"for lengths {figure(longest + 1)} to {figure(longest + config.longer)}, which",

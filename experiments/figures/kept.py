@@ -56,14 +56,11 @@ class Kept:
         return json.loads((self.root / "experiments/results" / name).read_text())
 
     def result(self, name: str) -> Row:
-        """Returns the figures of a run in `experiments/results`."""
+        """Returns the figures of a run in `experiments/results`, or older ones of a config whose run is not kept."""
+        runs, own = self.older["configs"]["runs"], name.removeprefix("configs/")
+        if own in runs and not (self.root / "experiments/results" / name).exists():
+            return runs[own]
         return self._json(f"{name}/result.json")
-
-    def results(self, name: str) -> list[Row]:
-        """Returns the figures of the runs of a config with several seeds, in their order."""
-        return [
-            self.result(f"{name}/{path.name}") for path in sorted((self.root / "experiments/results" / name).iterdir())
-        ]
 
     def made_by(self, folder: str) -> Row:
         """Returns the commit, date, versions and machine of the results in a folder; what nobody noted is unknown."""
@@ -71,11 +68,6 @@ class Kept:
             bench = self.bench
             return {"git_commit": bench["commit"], "date": bench["started"][:10], **bench}
         return json.loads((self.root / folder / "made_by.json").read_text())
-
-    def metrics(self, name: str) -> list[Row]:
-        """Returns the records of a run in `experiments/results`."""
-        lines = (self.root / f"experiments/results/{name}/metrics.jsonl").read_text().splitlines()
-        return [json.loads(line) for line in lines]
 
     def table(self, study: str) -> list[Row]:
         """Returns the runs of a study; what reads as a number is one."""

@@ -41,12 +41,12 @@ def differences(root: Path, only: Collection[str] = ()) -> list[str]:
     return found
 
 
-def rewrite(root: Path) -> list[str]:
+def rewrite(root: Path, only: Collection[str] = ()) -> list[str]:
     """Writes the figures of the kept results into the pages, and returns the names of those that changed."""
     kept, changed = Kept(root), []
-    for name, page in PAGES.items():
+    for name in only or PAGES:
         text = (root / name).read_text()
-        if (new := filled(text, page(kept))) != text:
+        if (new := filled(text, PAGES[name](kept))) != text:
             (root / name).write_text(new)
             changed.append(name)
     return changed
