@@ -33,10 +33,12 @@ def main(arguments: list[str]) -> None:
     cli.refuse_arguments(arguments)
     from experiments.claims import page
     from experiments.claims.jobs import JOBS, do, jobs_of
-    from fxf.runs.code_version import code_digest
+    from fxf.runs.code_version import code_digest, made_by
 
     chosen = JOBS if ONLY.value == ["all"] else list(dict.fromkeys(job for name in ONLY.value for job in jobs_of(name)))
     folder = folder_at(WORKDIR.value, "--workdir") / code_digest()[:8]
+    (ROOT / page.KEPT).mkdir(parents=True, exist_ok=True)
+    made = {**made_by(), "date": time.strftime("%F")}  # before the files here change
     failed, start = [], time.perf_counter()
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(WORKERS.value, context, max_tasks_per_child=1) as pool:
@@ -44,7 +46,8 @@ def main(arguments: list[str]) -> None:
         for number, future in enumerate(as_completed(futures), 1):
             job, said = futures[future], ""
             try:
-                write_atomically(ROOT / page.KEPT / f"{job}.json", json.dumps(future.result(), indent=1) + "\n")
+                found = {**future.result(), "made_by": made}
+                write_atomically(ROOT / page.KEPT / f"{job}.json", json.dumps(found, indent=1) + "\n")
             except Exception as error:  # one measurement must not end the others
                 failed.append(job)
                 said = f": {one_line(f'{type(error).__name__}: {error}')[:200]}"

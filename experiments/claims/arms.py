@@ -11,7 +11,6 @@ import fxf
 from fxf.errors import UserError
 from fxf.files import write_atomically
 from fxf.runs import command_line, run
-from fxf.runs.code_version import made_by
 from fxf.runs.experiment import build
 from fxf.runs.programs import Kept
 from fxf.training.metrics import Clock
@@ -103,14 +102,13 @@ ARMS: dict[str, Arm] = {
 
 
 def measure(name: str, folder: Path) -> dict[str, Any]:
-    """Trains an arm with each seed, and returns the figures of its runs, its config and what made them.
+    """Trains an arm with each seed, and returns its config and the figures of its runs.
 
     What is in the folder already is not done again.
     """
-    arm, kept, start = ARMS[name], Kept(), time.perf_counter()
+    arm, kept = ARMS[name], Kept()
     runs = [_run(arm, seed, folder / f"seed_{seed}", kept) for seed in range(SEEDS)]
-    made = {**made_by(), "date": time.strftime("%F"), "seconds": round(time.perf_counter() - start)}
-    return {"config": arm.config, "changes": dict(arm.changes), "runs": runs, "made_by": made}
+    return {"config": arm.config, "changes": dict(arm.changes), "runs": runs}
 
 
 def _run(arm: Arm, seed: int, folder: Path, kept: Kept) -> dict[str, Any]:

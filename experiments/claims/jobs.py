@@ -1,7 +1,6 @@
 """What is measured for the claims: one job is a process, and makes one file of figures."""
 
 import contextlib
-import time
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ from experiments.claims import debated, ours
 from experiments.claims.arms import ARMS, measure
 from experiments.seeds.pages import SEEDS, look_at
 from fxf.config import one_of
-from fxf.runs.code_version import made_by
 
 JOBS = [*ARMS, *SEEDS, "ours"]
 
@@ -27,15 +25,12 @@ def jobs_of(name: str) -> list[str]:
 
 
 def do(job: str, folder: Path) -> dict[str, Any]:
-    """Measures what a job is about, and returns its figures and what made them."""
+    """Measures what a job is about, and returns its figures."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{job}.txt").open("a") as log, contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
         if job in ARMS:
             return measure(job, folder / job)
-        start = time.perf_counter()
         if job == "ours":
-            figures: dict[str, Any] = {name: look(folder) for name, look in ours.MEASURES.items()}
-        else:
-            figures = {row.claim.name: row.gives for row in look_at(SEEDS[job], folder / "seeds")}
-    made = {**made_by(), "date": time.strftime("%F"), "seconds": round(time.perf_counter() - start)}
-    return {"figures": figures, "made_by": made}
+            return {"figures": {name: look(folder) for name, look in ours.MEASURES.items()}}
+        (folder / "seeds").mkdir(exist_ok=True)
+        return {"figures": {row.claim.name: row.gives for row in look_at(SEEDS[job], folder / "seeds")}}
