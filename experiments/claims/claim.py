@@ -46,11 +46,10 @@ class Paired(NamedTuple):
     @property
     def rule(self) -> str:
         """Returns the rule in words."""
-        first, second = (f"`{arm}`" for arm in (self.first, self.second))
         if self.least < 0:
-            return f"{self.figure} of {first} at most {-self.least:g} worse than of {second}"
+            return f"{self.figure} of {self.first} at most {-self.least:g} worse than of {self.second}"
         by = f" by more than {self.least:g}" if self.least else ""
-        return f"{self.figure} of {first} {self.better} than of {second}{by}"
+        return f"{self.figure} of {self.first} {self.better} than of {self.second}{by}"
 
     def figures(self, results: Results) -> tuple[list[float], list[float]]:
         """Returns the figures of both arms, in the order of the seeds.
@@ -91,6 +90,7 @@ class Single(NamedTuple):
       figures: returns the figure for each seed, or one, from kept results.
       accepts: the rule.
       folder: where the results are kept.
+      why: why the rule is not the source's own figure.
     """
 
     name: str
@@ -101,10 +101,11 @@ class Single(NamedTuple):
     accepts: Rule
     figures: Callable[[Any], Sequence[Any]]
     folder: str = ""
+    why: str = ""
 
     @property
     def rule(self) -> str:
-        return f"{self.what} {self.accepts}"
+        return f"{self.what} {self.accepts}" + (f" · {self.why}" if self.why else "")
 
     def outcome(self, results: Any) -> Outcome:
         figures = self.figures(results)

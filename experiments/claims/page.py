@@ -27,9 +27,14 @@ SECTIONS: dict[str, tuple[str, tuple[Claim, ...]]] = {
         debated.CLAIMS,
     ),
     "The seeds": (
-        "The telling claims of the five seeds and their errors. A rule that is not the seed's own figure says why. "
-        "`make seeds` has all rows, with pages.",
+        "The telling claims of the five seeds. A rule that is not the seed's own figure says why. `make seeds` has all "
+        "rows, with pages.",
         seeds.CLAIMS,
+    ),
+    "Errors of the seeds": (
+        "Statements of the seeds that cannot both hold, each with a figure that shows which one fxf follows "
+        "([all of them](docs/seeds.md#contradictions)).",
+        seeds.CONTRADICTIONS,
     ),
     "Ours": ("What README and the pages say of fxf, measured in small; the tests check more.", ours.CLAIMS),
     "Larger ones": (
@@ -88,7 +93,7 @@ def _file_of(claim: Single) -> str:
 
 
 def _commit(made: Row) -> str:
-    return f"{made['git_commit'][:7]} {made['date']}"
+    return f"{made['git_commit'][:7]} {made['date']}" + (" (older)" if made.get("older") else "")
 
 
 def since(root: Path) -> dict[str, int]:

@@ -67,7 +67,11 @@ class Kept:
         if folder.endswith("/bench"):
             bench = self.bench
             return {"git_commit": bench["commit"], "date": bench["started"][:10], **bench}
-        return json.loads((self.root / folder / "made_by.json").read_text())
+        path = self.root / folder / "made_by.json"
+        if not path.exists() and Path(folder).name in self.older["configs"]["runs"]:
+            older = self.older["configs"]
+            return {**older, "git_commit": older["commit"], "versions": "unknown", "older": True}
+        return json.loads(path.read_text())
 
     def table(self, study: str) -> list[Row]:
         """Returns the runs of a study; what reads as a number is one."""
