@@ -101,7 +101,7 @@ def accumulation(folder: Path) -> float:
             parts = (jax.numpy.asarray(x[rows]) for x in (logits_BTV, targets_BT, weights_BT))
             return np.array([float(x) for x in cross_entropy(lambda x: x, *parts)])
 
-        whole, parts = sums(slice(None)), sum(sums(slice(i, i + 2)) for i in range(0, 8, 2))
+        whole, parts = sums(slice(None)), np.sum([sums(slice(i, i + 2)) for i in range(0, 8, 2)], axis=0)
     return float(abs((parts[0] / parts[1]) / (whole[0] / whole[1]) - 1))
 
 

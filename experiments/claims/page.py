@@ -69,7 +69,8 @@ def read(root: Path) -> dict[str, Any]:
 def _row(claim: Claim, kept: Kept, results: dict[str, Any]) -> Row:
     command = claim.command if isinstance(claim, Single) else f"python -m experiments.claims --only={claim.name}"
     try:
-        outcome = claim.outcome(kept if isinstance(claim, Single) and claim.folder else results)
+        source: Any = kept if isinstance(claim, Single) and claim.folder else results
+        outcome = claim.outcome(source)
         run = _made_by(claim, kept, results)
     except (KeyError, FileNotFoundError):
         outcome, run = NOT_RUN, ""
