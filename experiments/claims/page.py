@@ -14,6 +14,12 @@ from fxf.pages.text_tables import to_markdown
 
 KEPT = "experiments/results/claims"
 HEADER = ("claim", "source", "rule", "measured", "verdict", "command", "run")
+COUNTED = {
+    "holds": "hold",
+    "does not hold": "do not hold",
+    "undecided": "are undecided",
+    "not run here": "were not run here",
+}
 NOT_RUN = Outcome("", "not run here")
 Claim = Paired | Single
 
@@ -50,7 +56,7 @@ def page(root: Path) -> str:
     kept, results = Kept(root), read(root)
     rows = {title: [_row(claim, kept, results) for claim in claims] for title, (_, claims) in SECTIONS.items()}
     counts = Counter(row["verdict"].split(" at ")[0] for each in rows.values() for row in each)
-    total = ", ".join(f"{number} {verdict}" for verdict, number in sorted(counts.items()))
+    total = ", ".join(f"{counts[verdict]} {words}" for verdict, words in COUNTED.items() if counts[verdict])
     parts = [
         "# Claims\n",
         f"{sum(counts.values())} claims: {total}. `make claims` measures again what a laptop can, in half an hour on "
