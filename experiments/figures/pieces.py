@@ -17,12 +17,13 @@ WRITTEN = r"(\d{4}-\d\d-\d\d|-?[\d,.]*\d(?:e[-+]?\d+)?)"  # what stands where a 
 RULES = {
     "a block of code": r"```(?!text)\w*\n.*?```",
     "code in a line": r"`[^`\n]+(?:\n[^`\n]+)?`",
-    "a command": r"^ *(?:[A-Z_]+=\S* )?(?:fxf|make|python|pip) (?:.*\\\n)*.*$",
+    "a command": r"^(?:    )?(?:[A-Z_]+=\S* )?(?:fxf [a-z]+ -|python (?:-m )?\S+ -|pip install)(?:.*\\\n)*.*$",
     "a link": r"\]\([^)]*\)|https?://\S+",
     "a name that begins with a letter, such as GPT-2, float32 or v5e:2x4": r"(?<![\w.,-])[A-Za-z][\w-]*\d[\w.:-]*",
     "a name and a number": r"\b(?:Python|CUDA|Llama|Gemma|Qwen|issue)\s+(?:≥ )?\d+(?:\.\d+)*",
     "the name of a seed": r"(?<![\d.,])00[0-4]\b(?!\.\d)",
-    "the year of a citation": r"\b[A-Z][\w’-]+(?:\s+et\s+al\.|\s+(?:and|&)\s+[A-Z]\w+)?,?\s+\(?(?:19|20)\d\d\b",
+    "the year of a citation": r"\b[A-Z][\w’-]+(?:\s+et\s+al\.|\s+and\s+[A-Z]\w+)\s+\(?(?:19|20)\d\d\b",
+    "the year of a citation of one author": r"\b(?:Gros|Koehn|Shazeer)\s+20\d\d\b",
     "a number of arXiv": r"\barXiv\s+\d{4}\.\d{5}(?:,\s+\d{4}\.\d{5})*",
     "the number of an item": r"^\d+\. ",
 }
