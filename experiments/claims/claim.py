@@ -73,12 +73,12 @@ class Paired(NamedTuple):
             verdict = "holds"
         elif high < self.least:
             verdict = "does not hold"
-        interval = f"in [{low:.3g}, {high:.3g}]" if math.isfinite(high - low) else "of any size"
+        interval = f"{low:.3g} to {high:.3g}" if math.isfinite(high - low) else "any size"
         diverged = sum(
             value is None for arm in (self.first, self.second) for value in _figures(results, arm, self.figure)
         )
         note = f"; {diverged} runs diverged" if diverged else ""
-        return Outcome(f"{spread(one)} and {spread(other)}; better by {mean(effects):.3g}, {interval}{note}", verdict)
+        return Outcome(f"{spread(one)} and {spread(other)}; effect {mean(effects):.3g} ({interval}){note}", verdict)
 
 
 class Single(NamedTuple):

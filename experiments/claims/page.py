@@ -26,10 +26,10 @@ Claim = Paired | Single
 SECTIONS: dict[str, tuple[str, tuple[Claim, ...]]] = {
     "Claims that people argue about": (
         "Each is tested on pairs of small runs with the same seed (`experiments/claims/arms.py` has their configs, "
-        "`debated.py` the rules, which were committed before the runs). The interval holds the true mean with "
-        "probability 0.95, however many pairs one looks at. The models are tiny and train for seconds, at one "
-        "learning rate: what "
-        "does not hold here may hold at a paper's size, and the other way round.",
+        "`debated.py` the rules, which were committed before the runs). `measured` has mean ± standard deviation of "
+        "both arms over the seeds, and the effect: by how much the first is better, with an interval that holds the "
+        "true mean with probability 0.95, however many pairs one looks at. The models are tiny and train for "
+        "seconds, at one learning rate: what does not hold here may hold at a paper's size, and the other way round.",
         debated.CLAIMS,
     ),
     "The seeds": (
