@@ -8,7 +8,7 @@ import pytest
 
 from experiments.figures import pages
 from experiments.figures.kept import Kept
-from experiments.figures.pieces import Conclusion, Page, figure, filled, table, wrong
+from experiments.figures.pieces import Conclusion, Page, figure, filled, only_docstrings, table, wrong
 from small_runs import ROOT
 
 STUDIES = "experiments/studies"
@@ -62,11 +62,11 @@ def test_an_altered_result_is_noticed_and_make_figures_writes_it(copy, kept, old
 
 
 def test_a_number_that_nothing_accounts_for_is_named():
-    text = "It reaches 0.97 on 12 cores.\n\n    fxf train --config.train.steps=9\n\n`step 7`, GPT-2 and Su et al. 2021."
-    assert wrong(text, Page([])) == ["line 1: nothing accounts for 0.97", "line 1: nothing accounts for 12"]
-    assert wrong(text, Page([f"reaches {figure(0.97)}"], {"the machine": ["on 12 cores"]})) == []
-    assert wrong(text, Page([f"reaches {figure(0.98)}"], {"the machine": ["on 12 cores"]})) == [
-        "line 1: the kept results give 0.98, not 0.97"
+    text = "    fxf train --config.train.steps=9 \\\n  7\n\n`step 7`, GPT-2, Su et al. 2021\n\nIt reaches 0.97 on 12"
+    assert wrong(text, Page([])) == ["line 6: nothing accounts for 0.97", "line 6: nothing accounts for 12"]
+    assert wrong(text, Page([f"reaches {figure(0.97)}"], {"the machine": ["on 12"]})) == []
+    assert wrong(text, Page([f"reaches {figure(0.98)}"], {"the machine": ["on 12"]})) == [
+        "line 6: the kept results give 0.98, not 0.97"
     ]
 
 
@@ -91,7 +91,7 @@ def test_figures_are_written_across_lines_and_in_tables():
 
 def test_only_docstrings_and_expected_of_a_config_count():
     code = '"""Reaches 0.5."""\n\nSTEPS = 300\nEXPECTED = {"loss": 0.7}\n\ndef f():\n    """In 3 steps."""\n    x = 4\n'
-    assert wrong(code, Page([]), is_code=True) == [
+    assert wrong(code, Page([]), only_docstrings(code)) == [
         "line 1: nothing accounts for 0.5",
         "line 4: nothing accounts for 0.7",
         "line 7: nothing accounts for 3",
@@ -110,3 +110,15 @@ def test_older_figures_name_their_command_commit_date_and_machine():
     older = json.loads((ROOT / "experiments/results/older.json").read_text())
     for name, entry in older.items():
         assert name == "about" or {"what", "command", "commit", "date", "machine"} <= set(entry)
+
+
+def test_the_plan_of_a_study_and_what_its_program_writes_are_no_typed_figures(tmp_path):
+    page = "experiments/studies/new/README.md"
+    path = tmp_path / page
+    path.parent.mkdir(parents=True)
+    shutil.copytree(ROOT / "experiments/results", tmp_path / "experiments/results")
+    path.write_text("At most 20.\n\n**Test**, written before the runs. 7.\n\n**Command**\n\n8.\n\n## Result\n\n9.\n")
+    numbers = [line.split()[-1] for line in pages.differences(tmp_path, [page])]
+    assert numbers == ["8", "9"]
+    (path.parent / "result.py").touch()
+    assert [line.split()[-1] for line in pages.differences(tmp_path, [page])] == ["8"]

@@ -37,6 +37,7 @@ def devices(kept: Kept) -> Page:
                 "A `window` counts tokens from 0",
                 "**64-bit:** what computes 64-bit numbers",
             ],
+            "a multiple that the code pads to": ["to multiples of 128"],
             "a limit of the kernel": ["multiples of 8 up to 128", "blocks of up to 512 × 512 pairs"],
             INTERFACE: ["with exit code 75"],
         },
@@ -49,6 +50,10 @@ def extending(kept: Kept) -> Page:
 
 def nothing(kept: Kept) -> Page:
     return Page([])
+
+
+def reading(kept: Kept) -> Page:
+    return Page([], {"an example": ['EXPECTED = {"": {"bleu": 39.7}, "small": {"bleu": 31}}']})
 
 
 def runs(kept: Kept) -> Page:
@@ -66,7 +71,12 @@ def runs(kept: Kept) -> Page:
         {
             INTERFACE: [f"| {code} |" for code in (0, 1, 2, 75, 130, 141)]
             + ["one line and exit code 2", "with exit code 75", "with 130."],
-            LIMIT: ["at most 1,024 tokens", "heads of width 16 in a model wider than 256", "at most 2 GiB"],
+            LIMIT: [
+                "at most 1,024 tokens",
+                "heads of width 16 in a model wider than 256",
+                "at most 2 GiB",
+                "for 20 minutes",
+            ],
         },
     )
 
@@ -102,7 +112,8 @@ def tasks(kept: Kept) -> Page:
         ],
         {
             FORMAT: ["x[t+delay+1]", "x[t+1]", "as 16 or 32 bits each", "if `unknown_share` is 0"],
-            LIMIT: ["learned from 16 MiB", "at most 16 MiB"],
+            LIMIT: ["learned from 16 MiB", "at most 16 MiB", "continues 16 letters or more"],
+            "of the config's sweep": ["delays from 1 to 5 and bases from 2 to 16"],
         },
     )
 
@@ -116,7 +127,10 @@ def translation(kept: Kept) -> Page:
             f"({figure(result['exact_match'], '.2f')}) on {figure(result['examples'], ',')} sentences",
             f"reaches BLEU {figure(de['bleu'], '.1f')} on Multi30k's test set",
         ],
-        {"of the papers that a test goes back to": ["below 0.05 the difference"]},
+        {
+            "of the papers that a test goes back to": ["below 0.05 the difference"],
+            "an example": ["the first 1,000 pairs"],
+        },
     )
 
 
@@ -127,7 +141,7 @@ PAGES: dict[str, Callable[[Kept], Page]] = {
     "docs/finetune.md": nothing,
     "docs/probing.md": nothing,
     "docs/python.md": nothing,
-    "docs/reading.md": nothing,
+    "docs/reading.md": reading,
     "docs/runs.md": runs,
     "docs/seeds.md": seeds,
     "docs/sweeps.md": sweeps,

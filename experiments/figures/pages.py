@@ -1,11 +1,12 @@
 """Every page, and what accounts for its numbers."""
 
+import re
 from collections.abc import Callable, Collection
 from pathlib import Path
 
 from experiments.figures import configs, docs, readme, results, studies
 from experiments.figures.kept import Kept
-from experiments.figures.pieces import Page, filled, wrong
+from experiments.figures.pieces import Page, blank, filled, only_docstrings, wrong
 
 PAGES: dict[str, Callable[[Kept], Page]] = {
     **readme.PAGES,
@@ -14,6 +15,10 @@ PAGES: dict[str, Callable[[Kept], Page]] = {
     **studies.PAGES,
     **configs.PAGES,
 }
+# Parts of a study's page that are no results that somebody typed.
+STUDY = re.compile(r"experiments/studies/\w+/README\.md")
+PLAN = r"\A(?:.*\n)*?\*\*Test\*\*, written before the runs(?:.*\n)*?(?=\*\*Command\*\*|\Z)"
+CONCLUDED = r"\n## Result\n\n(?:.*\n)*"  # by the result.py of the study, as its own test checks
 WRITTEN_WHOLE = ("docs/keys.md", "CLAIMS.md")  # by a program, as a test of theirs checks
 
 
@@ -36,9 +41,19 @@ def differences(root: Path, only: Collection[str] = ()) -> list[str]:
     """
     kept, found = Kept(root), []
     for name in only or names(root):
-        page = PAGES[name](kept) if name in PAGES else Page([])
-        found += [f"{name}: {line}" for line in wrong((root / name).read_text(), page, name.endswith(".py"))]
+        page, text = PAGES[name](kept) if name in PAGES else Page([]), (root / name).read_text()
+        found += [f"{name}: {line}" for line in wrong(text, page, _only_texts(root / name, text))]
     return found
+
+
+def _only_texts(path: Path, text: str) -> str:
+    """Returns the text of a page in which all that shows no results is blank, at the same places."""
+    if path.suffix == ".py":
+        return only_docstrings(text)
+    if STUDY.search(path.as_posix()):
+        text = blank(PLAN, text)
+        return blank(CONCLUDED, text) if (path.parent / "result.py").exists() else text
+    return text
 
 
 def rewrite(root: Path, only: Collection[str] = ()) -> list[str]:

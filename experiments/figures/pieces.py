@@ -15,7 +15,7 @@ WRITTEN = r"(\d{4}-\d\d-\d\d|-?[\d,.]*\d(?:e[-+]?\d+)?)"  # what stands where a 
 
 # What makes a number no figure, besides what a page lists itself.
 RULES = {
-    "a block of code": r"```(?!text)\w*\n.*?```",
+    "a block of code": r"```(?!text)\w*\n(?:.*\n)*?```",
     "code in a line": r"`[^`\n]+(?:\n[^`\n]+)?`",
     "a command": r"^(?:    )?(?:[A-Z_]+=\S* )?(?:fxf [a-z]+ -|python (?:-m )?\S+ -|pip install)(?:.*\\\n)*.*$",
     "a link": r"\]\([^)]*\)|https?://\S+",
@@ -23,8 +23,8 @@ RULES = {
     "a name and a number": r"\b(?:Python|CUDA|Llama|Gemma|Qwen|issue)\s+(?:≥ )?\d+(?:\.\d+)*",
     "the name of a seed": r"(?<![\d.,])00[0-4]\b(?!\.\d)",
     "the year of a citation": r"\b[A-Z][\w’-]+(?:\s+et\s+al\.|\s+and\s+[A-Z]\w+)\s+\(?(?:19|20)\d\d\b",
-    "the year of a citation of one author": r"\b(?:Gros|Koehn|Shazeer)\s+20\d\d\b",
-    "a number of arXiv": r"\barXiv\s+\d{4}\.\d{5}(?:,\s+\d{4}\.\d{5})*",
+    "the year of a citation of one author": r"\b(?:Gros|Koehn|Lai|Robbins|Shazeer|Ville)\s+20\d\d\b",
+    "a number of arXiv": r"\barXiv[:\s]\s*\d{4}\.\d{5}(?:,\s+\d{4}\.\d{5})*",
     "the number of an item": r"^\d+\. ",
 }
 
@@ -88,11 +88,11 @@ def filled(text: str, page: Page) -> str:
     return text
 
 
-def wrong(text: str, page: Page, is_code: bool = False) -> list[str]:
+def wrong(text: str, page: Page, numbers_in: str = "") -> list[str]:
     """Returns a line for each figure that differs from the kept results, and for each number without a source.
 
     Args:
-      is_code: the text is a config file, of which docstrings and EXPECTED count.
+      numbers_in: the text with parts that need no source blank, at the same places; by default all of it counts.
     """
     found, covered = [], []
     for piece in page.pieces:
@@ -121,7 +121,9 @@ def wrong(text: str, page: Page, is_code: bool = False) -> list[str]:
             spans = [match.span() for match in _pattern(each).finditer(text)]
             found += [] if spans else [f"this is missing ({reason}): {each}"]
             covered += spans
-    return found + [f"line {line}: nothing accounts for {number}" for line, number in _others(text, covered, is_code)]
+    return found + [
+        f"line {line}: nothing accounts for {number}" for line, number in _others(numbers_in or text, covered)
+    ]
 
 
 def plain(text: str) -> str:
@@ -129,17 +131,22 @@ def plain(text: str) -> str:
     return text.replace(OPEN, "").replace(CLOSE, "")
 
 
-def _others(text: str, covered: Sequence[tuple[int, int]], is_code: bool) -> Iterator[tuple[int, str]]:
+def _others(text: str, covered: Sequence[tuple[int, int]]) -> Iterator[tuple[int, str]]:
     """Yields line and text of each number that is in no span and that no rule accounts for."""
-    rest = _only_texts(text) if is_code else text
+    rest = text
     for rule in RULES.values():
-        rest = re.sub(rule, lambda match: re.sub(r"[^\n]", " ", match[0]), rest, flags=re.DOTALL | re.MULTILINE)
+        rest = blank(rule, rest)
     for match in re.finditer(SHOWN, rest):
         if not any(start <= match.start() and match.end() <= end for start, end in covered):
             yield _line(text, match.start()), match[0]
 
 
-def _only_texts(code: str) -> str:
+def blank(rule: str, text: str) -> str:
+    """Returns a text with spaces in place of all that a rule matches, except for line ends."""
+    return re.sub(rule, lambda match: re.sub(r".", " ", match[0]), text, flags=re.MULTILINE)
+
+
+def only_docstrings(code: str) -> str:
     """Returns Python code with all lines but docstrings and the assignment of EXPECTED blank, at the same places."""
     kept: set[int] = set()
     for node in ast.walk(ast.parse(code)):
