@@ -17,7 +17,8 @@ ROOT = Path(__file__).parents[2]
 def main() -> None:
     for name in rewrite(ROOT):
         print(name)
-    sys.exit("\n".join(differences(ROOT)))
+    if found := differences(ROOT):
+        sys.exit("\n".join(found))
 
 
 if __name__ == "__main__":
