@@ -56,7 +56,7 @@ def devices(folder: Path) -> float:
     losses = []
     for n in (1, 8):
         run = folder / f"devices_{n}"
-        flags = ["--config.train.steps=20"]
+        flags = ["--config.train.steps=20", "--config.optimizer.warmup_steps=2"]
         process = _train(run, folder / f"devices_{n}.txt", flags, JAX_NUM_CPU_DEVICES=str(n))
         if process.wait():
             raise RuntimeError((folder / f"devices_{n}.txt").read_text())
