@@ -16,7 +16,7 @@ ifneq ($(filter-out bench compile gcs interop slurm test wandb,$(subst $(comma),
 $(error EXTRAS: expected some of bench, compile, gcs, interop, slurm, test, wandb, got '$(EXTRAS)')
 endif
 
-.PHONY: help environment reversal translation seeds smoke bench test test-all fuzz lint check format clean
+.PHONY: help environment reversal translation seeds claims figures smoke bench test test-all fuzz lint check format clean
 .DEFAULT_GOAL := help
 
 help:  ## print this list
@@ -35,6 +35,12 @@ translation: $(READY)  ## train the default translation experiment, print ten tr
 
 seeds: $(READY)  ## run every system of the five seeds in small, and write a page for each into runs/seeds/
 	$(BIN)/python -m experiments.seeds
+
+claims: $(READY)  ## measure the claims of CLAIMS.md that a laptop can, in half an hour, and write the page
+	$(BIN)/python -m experiments.claims
+
+figures: $(READY)  ## write the figures of README, docs/, studies and configs from kept results
+	$(BIN)/python -m experiments.figures
 
 smoke: $(READY)  ## try every config for a few steps, in minutes
 	$(BIN)/python experiments/benchmarks/smoke.py

@@ -1,0 +1,181 @@
+"""Claims that take longer than a laptop has, held to kept results: published figures, and our studies."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from experiments.claims.claim import Single
+from experiments.figures.kept import Kept, Row
+from experiments.seeds.claims import at_least, at_most
+
+RESULTS, STUDIES = "experiments/results", "experiments/studies"
+TRAIN = "fxf train --config="
+SWEEP = "fxf sweep --config=studies/"
+
+
+def of_rows(rows: Sequence[Row], figure: str, **keys: Any) -> list[float]:
+    """Returns a column of the rows of a table that have these values; `__` in a name stands for a point."""
+    return [row[figure] for row in rows if all(row[name.replace("__", ".")] == value for name, value in keys.items())]
+
+
+def gain_of_random_positions(kept: Kept) -> list[float]:
+    """Returns what random positions gain at length 30, for each kind that was tried with and without."""
+    rows = kept.table("positions")
+    plain, drawn = (
+        {
+            row["model.positions"]: row["exact_match_30"]
+            for row in rows
+            if row["model.position_stretch"] == 1 and bool(row["model.position_range"]) == with_range
+        }
+        for with_range in (False, True)
+    )
+    return [drawn[kind] - plain[kind] for kind in drawn]
+
+
+def solved(kept: Kept, kind: str) -> int:
+    return sum(value >= 0.99 for value in of_rows(kept.table("expressive"), "exact_match", model__attention=kind))
+
+
+CLAIMS = (
+    Single(
+        name="multi30k_de",
+        says="Transformer-Tiny reaches BLEU 41.02 on Multi30k English–German (with 2.57 M weights)",
+        source="Wu et al. 2021, arXiv 2105.14462",
+        what="BLEU of one seed with 2.09 M weights",
+        command=f"{TRAIN}translation:multi30k_de --config.data.path=multi30k/tok",
+        accepts=at_least(41.02),
+        figures=lambda kept: [kept.result("multi30k_de")["bleu"]],
+        folder=f"{RESULTS}/multi30k_de",
+    ),
+    Single(
+        name="multi30k_deen",
+        says="a model of 9 M weights reaches BLEU 36.52 German–English, greedy",
+        source="bentrevett/pytorch-seq2seq",
+        what="BLEU of one seed with 2.09 M weights",
+        command=f"{TRAIN}translation:multi30k_deen --config.data.path=multi30k/tok",
+        accepts=at_least(36.52),
+        figures=lambda kept: [kept.result("multi30k_deen")["bleu"]],
+        folder=f"{RESULTS}/multi30k_deen",
+    ),
+    Single(
+        name="nanogpt_cpu",
+        says="nanoGPT's CPU recipe reaches validation loss 1.8857 on tinyshakespeare",
+        source="nanoGPT, run as it stands",
+        what="validation loss",
+        command=f"{TRAIN}characters:nanogpt_cpu --config.data.path=input.txt",
+        accepts=at_most(1.8857 + 0.02),
+        why="nanoGPT's figure and the span of seeds, 0.02",
+        figures=lambda kept: [kept.result("configs/characters_nanogpt_cpu")["validation_loss"]],
+        folder=f"{RESULTS}/configs/characters_nanogpt_cpu",
+    ),
+    Single(
+        name="uva",
+        says="one block reverses 16 of 10 symbols in 100 %; here a decoder, 1 to 25 of 50",
+        source="UvA deep-learning tutorial 6",
+        what="exact match of 10,000",
+        command=f"{TRAIN}reversal",
+        accepts=at_least(0.999),
+        figures=lambda kept: [kept.result("configs/reversal")["exact_match"]],
+        folder=f"{RESULTS}/configs/reversal",
+    ),
+    Single(
+        name="kazemnejad",
+        says="trained on at most 20, no usual encoding extrapolates to 40",
+        source="Kazemnejad et al. 2023, arXiv 2305.19466",
+        what="largest exact match at length 40",
+        command=f"{SWEEP}positions",
+        accepts=at_most(0.01),
+        figures=lambda kept: [max(of_rows(kept.table("positions"), "exact_match_40"))],
+        folder=f"{STUDIES}/positions",
+    ),
+    Single(
+        name="ruoss",
+        says="random positions gain 12 points of length generalization on average",
+        source="Ruoss et al. 2023, arXiv 2305.16843",
+        what="gain of exact match at length 30, mean over three kinds",
+        command=f"{SWEEP}positions",
+        accepts=at_least(0.12),
+        figures=gain_of_random_positions,
+        folder=f"{STUDIES}/positions",
+    ),
+    Single(
+        name="cho",
+        says="positions that the task gives carry reversal to 50 times the length",
+        source="Cho et al. 2024, arXiv 2405.20671",
+        what="exact match at 1,000 after at most 20, mean over seeds",
+        command=f"{SWEEP}turns",
+        accepts=at_least(0.99),
+        figures=lambda kept: of_rows(kept.table("turns"), "exact_match_1000", task__mirrored="True"),
+        folder=f"{STUDIES}/turns",
+    ),
+    Single(
+        name="turns_1000",
+        says="positions by turns carry reversal from 40 to 1,000 symbols",
+        source="ours",
+        what="exact match at 1,000, mean over seeds",
+        command=f"{SWEEP}turns",
+        accepts=at_least(0.99),
+        figures=lambda kept: of_rows(
+            kept.table("turns"), "exact_match_1000", model__positions="turns", model__window=8, task__max_length=40
+        ),
+        folder=f"{STUDIES}/turns",
+    ),
+    Single(
+        name="gros",
+        says="expressive attention solves more delayed sums than softmax attention",
+        source="Gros 2024, arXiv 2407.18601",
+        what="runs that expressive attention solves more than softmax, of 48",
+        command=f"{SWEEP}expressive",
+        accepts=at_least(1),
+        figures=lambda kept: [solved(kept, "expressive") - solved(kept, "softmax")],
+        folder=f"{STUDIES}/expressive",
+    ),
+    Single(
+        name="idea",
+        says="the “inspirational idea” is a block that learns as the definition's does",
+        source="seed 004",
+        what="exact match of the idea less that of the definition, mean over three rates and seeds",
+        command=f"{SWEEP}blocks",
+        accepts=at_least(-0.02),
+        figures=lambda kept: [
+            a - b
+            for a, b in zip(
+                of_rows(kept.table("blocks"), "exact_match", model__block="idea"),
+                of_rows(kept.table("blocks"), "exact_match", model__block="pre_norm"),
+                strict=True,
+            )
+        ],
+        folder=f"{STUDIES}/blocks",
+    ),
+    Single(
+        name="bench_nanogpt",
+        says="training is faster than PyTorch's, compiled, at nanoGPT's CPU size",
+        source="ours, before it was measured here",
+        what="tokens/s, fxf's over PyTorch's",
+        command="make bench",
+        accepts=at_least(1),
+        figures=lambda kept: [kept.bench_row("nanogpt_cpu")["fxf"] / kept.bench_row("nanogpt_cpu")["PyTorch compiled"]],
+        folder=f"{RESULTS}/bench",
+    ),
+    Single(
+        name="bench_tiny",
+        says="training is faster than PyTorch's, compiled, at Transformer-Tiny's size",
+        source="ours, before it was measured here",
+        what="tokens/s, fxf's over PyTorch's",
+        command="make bench",
+        accepts=at_least(1),
+        figures=lambda kept: [
+            kept.bench_row("transformer_tiny")["fxf"] / kept.bench_row("transformer_tiny")["PyTorch compiled"]
+        ],
+        folder=f"{RESULTS}/bench",
+    ),
+    Single(
+        name="bench_beam",
+        says="a beam of 5 is faster than a batched search in PyTorch",
+        source="ours",
+        what="sentences/s, fxf's over PyTorch's",
+        command="make bench",
+        accepts=at_least(1),
+        figures=lambda kept: [kept.bench_row("beam")["fxf"] / kept.bench_row("beam")["PyTorch"]],
+        folder=f"{RESULTS}/bench",
+    ),
+)

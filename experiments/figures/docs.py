@@ -1,0 +1,151 @@
+"""The figures of the pages in docs/."""
+
+from collections.abc import Callable
+
+from experiments.figures.kept import Kept
+from experiments.figures.pieces import Lines, Page, figure, table
+from experiments.figures.readme import INTERFACE
+from experiments.seeds.statements import HEADER, statements
+from fxf.pages.text_tables import to_markdown
+
+FORMAT = "part of a format or a definition"
+LIMIT = "a limit that the code sets"
+PROGRAM = "gpt2_h100-1.txt"  # of experiments/results/compile
+SIZES = {
+    "": "JAX for the CPU, Flax, Optax, Orbax, Grain, TensorFlow Datasets (without TensorFlow), plots, "
+    "the tools of the tests",
+    "PLATFORM=cuda": "also JAX's CUDA 13 plugin with cuDNN and NCCL; needs Linux and NVIDIA's driver 580 or newer",
+    "PLATFORM=tpu": "also libtpu; needs a TPU VM",
+    "EXTRAS=test,compile": "also libtpu and JAX's CUDA 13 plugin without CUDA, for `fxf compile`; needs no TPU or GPU",
+    "EXTRAS=test,wandb": "also Weights & Biases, a [tracker](trackers.md)",
+    "EXTRAS=test,bench": "also PyTorch, with CUDA libraries of its own on Linux, and transformers",
+}
+
+
+def architecture(kept: Kept) -> Page:
+    return Page([], {FORMAT: ["Tokens stand at 0, 1, …"], "the year of a source": ["code and examples* (2021)"]})
+
+
+def devices(kept: Kept) -> Page:
+    first = kept.output(PROGRAM).split("\n\n")[1].rstrip()
+    return Page(
+        [Lines(first)],
+        {
+            "a bound that a test keeps": ["those of one device within 1e-6"],
+            FORMAT: [
+                "`parallel.sequence` above 1",
+                "A `window` counts tokens from 0",
+                "**64-bit:** what computes 64-bit numbers",
+            ],
+            "a multiple that the code pads to": ["to multiples of 128"],
+            "a limit of the kernel": ["multiples of 8 up to 128", "blocks of up to 512 × 512 pairs"],
+            INTERFACE: ["with exit code 75"],
+        },
+    )
+
+
+def extending(kept: Kept) -> Page:
+    return Page([], {FORMAT: ["elsewhere than at 0, 1, …"]})
+
+
+def nothing(kept: Kept) -> Page:
+    return Page([])
+
+
+def reading(kept: Kept) -> Page:
+    return Page([], {"an example": ['EXPECTED = {"": {"bleu": 39.7}, "small": {"bleu": 31}}']})
+
+
+def runs(kept: Kept) -> Page:
+    older, example = kept.older["environment"], kept.result("configs/reversal_example0/seed_0")
+    rows = [
+        [f"`{name}`" if name else "", text, f"{'+ ' if name else ''}{older[name]} GB"] for name, text in SIZES.items()
+    ]
+    return Page(
+        [
+            table(["`make environment` …", "installs", "size on disk"], rows, "llr"),
+            f"scores all {figure(example['examples'])} pairs",
+            f"`step {figure(example['steps'])}  exact_match {figure(example['exact_match'], 'g')}  examples "
+            f"{figure(example['examples'])}`",
+        ],
+        {
+            INTERFACE: [f"| {code} |" for code in (0, 1, 2, 75, 130, 141)]
+            + ["one line and exit code 2", "with exit code 75", "with 130."],
+            LIMIT: [
+                "at most 1,024 tokens",
+                "heads of width 16 in a model wider than 256",
+                "at most 2 GiB",
+                "for 20 minutes",
+            ],
+        },
+    )
+
+
+def seeds(kept: Kept) -> Page:
+    rows = [dict(zip(HEADER, row, strict=True)) for row in statements()]
+    return Page([Lines(to_markdown(rows, HEADER).rstrip())], {INTERFACE: ["with exit code 1"]})
+
+
+def sweeps(kept: Kept) -> Page:
+    return Page([], {"of the command above": ["trains up to 12 points"], FORMAT: ["smoothing where it is not 0"]})
+
+
+def tasks(kept: Kept) -> Page:
+    config, result, documents = kept.config("reversal").task, kept.result("configs/reversal"), kept.older["documents"]
+    names = ("steps", "seed", "parameters", "exact_match", "examples", "exact_match_longer", "examples_longer")
+    line = "  ".join(f"{name} {figure(result[name], 'g' if name.startswith('exact') else '')}" for name in names)
+    longest, series = config.max_length, kept.config("length").task
+    return Page(
+        [
+            f"sequences of {figure(config.min_length)} to {figure(longest)} symbols out of "
+            f"{figure(config.n_tokens)}, in a minute",
+            f"task reversal  {line}  train_loss {figure(result['train_loss'], '.6g')}",
+            f"over {figure(result['examples'], ',')} sequences that never counted",
+            f"for lengths {figure(longest + 1)} to {figure(longest + config.longer)}, which",
+            f"on strings of at most {figure(series.max_length)} symbols",
+            f"Of {figure(documents['gigabytes'])} GB of JSON lines ({figure(documents['documents'] / 1e6)} million "
+            f"documents, "
+            f"{figure(documents['characters'] / 1e9)} billion characters) the preparation held at most "
+            f"{figure(documents['preparation_megabytes'])} MB of anonymous memory, and a run on the prepared tokens "
+            f"{figure(documents['run_megabytes'])} MB until its first step, as for "
+            f"{figure(documents['small_gigabytes'])} GB",
+        ],
+        {
+            FORMAT: ["x[t+delay+1]", "x[t+1]", "as 16 or 32 bits each", "if `unknown_share` is 0"],
+            LIMIT: ["learned from 16 MiB", "at most 16 MiB", "continues 16 letters or more"],
+            "of the config's sweep": ["delays from 1 to 5 and bases from 2 to 16"],
+        },
+    )
+
+
+def translation(kept: Kept) -> Page:
+    result, de = kept.result("configs/translation"), kept.result("multi30k_de")
+    return Page(
+        [
+            f"phrasebook that comes with fxf ({figure(result['training_pairs'], ',')} sentences made by a grammar)",
+            f"ends with BLEU (here {figure(result['bleu'], '.1f')}) and the share of exact translations "
+            f"({figure(result['exact_match'], '.2f')}) on {figure(result['examples'], ',')} sentences",
+            f"reaches BLEU {figure(de['bleu'], '.1f')} on Multi30k's test set",
+        ],
+        {
+            "of the papers that a test goes back to": ["below 0.05 the difference"],
+            "an example": ["the first 1,000 pairs"],
+        },
+    )
+
+
+PAGES: dict[str, Callable[[Kept], Page]] = {
+    "docs/architecture.md": architecture,
+    "docs/devices.md": devices,
+    "docs/extending.md": extending,
+    "docs/finetune.md": nothing,
+    "docs/probing.md": nothing,
+    "docs/python.md": nothing,
+    "docs/reading.md": reading,
+    "docs/runs.md": runs,
+    "docs/seeds.md": seeds,
+    "docs/sweeps.md": sweeps,
+    "docs/tasks.md": tasks,
+    "docs/trackers.md": nothing,
+    "docs/translation.md": translation,
+}

@@ -1,0 +1,112 @@
+"""The kept results that the figures of the pages come from."""
+
+import csv
+import functools
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import fxf
+
+Row = dict[str, Any]
+
+
+class Program(NamedTuple):
+    """A program in a file of `experiments/results/compile`, as `fxf compile` printed it.
+
+    Attributes:
+      what: training step, prefill or decoding step.
+      where: the topology and the mesh.
+      memory, traffic, roofline, bound, share: what a device holds, the figures of a step, and the share of the peak in
+        percent; all empty if the program does not fit.
+    """
+
+    what: str
+    where: str
+    memory: str = ""
+    traffic: str = ""
+    roofline: str = ""
+    bound: str = ""
+    share: str = ""
+
+
+class Kept:
+    """The results in a checkout, each read once."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @functools.cached_property
+    def older(self) -> dict[str, Row]:
+        """Returns the figures whose runs were not kept, by name."""
+        return self._json("older.json")
+
+    @functools.cached_property
+    def bench(self) -> Row:
+        """Returns versions, commit, machine and `rows` of `make bench`."""
+        return self._json("bench/bench.json")
+
+    def bench_row(self, name: str) -> dict[str, float]:
+        """Returns the median of each way of the first row of that name."""
+        row = next(row for row in self.bench["rows"] if row["row"] == name and "error" not in row)
+        return {way: each["median"] for way, each in row["figures"].items()}
+
+    def _json(self, name: str) -> Row:
+        return json.loads((self.root / "experiments/results" / name).read_text())
+
+    def result(self, name: str) -> Row:
+        """Returns the figures of a run in `experiments/results`, or older ones of a config whose run is not kept."""
+        runs, own = self.older["configs"]["runs"], name.removeprefix("configs/")
+        if own in runs and not (self.root / "experiments/results" / name).exists():
+            return runs[own]
+        return self._json(f"{name}/result.json")
+
+    def made_by(self, folder: str) -> Row:
+        """Returns the commit, date, versions and machine of the results in a folder; what nobody noted is unknown."""
+        if folder.endswith("/bench"):
+            bench = self.bench
+            return {"git_commit": bench["commit"], "date": bench["started"][:10], **bench}
+        path = self.root / folder / "made_by.json"
+        if not path.exists() and Path(folder).name in self.older["configs"]["runs"]:
+            older = self.older["configs"]
+            return {**older, "git_commit": older["commit"], "versions": "unknown", "older": True}
+        return json.loads(path.read_text())
+
+    def table(self, study: str) -> list[Row]:
+        """Returns the runs of a study; what reads as a number is one."""
+        with (self.root / f"experiments/studies/{study}/table.csv").open() as file:
+            return [{name: _value(cell) for name, cell in row.items()} for row in csv.DictReader(file)]
+
+    def programs(self, name: str) -> list[Program]:
+        """Returns the programs in a file of `experiments/results/compile`."""
+        return [_program(block) for block in self.output(name).strip().split("\n\n")[1:]]
+
+    def output(self, name: str) -> str:
+        """Returns a file of `experiments/results/compile`."""
+        return (self.root / "experiments/results/compile" / name).read_text()
+
+    @staticmethod
+    @functools.cache
+    def config(name: str) -> Any:
+        """Returns a config that comes with fxf."""
+        return fxf.read_config(name)
+
+
+def _value(cell: str) -> Any:
+    try:
+        return int(cell) if re.fullmatch(r"-?\d+", cell) else float(cell)
+    except ValueError:
+        return cell
+
+
+def _program(block: str) -> Program:
+    head, *lines = block.splitlines()
+    what, _, where = head.partition(" on ")
+    what = what.split(",")[0]
+    said = {line[2:17].strip(): line[17:] for line in lines if re.match(r"  \w", line)}
+    if "memory" not in said:
+        return Program(what, where)
+    roofline, bound, share = re.findall(r"^(.*?), bound by (\w+) .*allows (\S+) % of peak", said["roofline"])[0]
+    traffic = said["traffic"].removesuffix(" to memory")
+    return Program(what, where, said["memory"].split(" of ")[0], traffic, roofline, bound, share)

@@ -1,0 +1,76 @@
+"""The figures of README and CONTRIBUTING."""
+
+from collections.abc import Callable
+
+from experiments.figures.kept import Kept
+from experiments.figures.pieces import Conclusion, Page, figure
+from experiments.figures.results import shown
+
+INTERFACE = "part of an interface"
+
+
+def readme(kept: Kept) -> Page:
+    de, deen, older = kept.result("multi30k_de"), kept.result("multi30k_deen"), kept.older
+    sentences, recipe, faults, hostile = (older[name] for name in ("sentences", "recipe", "faults", "hostile"))
+    tiny, beam = kept.bench_row("transformer_tiny"), kept.bench_row("beam")
+    generate = kept.bench_row("generate")
+    turns, positions = kept.table("turns"), kept.table("positions")
+    solved = [
+        row
+        for row in turns
+        if row["task.max_length"] == 40 and row["model.window"] == 8 and "turns" in row["model.positions"]
+    ]
+    task, other = kept.config("studies/turns").task, kept.config("studies/positions").task
+    millions = figure(de["parameters"] / 1e6, ".1f")
+    n_faults = sum(row[1] for row in faults["rows"])
+    return Page(
+        [
+            f"| Multi30k English–German, {millions} M parameters, beam of "
+            f"{figure(kept.config('translation:multi30k_de').decode.beam_width)} | BLEU {figure(de['bleu'], '.2f')} |",
+            f"| Multi30k German–English, {millions} M parameters, greedy | BLEU {figure(deen['bleu'], '.2f')} |",
+            f"| training, Transformer-Tiny's size | {figure(shown(tiny['fxf']))} tokens/s | PyTorch "
+            f"{figure(shown(tiny['PyTorch']))}, compiled {figure(shown(tiny['PyTorch compiled']))} |",
+            f"| beam of 5, 64 sentences at a time | {figure(shown(beam['fxf']))} sentences/s | PyTorch "
+            f"{figure(shown(beam['PyTorch']))} |",
+            f"| `generate` of transformers, 64 sentences at a time | {figure(shown(generate['fxf']))} sentences/s | "
+            f"transformers {figure(shown(generate['transformers']))} |",
+            f"| nanoGPT's recipe for a CPU, {figure(recipe['steps'], ',')} steps (older) | "
+            f"{figure(recipe['fxf_seconds'])} s, "
+            f"validation loss {figure(recipe['fxf_loss'], '.3f')} | PyTorch {figure(recipe['pytorch_seconds'])} s, "
+            f"{figure(recipe['pytorch_loss'], '.3f')} |",
+            f"| a quicker recipe, `characters:fast` (older) | {figure(recipe['fast_seconds'])} s, validation loss "
+            f"{figure(recipe['fast_loss'], '.3f')} |",
+            f"Multi30k's test set (older) | {figure(sentences['fxf'])} sentences/s | PyTorch "
+            f"{figure(sentences['64 at a time, sorted by length'])}, sorted by length |",
+            Conclusion(
+                f"| reversal of {figure(task.longer + task.max_length, ',')} symbols after training on at most "
+                f"{figure(task.max_length)}, five seeds | exact match "
+                f"{figure(min(row['exact_match_1000'] for row in solved), 'g')} |",
+                len(solved) == 5,
+            ),
+            f"[{figure(max(row['exact_match_40'] for row in positions), 'g')} at {figure(40)}]"
+            f"(experiments/studies/positions/README.md) after {figure(other.max_length)}, other positions",
+            f"| {figure(n_faults)} faults: kills, damaged checkpoints, full disks (older) | "
+            f"{figure(sum(row[2] for row in faults['rows']))} resumed",
+            f"| {figure(hostile['inputs'])} wrong or unusual inputs (older) | {figure(hostile['refused'])} refused "
+            f"in one line, "
+            f"{figure(hostile['handled'])} handled correctly",
+        ],
+        {
+            "in the papers that the text cites": ["| 41.02 with 2.6 M (Wu", "| 36.52 with 9 M |"],
+            "what was measured": [
+                "| beam of 5, 64 sentences at a time |",
+                "transformers, 64 sentences at a time |",
+                "| beam of 5, 1,000 sentences of",
+            ],
+            INTERFACE: ["one line and exit code 2"],
+            "a formula": ["1 + scale"],
+        },
+    )
+
+
+def contributing(kept: Kept) -> Page:
+    return Page([], {"a limit that a test keeps": ["README has at most 160 lines"]})
+
+
+PAGES: dict[str, Callable[[Kept], Page]] = {"README.md": readme, "CONTRIBUTING.md": contributing}

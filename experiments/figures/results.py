@@ -1,0 +1,233 @@
+"""The figures of experiments/results/README.md, from the folders beside it."""
+
+import re
+from collections.abc import Callable
+
+from experiments.figures.kept import Kept, Program, Row
+from experiments.figures.pieces import Conclusion, Lines, Page, Piece, figure, table
+
+CITED = "in the papers that the text cites"
+LESS_IS_BETTER = ("s", "MiB")  # units of the benchmark
+SEARCHES = (
+    "one at a time",
+    "64 at a time",
+    "200 at a time",
+    "64 at a time, sorted by length",
+    "200 at a time, sorted by length",
+)
+BEFORE = (
+    "gpt2_h100-1",
+    "gpt2_h100-8_data8",
+    "gpt2_h100-8_fsdp8",
+    "gpt2_h100-8_tensor4_data2",
+    "gpt2_v5e-2x4_remat",
+    "gpt2_v5e-16x16",
+    "gpt2_v5p-4x4x4",
+)
+COMPILED = (
+    "gpt2_h100-1",
+    "gpt2_h100-8_data8",
+    "gpt2_h100-8_fsdp8",
+    "gpt2_h100-8_tensor4_data2",
+    "gpt2_v5e-2x4",
+    "gpt2_v5e-2x4_remat",
+    "gpt2_v5e-2x4_flash",
+    "gpt2_v5e-2x4_decoding",
+    "gpt2_v5e-16x16",
+    "gpt2_v5p-4x4x4",
+    "gpt2_v5p-4x4x4_flash",
+    "translation_v5e-2x4",
+    "reversal_v5e-2x4",
+    "llama7b_h100-64",
+    "llama7b_v5p-4x4x8",
+)
+FLASH = {
+    "v5e:2x4": ("gpt2_v5e-2x4_remat", "gpt2_v5e-2x4_flash"),
+    "v5p:4x4x4": ("gpt2_v5p-4x4x4", "gpt2_v5p-4x4x4_flash"),
+}
+
+
+def long_runs(kept: Kept) -> list[Piece]:
+    de, deen, anki, older = kept.result("multi30k_de"), kept.result("multi30k_deen"), kept.result("anki"), kept.older
+    others = older["translation"]
+    return [
+        f"BLEU {figure(de['bleu'], '.2f')} with a beam of "
+        f"{figure(kept.config('translation:multi30k_de').decode.beam_width)}"
+        f", chrF {figure(de['chrf'], '.2f')}; {minutes(de)} minutes of training, {epochs(de)} epochs",
+        f"BLEU {figure(deen['bleu'], '.2f')} greedy, chrF {figure(deen['chrf'], '.2f')}; {minutes(deen)} minutes of "
+        f"training, {epochs(deen)} epochs",
+        f"on {figure(anki['examples'], ',')} held-out sentences of Tatoeba (2019): BLEU {figure(anki['bleu'], '.2f')} "
+        f"greedy, chrF {figure(anki['chrf'], '.2f')}; {minutes(anki)} minutes of training",
+        f"The first two models have {figure(de['parameters'], ',')} parameters.",
+        f"ours have at most {figure(kept.config('translation:multi30k_de').data.batch_tokens, ',')}",
+        f"the same commands gave {figure(others['multi30k_de'])} and {figure(others['multi30k_deen'])}",
+        f"and {figure(others['anki_steps'], ',')} steps, `anki` reached BLEU {figure(others['anki'])} in "
+        f"{figure(others['anki_minutes'])} minutes",
+    ]
+
+
+def minutes(result: Row) -> str:
+    return figure(result["train_seconds"] / 60, ".0f")
+
+
+def epochs(result: Row) -> str:
+    return figure(result["steps"] / result["steps_per_epoch"], ".0f")
+
+
+def beside(kept: Kept) -> list[Piece]:
+    bench, sentences, recipe = kept.bench, kept.older["sentences"], kept.older["recipe"]
+    cells = [bench_cells(row) for row in bench["rows"] if "error" not in row]
+    searches = [
+        [
+            name.replace("one at a time", "one at a time, as seed 003's search does, but with a cache"),
+            f"{sentences['fxf']}",
+            f"{sentences[name]}",
+            f"{sentences['fxf'] / sentences[name]:.2f}",
+        ]
+        for name in SEARCHES
+    ]
+    whole = [
+        [
+            f"nanoGPT's recipe for a CPU, {recipe['steps']:,} steps",
+            f"{recipe['fxf_seconds']:.1f} s, validation loss {recipe['fxf_loss']:.3f}",
+            f"{recipe['pytorch_seconds']} s, {recipe['pytorch_loss']}",
+            f"{recipe['fxf_seconds'] / recipe['pytorch_seconds']:.2f} of the time",
+        ],
+        [
+            f"`:fast`, {recipe['fast_steps']} steps",
+            f"{recipe['fast_seconds']} s, validation loss {recipe['fast_loss']}",
+            "the same",
+            f"{recipe['fast_seconds'] / recipe['pytorch_seconds']:.2f} of the time",
+        ],
+    ]
+    versions, machine, nanogpt = bench["versions"], bench["machine"], kept.bench_row("nanogpt_cpu")
+    losses = kept.older["nanogpt_seeds"]["losses"]
+    return [
+        f"on {figure(bench['started'][:10])}, with PyTorch {figure(versions['torch'].split('+')[0])} and JAX "
+        f"{figure(versions['jax'])}, on {figure(machine['cores'])} cores of an Intel processor that did other work too "
+        f"(its load was {figure(machine['load_at_start'])} at the start):",
+        Conclusion("so its training of nanoGPT's size is faster too", nanogpt["PyTorch"] > nanogpt["fxf"]),
+        table(["what", "fxf", "beside it, and how many times as good fxf is"], cells, "lr"),
+        f"Both find the same translation for {figure(100 * sentences['same_translation'], '.1f')} % of them",
+        table(["PyTorch takes the sentences", "fxf, sentences/s", "PyTorch", "ratio"], searches, "lrrr"),
+        table(["what", "fxf", "PyTorch", "ratio"], whole),
+        f"Seeds {figure(0)} to {figure(len(losses) - 1)} of nanoGPT's recipe ended at "
+        + ", ".join(figure(loss, ".3f") for loss in losses[:-1])
+        + f" and {figure(losses[-1], '.3f')}",
+    ]
+
+
+def bench_cells(row: Row) -> list[str]:
+    """Returns a row of the benchmark: fxf's median, then each other way with fxf's ratio to it."""
+    (_, ours), *others = row["figures"].items()
+    first = ours["median"]
+    ratios = [each["median"] / first if row["unit"] in LESS_IS_BETTER else first / each["median"] for _, each in others]
+    told = [f"{name} {shown(each['median'])} ({ratio:.2f})" for (name, each), ratio in zip(others, ratios, strict=True)]
+    note = f" ({row['note']})" if row["note"] else ""
+    return [f"{row['what']}, {row['unit']}{note}", shown(first), ", ".join(told)]
+
+
+def shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def faults(kept: Kept) -> list[Piece]:
+    older = kept.older["faults"]
+    hostile, later = kept.older["hostile"], kept.older["hostile_later"]
+    return [
+        table(older["columns"], [[str(cell) for cell in row] for row in older["rows"]], "lrrrr"),
+        f"{figure(hostile['inputs'])} wrong or unusual inputs in {figure(hostile['classes'])} classes",
+        f"{figure(hostile['refused'])} ended in one line and exit code 2, and {figure(hostile['handled'])} were "
+        f"handled "
+        "correctly",
+        f"They have {figure(later['inputs'])} inputs, tried on their own: {figure(later['refused'])} were refused "
+        f"in one "
+        f"line, and {figure(later['handled'])} handled correctly",
+        Conclusion("There was no traceback", hostile["refused"] + hostile["handled"] == hostile["inputs"]),
+    ]
+
+
+def compiled(kept: Kept) -> list[Piece]:
+    turns = sorted(turns_of(kept, f"before/{name}") for name in BEFORE)
+    needed = float(re.findall(r"HLO temporaries \((\S+)G\)", kept.output("gpt2_v5e-2x4.txt"))[0])
+    rows = [
+        [f"`{name}.txt`", f"{program.what}, {program.where}", *costs(program)]
+        for name in COMPILED
+        for program in kept.programs(f"{name}.txt")
+    ]
+    return [
+        table(["file", "program", "bytes a device", "traffic", "roofline, bound by", "share of peak"], rows, "llrrrr"),
+        before(kept),
+        with_flash(kept),
+        f"it needs {figure(needed, '.1f')} GB",
+        f"({figure(turns[0])} to {figure(turns[-1], ',')} turns of its loop)",
+        f"Now the loop has {figure(turns_of(kept, COMPILED[0]))} turns",
+    ]
+
+
+def turns_of(kept: Kept, name: str) -> int:
+    """Returns how many turns the loop of the loss has."""
+    return int(re.findall(r"^    _forward .* x (\d+)  ", kept.output(f"{name}.txt"), re.MULTILINE)[0])
+
+
+def costs(program: Program) -> list[str]:
+    if not program.memory:
+        return ["does not fit", "", "", ""]
+    roofline = f"{program.roofline}, {program.bound}"
+    return [program.memory, program.traffic, roofline, f"{program.share} %"]
+
+
+def training(kept: Kept, name: str) -> Program:
+    return kept.programs(f"{name}.txt")[0]
+
+
+def before(kept: Kept) -> Lines:
+    rows = []
+    for name in BEFORE:
+        old, new = training(kept, f"before/{name}"), training(kept, name)
+        pairs = ((old.traffic, new.traffic), (old.roofline, new.roofline), (f"{old.share} %", f"{new.share} %"))
+        rows.append([f"`{name}.txt`", *(cell for pair in pairs for cell in pair)])
+    header = ["traffic before", "traffic", "roofline before", "roofline", "share of peak before", "share of peak"]
+    return table(["file", *header], rows, "lrrrrrr")
+
+
+def with_flash(kept: Kept) -> Lines:
+    rows = []
+    for where, names in FLASH.items():
+        one, other = (training(kept, name) for name in names)
+        figures = ("memory", "traffic", "roofline", "share")
+        pairs = [(getattr(one, each), getattr(other, each)) for each in figures]
+        units = ["", "", "", " %"]
+        cells = [f"{_number(a)} → {b}{unit}" for (a, b), unit in zip(pairs, units, strict=True)]
+        rows.append([where, *(f"`{name}.txt`" for name in names), *cells])
+    header = ["topology", "file with XLA's attention", "with flash attention", "bytes a device", "traffic", "roofline"]
+    return table([*header, "share of peak"], rows, "lllrrrr")
+
+
+def _number(text: str) -> str:
+    return text.split(" ")[0]
+
+
+def page(kept: Kept) -> Page:
+    pieces = [*long_runs(kept), *beside(kept), *faults(kept), *compiled(kept)]
+    return Page(
+        pieces,
+        {
+            CITED: [
+                "Published results are 41.02 for English–German with 2,568,192 parameters",
+                "8,000 updates of about 8,192 tokens",
+                "and 36.52 for German–English, greedy, with 9 million",
+            ],
+            "a name of the data": ["test (Multi30k: 2016)", "Tatoeba (2019)", "test set of 2016"],
+            "what was measured": ["With 24 tokens for every sentence", "the 1,000 sentences of", "and a beam of 5, on"],
+            "part of an interface": ["exit code 2"],
+            "a size of what was compiled": [
+                "GPT-2 has 124M weights, bfloat16, 32 sequences of 1,024 tokens a device, and its vocabulary of 50,257",
+                "The 7B model",
+                "sequences of 4,096 tokens",
+            ],
+        },
+    )
+
+
+PAGES: dict[str, Callable[[Kept], Page]] = {"experiments/results/README.md": page}
