@@ -1,6 +1,8 @@
 """The figures of the pages in docs/."""
 
+import csv
 from collections.abc import Callable
+from statistics import stdev
 
 from experiments.figures.kept import Kept
 from experiments.figures.pieces import Lines, Page, figure, table
@@ -87,7 +89,14 @@ def seeds(kept: Kept) -> Page:
 
 
 def sweeps(kept: Kept) -> Page:
-    return Page([], {"of the command above": ["trains up to 12 points"], FORMAT: ["smoothing where it is not 0"]})
+    return Page(
+        [],
+        {
+            "of the command above": ["trains up to 12 points"],
+            FORMAT: ["smoothing where it is not 0"],
+            "the table of a paper": ["Table 8"],
+        },
+    )
 
 
 def tasks(kept: Kept) -> Page:
@@ -134,6 +143,50 @@ def translation(kept: Kept) -> Page:
     )
 
 
+def measured_spread(kept: Kept) -> float:
+    """Returns the deviation of the differences of the null trials' pairs, whose seeds are 0 and 1, 2 and 3, …"""
+    rows = csv.DictReader(kept.verdicts("reversal.csv").splitlines())
+    loss = {int(row["seed"]): float(row["train_loss"]) for row in rows}
+    return stdev(loss[seed + 1] - loss[seed] for seed in loss if seed % 2 == 0 and seed + 1 in loss)
+
+
+def trials(kept: Kept) -> Page:
+    measured, together = kept.verdicts("table.json"), kept.verdicts("together.json")
+    example, change = kept.verdicts("example/verdict.json"), measured["effect_of_the_change"]
+    alone = [run["cpu"] for run in together["alone"]]
+    return Page(
+        [
+            Lines("\n".join(f"    {line}" for line in example["lines"])),
+            Lines(kept.verdicts("table.md").rstrip()),
+            f"which lowers the test loss by {figure(-change['effect'], '.4f')} nats (standard error "
+            f"{figure(change['standard_error'], '.4f')},",
+            f"{figure(together['together']['runs'])} runs of `reversal:example0` by one `fxf try --null` took "
+            f"{figure(together['together']['cpu'], '.1f')} seconds of the processors, and `fxf train` "
+            f"{figure(sum(alone) / len(alone), '.1f')} for each run (the mean of {figure(len(alone))}): a ratio of "
+            f"{figure(together['ratio'])}.",
+            f"The spread of the differences is {figure(measured_spread(kept), '.2f')}.",
+        ],
+        {
+            "an example": ["(smaller than 0.02)"],
+            INTERFACE: ["The exit code is 0"],
+            "the definition of the test": [
+                "leaves out 0",
+                "k = 1 + n",
+                "E = (1 + n m² / (m² + k s²))^(n/2)",
+                "p = the smallest 1/E so far",
+                "falls to 0.05 is at most 0.05",
+                "the prior N(0, 1)",
+                "At least 5 pairs are needed for an answer at level 0.05",
+                "A share of at most 0.05 is promised",
+            ],
+            "what the program changes": ["with 0.2 nats taken", "a 5 % higher learning rate"],
+            "what a simulation in a test keeps": [
+                "within 24 pairs; twice as large, within 10; three times as large, within 7"
+            ],
+        },
+    )
+
+
 PAGES: dict[str, Callable[[Kept], Page]] = {
     "docs/architecture.md": architecture,
     "docs/devices.md": devices,
@@ -148,4 +201,5 @@ PAGES: dict[str, Callable[[Kept], Page]] = {
     "docs/tasks.md": tasks,
     "docs/trackers.md": nothing,
     "docs/translation.md": translation,
+    "docs/trials.md": trials,
 }

@@ -55,6 +55,11 @@ class Kept:
     def _json(self, name: str) -> Row:
         return json.loads((self.root / "experiments/results" / name).read_text())
 
+    def verdicts(self, name: str) -> Any:
+        """Returns a file of `experiments/results/verdicts`: what it holds as JSON, and its text otherwise."""
+        text = (self.root / "experiments/results/verdicts" / name).read_text()
+        return json.loads(text) if name.endswith(".json") else text
+
     def result(self, name: str) -> Row:
         """Returns the figures of a run in `experiments/results`, or older ones of a config whose run is not kept."""
         runs, own = self.older["configs"]["runs"], name.removeprefix("configs/")

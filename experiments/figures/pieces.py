@@ -23,7 +23,7 @@ RULES = {
     "a name and a number": r"\b(?:Python|CUDA|Llama|Gemma|Qwen|issue)\s+(?:≥ )?\d+(?:\.\d+)*",
     "the name of a seed": r"(?<![\d.,])00[0-4]\b(?!\.\d)",
     "the year of a citation": r"\b[A-Z][\w’-]+(?:\s+et\s+al\.|\s+and\s+[A-Z]\w+)\s+\(?(?:19|20)\d\d\b",
-    "the year of a citation of one author": r"\b(?:Gros|Koehn|Lai|Robbins|Shazeer|Ville)\s+20\d\d\b",
+    "the year of a citation of one author": r"\b(?:Gros|Koehn|Lai|Robbins|Shazeer|Ville)\s+(?:19|20)\d\d\b",
     "a number of arXiv": r"\barXiv[:\s]\s*\d{4}\.\d{5}(?:,\s+\d{4}\.\d{5})*",
     "the number of an item": r"^\d+\. ",
 }

@@ -7,6 +7,7 @@ from typing import Any
 
 from experiments.figures.kept import Kept, Row
 from experiments.figures.pieces import Conclusion, Page, figure, table
+from experiments.studies.width.result import best_rate, losses
 
 PLACE = "experiments/studies"
 CITED = "in the papers that the text cites"
@@ -41,8 +42,14 @@ def overview(kept: Kept) -> Page:
     characters, positions = kept.table("characters"), kept.table("positions")
     bits = bits_by_kind(characters)
     longest = kept.config("studies/turns").task
+    by_width = {kind: losses(kept.table("width"), kind) for kind in ("with", "without")}
+    (narrowest, *_, widest) = by_width["with"]
+    rates = [[best_rate(by_rate) for by_rate in of_width.values()] for of_width in by_width.values()]
     return Page(
         [
+            f"Do models of widths {figure(narrowest)} to {figure(widest)} share their best learning rate? | With "
+            f"`base_width`, within a factor of {figure(max(rates[0]) / min(rates[0]), '.2f')}; without it, the best "
+            f"rate is {figure(rates[1][0] / rates[1][-1], '.0f')} times lower at {figure(widest)}",
             f"Rotary, by {figure(second(bits) - bits['rotary'], '.2f')} bits; ALiBi is no better than sinusoids",
             f"only stretched sinusoids reach {figure(max(row['exact_match_30'] for row in positions), '.2f')}",
             f"Can a decoder reverse {figure(longest.longer + longest.max_length, ',')} symbols after training on at "
@@ -282,6 +289,11 @@ def turns(kept: Kept) -> Page:
     )
 
 
+def number_of_runs(study: str) -> Callable[[Kept], Page]:
+    """Returns the page of a study whose result.py writes the rest."""
+    return lambda kept: Page([f"{figure(len(kept.table(study)))} runs."])
+
+
 PAGES: dict[str, Callable[[Kept], Page]] = {
     f"{PLACE}/README.md": overview,
     f"{PLACE}/blocks/README.md": blocks,
@@ -289,4 +301,5 @@ PAGES: dict[str, Callable[[Kept], Page]] = {
     f"{PLACE}/expressive/README.md": expressive,
     f"{PLACE}/positions/README.md": positions,
     f"{PLACE}/turns/README.md": turns,
+    **{f"{PLACE}/{study}/README.md": number_of_runs(study) for study in ("qk_norm", "width")},
 }
