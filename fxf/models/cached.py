@@ -44,8 +44,10 @@ def prefill_and_step(
                 states_BMTJ = walk_states(config, table, tokens_BT)
             else:  # one token of each row
                 states_RM1J = walk_states(config, table, tokens_BT.reshape(-1, 1), cache.last_states())
+                assert states_RM1J is not None
                 states_BTMJ = states_RM1J.reshape(*tokens_BT.shape, *states_RM1J.shape[1::2])
                 states_BMTJ = states_BTMJ.transpose(0, 2, 1, 3)
+            assert states_BMTJ is not None
             attended = attention_positions(config, positions_BT, states_BMTJ)
             cache = cache.write_states(cache.cache_indices(indices_BT), states_BMTJ)
         mask = cached_mask(config, cache, indices_BT, attended, is_token_BT)
