@@ -36,7 +36,7 @@ translation: $(READY)  ## train the default translation experiment, print ten tr
 seeds: $(READY)  ## run every system of the five seeds in small, and write a page for each into runs/seeds/
 	$(BIN)/python -m experiments.seeds
 
-claims: $(READY)  ## measure the claims of CLAIMS.md that a laptop can, in half an hour, and write the page
+claims: $(READY)  ## measure the claims of CLAIMS.md that a laptop can, two at a time, and write the page
 	$(BIN)/python -m experiments.claims
 
 figures: $(READY)  ## write the figures of README, docs/, studies and configs from kept results

@@ -59,8 +59,8 @@ def page(root: Path) -> str:
     total = ", ".join(f"{counts[verdict]} {words}" for verdict, words in COUNTED.items() if counts[verdict])
     parts = [
         "# Claims\n",
-        f"{sum(counts.values())} claims: {total}. `make claims` measures again what a laptop can, in half an hour on "
-        "two cores, and writes this page from `experiments/results/`. A claim that does not hold stays.\n",
+        f"{sum(counts.values())} claims: {total}. `make claims` measures again what a laptop can, and writes this page "
+        "from `experiments/results/`. A claim that does not hold stays.\n",
     ]
     for title, (about, _) in SECTIONS.items():
         parts += [f"## {title}\n", f"{about}\n", to_markdown(rows[title], HEADER)]
