@@ -72,7 +72,10 @@ class Kept:
         if folder.endswith("/bench"):
             bench = self.bench
             return {"git_commit": bench["commit"], "date": bench["started"][:10], **bench}
-        path = self.root / folder / "made_by.json"
+        path, plan = (self.root / folder / name for name in ("made_by.json", "plan.json"))
+        if plan.exists():  # a trial says it itself
+            said = json.loads(plan.read_text())
+            return {**said, "date": said["budgets"][0]["time"][:10]}
         if not path.exists() and Path(folder).name in self.older["configs"]["runs"]:
             older = self.older["configs"]
             return {**older, "git_commit": older["commit"], "versions": "unknown", "older": True}
