@@ -112,6 +112,7 @@ def tasks(kept: Kept) -> Page:
             f"over {figure(result['examples'], ',')} sequences that never counted",
             f"for lengths {figure(longest + 1)} to {figure(longest + config.longer)}, which",
             f"on strings of at most {figure(series.max_length)} symbols",
+            f"for positions it solves six of them at {figure(kept.config('studies/length').task.longest)} symbols",
             f"Of {figure(documents['gigabytes'])} GB of JSON lines ({figure(documents['documents'] / 1e6)} million "
             f"documents, "
             f"{figure(documents['characters'] / 1e9)} billion characters) the preparation held at most "

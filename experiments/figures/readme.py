@@ -5,6 +5,7 @@ from collections.abc import Callable
 from experiments.figures.kept import Kept
 from experiments.figures.pieces import Conclusion, Page, figure
 from experiments.figures.results import shown
+from experiments.studies.length.result import BOUND, CLAIMED, highest, is_solved
 
 INTERFACE = "part of an interface"
 
@@ -21,6 +22,7 @@ def readme(kept: Kept) -> Page:
         if row["task.max_length"] == 40 and row["model.window"] == 8 and "turns" in row["model.positions"]
     ]
     task, other = kept.config("studies/turns").task, kept.config("studies/positions").task
+    walks, length = kept.table("length"), kept.config("studies/length").task
     millions = figure(de["parameters"] / 1e6, ".1f")
     n_faults = sum(row[1] for row in faults["rows"])
     return Page(
@@ -50,6 +52,13 @@ def readme(kept: Kept) -> Page:
             ),
             f"[{figure(max(row['exact_match_40'] for row in positions), 'g')} at {figure(40)}]"
             f"(experiments/studies/positions/README.md) after {figure(other.max_length)}, other positions",
+            Conclusion(
+                f"| six of fifteen problems at {figure(length.longest)} symbols after training on at most "
+                f"{figure(length.max_length)}, one setting, five seeds of each | exact match at least {figure(BOUND)} "
+                f"in four seeds or five |",
+                all(is_solved(walks, problem) for problem in CLAIMED),
+            ),
+            f"| at most {figure(highest(walks, 'rotary'), '.2g')} with rotary positions |",
             f"| {figure(n_faults)} faults: kills, damaged checkpoints, full disks (older) | "
             f"{figure(sum(row[2] for row in faults['rows']))} resumed",
             f"| {figure(hostile['inputs'])} wrong or unusual inputs (older) | {figure(hostile['refused'])} refused "

@@ -42,11 +42,13 @@ def overview(kept: Kept) -> Page:
     characters, positions = kept.table("characters"), kept.table("positions")
     bits = bits_by_kind(characters)
     longest = kept.config("studies/turns").task
+    strings = kept.config("studies/length").task
     by_width = {kind: losses(kept.table("width"), kind) for kind in ("with", "without")}
     (narrowest, *_, widest) = by_width["with"]
     rates = [[best_rate(by_rate) for by_rate in of_width.values()] for of_width in by_width.values()]
     return Page(
         [
+            f"at {figure(strings.longest)} symbols after training on at most {figure(strings.max_length)}? | With",
             f"Do models of widths {figure(narrowest)} to {figure(widest)} share their best learning rate? | With "
             f"`base_width`, within a factor of {figure(max(rates[0]) / min(rates[0]), '.2f')}; without it, the best "
             f"rate is {figure(rates[1][0] / rates[1][-1], '.0f')} times lower at {figure(widest)}",
