@@ -303,5 +303,5 @@ PAGES: dict[str, Callable[[Kept], Page]] = {
     f"{PLACE}/expressive/README.md": expressive,
     f"{PLACE}/positions/README.md": positions,
     f"{PLACE}/turns/README.md": turns,
-    **{f"{PLACE}/{study}/README.md": number_of_runs(study) for study in ("qk_norm", "width")},
+    **{f"{PLACE}/{study}/README.md": number_of_runs(study) for study in ("length", "qk_norm", "width")},
 }

@@ -55,8 +55,8 @@ def text(rows: list[Row]) -> str:
         f"seeds: the claim {verdict}.\n"
         f"- Rotary positions are lower at 500 in {len(lower)} of these {len(CLAIMED)}: at most "
         f"{highest(rows, 'rotary'):.2g}.\n"
-        f"- Of the other {len(others)} problems, which have one seed, {_listed(learned)} reach {BOUND} up to 40 "
-        f"symbols, and {_listed(right)} at 500.\n"
+        f"- The other {len(others)} problems have one seed. Up to 40 symbols {BOUND} is reached by: {_listed(learned)}; at "
+        f"500 by: {_listed(right)}.\n"
     )
 
 
