@@ -55,8 +55,8 @@ def text(rows: list[Row]) -> str:
         f"seeds: the claim {verdict}.\n"
         f"- Rotary positions are lower at 500 in {len(lower)} of these {len(CLAIMED)}: at most "
         f"{highest(rows, 'rotary'):.2g}.\n"
-        f"- The other {len(others)} problems have one seed. Up to 40 symbols {BOUND} is reached by: {_listed(learned)}; "
-        f"at 500 by: {_listed(right)}.\n"
+        f"- The other {len(others)} problems have one seed. Up to 40 symbols {BOUND} is reached by: {_listed(learned)}"
+        f"; at 500 by: {_listed(right)}.\n"
     )
 
 
