@@ -5,11 +5,10 @@ return it to 0, reflect its position to the other side of 0, or lengthen its str
 are affine maps of the position, which compose along the sequence. The walks are the first of one list: those of token
 0, which leads each row and ends prompts, then those of tokens 1, 2, … Heads read the positions of some walks. Every
 token reads a few bounded features of all of them: direction, side of 0, nearness to 0 and remainders. Training only
-selects. With `model.window` a long sequence then has nothing that a short one does not have.
+selects. With `model.window` the distances that heads see are bounded too.
 
 In a copy of a prompt the walk that token 0 returns has the positions of the prompt; in a reversal it is the walk that
-token 0 turns; in a second copy the one that token 0 reflects. Walks that only one token moves count it. Weiss et al.
-2021 ("RASP") and Delétang et al. 2022 say which automata which problems need.
+token 0 turns; in a second copy the one that token 0 reflects. Walks that only one token moves count it.
 """
 
 import functools
@@ -60,25 +59,23 @@ FOR_HEADS = 4  # of OF_TOKEN, the kinds that heads read: several tokens of a cou
 
 
 def count_walks(config: TransformerConfig, vocab_size: int) -> int:
-    """Returns the number of walks: n_walks, or fewer if the tokens have no more, and at least one."""
-    return max(1, min(config.n_walks, len(OF_SEPARATOR) + len(OF_TOKEN) * (vocab_size - 1)))
+    """Returns the number of walks: n_walks, or fewer if the tokens have no more."""
+    return min(config.n_walks, len(OF_SEPARATOR) + len(OF_TOKEN) * (vocab_size - 1))
 
 
 @functools.cache
 def effects(n_walks: int) -> np.ndarray:
     """Returns the effect of each token on each walk, [4, M, V'], where V' - 1 stands for all further tokens."""
-    n_tokens = 1 + -(-max(n_walks - len(OF_SEPARATOR), 0) // len(OF_TOKEN))
-    table = np.empty((n_walks, n_tokens + 1, len(Effect._fields)), np.float32)
+    first, size = len(OF_SEPARATOR), len(OF_TOKEN)
+    n_others = -(-max(n_walks - first, 0) // size)  # tokens besides 0 that have walks
+    table = np.empty((n_walks, n_others + 2, len(Effect._fields)), np.float32)
     for walk in range(n_walks):
-        token, kind = divmod(walk - len(OF_SEPARATOR), len(OF_TOKEN))
-        if walk < len(OF_SEPARATOR):
-            token, own, of_separator, of_others = -1, PLAIN, OF_SEPARATOR[walk], PLAIN
+        if walk < first:
+            table[walk], table[walk, 0] = PLAIN, OF_SEPARATOR[walk]
         else:
+            token, kind = divmod(walk - first, size)
             own, of_separator, of_others = OF_TOKEN[kind]
-        table[walk] = of_others
-        table[walk, 0] = of_separator
-        if token >= 0:
-            table[walk, 1 + token] = own
+            table[walk], table[walk, 0], table[walk, 1 + token] = of_others, of_separator, own
     return table.transpose(2, 0, 1)
 
 
