@@ -39,7 +39,7 @@ class Recall(Task):
         self.n, self.longest, self.batch_size = config.pairs, 4 * config.pairs, run.train.batch_size
 
     def draw(self, key: jax.Array, n_rows: int) -> jax.Array:
-        """Returns sequences [n_rows, 4 n]; keys are 1 … WORDS, values WORDS + 1 … 2 WORDS."""
+        """Returns sequences, `[n_rows, 4 n]`; keys are `1 … WORDS`, values `WORDS + 1 … 2 WORDS`."""
         keys, values, order = jax.random.split(key, 3)
         keys_BN = 1 + jnp.argsort(jax.random.uniform(keys, (n_rows, WORDS)), axis=1)[:, : self.n]
         pairs_BN2 = jnp.stack([keys_BN, jax.random.randint(values, keys_BN.shape, WORDS + 1, 2 * WORDS + 1)], axis=-1)
