@@ -17,7 +17,7 @@ from fxf.config import one_of
 from fxf.errors import one_line
 from fxf.files import write_atomically
 
-UNKNOWN = 120.0  # seconds of a job whose kept figures do not say
+UNKNOWN = 240.0  # seconds of a job whose kept figures do not say
 JOBS = [*ARMS, *SEEDS, "ours"]
 
 
