@@ -56,7 +56,7 @@ def test_sensitivity_is_the_mean_loss_above_the_lowest():
 def test_a_cell_is_the_rate_with_the_highest_mean_and_of_several_the_fastest():
     def row(rate, share, step, pairs=4, width=16):
         keys = {"model.attention": "linear", "model.d_model": width, "task.pairs": pairs}
-        return {**keys, "optimizer.learning_rate": rate, "recalled": share, "best_step": step}
+        return {**keys, "optimizer.learning_rate": rate, "recalled": share, "solved_at": step}
 
     rows = [row(0.1, 0.99, 300), row(0.1, 0.5, 400), row(0.2, 0.99, 300), row(0.2, 0.99, 500), row(0.4, 0.99, 900)]
     rows += [row(0.4, 0.99, 100), row(0.1, 0.99, 100, pairs=8, width=32), row(0.1, 0.2, 100, pairs=8)]

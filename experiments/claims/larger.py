@@ -5,9 +5,10 @@ from typing import Any
 
 from experiments.claims.claim import Single
 from experiments.figures.kept import Kept, Row
-from experiments.seeds.claims import at_least, at_most
+from experiments.seeds.claims import at_least, at_most, equal
 from experiments.studies.length import result as length
 from experiments.studies.qk_norm import result as qk_norm
+from experiments.studies.recall import result as recall
 from experiments.studies.width import result as width
 
 RESULTS, STUDIES = "experiments/results", "experiments/studies"
@@ -173,6 +174,28 @@ CLAIMS = (
         accepts=at_most(1),
         figures=lambda kept: [max(normed / without for without, normed in sensitivities(kept))],
         folder=f"{STUDIES}/qk_norm",
+    ),
+    Single(
+        name="recall_softmax",
+        says="softmax attention recalls 2 and 8 pairs at widths 32 and 64, here within 1,000 steps",
+        source="Arora et al. 2023, arXiv 2312.04927",
+        what="lowest mean share recalled, at the best of two rates",
+        command=f"{SWEEP}recall",
+        accepts=at_least(recall.SOLVED),
+        figures=lambda kept: [recall.lowest_share(recall.cells(kept.table("recall")))],
+        folder=f"{STUDIES}/recall",
+    ),
+    Single(
+        name="recall_linear",
+        says="with linear attention, 8 pairs need more width than 2",
+        source="Arora et al. 2023, arXiv 2312.04927",
+        what="1 if the smallest width that recalls 0.99 is larger for 8 pairs, or none does and one does for 2",
+        command=f"{SWEEP}recall",
+        accepts=equal(1),
+        figures=lambda kept: [
+            int(recall.grows([recall.smallest(recall.cells(kept.table("recall")), "linear", n) for n in (2, 8)]))
+        ],
+        folder=f"{STUDIES}/recall",
     ),
     Single(
         name="gros",

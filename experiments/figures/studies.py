@@ -7,6 +7,7 @@ from typing import Any
 
 from experiments.figures.kept import Kept, Row
 from experiments.figures.pieces import Conclusion, Page, figure, table
+from experiments.studies.recall import result as recall
 from experiments.studies.width.result import best_rate, losses
 
 PLACE = "experiments/studies"
@@ -46,8 +47,18 @@ def overview(kept: Kept) -> Page:
     by_width = {kind: losses(kept.table("width"), kind) for kind in ("with", "without")}
     (narrowest, *_, widest) = by_width["with"]
     rates = [[best_rate(by_rate) for by_rate in of_width.values()] for of_width in by_width.values()]
+    recalled = recall.cells(kept.table("recall"))
+    numbers, steps = sorted({pairs for _, _, pairs in recalled}), kept.config("studies/recall").train.steps
+    least = {kind: [recall.smallest(recalled, kind, pairs) for pairs in numbers] for kind in recall.KINDS}
+    few, many = map(figure, numbers)
     return Page(
         [
+            f"to recall the values of {few} keys, and of {many}? | With linear attention {few} need width "
+            f"{figure(least['linear'][0])}, and {figure(least['softmax'][1])} is not enough for {many}. Softmax "
+            f"attention recalls {many} at width {figure(least['softmax'][1])}, but not everything else within "
+            f"{figure(steps, ',')} steps",
+            Conclusion("is not enough for", least["linear"][1] is None),
+            Conclusion("but not everything else", recall.lowest_share(recalled) < recall.SOLVED),
             f"at {figure(strings.longest)} symbols after training on at most {figure(strings.max_length)}? | With",
             f"Do models of widths {figure(narrowest)} to {figure(widest)} share their best learning rate? | With "
             f"`base_width`, within a factor of {figure(max(rates[0]) / min(rates[0]), '.2f')}; without it, the best "
@@ -318,5 +329,5 @@ PAGES: dict[str, Callable[[Kept], Page]] = {
     f"{PLACE}/expressive/README.md": expressive,
     f"{PLACE}/positions/README.md": positions,
     f"{PLACE}/turns/README.md": turns,
-    **{f"{PLACE}/{study}/README.md": number_of_runs(study) for study in ("length", "qk_norm", "width")},
+    **{f"{PLACE}/{study}/README.md": number_of_runs(study) for study in ("length", "qk_norm", "recall", "width")},
 }

@@ -1,5 +1,6 @@
 """What softmax and linear attention recall, by width and number of pairs."""
 
+import json
 import statistics
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +24,10 @@ class Cell(NamedTuple):
 
 
 def cells(rows: list[Row]) -> dict[tuple[str, int, int], Cell]:
-    """Returns the cell of each (kind, width, pairs): the rate with the highest mean, of several the fastest."""
+    """Returns the cell of each (kind, width, pairs): the rate with the highest mean, of several the fastest.
+
+    A row of a run that reached 0.99 has `solved_at`, the step of its first such evaluation.
+    """
     runs: dict[tuple[str, int, int], dict[float, list[Row]]] = {}
     for row in rows:
         key = (row["model.attention"], row["model.d_model"], row["task.pairs"])
@@ -33,7 +37,7 @@ def cells(rows: list[Row]) -> dict[tuple[str, int, int], Cell]:
 
 def _cell(rate: float, runs: list[Row]) -> Cell:
     shares = [row.get("recalled", 0.0) for row in runs]
-    return Cell(rate, shares, [row["best_step"] for row in runs if row.get("recalled", 0) >= SOLVED])
+    return Cell(rate, shares, [row["solved_at"] for row in runs if "solved_at" in row])
 
 
 def _rank(cell: Cell) -> tuple[float, float]:
@@ -47,8 +51,24 @@ def smallest(found: dict[tuple[str, int, int], Cell], kind: str, pairs: int) -> 
     )
 
 
+def with_steps(rows: list[Row]) -> list[Row]:
+    """Returns the rows with `solved_at`, from the records of the runs."""
+    found = {}
+    for line in Path(__file__).with_name("runs.jsonl").read_text().splitlines():
+        run = json.loads(line)
+        reached = [record["step"] for record in run["metrics"] if record.get("recalled", 0) >= SOLVED]
+        if reached:
+            found[run["point"]] = {"solved_at": min(reached)}
+    return [{**row, **found.get(row["point"], {})} for row in rows]
+
+
+def lowest_share(found: dict[tuple[str, int, int], Cell]) -> float:
+    """Returns the lowest share among the cells of softmax attention."""
+    return min(cell.share for (kind, _, _), cell in found.items() if kind == "softmax")
+
+
 def text(rows: list[Row]) -> str:
-    found = cells(rows)
+    found = cells(with_steps(rows))
     widths, numbers = sorted({width for _, width, _ in found}), sorted({pairs for _, _, pairs in found})
     header = ["pairs", "width", *(f"{kind}{what}" for kind in KINDS for what in ("", ", steps to 0.99", ", rate"))]
     lines = []
@@ -58,7 +78,7 @@ def text(rows: list[Row]) -> str:
             steps = [f"{statistics.median(c.steps):.0f}" if len(c.steps) == len(c.shares) else "" for c in of]
             shown = [[f"{c.share:.3f}", step, f"{c.rate:g}"] for c, step in zip(of, steps, strict=True)]
             lines.append([str(pairs), str(width), *shown[0], *shown[1]])
-    lowest = min(cell.share for (kind, _, _), cell in found.items() if kind == "softmax")
+    lowest = lowest_share(found)
     least = {kind: [smallest(found, kind, pairs) for pairs in numbers] for kind in KINDS}
     n_unsolved = sum(kind == "linear" and cell.share < SOLVED for (kind, _, _), cell in found.items())
     words = {kind: ", ".join(str(width or "none") for width in of) for kind, of in least.items()}
@@ -68,11 +88,14 @@ def text(rows: list[Row]) -> str:
         f"{_verdict(lowest >= SOLVED)}.\n"
         f"- Linear attention stays below 0.99 in {n_unsolved} of {len(widths) * len(numbers)} cells. The smallest "
         f"widths that solve {', '.join(map(str, numbers))} pairs are {words['linear']}, and with softmax "
-        f"{words['softmax']}: the second claim {_verdict(_grows(least['linear']))}.\n"
+        f"{words['softmax']}: the second claim {_verdict(grows(least['linear']))}.\n"
+        f"- At width {widths[-1]}, the mean share of {numbers[-1]} pairs is "
+        f"{found['softmax', widths[-1], numbers[-1]].share:.3f} with softmax attention and "
+        f"{found['linear', widths[-1], numbers[-1]].share:.3f} with linear attention.\n"
     )
 
 
-def _grows(least: list[int | None]) -> bool:
+def grows(least: list[int | None]) -> bool:
     """Returns whether the last number of pairs needs more width than the first; None is more than any."""
     first, last = least[0], least[-1]
     return first is not None and (last is None or last > first)
@@ -86,7 +109,7 @@ def draw(path: Path, rows: list[Row]) -> None:
     """Draws the share recalled by number of pairs, a line for each kind and width, with the seeds as dots."""
     from matplotlib.figure import Figure
 
-    found = cells(rows)
+    found = cells(with_steps(rows))
     widths, numbers = sorted({width for _, width, _ in found}), sorted({pairs for _, _, pairs in found})
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     axes: Any = None
