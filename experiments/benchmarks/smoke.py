@@ -56,7 +56,12 @@ def make_texts(folder: Path) -> dict[str, str]:
     for part in ("train", "val", "test_2016_flickr"):
         for language in LANGUAGES:
             (folder / f"{part}.lc.norm.tok.{language}").write_text("".join(f"{line}\n" for line in lines))
-    paths = dict.fromkeys([f"translation:multi30k_{pair}" for pair in ("de", "fr", "deen")], str(folder))
+    for part, n in (("train", 9), ("test", 30)):  # in the form of SCAN, and with as many actions
+        commands = [f"IN: {line} OUT:{n * ' walk'}\n" for line in lines]
+        (folder / f"tasks_{part}_length.txt").write_text("".join(commands))
+    paths = dict.fromkeys(
+        [f"translation:multi30k_{pair}" for pair in ("de", "fr", "deen")] + ["studies/scan"], str(folder)
+    )
     others = {"translation:anki": "pairs.txt", "documents:json_lines": "documents.jsonl"}
     return paths | {name: str(folder / file) for name, file in others.items()}
 

@@ -77,21 +77,23 @@ def _row(claim: Claim, kept: Kept, results: dict[str, Any]) -> Row:
     try:
         source: Any = kept if isinstance(claim, Single) and claim.folder else results
         outcome = claim.outcome(source)
-        run = _made_by(claim, kept, results)
+        run = made_by(claim, kept, results)
     except (KeyError, FileNotFoundError):
         outcome, run = NOT_RUN, ""
     cells = (claim.says, claim.source, claim.rule, outcome.measured, outcome.verdict, command, run)
     return dict(zip(HEADER, cells, strict=True))
 
 
-def _made_by(claim: Claim, kept: Kept, results: dict[str, Any]) -> str:
+def made_by(claim: Claim, kept: Kept, results: dict[str, Any]) -> str:
     """Returns the commit and date of a claim's results."""
     if isinstance(claim, Single) and claim.folder:
         made = kept.made_by(claim.folder)
         since = results.get("since", {}).get(claim.folder)
         return _commit(made) + (f", {shown(since)} commits since" if since is not None else "")
-    source = claim.first.split("/")[0] if isinstance(claim, Paired) else _file_of(claim)
-    return _commit(results[source]["made_by"])
+    if isinstance(claim, Paired):
+        arms = (arm.split("/")[0] for arm in (claim.first, claim.second))
+        return " and ".join(dict.fromkeys(_commit(results[arm]["made_by"]) for arm in arms))
+    return _commit(results[_file_of(claim)]["made_by"])
 
 
 def _file_of(claim: Single) -> str:
