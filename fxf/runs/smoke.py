@@ -49,6 +49,8 @@ def _smaller(keys: Mapping[str, Any]) -> dict[str, Any]:
     unit = 2 * keys["train.microbatches"] * len(jax.devices())
     while found["train.batch_size"] * keys["model.max_len"] > TOKENS and found["train.batch_size"] % unit == 0:
         found["train.batch_size"] //= 2
+    if keys.get("task.examples") == 0:  # all
+        found["task.examples"] = EXAMPLES
     most: dict[str, Any] = {"task.examples": EXAMPLES, "task.longer": LONGER, "task.longer_every": 0}
     most |= {"data.shapes": 1, "data.batch_tokens": TOKENS}
     if not keys["start.path"] and not keys["optimizer.frozen"]:  # the blocks have no names elsewhere
@@ -60,7 +62,7 @@ def _smaller(keys: Mapping[str, Any]) -> dict[str, Any]:
     path = Path(keys.get("data.path", ""))
     if isinstance(keys.get("data.validation"), float) and (path == Path() or _is_large(path)):
         most |= {"data.validation": SHARE, "data.test": SHARE}
-    found |= {key: min(keys[key], value) for key, value in most.items() if key in keys}
+    found |= {key: min(found.get(key, keys[key]), value) for key, value in most.items() if key in keys}
     if "task.score_every" in keys and keys["task.longest"] > keys["task.max_length"]:
         longest = min(keys["task.longest"], keys["task.max_length"] + LONGER)
         found |= {"task.longest": longest, "task.score_every": longest}
