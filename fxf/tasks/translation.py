@@ -98,7 +98,8 @@ class Translation(TokenizedTask):
         sources, tokens, references = group_by_source(tokenized.examples, tokenized.pairs)
         if 0 < n_scored < len(sources):
             places = np.linspace(0, len(sources) - 1, n_scored).astype(int)
-            sources, tokens, references = ([of_all[i] for i in places] for of_all in (sources, tokens, references))
+            sources, tokens = [sources[i] for i in places], [tokens[i] for i in places]
+            references = [references[i] for i in places]
         found = decode_groups(evaluator.decode, self.groups(tokens), EOS, len(tokens))
         best = [self.tokenizer.decode(hypotheses[0][0]) for hypotheses in found]
         chosen = range(0, len(sources), max(len(sources) // SAMPLES, 1))[:SAMPLES]
