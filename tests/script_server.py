@@ -49,6 +49,7 @@ if request := child_with_a_request():
     sys.stdin = open(0, closefd=False, encoding="utf-8")  # noqa: SIM115
     os.environ.clear()
     os.environ.update(request["environment"])
+    os.chdir(request["cwd"])
     sys.argv = request["arguments"]
     sys.path[0] = os.path.dirname(sys.argv[0])
     status = importlib.import_module("fxf.machine.status")
