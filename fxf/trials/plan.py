@@ -11,6 +11,7 @@ from fxf.config import differences
 from fxf.errors import UserError, nearest
 from fxf.files import is_remote, read_json, write_atomically
 from fxf.pages.figures import HIGHER, LOWER, figure
+from fxf.pages.run_files import is_run
 from fxf.runs.code_version import made_by
 from fxf.runs.config_file import digests_of
 from fxf.runs.experiment import Experiment, build
@@ -85,6 +86,8 @@ def make_plan(first: Arm, other: Arm | None, workdir: Path, metric: str = "", le
         raise UserError(f"--workdir: {workdir}: a trial writes its logs and tables into a local folder")
     if not 0 < level < 1:
         raise UserError(f"--level: expected a number between 0 and 1, got {level:g}")
+    if is_run(workdir):
+        raise UserError(f"--workdir: {workdir}: holds a run; a trial needs a folder of its own")
     null, other = other is None, other or first
     other = other._replace(config={**other.config, "seed": first.config["seed"]})
     if not null and first.config == other.config:
