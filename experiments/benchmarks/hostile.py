@@ -10,11 +10,13 @@ which is damaged.
 The exit code is 1 if a case has another outcome; each such case is printed with its command. A case runs in a forked
 child of this process, which has imported everything, unless it depends on the environment. --processes starts a Python
 for each case, as a user would. --folder=FOLDER keeps the runs and the cases' folders there, and uses older runs again.
---keep writes the table of all cases to experiments/results/hostile.
+--keep writes the table of all cases to experiments/results/hostile. --patience=5 gives each case five times its time,
+for a machine that is busy with other work.
 """
 
 import argparse
 import ctypes
+import dataclasses
 import importlib
 import json
 import logging
@@ -334,12 +336,13 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="print the cases and end")
     parser.add_argument("--processes", action="store_true", help="start a Python for each case")
     parser.add_argument("--keep", action="store_true", help="keep the table of all cases")
+    parser.add_argument("--patience", type=float, default=1.0, help="a factor of the time limits")
     parser.add_argument("--folder", type=Path, help="where to work; it is kept")
     options = parser.parse_args()
     if options.keep and options.only:
         sys.exit("--keep: keeps the table of all cases; leave --only")
     chosen = {
-        case: kind
+        dataclasses.replace(case, seconds=case.seconds * options.patience): kind
         for kind, cases in CASES.items()
         for case in cases
         if options.only == kind or (options.only not in CASES and options.only in case.name)
