@@ -159,7 +159,10 @@ TRIALS = [
         )
         for what, text in {**BAD_JSON, "no time": "{}", "a word": '{"seconds": "x"}'}.items()
     ),
-    again("a config that is empty", write("trial/other-1/config.json", ""), parts=("other-1", "config.json")),
+    again(
+        "a config that is empty", write("trial/other-1/config.json", ""), parts=("other-1", "config.json"),
+        writes="^trial/(table|verdict)",
+    ),
     again("a verdict in a folder", remove("trial/verdict.json"), folder("trial/verdict.json"), parts=("verdict",)),
     case(
         "a trial again: of another text", "try @characters --workdir=new --seeds=2 --change=model.activation=silu",
@@ -275,9 +278,10 @@ KEPT = [
         for what, text in BAD_JSON.items()
     ),
     figures("a result that is gone", remove(f"{RESULTS}/anki/result.json"), parts=("anki",), make=refused),
-    figures("a result without a figure", change(f"{RESULTS}/anki/result.json", "bleu", ...), parts=("anki",),
+    figures("a result without a figure", change(f"{RESULTS}/anki/result.json", "bleu", ...), parts=("README.md",),
             make=refused),
-    figures("a result of a word", change(f"{RESULTS}/anki/result.json", "bleu", "x"), parts=("anki",), make=refused),
+    figures("a result of a word", change(f"{RESULTS}/anki/result.json", "bleu", "x"), parts=("README.md",),
+            make=refused),
     figures("older figures that are a list", write(f"{RESULTS}/older.json", "[]"), parts=("older.json",), make=refused),
     figures("a table without rows", rewrite(
         "experiments/studies/blocks/table.csv", lambda text: text.splitlines()[0] + "\n"
@@ -296,9 +300,9 @@ KEPT = [
     claim("no runs", "runs", []),
     claim("runs that are a number", "runs", 3),
     claim("a run that is a number", "runs", [3]),
-    claim("a run of a word", "runs", [{"validation_loss": "good"}] * 8),
+    claim("a run of a word", "runs", [{"test_loss": "good"}] * 8),
     claim("made by a number", "made_by", 3),
-    claim("one run fewer", "runs", [{"validation_loss": 1.0}]),
+    claim("one run fewer", "runs", [{"test_loss": 1.0}]),
     claims("a claim that is none", parts=("swiglo", "swiglu"), command="claims --only=swiglo"),
     claims("no worker", parts=("--workers",), command="claims --only= --workers=0"),
     claims("into a bucket", parts=("s3://",), command="claims --only= --workdir=s3://bucket/x"),
