@@ -57,7 +57,10 @@ def test_the_interval_of_the_effect_decides(claim, one, other, verdict):
 
 def test_a_run_that_diverged_has_the_worst_figure():
     one, other = paired().figures(
-        {"first": {"runs": [{"loss": 1.0}, {}]}, "second": {"runs": [{"loss": 3.0}, {"loss": 2.0}]}}
+        {
+            "first": {"runs": [{"loss": 1.0}, {"error": "step 7: the loss is nan"}]},
+            "second": {"runs": [{"loss": 3.0}, {"loss": 2.0}]},
+        }
     )
     assert (one, other) == ([1.0, 3.0], [3.0, 2.0])
 
