@@ -5,13 +5,15 @@ A spec is a nested dict of `Weight`; params are the same tree with an array in e
 
 import dataclasses
 import fnmatch
+import functools
 import math
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fxf.errors import UserError, nearest
 
@@ -42,6 +44,7 @@ class Weight:
             raise ValueError(f"shape {self.shape} and axes {self.axes} differ in rank")
 
 
+@functools.cache
 def fan_in(in_axes: int = 1, size: int = 0) -> Initializer:
     """Normal, with variance 1 / (size of the first `in_axes` axes): keeps the variance of what passes through.
 
@@ -174,19 +177,39 @@ def initialize(
 ) -> Params:
     """Draws the params, but for those that are `given` by path.
 
-    Each weight's key derives from its path alone, so adding one leaves the others as they were.
+    Each weight's key derives from its path alone, so adding one leaves the others as they were. Equal weights, such as
+    those of all blocks, are drawn together, because a program compiles as fast for many of them as for one.
     """
-    known = given or {}
-    return map_weights(lambda path, w: known[path].astype(dtype) if path in known else draw(path, w, key, dtype), spec)
+    known = {path: value.astype(dtype) for path, value in (given or {}).items()}
+    drawn = [(path, weight) for path, weight in leaves(spec) if path not in known]
+    alike: dict[Weight, list[int]] = {}
+    for i, (_, weight) in enumerate(drawn):
+        alike.setdefault(weight, []).append(i)
+    keys_N = _keys(key, [path for path, _ in drawn])
+    for weight, places in alike.items():
+        values = jax.vmap(lambda key, weight=weight: weight.init(key, weight.shape, dtype))(keys_N[np.array(places)])
+        known |= {drawn[place][0]: value for place, value in zip(places, values, strict=True)}
+    return map_weights(lambda path, _: known[path], spec)
 
 
 def draw(path: str, weight: Weight, key: jax.Array, dtype: Any = jnp.float32) -> jax.Array:
     """Draws the weight at `path` of a spec from the key of all."""
-    key = jax.random.fold_in(key, zlib.crc32(without_numbers(path).encode()))
-    for part in path.split("/"):
-        if part.isdecimal():
-            key = jax.random.fold_in(key, int(part))
-    return weight.init(key, weight.shape, dtype)
+    return weight.init(_keys(key, [path])[0], weight.shape, dtype)
+
+
+def _keys(key: jax.Array, paths: Sequence[str]) -> jax.Array:
+    """Returns the random keys of the weights at these paths, [N], from the key of all.
+
+    Into the key are folded a digest of the path without its numbers, and then each number.
+    """
+    digests = [zlib.crc32(without_numbers(path).encode()) for path in paths]
+    numbers = [[int(part) for part in path.split("/") if part.isdecimal()] for path in paths]
+    keys_N = jax.vmap(jax.random.fold_in, (None, 0))(key, np.array(digests, np.uint32))
+    for depth in range(max(map(len, numbers), default=0)):
+        deep = np.array([i for i, row in enumerate(numbers) if len(row) > depth])
+        folded = jax.vmap(jax.random.fold_in)(keys_N[deep], np.array([numbers[i][depth] for i in deep], np.uint32))
+        keys_N = keys_N.at[deep].set(folded)
+    return keys_N
 
 
 def without_numbers(path: str) -> str:

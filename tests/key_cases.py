@@ -214,6 +214,7 @@ CASES: dict[str, dict[str, Case]] = {
     "translation": {
         "task.name": NAME["task"],
         "task.tokenized": case(True),
+        "task.examples": case(2),
         "data.name": case("another", refusal=r"^data\.name: expected one of"),
         "data.path": case("b", data=PARALLEL),
         "data.columns": case("fr,en", data=PAIRS),

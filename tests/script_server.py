@@ -1,15 +1,15 @@
-"""Runs scripts in forks of one process that has imported the libraries, which most scripts take the longest for.
+"""Runs scripts in forks of one process that has imported the libraries and fxf, for which they take the longest.
 
-Reads requests as lines of JSON from standard input, one after the other, and answers each with the
-number of the process, and then with its exit code. Of fxf
-nothing is imported before the fork: from there on all is as in a process of its own.
+Reads requests as lines of JSON from standard input, one after the other, and answers each with the number of the
+process, and then with its exit code. Of fxf all is imported before the fork that every verb imports, but not what hears
+signals and defines flags: from there on all is as in a process of its own.
 """
 
 import gc
-import importlib
 import json
 import logging
 import os
+import resource
 import runpy
 import signal
 import sys
@@ -21,7 +21,9 @@ import optax  # noqa: F401
 import orbax.checkpoint  # noqa: F401
 import tokenizers  # noqa: F401
 
+import fxf.runs.run  # noqa: F401
 import quick  # noqa: F401
+from fxf.machine import status
 
 gc.freeze()
 logging.root.handlers.clear()  # a library's, which a script is ahead of
@@ -46,11 +48,13 @@ if request := child_with_a_request():
         file = os.open(os.path.join(request["folder"], name), os.O_RDWR | os.O_CREAT)
         os.dup2(file, number)
         os.close(file)
+    if most := request["largest_file"]:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     sys.stdin = open(0, closefd=False, encoding="utf-8")  # noqa: SIM115
     os.environ.clear()
     os.environ.update(request["environment"])
+    os.chdir(request["cwd"])
     sys.argv = request["arguments"]
     sys.path[0] = os.path.dirname(sys.argv[0])
-    status = importlib.import_module("fxf.machine.status")
     status.SILENCE = (SECONDS, SECONDS)  # a busy machine says no more than an idle one
     runpy.run_path(sys.argv[0], run_name="__main__")

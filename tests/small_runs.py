@@ -54,16 +54,17 @@ SECONDS = 600  # until a script counts as hung, on a machine however busy
 STRICT = ("-W", "error::RuntimeWarning")
 
 
-def script(name, *arguments, stdin="", env=None):
-    """Runs experiments/NAME.py; returns the finished process, its output as text.
+def script(name, *arguments, stdin="", env=None, cwd=ROOT, largest_file=0):
+    """Runs experiments/NAME.py, by default in the checkout; returns the finished process, its output as text.
 
-    It runs in a fork of the script server, unless it needs an environment of its own.
+    It runs in a fork of the script server, unless it needs an environment of its own. With `largest_file` it cannot
+    write files of more bytes, as on a full disk.
     """
     if env is None:
-        with started(name, *arguments, stdin=stdin) as running:
+        with started(name, *arguments, stdin=stdin, cwd=cwd, largest_file=largest_file) as running:
             return running.finished()
-    command = [sys.executable, *STRICT, f"experiments/{name}.py", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=SECONDS, env=env)
+    command = [sys.executable, *STRICT, f"{ROOT}/experiments/{name}.py", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, text=True, timeout=SECONDS, env=env)
 
 
 class Running:
@@ -87,13 +88,14 @@ class Running:
 
 
 @contextmanager
-def started(name, *arguments, stdin=""):
+def started(name, *arguments, stdin="", cwd=ROOT, largest_file=0):
     """Starts experiments/NAME.py in a fork of the script server, and kills it in the end."""
-    arguments = [f"experiments/{name}.py", *map(str, arguments)]
+    arguments = [f"{ROOT}/experiments/{name}.py", *map(str, arguments)]
     with tempfile.TemporaryDirectory() as path:
         folder = Path(path)
         (folder / "stdin").write_text(stdin)
         request = {"arguments": arguments, "environment": dict(os.environ), "folder": str(folder)}
+        request |= {"cwd": str(cwd), "largest_file": largest_file}
         print(json.dumps(request), file=server().stdin, flush=True)
         running = Running(arguments, folder)
         try:

@@ -5,7 +5,7 @@ import pytest
 from experiments.claims import debated, page, seeds
 from experiments.claims.arms import ARMS
 from experiments.claims.claim import Paired
-from experiments.claims.jobs import JOBS, jobs_of
+from experiments.claims.jobs import JOBS, UNKNOWN, do_all, jobs_of
 from fxf.errors import UserError
 from small_runs import ROOT
 
@@ -57,7 +57,10 @@ def test_the_interval_of_the_effect_decides(claim, one, other, verdict):
 
 def test_a_run_that_diverged_has_the_worst_figure():
     one, other = paired().figures(
-        {"first": {"runs": [{"loss": 1.0}, {}]}, "second": {"runs": [{"loss": 3.0}, {"loss": 2.0}]}}
+        {
+            "first": {"runs": [{"loss": 1.0}, {"error": "step 7: the loss is nan"}]},
+            "second": {"runs": [{"loss": 3.0}, {"loss": 2.0}]},
+        }
     )
     assert (one, other) == ([1.0, 3.0], [3.0, 2.0])
 
@@ -99,3 +102,18 @@ def test_only_takes_claims_and_jobs_by_name():
 def test_the_claims_of_the_seeds_are_those_of_make_seeds():
     assert len({claim.name for claim in seeds.CLAIMS}) == sum(map(len, seeds.TELLING.values()))
     assert len(seeds.CONTRADICTIONS) == len(seeds.ERRORS)
+
+
+def test_a_job_that_would_end_too_late_is_left_out_and_its_figures_stay(tmp_path):
+    (tmp_path / "base.json").write_text('{"seconds": 61}')
+    kept = {"folder": tmp_path / "runs", "kept": tmp_path, "made": {}, "workers": 1}
+    assert do_all(["base"], **kept, minutes=1) == ([], ["base"])
+    assert do_all(["rotary"], **kept, minutes=0.9 * UNKNOWN / 60) == ([], ["rotary"])
+    assert (tmp_path / "base.json").read_text() == '{"seconds": 61}' and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_row_whose_arms_come_from_two_commits_names_both():
+    kept = page.read(ROOT)
+    (claim,) = [claim for claim in debated.CLAIMS if claim.name == "swiglu"]
+    kept["base"]["made_by"] = {"git_commit": "abcdefghij", "date": "2000-01-02"}
+    assert page.made_by(claim, None, kept).endswith(" and abcdefg 2000-01-02")

@@ -1,6 +1,5 @@
 """Every experiment of configs/ and every point of its sweeps builds offline, and is the size that its source says."""
 
-import importlib.util
 import inspect
 
 import pytest
@@ -8,23 +7,33 @@ import pytest
 from fxf.config import section
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs.command_line import read_sweep
+from fxf.runs.config_file import load
 from fxf.runs.experiment import build
 from fxf.sweeps.points import check, make_points
 from fxf.weights import count
-from small_runs import ROOT
+from small_runs import ROOT, new_process
 
 NAMES = sorted(str(path.relative_to(ROOT / "configs").with_suffix("")) for path in (ROOT / "configs").rglob("*.py"))
 
 
 def module_of(name):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "configs" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load(str(ROOT / "configs" / f"{name}.py")).module
 
 
 def arguments_of(name):
     return getattr(module_of(name), "ARGUMENTS", ("",))
+
+
+with new_process():
+    ARGUMENTS = [(name, argument) for name in NAMES for argument in arguments_of(name)]
+    SWEEPS = [name for name in NAMES if hasattr(module_of(name), "sweep")]
+
+
+@pytest.fixture(autouse=True)
+def registered():
+    """What a config registers is gone after a test."""
+    with new_process():
+        yield
 
 
 def config_of(name, argument, tmp_path):
@@ -36,6 +45,11 @@ def config_of(name, argument, tmp_path):
     if argument == "json_lines":
         (tmp_path / "texts.jsonl").write_text("".join(f'{{"text": "Text {i}."}}\n' for i in range(9)))
         config.data.path = str(tmp_path / "texts.jsonl")
+    if name == "studies/scan":
+        for part, n in (("train", 3), ("test", 30)):
+            lines = [f"IN: walk {word} OUT:{n * ' I_WALK'}\n" for word in "abcdefgh"]
+            (tmp_path / f"tasks_{part}_length.txt").write_text("".join(lines))
+        config.data.path = str(tmp_path)
     if argument.startswith("multi30k"):
         for stem in (config.data.train, config.data.validation, config.data.test):
             for language in ("en", "de", "fr"):
@@ -51,13 +65,13 @@ def test_a_config_lists_the_arguments_that_it_takes(name):
     assert len(set(arguments_of(name))) == len(arguments_of(name)) > 0
 
 
-@pytest.mark.parametrize(("name", "argument"), [(name, argument) for name in NAMES for argument in arguments_of(name)])
+@pytest.mark.parametrize(("name", "argument"), ARGUMENTS)
 def test_every_argument_of_every_config_builds(name, argument, tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
     assert count(build(config_of(name, argument, tmp_path).to_dict()).model.spec) > 0
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if hasattr(module_of(name), "sweep")])
+@pytest.mark.parametrize("name", SWEEPS)
 def test_every_point_of_every_sweep_builds(name, tmp_path):
     """But for the seed, on which it does not depend whether a config builds."""
     for argument in arguments_of(name):

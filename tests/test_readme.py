@@ -42,8 +42,23 @@ def help_of(verb):
     return script(verb, "--help").stdout
 
 
+@pytest.fixture(scope="module")
+def own_files(tmp_path_factory):
+    """Returns a folder with the config files that the pages let a reader write."""
+    folder = tmp_path_factory.mktemp("own")
+    for name, page in (("sort.py", "docs/own_task.md"), ("mine.py", "docs/extending.md")):
+        (folder / name).write_text(code_of(page)[0])
+    return folder
+
+
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_names_a_verb_its_flags_and_a_config_with_its_keys(command):
+def test_a_command_names_a_verb_its_flags_and_a_config_with_its_keys(command, own_files, monkeypatch):
+    monkeypatch.chdir(own_files)
+    with new_process():
+        check_command(command)
+
+
+def check_command(command):
     words = shlex.split(command.replace("\\\n", " "))
     _, verb, *arguments = words[words.index("fxf") :]
     config = None
@@ -63,9 +78,19 @@ def test_files_that_the_pages_name_exist():
     assert [name for name in names if not (ROOT / name).is_file() and not name.startswith("fxf/configs")] == []
 
 
-@pytest.mark.parametrize("page", PAGES)
+def pages_with_links():
+    """Returns every page of text and the tour, by their paths."""
+    found = [ROOT / "docs/tour.py"]
+    for pattern in ("*.md", "docs/*.md", "experiments/**/*.md"):
+        found += ROOT.glob(pattern)
+    return sorted(path.relative_to(ROOT).as_posix() for path in found)
+
+
+@pytest.mark.parametrize("page", pages_with_links())
 def test_links_lead_to_pages_and_headings(page):
-    for target in re.findall(r"\]\(([^)]+)\)", PAGES[page]):
+    for target in re.findall(r"\]\(([^)]+)\)", (ROOT / page).read_text()):
+        if target.startswith("https://"):
+            continue
         path, _, anchor = target.partition("#")
         found = (ROOT / page).parent / path
         assert found.is_file(), target
@@ -103,6 +128,12 @@ def with_example0(tmp_path_factory):
     return folder
 
 
+def test_every_block_of_python_is_run_by_a_test():
+    found = {page: len(code_of(page)) for page in PAGES if code_of(page)}
+    shared = {"README.md": 2, "docs/python.md": 3}  # by the test below, and each other block by its own
+    assert found == shared | {"docs/trackers.md": 1, "docs/extending.md": 1, "docs/own_task.md": 2}
+
+
 @pytest.mark.parametrize(
     ("page", "number"), [("README.md", 0), ("README.md", 1), *(("docs/python.md", i) for i in range(3))]
 )
@@ -126,6 +157,23 @@ def test_the_tracker_of_the_page_receives_a_run(tmp_path, capsys):
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("run ")]
     assert told[0] == "run has 1 blocks" and told[-1] == "run ends"
     assert [line.split()[1] for line in told[1:-1]] == ["3", "6", "6"]
+
+
+def test_the_task_of_the_page_trains_scores_answers_and_has_a_sweep(own_files, tmp_path, monkeypatch, capsys):
+    _, code = code_of("docs/own_task.md")
+    monkeypatch.chdir(tmp_path)
+    with new_process():
+        file = load(own_files / "sort.py")
+        config = file.call("get_config")
+        config.model.n_layers, config.model.d_model, config.task.examples = 1, 8, 5
+        config.train.steps, config.log.tensorboard = 4, False
+        figures = fxf.train(config, "runs/longer")
+        assert 0 <= figures["exact_match"] <= 1 and figures["steps"] == 4
+        exec(code, {})
+        points = []
+        file.call("sweep", lambda **changes: points.append(changes))
+        assert len(points) == 4
+    assert re.search(r"^\['[\d: ]*'\]$", capsys.readouterr().out, re.MULTILINE)
 
 
 @pytest.fixture

@@ -1,3 +1,6 @@
+import functools
+import zlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,6 +42,22 @@ def test_adding_a_weight_leaves_the_others_as_they_were():
     before, after = (initialize(s, jax.random.key(0)) for s in (spec(), larger))
     np.testing.assert_array_equal(before["a"], after["a"])
     np.testing.assert_array_equal(before["b"]["c"], after["b"]["c"])
+
+
+def test_a_weight_is_drawn_from_its_path_folded_into_the_key():
+    """Whether it is drawn alone or together with those of other blocks."""
+    key, model = jax.random.key(3), small_model(n_layers=3)[0]
+    params = jax.jit(lambda key: initialize(model.spec, key))(key)
+
+    def folded(path, *numbers):
+        return functools.reduce(jax.random.fold_in, numbers, jax.random.fold_in(key, zlib.crc32(path.encode())))
+
+    for number in (0, 2):
+        here = params["blocks"][str(number)]["feed_forward"]["up"]
+        alone = fan_in()(folded("blocks/feed_forward/up", number), here.shape, here.dtype)
+        np.testing.assert_array_equal(here, alone)
+    kernel = params["final"]["kernel"]
+    np.testing.assert_array_equal(kernel, fan_in(size=6)(folded("final/kernel"), kernel.shape, kernel.dtype))
 
 
 def test_stacked_copies_differ_and_adding_a_copy_leaves_the_others_as_they_were():

@@ -1,6 +1,6 @@
 """Hostile inputs to every script and loader: each must be refused in one line, or accepted and named.
 
-python experiments/benchmarks/hostile.py [--only=CLASS or part of a name] [--workers=2] [--list]
+python experiments/benchmarks/hostile.py [--only=CLASS or part of a name] [--workers=2] [--list] [--keep]
 
 Each case of the files hostile_*.py beside this one runs in a folder of its own, with data files and tiny runs, one of
 which is damaged.
@@ -10,10 +10,13 @@ which is damaged.
 The exit code is 1 if a case has another outcome; each such case is printed with its command. A case runs in a forked
 child of this process, which has imported everything, unless it depends on the environment. --processes starts a Python
 for each case, as a user would. --folder=FOLDER keeps the runs and the cases' folders there, and uses older runs again.
+--keep writes the table of all cases to experiments/results/hostile. --patience=5 gives each case five times its time,
+for a machine that is busy with other work.
 """
 
 import argparse
 import ctypes
+import dataclasses
 import importlib
 import json
 import logging
@@ -38,9 +41,11 @@ import hostile_files
 import hostile_results
 import hostile_runs
 import hostile_texts
+import hostile_trials
 import jax
 from hostile_box import ROOT, RUNS, UNFINISHED, WEIGHTS, Case, arguments, contents, data_files, prepare
 
+from fxf.pages.text_tables import to_csv
 from fxf.reports.text_table import aligned
 from fxf.runs import code_version
 
@@ -48,7 +53,7 @@ from fxf.runs import code_version
 IMPORTED = """
     fxf.runs.cli fxf.data.builders fxf.phrasebook fxf.interop.export fxf.interop.huggingface fxf.reports.describe
     fxf.reports.plots fxf.reports.probe fxf.runs.run fxf.sweeps.table fxf.sweeps.workers jax.export matplotlib.pyplot
-    sacrebleu.metrics safetensors.numpy tensorboardX
+    fxf.trials.arms fxf.trials.trial sacrebleu.metrics safetensors.numpy tensorboardX
 """
 CASES: dict[str, list[Case]] = {
     "changed data": hostile_runs.CHANGED_DATA,
@@ -71,6 +76,10 @@ CASES: dict[str, list[Case]] = {
     "training": hostile_results.TRAINING,
     "scores": hostile_results.SCORES,
     "pages": hostile_results.PAGES,
+    "trials": hostile_trials.TRIALS,
+    "positions and widths": hostile_trials.POSITIONS,
+    "claims and figures": hostile_trials.KEPT,
+    "records": hostile_trials.RECORDS,
 }
 
 REFUSED, ACCEPTED = "refused in one line", "accepted and named"
@@ -82,6 +91,7 @@ TRACEBACK, HANG, SILENCE, WRONG, FILES = (
     "files lost or left",
 )
 OUTCOMES = (REFUSED, ACCEPTED, TRACEBACK, HANG, SILENCE, WRONG, FILES)
+KEPT = ROOT / "experiments/results/hostile"
 MAX_LINE = 1100  # characters; nobody reads a longer line
 MAX_MEMORY = 8 * 2**30  # bytes of a process's address space, which protects the machine
 LOADERS = {
@@ -103,6 +113,8 @@ class Ended:
 
 def script(name: str) -> str:
     """Returns the path of the script that a command names, relative to a case's folder."""
+    if (ROOT / "experiments" / name).is_dir():
+        return f"experiments/{name}/__main__.py"
     return f"experiments/{name}.py" if name not in LOADERS else f"../{name}.py"
 
 
@@ -263,7 +275,8 @@ def make_runs(folder: Path, workers: int) -> None:
         # The first runs alone, because others start from its config.
         while waiting and len(running) < (workers if (fixtures / "tiny.json").exists() else 1):
             name = next(iter(waiting))
-            command = f"train {waiting.pop(name)} --workdir={name}"
+            made = waiting.pop(name)
+            command = f"{made if made.startswith('try ') else f'train {made}'} --workdir={name}"
             place = logs / name.replace("/", "_")
             shutil.rmtree(place, ignore_errors=True)
             place.mkdir()
@@ -308,16 +321,28 @@ def set_environment(folder: Path) -> None:
     )
 
 
+def keep(rows: list[list[str]]) -> None:
+    """Writes the table, and what made it."""
+    KEPT.mkdir(parents=True, exist_ok=True)
+    made_by = {**code_version.made_by(), "date": time.strftime("%F")}
+    (KEPT / "table.csv").write_text(to_csv([dict(zip(rows[0], row, strict=True)) for row in rows[1:]]))
+    (KEPT / "made_by.json").write_text(json.dumps(made_by, indent=1) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="a class, or a part of names")
     parser.add_argument("--workers", type=int, default=2, help="cases at a time")
     parser.add_argument("--list", action="store_true", help="print the cases and end")
     parser.add_argument("--processes", action="store_true", help="start a Python for each case")
+    parser.add_argument("--keep", action="store_true", help="keep the table of all cases")
+    parser.add_argument("--patience", type=float, default=1.0, help="a factor of the time limits")
     parser.add_argument("--folder", type=Path, help="where to work; it is kept")
     options = parser.parse_args()
+    if options.keep and options.only:
+        sys.exit("--keep: keeps the table of all cases; leave --only")
     chosen = {
-        case: kind
+        dataclasses.replace(case, seconds=case.seconds * options.patience): kind
         for kind, cases in CASES.items()
         for case in cases
         if options.only == kind or (options.only not in CASES and options.only in case.name)
@@ -355,6 +380,8 @@ def main() -> None:
     for kind, counted in [*counts.items(), ("all", sum(counts.values(), Counter[str]()))]:
         rows.append([kind, str(counted.total()), *(str(counted[name]) for name in OUTCOMES)])
     print("", *aligned(rows), f"{time.monotonic() - started:.0f} s", sep="\n")
+    if options.keep:
+        keep(rows)
     sys.exit(int(bool(wrong)))
 
 

@@ -55,6 +55,9 @@ RUNS = {
     "halfway": "@characters",
     "sweep/seed=0": "--config=points.py --config.seed=0",
     "sweep/seed=1": "--config=points.py --config.seed=1",
+    # Trials of two pairs.
+    "trial": "try @reversal --change=model.activation=silu --seeds=2",
+    "trial_of_text": "try @characters --change=model.activation=silu --seeds=2",
 }
 UNFINISHED = ("half", "halfway")
 WEIGHTS = "weights.safetensors"  # of @reversal

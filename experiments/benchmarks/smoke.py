@@ -8,6 +8,7 @@ slow, as in the tests.
 """
 
 import contextlib
+import gc
 import importlib.util
 import io
 import json
@@ -27,10 +28,13 @@ from fxf.runs import shipped
 WORKERS = 2
 LINES, DOCUMENTS = 300, 9000  # of a made-up text; of the documents one in a thousand is for validation
 LANGUAGES = ("en", "de", "fr")
-# What makes compiling quick, for the processes that train.
+# What makes compiling quick, for the processes that train. A program of an earlier config is not compiled again.
 QUICK = {
     "XLA_FLAGS": "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
     "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    "JAX_TRACEBACK_IN_LOCATIONS_LIMIT": "0",
 }
 
 
@@ -56,7 +60,12 @@ def make_texts(folder: Path) -> dict[str, str]:
     for part in ("train", "val", "test_2016_flickr"):
         for language in LANGUAGES:
             (folder / f"{part}.lc.norm.tok.{language}").write_text("".join(f"{line}\n" for line in lines))
-    paths = dict.fromkeys([f"translation:multi30k_{pair}" for pair in ("de", "fr", "deen")], str(folder))
+    for part, n in (("train", 9), ("test", 30)):  # in the form of SCAN, and with as many actions
+        commands = [f"IN: {line} OUT:{n * ' walk'}\n" for line in lines]
+        (folder / f"tasks_{part}_length.txt").write_text("".join(commands))
+    paths = dict.fromkeys(
+        [f"translation:multi30k_{pair}" for pair in ("de", "fr", "deen")] + ["studies/scan"], str(folder)
+    )
     others = {"translation:anki": "pairs.txt", "documents:json_lines": "documents.jsonl"}
     return paths | {name: str(folder / file) for name, file in others.items()}
 
@@ -85,6 +94,14 @@ def smoke(name: str, path: str, folder: Path) -> str:
     return ""
 
 
+def prepare(folder: Path) -> None:
+    """Makes a process quick: it keeps its programs in a folder of its own, and collects garbage rarely."""
+    import jax
+
+    jax.config.update("jax_compilation_cache_dir", str(folder / str(os.getpid())))
+    gc.set_threshold(50_000, 20, 100)  # tracing makes many small objects that live on
+
+
 def main() -> int:
     """Prints a line for each config, and returns the exit code."""
     chosen = [name for name in names() if name.startswith(tuple(sys.argv[1:]) or "")]
@@ -92,7 +109,9 @@ def main() -> int:
     os.environ |= QUICK
     with (
         tempfile.TemporaryDirectory(prefix="fxf-smoke-") as where,
-        ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn")) as pool,
+        ProcessPoolExecutor(
+            WORKERS, multiprocessing.get_context("spawn"), prepare, (Path(where) / "programs",)
+        ) as pool,
     ):
         paths = make_texts(Path(where))
         runs = {

@@ -122,4 +122,5 @@ def spread(figures: Sequence[float]) -> str:
 def _figures(results: Results, arm: str, figure: str) -> list[float | None]:
     """Returns a figure of each run of an arm; None if the run's loss was not finite."""
     name, _, scoring = arm.partition("/")
-    return [run.get(f"{scoring}/{figure}" if scoring else figure) for run in results[name]["runs"]]
+    key = f"{scoring}/{figure}" if scoring else figure
+    return [None if "error" in run else run[key] for run in results[name]["runs"]]

@@ -5,7 +5,11 @@ from typing import Any
 
 from experiments.claims.claim import Single
 from experiments.figures.kept import Kept, Row
-from experiments.seeds.claims import at_least, at_most
+from experiments.seeds.claims import at_least, at_most, equal
+from experiments.studies.length import result as length
+from experiments.studies.qk_norm import result as qk_norm
+from experiments.studies.recall import result as recall
+from experiments.studies.width import result as width
 
 RESULTS, STUDIES = "experiments/results", "experiments/studies"
 TRAIN = "fxf train --config="
@@ -33,6 +37,18 @@ def gain_of_random_positions(kept: Kept) -> list[float]:
 
 def solved(kept: Kept, kind: str) -> int:
     return sum(value >= 0.99 for value in of_rows(kept.table("expressive"), "exact_match", model__attention=kind))
+
+
+def best_rates(kept: Kept, kind: str) -> list[float]:
+    """Returns the best learning rate of each width, the narrowest first, with or without `model.base_width`."""
+    return [width.best_rate(by_rate) for by_rate in width.losses(kept.table("width"), kind).values()]
+
+
+def sensitivities(kept: Kept) -> list[tuple[float, float]]:
+    """Returns the sensitivity to the learning rate without and with a norm of queries and keys, of each width."""
+    rows = [{**row, "model.qk_norm": row["model.qk_norm"] == "True"} for row in kept.table("qk_norm")]
+    without, normed = (qk_norm.losses(rows, norm).values() for norm in (False, True))
+    return [(qk_norm.sensitivity(a), qk_norm.sensitivity(b)) for a, b in zip(without, normed, strict=True)]
 
 
 CLAIMS = (
@@ -118,6 +134,68 @@ CLAIMS = (
             kept.table("turns"), "exact_match_1000", model__positions="turns", model__window=8, task__max_length=40
         ),
         folder=f"{STUDIES}/turns",
+    ),
+    Single(
+        name="walks",
+        says="fixed walks along the tokens solve more than mirrored strings at 12 times the length, with one setting",
+        source="ours",
+        what="problems of eight that four of five seeds solve at 500 symbols after at most 40",
+        command=f"{SWEEP}length",
+        accepts=at_least(len(length.CLAIMED)),
+        figures=lambda kept: [len(length.solved(kept.table("length")))],
+        folder=f"{STUDIES}/length",
+    ),
+    Single(
+        name="mup",
+        says="with μP the best learning rate does not depend on the width, here 64 to 512",
+        source="Yang et al. 2022, arXiv 2203.03466",
+        what="largest best rate over the smallest",
+        command=f"{SWEEP}width",
+        accepts=at_most(width.BOUND),
+        figures=lambda kept: [width.spread(best_rates(kept, "with"))],
+        folder=f"{STUDIES}/width",
+    ),
+    Single(
+        name="no_mup",
+        says="without μP the best learning rate falls with the width, here 64 to 512",
+        source="Yang et al. 2022, arXiv 2203.03466",
+        what="best rate of width 64 over that of 512",
+        command=f"{SWEEP}width",
+        accepts=at_least(2),
+        figures=lambda kept: [best_rates(kept, "without")[0] / best_rates(kept, "without")[-1]],
+        folder=f"{STUDIES}/width",
+    ),
+    Single(
+        name="qk_norm_rates",
+        says="with query–key norm the loss depends less on the learning rate",
+        source="Wortsman et al. 2023, arXiv 2309.14322",
+        what="sensitivity with the norm over that without, largest of two widths",
+        command=f"{SWEEP}qk_norm",
+        accepts=at_most(1),
+        figures=lambda kept: [max(normed / without for without, normed in sensitivities(kept))],
+        folder=f"{STUDIES}/qk_norm",
+    ),
+    Single(
+        name="recall_softmax",
+        says="softmax attention recalls 2 and 8 pairs at widths 32 and 64, here within 1,000 steps",
+        source="Arora et al. 2023, arXiv 2312.04927",
+        what="lowest mean share recalled, at the best of two rates",
+        command=f"{SWEEP}recall",
+        accepts=at_least(recall.SOLVED),
+        figures=lambda kept: [recall.lowest_share(recall.cells(kept.table("recall")))],
+        folder=f"{STUDIES}/recall",
+    ),
+    Single(
+        name="recall_linear",
+        says="with linear attention, 8 pairs need more width than 2",
+        source="Arora et al. 2023, arXiv 2312.04927",
+        what="1 if the smallest width that recalls 0.99 is larger for 8 pairs, or none does and one does for 2",
+        command=f"{SWEEP}recall",
+        accepts=equal(1),
+        figures=lambda kept: [
+            int(recall.grows([recall.smallest(recall.cells(kept.table("recall")), "linear", n) for n in (2, 8)]))
+        ],
+        folder=f"{STUDIES}/recall",
     ),
     Single(
         name="gros",

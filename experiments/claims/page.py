@@ -1,6 +1,5 @@
 """CLAIMS.md: a row for each claim, from kept results."""
 
-import json
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -10,6 +9,8 @@ from experiments.claims import debated, larger, ours, seeds
 from experiments.claims.claim import Outcome, Paired, Single
 from experiments.figures.kept import Kept, Row
 from experiments.seeds.claims import shown
+from fxf.errors import UserError
+from fxf.files import read_json
 from fxf.pages.text_tables import to_markdown
 
 KEPT = "experiments/results/claims"
@@ -69,7 +70,7 @@ def page(root: Path) -> str:
 
 def read(root: Path) -> dict[str, Any]:
     """Returns the kept results of claims by the name of their file."""
-    return {path.stem: json.loads(path.read_text()) for path in sorted((root / KEPT).glob("*.json"))}
+    return {path.stem: read_json(path, "a kept result") for path in sorted((root / KEPT).glob("*.json"))}
 
 
 def _row(claim: Claim, kept: Kept, results: dict[str, Any]) -> Row:
@@ -77,21 +78,25 @@ def _row(claim: Claim, kept: Kept, results: dict[str, Any]) -> Row:
     try:
         source: Any = kept if isinstance(claim, Single) and claim.folder else results
         outcome = claim.outcome(source)
-        run = _made_by(claim, kept, results)
+        run = made_by(claim, kept, results)
     except (KeyError, FileNotFoundError):
         outcome, run = NOT_RUN, ""
+    except (TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"{claim.name}: its kept results are damaged: {error}") from error
     cells = (claim.says, claim.source, claim.rule, outcome.measured, outcome.verdict, command, run)
     return dict(zip(HEADER, cells, strict=True))
 
 
-def _made_by(claim: Claim, kept: Kept, results: dict[str, Any]) -> str:
+def made_by(claim: Claim, kept: Kept, results: dict[str, Any]) -> str:
     """Returns the commit and date of a claim's results."""
     if isinstance(claim, Single) and claim.folder:
         made = kept.made_by(claim.folder)
         since = results.get("since", {}).get(claim.folder)
         return _commit(made) + (f", {shown(since)} commits since" if since is not None else "")
-    source = claim.first.split("/")[0] if isinstance(claim, Paired) else _file_of(claim)
-    return _commit(results[source]["made_by"])
+    if isinstance(claim, Paired):
+        arms = (arm.split("/")[0] for arm in (claim.first, claim.second))
+        return " and ".join(dict.fromkeys(_commit(results[arm]["made_by"]) for arm in arms))
+    return _commit(results[_file_of(claim)]["made_by"])
 
 
 def _file_of(claim: Single) -> str:

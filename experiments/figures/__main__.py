@@ -6,15 +6,20 @@ A line names each page that changed. What a program cannot mend, such as a numbe
 the exit code is 1.
 """
 
+import fxf.machine.listen  # noqa: F401  First of all.
+
 import sys
 from pathlib import Path
 
-from experiments.figures.pages import differences, rewrite
+from fxf.runs import cli
 
 ROOT = Path(__file__).parents[2]
 
 
-def main() -> None:
+def main(arguments: list[str]) -> None:
+    cli.refuse_arguments(arguments)
+    from experiments.figures.pages import differences, rewrite
+
     for name in rewrite(ROOT):
         print(name)
     if found := differences(ROOT):
@@ -22,4 +27,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main)

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import fxf
+from fxf.errors import UserError
+from fxf.files import read_json
 
 Row = dict[str, Any]
 
@@ -53,7 +55,7 @@ class Kept:
         return {way: each["median"] for way, each in row["figures"].items()}
 
     def _json(self, name: str) -> Row:
-        return json.loads((self.root / "experiments/results" / name).read_text())
+        return read_json(self.root / "experiments/results" / name, "a kept result")
 
     def verdicts(self, name: str) -> Any:
         """Returns a file of `experiments/results/verdicts`: what it holds as JSON, and its text otherwise."""
@@ -74,17 +76,21 @@ class Kept:
             return {"git_commit": bench["commit"], "date": bench["started"][:10], **bench}
         path, plan = (self.root / folder / name for name in ("made_by.json", "plan.json"))
         if plan.exists():  # a trial says it itself
-            said = json.loads(plan.read_text())
+            said = read_json(plan, "a trial's plan")
             return {**said, "date": said["budgets"][0]["time"][:10]}
         if not path.exists() and Path(folder).name in self.older["configs"]["runs"]:
             older = self.older["configs"]
             return {**older, "git_commit": older["commit"], "versions": "unknown", "older": True}
-        return json.loads(path.read_text())
+        return read_json(path, "a note of what made results")
 
     def table(self, study: str) -> list[Row]:
         """Returns the runs of a study; what reads as a number is one."""
-        with (self.root / f"experiments/studies/{study}/table.csv").open() as file:
-            return [{name: _value(cell) for name, cell in row.items()} for row in csv.DictReader(file)]
+        path = self.root / f"experiments/studies/{study}/table.csv"
+        try:
+            rows = csv.DictReader(path.read_text().splitlines())
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path}: no table: {error}") from None
+        return [{name: _value(cell) for name, cell in row.items()} for row in rows]
 
     def programs(self, name: str) -> list[Program]:
         """Returns the programs in a file of `experiments/results/compile`."""

@@ -7,6 +7,8 @@ from pathlib import Path
 from experiments.figures import configs, docs, readme, results, studies
 from experiments.figures.kept import Kept
 from experiments.figures.pieces import Page, blank, filled, only_docstrings, wrong
+from fxf.errors import UserError
+from fxf.files import read_file
 
 PAGES: dict[str, Callable[[Kept], Page]] = {
     **readme.PAGES,
@@ -41,9 +43,36 @@ def differences(root: Path, only: Collection[str] = ()) -> list[str]:
     """
     kept, found = Kept(root), []
     for name in only or names(root):
-        page, text = PAGES[name](kept) if name in PAGES else Page([]), (root / name).read_text()
+        page, text = page_of(name, kept) if name in PAGES else Page([]), read(root / name)
         found += [f"{name}: {line}" for line in wrong(text, page, _only_texts(root / name, text))]
     return found
+
+
+def page_of(name: str, kept: Kept) -> Page:
+    """Returns what accounts for the numbers of a page.
+
+    Raises:
+      UserError: a kept result is missing, or lacks what the page needs.
+    """
+    try:
+        return PAGES[name](kept)
+    except UserError:
+        raise
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise UserError(f"{name}: the kept results do not give its figures: {what}") from error
+
+
+def read(path: Path) -> str:
+    """Returns the text of a page.
+
+    Raises:
+      UserError: there is none.
+    """
+    try:
+        return read_file(path).decode()
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: no text in UTF-8: {error}") from None
 
 
 def _only_texts(path: Path, text: str) -> str:
@@ -60,8 +89,8 @@ def rewrite(root: Path, only: Collection[str] = ()) -> list[str]:
     """Writes the figures of the kept results into the pages, and returns the names of those that changed."""
     kept, changed = Kept(root), []
     for name in only or PAGES:
-        text = (root / name).read_text()
-        if (new := filled(text, PAGES[name](kept))) != text:
+        text = read(root / name)
+        if (new := filled(text, page_of(name, kept))) != text:
             (root / name).write_text(new)
             changed.append(name)
     return changed

@@ -56,13 +56,15 @@ def keep(study: str, sweep: Path) -> None:
     """Copies the table of a sweep, and writes a line for each run: what it came from, its result and its records."""
     shutil.copy(sweep / "table.csv", FOLDER / study)
     lines = []
-    for point in (row["point"] for row in rows_of(study)):
-        folder = sweep / point
+    for row in rows_of(study):
+        folder = sweep / row["point"]
         origin = json.loads((folder / "config.json").read_text())
         del origin["config"]  # which follows from the config file and the overrides
+        origin.pop("registered_by", None)  # a path; the digest of its file is among the digests
+        origin["overrides"] = {name: value for name, value in origin["overrides"].items() if name in row}  # no paths
         result = json.loads((folder / "result.json").read_text()) if (folder / "result.json").exists() else {}
         records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        lines.append(json.dumps({"point": point, **origin, "result": result, "metrics": records}) + "\n")
+        lines.append(json.dumps({"point": row["point"], **origin, "result": result, "metrics": records}) + "\n")
     (FOLDER / study / "runs.jsonl").write_text("".join(lines))
 
 

@@ -156,7 +156,10 @@ def _check_given(config: TransformerConfig) -> None:
     if config.position_range:
         raise UserError("positions: model.position_range draws them; give none, or set it to 0")
     if POSITIONS[config.positions].from_tokens:
-        raise UserError(f"positions: model.positions '{config.positions}' makes them from the tokens; give none")
+        raise UserError(
+            f"positions: model.positions '{config.positions}' makes them from the tokens; give none, and leave "
+            "task.document_mask off"
+        )
     if config.attention_implementation == "flash" and config.window:
         raise UserError(
             "positions: the window of model.attention_implementation 'flash' assumes 0, 1, …; give none, or set it to "

@@ -189,7 +189,7 @@ def as_markdown(found: Comparison) -> str:
         return text
     of_means = [
         {"runs that differ only in seed": group.label, "seeds": len(group.places)}
-        | {f"{name}{_arrow(name)}": f"{mean:.4g} ± {deviation:.2g}" for name, (mean, deviation, _) in spread.items()}
+        | {f"{name}{_arrow(name)}": _with_deviation(mean, deviation) for name, (mean, deviation, _) in spread.items()}
         for group, spread in several
     ]
     names = dict.fromkeys(name for row in of_means for name in row)
@@ -278,3 +278,7 @@ def _mean_line(curves: list[list[Point]]) -> dict[str, Any]:
     at = {step: [curve[step] for curve in by_step] for step in shared}
     points = thinned([(step, statistics.fmean(values)) for step, values in at.items()])
     return {"points": points, "band": [[step, min(at[step]), max(at[step])] for step, _ in points]}
+
+
+def _with_deviation(mean: float, deviation: float) -> str:
+    return f"{mean:.4g} ± {deviation:.2g}" if deviation else f"{mean:g} ± 0"

@@ -2,7 +2,7 @@
 
 import fcntl
 import json
-import math
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,7 +68,8 @@ def read(folder: Path) -> RunFiles:
 
 
 def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    largest = sys.float_info.max
+    return isinstance(value, int | float) and not isinstance(value, bool) and -largest <= value <= largest
 
 
 def is_run(folder: Path) -> bool:
@@ -111,9 +112,9 @@ def _is_locked(path: Path) -> bool:
 
 
 def _text(path: Path) -> str:
-    """Returns the end of a text file, or nothing without one."""
+    """Returns the end of a text file, or nothing without one. A pipe would wait for a writer."""
     try:
-        return path.read_bytes()[-LAST_BYTES:].decode("utf-8", errors="replace")
+        return path.read_bytes()[-LAST_BYTES:].decode("utf-8", errors="replace") if path.is_file() else ""
     except OSError:
         return ""
 
@@ -147,7 +148,7 @@ def _are_rows(rows: Any) -> bool:
 def _lines(path: Path) -> list[Record]:
     """Returns the objects of a file of JSON lines that have a step; other lines are left out, as a line cut short."""
     try:
-        content = path.read_bytes().decode("utf-8", errors="replace")
+        content = path.read_bytes().decode("utf-8", errors="replace") if path.is_file() else ""
     except OSError:
         return []
     found = []

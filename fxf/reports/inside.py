@@ -37,7 +37,8 @@ VECTORS = {"embedding/positions": "positions", "embedding/residual": "embedding 
 def write(folder: Path, step: int | None = None, config_file: str | None = None) -> Path:
     """Loads the run in `folder`, writes inside.json and the page there, and returns the path of the page.
 
-    Without a checkpoint that can be loaded the page has the figures alone, and a warning says why.
+    Without a checkpoint that can be loaded, or without room for what is found, the page has the figures alone, and a
+    warning says why.
 
     Args:
       step, config_file: as in `fxf.runs.run.load`.
@@ -53,7 +54,7 @@ def write(folder: Path, step: int | None = None, config_file: str | None = None)
         files = read(folder)
         shown = contents(experiment, found, params, _texts(files.samples))
         write_atomically(folder / INSIDE, as_json({**shown, "result": files.result}))
-    except UserError as error:
+    except (UserError, OSError) as error:
         log.warning("warning: the page shows nothing inside the model: %s", error)
     return report.write(folder)
 

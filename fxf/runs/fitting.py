@@ -7,6 +7,7 @@ from typing import Any
 from fxf.config import one_of
 from fxf.decoding.config import DecodeConfig
 from fxf.errors import UserError
+from fxf.layers.positions import POSITIONS
 from fxf.models import MODELS
 from fxf.models.model import Model
 from fxf.tasks import RegisteredTask
@@ -22,6 +23,8 @@ def require_fitting_task(registered: RegisteredTask, task: Task, sections: Mappi
         raise UserError(f"model.name: task '{sections['task'].name}' needs {fitting}")
     if model.max_len < task.longest:
         raise UserError(f"model.max_len: {model.max_len} is too short; the task's sequences need {task.longest}")
+    if getattr(sections["task"], "mirrored", False):
+        _require_positions(model)
     if train.batch_size % train.microbatches:
         raise UserError(f"train.microbatches: {train.microbatches} does not divide train.batch_size {train.batch_size}")
     if saved.best:
@@ -30,6 +33,19 @@ def require_fitting_task(registered: RegisteredTask, task: Task, sections: Mappi
             raise UserError("checkpoint.best: nothing is evaluated before the end; set train.evaluate_every")
     elif train.patience:
         raise UserError("train.patience: set checkpoint.best to the figure that has to improve")
+
+
+def _require_positions(model: Any) -> None:
+    """Raises a UserError if the model does not read the positions that `task.mirrored` gives."""
+    name = getattr(model, "positions", "")
+    if name in POSITIONS and POSITIONS[name].from_tokens:
+        raise UserError(f"task.mirrored: model.positions '{name}' makes them from the tokens; leave it False")
+    if getattr(model, "position_range", 0):
+        raise UserError("task.mirrored: model.position_range draws other positions; leave one of them off")
+    if name == "none" and not model.window:
+        raise UserError(
+            "task.mirrored: model.positions 'none' reads no positions without a model.window; leave it False"
+        )
 
 
 def require_fitting_model(task: Task, model: Model, sections: Mapping[str, Any]) -> None:

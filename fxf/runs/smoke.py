@@ -12,7 +12,7 @@ from fxf.pages.run_files import CONFIG
 
 STEPS = 6
 TOKENS = 1024  # of a batch
-BLOCKS = 2
+BLOCKS = 1  # or as many as have one of each kind
 WIDTH, PER_HEAD = 256, 16  # a wider model gets heads of this width
 EXAMPLES = 20  # scored
 LONGER = 5  # by how many symbols the longest of them are longer than in training
@@ -49,10 +49,12 @@ def _smaller(keys: Mapping[str, Any]) -> dict[str, Any]:
     unit = 2 * keys["train.microbatches"] * len(jax.devices())
     while found["train.batch_size"] * keys["model.max_len"] > TOKENS and found["train.batch_size"] % unit == 0:
         found["train.batch_size"] //= 2
+    if keys.get("task.examples") == 0:  # all
+        found["task.examples"] = EXAMPLES
     most: dict[str, Any] = {"task.examples": EXAMPLES, "task.longer": LONGER, "task.longer_every": 0}
     most |= {"data.shapes": 1, "data.batch_tokens": TOKENS}
     if not keys["start.path"] and not keys["optimizer.frozen"]:  # the blocks have no names elsewhere
-        most["model.n_layers"] = BLOCKS
+        most["model.n_layers"] = max(BLOCKS, keys.get("model.global_every", 0))
         if keys.get("model.n_heads") and keys["model.d_model"] > WIDTH:
             width = PER_HEAD * keys["model.n_heads"]
             most |= {"model.d_model": width, "model.d_ff": 2 * width, "model.head_dim": PER_HEAD}
@@ -60,9 +62,10 @@ def _smaller(keys: Mapping[str, Any]) -> dict[str, Any]:
     path = Path(keys.get("data.path", ""))
     if isinstance(keys.get("data.validation"), float) and (path == Path() or _is_large(path)):
         most |= {"data.validation": SHARE, "data.test": SHARE}
-    found |= {key: min(keys[key], value) for key, value in most.items() if key in keys}
-    if "task.score_every" in keys:
-        found["task.score_every"] = max(keys["task.score_every"], keys["task.longest"] - keys["task.max_length"])
+    found |= {key: min(found.get(key, keys[key]), value) for key, value in most.items() if key in keys}
+    if "task.score_every" in keys and keys["task.longest"] > keys["task.max_length"]:
+        longest = min(keys["task.longest"], keys["task.max_length"] + LONGER)
+        found |= {"task.longest": longest, "task.score_every": longest}
     if keys.get("model.attention_implementation") == "flash" and jax.default_backend() == "cpu":
         found["model.attention_implementation"] = "xla"
     return found

@@ -4,6 +4,7 @@ import fcntl
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -34,6 +35,15 @@ class Job(NamedTuple):
     command: list[str]
     folder: Path
     points: tuple[Path, ...] = ()
+
+
+def this_fxf() -> list[str]:
+    """Returns the start of a command that runs the fxf of this process, in the same working directory.
+
+    Python finds a package in the working directory first. With -P it does not look there.
+    """
+    home = str(Path(__file__).parents[2])
+    return [sys.executable, *([] if home in sys.path[:1] else ["-P"]), "-m", "fxf"]
 
 
 def run_all(jobs: Sequence[Job], workers: int) -> dict[Path, str]:

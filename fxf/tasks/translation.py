@@ -31,6 +31,7 @@ class TranslationConfig(MetricsConfig):
 
     name: Literal["translation"] = key("translation", "the task to learn")
     tokenized: bool = key(False, "the text is tokenized already, so BLEU counts its words as they are")
+    examples: int = key(0, "sentences to score in a validation or the test, evenly spaced; 0: all", minimum=0)
 
 
 class Translation(TokenizedTask):
@@ -90,11 +91,15 @@ class Translation(TokenizedTask):
 
     def evaluate(self, evaluator: Evaluator, part: str) -> dict[str, Any]:
         """Returns the figures, samples and answers of a part of the corpus."""
-        return self.score(evaluator, self.tokenized(part))
+        return self.score(evaluator, self.tokenized(part), self.config.examples)
 
-    def score(self, evaluator: Evaluator, tokenized: Tokenized) -> dict[str, Any]:
-        """Returns the figures, samples and answers of sentence pairs."""
+    def score(self, evaluator: Evaluator, tokenized: Tokenized, n_scored: int = 0) -> dict[str, Any]:
+        """Returns the figures, samples and answers of sentence pairs, or of so many of their sources."""
         sources, tokens, references = group_by_source(tokenized.examples, tokenized.pairs)
+        if 0 < n_scored < len(sources):
+            places = np.linspace(0, len(sources) - 1, n_scored).astype(int)
+            sources, tokens = [sources[i] for i in places], [tokens[i] for i in places]
+            references = [references[i] for i in places]
         found = decode_groups(evaluator.decode, self.groups(tokens), EOS, len(tokens))
         best = [self.tokenizer.decode(hypotheses[0][0]) for hypotheses in found]
         chosen = range(0, len(sources), max(len(sources) // SAMPLES, 1))[:SAMPLES]

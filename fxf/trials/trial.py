@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fxf.config import differences
 from fxf.errors import DivergedError, UserError
 from fxf.files import read_json
 from fxf.machine import signals
 from fxf.machine.status import stage
-from fxf.pages.run_files import RESULT, is_number
+from fxf.pages.run_files import CONFIG, RESULT, is_number
 from fxf.runs.programs import Kept
 from fxf.sweeps.together import train_logged
 from fxf.trials.evidence import Evidence
@@ -81,11 +82,8 @@ def _pairs(plan: Plan, workdir: Path) -> Iterator[Pair]:
         runs = []
         for name, seed in zip(("first", "other"), plan.seeds_of(number), strict=True):
             arm = getattr(plan, name)
-            folder = workdir / f"{name}-{seed}"
-            runs.append(
-                _ended(folder, plan.metric)
-                or _train(arm.config | {"seed": seed}, folder, arm.origin, plan.metric, kept)
-            )
+            config, folder = arm.config | {"seed": seed}, workdir / f"{name}-{seed}"
+            runs.append(_ended(config, folder, plan.metric) or _train(config, folder, arm.origin, plan.metric, kept))
         first, other = runs
         yield Pair(plan.seeds_of(number), first.figure, other.figure, first.seconds + other.seconds)
 
@@ -99,26 +97,39 @@ def _train(config: dict[str, Any], folder: Path, origin: dict[str, Any], metric:
         (folder / DIVERGED).write_text(json.dumps({"seconds": time.perf_counter() - started}))
     except UserError as error:
         raise UserError(f"{folder}: {error}") from None
-    found = _ended(folder, metric)
+    found = _ended(config, folder, metric)
     assert found is not None
     return found
 
 
-def _ended(folder: Path, metric: str) -> _Run | None:
+def _ended(config: dict[str, Any], folder: Path, metric: str) -> _Run | None:
     """Returns what a run has left that has ended, or None if it has not.
 
     Raises:
-      UserError: its result has no such figure.
+      UserError: the folder holds a run of another config, or its result has no such figure or is damaged.
     """
-    for name in (RESULT, DIVERGED):
+    for name, figures in ((RESULT, (metric, "wall_seconds")), (DIVERGED, ("seconds",))):
         try:
             result = read_json(folder / name, "a run's result")
         except FileNotFoundError:
             continue
-        if name == DIVERGED:
-            return _Run(None, result["seconds"])
-        if metric not in result:
-            figures = ", ".join(name for name, value in result.items() if is_number(value))
-            raise UserError(f"--metric: {metric} is not in {folder / RESULT} (there are {figures})")
-        return _Run(result[metric] if is_number(result[metric]) else None, result["wall_seconds"])
+        _require_run_of(config, folder)
+        for each in figures:
+            if type(result.get(each)) not in (int, float):
+                there = ", ".join(name for name, value in result.items() if is_number(value))
+                raise UserError(f"{folder / name}: {each} is not a number in it (there are {there or 'none'})")
+        figure, seconds = (result[each] if is_number(result[each]) else None for each in (figures[0], figures[-1]))
+        if seconds is None:
+            raise UserError(f"{folder / name}: {figures[-1]} is {result[figures[-1]]}")
+        return _Run(None if name == DIVERGED else figure, seconds)
     return None
+
+
+def _require_run_of(config: dict[str, Any], folder: Path) -> None:
+    """Raises a UserError if the folder holds no run of the config."""
+    try:
+        there = read_json(folder / CONFIG, "a run's config").get("config")
+    except FileNotFoundError:
+        raise UserError(f"{folder}: holds a result, but no {CONFIG} that says of what; move it away") from None
+    if differing := differences(there if isinstance(there, dict) else {}, config):
+        raise UserError(f"{folder}: holds another run: {differing}; move it away, or use another --workdir")

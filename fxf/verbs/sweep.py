@@ -116,12 +116,11 @@ def _jobs(
     if TOGETHER.value > 1 and any(points[i].config["parallel"]["processes"] != 1 for i in chosen):
         raise UserError("--together: points share one process; leave parallel.processes at 1")
     from fxf.sweeps.points import alike
-    from fxf.sweeps.workers import Job
+    from fxf.sweeps.workers import Job, this_fxf
 
     def command(verb: str, changes: dict[str, Any], *flags: str) -> list[str]:
         keys = [f"--config.{key}={value}" for key, value in changes.items()]
-        # Without -P, a folder fxf in the working directory would stand in for the package.
-        return [sys.executable, "-P", "-m", "fxf", verb, f"--config={config_file}", *keys, *flags]
+        return [*this_fxf(), verb, f"--config={config_file}", *keys, *flags]
 
     jobs = []
     for group in alike([points[i] for i in chosen], TOGETHER.value):

@@ -54,5 +54,15 @@ def test_a_run_without_a_checkpoint_has_a_page_and_a_warning(tmp_path, caplog):
     assert "the page shows nothing inside the model" in caplog.text
 
 
+def test_where_samples_cannot_be_written_the_page_is_and_a_warning_says_why(found, tmp_path, monkeypatch, caplog):
+    experiment, params, _ = found
+    (tmp_path / "config.json").write_text(json.dumps({"config": tiny_config(), "overrides": {}}))
+    (tmp_path / "samples.jsonl").mkdir()
+    monkeypatch.setattr(inside.run, "load", lambda *_, **__: (experiment, 4, params))
+    monkeypatch.setattr(inside, "_tested", lambda *_: [["3", "3", "1"]])
+    assert inside.write(tmp_path).exists()
+    assert "the page shows nothing inside the model" in caplog.text and "Is a directory" in caplog.text
+
+
 def test_tokens_that_cannot_be_seen_are_signs():
     assert [probe.visible(text) for text in (" a", "\n", "\t", "")] == ["␣a", "⏎", "⇥", "∅"]

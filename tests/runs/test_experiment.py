@@ -59,3 +59,21 @@ def test_keys_of_decoding_are_refused_where_nothing_is_generated(task, model, te
     build(config_of(task, model, text))
     with pytest.raises(UserError, match=rf"decode.beam_width: task '{task}' generates no tokens; leave it at 1"):
         build(config_of(task, model, text, decode={"beam_width": 3}))
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"positions": "none"}, "model.positions 'none' reads no positions without a model.window"),
+        ({"positions": "walks", "d_model": 8}, "model.positions 'walks' makes them from the tokens"),
+        ({"positions": "learned", "position_range": 20}, "model.position_range draws other positions"),
+    ],
+)
+def test_mirrored_positions_that_nothing_reads_are_refused(model, message):
+    with pytest.raises(UserError, match=f"task.mirrored: {message}"):
+        build(tiny_config(task={"mirrored": True}, model=model))
+
+
+def test_mirrored_positions_are_read_by_an_encoding_or_a_window():
+    for model in ({"positions": "learned"}, {"positions": "none", "window": 2}):
+        build(tiny_config(task={"mirrored": True}, model=model))

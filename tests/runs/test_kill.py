@@ -14,11 +14,10 @@ import pytest
 from fxf.runs import run
 from fxf.training import checkpoint
 from helpers import one_device
-from small_runs import environment, no_file_larger_than, overrides, script, started
+from small_runs import overrides, script, started
 
 FLAGS = overrides(train={"steps": 44}, checkpoint={"every": 2}, log={"every": 2})
-# Lines of metrics.jsonl to wait for, and seconds more: a save takes about 0.07 s, so these fall in and between saves.
-KILL_POINTS = [(1, 0.0), (13, 0.05)]
+SAVING = 0.05  # seconds after a line of metrics.jsonl, while a save, which takes about 0.07 s, goes on
 
 
 def lines(workdir):
@@ -52,9 +51,8 @@ def unbroken(tmp_path_factory):
 
 
 def test_a_run_killed_and_asked_to_stop_ends_with_the_bits_of_one_that_never_stopped(unbroken, tmp_path):
-    for n_lines, seconds in KILL_POINTS:
-        train_and_stop(tmp_path, n_lines, seconds)
-    code, errors = train_and_stop(tmp_path, 17, 0.0, signal.SIGTERM)
+    train_and_stop(tmp_path, 3, SAVING)
+    code, errors = train_and_stop(tmp_path, 9, 0.0, signal.SIGTERM)
     assert code == 75
     stopped_at = int(re.search(r"stopped at step (\d+), which is saved", errors)[1])
     assert checkpoint.load(tmp_path / "checkpoints", run.load(tmp_path)[0].state_shapes(one_device()))[0] == stopped_at
@@ -72,8 +70,7 @@ def test_a_save_without_room_ends_in_one_line_and_the_run_goes_on_when_there_is_
     shutil.rmtree(tmp_path / "checkpoints" / "44")
     (tmp_path / "result.json").unlink()
     # The largest file of a checkpoint is of 20 kB, and metrics.jsonl of 6.
-    with no_file_larger_than(16_000):
-        stopped = script("train", *FLAGS, f"--workdir={tmp_path}", env=environment())
+    stopped = script("train", *FLAGS, f"--workdir={tmp_path}", largest_file=16_000)
     assert stopped.returncode == 2, stopped.stderr
     assert [line for line in stopped.stderr.splitlines() if not line.startswith("step ")] == [
         f"{tmp_path}: resuming at step 42",

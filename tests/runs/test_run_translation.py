@@ -1,4 +1,4 @@
-"""A translation run, as a user starts it: resumed after a kill, with its own tokenizer, its errors in one line."""
+"""A translation run: resumed within an epoch, with its own tokenizer, its errors in one line."""
 
 import json
 import os
@@ -10,25 +10,31 @@ import jax
 import numpy as np
 import pytest
 
+from fxf.config import flatten
 from fxf.runs import run
-from small_runs import script, started
+from fxf.runs.command_line import read_config
+from fxf.training import loop
+from fxf.training.metrics import Clock
+from small_runs import script
 
 MODEL = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 20, "dropout": 0.1}
 DATA = {"name": "pairs", "columns": "en,fr", "held_out": 0.1, "max_length": 20, "shapes": 2}
 DATA |= {"tokenizer": "word", "vocab_size": 30}
 TRAIN = {"steps": 24, "batch_size": 8}
+KEPT = {}  # the runs here have the same programs
 
 
-def flags(path, **sections):
-    """Returns the flags of a small run on the file of pairs `path`."""
-    config = {"model": MODEL, "data": {**DATA, "path": path}, "train": TRAIN, "checkpoint": {"every": 2, "keep": 3}}
-    config["log"] = {"every": 2, "tensorboard": False}
-    config["optimizer"] = {"warmup_steps": 5}
-    for name, values in sections.items():
-        config[name] = {**config.get(name, {}), **values}
-    return ["--config=configs/translation.py"] + [
-        f"--config.{section}.{key}={value}" for section, values in config.items() for key, value in values.items()
-    ]
+def sections_of(path):
+    """Returns the changes that make the shipped config a small run on the file of pairs `path`."""
+    config = {"model": MODEL, "data": {**DATA, "path": str(path)}, "train": TRAIN}
+    config |= {"checkpoint": {"every": 2, "keep": 3}, "log": {"every": 2, "tensorboard": False, "report": False}}
+    return dict(flatten({**config, "optimizer": {"warmup_steps": 5}}))
+
+
+def train(path, workdir):
+    config = read_config("configs/translation.py")
+    config.update_from_flattened_dict(sections_of(path))
+    run.train(config.to_dict(), workdir, Clock(time.perf_counter()), {"config_file": "", "overrides": {}}, kept=KEPT)
 
 
 def lines(n=90):
@@ -44,8 +50,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("translation")
     os.environ["TFDS_DATA_DIR"] = str(folder / "tfds")
     (folder / "pairs.txt").write_text("\n".join(lines()) + "\n")
-    finished = script("train", *flags(folder / "pairs.txt"), f"--workdir={folder / 'run'}")
-    assert finished.returncode == 0, finished.stderr
+    train(folder / "pairs.txt", folder / "run")
     yield folder
     del os.environ["TFDS_DATA_DIR"]
 
@@ -59,20 +64,29 @@ def params(workdir):
     return jax.tree.map(np.asarray, run.load(workdir)[2])
 
 
-def test_a_run_killed_within_an_epoch_resumes_to_the_same_bits(folder):
-    killed = folder / "killed"
+class StoppedError(Exception):
+    pass
+
+
+def test_a_run_stopped_within_an_epoch_resumes_to_the_same_bits(folder, monkeypatch, capsys):
+    """As by a crash, before the newest steps are saved; tests/runs/test_kill.py kills processes."""
     steps_per_epoch = json.loads((folder / "run" / "result.json").read_text())["steps_per_epoch"]
     assert steps_per_epoch > 5
-    path = killed / "metrics.jsonl"
-    with started("train", *flags(folder / "pairs.txt"), f"--workdir={killed}") as running:
-        while not running.ended() and (not path.exists() or path.read_text().count("\n") < 7):
-            time.sleep(0.01)
-    assert not (killed / "result.json").exists()
-    finished = script("train", *flags(folder / "pairs.txt"), f"--workdir={killed}")
-    assert finished.returncode == 0, finished.stderr
-    assert "resuming at step" in finished.stderr
-    jax.tree.map(np.testing.assert_array_equal, params(killed), params(folder / "run"))
-    assert records(killed) == records(folder / "run")
+
+    def stop(history, before, _):
+        if before + len(history["loss_sum"]) >= steps_per_epoch + 3:
+            raise StoppedError
+        return 0
+
+    stopped = folder / "stopped"
+    with monkeypatch.context() as patch, pytest.raises(StoppedError):
+        patch.setattr(loop, "_zero_nonfinite", stop)
+        train(folder / "pairs.txt", stopped)
+    assert not (stopped / "result.json").exists()
+    train(folder / "pairs.txt", stopped)
+    assert "resuming at step" in capsys.readouterr().err
+    jax.tree.map(np.testing.assert_array_equal, params(stopped), params(folder / "run"))
+    assert records(stopped) == records(folder / "run")
 
 
 def test_a_finished_run_prints_samples_and_figures(folder):
@@ -116,7 +130,8 @@ def test_n_best_lines_have_number_score_and_text(folder):
 
 def test_bad_data_are_one_line_with_file_and_number(folder, tmp_path):
     (tmp_path / "pairs.txt").write_text("\n".join([*lines(60), "no tab here"]) + "\n")
-    finished = script("train", *flags(tmp_path / "pairs.txt"), f"--workdir={tmp_path / 'run'}")
+    flags = [f"--config.{key}={value}" for key, value in sections_of(tmp_path / "pairs.txt").items()]
+    finished = script("train", "--config=configs/translation.py", *flags, f"--workdir={tmp_path / 'run'}")
     assert (finished.returncode, finished.stdout) == (2, "")
     (line,) = finished.stderr.splitlines()
     assert line.startswith("error: pairs.txt:")

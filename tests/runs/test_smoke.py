@@ -55,6 +55,8 @@ def test_weights_from_elsewhere_keep_all_their_blocks():
     config = tiny_config(model={"n_layers": 3}, start={"path": "runs/x"})
     assert "model.n_layers" not in smoke.smoke_changes(config)
     config["start"]["path"] = ""
+    assert smoke.smoke_changes(config)["model.n_layers"] == 1
+    config["model"] |= {"window": 5, "global_every": 2}
     assert smoke.smoke_changes(config)["model.n_layers"] == 2
 
 

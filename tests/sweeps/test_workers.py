@@ -97,6 +97,12 @@ def test_workers_that_share_an_accelerator_do_not_take_its_memory_at_once(tmp_pa
     assert (job.folder / "log.txt").read_text() == f"started {expected}\n"
 
 
+@pytest.mark.parametrize(("first", "options"), [(str(ROOT), []), ("elsewhere", ["-P"])])
+def test_points_run_the_fxf_of_their_parent_and_no_other_one_in_the_working_directory(first, options, monkeypatch):
+    monkeypatch.setattr(sys, "path", [first, *sys.path])
+    assert workers.this_fxf() == [sys.executable, *options, "-m", "fxf"]
+
+
 def sleeping(folder):
     return Job([sys.executable, "-S", "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(60)"], folder)
 

@@ -76,6 +76,13 @@ def test_a_perfect_translator_scores_100_on_every_sentence_once(data, tmp_path):
     assert len(figures["samples"]) == 10
 
 
+def test_a_number_of_sentences_spread_over_the_test_is_scored(data, tmp_path):
+    task = make(data, examples=3)
+    answers = task.test(evaluator_of(task, data, tmp_path))["answers"]
+    sources = list(dict.fromkeys(example.source for example in read_corpus(data).test))
+    assert [source for source, _, _ in answers] == [sources[0], sources[(len(sources) - 1) // 2], sources[-1]]
+
+
 def test_validation_and_test_are_different_sentences_and_neither_is_trained_on(data):
     corpus = read_corpus(data)
     sets = [{e.source for e in split} for split in corpus[:3]]

@@ -9,6 +9,7 @@ from fxf.runs.command_line import origin_of, read_config
 from fxf.runs.config_file import load
 from fxf.runs.experiment import build
 from fxf.trials.arms import Arm, other_config, with_changes, with_functions
+from fxf.trials.plan import make_plan
 from small_runs import ROOT, new_process, tiny_config
 
 GUESTS = ROOT / "tests/guests"
@@ -73,6 +74,14 @@ def test_what_a_file_registers_is_for_the_other_config_and_its_runs_record_the_f
         assert found.origin["registered_by"] == load(path).origin()["registered_by"]
         assert found.origin["registered_by"]["registers"] == ["activation 'tripled'"]
         build(found.config)
+
+
+@pytest.mark.parametrize("function", ["lambda x, y: x", "lambda x: x[..., :-1]"])
+def test_a_function_that_cannot_be_computed_is_refused_before_any_run(function, tmp_path):
+    with new_process():
+        found = with_functions(FIRST, write(tmp_path, ACTIVATION.replace("lambda x: 3 * x", function)))
+        with pytest.raises(UserError, match="the other config: its loss cannot be computed: TypeError: "):
+            make_plan(FIRST, found, tmp_path / "trial")
 
 
 @pytest.mark.parametrize("guest", ["model", "optimizer", "positions", "attention", "metric"])

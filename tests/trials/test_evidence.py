@@ -27,6 +27,16 @@ def test_p_is_the_smallest_inverse_of_the_ratio_of_integrated_likelihoods(n):
     np.testing.assert_allclose(evidence(X[:n]).p, p, rtol=1e-9)
 
 
+def test_p_is_that_of_the_formula_in_the_documentation():
+    """E = (1 + n m² / (m² + k s²))^(n/2) / √k with k = 1 + n, where the prior is N(0, 1)."""
+    largest = 0.0
+    for n in range(1, len(X) + 1):
+        mean, variance = np.mean(X[:n]), np.var(X[:n])
+        k = 1 + n
+        largest = max(largest, (1 + n * mean**2 / (mean**2 + k * variance)) ** (n / 2) / math.sqrt(k))
+    assert evidence(X).p == pytest.approx(1 / largest)
+
+
 def test_one_difference_says_nothing():
     assert evidence([0.3]) == (0.3, -math.inf, math.inf, 1.0, 1)
 

@@ -59,6 +59,8 @@ def finished_runs(folder, plan, first, other, seconds=1.0):
         for name, seed, figure in zip(("first", "other"), plan.seeds_of(number), figures, strict=True):
             path = folder / f"{name}-{seed}"
             path.mkdir()
+            config = getattr(plan, name).config | {"seed": seed}
+            (path / "config.json").write_text(json.dumps({"config": config}))
             if figure is None:
                 (path / "diverged.json").write_text(json.dumps({"seconds": seconds}))
             else:
@@ -108,9 +110,10 @@ def trained(monkeypatch):
         found.names.append(folder.name)
         if len(found.names) == found.stopped:
             raise Interrupted("stopped at step 1, which is saved")
+        folder.mkdir(exist_ok=True)
+        (folder / "config.json").write_text(json.dumps({"config": config}))
         if config["optimizer"]["learning_rate"] == 1e38:
             raise DivergedError("step 2: the loss is nan")
-        folder.mkdir()
         result = {"train_loss": config["seed"], "exact_match": 0.5, "wall_seconds": 1.0}
         (folder / "result.json").write_text(json.dumps(result))
 
@@ -139,8 +142,6 @@ def test_a_stopped_trial_goes_on_and_more_seeds_add_pairs(tmp_path, trained):
 
 def test_a_run_that_diverges_counts_as_the_worse_of_its_pair_and_is_not_tried_again(tmp_path, trained):
     plan = make_plan(FIRST, DIVERGING, tmp_path, "train_loss")
-    for name in ("other-4", "other-5"):
-        (tmp_path / name).mkdir()
     verdict = carry_out(plan, tmp_path, Budget(2))
     assert trained.names == ["first-4", "other-4", "first-5", "other-5"]
     assert [(pair.first is None, pair.other is None) for pair in verdict.pairs] == [(False, True)] * 2
@@ -196,9 +197,27 @@ def test_a_figure_that_the_results_lack_is_one_line(tmp_path):
     plan = make_plan(FIRST, OTHER, tmp_path, "train_loss")._replace(metric="bleu")
     finished_runs(tmp_path, plan._replace(metric="chrf"), [1.0], [1.0])
     with pytest.raises(
-        UserError, match=r"--metric: bleu is not in .*first-4/result.json \(there are chrf, wall_seconds\)"
+        UserError, match=r"first-4/result.json: bleu is not a number in it \(there are chrf, wall_seconds\)"
     ):
         carry_out(plan, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("result.json", '{"train_loss": "x", "wall_seconds": 1}', "result.json: train_loss is not a number in it"),
+        ("result.json", '{"train_loss": 1, "wall_seconds": NaN}', "result.json: wall_seconds is nan"),
+        ("result.json", '{"train_loss": 1}', r"result.json: wall_seconds is not a number in it \(there are train_loss"),
+        ("config.json", "{}", "first-4: holds another run: "),
+        ("config.json", '{"config": {"seed": 5}}', r"first-4: holds another run: seed \(5 there, 4 here\)"),
+    ],
+)
+def test_a_result_that_is_not_of_the_arm_or_damaged_is_one_line(name, text, message, tmp_path):
+    plan = make_plan(FIRST, OTHER, tmp_path, "train_loss")
+    finished_runs(tmp_path, plan, [1.0], [1.0])
+    (tmp_path / "first-4" / name).write_text(text)
+    with pytest.raises(UserError, match=message):
+        carry_out(plan, tmp_path, Budget(2))
 
 
 @pytest.mark.parametrize(

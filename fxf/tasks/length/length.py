@@ -98,6 +98,11 @@ class Length(Task):
         keys = jax.random.split(key, len(lengths_B))
         return jax.vmap(self.problem.draw, in_axes=(0, 0, None))(keys, lengths_B, longest)
 
+    @functools.cached_property
+    def draw_scored(self) -> Callable[..., Drawn]:
+        """Draws a string of each length, with arrays of the longest scored ones; it compiles once for all scores."""
+        return jax.jit(functools.partial(self.draw, longest=self.config.longest))
+
     def to_arrays(self, drawn: Drawn) -> Batch:
         """Returns strings and answers as the batch of a decoder, or as that of an encoder with a tape."""
         symbols_BP, length_B1 = drawn.symbols_P, drawn.length[:, None]
@@ -133,13 +138,12 @@ class Length(Task):
         config, samples = self.config, []
         exact: dict[str, float] = {}
         accuracy: dict[str, float] = {}
-        draw: Callable[..., Drawn] = jax.jit(functools.partial(self.draw, longest=config.longest))
         for length in (0, *config.longer()):
             # Each scored length has a key of its own; the sample is the same for every seed.
             of_lengths, of_strings = jax.random.split(jax.random.fold_in(jax.random.key(0), length))
             drawn_lengths = jax.random.randint(of_lengths, (config.examples,), 1, config.max_length + 1)
             lengths = np.full(config.examples, length, np.int32) if length else drawn_lengths
-            drawn = jax.device_get(draw(of_strings, lengths))
+            drawn = jax.device_get(self.draw_scored(of_strings, lengths))
             longest = length or config.max_length
             right_NU, counts_NU, found_NU = self.compare(evaluator, cut(drawn, longest, self.problem), longest)
             suffix = f"_{length}" if length else ""

@@ -1,0 +1,104 @@
+"""Every command of README and docs/ runs, page by page and in its order. What would take minutes is made short."""
+
+import json
+import re
+import shlex
+import shutil
+
+import pytest
+
+from small_runs import ROOT, environment, script
+
+pytestmark = pytest.mark.thorough
+
+PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in ROOT.glob("docs/*.md")))
+COMMAND = re.compile(r"^    ((?:[A-Z_]+=\S+ )*(?:fxf|make) (?:.*\\\n)*.*)$", re.MULTILINE)
+RECIPE = re.compile(r"^(\w+): .*##.*\n\t\$\(BIN\)/(fxf .*)$", re.MULTILINE)
+# Flags that make a command of a verb short. The first command of README runs as it is.
+SHORT = {
+    "train": {"--smoke"},
+    "sweep": {"--config.train.steps=6"},
+    "try": {"--config.train.steps=6", "--seeds=2"},
+}
+AS_IT_IS = {"--config=reversal:example0", "--workdir=runs/example0"}
+# Commands that need what most machines do not have or take minutes, and the tests that run their like.
+ELSEWHERE = {
+    "fxf compile": "tests/reports/test_roofline.py",
+    "fxf sweep .* --slurm": "tests/sweeps/test_workers.py",
+    "fxf train .*parallel.processes": "tests/training/test_sharding.py",
+    "WANDB_MODE=offline fxf": "tests/training/test_trackers.py",
+    "make environment": "tests/test_environment.py",
+    "make seeds": "tests/test_seeds.py",
+}
+
+
+def commands_of(page):
+    """Returns the commands of a page, each on one line; those of make have the command of their recipe."""
+    recipes = dict(RECIPE.findall((ROOT / "Makefile").read_text()))
+    lines = [re.sub(r"\\\n *", "", line) for line in COMMAND.findall((ROOT / page).read_text())]
+    return [recipes.get(line.removeprefix("make "), line) for line in lines]
+
+
+def runs_elsewhere(line):
+    return any(re.match(pattern, line) for pattern in ELSEWHERE)
+
+
+def test_what_runs_elsewhere_is_in_a_page_and_its_test_exists():
+    lines = [line for page in PAGES for line in commands_of(page)]
+    assert len(lines) > 40
+    for pattern, test in ELSEWHERE.items():
+        assert any(re.match(pattern, line) for line in lines), pattern
+        assert (ROOT / test).exists()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Returns the folder of the run that the pages begin with."""
+    folder = tmp_path_factory.mktemp("trained")
+    done = script("train", *AS_IT_IS, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "runs/example0"
+
+
+@pytest.fixture
+def folder(tmp_path, trained):
+    """Returns a folder with the files that the pages speak of, as a reader has them."""
+    for name in ("example0", "other", "sweep/first", "sweep/second"):
+        shutil.copytree(trained, tmp_path / "runs" / name)
+    lines = [f"the {noun} {verb} {i}" for i in range(40) for noun in ("cat", "dog") for verb in ("sees", "hears")]
+    (tmp_path / "fra.txt").write_text("".join(f"{line}\t{line[::-1]}\n" for line in lines))
+    (tmp_path / "sentences.txt").write_text("".join(f"{line}\n" for line in lines[:3]))
+    (tmp_path / "input.txt").write_text("".join(f"{line}\n" for line in 20 * lines))
+    (tmp_path / "corpus.jsonl").write_text(
+        "".join(json.dumps({"text": f"{i} {line}"}) + "\n" for i in range(60) for line in lines)
+    )
+    for name, page in (("mine.py", "docs/extending.md"), ("sort.py", "docs/own_task.md")):
+        (tmp_path / name).write_text(re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)[0])
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)])
+def test_the_commands_of_a_page_run(page, folder):
+    for line in commands_of(page):
+        if not runs_elsewhere(line):
+            done = short(shlex.split(line), folder)
+            assert done.returncode == 0, f"{line}\n{done.stderr}"
+            if line.startswith("fxf generate --workdir=runs/example0"):
+                assert done.stdout == "1 3\n9 7\n"
+
+
+def short(words, folder):
+    """Runs the words of a command in the folder, made short, and returns the finished process."""
+    start = words.index("fxf")
+    verb, *arguments = words[start + 1 :]
+    is_short = AS_IT_IS.issubset(arguments) or {"--dry_run"} & set(arguments)
+    env = environment() | dict(word.split("=") for word in words[:start]) if start else None
+    flags = set() if is_short else SHORT.get(verb, set()) - set(arguments)
+    if verb == "sweep" and not any(word.startswith("--together") for word in arguments):
+        flags |= {"--points=1"}  # else each point is a process
+    done = script(verb, *arguments, *flags, stdin="thank you\n", env=env, cwd=folder)
+    if "--smoke" in {*flags, *arguments}:
+        (place,) = [word.removeprefix("--workdir=") for word in arguments if word.startswith("--workdir=")]
+        if not (folder / place).exists():
+            (folder / f"{place}-smoke").rename(folder / place)
+    return done

@@ -1,0 +1,36 @@
+"""The tour of docs/ is a script whose assertions hold, and a notebook."""
+
+import ast
+import re
+import runpy
+
+import jax
+
+from small_runs import ROOT
+
+TOUR = ROOT / "docs/tour.py"
+
+
+def test_every_formula_of_the_tour_equals_fxf(capsys):
+    with jax.numpy_rank_promotion("allow"):
+        names = runpy.run_path(str(TOUR))
+    assert names["answer"] == [1, 2, 3, 4]
+    assert capsys.readouterr().out.endswith("[9, 10] → [1, 2, 3, 4]\n")
+
+
+def test_the_tour_shows_every_function_from_tokens_to_the_loss_beside_its_formula():
+    called = {
+        node.func.id
+        for node in ast.walk(ast.parse(TOUR.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    assert called >= {"embedding", "normalize", "attention", "feed_forward", "final_layer", "cross_entropy"}
+
+
+def test_the_tour_is_in_cells_of_text_and_code():
+    head, *cells = re.split(r"^# %%", TOUR.read_text(), flags=re.MULTILINE)
+    assert "format_name: percent" in head
+    kinds = [cell.startswith(" [markdown]\n") for cell in cells]
+    assert sum(kinds) > 10 and len(kinds) - sum(kinds) > 10
+    for cell in (cell for cell, is_text in zip(cells, kinds, strict=True) if is_text):
+        assert all(line.startswith("#") for line in cell.splitlines()[1:] if line)
