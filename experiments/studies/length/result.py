@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from experiments.studies.conclude import Row, mean, table
@@ -122,4 +123,4 @@ def positions_along(text: str, of_tokens: dict[int, Effect]) -> np.ndarray:
     walks = first_walks(N_WALKS)
     number = next(i for i, found in enumerate(walks) if found.of_tokens == of_tokens)
     tokens = [0 if symbol == "|" else 1 + STACK.inputs.index(symbol) for symbol in text]
-    return np.asarray(walk({}, np.array([tokens]), np.zeros((1, N_WALKS, 4), np.float32)))[0, number, :, 0]
+    return np.asarray(walk({}, jnp.array([tokens]), jnp.zeros((1, N_WALKS, 4))))[0, number, :, 0]
