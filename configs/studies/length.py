@@ -17,7 +17,10 @@ from fxf.tasks.length.problems import PROBLEMS
 
 ARGUMENTS = tuple(PROBLEMS)
 # The problems of the claim, which has five seeds of each; the others have one.
-SOLVED = ("reverse_string", "duplicate_string", "parity", "even_pairs", "missing_duplicate", "odds_first")
+SOLVED = (
+    *("reverse_string", "duplicate_string", "odds_first", "stack_manipulation"),
+    *("parity", "even_pairs", "missing_duplicate", "cycle_navigation"),
+)
 
 
 def get_config(argument: str = "reverse_string") -> ConfigDict:
@@ -25,8 +28,8 @@ def get_config(argument: str = "reverse_string") -> ConfigDict:
         raise ValueError(f"unknown argument '{argument}'; one of {', '.join(ARGUMENTS)}")
     config = default_config("length")
     config.task.problem = argument
-    config.task.max_length, config.task.longest, config.task.score_every, config.task.examples = 40, 500, 250, 100
-    config.model.positions, config.model.n_walks, config.model.window, config.model.max_len = "walks", 96, 8, 1502
+    config.task.max_length, config.task.longest, config.task.score_every, config.task.examples = 40, 500, 500, 100
+    config.model.positions, config.model.n_walks, config.model.window, config.model.max_len = "walks", 144, 8, 1502
     config.model.n_layers, config.model.d_model, config.model.d_ff = 2, 64, 256
     config.model.n_heads, config.model.head_dim = 12, 8
     config.model.norm, config.model.activation = "rms", "gelu"

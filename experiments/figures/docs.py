@@ -8,6 +8,7 @@ from experiments.figures.kept import Kept
 from experiments.figures.pieces import Lines, Page, figure, table
 from experiments.figures.readme import INTERFACE
 from experiments.seeds.statements import HEADER, statements
+from experiments.studies.length.result import solved
 from fxf.pages.text_tables import to_markdown
 
 FORMAT = "part of a format or a definition"
@@ -112,7 +113,8 @@ def tasks(kept: Kept) -> Page:
             f"over {figure(result['examples'], ',')} sequences that never counted",
             f"for lengths {figure(longest + 1)} to {figure(longest + config.longer)}, which",
             f"on strings of at most {figure(series.max_length)} symbols",
-            f"for positions it solves six of them at {figure(kept.config('studies/length').task.longest)} symbols",
+            f"for positions it solves {figure(len(solved(kept.table('length'))))} of them at "
+            f"{figure(kept.config('studies/length').task.longest)} symbols",
             f"Of {figure(documents['gigabytes'])} GB of JSON lines ({figure(documents['documents'] / 1e6)} million "
             f"documents, "
             f"{figure(documents['characters'] / 1e9)} billion characters) the preparation held at most "

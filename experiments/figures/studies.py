@@ -7,8 +7,10 @@ from typing import Any
 
 from experiments.figures.kept import Kept, Row
 from experiments.figures.pieces import Conclusion, Page, figure, table
+from experiments.studies.length.result import solved
 from experiments.studies.recall import result as recall
 from experiments.studies.width.result import best_rate, losses
+from fxf.tasks.length.problems import PROBLEMS
 
 PLACE = "experiments/studies"
 CITED = "in the papers that the text cites"
@@ -59,7 +61,8 @@ def overview(kept: Kept) -> Page:
             f"{figure(steps, ',')} steps",
             Conclusion("is not enough for", least["linear"][1] is None),
             Conclusion("but not everything else", recall.lowest_share(recalled) < recall.SOLVED),
-            f"at {figure(strings.longest)} symbols after training on at most {figure(strings.max_length)}? | With",
+            f"at {figure(strings.longest)} symbols after training on at most {figure(strings.max_length)}? | With "
+            f"a bank of fixed walks {figure(len(solved(kept.table('length'))))} of {figure(len(PROBLEMS))}",
             f"Do models of widths {figure(narrowest)} to {figure(widest)} share their best learning rate? | With "
             f"`base_width`, within a factor of {figure(max(rates[0]) / min(rates[0]), '.2f')}; without it, the best "
             f"rate is {figure(rates[1][0] / rates[1][-1], '.0f')} times lower at {figure(widest)}",

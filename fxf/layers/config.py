@@ -51,8 +51,8 @@ class TransformerConfig:
         "or from random (learned); fixed sines and cosines, interleaved (sinusoidal, seed 003) or all sines first, "
         "from position 1 (sinusoidal_concatenated, seed 000) or 0 (sinusoidal_halves); rotary, alibi (seed 002) or "
         "alibi_geometric, in self-attention; turns: tokens turn the walk that makes the positions of rotary and a "
-        "gentle alibi (fxf.layers.turns); walks: heads read several fixed walks, and embeddings bounded features of "
-        "all n_walks of them (fxf.layers.walks)",
+        "gentle alibi (fxf.layers.turns); walks: heads read several fixed walks, of each position the last token if "
+        "there is a window, and embeddings bounded features of all n_walks of them (fxf.layers.walks)",
     )
     position_range: int = key(
         0,
@@ -77,7 +77,10 @@ class TransformerConfig:
         minimum=0,
     )
     n_walks: int = key(
-        32, "with positions 'walks', at most this many walks; 6 are of token 0, and 8 of each other token", minimum=1
+        32,
+        "with positions 'walks', at most this many walks; 6 are of token 0, 9 of each other token, and one of each two "
+        "others",
+        minimum=1,
     )
     rope_theta: float = key(
         10000.0, "base of the wavelengths 2π · rope_theta^(2i/head_dim) of rotary positions", above=1

@@ -81,6 +81,8 @@ def self_mask(
         same_B1TC = (documents_BT[:, :, None] == documents_BT[:, None])[:, None]
         biases = jax.tree.map(lambda bias: jnp.where(same_B1TC, bias, -jnp.inf), biases)
     bias, global_bias = biases
+    if causal and _overwrites(config):
+        bias = _hide_overwritten(bias, positions, indices_1T)
     return Mask(bias, positions, is_token_BT, documents_BT=documents_BT, causal=causal, global_bias=global_bias)
 
 
@@ -99,6 +101,11 @@ def cached_mask(
     key_positions = attention_positions(config, key_positions, cache.walks_BMCJ)
     biases = _biases(config, positions, key_positions, (indices_BT, indices_1C))
     bias, global_bias = jax.tree.map(cache.mask_other_hypotheses, biases)
+    if _overwrites(config) and is_token_BT is not None:
+        bias = _hide_overwritten(bias, key_positions, indices_BT)
+    elif _overwrites(config):
+        distances_BHTC = of_queries(positions) - of_keys(key_positions)
+        bias = _last_of_each_position(bias, distances_BHTC, indices_1C, config.window)
     cache_indices_BT = cache.cache_indices(indices_BT)
     return Mask(bias, positions, is_token_BT, cache_indices_BT, causal=True, global_bias=global_bias)
 
@@ -129,3 +136,34 @@ def _biases(
     distances_BHTC = of_queries(queries) - of_keys(keys)
     local_BHTC = jnp.where(jnp.abs(distances_BHTC) < config.window, bias_BHTC, -jnp.inf)
     return local_BHTC, bias_BHTC if config.global_every else None
+
+
+def _overwrites(config: TransformerConfig) -> bool:
+    return config.window > 0 and POSITIONS[config.positions].overwrites
+
+
+def _hide_overwritten(bias_BHTC: jax.Array, keys_BHC: jax.Array, indices_BT: jax.Array) -> jax.Array:
+    """Returns the bias of whole rows with -inf for keys at the position of a later key that the query sees."""
+    order_BHC = jnp.argsort(keys_BHC, axis=-1, stable=True)
+    sorted_BHC = jnp.take_along_axis(keys_BHC, order_BHC, axis=-1)
+    is_followed_BHC = sorted_BHC[..., 1:] == sorted_BHC[..., :-1]
+    never = jnp.iinfo(order_BHC.dtype).max
+    followers_BHC = jnp.where(is_followed_BHC, order_BHC[..., 1:], never)
+    followers_BHC = jnp.pad(followers_BHC, ((0, 0), (0, 0), (0, 1)), constant_values=never)
+    next_BHC = jnp.take_along_axis(followers_BHC, jnp.argsort(order_BHC, axis=-1), axis=-1)
+    return jnp.where(next_BHC[:, :, None] > indices_BT[:, None, :, None], bias_BHTC, -jnp.inf)
+
+
+def _last_of_each_position(
+    bias_BHTC: jax.Array, distances_BHTC: jax.Array, indices_BC: jax.Array, window: int
+) -> jax.Array:
+    """Returns the bias of single queries, as `_hide_overwritten` has it.
+
+    It goes through the positions of the window, because each hypothesis of a beam has last keys of its own.
+    """
+    indices_B11C, last_BHTC = indices_BC[:, None, None], jnp.zeros((1, 1, 1, 1), bool)
+    for distance in range(1 - window, window):
+        there_BHTC = (bias_BHTC > -jnp.inf) & (distances_BHTC == distance)
+        latest_BHT1 = jnp.where(there_BHTC, indices_B11C, -1).max(axis=-1, keepdims=True)
+        last_BHTC |= there_BHTC & (indices_B11C == latest_BHT1)
+    return jnp.where(last_BHTC, bias_BHTC, -jnp.inf)

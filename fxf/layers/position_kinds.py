@@ -32,6 +32,8 @@ class Positions(NamedTuple):
         first element of a state is the token's position. A state may depend on its own token and on the state before
         it, but not on later tokens.
       n_state: J, the number of elements of a state.
+      overwrites: whether a query of causal attention with model.window sees, of the tokens at one position, only the
+        last.
       n_walks: `n_walks(params)` returns M; None if each head has a walk.
       of_heads: `of_heads(n_heads, n_walks)` returns the number of the walk whose positions each head reads.
       from_states: `from_states(params, states_BMTJ)` returns [B, T, D], which is added to the embeddings.
@@ -46,6 +48,7 @@ class Positions(NamedTuple):
     spec: Callable[[TransformerConfig, int], Spec] | None = None
     from_tokens: Callable[[Params, jax.Array, jax.Array], jax.Array] | None = None
     n_state: int = 1
+    overwrites: bool = False
     n_walks: Callable[[Params], int] | None = None
     of_heads: Callable[[int, int], np.ndarray] | None = None
     from_states: Callable[[Params, jax.Array], jax.Array] | None = None

@@ -1,17 +1,24 @@
 """Positions of many walks along the tokens, each driven by one or two tokens in a fixed way; nothing of it is learned.
 
 A walk is a small automaton: a position, a direction and a stride. Each token may move it by a step, turn it round,
-return it to 0, reflect its position to the other side of 0, or lengthen its stride. Turn, step, return and reflection
-are affine maps of the position, which compose along the sequence. The walks are the first of one list: those of token
-0, which leads each row and ends prompts, then those of tokens 1, 2, … Heads read the positions of some walks. Every
-token reads a few bounded features of all of them: direction, side of 0, nearness to 0 and remainders. Training only
-selects. With `model.window` the distances that heads see are bounded too.
+return it to 0, reflect its position to the other side of 0, take one step back, or lengthen its stride. All but the
+turn and the stride are affine maps of the position, which compose along the sequence. The walks are the first of one
+list: those of token 0, which leads each row and ends prompts, then those of tokens 1, 2, … Heads read the positions of
+some walks. Every token reads a few bounded features of all of them: direction, side of 0, nearness to 0 and
+remainders. Training only selects.
+
+With `model.window` a walk is the head of a tape: each token writes at its position, and a query sees the last writing
+at each position within the window. What a query sees is then as much in a long sequence as in a short one.
 
 In a copy of a prompt the walk that token 0 returns has the positions of the prompt; in a reversal it is the walk that
-token 0 turns; in a second copy the one that token 0 reflects. Walks that only one token moves count it.
+token 0 turns; in a second copy the one that token 0 reflects. A walk that one token takes back has the depth of a
+stack, of which the last writings are the elements. Walks that only one token moves count it, and those that two tokens
+move count their difference.
 """
 
 import functools
+import itertools
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
@@ -30,22 +37,24 @@ SMALL = 0.1  # deviation of the sum of a token's features at the start, against 
 
 
 class Effect(NamedTuple):
-    """What a token does to a walk: it adds `step`, and what follows has `keep` times the position and `turn` times the
-    direction, and at least `stride` as the length of a step."""
+    """What a token does to a walk: its position is `keep` times that before it plus `step`. Behind it the position is
+    `shift` more, the direction `turn` times what it was, and the length of a step at least `stride`."""
 
     step: int = 1
     keep: int = 1
+    shift: int = 0
     turn: int = 1
     stride: int = 1
 
 
-PLAIN, STAY = Effect(), Effect(step=0)
+PLAIN, STAY, BACK = Effect(), Effect(step=0), Effect(step=0, shift=-1)
 TURN, RETURN, REFLECT = Effect(turn=-1), Effect(keep=0), Effect(keep=-1)
 FAR_RETURN, FAR_REFLECT = RETURN._replace(stride=2), REFLECT._replace(stride=2)
 # The walks of token 0, by its effect; all tokens move them.
 OF_SEPARATOR = (PLAIN, TURN, RETURN, REFLECT, FAR_RETURN, FAR_REFLECT)
 # The walks of another token: its effect, that of token 0, and that of the others.
 OF_TOKEN = (
+    (BACK, TURN, PLAIN),
     (RETURN, RETURN, PLAIN),
     (RETURN, PLAIN, PLAIN),
     (TURN, PLAIN, PLAIN),
@@ -55,28 +64,48 @@ OF_TOKEN = (
     (PLAIN, RETURN._replace(step=0), STAY),
     (PLAIN, REFLECT._replace(step=0), STAY),
 )
-FOR_HEADS = 4  # of OF_TOKEN, the kinds that heads read: several tokens of a count have one position
+FOR_HEADS = 5  # of OF_TOKEN, the kinds that heads read: several tokens of a count have one position
+# The walk of two tokens: the effect of the higher one, of the lower one, and of the others.
+OF_PAIR = (PLAIN, BACK, STAY)
 
 
-def count_walks(config: TransformerConfig, vocab_size: int) -> int:
-    """Returns the number of walks: n_walks, or fewer if the tokens have no more."""
-    return min(config.n_walks, len(OF_SEPARATOR) + len(OF_TOKEN) * (vocab_size - 1))
+class Walk(NamedTuple):
+    """The effects of tokens on a walk, and its turn when heads choose walks: 0 for the first, None for no head."""
+
+    of_tokens: dict[int, Effect]
+    of_others: Effect
+    turn: int | None
+
+
+def bank(vocab_size: int) -> Iterator[Walk]:
+    """Yields the walks of token 0, and then, for each other token, its own and those with each lower token."""
+    for effect in OF_SEPARATOR:
+        yield Walk({0: effect}, PLAIN, 0)
+    for token in range(1, vocab_size):
+        for kind, (own, of_separator, of_others) in enumerate(OF_TOKEN):
+            yield Walk({token: own, 0: of_separator}, of_others, 1 + kind if kind < FOR_HEADS else None)
+        for lower in range(1, token):
+            higher, of_lower, of_others = OF_PAIR
+            yield Walk({token: higher, lower: of_lower}, of_others, None)
+
+
+def first_walks(n_walks: int, vocab_size: int | None = None) -> list[Walk]:
+    """Returns the first walks of the bank, all those of a vocabulary at most; None for any."""
+    return list(itertools.islice(bank(n_walks if vocab_size is None else vocab_size), n_walks))
 
 
 @functools.cache
 def effects(n_walks: int) -> np.ndarray:
-    """Returns the effect of each token on each walk, [4, M, V'], where V' - 1 stands for all further tokens."""
-    first, size = len(OF_SEPARATOR), len(OF_TOKEN)
-    n_others = -(-max(n_walks - first, 0) // size)  # tokens besides 0 that have walks
-    table = np.empty((n_walks, n_others + 2, len(Effect._fields)), np.float32)
-    for walk in range(n_walks):
-        if walk < first:
-            table[walk], table[walk, 0] = PLAIN, OF_SEPARATOR[walk]
-        else:
-            token, kind = divmod(walk - first, size)
-            own, of_separator, of_others = OF_TOKEN[kind]
-            table[walk], table[walk, 0], table[walk, 1 + token] = of_others, of_separator, own
-    return table.transpose(2, 0, 1)
+    """Returns the effect of each token on each walk, [5, M, V'], where V' - 1 stands for all further tokens."""
+    walks = first_walks(n_walks)
+    n_tokens = 1 + max(max(walk.of_tokens) for walk in walks)
+    table = np.array([[walk.of_tokens.get(i, walk.of_others) for i in range(n_tokens + 1)] for walk in walks])
+    return table.transpose(2, 0, 1).astype(np.float32)
+
+
+def count_walks(config: TransformerConfig, vocab_size: int) -> int:
+    """Returns the number of walks: n_walks, or fewer if the tokens have no more."""
+    return len(first_walks(config.n_walks, vocab_size))
 
 
 def walks_of_heads(n_heads: int, n_walks: int) -> np.ndarray:
@@ -84,11 +113,8 @@ def walks_of_heads(n_heads: int, n_walks: int) -> np.ndarray:
 
     Heads first take the walks of token 0, then one kind after the other for all tokens, then the same again.
     """
-    first, size = len(OF_SEPARATOR), len(OF_TOKEN)
-    walks = [*range(min(first, n_walks))]
-    for kind in range(FOR_HEADS):
-        walks += range(first + kind, n_walks, size)
-    return np.resize(walks, n_heads)
+    turns = {i: walk.turn for i, walk in enumerate(first_walks(n_walks)) if walk.turn is not None}
+    return np.resize(sorted(turns, key=lambda i: turns[i]), n_heads)
 
 
 def walk(params: Params, tokens_BT: jax.Array, before_BMJ: jax.Array) -> jax.Array:
@@ -102,27 +128,25 @@ def walk(params: Params, tokens_BT: jax.Array, before_BMJ: jax.Array) -> jax.Arr
     """
     table_MV = effects(before_BMJ.shape[1])
     of_tokens = jnp.asarray(table_MV)[:, :, jnp.minimum(tokens_BT, table_MV.shape[2] - 1)].transpose(0, 2, 1, 3)
-    step_BMT, keep_BMT, turn_BMT, stride_BMT = of_tokens
     _, start_BM1, direction_BM1, length_BM1 = jnp.split(before_BMJ, 4, axis=-1)
     is_first_BM1 = direction_BM1 == 0
-    step_BMT, keep_BMT, turn_BMT, stride_BMT = (
-        jnp.concatenate([jnp.where(is_first_BM1, 1, x[..., :1]), x[..., 1:]], axis=-1)
-        for x in (step_BMT, keep_BMT, turn_BMT, stride_BMT)
+    step_BMT, keep_BMT, shift_BMT, turn_BMT, stride_BMT = (
+        jnp.concatenate([jnp.where(is_first_BM1, plain, x[..., :1]), x[..., 1:]], axis=-1)
+        for plain, x in zip(PLAIN, of_tokens, strict=True)
     )
     direction_BM1, length_BM1 = (jnp.where(is_first_BM1, 1, x) for x in (direction_BM1, length_BM1))
     behind_BMT = direction_BM1 * jnp.cumprod(turn_BMT, axis=-1)
     lengths_BMT = jnp.maximum(length_BM1, jax.lax.cummax(stride_BMT, axis=2))
     directions_BMT = jnp.concatenate([direction_BM1, behind_BMT[..., :-1]], axis=-1)
     strides_BMT = jnp.concatenate([length_BM1, lengths_BMT[..., :-1]], axis=-1)
-    moves_BMT = step_BMT * directions_BMT * strides_BMT
+    moves_BMT, shifts_BMT = (x * directions_BMT * strides_BMT for x in (step_BMT, shift_BMT))
 
     def then(first: tuple, second: tuple) -> tuple:
         return first[0] * second[0], second[0] * first[1] + second[1]
 
-    kept_BMT, moved_BMT = jax.lax.associative_scan(then, (keep_BMT, keep_BMT * moves_BMT), axis=-1)
+    kept_BMT, moved_BMT = jax.lax.associative_scan(then, (keep_BMT, moves_BMT + shifts_BMT), axis=-1)
     ends_BMT = kept_BMT * start_BM1 + moved_BMT
-    positions_BMT = jnp.concatenate([start_BM1, ends_BMT[..., :-1]], axis=-1) + moves_BMT
-    return jnp.stack([positions_BMT, ends_BMT, behind_BMT, lengths_BMT], axis=-1)
+    return jnp.stack([ends_BMT - shifts_BMT, ends_BMT, behind_BMT, lengths_BMT], axis=-1)
 
 
 def features(states_BMTJ: jax.Array) -> jax.Array:
@@ -159,6 +183,7 @@ WALKS = Positions(
     spec=walks_spec,
     from_tokens=walk,
     n_state=4,
+    overwrites=True,
     n_walks=lambda params: params["features"].shape[0],
     of_heads=walks_of_heads,
     from_states=added,

@@ -11,34 +11,51 @@ import pytest
 
 from closeness import assert_close
 from fxf.errors import UserError
-from fxf.layers.walks import OF_SEPARATOR, OF_TOKEN, added, count_walks, features, walk, walks_of_heads
+from fxf.layers.mask import self_mask
+from fxf.layers.positions import attention_positions
+from fxf.layers.walks import (
+    OF_PAIR,
+    OF_SEPARATOR,
+    OF_TOKEN,
+    PLAIN,
+    added,
+    count_walks,
+    features,
+    walk,
+    walks_of_heads,
+)
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.transformer_lm import transformer_lm
 from fxf.testing import assert_consistent
 from helpers import random_params, random_tokens, small
 
 V, B, T = 4, 3, 11
-M = len(OF_SEPARATOR) + len(OF_TOKEN) * (V - 1)
+OF_3_TOKENS = 3 * len(OF_TOKEN) + 3  # and of their pairs
+M = len(OF_SEPARATOR) + OF_3_TOKENS
 TURNED, RETURNED, REFLECTED, RETURNED_FAR, REFLECTED_FAR = range(1, 6)
+
+
+def listed(n_walks):
+    """Returns the first walks, each as the effects of some tokens and, under None, that of all others."""
+    walks = [{0: effect, None: PLAIN} for effect in OF_SEPARATOR]
+    for token in range(1, 9):
+        walks += [{token: own, 0: of_separator, None: others} for own, of_separator, others in OF_TOKEN]
+        of_token, of_lower, others = OF_PAIR
+        walks += [{token: of_token, lower: of_lower, None: others} for lower in range(1, token)]
+    return walks[:n_walks]
 
 
 def looped(n_walks, tokens_BT):
     """Returns the states [B, M, T, 4] by plain loops over the lists of effects."""
     states = np.zeros((len(tokens_BT), n_walks, len(tokens_BT[0]), 4))
     for b, tokens in enumerate(tokens_BT):
-        for m in range(n_walks):
+        for m, of_tokens in enumerate(listed(n_walks)):
             place, direction, stride = 0, 1, 1
-            for t, token in enumerate(tokens):
-                if t == 0:
-                    step, keep, turn, longer = 1, 1, 1, 1
-                elif m < len(OF_SEPARATOR):
-                    step, keep, turn, longer = OF_SEPARATOR[m] if token == 0 else (1, 1, 1, 1)
-                else:
-                    number, kind = divmod(m - len(OF_SEPARATOR), len(OF_TOKEN))
-                    own, of_separator, of_others = OF_TOKEN[kind]
-                    step, keep, turn, longer = own if token == number + 1 else of_separator if token == 0 else of_others
-                position = place + step * direction * stride
-                place, direction, stride = keep * position, direction * turn, max(stride, longer)
+            for t, token in enumerate(np.asarray(tokens).tolist()):
+                effect = of_tokens.get(token, of_tokens[None]) if t else PLAIN
+                position = effect.keep * place + effect.step * direction * stride
+                place = position + effect.shift * direction * stride
+                direction, stride = direction * effect.turn, max(stride, effect.stride)
                 states[b, m, t] = position, place, direction, stride
     return states
 
@@ -47,7 +64,7 @@ def states_of(tokens, n_walks=M):
     return walk({}, np.array([tokens]), jnp.zeros((1, n_walks, 4)))
 
 
-@pytest.mark.parametrize("n_walks", [1, 4, 6, 9, M])
+@pytest.mark.parametrize("n_walks", [1, 4, 6, 9, 20, M, 60])
 def test_walks_are_those_of_plain_loops_also_where_tokens_have_none_of_their_own(n_walks):
     tokens_BT = random_tokens((B, T), V)
     found = walk({}, tokens_BT, jnp.zeros((B, n_walks, 4)))
@@ -68,11 +85,18 @@ def test_a_copy_a_reversal_and_a_second_copy_pass_the_positions_of_the_prompt():
     prompt = [3, 1, 2, 2, 1]
     positions = np.asarray(states_of([0, *prompt, 0, *prompt, *prompt]))[0, :, :, 0]
     of_prompt, first, second = positions[:, 1:6], positions[:, 7:12], positions[:, 12:]
-    np.testing.assert_array_equal(first[RETURNED], of_prompt[RETURNED] - 1)
+    np.testing.assert_array_equal(first[RETURNED], of_prompt[RETURNED])
     np.testing.assert_array_equal(first[TURNED], of_prompt[TURNED][::-1])
-    np.testing.assert_array_equal(second[REFLECTED], of_prompt[REFLECTED] - 3)
-    np.testing.assert_array_equal(first[RETURNED_FAR], 2 * (of_prompt[RETURNED_FAR] - 1))
+    np.testing.assert_array_equal(second[REFLECTED], of_prompt[REFLECTED] - 1)
+    np.testing.assert_array_equal(first[RETURNED_FAR], 2 * of_prompt[RETURNED_FAR] - 1)
     np.testing.assert_array_equal(np.diff(positions[REFLECTED_FAR, 7:]), 2)
+
+
+def test_a_stack_is_read_backwards_from_its_top():
+    pop, separator = 3, 0
+    positions = np.asarray(states_of([separator, 1, 2, pop, pop, 1, 1, pop, 2, separator, 2, 1]))[0, :, :, 0]
+    depth = positions[len(OF_SEPARATOR) + 2 * len(OF_TOKEN) + 1]  # behind two tokens and one pair
+    np.testing.assert_array_equal(depth, [1, 2, 3, 3, 2, 2, 3, 3, 3, 4, 3, 2])
 
 
 def test_features_are_those_of_their_definition_and_stay_within_one():
@@ -103,8 +127,8 @@ def test_embeddings_add_the_features_of_all_walks():
     ("n_heads", "n_walks", "expected"),
     [
         (4, 32, [0, 1, 2, 3]),
-        (9, 22, [0, 1, 2, 3, 4, 5, 6, 14, 7]),
-        (12, 14, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]),
+        (9, 25, [0, 1, 2, 3, 4, 5, 6, 15, 7]),
+        (13, 14, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0, 1]),
         (3, 2, [0, 1, 0]),
     ],
 )
@@ -114,7 +138,7 @@ def test_heads_read_the_walks_of_token_0_and_then_one_kind_after_the_other(n_hea
 
 def test_tokens_have_no_more_walks_than_there_are_kinds():
     config = small(d_model=12, positions="walks")
-    assert [count_walks(config, vocab_size) for vocab_size in (1, 2, 4, 5, 9)] == [6, 14, 30, 32, 32]
+    assert [count_walks(config, vocab_size) for vocab_size in (1, 2, 4, 5, 9)] == [6, 15, 32, 32, 32]
 
 
 def walking_model(**changes):
@@ -127,6 +151,20 @@ def walking_model(**changes):
 def test_cached_decoding_and_beams_walk_as_the_full_forward_does(window):
     model, params = walking_model(window=window)
     assert_consistent(model, params, {"inputs": random_tokens((3, T), V)})
+
+
+def test_a_query_sees_of_the_tokens_at_one_position_only_the_last_within_the_window():
+    config = dataclasses.replace(small(d_model=12), positions="walks", window=3)
+    tokens = [0, 1, 2, 3, 0, 1, 2]
+    states = states_of(tokens, len(OF_SEPARATOR))
+    positions_BHT = attention_positions(config, jnp.arange(len(tokens))[None], states)
+    seen = np.asarray(self_mask(config, positions_BHT, causal=True).bias > -np.inf)[0]
+    for head, places in enumerate(np.asarray(positions_BHT)[0]):
+        for query in range(len(tokens)):
+            near = [key for key in range(query + 1) if abs(places[key] - places[query]) < 3]
+            last = [key for key in near if places[key] not in places[key + 1 : query + 1]]
+            assert np.flatnonzero(seen[head, query]).tolist() == last
+    assert not seen[RETURNED, 5, 0] and seen[TURNED, 5, 4]
 
 
 def test_both_sides_of_an_encoder_decoder_walk():
