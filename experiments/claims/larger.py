@@ -9,6 +9,7 @@ from experiments.seeds.claims import at_least, at_most, equal
 from experiments.studies.length import result as length
 from experiments.studies.qk_norm import result as qk_norm
 from experiments.studies.recall import result as recall
+from experiments.studies.scan import result as scan
 from experiments.studies.width import result as width
 
 RESULTS, STUDIES = "experiments/results", "experiments/studies"
@@ -196,6 +197,16 @@ CLAIMS = (
             int(recall.grows([recall.smallest(recall.cells(kept.table("recall")), "linear", n) for n in (2, 8)]))
         ],
         folder=f"{STUDIES}/recall",
+    ),
+    Single(
+        name="scan",
+        says="relative positions carry SCAN's commands to longer action sequences; here rotary ones against sinusoids",
+        source="Csordás et al. 2021, arXiv 2108.12284",
+        what="gain of exact match on commands of more than 26 actions",
+        command=f"{SWEEP}scan --config.data.path=length_split",
+        accepts=at_least(scan.GAIN),
+        figures=lambda kept: scan.gains(kept.table("scan")),
+        folder=f"{STUDIES}/scan",
     ),
     Single(
         name="gros",

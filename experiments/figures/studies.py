@@ -9,6 +9,7 @@ from experiments.figures.kept import Kept, Row
 from experiments.figures.pieces import Conclusion, Page, figure, table
 from experiments.studies.length.result import solved
 from experiments.studies.recall import result as recall
+from experiments.studies.scan import result as scan
 from experiments.studies.width.result import best_rate, losses
 from fxf.tasks.length.problems import PROBLEMS
 
@@ -53,8 +54,11 @@ def overview(kept: Kept) -> Page:
     numbers, steps = sorted({pairs for _, _, pairs in recalled}), kept.config("studies/recall").train.steps
     least = {kind: [recall.smallest(recalled, kind, pairs) for pairs in numbers] for kind in recall.KINDS}
     few, many = map(figure, numbers)
+    longer = {kind: mean(scan.shares(kept.table("scan"), kind, "longer")) for kind in (scan.ABSOLUTE, scan.RELATIVE)}
     return Page(
         [
+            f"Exact match on longer commands is {figure(longer[scan.ABSOLUTE], '.2f')} with sinusoids and "
+            f"{figure(longer[scan.RELATIVE], '.2f')} with rotary positions",
             f"to recall the values of {few} keys, and of {many}? | With linear attention {few} need width "
             f"{figure(least['linear'][0])}, and {figure(least['softmax'][1])} is not enough for {many}. Softmax "
             f"attention recalls {many} at width {figure(least['softmax'][1])}, but not everything else within "
@@ -332,5 +336,8 @@ PAGES: dict[str, Callable[[Kept], Page]] = {
     f"{PLACE}/expressive/README.md": expressive,
     f"{PLACE}/positions/README.md": positions,
     f"{PLACE}/turns/README.md": turns,
-    **{f"{PLACE}/{study}/README.md": number_of_runs(study) for study in ("length", "qk_norm", "recall", "width")},
+    **{
+        f"{PLACE}/{study}/README.md": number_of_runs(study)
+        for study in ("length", "qk_norm", "recall", "scan", "width")
+    },
 }
