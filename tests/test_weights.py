@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from closeness import assert_close
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.weights import (
     Weight,
@@ -55,9 +56,9 @@ def test_a_weight_is_drawn_from_its_path_folded_into_the_key():
     for number in (0, 2):
         here = params["blocks"][str(number)]["feed_forward"]["up"]
         alone = fan_in()(folded("blocks/feed_forward/up", number), here.shape, here.dtype)
-        np.testing.assert_array_equal(here, alone)
+        assert_close(here, alone, operations=4)  # one program may round a product as another does not
     kernel = params["final"]["kernel"]
-    np.testing.assert_array_equal(kernel, fan_in(size=6)(folded("final/kernel"), kernel.shape, kernel.dtype))
+    assert_close(kernel, fan_in(size=6)(folded("final/kernel"), kernel.shape, kernel.dtype), operations=4)
 
 
 def test_stacked_copies_differ_and_adding_a_copy_leaves_the_others_as_they_were():
