@@ -47,7 +47,8 @@ def assert_cached_equals_full(
     """Asserts that decoding with a cache gives the logits of the full forward pass.
 
     Each row's prompt has another length, from no token to half of the row. Several hypotheses, with different tokens,
-    read the rest token by token. They share the prompt's part of the cache, as in a beam search.
+    read the rest token by token. They share the prompt's part of the cache, as in a beam search. Take two blocks or
+    more: of a single block the logits do not tell what the tokens of a prompt saw.
 
     Args:
       capacities: numbers of tokens that the cache has room for, T or more; by default T and 2 T + 3.

@@ -1,11 +1,13 @@
 """What the page of a study says of its result is what a program computes from its table."""
 
+import collections
 import json
 import math
 
 import pytest
 
 from experiments.studies import conclude
+from experiments.studies.length.result import CLAIMED
 from experiments.studies.qk_norm.result import sensitivity
 from experiments.studies.recall.result import cells, smallest
 from experiments.studies.width.result import best_rate, spread
@@ -39,6 +41,12 @@ def test_the_figures_of_the_table_are_those_of_the_runs(study):
         assert {"git_commit", "versions", "machine"} <= run.keys()
         assert all(value == row[name] for name, value in run["result"].items() if name in row)
         assert all(value == row[name] for name, value in run["overrides"].items())
+
+
+def test_the_problems_that_length_claims_are_those_with_several_seeds():
+    rows = [row for row in conclude.rows_of("length") if row["model.positions"] == "walks"]
+    runs = collections.Counter(row["task.problem"] for row in rows)
+    assert {problem for problem, n in runs.items() if n > 1} == set(CLAIMED)
 
 
 def test_the_best_rate_is_the_lowest_place_of_a_parabola_over_logarithms():

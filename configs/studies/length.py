@@ -17,7 +17,7 @@ from fxf.tasks.length.problems import PROBLEMS
 
 ARGUMENTS = tuple(PROBLEMS)
 # The problems of the claim, which has five seeds of each; the others have one.
-SOLVED = (
+CLAIMED = (
     *("reverse_string", "duplicate_string", "odds_first", "stack_manipulation"),
     *("parity", "even_pairs", "missing_duplicate", "cycle_navigation"),
 )
@@ -41,11 +41,11 @@ def get_config(argument: str = "reverse_string") -> ConfigDict:
 
 
 def sweep(add: Callable[..., None]) -> None:
-    for problem in SOLVED:
+    for problem in CLAIMED:
         for point in grid({"seed": range(5)}):
             add(**{"task.problem": problem}, **point)
     for problem in PROBLEMS:
-        if problem not in SOLVED:
+        if problem not in CLAIMED:
             add(**{"task.problem": problem})
-    for problem in SOLVED:
+    for problem in CLAIMED:
         add(**{"task.problem": problem, "model.positions": "rotary", "model.n_walks": TransformerConfig.n_walks})
