@@ -1,6 +1,6 @@
 """Faults at random moments of a run, after which the same command must resume and end with the same bits.
 
-python experiments/benchmarks/faults.py [--faults=SIGKILL --count=40] [--seed=0]
+python experiments/benchmarks/faults.py [--faults=SIGKILL --count=40] [--seed=0] [--keep]
 
 Small reversal runs meet one fault after another. They save every step, so most of their time goes into saves.
   SIGKILL            at any moment of training
@@ -39,6 +39,7 @@ from typing import Any
 import jax
 import numpy as np
 from absl import app, flags, logging
+from kept_table import keep
 
 from fxf.reports.text_table import aligned
 from fxf.runs import run
@@ -61,6 +62,7 @@ COUNT = flags.DEFINE_integer("count", None, "faults of each kind; without it, 13
 SEED = flags.DEFINE_integer("seed", 0, "seed of the moments, files and bytes", lower_bound=0)
 AT_ONCE = flags.DEFINE_integer("faults_a_run", 5, "maximum of faults in one run, one after the other", lower_bound=1)
 WORKERS = flags.DEFINE_integer("workers", 2, "runs at the same time", lower_bound=1)
+KEEP = flags.DEFINE_boolean("keep", False, "keep the table of all faults in experiments/results/faults")
 
 STEPS, EVALUATE = 40, 10
 FLAGS = f"""
@@ -349,6 +351,8 @@ def main(_: list[str]) -> None:
     logging.set_verbosity(logging.FATAL)  # Orbax logs each load
     if unknown := [fault for fault in FAULTS.value if fault not in COUNTS]:
         sys.exit(f"--faults: unknown kind {unknown[0]}; expected one of {', '.join(COUNTS)}")
+    if KEEP.value and (COUNT.present or FAULTS.present):
+        sys.exit("--keep: keeps the table of all faults; leave --faults and --count")
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(WORKERS.value) as pool:
         folder = Path(name)
@@ -389,6 +393,8 @@ def main(_: list[str]) -> None:
     rows.append(row("all", every))
     print(*aligned(rows), sep="\n")
     print(f"{time.monotonic() - began:.0f} s")
+    if KEEP.value:
+        keep("faults", rows)
     _all, times, resumed, lost, same = rows[-1]
     sys.exit(int((resumed, lost, same) != (times, "0", times)))
 

@@ -44,8 +44,8 @@ import hostile_texts
 import hostile_trials
 import jax
 from hostile_box import ROOT, RUNS, UNFINISHED, WEIGHTS, Case, arguments, contents, data_files, prepare
+from kept_table import keep
 
-from fxf.pages.text_tables import to_csv
 from fxf.reports.text_table import aligned
 from fxf.runs import code_version
 
@@ -91,7 +91,6 @@ TRACEBACK, HANG, SILENCE, WRONG, FILES = (
     "files lost or left",
 )
 OUTCOMES = (REFUSED, ACCEPTED, TRACEBACK, HANG, SILENCE, WRONG, FILES)
-KEPT = ROOT / "experiments/results/hostile"
 MAX_LINE = 1100  # characters; nobody reads a longer line
 MAX_MEMORY = 8 * 2**30  # bytes of a process's address space, which protects the machine
 LOADERS = {
@@ -321,14 +320,6 @@ def set_environment(folder: Path) -> None:
     )
 
 
-def keep(rows: list[list[str]]) -> None:
-    """Writes the table, and what made it."""
-    KEPT.mkdir(parents=True, exist_ok=True)
-    made_by = {**code_version.made_by(), "date": time.strftime("%F")}
-    (KEPT / "table.csv").write_text(to_csv([dict(zip(rows[0], row, strict=True)) for row in rows[1:]]))
-    (KEPT / "made_by.json").write_text(json.dumps(made_by, indent=1) + "\n")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="a class, or a part of names")
@@ -381,7 +372,7 @@ def main() -> None:
         rows.append([kind, str(counted.total()), *(str(counted[name]) for name in OUTCOMES)])
     print("", *aligned(rows), f"{time.monotonic() - started:.0f} s", sep="\n")
     if options.keep:
-        keep(rows)
+        keep("hostile", rows)
     sys.exit(int(bool(wrong)))
 
 
