@@ -1,9 +1,9 @@
 """Study: which problems does a decoder solve at 500 symbols after training on at most 40, by walks along the tokens?
 
-fxf train --config=studies/length:duplicate_string --workdir=runs/walks
+fxf train --config=studies/length --config.task.problem=duplicate_string --workdir=runs/walks
 fxf sweep --config=studies/length --workdir=runs/studies/length --workers=2 --together=5
 
-The argument is a problem of Delétang et al. 2022. All problems have the same settings.
+task.problem is a problem of Delétang et al. 2022. All problems have the same settings.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,6 @@ from fxf.runs.experiment import default_config
 from fxf.sweeps.points import grid
 from fxf.tasks.length.problems import PROBLEMS
 
-ARGUMENTS = tuple(PROBLEMS)
 # The problems of the claim, which has five seeds of each; the others have one.
 CLAIMED = (
     *("reverse_string", "duplicate_string", "odds_first", "stack_manipulation"),
@@ -23,11 +22,9 @@ CLAIMED = (
 )
 
 
-def get_config(argument: str = "reverse_string") -> ConfigDict:
-    if argument not in ARGUMENTS:
-        raise ValueError(f"unknown argument '{argument}'; one of {', '.join(ARGUMENTS)}")
+def get_config() -> ConfigDict:
     config = default_config("length")
-    config.task.problem = argument
+    config.task.problem = "reverse_string"
     config.task.max_length, config.task.longest, config.task.score_every, config.task.examples = 40, 500, 500, 100
     config.model.positions, config.model.n_walks, config.model.window, config.model.max_len = "walks", 144, 8, 1502
     config.model.n_layers, config.model.d_model, config.model.d_ff = 2, 64, 256

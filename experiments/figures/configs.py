@@ -78,8 +78,7 @@ def reversal(kept: Kept) -> Page:
 
 
 def length(kept: Kept) -> Page:
-    result = kept.result(f"{PLACE}/length")
-    config, tape = kept.config("length"), kept.config("length:parity_tape")
+    result, config = kept.result(f"{PLACE}/length"), kept.config("length")
     trained = config.task.max_length
     worst = max(value for name, value in result.items() if name.startswith("exact_match_"))
     return Page(
@@ -87,17 +86,22 @@ def length(kept: Kept) -> Page:
             f"at most {figure(trained)} symbols in training, up to {figure(config.task.longest)} in scoring",
             f"strings of up to {figure(trained)} symbols (exact_match {figure(result['exact_match'], 'g')}, seed 0), "
             f"and hardly any longer one (exact_match at most {figure(worst, 'g')})",
-            f"dropout {figure(tape.model.dropout)}, batches of {figure(tape.train.batch_size)} strings of one length, "
-            f"Adam at "
-            f"1e-3, the mean accuracy of symbols over all lengths from {figure(tape.task.max_length + 1)} on",
-            f"longer than these {figure(tape.train.steps, ',')} steps",
-            f"not {figure(tape.task.longest)}.",
         ],
-        {
-            "the run of a figure": ["seed 0)"],
-            CITED: ["(arXiv 2207.02098, 2305.16843)", "strings of up to 500 symbols"],
-            "of the config": ["Adam at 1e-3"],
-        },
+        {"the run of a figure": ["seed 0)"], CITED: ["(arXiv 2207.02098, 2305.16843)"]},
+    )
+
+
+def length_tape(kept: Kept) -> Page:
+    config = kept.config("length_tape")
+    return Page(
+        [
+            f"dropout {figure(config.model.dropout)}, batches of {figure(config.train.batch_size)} strings of one "
+            f"length, Adam at 1e-3, the mean accuracy of symbols over all lengths from "
+            f"{figure(config.task.max_length + 1)} on",
+            f"longer than these {figure(config.train.steps, ',')} steps",
+            f"not {figure(config.task.longest)}.",
+        ],
+        {CITED: ["(arXiv 2207.02098, 2305.16843)", "strings of up to 500 symbols"], "of the config": ["Adam at 1e-3"]},
     )
 
 
@@ -163,6 +167,7 @@ PAGES: dict[str, Callable[[Kept], Page]] = {
     f"{PLACE}/characters.py": characters,
     f"{PLACE}/documents.py": documents,
     f"{PLACE}/length.py": length,
+    f"{PLACE}/length_tape.py": length_tape,
     f"{PLACE}/masking.py": masking,
     f"{PLACE}/reversal.py": reversal,
     f"{PLACE}/time_series.py": time_series,

@@ -41,7 +41,7 @@ def test_a_smoke_run_changes_nothing_that_is_small_already():
     assert smoke.smoke_changes(config) == {}
 
 
-@pytest.mark.parametrize("name", ["characters:gpt2", "boolean_map", "length:parity_tape", "studies/positions"])
+@pytest.mark.parametrize("name", ["characters:gpt2", "boolean_map", "length_tape", "studies/positions"])
 def test_a_large_config_becomes_one_that_fits_its_parts(name):
     config = read_config(name).to_dict()
     small = smoke.changed(config, smoke.smoke_changes(config))
