@@ -85,7 +85,14 @@ class Kept:
 
     def table(self, study: str) -> list[Row]:
         """Returns the runs of a study; what reads as a number is one."""
-        path = self.root / f"experiments/studies/{study}/table.csv"
+        return self._csv(f"studies/{study}")
+
+    def tried(self, name: str) -> list[Row]:
+        """Returns the rows of `faults` or `hostile`: one of each kind, and then their sum."""
+        return self._csv(f"results/{name}")
+
+    def _csv(self, folder: str) -> list[Row]:
+        path = self.root / "experiments" / folder / "table.csv"
         try:
             rows = csv.DictReader(path.read_text().splitlines())
         except UnicodeDecodeError as error:

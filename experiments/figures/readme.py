@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from experiments.figures.kept import Kept
 from experiments.figures.pieces import Conclusion, Page, figure
-from experiments.figures.results import shown
+from experiments.figures.results import ACCEPTED, REFUSED, shown
 from experiments.studies.length.result import BOUND, highest
 from experiments.studies.length.result import solved as carried
 from fxf.tasks.length.problems import PROBLEMS
@@ -14,7 +14,8 @@ INTERFACE = "part of an interface"
 
 def readme(kept: Kept) -> Page:
     de, deen, older = kept.result("multi30k_de"), kept.result("multi30k_deen"), kept.older
-    sentences, recipe, faults, hostile = (older[name] for name in ("sentences", "recipe", "faults", "hostile"))
+    sentences, recipe = older["sentences"], older["recipe"]
+    faults, hostile = kept.tried("faults")[-1], kept.tried("hostile")[-1]
     tiny, beam = kept.bench_row("transformer_tiny"), kept.bench_row("beam")
     generate, gpt = kept.bench_row("generate"), kept.bench_row("nanogpt_cpu")
     turns, positions = kept.table("turns"), kept.table("positions")
@@ -26,7 +27,6 @@ def readme(kept: Kept) -> Page:
     task, other = kept.config("studies/turns").task, kept.config("studies/positions").task
     walks, length = kept.table("length"), kept.config("studies/length").task
     millions = figure(de["parameters"] / 1e6, ".1f")
-    n_faults = sum(row[1] for row in faults["rows"])
     return Page(
         [
             f"| Multi30k English–German, {millions} M parameters, beam of "
@@ -60,11 +60,10 @@ def readme(kept: Kept) -> Page:
             f"after training on at most {figure(length.max_length)}, one setting, five seeds of each | exact match at "
             f"least {figure(BOUND)} in four seeds or five |",
             f"| at most {figure(highest(walks, 'rotary'), '.2g')} with rotary positions |",
-            f"| {figure(n_faults)} faults: kills, damaged checkpoints, full disks (older) | "
-            f"{figure(sum(row[2] for row in faults['rows']))} resumed",
-            f"| {figure(hostile['inputs'])} wrong or unusual inputs (older) | {figure(hostile['refused'])} refused "
-            f"in one line, "
-            f"{figure(hostile['handled'])} handled correctly",
+            f"| {figure(faults['times'])} faults: kills, damaged checkpoints, full disks | {figure(faults['resumed'])} "
+            f"resumed",
+            f"| {figure(hostile['inputs'])} wrong or unusual inputs | {figure(hostile[REFUSED])} refused in one line, "
+            f"{figure(hostile[ACCEPTED])} handled correctly",
         ],
         {
             "in the papers that the text cites": ["| 41.02 with 2.6 M (Wu", "| 36.52 with 9 M |"],

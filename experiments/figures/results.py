@@ -6,6 +6,7 @@ from collections.abc import Callable
 from experiments.figures.kept import Kept, Program, Row
 from experiments.figures.pieces import Conclusion, Lines, Page, Piece, figure, table
 
+REFUSED, ACCEPTED = "refused in one line", "accepted and named"  # columns of the hostile inputs
 CITED = "in the papers that the text cites"
 DECODERS, TRANSLATORS = ("nanogpt_cpu", "nanogpt_gpu", "gpt2_small"), ("transformer_tiny", "seed_003")
 LESS_IS_BETTER = ("s", "MiB")  # units of the benchmark
@@ -140,18 +141,18 @@ def shown(value: float) -> str:
 
 
 def faults(kept: Kept) -> list[Piece]:
-    older = kept.older["faults"]
-    hostile, later = kept.older["hostile"], kept.older["hostile_later"]
+    met, hostile = kept.tried("faults"), kept.tried("hostile")
+    *kinds, everything = hostile
+    cells = [[str(row[name]) for name in ("class", "inputs", REFUSED, ACCEPTED)] for row in hostile]
     return [
-        table(older["columns"], [[str(cell) for cell in row] for row in older["rows"]], "lrrrr"),
-        f"{figure(hostile['inputs'])} wrong or unusual inputs in {figure(hostile['classes'])} classes",
-        f"{figure(hostile['refused'])} ended in one line and exit code 2, and {figure(hostile['handled'])} were "
-        f"handled "
-        "correctly",
-        f"They have {figure(later['inputs'])} inputs, tried on their own: {figure(later['refused'])} were refused "
-        f"in one "
-        f"line, and {figure(later['handled'])} handled correctly",
-        Conclusion("There was no traceback", hostile["refused"] + hostile["handled"] == hostile["inputs"]),
+        table([*met[0]], [[str(cell) for cell in row.values()] for row in met], "lrrrr"),
+        f"{figure(everything['inputs'])} wrong or unusual inputs in {figure(len(kinds))} classes",
+        f"{figure(everything[REFUSED])} ended in one line and exit code 2, and {figure(everything[ACCEPTED])} were "
+        f"handled correctly",
+        Conclusion(
+            "There was no traceback and no hang", everything[REFUSED] + everything[ACCEPTED] == everything["inputs"]
+        ),
+        table(["class", "inputs", REFUSED, ACCEPTED], cells, "lrrr"),
     ]
 
 
