@@ -28,12 +28,11 @@ from fxf.tasks import TASKS
 from fxf.tasks.reversal import Reversal
 from fxf.training import checkpoint, loop
 from fxf.training.metrics import Clock
-from fxf.training.step import batch_loss
+from fxf.training.step import batch_loss, make_train_steps
 from helpers import one_device, random_params, with_attributes
-from small_runs import tiny_config
+from small_runs import KEPT, tiny_config
 
 ORIGIN = {"config_file": "test", "overrides": {}}
-KEPT = {}  # most runs here have the same programs
 
 
 def train(workdir, kept=KEPT, **sections):
@@ -84,15 +83,35 @@ def test_a_run_leaves_the_folder_that_it_promises(finished):
     assert list((workdir / "tensorboard").iterdir())
 
 
-def test_another_seed_rate_and_smoothing_compile_nothing(finished, tmp_path):
+CHANGED = (
+    {"train": {"label_smoothing": 0.1}, "optimizer": {"name": "adamw", "learning_rate": 0.03}},
+    {
+        "seed": 3,
+        "train": {"label_smoothing": 0.2},
+        "optimizer": {"name": "adamw", "learning_rate": 0.02, "weight_decay": 0.3},
+    },
+)
+
+
+def test_another_seed_rate_and_smoothing_have_a_step_of_the_same_text():
+    """By its text JAX finds a compiled program again, also one of an earlier process."""
+    texts = set()
+    for changes in CHANGED:
+        experiment, layout = build(tiny_config(**changes)), one_device()
+        steps = make_train_steps(experiment.trainer(layout), experiment.task.batch, 3)
+        texts.add(steps.lower(experiment.state_shapes(layout), experiment.hyperparameters(), 1).as_text())
+    assert len(texts) == 1
+
+
+@pytest.mark.thorough
+def test_another_seed_rate_and_smoothing_compile_nothing(tmp_path):
     compiled = []
     jax.monitoring.register_event_listener(lambda event, **_: compiled.append(event) if "cache_miss" in event else None)
-    rates = {"learning_rate": 0.03}
-    train(tmp_path / "first", None, train={"label_smoothing": 0.1}, optimizer={**rates, "name": "adamw"})
+    first, second = CHANGED
+    train(tmp_path / "first", None, **first)
     assert compiled  # another optimizer is another program
     compiled.clear()
-    changed = {"learning_rate": 0.02, "weight_decay": 0.3, "name": "adamw"}
-    train(tmp_path / "second", None, seed=3, train={"label_smoothing": 0.2}, optimizer=changed)
+    train(tmp_path / "second", None, **second)
     assert not compiled
 
 
@@ -420,8 +439,8 @@ def generate(workdir, prompts, decode=None, **keywords):
 def test_generate_continues_each_prompt_in_order_whatever_its_company(finished):
     workdir, _ = finished
     prompts = ["3 1", "2", "1 2"]
-    together = generate(workdir, prompts)
-    assert together == [generate(workdir, [prompt], max_tokens=8)[0] for prompt in prompts]
+    together, alone = generate(workdir, prompts), run.generator(workdir, {}, max_tokens=8)
+    assert together == [alone([prompt])[0][0][0] for prompt in prompts]
     assert all(set(line.split()) <= {"1", "2", "3"} for line in together)
     assert all(len(line.split()) <= 2 for line in generate(workdir, prompts, max_tokens=2))
 
