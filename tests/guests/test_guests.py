@@ -39,10 +39,10 @@ LENGTHS = {
 # Guests that go through the verbs together: the config of the first, with what the others are chosen by.
 TOGETHER = {
     "model": {},
-    "task": {"model.positions": "paced"},
+    "task": {"model.positions": "logarithmic"},
     "corpus": {
         "model.attention": "sigmoid",
-        "model.positions": "logarithmic",
+        "model.positions": "paced",
         "optimizer.name": "adan",
         "task.metrics": "length_ratio",
     },
@@ -116,7 +116,9 @@ def test_a_guest_is_short_and_builds(name, most, elsewhere):
         assert [kind for kind, _ in loaded.registered] == [name.removeprefix("token_")]
 
 
-@pytest.mark.parametrize(("name", "prompt"), [("model", "3 1"), ("task", "31"), ("corpus", "112")])
+@pytest.mark.parametrize(
+    ("name", "prompt"), [("model", "3 1"), pytest.param("task", "31", marks=pytest.mark.thorough), ("corpus", "112")]
+)
 def test_guests_go_through_every_verb_from_another_folder(name, prompt, elsewhere, monkeypatch, caplog):
     for guest in LENGTHS:
         shutil.copy(HERE / f"{guest}.py", elsewhere)

@@ -18,7 +18,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["walks", pytest.param("turns", marks=pytest.mark.thorough)])
 def test_a_run_that_goes_on_has_the_bits_of_the_run_that_never_stopped(kind, tmp_path, capsys):
     kept = {}
 

@@ -158,7 +158,7 @@ def test_a_run_tells_its_utilization_and_memory_and_leaves_a_trace_with_the_name
     held = {"device_peak_bytes": 3, "device_bytes": 7}
     monkeypatch.setattr(memory, "held_on_a_device", lambda: held)
     config = tiny_config()
-    result = run.train(config, tmp_path, Clock(time.perf_counter()), ORIGIN, profile=True)
+    result = run.train(config, tmp_path, Clock(time.perf_counter()), ORIGIN, profile=True, kept=KEPT)
     experiment, rows = build(config), records(tmp_path)
     per_step = 3 * flops.flops_per_token(experiment)[0] * experiment.batch_shapes()["weights"].size
     peak = 989.4e12 * jax.device_count()
@@ -237,9 +237,8 @@ def test_another_config_is_refused_and_its_keys_named(finished):
 
 
 def test_a_loss_that_is_zero_nonfinite_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path):
-    diverging = {"optimizer": {"name": "sgd", "learning_rate": 1e30}}
     with pytest.raises(DivergedError, match=r"step \d: the loss is (nan|inf).*training stopped"):
-        train(tmp_path, **diverging, checkpoint={"every": 1}, log={"every": 1})
+        train(tmp_path, optimizer={"learning_rate": 1e38}, checkpoint={"every": 1})
     _, step, params = run.load(tmp_path)
     assert step == len([row for row in records(tmp_path) if "loss" in row])
     assert np.isfinite(jax.tree.leaves(params)[0]).all() or step == 1
@@ -285,7 +284,7 @@ def test_the_best_checkpoint_is_the_one_in_use(tmp_path, monkeypatch):
 
 
 PATIENT = {
-    "train": {"steps": 9, "evaluate_every": 1, "patience": 2},
+    "train": {"evaluate_every": 1, "patience": 2},
     "checkpoint": {"every": 0, "keep": 1, "best": "exact_match"},
 }
 
@@ -300,9 +299,9 @@ def test_training_stops_when_nothing_got_better_for_as_many_evaluations_as_patie
 
 
 def test_a_better_evaluation_gives_training_new_patience_and_an_equal_one_does_not(tmp_path, monkeypatch):
-    score(monkeypatch, 0.25, 0.125, 0.5, 0.375, 0.75, 0.75, 0.625, 0.25)
+    score(monkeypatch, 0.25, 0.125, 0.5, 0.5, 0.375, 0.25)
     result = train(tmp_path, **PATIENT)
-    assert result["steps"] == 7
+    assert result["steps"] == 5
 
 
 def test_a_resumed_run_remembers_how_long_nothing_got_better(tmp_path, monkeypatch):
@@ -393,7 +392,8 @@ def test_the_result_is_the_test_of_the_mean(tmp_path, monkeypatch):
     monkeypatch.setattr(Reversal, "validate", lambda _, evaluator: {"exact_match": evaluator.loss(batch)[0]})
     result = train(tmp_path, checkpoint={"every": 1, "keep": 6, "average": 6})
     mean, last = run.load(tmp_path)[2], run.load(tmp_path, step=6)[2]
-    of_mean, of_last = (float(jax.jit(partial(batch_loss, built.model))(params, batch)[0]) for params in (mean, last))
+    loss_of = jax.jit(partial(batch_loss, built.model))
+    of_mean, of_last = (float(loss_of(params, batch)[0]) for params in (mean, last))
     assert_close(result["exact_match"], of_mean)
     assert abs(of_mean - of_last) > 1e-3
 
