@@ -7,6 +7,7 @@ JAX_NUM_CPU_DEVICES=8. It leaves in its folder what two_processes.py compares it
 import contextlib
 import functools
 import json
+import pickle
 import shutil
 import sys
 import time
@@ -72,7 +73,7 @@ def start():
     return jax.device_get(jax.jit(lambda: init_state(MODEL, OPTIMIZER, jax.random.key(0)))())
 
 
-def train(parallel, microbatches=1):
+def train(parallel, microbatches=1, start=start):
     """Returns loss and gradient of the first step, and the params after all, but for the biases of keys."""
     layout = make_layout(ParallelConfig(**parallel), jax.devices())
     config = TrainConfig(batch_size=ROWS, microbatches=microbatches)
@@ -127,6 +128,7 @@ def read(path):
 def compare(folder):
     one = train({"data": 1})
     write(folder / "one.npz", one)
+    (folder / "start.pickle").write_bytes(pickle.dumps(start()))
     others = {
         "data 2, fsdp 2, tensor 2": train({"fsdp": 2, "tensor": 2}, microbatches=2),
         "data 4, sequence 2": train({"sequence": 2}),
