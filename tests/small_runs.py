@@ -27,6 +27,7 @@ TINY = {
     "checkpoint": {"every": 2, "keep": 3},
     "log": {"every": 3, "tensorboard": False, "report": False},
 }
+KEPT = {}  # the programs of runs in this process, whose files of tests have many of them in common
 
 
 def tiny_config(**sections):
@@ -161,4 +162,5 @@ def new_process():
 
 def modules_of(executed):
     """Returns the names of the modules that were executed from these files."""
-    return [name for name, module in sys.modules.items() if Path(getattr(module, "__file__", None) or "/") in executed]
+    files = set(map(str, executed))  # made for each of thousands of modules, paths would take longer than a small test
+    return [name for name, module in sys.modules.items() if getattr(module, "__file__", None) in files]

@@ -19,12 +19,11 @@ WALKS = {title: re.findall(r"^\d\. `([\w/]+\.py)` `([\w.]+)`: ", text, re.MULTIL
 @pytest.fixture(scope="module")
 def calls(tmp_path_factory):
     """Returns file and function of every call of our code, while a run is trained and generates."""
-    found = []
+    found, ours = [], f"{ROOT}/"
 
     def profile(frame, event, _):
-        if event == "call" and frame.f_code.co_filename.startswith(str(ROOT)):
-            name = frame.f_code.co_qualname.replace(".<locals>", "")
-            found.append((frame.f_code.co_filename.removeprefix(f"{ROOT}/"), name))
+        if event == "call" and (code := frame.f_code).co_filename.startswith(ours):
+            found.append((code.co_filename.removeprefix(ours), code.co_qualname.replace(".<locals>", "")))
 
     folder = tmp_path_factory.mktemp("walk")
     before = sys.getprofile()

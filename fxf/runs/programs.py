@@ -35,11 +35,14 @@ def program_key(experiment: Experiment) -> str:
 def without_numbers(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a config without what no compiled program depends on.
 
-    That are the numbers of `Hyperparameters`, which a program reads as arguments, and the `checkpoint` section.
+    That are the numbers of `Hyperparameters`, which a program reads as arguments, and what decides when a run is scored
+    and saved, and what it writes.
     """
-    train = {**config["train"], "label_smoothing": config["train"]["label_smoothing"] > 0}
+    train = {**config["train"], **{name: config["train"][name] > 0 for name in ("label_smoothing", "skip_nonfinite")}}
+    train |= dict.fromkeys(("evaluate_every", "patience"))
+    log = {"every": config["log"]["every"]}  # the most steps of a call
     optimizer = {**config["optimizer"], **dict.fromkeys(arguments(optimizer_section(config["optimizer"])))}
-    return {**config, "seed": None, "checkpoint": None, "train": train, "optimizer": optimizer}
+    return {**config, "seed": None, "checkpoint": None, "log": log, "train": train, "optimizer": optimizer}
 
 
 def _trace(make_batch: Any) -> bytes:

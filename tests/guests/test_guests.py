@@ -39,10 +39,10 @@ LENGTHS = {
 # Guests that go through the verbs together: the config of the first, with what the others are chosen by.
 TOGETHER = {
     "model": {},
-    "task": {"model.positions": "paced"},
+    "task": {"model.positions": "logarithmic"},
     "corpus": {
         "model.attention": "sigmoid",
-        "model.positions": "logarithmic",
+        "model.positions": "paced",
         "optimizer.name": "adan",
         "task.metrics": "length_ratio",
     },
@@ -67,7 +67,7 @@ TINY = {
     "train": {"steps": 3, "batch_size": 5},
     "optimizer": {"warmup_steps": 0},
     "checkpoint": {"every": 2},
-    "log": {"every": 2, "tensorboard": False},
+    "log": {"every": 2, "tensorboard": False, "report": False},
 }
 
 
@@ -82,10 +82,11 @@ def tiny(loaded):
     return {name: values for name, values in config.items() if values != {}}
 
 
-def train(path, workdir):
+def train(path, workdir, kept):
     with new_process():
         loaded = load(path)
-        return run.train(tiny(loaded), workdir, clock(), {"config_file": str(path), "overrides": {}, **loaded.origin()})
+        origin = {"config_file": str(path), "overrides": {}, **loaded.origin()}
+        return run.train(tiny(loaded), workdir, clock(), origin, kept=kept)
 
 
 def lines_of(path):
@@ -115,7 +116,9 @@ def test_a_guest_is_short_and_builds(name, most, elsewhere):
         assert [kind for kind, _ in loaded.registered] == [name.removeprefix("token_")]
 
 
-@pytest.mark.parametrize(("name", "prompt"), [("model", "3 1"), ("task", "31"), ("corpus", "112")])
+@pytest.mark.parametrize(
+    ("name", "prompt"), [("model", "3 1"), pytest.param("task", "31", marks=pytest.mark.thorough), ("corpus", "112")]
+)
 def test_guests_go_through_every_verb_from_another_folder(name, prompt, elsewhere, monkeypatch, caplog):
     for guest in LENGTHS:
         shutil.copy(HERE / f"{guest}.py", elsewhere)
@@ -128,10 +131,10 @@ def test_guests_go_through_every_verb_from_another_folder(name, prompt, elsewher
         check([point], Path("sweep"), loaded.origin())
     with monkeypatch.context() as stopping, pytest.raises(Interrupted, match="stopped at step 1, which is saved"):
         stopping.setattr(signals, "asked", partial(next, chain([False], repeat(True))))
-        train(path, workdir)
-    result = train("../together.py", workdir)
+        train(path, workdir, kept := {})
+    result = train("../together.py", workdir, kept)
     assert result["steps"] == 3
-    assert result == train(path, workdir)
+    assert result == train(path, workdir, kept)
 
     with new_process():
         figures = run.evaluate(workdir, clock())

@@ -16,7 +16,7 @@ from fxf.training import checkpoint
 from helpers import one_device
 from small_runs import overrides, script, started
 
-FLAGS = overrides(train={"steps": 44}, checkpoint={"every": 2}, log={"every": 2})
+FLAGS = overrides(train={"steps": 30}, checkpoint={"every": 2}, log={"every": 2})
 SAVING = 0.05  # seconds after a line of metrics.jsonl, while a save, which takes about 0.07 s, goes on
 
 
@@ -39,7 +39,7 @@ def train_and_stop(workdir, n_lines, seconds, number=signal.SIGKILL):
 
 def final_state(workdir):
     step, state, _ = checkpoint.load(workdir / "checkpoints", run.load(workdir)[0].state_shapes(one_device()))
-    assert step == 44
+    assert step == 30
     return jax.tree.map(np.asarray, state)
 
 
@@ -52,7 +52,7 @@ def unbroken(tmp_path_factory):
 
 def test_a_run_killed_and_asked_to_stop_ends_with_the_bits_of_one_that_never_stopped(unbroken, tmp_path):
     train_and_stop(tmp_path, 3, SAVING)
-    code, errors = train_and_stop(tmp_path, 9, 0.0, signal.SIGTERM)
+    code, errors = train_and_stop(tmp_path, 6, 0.0, signal.SIGTERM)
     assert code == 75
     stopped_at = int(re.search(r"stopped at step (\d+), which is saved", errors)[1])
     assert checkpoint.load(tmp_path / "checkpoints", run.load(tmp_path)[0].state_shapes(one_device()))[0] == stopped_at
@@ -67,16 +67,16 @@ def test_a_run_killed_and_asked_to_stop_ends_with_the_bits_of_one_that_never_sto
 
 def test_a_save_without_room_ends_in_one_line_and_the_run_goes_on_when_there_is_some(unbroken, tmp_path):
     shutil.copytree(unbroken, tmp_path, dirs_exist_ok=True)
-    shutil.rmtree(tmp_path / "checkpoints" / "44")
+    shutil.rmtree(tmp_path / "checkpoints" / "30")
     (tmp_path / "result.json").unlink()
     # The largest file of a checkpoint is of 20 kB, and metrics.jsonl of 6.
     stopped = script("train", *FLAGS, f"--workdir={tmp_path}", largest_file=16_000)
     assert stopped.returncode == 2, stopped.stderr
     assert [line for line in stopped.stderr.splitlines() if not line.startswith("step ")] == [
-        f"{tmp_path}: resuming at step 42",
+        f"{tmp_path}: resuming at step 28",
         f"error: {tmp_path}: a file would be larger than the limit (File too large); "
-        "checkpoints of steps 40, 42 are kept; with that mended, the same command goes on",
+        "checkpoints of steps 26, 28 are kept; with that mended, the same command goes on",
     ]
     finished = script("train", *FLAGS, f"--workdir={tmp_path}")
-    assert "resuming at step 42" in finished.stderr
+    assert "resuming at step 28" in finished.stderr
     jax.tree.map(np.testing.assert_array_equal, final_state(tmp_path), final_state(unbroken))

@@ -1,5 +1,6 @@
 """Runs whose tokens make the positions go on to the same bits."""
 
+import shutil
 import time
 
 import jax
@@ -17,15 +18,19 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_run_that_goes_on_has_the_bits_of_the_run_that_never_stopped(kind, tmp_path):
+@pytest.mark.parametrize("kind", ["walks", pytest.param("turns", marks=pytest.mark.thorough)])
+def test_a_run_that_goes_on_has_the_bits_of_the_run_that_never_stopped(kind, tmp_path, capsys):
     kept = {}
 
-    def train(folder, steps):
-        config = tiny_config(model=KINDS[kind], train={"steps": steps})
-        run.train(config, folder, Clock(time.perf_counter()), {"config_file": "test", "overrides": {}}, kept=kept)
+    def params_of(folder):
+        config, origin = tiny_config(model=KINDS[kind]), {"config_file": "test", "overrides": {}}
+        run.train(config, folder, Clock(time.perf_counter()), origin, kept=kept)
+        return fxf.load(folder).params
 
-    for folder, steps in (("parts", 4), ("parts", 6), ("whole", 6)):
-        train(tmp_path / folder, steps)
-    parts, whole = (fxf.load(tmp_path / folder).params for folder in ("parts", "whole"))
+    whole = params_of(tmp_path / "whole")
+    shutil.copytree(tmp_path / "whole", tmp_path / "parts")
+    (tmp_path / "parts" / "result.json").unlink()
+    shutil.rmtree(tmp_path / "parts" / "checkpoints" / "6")
+    parts = params_of(tmp_path / "parts")
+    assert "resuming at step 4" in capsys.readouterr().err
     jax.tree.map(np.testing.assert_array_equal, parts, whole)

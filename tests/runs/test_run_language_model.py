@@ -30,7 +30,7 @@ def finished(tmp_path_factory):
     config["optimizer"] |= {"name": "sgd", "learning_rate": 3.0}
     config["train"] |= {"steps": 12, "batch_size": 5, "evaluate_every": 2}
     config["checkpoint"] |= {"best": "-validation_loss", "keep": 1}
-    config["log"] |= {"every": 2, "tensorboard": False}
+    config["log"] |= {"every": 2, "tensorboard": False, "report": False}
     return folder / "run", run.train(config, folder / "run", Clock(time.perf_counter()), ORIGIN)
 
 
@@ -88,7 +88,7 @@ def test_a_run_on_documents_that_is_cut_short_ends_with_the_same_bits(tmp_path):
     config["data"] |= {"path": str(path), "format": "json_lines"}
     config["train"] |= {"steps": 40, "batch_size": 5}
     config["checkpoint"] |= {"every": 10, "keep": 4}
-    config["log"] |= {"every": 5, "tensorboard": False}
+    config["log"] |= {"every": 5, "tensorboard": False, "report": False}
     whole = run.train(config, tmp_path / "whole", Clock(time.perf_counter()), ORIGIN)
     assert whole["training_tokens"] < 40 * 5 * 11  # the order of another epoch
     shutil.copytree(tmp_path / "whole", tmp_path / "again")

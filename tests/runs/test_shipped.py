@@ -24,5 +24,5 @@ def test_a_file_is_meant_before_a_name(tmp_path, monkeypatch):
 
 
 def test_a_verb_reads_a_config_by_its_name():
-    described = script("describe", "--config=reversal:example0")
-    assert (described.returncode, described.stderr) == (0, "")
+    listed = script("keys", "model", "--config=reversal:example0")
+    assert (listed.returncode, listed.stderr) == (0, "")

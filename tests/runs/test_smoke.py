@@ -12,13 +12,13 @@ from fxf.runs import run, shipped, smoke
 from fxf.runs.command_line import read_config
 from fxf.runs.experiment import build
 from fxf.training.metrics import Clock
-from small_runs import ROOT, script, tiny_config
+from small_runs import KEPT, ROOT, script, tiny_config
 
 
 def test_a_smoke_run_validates_saves_tests_and_shows_samples(tmp_path):
     config = tiny_config(train={"steps": 5000}, log={"report": True, "tensorboard": True})
     config = smoke.changed(config, smoke.smoke_changes(config))
-    run.train(config, tmp_path, Clock(time.perf_counter()), {})
+    run.train(config, tmp_path, Clock(time.perf_counter()), {}, kept=KEPT)
     records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [(each["step"], "loss" in each) for each in records] == [(3, True), (6, True), (6, False)]
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"3", "6"}

@@ -27,7 +27,7 @@ from fxf.training.state import run_keys
 from fxf.training.step import batch_loss
 from fxf.weights import flatten, leaves
 from helpers import one_device, random_params
-from small_runs import tiny_config
+from small_runs import KEPT, tiny_config
 
 ORIGIN = {"config_file": "test", "overrides": {}}
 ONE_STEP = {"train": {"steps": 1, "batch_size": 4}, "log": {"every": 1, "tensorboard": False}}
@@ -83,7 +83,7 @@ def started(config, workdir):
 def source(tmp_path_factory):
     """A run with checkpoints of steps 2, 4 and 6."""
     workdir = tmp_path_factory.mktemp("start") / "source"
-    train(workdir, tiny_config())
+    run.train(tiny_config(), workdir, Clock(time.perf_counter()), ORIGIN, kept=KEPT)
     return workdir
 
 
@@ -94,7 +94,7 @@ def test_the_first_loss_is_that_of_the_source_which_a_begun_run_no_longer_needs(
     config = config_from(plain, f"{copy}:4", workdir)
     result = train(workdir, config)
     experiment, _, params = run.load(copy, step=4)
-    data, batch = run_keys(3).data, build(config).task.batch
+    data, batch = run_keys(3).data, jax.jit(build(config).task.batch)
     batches = [batch(jax.random.fold_in(data, step), step) for step in range(2)]
     both = jax.tree.map(lambda *rows: np.concatenate(rows), *batches)
     assert_close(first_loss(workdir), loss_of(experiment.model, params, both))

@@ -125,8 +125,9 @@ def test_a_sweep_runs_its_points_names_the_failed_one_and_goes_on_where_it_stopp
     workdir = tmp_path / "sweep"
     command = ["sweep", f"--config={write(tmp_path / 'rates.py', rates)}", *flags, f"--workdir={workdir}"]
 
-    monkeypatch.setenv("JAX_ENABLE_COMPILATION_CACHE", "false")  # of the workers, which are no forks
-    finished = script(*command, "--workers=2")
+    # The workers are no forks, and write programs so that others could read half of one: they have their own folder.
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "programs"))
+    finished = script(*command, "--workers=1")
     assert finished.returncode == 1, finished.stderr
     assert finished.stdout.startswith("2 points, 0 finished already\n")
     failure = finished.stderr.splitlines()[-1]

@@ -78,8 +78,12 @@ def without_times(path):
         ("optimizer.learning_rate", 0.5, True),
         ("optimizer.weight_decay", 0.5, True),
         ("checkpoint.every", 2, True),
+        ("train.evaluate_every", 2, True),
+        ("log.report", True, True),
+        ("log.every", 2, False),
         ("optimizer.b2", 0.5, False),
         ("train.label_smoothing", 0.1, False),  # without smoothing the program is shorter
+        ("train.skip_nonfinite", 1, False),
         ("train.steps", 5, False),
         ("model.d_model", 8, False),
         ("task.max_length", 1, False),

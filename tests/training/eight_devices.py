@@ -7,6 +7,7 @@ JAX_NUM_CPU_DEVICES=8. It leaves in its folder what two_processes.py compares it
 import contextlib
 import functools
 import json
+import pickle
 import shutil
 import sys
 import time
@@ -16,7 +17,7 @@ import flax.traverse_util
 import jax
 import numpy as np
 import optax
-from jax.experimental.multihost_utils import process_allgather
+from jax.sharding import NamedSharding, PartitionSpec
 
 from closeness import bound, largest_of, without_key_biases
 from fxf.layers import loss
@@ -34,7 +35,7 @@ from fxf.training.state import hyperparameters, init_state, state_shardings
 from fxf.training.step import TrainConfig, Trainer, jit_step, make_step, make_train_steps_from_iterator
 from small_runs import tiny_config
 
-STEPS, ROWS, LENGTH = 20, 24, 6
+STEPS, ROWS, LENGTH = 5, 24, 6
 VOCAB_SIZE = 11  # which two parts under `tensor` do not divide
 SIZES = {"n_layers": 2, "d_model": 8, "d_ff": 14, "n_heads": 2, "max_len": LENGTH}
 CHOICES = {"attention_bias": "all", "scan_blocks": True, "tied_embeddings": True, "logits_bias": True}
@@ -72,11 +73,11 @@ def start():
     return jax.device_get(jax.jit(lambda: init_state(MODEL, OPTIMIZER, jax.random.key(0)))())
 
 
-def train(parallel, microbatches=1):
+def train(parallel, microbatches=1, start=start):
     """Returns loss and gradient of the first step, and the params after all, but for the biases of keys."""
     layout = make_layout(ParallelConfig(**parallel), jax.devices())
     config = TrainConfig(batch_size=ROWS, microbatches=microbatches)
-    state = jax.device_put(start(), state_shardings(MODEL, OPTIMIZER, layout))
+    state = placed(start(), state_shardings(MODEL, OPTIMIZER, layout))
     fed = batches(jax.process_index(), jax.process_count())
     steps = make_train_steps_from_iterator(Trainer(MODEL, OPTIMIZER, config, layout), fed, contextlib.nullcontext)
     numbers = hyperparameters(0, config)
@@ -87,9 +88,23 @@ def train(parallel, microbatches=1):
     return {"loss": mean, "gradient": gradient, "params": without_key_biases(whole(state.params))}
 
 
+def placed(tree, shardings):
+    """Puts the host's arrays on the devices of all processes; device_put would compare them, by a program for each."""
+    if jax.process_count() == 1:
+        return jax.device_put(tree, shardings)
+    return jax.tree.map(lambda x, s: jax.make_array_from_callback(x.shape, s, lambda cut: x[cut]), tree, shardings)
+
+
+def same(tree):
+    return tree
+
+
 def whole(tree):
-    """Returns arrays of which each process has a part."""
-    return process_allgather(tree, tiled=True) if jax.process_count() > 1 else jax.device_get(tree)
+    """Returns arrays of which each process has a part, gathered by one program."""
+    if jax.process_count() > 1:
+        mesh = jax.tree.leaves(tree)[0].sharding.mesh
+        tree = jax.jit(same, out_shardings=NamedSharding(mesh, PartitionSpec()))(tree)
+    return jax.device_get(tree)
 
 
 def distance(a, b):
@@ -113,6 +128,7 @@ def read(path):
 def compare(folder):
     one = train({"data": 1})
     write(folder / "one.npz", one)
+    (folder / "start.pickle").write_bytes(pickle.dumps(start()))
     others = {
         "data 2, fsdp 2, tensor 2": train({"fsdp": 2, "tensor": 2}, microbatches=2),
         "data 4, sequence 2": train({"sequence": 2}),

@@ -71,7 +71,7 @@ def test_loss_and_gradient_are_those_of_the_whole_batch_on_one_device(figures, l
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_params_after_twenty_steps_are_those_of_one_device(figures, layout):
+def test_params_after_a_few_steps_are_those_of_one_device(figures, layout):
     assert figures["distances"][layout]["params"] <= 1
 
 

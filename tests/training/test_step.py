@@ -20,7 +20,6 @@ from fxf.training.step import (
     TrainConfig,
     Trainer,
     loss_and_gradient,
-    make_step,
     make_train_steps,
     make_train_steps_from_iterator,
     train_step,
@@ -82,14 +81,9 @@ def test_calls_of_any_size_take_the_same_steps_to_the_bit():
 
 
 def test_dropout_differs_from_step_to_step_and_repeats_from_run_to_run():
-    step = make_step(compiled_steps(0.5)[0])
-    at = jax.jit(
-        lambda n, batch: step(dataclasses.replace(start(), step=n), batch, hyperparameters(0, TRAIN, SGD))[1][
-            "loss_sum"
-        ]
-    )
-    same = [float(at(n, make_batch(KEY, 0))) for n in (0, 1, 2)]  # the same params and batch in each step
-    assert len(set(same)) == 3
+    batch = jax.device_get(make_batch(KEY, 0))
+    _, losses = fed((3,), 0.5, batch_of=lambda _: batch, rate=1e-30)  # the same batch, and the same params
+    assert len(set(losses)) == 3
     with_dropout = train((7,), dropout=0.5)
     assert_same_bits(with_dropout, train((3, 4), dropout=0.5))
     assert not np.array_equal(with_dropout[1], train((7,))[1])
@@ -152,21 +146,22 @@ def test_a_step_divides_by_the_weight_of_the_whole_batch_and_smooths_and_splits_
 KEPT = collections.defaultdict(dict)  # the programs of `fed`
 
 
+def host_batch(step):
+    return jax.device_get(make_batch(jax.random.fold_in(run_keys(0).data, step), step))
+
+
 @functools.cache
-def fed(n_calls, dropout=0.0, compiling=None, rows=lambda i: slice(None), **train_keys):
-    """The same as `train`, on the same batches in the host's memory; step i takes the part `rows(i)` of it."""
+def fed(n_calls, dropout=0.0, compiling=None, batch_of=None, rate=SGD.learning_rate, **train_keys):
+    """The same as `train`, on the same batches in the host's memory, or those of `batch_of(step)`."""
     trainer = make_trainer(dropout=dropout)
     trainer = trainer._replace(config=dataclasses.replace(TRAIN, **train_keys))
     state = jax.device_put(start(), one_device().replicated)
-    whole = (
-        jax.tree.map(np.asarray, make_batch(jax.random.fold_in(run_keys(0).data, i), i)) for i in itertools.count()
-    )
-    batches = (jax.tree.map(lambda x, i=i: x[rows(i)], batch) for i, batch in enumerate(whole))
+    batches = map(batch_of or host_batch, itertools.count())
     programs = {} if compiling else KEPT[dropout, tuple(train_keys.items())]
     steps = make_train_steps_from_iterator(trainer, batches, compiling or contextlib.nullcontext, programs=programs)
     losses = []
     for n in n_calls:
-        state, metrics = steps(state, hyperparameters(0, TRAIN, SGD), n)
+        state, metrics = steps(state, hyperparameters(0, TRAIN, dataclasses.replace(SGD, learning_rate=rate)), n)
         assert {len(values) for values in metrics.values()} == {n}
         losses += [metrics["loss_sum"]]
     return jax.tree.map(np.asarray, state), np.concatenate(losses)
@@ -211,7 +206,10 @@ def test_a_program_compiles_for_each_shape_of_batch_and_no_more():
         entered.append("program")
         yield
 
-    state, losses = fed((2, 3, 2), compiling=compiling, rows=lambda i: slice(4 + 2 * (i % 2)))
+    def batch_of(step):
+        return {name: x[: 4 + 2 * (step % 2)] for name, x in host_batch(step).items()}
+
+    state, losses = fed((2, 3, 2), compiling=compiling, batch_of=batch_of)
     assert entered == ["program"] * 2
     assert state.step == 7
     assert np.isfinite(losses).all()
@@ -234,18 +232,20 @@ def test_other_numbers_compile_nothing_and_count():
         for smoothing, rate in ((0.1, 0.01), (0.3, 0.02))
     )
     model = make_trainer(dropout=0.5).model
-    states = {}
-    for name, (train_config, optimizer_config) in {"first": first, "second": second}.items():
-        trainer = Trainer(model, make_optimizer(optimizer_config, 5, model.spec), train_config, one_device())
-        steps = make_train_steps(trainer, TASK.batch, max_steps=5)
-        begun = jax.device_get(initial_state(model, trainer.optimizer))
-        for numbers, (seed, sections) in {"first": (0, first), "second": (3, second)}.items():
-            state = jax.device_put(begun, one_device().replicated)
-            states[name, numbers] = jax.device_get(steps(state, hyperparameters(seed, *sections), 5)[0].params)
-        assert steps._cache_size() == 1
-    for numbers in ("first", "second"):
-        assert_same_bits(states["first", numbers], states["second", numbers])
-    assert not np.array_equal(*(states["first", numbers]["final"]["kernel"] for numbers in ("first", "second")))
+    numbers = (hyperparameters(0, *first), hyperparameters(3, *second))
+    trainers = [
+        Trainer(model, make_optimizer(optimizer_config, 5, model.spec), train_config, one_device())
+        for train_config, optimizer_config in (first, second)
+    ]
+    begun = jax.device_get(initial_state(model, trainers[0].optimizer))
+    lowered = [
+        make_train_steps(trainer, TASK.batch, max_steps=5).lower(begun, each, 5)
+        for trainer, each in zip(trainers, numbers, strict=True)
+    ]
+    assert lowered[0].as_text() == lowered[1].as_text()
+    program = lowered[0].compile()
+    one, other = (program(jax.device_put(begun, one_device().replicated), each, 5)[0].params for each in numbers)
+    assert not np.array_equal(one["final"]["kernel"], other["final"]["kernel"])
 
 
 @pytest.mark.parametrize("config", [{"microbatches": 3}, pytest.param({}, marks=pytest.mark.thorough)])

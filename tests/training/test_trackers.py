@@ -1,5 +1,6 @@
 """Trackers receive what a run records, and what they do wrong leaves the run as it is."""
 
+import shutil
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from fxf.errors import UserError
 from fxf.runs import run
 from fxf.training.metrics import Clock, LogConfig
 from fxf.training.trackers import TRACKERS, TensorBoard, Trackers
-from small_runs import ROOT, no_file_larger_than, tiny_config
+from small_runs import KEPT, ROOT, no_file_larger_than, tiny_config
 
 
 class Recording:
@@ -39,7 +40,7 @@ def test_a_run_tells_its_trackers_config_figures_by_group_and_samples(recording,
     config = tiny_config(train={"evaluate_every": 3}, checkpoint={"every": 0}, log={"trackers": "recording"})
     records = []
     with Trackers(lambda step, figures: records.append((step, sorted(figures)))) as trackers:
-        result = run.train(config, tmp_path / "run", Clock(time.perf_counter()), {}, trackers=trackers)
+        result = run.train(config, tmp_path / "run", Clock(time.perf_counter()), {}, trackers=trackers, kept=KEPT)
     (found,) = recording
     assert found.received[0] == ("made", "run", 0) and found.received[-1] == ("close",)
     assert found.received[1][0] == "config" and found.received[1][1]["model"]["n_layers"] == 1
@@ -57,11 +58,12 @@ def test_a_run_tells_its_trackers_config_figures_by_group_and_samples(recording,
 
 
 def test_a_resumed_run_tells_its_trackers_the_step_it_goes_on_from(recording, tmp_path):
-    config = tiny_config(log={"trackers": "recording"}, optimizer={"schedule": "constant"})
-    run.train(config, tmp_path, Clock(time.perf_counter()), {})
-    config["train"]["steps"] = 8
-    run.train(config, tmp_path, Clock(time.perf_counter()), {})
-    assert [found.received[0][-1] for found in recording] == [0, 6]
+    config = tiny_config(log={"trackers": "recording"})
+    for _ in range(2):
+        run.train(config, tmp_path, Clock(time.perf_counter()), {}, kept=KEPT)
+        (tmp_path / "result.json").unlink()
+        shutil.rmtree(tmp_path / "checkpoints" / "6")
+    assert [found.received[0][-1] for found in recording] == [0, 4]
 
 
 @pytest.mark.parametrize("at", ["__init__", "scalars", "close"])

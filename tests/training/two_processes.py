@@ -6,6 +6,7 @@ the end the second process is killed, and the first one has to notice.
 
 import json
 import os
+import pickle
 import signal
 import sys
 import time
@@ -19,7 +20,8 @@ from fxf.training.parallel import ParallelConfig
 
 def compare(folder, parallel):
     """Returns the distances of loss, gradient and params."""
-    return distances(read(folder / "one.npz"), train(parallel))
+    start = folder / "start.pickle"
+    return distances(read(folder / "one.npz"), train(parallel, start=lambda: pickle.loads(start.read_bytes())))
 
 
 if __name__ == "__main__":
