@@ -127,10 +127,13 @@ def _activations(experiment: Experiment, layout: Layout) -> list[Part]:
     }
     model = experiment.with_model(n_layers=1).model
     params = weights.shapes(model.spec, model.weights_dtype)
-    features = jax.eval_shape(model.features, params, shapes)
+    blocks, features = jax.make_jaxpr(model.features, return_shape=True)(params, shapes)
+    behind = jax.make_jaxpr(
+        lambda params, x, batch: batch_loss(model._replace(features=lambda *_, rng: x), params, batch)
+    )(params, features, shapes)
     # On an accelerator XLA may recompute inputs that do not fit.
     n_kept = experiment.config["model"].get("n_layers", 1) if jax.default_backend() == "cpu" else 1
-    product = memory.largest_product(jax.make_jaxpr(lambda p, b: batch_loss(model, p, b))(params, shapes).jaxpr)
+    product = max(memory.largest_product(traced.jaxpr) for traced in (blocks, behind))
     keys = _present(experiment, (*BATCH_KEYS, *LENGTH_KEYS))
     width = _present(experiment, ("model.d_model",))
     return [
