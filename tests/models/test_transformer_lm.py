@@ -71,8 +71,8 @@ def test_logits_equal_the_oracle(form, n_heads):
 
 
 # Each key that they change is changed by another choice too.
-REPEATED = ("seed 000, other positions", "rms, epsilon in the variance", "groups of heads, linear", "linear, exp", "rotary",
-            "alibi, geometric", "alibi, expressive", "global and local")  # fmt: skip
+REPEATED = ("seed 000, other positions", "rms, epsilon in the variance", "groups of heads, linear", "linear, exp",
+            "rotary", "alibi, geometric", "alibi, expressive", "global and local")  # fmt: skip
 
 
 @pytest.mark.parametrize(
