@@ -22,11 +22,7 @@ from fxf.models.transformer_lm import TransformerLMConfig
 from fxf.weights import flatten, without_numbers
 from helpers import random_params, random_tokens
 
-torch = pytest.importorskip("torch")
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    transformers = pytest.importorskip("transformers")
-    pytest.importorskip("safetensors")
+pytest.importorskip("safetensors")
 
 VOCAB_SIZE, PADDING, LENGTH = 31, 29, 13
 CONFIGS = {
@@ -40,6 +36,15 @@ CONFIGS = {
 }  # fmt: skip
 CLASSES = {"gpt2": "GPT2", "bert": "Bert", "marian": "Marian"}
 EVERY = pytest.mark.parametrize("name", CONFIGS)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def libraries():
+    """Imports what takes seconds, and not in each process that collects the tests."""
+    global torch, transformers
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch, transformers = (pytest.importorskip(name) for name in ("torch", "transformers"))
 
 
 @functools.cache
