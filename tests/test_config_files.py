@@ -15,6 +15,7 @@ from fxf.runs.experiment import build
 from fxf.sweeps.points import check, make_points
 from fxf.tasks import language_model
 from fxf.weights import count
+from helpers import first_phrases
 from small_runs import ROOT, new_process
 
 NAMES = sorted(str(path.relative_to(ROOT / "configs").with_suffix("")) for path in (ROOT / "configs").rglob("*.py"))
@@ -36,17 +37,6 @@ with new_process():
 @functools.cache
 def kept_text(config, length):
     return text.encoded_text(config, None, length)
-
-
-@functools.cache
-def first_phrases(language):
-    """Returns the beginning of the phrase book, which is enough to build on; the whole takes seconds."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fxf.phrasebook, "DRAWS", 3000)
-        return WHOLE.__wrapped__(language)
-
-
-WHOLE = fxf.phrasebook.phrasebook
 
 
 @pytest.fixture(autouse=True)
