@@ -103,7 +103,7 @@ SAMPLED = DecodeConfig(temperature=1.0, top_k=5, top_p=0.9)
 
 
 def test_a_batch_of_unequal_prompts_equals_one_by_one():
-    prompts = prompts_of([4, 1, 6])
+    prompts = prompts_of([4, 0, 6])
     decode = decoder(0, SAMPLED)
     together = decode(prompts, 9)
     for i, n in enumerate(prompts["lengths"]):

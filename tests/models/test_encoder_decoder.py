@@ -273,7 +273,7 @@ def test_prefill_and_cached_steps_give_the_logits_of_the_full_forward(form, chan
     ("form", "changes"),
     [
         ("annotated", {}),
-        ("tiny", {"attention": "linear", "positions": "none"}),
+        pytest.param("tiny", {"attention": "linear", "positions": "none"}, marks=pytest.mark.thorough),
         pytest.param("wolfram", {}, marks=pytest.mark.thorough),
     ],
 )
