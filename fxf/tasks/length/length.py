@@ -286,7 +286,7 @@ class Length(Task):
             batch: Batch = {"inputs": inputs, "input_mask": jnp.ones(inputs.shape, bool)}
         else:
             batch = {"inputs": jnp.array([[END, *tokens, END, *(self.problem.outputs.index(s) + 1 for s in answer)]])}
-        return {**batch, **self.scored_positions(jax.random.key(0), np.array([len(tokens)]), batch["inputs"].shape[1])}
+        return {**batch, **self.scored_positions(jax.random.key(0), jnp.array([len(tokens)]), batch["inputs"].shape[1])}
 
 
 def cut(drawn: Drawn, longest: int, problem: Problem) -> Drawn:
