@@ -16,7 +16,7 @@ def no_memory(monkeypatch):
 
 
 def test_every_weight_stands_in_the_table_with_its_shape_axes_and_count():
-    experiment = build(tiny_config(model={"n_layers": 3}))
+    experiment = build(tiny_config(model={"n_layers": 3, "scan_blocks": True}))
     rows = {line.split()[0]: line.split() for line in describe(experiment).splitlines() if line}
     query = " ".join(rows["blocks/attention/query"])
     assert query == "blocks/attention/query 3 x 6 x 2 x 3 embed heads head_dim 108"
