@@ -7,6 +7,7 @@ The bound is measured. Two programs for one function round differently. They dif
 when its weights are rounded differently, and several times as much is allowed.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -112,7 +113,7 @@ def _full_forward(
     model: Model, params: Params, batch: Mapping[str, Any]
 ) -> tuple[Callable[..., np.ndarray], np.ndarray, float]:
     """Returns the full forward pass, its logits [B, T, V], and a bound on their difference from another program's."""
-    compiled = jax.jit(model.apply)
+    compiled = _compiled(model.features, model.readout)
 
     def apply(params: Params, batch: Mapping[str, Any]) -> np.ndarray:
         return np.asarray(compiled(params, batch), np.float64)
@@ -127,6 +128,12 @@ def _full_forward(
         )
         moved = max(moved, float(np.abs(apply(rounded, batch) - full).max()))
     return apply, full, ALLOWED * moved
+
+
+@functools.lru_cache(maxsize=8)
+def _compiled(features: Callable[..., jax.Array], readout: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """Returns a model's compiled forward pass, which its assertions share."""
+    return jax.jit(lambda params, batch: readout(params, features(params, batch)))
 
 
 def _others(tokens: np.ndarray) -> np.ndarray:

@@ -37,13 +37,14 @@ def a_batch(config_class, length=T):
     return batch
 
 
+def of_model(model, batch):
+    """Returns loss, weight and gradient of a model; models of one spec have the same params."""
+    learn = jax.jit(lambda params: loss_and_gradient(model, params, batch, jax.random.key(0)))
+    return jax.device_get(learn(random_params(model.spec)))
+
+
 def of_both(models, batch):
-    """Returns loss, weight and gradient of each model, with the same params."""
-    params = random_params(models[0].spec)
-    return [
-        jax.device_get(jax.jit(lambda p, m=m: loss_and_gradient(m, p, batch, jax.random.key(0)))(params))
-        for m in models
-    ]
+    return [of_model(model, batch) for model in models]
 
 
 def assert_as_default(config_class, length, changes):

@@ -1,12 +1,15 @@
 """Small models for tests."""
 
 import copy
+import functools
 from types import SimpleNamespace
 
 import jax
 import numpy as np
+import pytest
 from hypothesis import settings
 
+import fxf.phrasebook
 from fxf.models.model import Model
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs.generation import generate_texts
@@ -48,6 +51,17 @@ def random_tokens(shape, vocab_size=VOCAB_SIZE, seed=0):
 def examples(n):
     """Returns settings for a property whose examples each cost a compilation; `make fuzz` tries twice as many."""
     return settings(max_examples=n if settings.get_current_profile_name() == "same" else 2 * n)
+
+
+WHOLE_BOOK = fxf.phrasebook.phrasebook
+
+
+@functools.cache
+def first_phrases(language):
+    """Returns the beginning of the phrase book, in place of the whole, which takes seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fxf.phrasebook, "DRAWS", 3000)
+        return WHOLE_BOOK.__wrapped__(language)
 
 
 def one_device():

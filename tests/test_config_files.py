@@ -5,6 +5,7 @@ import inspect
 
 import pytest
 
+import fxf.phrasebook
 from fxf.config import section
 from fxf.data import text
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
@@ -14,6 +15,7 @@ from fxf.runs.experiment import build
 from fxf.sweeps.points import check, make_points
 from fxf.tasks import language_model
 from fxf.weights import count
+from helpers import first_phrases
 from small_runs import ROOT, new_process
 
 NAMES = sorted(str(path.relative_to(ROOT / "configs").with_suffix("")) for path in (ROOT / "configs").rglob("*.py"))
@@ -39,8 +41,9 @@ def kept_text(config, length):
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    """What a config registers is gone after a test. Points on the same text read it once."""
+    """What a config registers is gone after a test. Points on the same text read it once, and little of it."""
     monkeypatch.setattr(language_model, "encoded_text", lambda config, folder, length: kept_text(config, length))
+    monkeypatch.setattr(fxf.phrasebook, "phrasebook", first_phrases)
     with new_process():
         yield
 
@@ -74,14 +77,7 @@ def test_a_config_lists_the_arguments_that_it_takes(name):
     assert len(set(arguments_of(name))) == len(arguments_of(name)) > 0
 
 
-# Its phrase book takes long to write, and stands in tests/data/test_corpus.py.
-LONG = {("translation", "es")}
-
-
-@pytest.mark.parametrize(
-    ("name", "argument"),
-    [pytest.param(*each, marks=pytest.mark.thorough) if each in LONG else each for each in ARGUMENTS],
-)
+@pytest.mark.parametrize(("name", "argument"), ARGUMENTS)
 def test_every_argument_of_every_config_builds(name, argument, tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
     assert count(build(config_of(name, argument, tmp_path).to_dict()).model.spec) > 0

@@ -36,7 +36,6 @@ from fxf.weights import Weight, fan_in, shapes
 from small_runs import ROOT
 
 LEGEND = dict(re.findall(r"^    ([A-Z])  (.+)$", fxf.__doc__, re.MULTILINE))
-TREES = {path: ast.parse(path.read_text()) for path in sorted((ROOT / "fxf").rglob("*.py"))}
 FOLDER = str(ROOT / "fxf")
 SUFFIX = re.compile(r"^_?[a-z]\w*?_([A-Z0-9]*[A-Z][A-Z0-9]*)$")
 EINSUM = re.compile(r"^[A-Z]+(,[A-Z]+)*->[A-Z]*$")
@@ -50,15 +49,21 @@ def suffix(name):
     return found[1] if found else ""
 
 
-def names_in(tree):
-    for node in ast.walk(tree):
+@functools.cache
+def files():
+    """Returns the nodes of each file's code."""
+    return {path: list(ast.walk(ast.parse(path.read_text()))) for path in sorted((ROOT / "fxf").rglob("*.py"))}
+
+
+def names_in(nodes):
+    for node in nodes:
         if isinstance(node, ast.Name | ast.arg | ast.Attribute | ast.keyword):
             yield getattr(node, {ast.Name: "id", ast.Attribute: "attr"}.get(type(node), "arg")) or ""
 
 
-def einsums_in(tree):
+def einsums_in(nodes):
     """Yields the letters of each operand of an einsum, and the operand's name if it has one."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "einsum":
             letters, *operands = node.args
             assert isinstance(letters, ast.Constant) and EINSUM.match(letters.value), ast.unparse(node)
@@ -76,26 +81,25 @@ def shapes_in_text(path):
                 yield from re.findall(r"(?<![A-Za-z_'\"])[A-Z](?![A-Za-z_'\"])", shape)
 
 
-def letters_in(path):
-    """Returns the letters of the names, the einsums and the shapes in the text of a file."""
-    tree = TREES[path]
-    names = {letter for name in names_in(tree) for letter in suffix(name) if letter.isalpha()}
-    return names, {letter for letters, _ in einsums_in(tree) for letter in letters}, set(shapes_in_text(path))
+def letters_in(nodes):
+    """Returns the letters of the names and the einsums in code."""
+    names = {letter for name in names_in(nodes) for letter in suffix(name) if letter.isalpha()}
+    return names | {letter for letters, _ in einsums_in(nodes) for letter in letters}
 
 
 def test_every_letter_of_a_name_an_einsum_or_a_shape_is_in_the_legend():
-    found = {path: set().union(*letters_in(path)) - LEGEND.keys() for path in TREES}
+    found = {path: letters_in(nodes).union(shapes_in_text(path)) - LEGEND.keys() for path, nodes in files().items()}
     assert {str(path): letters for path, letters in found.items() if letters} == {}
 
 
 def test_an_einsum_has_the_letters_of_its_operands():
-    for path, tree in TREES.items():
-        for letters, name in einsums_in(tree):
+    for path, nodes in files().items():
+        for letters, name in einsums_in(nodes):
             assert suffix(name) in ("", letters), f"{path}: {name}"
 
 
 def test_every_letter_of_the_legend_is_in_a_name_or_an_einsum():
-    assert LEGEND.keys() <= set().union(*(letters for path in TREES for letters in letters_in(path)[:2]))
+    assert LEGEND.keys() <= set().union(*map(letters_in, files().values()))
 
 
 MODEL = {"n_layers": 1, "d_model": 24, "d_ff": 11, "n_heads": 6, "max_len": 19}
@@ -194,14 +198,21 @@ def rates_of(choice):
     return {name: rate for name, rate in RATES.items() if choice.get("attention") != "linear" or "att" not in name}
 
 
-@pytest.mark.parametrize("choice", CHOICES, ids=ids)
+def choices(*quick):
+    """Returns the mark of a test that takes these choices each time, and the others where all tests are run."""
+    marks = [() if number in quick else pytest.mark.thorough for number in range(len(CHOICES))]
+    params = zip(CHOICES, marks, ids, strict=True)
+    return pytest.mark.parametrize("choice", [pytest.param(each, marks=m, id=name) for each, m, name in params])
+
+
+@choices(0, 1, 3, 5)
 def test_arrays_of_a_training_step_have_the_shapes_of_their_names(counted, choice):
     model = transformer_lm(TransformerLMConfig(**MODEL, **choice, **rates_of(choice)), 17)
     step = step_of(model, label_smoothing=0.1)
     assert watch(SIZES | {"B": 5, "T": 7}, step, shapes(model.spec), jax.random.key(0)) == []
 
 
-@pytest.mark.parametrize("choice", CHOICES[:3:2], ids=ids[:3:2])
+@choices(2)
 def test_arrays_of_an_encoder_and_a_decoder_have_the_shapes_of_their_names(counted, choice):
     config = EncoderDecoderConfig(**MODEL, **choice, **rates_of(choice), embeddings="shared")
     model = encoder_decoder(config, 17)
@@ -217,7 +228,7 @@ def test_arrays_of_a_masked_language_model_have_the_shapes_of_their_names(choice
     assert watch(SIZES | {"B": 5, "T": 7}, step, shapes(model.spec), jax.random.key(0)) == []
 
 
-@pytest.mark.parametrize("copies", [1, 2])
+@pytest.mark.parametrize("copies", [pytest.param(1, marks=pytest.mark.thorough), 2])
 def test_arrays_of_a_bilayer_have_the_shapes_of_their_names(copies):
     model = bilayer(BilayerConfig(max_len=7, copies=copies), 17)
     assert watch({"D": 17, "F": 68, "T": 7}, step_of(model), shapes(model.spec), jax.random.key(0)) == []
@@ -262,7 +273,7 @@ def test_arrays_of_a_beam_over_a_source_have_the_shapes_of_their_names(counted, 
     assert watch(DECODING | {"S": 9, "W": 3}, decode, shapes(model.spec)) == []
 
 
-@pytest.mark.parametrize("method", ["greedy", "beam"])
+@pytest.mark.parametrize("method", [pytest.param("greedy", marks=pytest.mark.thorough), "beam"])
 def test_arrays_of_a_decoding_bilayer_have_the_shapes_of_their_names(method):
     model = bilayer(BilayerConfig(max_len=7), 17)
     decode = decoding(model, method, prompts_of(5), n_slots=5)
@@ -330,4 +341,4 @@ def test_a_letter_in_a_shape_or_an_einsum_is_read(tmp_path):
     path.write_text('def f():\n    """Returns [B, Z, 2Y+2, rows]."""  # int32 [J]\n')
     assert list(shapes_in_text(path)) == ["B", "Z", "Y", "J"]
     tree = ast.parse('y = jnp.einsum("BTD,DF->BTF", x_BTD, w_FD)')
-    assert list(einsums_in(tree)) == [("BTD", "x_BTD"), ("DF", "w_FD"), ("BTF", "")]
+    assert list(einsums_in(ast.walk(tree))) == [("BTD", "x_BTD"), ("DF", "w_FD"), ("BTF", "")]

@@ -32,15 +32,20 @@ def spec():
     }
 
 
+def initialized(*specs, seed=0):
+    """Returns the params of each spec, all drawn by one program."""
+    return jax.device_get(jax.jit(lambda: [initialize(each, jax.random.key(seed)) for each in specs])())
+
+
 def test_initialize_draws_each_weight_at_its_place():
-    params = initialize(spec(), jax.random.key(0))
+    (params,) = initialized(spec())
     assert params["a"].shape == (5, 7)
     assert params["b"]["c"].shape == (3,)
 
 
 def test_adding_a_weight_leaves_the_others_as_they_were():
     larger = {"new": Weight((2,), ("embed",), uniform_half), **spec()}
-    before, after = (initialize(s, jax.random.key(0)) for s in (spec(), larger))
+    before, after = initialized(spec(), larger)
     np.testing.assert_array_equal(before["a"], after["a"])
     np.testing.assert_array_equal(before["b"]["c"], after["b"]["c"])
 
@@ -48,21 +53,22 @@ def test_adding_a_weight_leaves_the_others_as_they_were():
 def test_a_weight_is_drawn_from_its_path_folded_into_the_key():
     """Whether it is drawn alone or together with those of other blocks."""
     key, model = jax.random.key(3), small_model(n_layers=3)[0]
-    params = jax.jit(lambda key: initialize(model.spec, key))(key)
+    (params,) = initialized(model.spec, seed=3)
 
     def folded(path, *numbers):
         return functools.reduce(jax.random.fold_in, numbers, jax.random.fold_in(key, zlib.crc32(path.encode())))
 
-    for number in (0, 2):
-        here = params["blocks"][str(number)]["feed_forward"]["up"]
-        alone = fan_in()(folded("blocks/feed_forward/up", number), here.shape, here.dtype)
-        assert_close(here, alone, operations=4)  # one program may round a product as another does not
-    kernel = params["final"]["kernel"]
-    assert_close(kernel, fan_in(size=6)(folded("final/kernel"), kernel.shape, kernel.dtype), operations=4)
+    @jax.jit
+    def alone():
+        up = [fan_in()(folded("blocks/feed_forward/up", number), (6, 11), np.float32) for number in (0, 2)]
+        return up, fan_in(size=6)(folded("final/kernel"), (6, 7), np.float32)
+
+    here = [params["blocks"][str(number)]["feed_forward"]["up"] for number in (0, 2)], params["final"]["kernel"]
+    assert_close(here, alone(), operations=4)  # one program may round a product as another does not
 
 
 def test_stacked_copies_differ_and_adding_a_copy_leaves_the_others_as_they_were():
-    two, three = (initialize(stack(spec(), n, "copies"), jax.random.key(0))["a"] for n in (2, 3))
+    two, three = (params["a"] for params in initialized(*(stack(spec(), n, "copies") for n in (2, 3))))
     assert three.shape == (3, 5, 7)
     np.testing.assert_array_equal(two, three[:2])
     assert not np.allclose(three[0], three[1])
@@ -70,7 +76,7 @@ def test_stacked_copies_differ_and_adding_a_copy_leaves_the_others_as_they_were(
 
 def test_fan_in_counts_the_axes_summed_over_and_not_the_copies():
     wide = stack({"w": Weight((40, 30, 20), ("heads", "head_dim", "embed"), fan_in(2))}, 3, "copies")
-    drawn = initialize(wide, jax.random.key(0))["w"]
+    drawn = initialized(wide)[0]["w"]
     assert drawn.std() * np.sqrt(40 * 30) == pytest.approx(1, abs=0.03)
 
 
@@ -84,7 +90,8 @@ def test_count_and_shapes_agree_with_the_arrays():
 
 @pytest.mark.parametrize("init", ["default", "uniform"])
 def test_blocks_differ_and_adding_a_block_leaves_the_others_as_they_were(init):
-    two, three = (initialize(small_model(init=init, n_layers=n)[0].spec, jax.random.key(0)) for n in (2, 3))
+    specs = [{"blocks": small_model(init=init, n_layers=n)[0].spec["blocks"]} for n in (2, 3)]
+    two, three = initialized(*specs)
     jax.tree.map(np.testing.assert_array_equal, two["blocks"]["0"], three["blocks"]["0"])
     up = [block["feed_forward"]["up"] for block in three["blocks"].values()]
     assert not np.allclose(up[0], up[1]) and not np.allclose(up[0], up[2])
@@ -126,7 +133,8 @@ def test_a_weight_names_each_of_its_axes():
 
 
 def test_dtype_of_the_params_is_chosen_at_init():
-    assert initialize(spec(), jax.random.key(0), jnp.bfloat16)["a"].dtype == jnp.bfloat16
+    draw = jax.eval_shape(lambda: initialize(spec(), jax.random.key(0), jnp.bfloat16))
+    assert draw["a"].dtype == jnp.bfloat16
 
 
 def test_matrices_are_the_linear_maps_between_vectors_with_heads_cut_in_two_as_one_axis():

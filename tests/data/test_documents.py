@@ -2,8 +2,10 @@ import json
 
 import pytest
 
+import fxf.phrasebook
 from fxf.data.documents import MAX_BYTES, DocumentsConfig, part_of, read, sample, sources
 from fxf.errors import UserError
+from helpers import first_phrases
 
 TEXTS = ["First one.", "Second\nof two lines", "Drei ß €", "the fourth"]
 
@@ -49,9 +51,11 @@ def test_a_field_of_json_lines_is_a_document_and_blank_ones_are_left_out(tmp_pat
     assert [where.rpartition(":")[2] for where, _ in texts(config, where=True)] == ["1", "2", "3", "4"]
 
 
-def test_without_a_path_the_lines_of_the_phrase_book_are_documents():
+def test_without_a_path_the_lines_of_the_phrase_book_are_documents(monkeypatch):
+    monkeypatch.setattr(fxf.phrasebook, "phrasebook", first_phrases)
     found = texts(DocumentsConfig(format="files", separator="\n"))
-    assert len(found) > 10_000 and found[0] == "Our nephews have two rabbits."
+    assert found == [phrase.source for phrase in first_phrases("fr")]
+    assert len(found) > 1000 and found[0] == "Our nephews have two rabbits."
 
 
 def test_all_copies_of_a_document_are_in_one_part_and_the_parts_have_their_shares():

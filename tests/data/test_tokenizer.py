@@ -43,7 +43,7 @@ else:
 """
 
 
-@examples(300)
+@examples(100)
 @given(st.text())
 @example("  two  spaces\tand\n\nmore \r\n")
 @example("\x00\x1f\x7f\x85\u2028\ufeff")

@@ -189,7 +189,9 @@ problems = given(
         pytest.param(Case("transformer_lm", vocab_size=4, max_tokens=5, width=2), marks=pytest.mark.thorough),
         Case("transformer_lm", vocab_size=4, max_tokens=5, width=3, early_stop=False),
         Case("encoder_decoder", vocab_size=4, max_tokens=5, width=3),
-        Case("encoder_decoder", vocab_size=4, max_tokens=5, width=5, n_slots=1),
+        pytest.param(
+            Case("encoder_decoder", vocab_size=4, max_tokens=5, width=5, n_slots=1), marks=pytest.mark.thorough
+        ),
         Case("linear_attention", vocab_size=4, max_tokens=4, width=3, n_slots=2),
     ],
     ids=str,

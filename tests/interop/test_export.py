@@ -107,7 +107,7 @@ def test_the_file_gives_the_logits_and_the_greedy_tokens_of_the_model(name, conf
 
 
 def test_more_tokens_than_positions_are_refused(tmp_path):
-    model = MODELS["transformer_lm"][1](small(), VOCAB_SIZE)
+    model = MODELS["transformer_lm"][1](small(), VOCAB_SIZE)._replace(prefill=None, step=None)
     params = random_params(model.spec)
     export_model(tmp_path / "model.npz", model, params, {"inputs": random_tokens((1, 1))}, 13)
     file = arrays_of(tmp_path / "model.npz")

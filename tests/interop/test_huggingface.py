@@ -22,11 +22,7 @@ from fxf.models.transformer_lm import TransformerLMConfig
 from fxf.weights import flatten, without_numbers
 from helpers import random_params, random_tokens
 
-torch = pytest.importorskip("torch")
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    transformers = pytest.importorskip("transformers")
-    pytest.importorskip("safetensors")
+pytest.importorskip("safetensors")
 
 VOCAB_SIZE, PADDING, LENGTH = 31, 29, 13
 CONFIGS = {
@@ -40,6 +36,15 @@ CONFIGS = {
 }  # fmt: skip
 CLASSES = {"gpt2": "GPT2", "bert": "Bert", "marian": "Marian"}
 EVERY = pytest.mark.parametrize("name", CONFIGS)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def libraries():
+    """Imports what takes seconds, and not in each process that collects the tests."""
+    global torch, transformers
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch, transformers = (pytest.importorskip(name) for name in ("torch", "transformers"))
 
 
 @functools.cache
@@ -162,18 +167,18 @@ def generated(model, end, **arguments):
     return np.pad(tokens[:, n_prompt:], ((0, 0), (0, n_prompt + 8 - tokens.shape[1])), constant_values=end)
 
 
-def continued(loaded, prompts, end):
-    run = jax.jit(lambda params: decode(loaded.model, params, prompts, sampling(8, end))[0][:, 0])
-    return np.asarray(run(loaded.params))
-
-
 def assert_equal_token_for_token(loaded, prompts, there):
     """Once to the last token, and once to an end token that one of the rows reaches before."""
-    free = continued(loaded, prompts, VOCAB_SIZE)
+
+    @jax.jit
+    def continued(end):
+        return decode(loaded.model, loaded.params, prompts, sampling(8, end))[0][:, 0]
+
+    free = np.asarray(continued(VOCAB_SIZE))
     assert len(np.unique(free)) > 3
     np.testing.assert_array_equal(free, there(VOCAB_SIZE))
     end = int(free[0, 3])
-    np.testing.assert_array_equal(continued(loaded, prompts, end), there(end))
+    np.testing.assert_array_equal(continued(end), there(end))
 
 
 def test_greedy_tokens_of_gpt2_are_equal():

@@ -18,7 +18,11 @@ CHOICES = [
     {"positions": "rotary", "d_model": 12, "n_kv_heads": 1},
     {"positions": "alibi", "window": 3, "attention": "expressive"},
 ]
-each_choice = pytest.mark.parametrize("choice", CHOICES, ids=[choice["positions"] for choice in CHOICES])
+ROTARY, ALIBI = (pytest.param(choice, id=choice["positions"]) for choice in CHOICES)
+
+
+def in_thorough(case):
+    return pytest.param(*case.values, id=case.id, marks=pytest.mark.thorough)
 
 
 def model_of(choice):
@@ -27,7 +31,7 @@ def model_of(choice):
     return model, random_params(model.spec)
 
 
-@each_choice
+@pytest.mark.parametrize("choice", [ROTARY, in_thorough(ALIBI)])
 def test_the_gradient_of_a_document_is_exactly_zero_for_the_tokens_of_others(choice):
     model, params = model_of(choice)
     chosen = jnp.asarray(np.equal(DOCUMENTS, [[3], [2]]))
@@ -42,7 +46,7 @@ def test_the_gradient_of_a_document_is_exactly_zero_for_the_tokens_of_others(cho
     np.testing.assert_array_equal(changed, np.asarray(chosen))
 
 
-@each_choice
+@pytest.mark.parametrize("choice", [in_thorough(ROTARY), ALIBI])
 def test_a_document_has_the_logits_that_it_has_alone(choice):
     model, params = model_of(choice)
     packed = np.asarray(jax.jit(model.apply)(params, BATCH))

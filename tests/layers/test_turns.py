@@ -92,7 +92,7 @@ def turning_model(**changes):
     return model, random_params(model.spec, 3)
 
 
-@pytest.mark.parametrize("window", [0, 3])
+@pytest.mark.parametrize("window", [pytest.param(0, marks=pytest.mark.thorough), 3])
 def test_cached_decoding_and_beams_walk_as_the_full_forward_does(window):
     # What the tokens of a prompt see reaches a logit through the second block.
     model, params = turning_model(window=window, n_layers=2, scan_blocks=True)

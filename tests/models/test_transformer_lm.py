@@ -70,7 +70,14 @@ def test_logits_equal_the_oracle(form, n_heads):
     assert_equal_to_the_oracle(model, params, random_tokens((3, 11)), **changes)
 
 
-@pytest.mark.parametrize("choices", CHOICES)
+# Each key that they change is changed by another choice too.
+REPEATED = ("seed 000, other positions", "rms, epsilon in the variance", "groups of heads, linear", "linear, exp",
+            "rotary", "alibi, geometric", "alibi, expressive", "global and local")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "choices", [pytest.param(each, marks=pytest.mark.thorough) if each in REPEATED else each for each in CHOICES]
+)
 def test_logits_equal_the_oracle_whatever_the_config_chooses(choices):
     model, params = small_model(**CHOICES[choices])
     assert_equal_to_the_oracle(model, params, random_tokens((3, 11)), **CHOICES[choices])
@@ -122,7 +129,7 @@ def test_no_logit_depends_on_a_later_token(n_layers, n_heads, head_dim, d_ff, le
 
 def test_scanned_blocks_equal_unrolled_blocks():
     tokens = random_tokens((3, 11))
-    (unrolled, params), (scanned, _) = small_model(n_layers=3), small_model(n_layers=3, scan_blocks=True)
+    (unrolled, params), (scanned, _) = small_model(n_layers=2), small_model(n_layers=2, scan_blocks=True)
     assert_close(apply(unrolled, params, tokens), apply(scanned, params, tokens))
 
 
@@ -157,13 +164,14 @@ def test_without_a_key_the_program_draws_nothing(rate):
 @pytest.mark.parametrize(
     "changes",
     [
-        *({"attention": attention} for attention in ATTENTIONS),
+        *({"attention": attention} for attention in ATTENTIONS if attention != "softmax"),
         {"window": 3, "positions": "alibi", "n_kv_heads": 1},
         {"position_range": 41, "position_gap": 3, "positions": "rotary", "qk_norm": True},
         {"block": "post_norm", "positions": "sinusoidal", "final_norm": False, "scan_blocks": False},
         *(
             pytest.param(changes, marks=pytest.mark.thorough)
             for changes in (
+                {"attention": "softmax"},
                 {"attention": "linear", "n_kv_heads": 1},
                 {"position_range": 29, "positions": "learned", "attention": "linear"},
                 {"gated": True, "norm": "rms", "tied_embeddings": True, "logit_softcap": 2.0},

@@ -9,8 +9,14 @@ from fxf.weights import count
 from small_runs import script, tiny_config
 
 
+@pytest.fixture
+def no_memory(monkeypatch):
+    """Compiles no step for a test of the other figures."""
+    monkeypatch.setattr("fxf.reports.describe.memory", lambda experiment: {})
+
+
 def test_every_weight_stands_in_the_table_with_its_shape_axes_and_count():
-    experiment = build(tiny_config(model={"n_layers": 3}))
+    experiment = build(tiny_config(model={"n_layers": 3, "scan_blocks": True}))
     rows = {line.split()[0]: line.split() for line in describe(experiment).splitlines() if line}
     query = " ".join(rows["blocks/attention/query"])
     assert query == "blocks/attention/query 3 x 6 x 2 x 3 embed heads head_dim 108"
@@ -18,7 +24,7 @@ def test_every_weight_stands_in_the_table_with_its_shape_axes_and_count():
     assert rows["total"][1:] == [f"{count(experiment.model.spec):,}"]
 
 
-def test_learning_rates_stand_in_the_table_where_they_differ():
+def test_learning_rates_stand_in_the_table_where_they_differ(no_memory):
     config = tiny_config(model={"d_model": 12, "d_ff": 14, "n_heads": 4, "head_dim": 3, "base_width": 6})
     rows = {line.split()[0]: line.split() for line in describe(build(config)).splitlines() if line}
     assert rows["weight"][-1] == "rate"
@@ -33,7 +39,7 @@ def translation_config():
     return config
 
 
-def test_fed_batches_are_described_by_the_largest():
+def test_fed_batches_are_described_by_the_largest(no_memory):
     d, f, experiment = 6, 7, build(translation_config())
     shape = experiment.task.largest_batch()
     (rows, s), (_, t) = shape["source"].shape, shape["targets"].shape

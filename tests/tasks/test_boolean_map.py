@@ -29,7 +29,7 @@ def config(copies, mappings, steps, learning_rate):
     values["model"] |= {"copies": copies}
     values["train"] |= {"batch_size": mappings, "steps": steps}
     values["optimizer"] |= {"name": "sgd", "learning_rate": learning_rate}
-    values["log"] |= {"tensorboard": False}
+    values["log"] |= {"tensorboard": False, "report": False}
     return values
 
 

@@ -27,10 +27,13 @@ def tokenizer_of(task, tmp_path):
     return read_tokenizer(tmp_path / TOKENIZER_FILE)
 
 
+draw_masked = jax.jit(masked_batch, static_argnums=4)
+
+
 def large_batch(share=0.15, lengths=61):
     text = np.random.default_rng(0).integers(MASK + 1, VOCAB_SIZE, (997, 61)).astype(np.int32)
     lengths = np.broadcast_to(np.int32(lengths), (997, 1))
-    return text, jax.device_get(masked_batch(jax.random.key(0), text, lengths, share, VOCAB_SIZE))
+    return text, jax.device_get(draw_masked(jax.random.key(0), text, lengths, share, VOCAB_SIZE))
 
 
 def test_sequences_are_bos_text_eos():
@@ -69,14 +72,15 @@ def test_a_shorter_sequence_ends_early_and_its_padding_counts_nothing():
 
 def test_batches_are_windows_of_the_training_part_and_one_in_ten_is_short(tmp_path):
     task = make(tmp_path, batch_size=4999)
-    batch = jax.device_get(jax.jit(task.batch)(jax.random.key(0), 0))
+    draw = jax.jit(task.batch)
+    batch = jax.device_get(draw(jax.random.key(0), 0))
     lengths = (batch["targets"] == EOS).argmax(1) - 1
     assert (lengths < 7).mean() == pytest.approx(0.1 * 6 / 7, abs=0.015)
     assert set(lengths.tolist()) == set(range(1, 8))
     decode = tokenizer_of(task, tmp_path).decode
     train = " ".join(LINES[: int(len(LINES) * 0.7)].split())
     assert all(decode(row) in train for row in batch["targets"].tolist())
-    again, other = (task.batch(jax.random.key(seed), 0)["inputs"] for seed in (0, 1))
+    again, other = (draw(jax.random.key(seed), 0)["inputs"] for seed in (0, 1))
     np.testing.assert_array_equal(batch["inputs"], again)
     assert not np.array_equal(batch["inputs"], other)
 
@@ -187,7 +191,7 @@ def test_what_cannot_be_filled_in_is_named(prompt, max_tokens, message, tmp_path
 
 
 def test_padding_is_told_to_the_model(tmp_path):
-    batch = masked_batch(jax.random.key(0), np.full((2, 7), 9), np.array([[7], [3]]), 0.5, 11)
+    batch = draw_masked(jax.random.key(0), np.full((2, 7), 9), np.array([[7], [3]]), 0.5, 11)
     np.testing.assert_array_equal(batch["input_mask"], np.arange(9)[None] < np.array([[9], [5]]))
     asked = []
     predicted(Evaluator(None, None, lambda batch: asked.append(batch) or np.zeros((1, 4, 9))), np.array([[0, 7, 2, 1]]))

@@ -46,7 +46,7 @@ def test_a_task_that_only_trains_and_scores_needs_no_more(tmp_path, monkeypatch)
     config["model"] |= {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 11}
     config["train"] |= {"steps": 5, "batch_size": 7, "evaluate_every": 2}
     config["checkpoint"] |= {"best": "-loss"}
-    config["log"] |= {"every": 5, "tensorboard": False}
+    config["log"] |= {"every": 5, "tensorboard": False, "report": False}
     result = run.train(config, tmp_path, Clock(time.perf_counter()), {"config_file": "test", "overrides": {}})
     assert result["loss"] > 0
     for decode, message in ({}, "task 'repeating' answers no prompts"), ({"beam_width": 2}, "generates no tokens"):

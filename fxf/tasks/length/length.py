@@ -121,6 +121,11 @@ class Length(Task):
         """Returns what `to_arrays` does; it compiles once for each size."""
         return jax.jit(self.to_arrays)
 
+    @functools.cached_property
+    def scored_positions(self) -> Callable[[jax.Array, jax.Array, int], dict[str, jax.Array]]:
+        """Returns what `positions` does; it compiles once for each size."""
+        return jax.jit(self.positions, static_argnums=2) if self.config.position_range else self.positions
+
     def to_arrays(self, drawn: Drawn) -> Batch:
         """Returns strings and answers as the batch of a decoder, or as that of an encoder with a tape."""
         symbols_BP, length_B1 = drawn.symbols_P, drawn.length[:, None]
@@ -208,7 +213,9 @@ class Length(Task):
         """Returns which symbols [N, U] are right, which count, and the tokens that the model gives."""
         if self.on_tape:
             arrays = self.scored_arrays(drawn)
-            batch = jax.device_get(arrays | self.positions(of_positions, drawn.length, arrays["inputs"].shape[1]))
+            batch = jax.device_get(
+                arrays | self.scored_positions(of_positions, drawn.length, arrays["inputs"].shape[1])
+            )
             per_call = max(1, SCORED_AT_ONCE // batch["inputs"].shape[1])
             parts = [
                 evaluator.logits({name: x[i : i + per_call] for name, x in batch.items()}).argmax(-1)
@@ -225,7 +232,7 @@ class Length(Task):
         answer = np.pad(drawn.answer_U + 1, ((0, 0), (0, 1)))
         expected = np.where(places < drawn.answer_length[:, None], answer, END)
         lengths = drawn.length.astype(np.int32) + 1
-        positions = self.positions(of_positions, drawn.length, tokens.shape[1] + expected.shape[1])
+        positions = self.scored_positions(of_positions, drawn.length, tokens.shape[1] + expected.shape[1])
         prompts = {"tokens": tokens.astype(np.int32), "lengths": lengths, **jax.device_get(positions)}
         found = evaluator.top(prompts, expected.shape[1])
         return found == expected, places <= drawn.answer_length[:, None], found
@@ -267,7 +274,7 @@ class Length(Task):
     def placed(self, prompts: Prompts, max_tokens: int) -> Prompts:
         """Returns prompts with the drawn positions of their tokens and new ones, if positions are drawn."""
         n_tokens = prompts["tokens"].shape[1] + max_tokens
-        return {**prompts, **jax.device_get(self.positions(jax.random.key(0), prompts["lengths"] - 1, n_tokens))}
+        return {**prompts, **jax.device_get(self.scored_positions(jax.random.key(0), prompts["lengths"] - 1, n_tokens))}
 
     def to_text(self, text: str, tokens: list[int]) -> str:
         return self.answer_text(tokens)
@@ -279,7 +286,7 @@ class Length(Task):
             batch: Batch = {"inputs": inputs, "input_mask": jnp.ones(inputs.shape, bool)}
         else:
             batch = {"inputs": jnp.array([[END, *tokens, END, *(self.problem.outputs.index(s) + 1 for s in answer)]])}
-        return {**batch, **self.positions(jax.random.key(0), jnp.array([len(tokens)]), batch["inputs"].shape[1])}
+        return {**batch, **self.scored_positions(jax.random.key(0), jnp.array([len(tokens)]), batch["inputs"].shape[1])}
 
 
 def cut(drawn: Drawn, longest: int, problem: Problem) -> Drawn:

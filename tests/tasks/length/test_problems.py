@@ -13,6 +13,7 @@ from fxf.tasks.length.problems import PROBLEMS
 LONGEST, DRAWS = 21, 1000
 
 
+@functools.cache
 def pairs(name):
     """Returns (string, answer) of draws of all lengths."""
     problem = PROBLEMS[name]
