@@ -1,23 +1,37 @@
-"""The training step that MaxText compiles for a TPU, read as `fxf compile` reads its own.
+"""GPT-2's training step as fxf and as MaxText compile it for TPUs, counted by the same rules, side by side.
 
-PYTHONPATH=. python experiments/benchmarks/peer_maxtext.py v5e:2x4 FILE.json [KEY=VALUE ...]
+PYTHONPATH=. python experiments/benchmarks/peer_maxtext.py [--topology=v5e:2x4]
 
-It needs an environment of its own, in which MaxText and fxf both run, so that one compiler makes both programs:
-Python 3.12, maxtext, jax[tpu], ml_collections and what MaxText imports. The model is GPT-2's 124M with 32 sequences of
-1,024 tokens a device, as in `fxf compile --config=characters:gpt2`; KEY=VALUE are MaxText's own keys, and change it.
-It adds {name: figures} to the file, by the keys that were given.
+It needs an environment of its own, in which both run, so that one compiler makes all programs: Python 3.12 with
+maxtext, jax[tpu], ml_collections and what MaxText imports. The model is GPT-2's with 124M weights, in bfloat16, with 32
+sequences of 1,024 tokens a device, flash attention and AdamW, in each of fxf's and MaxText's ways to keep activations
+that correspond. It writes experiments/results/compile/maxtext.json.
 """
 
+import argparse
 import contextlib
 import importlib.metadata
 import json
+import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from fxf.machine import costs, hlo
-from fxf.machine.topologies import topology
+from fxf.machine.topologies import LIBTPU, topology
+from fxf.runs.code_version import made_by
 
+ROOT = Path(__file__).parents[2]
+KEPT = ROOT / "experiments/results/compile/maxtext.json"
+# What is kept of the forward pass, by fxf's model.remat and MaxText's remat_policy.
+KEPT_ACTIVATIONS = {
+    "all that the backward pass reads": ("none", "minimal_with_context"),
+    "the input of each block": ("full", "full"),
+}
+SLICES = {"v5e:2x4": "v5e-8", "v5e:16x16": "v5e-256", "v5p:4x4x4": "v5p-128"}  # MaxText's names
+VERSIONS = ("maxtext", "jax", "jaxlib", "libtpu", "flax", "optax")
 # MaxText's form of GPT-2: learned positions, layer norms and products with biases, tied embeddings, AdamW.
 GPT2: dict[str, Any] = {
     "decoder_block": "gpt3",
@@ -44,7 +58,6 @@ GPT2: dict[str, Any] = {
     "ici_data_parallelism": -1,
     "ici_fsdp_parallelism": 1,
     "attention": "flash",
-    "remat_policy": "none",
     "scan_layers": False,
     "packing": False,
     "dataset_type": "synthetic",
@@ -87,17 +100,48 @@ def figures(compiled: Any, name: str) -> dict[str, Any]:
     }
 
 
+def of_maxtext(name: str, policy: str) -> dict[str, Any]:
+    """Returns the figures of MaxText's step, which a process of its own compiles."""
+    command = [sys.executable, __file__, f"--topology={name}", f"--maxtext={policy}"]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **LIBTPU})
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def of_fxf(name: str, remat: str) -> dict[str, Any]:
+    """Returns the figures of fxf's step, as `fxf compile` says them."""
+    n_rows = 32 * len(topology(name).devices)
+    flags = [f"--topology={name}", "--vocab_size=50257", f"--config.train.batch_size={n_rows}", "--program=training"]
+    command = [sys.executable, "experiments/compile.py", "--config=characters:gpt2", *flags, "--json"]
+    command.append(f"--config.model.remat={remat}")
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    said = json.loads(done.stdout.splitlines()[-1])
+    return {
+        "memory": said["bytes"]["total"],
+        "flops": said["flops"],
+        "traffic": said["memory_traffic"],
+        "sent": sum(each["sent"] for each in said["collectives"]),
+        "uncounted": said["uncounted"],
+    }
+
+
 def main() -> None:
-    name, path, *changes = sys.argv[1:]
-    given = dict(each.split("=", 1) for each in changes)
-    compile_for = name.replace("v5e:2x4", "v5e-8").replace("v5e:16x16", "v5e-256").replace("v5p:4x4x4", "v5p-128")
-    found = figures(compiled_step({**GPT2, "compile_topology": compile_for, **given}), name)
-    versions = {each: importlib.metadata.version(each) for each in ("maxtext", "jax", "libtpu")}
-    file = Path(path)
-    kept = json.loads(file.read_text()) if file.exists() else {}
-    kept[" ".join([name, *changes])] = {**found, "versions": versions}
-    file.write_text(json.dumps(kept, indent=1) + "\n")
-    print(json.dumps(found))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--topology", default="v5e:2x4", choices=SLICES)
+    parser.add_argument("--maxtext", metavar="POLICY", help="print the figures of MaxText's step alone, as JSON")
+    options = parser.parse_args()
+    name = options.topology
+    if options.maxtext:
+        keys = {**GPT2, "compile_topology": SLICES[name], "remat_policy": options.maxtext}
+        print(json.dumps(figures(compiled_step(keys), name)))
+        return
+    rows = []
+    for what, (remat, policy) in KEPT_ACTIVATIONS.items():
+        row = {"kept": what, "remat": remat, "remat_policy": policy}
+        rows.append({**row, "fxf": of_fxf(name, remat), "MaxText": of_maxtext(name, policy)})
+        print(json.dumps(rows[-1]), flush=True)
+    versions = {each: importlib.metadata.version(each) for each in VERSIONS}
+    made = {**made_by(), "versions": versions, "date": time.strftime("%F"), "machine": "none: nothing ran"}
+    KEPT.write_text(json.dumps({**made, "topology": name, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

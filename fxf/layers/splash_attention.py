@@ -80,7 +80,7 @@ def _kernel(config: TransformerConfig, window: int, causal: bool, *arrays: jax.A
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
-    q_BHTK, k_BGCK, v_BGCK, *documents = arrays
+    q_BHTK, k_BGCK = arrays[:2]
     shape = (q_BHTK.shape[2], k_BGCK.shape[2])
     seen_TC: Any
     if window:
@@ -89,14 +89,40 @@ def _kernel(config: TransformerConfig, window: int, causal: bool, *arrays: jax.A
         seen_TC = masks.CausalMask(shape) if causal else masks.FullMask(shape)
     q, k = (next(size for size in BLOCKS if length % size == 0) for length in shape)
     blocks = splash.BlockSizes(block_q=q, block_kv=k, block_q_dkv=q, block_kv_dkv=k, block_q_dq=q, block_kv_dq=k)
-    kernel = splash.make_splash_mha(
-        masks.MultiHeadMask([seen_TC] * q_BHTK.shape[1]),
-        block_sizes=blocks,
-        attn_logits_soft_cap=config.attention_softcap or None,
-        head_shards=1,
-        q_seq_shards=1,
-    )
-    return jax.vmap(kernel)(q_BHTK, k_BGCK, v_BGCK, splash.SegmentIds(*documents) if documents else None)
+
+    def read(*arrays: jax.Array) -> jax.Array:
+        q_BHTK, k_BGCK, v_BGCK, *documents = arrays
+        kernel = splash.make_splash_mha(
+            masks.MultiHeadMask([seen_TC] * q_BHTK.shape[1]),
+            block_sizes=blocks,
+            attn_logits_soft_cap=config.attention_softcap or None,
+            head_shards=1,
+            q_seq_shards=1,
+        )
+        return jax.vmap(kernel)(q_BHTK, k_BGCK, v_BGCK, splash.SegmentIds(*documents) if documents else None)
+
+    return _with_small_residuals(read)(*arrays)
+
+
+def _with_small_residuals(kernel: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """Returns a kernel whose forward pass leaves no more than its backward pass reads.
+
+    A kernel writes the logarithm of a sum in 128 equal columns. XLA would keep them all until the backward pass takes
+    one.
+    """
+
+    def forward(*arrays: jax.Array) -> tuple[jax.Array, Any]:
+        documents = arrays[3:]
+        read, backward = jax.vjp(lambda *arrays: kernel(*arrays, *documents), *arrays[:3])
+        return jax.lax.optimization_barrier((read, (backward, documents)))
+
+    def backward(residuals: Any, of_read: jax.Array) -> tuple[jax.Array | None, ...]:
+        to_arrays, documents = residuals
+        return (*to_arrays(of_read), *(None for _ in documents))
+
+    with_gradient = jax.custom_vjp(kernel)
+    with_gradient.defvjp(forward, backward)
+    return with_gradient
 
 
 def mapped(kernel: Callable[..., jax.Array], arrays: Sequence[jax.Array], documents: Sequence[jax.Array]) -> jax.Array:

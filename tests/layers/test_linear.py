@@ -1,13 +1,17 @@
+from types import SimpleNamespace
+
 import jax
 import numpy as np
 import pytest
 
 from closeness import assert_close
 from fxf.layers.linear import linear
+from fxf.machine.devices import compiling_for
 
 
+@pytest.mark.parametrize("platform", ["cpu", "tpu"])
 @pytest.mark.parametrize("shape", [(3, 4, 9, 5), (3, 4, 5, 9), (1, 3, 9, 5), (3, 4, 9, 9)])
-def test_gradients_and_tangents_are_those_of_the_product_for_every_order_of_sizes(shape):
+def test_gradients_and_tangents_are_those_of_the_product_for_every_order_of_sizes(shape, platform):
     """Many rows or few, narrowing or widening: the gradient of w is taken in another order for some."""
     batch, length, width, out = shape
     rng = np.random.default_rng(0)
@@ -22,8 +26,20 @@ def test_gradients_and_tangents_are_those_of_the_product_for_every_order_of_size
 
     x2, dy2 = x.reshape(-1, width), dy.reshape(-1, out)
     expected = (x2 @ w, dy2 @ w.T, x2.T @ dy2, dx.reshape(-1, width) @ w + x2 @ dw)
-    for a, b in zip(found(), expected, strict=True):
+    with compiling_for([SimpleNamespace(platform=platform)]):
+        actual = found()
+    for a, b in zip(actual, expected, strict=True):
         assert_close(np.reshape(a, b.shape), b)
+
+
+@pytest.mark.parametrize(("platform", "changed"), [("cpu", True), ("gpu", False), ("tpu", False)])
+def test_only_on_a_cpu_rows_get_other_axes(platform, changed):
+    with compiling_for([SimpleNamespace(platform=platform)]):
+        program = jax.make_jaxpr(lambda x, w: linear(x, w))(  # a new function, which JAX has not traced
+            np.ones((3, 4, 5), np.float32), np.ones((5, 7), np.float32)
+        )
+    shapes = {equation.outvars[0].aval.shape for equation in program.eqns}
+    assert ((12, 5) in shapes) == changed
 
 
 def test_the_gradient_of_a_narrowing_map_of_many_rows_is_taken_transposed():

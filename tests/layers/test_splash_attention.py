@@ -1,6 +1,7 @@
 """model.attention_implementation=flash on a TPU equals fxf's own path; here JAX interprets the kernel on a CPU."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -65,6 +66,15 @@ def test_what_is_read_and_its_gradients_are_those_of_the_default(changes, option
     mask = self_mask(config, jnp.arange(T)[None], **options)
     expected = reads(functools.partial(ATTENTIONS["softmax"].attend, rng=None), config, mask, arrays)
     assert_close(reads(splash_attention.attend, config, mask, arrays), expected, largest=largest_of(expected))
+
+
+def test_what_the_backward_pass_needs_is_made_in_the_forward_pass():
+    """Else XLA keeps the 128 columns that the kernel writes for each query until the backward pass takes one."""
+    config, arrays = small(n_heads=1, d_model=K), [jnp.ones((1, 1, 128, K))] * 3
+    mask = self_mask(config, jnp.arange(128)[None], causal=True)
+    program = jax.make_jaxpr(lambda *arrays: reads(splash_attention.attend, config, mask, arrays))(*arrays)
+    barriers = re.findall(r"((?:\w+:\w+\[[\d,]*\]\s+)+)= optimization_barrier", str(program))
+    assert any("f32[1,1,128]" in barrier for barrier in barriers)
 
 
 @pytest.mark.thorough  # a minute of compiling
