@@ -54,6 +54,11 @@ class Kept:
         row = next(row for row in self.bench["rows"] if row["row"] == name and "error" not in row)
         return {way: each["median"] for way, each in row["figures"].items()}
 
+    @functools.cached_property
+    def maxtext(self) -> Row:
+        """Returns versions and `rows` of `experiments/benchmarks/peer_maxtext.py`."""
+        return self._json("compile/maxtext.json")
+
     def _json(self, name: str) -> Row:
         return read_json(self.root / "experiments/results" / name, "a kept result")
 

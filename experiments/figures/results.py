@@ -7,6 +7,12 @@ from experiments.figures.kept import Kept, Program, Row
 from experiments.figures.pieces import Conclusion, Lines, Page, Piece, figure, table
 
 REFUSED, ACCEPTED = "refused in one line", "accepted and named"  # columns of the hostile inputs
+MEASURES = {  # of fxf's and MaxText's steps: the name of the figure, and its unit
+    "memory of a device, GiB": ("memory", 2**30),
+    "operations, TFLOP": ("flops", 1e12),
+    "traffic to memory, GB": ("traffic", 1e9),
+    "sent between devices, GB": ("sent", 1e9),
+}
 CITED = "in the papers that the text cites"
 DECODERS, TRANSLATORS = ("nanogpt_cpu", "nanogpt_gpu", "gpt2_small"), ("transformer_tiny", "seed_003")
 LESS_IS_BETTER = ("s", "MiB")  # units of the benchmark
@@ -168,6 +174,7 @@ def compiled(kept: Kept) -> list[Piece]:
         table(["file", "program", "bytes a device", "traffic", "roofline, bound by", "share of peak"], rows, "llrrrr"),
         before(kept),
         with_flash(kept),
+        *beside_maxtext(kept),
         f"it needs {figure(needed, '.1f')} GB",
         f"({figure(turns[0])} to {figure(turns[-1], ',')} turns of its loop)",
         f"Now the loop has {figure(turns_of(kept, COMPILED[0]))} turns",
@@ -211,6 +218,24 @@ def with_flash(kept: Kept) -> Lines:
         rows.append([where, *(f"`{name}.txt`" for name in names), *cells])
     header = ["topology", "file with XLA's attention", "with flash attention", "bytes a device", "traffic", "roofline"]
     return table([*header, "share of peak"], rows, "lllrrrr")
+
+
+def beside_maxtext(kept: Kept) -> list[Piece]:
+    """Returns the table of fxf's and MaxText's steps, and what follows from it."""
+    found = kept.maxtext
+    cells, ratios = [], []
+    for row in found["rows"]:
+        ours, theirs = row["fxf"], row["MaxText"]
+        pairs = [(ours[name] / unit, theirs[name] / unit) for name, unit in MEASURES.values()]
+        ratios += [a / b for a, b in pairs]
+        shown_pairs = [f"{a:.3g} / {b:.3g} ({a / b:.2f})" for a, b in pairs]
+        cells.append([f"{row['kept']} (`{row['remat']}`, `{row['remat_policy']}`)", *shown_pairs])
+    return [
+        table(["kept of the forward pass", *MEASURES], cells, "lrrrr"),
+        f"MaxText {figure(found['versions']['maxtext'])}, JAX {figure(found['versions']['jax'])} and libtpu "
+        f"{figure(found['versions']['libtpu'])}",
+        Conclusion(f"Here fxf's figures are at most {figure(max(ratios), '.2f')} of MaxText's", max(ratios) <= 1.05),
+    ]
 
 
 def _number(text: str) -> str:
