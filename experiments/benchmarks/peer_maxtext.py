@@ -73,7 +73,12 @@ def compiled_step(keys: dict[str, Any]) -> Any:
     from maxtext.trainers.pre_train import train_compile
 
     made, compile_it = [], train_compile.jit_and_compile
-    train_compile.jit_and_compile = lambda *given: made.append(compile_it(*given)) or made[0]
+
+    def kept(*given: Any) -> Any:
+        made.append(compile_it(*given))
+        return made[0]
+
+    train_compile.jit_and_compile = kept
     base = Path(train_compile.__file__).parents[2] / "configs/base.yml"
     with contextlib.redirect_stdout(sys.stderr):
         train_compile.main(["", str(base), *(f"{key}={value}" for key, value in keys.items())])
