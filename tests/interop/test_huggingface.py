@@ -21,8 +21,11 @@ from fxf.models.masked_lm import MaskedLMConfig
 from fxf.models.transformer_lm import TransformerLMConfig
 from fxf.weights import flatten, without_numbers
 from helpers import random_params, random_tokens
+from pytorch_models import libraries  # noqa: F401  It is a fixture.
 
 pytest.importorskip("safetensors")
+
+torch = transformers = None  # set by `libraries`
 
 VOCAB_SIZE, PADDING, LENGTH = 31, 29, 13
 CONFIGS = {
@@ -36,15 +39,6 @@ CONFIGS = {
 }  # fmt: skip
 CLASSES = {"gpt2": "GPT2", "bert": "Bert", "marian": "Marian"}
 EVERY = pytest.mark.parametrize("name", CONFIGS)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def libraries():
-    """Imports what takes seconds, and not in each process that collects the tests."""
-    global torch, transformers
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch, transformers = (pytest.importorskip(name) for name in ("torch", "transformers"))
 
 
 @functools.cache

@@ -12,8 +12,11 @@ from fxf.decoding.steps import decode
 from fxf.interop import huggingface
 from fxf.interop.architectures import ARCHITECTURES
 from helpers import random_tokens
+from pytorch_models import libraries  # noqa: F401  It is a fixture.
 
 pytest.importorskip("safetensors")
+
+torch = transformers = None  # set by `libraries`
 
 SIZES = {"vocab_size": 29, "hidden_size": 12, "intermediate_size": 17, "num_hidden_layers": 2, "num_attention_heads": 3,
          "num_key_value_heads": 1, "max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": None}  # fmt: skip
@@ -38,15 +41,6 @@ CLASSES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Q
 EVERY = pytest.mark.parametrize("name", CONFIGS)
 TOKENS = random_tokens((2, 11), 29)
 N_PROMPT, N_NEW = 5, 6
-
-
-@pytest.fixture(scope="module", autouse=True)
-def libraries():
-    """Imports what takes seconds, and not in each process that collects the tests."""
-    global torch, transformers
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch, transformers = (pytest.importorskip(name) for name in ("torch", "transformers"))
 
 
 @functools.cache
