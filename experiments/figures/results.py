@@ -42,6 +42,7 @@ COMPILED = (
     "gpt2_v5e-2x4_flash",
     "gpt2_v5e-2x4_decoding",
     "gpt2_v5e-16x16",
+    "gpt2_v5e-16x16_flash",
     "gpt2_v5p-4x4x4",
     "gpt2_v5p-4x4x4_flash",
     "translation_v5e-2x4",
@@ -51,6 +52,7 @@ COMPILED = (
 )
 FLASH = {
     "v5e:2x4": ("gpt2_v5e-2x4_remat", "gpt2_v5e-2x4_flash"),
+    "v5e:16x16": ("gpt2_v5e-16x16", "gpt2_v5e-16x16_flash"),
     "v5p:4x4x4": ("gpt2_v5p-4x4x4", "gpt2_v5p-4x4x4_flash"),
 }
 
