@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import os
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -159,6 +160,9 @@ def target(topology: Topology) -> Iterator[None]:
     """Inside, programs are traced for the topology's devices."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(compiling_for(topology.devices))
+        # JAX keeps such a program, but cannot read it without the devices: it says so and compiles again.
+        stack.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", "Error reading persistent compilation cache entry", UserWarning)
         if topology.hardware.network:
             # JAX asks the installed cuDNN for its version; XLA compiles without one.
             from unittest import mock
