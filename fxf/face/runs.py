@@ -19,6 +19,7 @@ from fxf.training.trackers import OnRecord, Trackers
 from fxf.weights import Params
 
 if TYPE_CHECKING:
+    from fxf.reports.probe import Reading
     from fxf.trials.verdict import Verdict
 
 
@@ -153,6 +154,20 @@ class Run(NamedTuple):
             raise UserError(f"texts: expected a list of texts, got '{texts}'")
         answers = generate_texts(self.experiment, self.params, list(texts), max_tokens, seed)
         return [hypotheses[0][0] for hypotheses in answers]
+
+    def probe(self, prompt: str, answer: str | None = None) -> "Reading":
+        """Returns what is inside the model while it reads a prompt and an answer, by default its own.
+
+            inside = run.probe("3 1")
+            inside.arrays["block_1/attention/weights"]  # [1, H, T, T]
+            inside.show("block_1/attention/weights")  # a figure, in a notebook
+
+        Raises:
+          UserError: the task cannot read a text, or the model cannot hold it.
+        """
+        from fxf.reports import probe
+
+        return probe.read(self.experiment, self.params, prompt, answer)
 
 
 def load(workdir: str | Path, step: int | None = None, *, config_file: str | Path | None = None, **decode: Any) -> Run:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import numpy as np
@@ -15,7 +15,11 @@ from fxf.runs.experiment import Experiment
 from fxf.runs.generation import generate_texts
 from fxf.weights import Params, flatten
 
+if TYPE_CHECKING:
+    from treescope.figures import TreescopeFigure
+
 MOST_CHARACTERS = 14  # of a token beside a heat map
+MOST_PIXELS = 320  # of the longer side of a matrix in a notebook, if its cells can be seen
 KEY = "key"  # the columns of attention weights
 
 
@@ -36,6 +40,54 @@ class Matrices(NamedTuple):
     @property
     def is_attention(self) -> bool:
         return self.column_name == KEY
+
+
+class Reading(NamedTuple):
+    """What is inside a model while it reads one text.
+
+    Attributes:
+      batch: the batch of one row that it reads.
+      arrays: the named intermediates of the batch, and the weights, as "params/…", by name.
+    """
+
+    experiment: Experiment
+    params: Params
+    batch: Batch
+    arrays: dict[str, np.ndarray]
+
+    def matrices(self, name: str, head: int | None = None) -> Matrices:
+        """Returns the matrices of an array: one for each head of attention weights, else rows by vector elements.
+
+        Args:
+          head: the only matrix to return.
+
+        Raises:
+          UserError: there is no such array, or no such head.
+        """
+        shown = matrices(self.experiment, self.arrays, name, self.batch)
+        if head is None:
+            return shown
+        if not 0 <= head < len(shown.values):
+            raise UserError(f"--head: expected less than {len(shown.values)}, got {head}")
+        return shown._replace(values=shown.values[head:][:1], titles=shown.titles[head:][:1])
+
+    def show(self, name: str, head: int | None = None) -> "TreescopeFigure":
+        """Returns the matrices of an array side by side, as a figure that a notebook shows."""
+        return interactive(self.matrices(name, head))
+
+    def lens(self) -> list[Sequence[str]]:
+        """Returns a table: for each token read, the most probable next token after each block."""
+        return logit_lens(self.experiment, self.params, self.batch, self.arrays)
+
+
+def read(experiment: Experiment, params: Params, prompt: str, answer: str | None = None) -> Reading:
+    """Returns what is inside the model while it reads a prompt and an answer, by default its own.
+
+    Raises:
+      UserError: as `what_is_read`.
+    """
+    batch = what_is_read(experiment, params, prompt, answer)
+    return Reading(experiment, params, batch, arrays_inside(experiment, params, batch))
 
 
 def what_is_read(
@@ -152,6 +204,23 @@ def draw(shown: Matrices, title: str, path: Path) -> None:
         plot_heat_maps(path, shown.values, shown.titles, rows, columns, title, shown.is_attention)
     except OSError as error:
         raise UserError(f"--output: {path}: {error.strerror}") from None
+
+
+def interactive(shown: Matrices) -> "TreescopeFigure":
+    """Returns the matrices side by side, as a figure that a notebook shows; the pointer finds a value and its place."""
+    import treescope
+
+    labels = [shown.titles, *(list(map(visible, tokens)) for tokens in (shown.row_labels, shown.column_labels))]
+    return treescope.render_array(
+        shown.values,
+        rows=[1],
+        columns=[2, 0],
+        around_zero=not shown.is_attention,
+        vmin=0 if shown.is_attention else None,
+        axis_labels={0: "head" if shown.is_attention else "array", 1: shown.row_name, 2: shown.column_name},
+        axis_item_labels={axis: of_axis for axis, of_axis in enumerate(labels) if of_axis},
+        pixels_per_cell=min(max(MOST_PIXELS // max(shown.values.shape[1:]), 3), 20),
+    )
 
 
 def logit_lens(

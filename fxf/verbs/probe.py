@@ -39,24 +39,19 @@ def main(texts: list[str]) -> None:
             raise UserError(f"--{flag.name}: only --name reads it")
     workdir = cli.require_workdir(WORKDIR)
     experiment, step, params = run.load(workdir, STEP.value, config_file=CONFIG.value)
-    batch = probe.what_is_read(experiment, params, *texts)
+    reading = probe.read(experiment, params, *texts)
     if LENS.value:
-        for line in aligned(probe.logit_lens(experiment, params, batch)):
+        for line in aligned(reading.lens()):
             print(line)
         return
-    arrays = probe.arrays_inside(experiment, params, batch)
     if not NAME.value:
-        for line in aligned([(name, " x ".join(map(str, value.shape))) for name, value in arrays.items()]):
+        for line in aligned([(name, " x ".join(map(str, value.shape))) for name, value in reading.arrays.items()]):
             print(line)
         return
-    shown = probe.matrices(experiment, arrays, NAME.value, batch)
-    if HEAD.value is not None:
-        if HEAD.value >= len(shown.values):
-            raise UserError(f"--head: expected less than {len(shown.values)}, got {HEAD.value}")
-        shown = shown._replace(values=shown.values[HEAD.value :][:1], titles=shown.titles[HEAD.value :][:1])
+    shown = reading.matrices(NAME.value, HEAD.value)
     if OUTPUT.value:
-        read = " → ".join(map(probe.visible, texts))
-        probe.draw(shown, f"{NAME.value}, reading “{read}”, run {workdir.name}, step {step}", Path(OUTPUT.value))
+        text = " → ".join(map(probe.visible, texts))
+        probe.draw(shown, f"{NAME.value}, reading “{text}”, run {workdir.name}, step {step}", Path(OUTPUT.value))
         print(OUTPUT.value)
     else:
         print(probe.as_text(shown, NAME.value))

@@ -1,7 +1,9 @@
 import jax
 import numpy as np
 import pytest
+import treescope
 
+import fxf.face.runs
 from fxf.errors import UserError
 from fxf.reports import probe
 from fxf.runs import run
@@ -42,6 +44,25 @@ def test_a_name_that_is_not_there_is_named(looked_into):
     experiment, _, batch, arrays = looked_into
     with pytest.raises(UserError, match="--name: no array 'block_1/attention/weight' here; did you mean"):
         probe.matrices(experiment, arrays, "block_1/attention/weight", batch)
+
+
+def test_a_notebook_shows_the_heads_of_attention_with_their_tokens(looked_into):
+    def page(*arguments):
+        return treescope.lowering.render_to_html_as_root(reading.show(*arguments).treescope_part)
+
+    reading = probe.Reading(*looked_into)
+    assert all(what in page("block_1/attention/weights") for what in ("head 0", "head 1", "query", "key", '"3"'))
+    one = page("block_1/attention/weights", 1)
+    assert "head 1" in one
+    assert "head 0" not in one
+    assert "element of the vector" in page("embedding/residual")
+
+
+def test_a_loaded_run_is_looked_into_from_python(looked_into):
+    experiment, params, _, arrays = looked_into
+    inside = fxf.face.runs.Run(experiment, 0, params).probe("3 1", "1 3")
+    jax.tree.map(np.testing.assert_array_equal, inside.arrays, arrays)
+    assert inside.lens()[0] == ("reads", "embedding", "block_0", "block_1")
 
 
 def test_a_loop_over_blocks_that_are_computed_again_shows_the_same(looked_into):
