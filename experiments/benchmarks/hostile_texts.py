@@ -301,7 +301,7 @@ TEXTS += [
     case("a separator that stands in no file", f"{DOCUMENTS} --config.data.separator='\\n\\n'", refused("separator")),
     case("a separator of half a character", f"{DOCUMENTS} --config.data.separator='\udcff'", refused("data.separator")),
     case(
-        "documents of which one cannot be read", DOCUMENTS, refused("parallel/x: Input/output"),
+        "documents of which one cannot be read", DOCUMENTS, refused("parallel/x: it cannot be read"),
         link("parallel/x", "/proc/self/mem"),
     ),
     case(

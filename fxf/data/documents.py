@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import hashlib
 import itertools
 import json
@@ -175,12 +176,12 @@ def _shorter(config: DocumentsConfig) -> str:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
-    """Opens a file. A UserError names it if it cannot be read."""
+    """Opens a file. A UserError names it if it cannot be read; the system's words would be those of a failed save."""
     try:
         with path.open("rb") as file:
             yield file
     except OSError as error:
-        raise UserError(f"data.path: {path}: {error.strerror}") from None
+        raise UserError(f"data.path: {path}: it cannot be read ({errno.errorcode.get(error.errno or 0)})") from None
 
 
 def _chunks(source: Source, on_bytes: Callable[[bytes], Any]) -> Iterator[bytes]:

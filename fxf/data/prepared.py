@@ -133,6 +133,7 @@ def prepared(config: DocumentsConfig, tokenizer: Tokenizer) -> Prepared:
     """
     folder, found = _folder_of(config, tokenizer if is_file(config.tokenizer) else None), sources(config)
     if not (folder / MANIFEST).exists():
+        require_separator(config, found)
         try:
             with _locked(folder):
                 if not (folder / MANIFEST).exists():
@@ -155,7 +156,6 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _prepare(config: DocumentsConfig, tokenizer: Tokenizer, found: list[Source], folder: Path) -> None:
     """Writes the folder under another name, and renames it when it is whole."""
-    require_separator(config, found)
     unfinished = folder.with_suffix(".unfinished")
     remove(unfinished)
     unfinished.mkdir()

@@ -65,10 +65,11 @@ def _smoke(config: dict[str, Any], workdir: Path, origin: dict[str, Any]) -> tup
     from fxf.runs import smoke
 
     changes = smoke.smoke_changes(config)
+    folder = smoke.new_folder(workdir)
     origin["overrides"] |= changes
     origin[smoke.MARK] = True
     status.say(one_line("smoke run with " + "  ".join(f"{key} {value}" for key, value in changes.items())))
-    return smoke.changed(config, changes), smoke.new_folder(workdir)
+    return smoke.changed(config, changes), folder
 
 
 def _add_the_inside(workdir: Path) -> None:

@@ -181,6 +181,7 @@ def test_a_separator_that_stands_in_no_file_is_refused(separator, n, tmp_path):
     else:
         with pytest.raises(UserError, match=r"data.separator: .* stands in no file of "):
             prepared(config, tokenizer_of_documents(config, None))
+        assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 
 def test_a_folder_of_tokens_that_no_system_can_make_is_refused(tmp_path):
