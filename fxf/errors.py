@@ -67,9 +67,9 @@ def errors_of(path: Path) -> Iterator[None]:
         yield
     except (Exception, SystemExit) as error:
         cause: BaseException = error
-        while cause.__context__ is not None and not _line_in(cause, path):
+        while cause.__context__ is not None and not line_in(cause, path):
             cause = cause.__context__
-        line = _line_in(cause, path)
+        line = line_in(cause, path)
         if not line:
             cause = error
         kind = "" if isinstance(cause, UserError) else f"{type(cause).__name__}: "
@@ -81,7 +81,7 @@ def errors_of(path: Path) -> Iterator[None]:
         raise UserError(f"{shown(path)}{f':{line}' if line else ''}: {what}{within}") from None
 
 
-def _line_in(error: BaseException, path: Path) -> int | None:
+def line_in(error: BaseException, path: Path) -> int | None:
     """Returns the last line of the file that the error passed through."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     if isinstance(error, SyntaxError) and error.filename == str(path):

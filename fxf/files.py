@@ -99,9 +99,13 @@ def folder_at(place: str | Path, flag: str) -> Path:
     scheme = re.match(r"(\w[\w+.-]*):/", str(place))
     if not scheme:
         try:
-            Path(place).exists()
+            Path(place).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            pass
         except OSError as error:
             raise UserError(f"{flag}: {place}: {error.strerror}") from None
+        except ValueError:
+            raise UserError(f"{flag}: a path cannot hold a null byte") from None
         return Path(place)
     if scheme[1] != "gs" or not str(place).startswith("gs://"):
         raise UserError(f"{flag}: {place}: expected a local folder or gs://BUCKET/FOLDER")

@@ -5,6 +5,7 @@ from typing import Any
 from hostile_box import (
     BEYOND,
     EVALUATE,
+    LONG,
     NEAR_ZERO,
     SHOWN,
     TRAIN,
@@ -15,6 +16,7 @@ from hostile_box import (
     case,
     refused,
     refused_at_last,
+    remove,
     unread,
 )
 
@@ -124,6 +126,18 @@ FLAGS = [
     case(
         "a folder for a weights file", "export --workdir=reversal --format=jax --output=parallel", refused("parallel"),
     ),
+    case(
+        "a folder of transformers over a run without records", "export --workdir=reversal --format=huggingface"
+        " --output=half", refused("half"), remove("half/metrics.jsonl"),
+    ),
+    case("a smoke run of the root", "train @reversal --workdir=/ --smoke", refused("--workdir")),
+    case("no point by its number", "sweep --config=points.py --workdir=new --points=", refused("--points")),
+    case(
+        "points by number, in a dry run", "sweep --config=points.py --workdir=new --points=1 --dry_run",
+        refused("--dry_run"),
+    ),
+    case("a search of decoding", "compile @reversal --topology=h100:1 --search --rows=2", refused("--rows")),
+    case("a comparison of a name too long", f"compare {LONG}", refused("too long")),
     case(
         "a file for a folder", "export --workdir=reversal --format=huggingface --output=text.txt",
         refused("text.txt|model."),

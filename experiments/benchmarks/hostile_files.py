@@ -170,6 +170,14 @@ SWEEPS = [
         "a sweep: a key that the command line sets too",
         "sweep --config=points.py --config.seed=3 --workdir=new --dry_run", refused("seed"),
     ),
+    case(
+        "a sweep: a point's folder a file", "sweep --config=points.py --workdir=new", refused("new/seed=0", "a file"),
+        write("new/seed=0", "x"),
+    ),
+    case(
+        "a table: one that cannot be written", "sweep --config=points.py --workdir=sweep --workers=0",
+        refused("table.csv"), folder("sweep/table.csv"),
+    ),
     case("a sweep: its folder a file", "sweep --config=points.py --workdir=text.txt --workers=0", refused("text.txt")),
     case(
         "a sweep: a point's folder holds another run", "sweep --config=points.py --workdir=sweep --workers=0",
@@ -259,6 +267,7 @@ BAD_CONFIGS: list[tuple[Any, ...]] = [
     ("activation_function", "gleu", "activation_function", "gelu"),
     ("layer_norm_epsilon", "1e-5", "layer_norm_epsilon|norm_epsilon"),
     ("layer_norm_epsilon", 1e400, "epsilon"),
+    ("layer_norm_epsilon", float("nan"), "finite"),
     ("tie_word_embeddings", False, "tie_word_embeddings"),
     ("add_cross_attention", 1, "add_cross_attention"),
     ("quantization_config", {"bits": 8}, "quantization_config"),
@@ -328,6 +337,7 @@ WEIGHTS_FILES = [
             ("tensors are a pipe", fifo(ST), "model.safetensors"),
             ("tensors' header has no end", write(ST, b"\xff" * 8 + b"{}"), "model.safetensors"),
             ("tensors are text", write(ST, "weights"), "model.safetensors"),
+            ("tensors are not fetched", write(ST, "version https://git-lfs.github.com/spec/v1\n"), "git lfs pull"),
         ]
     ),
     case(

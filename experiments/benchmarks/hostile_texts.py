@@ -290,6 +290,34 @@ TEXTS = [
 ]
 
 SWAPPED = write("pairs.tsv", tab_separated(GERMAN * 4))
+DOCUMENTS = f"{TRAIN_TEXT} --config.data.path=parallel --config.data.validation=0.2 --config.data.format=files"
+# Its words are all of the text's, or not; nothing stands for the others.
+WORDS = (
+    '{"version": "1.0", "added_tokens": [{"id": 0, "content": "</s>", "special": true, "single_word": false,'
+    ' "lstrip": false, "rstrip": false, "normalized": false}], "pre_tokenizer": {"type": "WhitespaceSplit"},'
+    ' "model": {"type": "WordLevel", "vocab": {"</s>": 0, "the": 1, "cat": 2}, "unk_token": "<unk>"}}'
+)
+TEXTS += [
+    case("a separator that stands in no file", f"{DOCUMENTS} --config.data.separator='\\n\\n'", refused("separator")),
+    case("a separator of half a character", f"{DOCUMENTS} --config.data.separator='\udcff'", refused("data.separator")),
+    case(
+        "documents of which one cannot be read", DOCUMENTS, refused("parallel/x: it cannot be read"),
+        link("parallel/x", "/proc/self/mem"),
+    ),
+    case(
+        "a name of prepared tokens that is too long", f"{DOCUMENTS} --config.data.prepared={LONG}",
+        refused("data.prepared", "too long"),
+    ),
+    case(
+        "words that a tokenizer file lacks", f"{TRAIN_TEXT} --config.data.tokenizer=words.json",
+        refused("data.tokenizer", "no token for"), write("words.json", WORDS),
+    ),
+    case(
+        "a tokenizer file whose end is not special", f"{TRAIN_TEXT} --config.data.tokenizer=words.json",
+        refused("no special token"), write("words.json", WORDS.replace('"special": true', '"special": false')),
+    ),
+]
+
 PAIRS = [
     case(
         "German TAB English, read as English TAB French", f"{TRAIN_PAIRS} --config.data.source=de",

@@ -1,12 +1,15 @@
 """Documents: the texts of files, of JSON lines or of a TFDS data set, read one after the other."""
 
+import contextlib
 import dataclasses
+import errno
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 from fxf.config import key
 from fxf.data.sentence_files import not_text
@@ -51,6 +54,8 @@ class DocumentsConfig(TextConfig):
             raise UserError(f"data.path: data.format '{self.format}' needs it; give --config.data.path")
         if self.validation + self.test >= 1:
             raise UserError("data.test: no document is left to train on")
+        if wrong := not_text(self.separator.encode("utf-8", "surrogateescape")):
+            raise UserError(f"data.separator: {self.separator!r}: {wrong[1]}")
 
 
 class Document(NamedTuple):
@@ -97,7 +102,10 @@ def sources(config: DocumentsConfig) -> list[Source]:
     if not path.is_dir():
         require_file(path, "data.path")
         return [_file(path, path.name)]
-    found = [file for file in files_below(path) if not _hidden(file.relative_to(path))]
+    try:
+        found = [file for file in files_below(path) if not _hidden(file.relative_to(path))]
+    except OSError as error:
+        raise UserError(f"data.path: {error.filename}: {error.strerror}") from None
     if not found:
         raise UserError(f"data.path: {path}: the folder has no files")
     return [_file(file, file.relative_to(path).as_posix()) for file in found]
@@ -137,7 +145,7 @@ def read(config: DocumentsConfig, source: Source, on_bytes: Callable[[bytes], An
     elif config.format == "json_lines":
         texts = _json_lines(source, config.field, on_bytes)
     else:
-        texts = _split(source, config.separator.encode(), on_bytes)
+        texts = _split(source, _separator(config), on_bytes)
     for line, content in texts:
         where = f"{name}:{line}"
         if len(content) > MAX_BYTES:
@@ -150,9 +158,30 @@ def read(config: DocumentsConfig, source: Source, on_bytes: Callable[[bytes], An
             yield Document(text.lower() if config.lower_case else text, where)
 
 
+def _separator(config: DocumentsConfig) -> bytes:
+    return config.separator.replace("\r\n", "\n").encode()
+
+
+def require_separator(config: DocumentsConfig, found: list[Source]) -> None:
+    """Raises a UserError if `data.separator` stands in no file, as one typed with a backslash and an n."""
+    parts = (_split(source, _separator(config), lambda _: None) for source in found)
+    if config.separator and not any(len([*itertools.islice(each, 2)]) > 1 for each in parts):
+        raise UserError(f"data.separator: {config.separator!r} stands in no file of {config.path or 'the phrase book'}")
+
+
 def _shorter(config: DocumentsConfig) -> str:
     files = config.format == "files"
     return "set data.separator to the text between documents" if files else "cut it into shorter ones"
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """Opens a file. A UserError names it if it cannot be read; the system's words would be those of a failed save."""
+    try:
+        with path.open("rb") as file:
+            yield file
+    except OSError as error:
+        raise UserError(f"data.path: {path}: it cannot be read ({errno.errorcode.get(error.errno or 0)})") from None
 
 
 def _chunks(source: Source, on_bytes: Callable[[bytes], Any]) -> Iterator[bytes]:
@@ -161,7 +190,7 @@ def _chunks(source: Source, on_bytes: Callable[[bytes], Any]) -> Iterator[bytes]
         on_bytes(source.content)
         yield source.content
         return
-    with source.path.open("rb") as file:
+    with _opened(source.path) as file:
         start = True
         while chunk := file.read(CHUNK):
             while chunk.endswith(b"\r") and (more := file.read(1)):
@@ -191,7 +220,7 @@ def _json_lines(source: Source, field: str, on_bytes: Callable[[bytes], Any]) ->
       UserError: a line is not UTF-8 text, not a JSON object, or has no text in the field.
     """
     assert source.path is not None
-    with source.path.open("rb") as file:
+    with _opened(source.path) as file:
         for number, line in enumerate(iter(lambda: file.readline(8 * MAX_BYTES), b""), 1):
             on_bytes(line)
             if line.isspace():

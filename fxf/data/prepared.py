@@ -18,12 +18,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fxf.data.documents import PARTS, Document, DocumentsConfig, Source, part_of, read, sample, sources
+from fxf.data.documents import (
+    PARTS,
+    Document,
+    DocumentsConfig,
+    Source,
+    part_of,
+    read,
+    require_separator,
+    sample,
+    sources,
+)
 from fxf.data.encoding import Encoder, lines_of, token_type
 from fxf.data.tokenizer import TOKENIZER_FILE, Tokenizer
 from fxf.data.tokenizer_file import any_tokenizer, is_file
 from fxf.errors import UserError
-from fxf.files import digest, file_digest, read_json, remove, why_not_written, write_atomically
+from fxf.files import digest, file_digest, folder_at, read_json, remove, why_not_written, write_atomically
 from fxf.machine.status import stage
 from fxf.machine.work import by_threads
 
@@ -80,6 +90,7 @@ def _folder_of(config: DocumentsConfig, tokenizer: Tokenizer | None) -> Path:
         place = Path(data_dir(), "documents")
     name = path.name if from_files else config.path
     of_file = _tokenizer_digest(tokenizer) if tokenizer else ""
+    place = folder_at(place, "data.prepared")
     return place / digest(json.dumps([name, _options(config), of_file]).encode())[:16]
 
 
@@ -122,6 +133,7 @@ def prepared(config: DocumentsConfig, tokenizer: Tokenizer) -> Prepared:
     """
     folder, found = _folder_of(config, tokenizer if is_file(config.tokenizer) else None), sources(config)
     if not (folder / MANIFEST).exists():
+        require_separator(config, found)
         try:
             with _locked(folder):
                 if not (folder / MANIFEST).exists():
@@ -177,6 +189,8 @@ def _prepare(config: DocumentsConfig, tokenizer: Tokenizer, found: list[Source],
 def _require_parts(config: DocumentsConfig, counts: dict[str, Counts]) -> None:
     """Raises a UserError if a part that is needed has no document."""
     n = sum(size.documents for size in counts.values())
+    if not n:
+        raise UserError(f"data.path: {config.path}: expected documents, got only white space")
     for part in PARTS:
         needed = part == "train" or getattr(config, part) > 0
         if needed and not counts[part].documents:

@@ -72,16 +72,19 @@ class Special(NamedTuple):
 class Tokenizer:
     """A trained vocabulary."""
 
-    def __init__(self, kind: str, backend: tokenizers.Tokenizer, special: Special = Special()) -> None:
+    def __init__(
+        self, kind: str, backend: tokenizers.Tokenizer, special: Special = Special(), of_file: str = ""
+    ) -> None:
+        """Keeps the library's tokenizer. `of_file` is its file's text, if it is no longer what the file says."""
         self.kind, self.special = kind, special
-        self._backend = backend
-        self.vocab_size: int = backend.get_vocab_size()
+        self._backend, self._of_file = backend, of_file
+        self.vocab_size: int = max(backend.get_vocab().values()) + 1  # a file may leave numbers out
 
     def encode(self, text: str) -> list[int]:
         """Returns the tokens of `text`, without special tokens around them.
 
         Raises:
-          UserError: `text` has half of a surrogate pair, which is no character.
+          UserError: `text` has half of a surrogate pair, which is no character, or the vocabulary has no token for it.
         """
         # The library gives a word that is spelled like a special token that token's number.
         reserved, unk = self.special.reserved, self.special.unk
@@ -92,7 +95,7 @@ class Tokenizer:
         try:
             with panics_as_errors():
                 encodings = self._backend.encode_batch_fast(list(pieces), add_special_tokens=False)
-        except (TypeError, LibraryPanicError):
+        except Exception:  # the library raises no narrower type
             return np.array(list(itertools.chain.from_iterable(self.encode_all(pieces))), np.int64)  # which one is it?
         tokens_N = np.fromiter(itertools.chain.from_iterable(each.ids for each in encodings), np.int64)
         return tokens_N if not self.special.reserved else np.where(tokens_N < self.special.reserved, UNK, tokens_N)
@@ -105,6 +108,12 @@ class Tokenizer:
             raise UserError(f"expected Unicode text, got {text!r}") from None
         except LibraryPanicError as error:
             raise UserError(f"the tokenizer cannot read a text of {len(text)} characters: {error}") from None
+        except Exception:  # of a tokenizer file; the library raises no narrower type
+            for word in text.split():
+                if word != text:
+                    self._encoding(word)  # raises an error that names the word
+            what = f"no token for {text[:40]!r}, and none that stands for unknown text"
+            raise UserError(f"data.tokenizer: the file has {what}") from None
 
     def encode_all(self, texts: Iterable[str]) -> list[list[int]]:
         """Returns `encode(text)` for each text."""
@@ -142,7 +151,7 @@ class Tokenizer:
 
     def to_json(self) -> str:
         """Returns the text of a file that `tokenizer_from_json` reads."""
-        return self._backend.to_str()
+        return self._of_file or self._backend.to_str()
 
 
 def train_tokenizer(kind: str, vocab_size: int, texts: Iterable[str]) -> Tokenizer:

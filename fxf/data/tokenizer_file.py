@@ -15,6 +15,8 @@ KIND = "file"
 # The names of the token before a document and of the token behind it, the more specific ones first.
 BEGINS = ("<|begin_of_text|>", "<bos>", "<s>", "[CLS]", "<|endoftext|>")
 ENDS = ("<|end_of_text|>", "<|endoftext|>", "<eos>", "</s>", "[SEP]")
+# No vocabulary has this token. A BPE model without an unknown token leaves unknown text out; with this one it fails.
+NO_UNKNOWN = "\0unknown"
 
 
 def is_file(name: str) -> bool:
@@ -40,28 +42,33 @@ def any_tokenizer(folder: Path | None, name: str, vocab_size: int, texts: Callab
 def read_tokenizer_file(path: Path, key: str = "") -> Tokenizer:
     """Returns the tokenizer in a `tokenizer.json`.
 
-    Text that is spelled like a special token is read as text. The tokens that begin and end a document are those with
-    the usual names; where none begins it, the one that ends it does.
+    Text that is spelled like a special token is read as text, and the same text always as the same tokens. The tokens
+    that begin and end a document are those with the usual names; where none begins it, the one that ends it does.
 
     Args:
       key: the config key that named the file, for messages.
 
     Raises:
-      UserError: the file is missing or no tokenizer, or no token of it ends a document.
+      UserError: the file is missing or no tokenizer, or no special token of it ends a document.
     """
     where = f"{key}: {path}" if key else str(path)
     backend = read_backend(path, key)
     backend.no_truncation()
     backend.no_padding()
     backend.encode_special_tokens = True
-    added = {token.content for token in backend.get_added_tokens_decoder().values()}
+    added = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
     eos = _first(ENDS, added, backend)
     if eos is None:
-        raise UserError(f"{where}: no token ends a document; expected one named {', '.join(ENDS)}")
-    bos, model = _first(BEGINS, added, backend), json.loads(backend.to_str())["model"]
+        raise UserError(f"{where}: no special token ends a document; expected one named {', '.join(ENDS)}")
+    text = backend.to_str()
+    bos, model = _first(BEGINS, added, backend), json.loads(text)["model"]
     unk = backend.token_to_id(model["unk_token"]) if model.get("unk_token") else model.get("unk_id")
     special = Special(eos if bos is None else bos, eos, eos, NO_TOKEN if unk is None else unk, 0)
-    return Tokenizer(KIND, backend, special)
+    if isinstance(backend.model, tokenizers.models.BPE):
+        backend.model.dropout = None
+        if unk is None:
+            backend.model.unk_token = NO_UNKNOWN
+    return Tokenizer(KIND, backend, special, text)
 
 
 def read_backend(path: Path, key: str = "") -> tokenizers.Tokenizer:

@@ -1,6 +1,7 @@
 """The `model` section of a config.json of `transformers`, and the config.json of a `model` section."""
 
 import dataclasses
+import math
 import typing
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -35,6 +36,8 @@ def read_config(architecture: Architecture, config_json: Mapping[str, Any], wher
             value = ACTIVATIONS[one_of(value, ACTIVATIONS, f"{where}: {name}")]
         elif type(value) is not kinds[key] and not (kinds[key] is float and type(value) is int):
             raise UserError(f"{where}: {name}: expected {kinds[key].__name__}, got {value!r}")
+        elif isinstance(value, float) and math.isnan(value):
+            raise UserError(f"{where}: {name}: expected a finite number, got {value}")
         elif value >= SIZE_LIMIT:
             raise UserError(f"{where}: {name}: expected less than {SIZE_LIMIT}, got {value}")
         if values.setdefault(key, value) != value:

@@ -64,7 +64,7 @@ LOCAL, GLOBAL = "sliding_attention", "full_attention"
 def _read(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Returns the values of rotary positions and biases, which all these models write alike."""
     # Version 5 of the library has all in `rope_parameters`; before, `rope_scaling` had what differs from the default.
-    rope = {"rope_theta": theirs["rope_theta"]}
+    rope = {"rope_theta": theirs["rope_theta"], "partial_rotary_factor": theirs.get("partial_rotary_factor") or 1}
     for key in ("rope_scaling", "rope_parameters"):
         rope |= _object(theirs, key, where)
     if any(isinstance(value, Mapping) for value in rope.values()):

@@ -113,7 +113,7 @@ def open_tensors(path: Path) -> tuple[dict[str, StoredTensor], dict[str, Any]]:
             with panics_as_errors():
                 return function(*arguments)
         except Exception as error:  # the library's own classes, or NumPy's error about an unknown type
-            raise UserError(f"{path}: cannot read it as safetensors: {error}") from None
+            raise UserError(f"{path}: cannot read it as safetensors: {error}{_pointer(path)}") from None
 
     file = checked(safe_open, path, "np")
     tensors = {}
@@ -121,6 +121,12 @@ def open_tensors(path: Path) -> tuple[dict[str, StoredTensor], dict[str, Any]]:
         shape = tuple(checked(lambda name=name: file.get_slice(name).get_shape()))
         tensors[name] = StoredTensor(shape, functools.partial(checked, file.get_tensor, name))
     return tensors, checked(file.metadata) or {}
+
+
+def _pointer(path: Path) -> str:
+    """Returns what to do where Git LFS left a note in the place of the file, else nothing."""
+    with path.open("rb") as file:
+        return "; it is a pointer of Git LFS, which 'git lfs pull' replaces" if file.read(8) == b"version " else ""
 
 
 def _digest(arrays: Mapping[str, np.ndarray]) -> str:

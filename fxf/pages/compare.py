@@ -75,9 +75,12 @@ def runs_of(folders: Sequence[Path]) -> list[RunFiles]:
     """
     found: dict[Path, RunFiles] = {}
     for folder in folders:
-        if not folder.is_dir():
-            raise UserError(f"{folder}: no such folder")
-        places = [folder] if is_run(folder) else sorted(path for path in folder.iterdir() if is_run(path))
+        try:
+            if not folder.is_dir():
+                raise UserError(f"{folder}: no such folder")
+            places = [folder] if is_run(folder) else sorted(path for path in folder.iterdir() if is_run(path))
+        except OSError as error:
+            raise UserError(f"{folder}: {error.strerror}") from None
         if not places:
             raise UserError(f"{folder}: neither a run folder nor a folder of run folders: no config.json")
         found |= {Path(os.path.abspath(place)): read(place) for place in places}

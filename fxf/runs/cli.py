@@ -22,6 +22,7 @@ from fxf.files import folder_at, read_file  # noqa: E402
 from fxf.machine import signals, status, streams  # noqa: E402
 from fxf.machine.devices import start_jax  # noqa: E402
 from fxf.runs import command_line  # noqa: E402
+from fxf.runs.config_file import line_of_file  # noqa: E402
 
 streams.occupy()
 
@@ -171,6 +172,8 @@ def _end(line: str) -> NoReturn:
 
 def why_not_ours(error: BaseException) -> str:
     """Returns the line for an error that is not a bug of this code, or an empty string."""
+    if line := line_of_file(error):
+        return line
     kind, text = type(error).__name__, command_line.text_of(error)
     if isinstance(error, MemoryError) or (kind == "JaxRuntimeError" and text.startswith("RESOURCE_EXHAUSTED")):
         less = "a smaller train.batch_size, model or decode.beam_width, or more train.microbatches, may help"

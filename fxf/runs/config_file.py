@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from fxf.config import differences, flatten
-from fxf.errors import UserError, errors_of, shown
+from fxf.errors import UserError, errors_of, line_in, shown
 from fxf.files import is_remote, read_file
 from fxf.runs import registries
 
@@ -162,6 +162,18 @@ def require_outside(workdir: Path, path: Path) -> None:
     folders = {Path(os.path.abspath(workdir)), workdir.resolve()}
     if folders & {*Path(os.path.abspath(path)).parents, *path.resolve().parents}:
         raise UserError(f"{workdir}: the run's config file {path} lies in the run folder, whose code is never executed")
+
+
+def line_of_file(error: BaseException) -> str:
+    """Returns the line for an exception that passed through a function of an executed file, else nothing."""
+    for path in _executed if isinstance(error, Exception) else ():
+        if line_in(error, path):
+            try:
+                with errors_of(path):
+                    raise error
+            except UserError as found:
+                return str(found)
+    return ""
 
 
 def _execute(path: Path, folder: Path, name: str = "", importers: tuple[Path, ...] = ()) -> ConfigFile:

@@ -26,7 +26,7 @@ from fxf.machine.on_cpu import drawing_options
 from fxf.machine.status import stage
 from fxf.models import MODELS, RegisteredModel
 from fxf.models.model import Model
-from fxf.runs.fitting import require_fitting_model, require_fitting_sections, require_fitting_task
+from fxf.runs import fitting
 from fxf.runs.source import StartConfig, folder_of_files
 from fxf.tasks import TASKS, RegisteredTask
 from fxf.tasks.task import Evaluator, RunInfo, Task
@@ -161,7 +161,7 @@ class Experiment(NamedTuple):
         if self.task.largest_batch is not None:
             return self.task.largest_batch()
         assert self.task.batch is not None
-        return jax.eval_shape(self.task.batch, jax.random.key(0), np.int32(0))
+        return fitting.shapes_of_batch(self.config["task"]["name"], self.task.batch)
 
     def evaluator(self, clock: Clock, layout: Layout, seed: int = 0) -> Callable[[weights.Params], Evaluator]:
         """Returns `evaluator(params) -> Evaluator`, whose programs compile once for all params.
@@ -244,12 +244,12 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
     registered = TASKS[_name(config, "task", TASKS)]
     registered_model = MODELS[_name(config, "model", MODELS)]
     sections = _sections(config, registered, registered_model)
-    require_fitting_sections(registered, sections)
+    fitting.require_fitting_sections(registered, sections)
     train, files = sections["train"], folder_of_files(sections["start"], folder)
-    task = registered.make(sections["task"], RunInfo(train, sections.get("data"), config["seed"], files))
-    require_fitting_task(task, sections)
+    task = fitting.make_task(registered, sections["task"], RunInfo(train, sections.get("data"), config["seed"], files))
+    fitting.require_fitting_task(task, sections)
     model = registered_model.make(sections["model"], task.vocab_size)
-    require_fitting_model(task, model, sections)
+    fitting.require_fitting_model(task, model, sections)
     return Experiment(
         config={"seed": config["seed"], **{name: dataclasses.asdict(value) for name, value in sections.items()}},
         start=sections["start"],

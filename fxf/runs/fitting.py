@@ -1,8 +1,11 @@
 """Checks that the sections of a config, its task and its model fit each other."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import jax
+import numpy as np
 
 from fxf.config import one_of
 from fxf.decoding.config import DecodeConfig
@@ -12,7 +15,7 @@ from fxf.layers.positions import POSITIONS
 from fxf.models import MODELS
 from fxf.models.model import Model
 from fxf.tasks import RegisteredTask
-from fxf.tasks.task import Task
+from fxf.tasks.task import NO_END, RunInfo, Task
 from fxf.training.fine_tuning import require_frozen
 
 
@@ -29,6 +32,47 @@ def require_fitting_sections(registered: RegisteredTask, sections: Mapping[str, 
         _require_separate_documents(model)
     if train.batch_size % train.microbatches:
         raise UserError(f"train.microbatches: {train.microbatches} does not divide train.batch_size {train.batch_size}")
+
+
+def make_task(registered: RegisteredTask, section: Any, run: RunInfo) -> Task:
+    """Returns the task. Raises a UserError if it is none, as a class in a config file may be."""
+    where = f"task '{section.name}'"
+    try:
+        task = registered.make(section, run)
+    except TypeError as error:
+        if error.__traceback__ and error.__traceback__.tb_next:  # inside the class
+            raise
+        raise UserError(f"{where}: cannot be made of its section and a RunInfo: {error}") from None
+    if not isinstance(task, Task):
+        raise UserError(f"{where}: expected a subclass of fxf.tasks.task.Task, got {type(task).__name__}")
+    for name, minimum in (("vocab_size", 1), ("longest", 1), ("end_token", NO_END)):
+        value = getattr(task, name, None)
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < minimum:
+            raise UserError(f"{where}: {name}: expected an int of at least {minimum}, got {value!r}")
+    if task.end_token >= task.vocab_size:
+        raise UserError(f"{where}: end_token: expected less than vocab_size {task.vocab_size}, got {task.end_token}")
+    metrics = getattr(task, "metrics", None)
+    if not isinstance(metrics, tuple | list) or not all(isinstance(name, str) for name in metrics):
+        raise UserError(f"{where}: metrics: expected a tuple of names, got {metrics!r}")
+    if task.batch is None and task.batches is None:
+        raise UserError(f"{where}: expected a function batch or batches")
+    return task
+
+
+def shapes_of_batch(name: str, batch: Callable[[jax.Array, Any], Any]) -> Any:
+    """Returns the shapes of a task's batch. Raises a UserError if it is none that a model can learn from."""
+    shapes = jax.eval_shape(batch, jax.random.key(0), np.int32(0))
+    where = f"task '{name}': batch"
+    if not isinstance(shapes, Mapping) or not {"targets", "weights"} <= {*shapes}:
+        found = ", ".join(map(str, shapes)) if isinstance(shapes, Mapping) else type(shapes).__name__
+        raise UserError(f"{where}: expected a dict of arrays, targets and weights among them, got {found}")
+    sizes = {key: list(getattr(x, "shape", ())) for key, x in shapes.items()}
+    if sizes["targets"] != sizes["weights"]:
+        raise UserError(f"{where}: targets {sizes['targets']} and weights {sizes['weights']} differ in shape")
+    if wrong := [key for key, size in sizes.items() if size[:1] != sizes["targets"][:1] or not size]:
+        rows = f"as many rows as targets {sizes['targets']}"
+        raise UserError(f"{where}: {wrong[0]}: expected an array with {rows}, got {sizes[wrong[0]]}")
+    return shapes
 
 
 def require_fitting_task(task: Task, sections: Mapping[str, Any]) -> None:

@@ -92,6 +92,10 @@ def new_folder(workdir: Path) -> Path:
     Raises:
       UserError: the folder holds something else.
     """
+    if workdir.name in ("", ".."):  # such as the working directory
+        workdir = workdir.resolve()
+    if not workdir.name:
+        raise UserError(f"--workdir: {workdir}: expected a folder with a name, which a smoke run adds {SUFFIX} to")
     folder = workdir.with_name(workdir.name + SUFFIX)
     if folder.exists():
         try:

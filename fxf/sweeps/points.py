@@ -74,6 +74,8 @@ def make_points(
       UserError: there is no point, the same point twice, an unknown or overridden key, or a value that is no scalar.
     """
     known = dict(flatten(config))
+    for key, value in known.items():
+        _require_scalar(key, value)
     points: list[Point] = []
     numbers: dict[Any, int] = {}
     for number, changes in enumerate(added, 1):
@@ -84,8 +86,7 @@ def make_points(
                 raise UserError(f"{where}: {key}: unknown key{nearest(key, known)}")
             if key in overridden:
                 raise UserError(f"--config.{key}: the sweep sets this key itself")
-            if not isinstance(value, bool | int | float | str):
-                raise UserError(f"{where}: {key}: expected one number, string or bool, got {value!r}")
+            _require_scalar(f"{where}: {key}", value)
             *sections, last = key.split(".")
             holder = changed
             for name in sections:
@@ -100,6 +101,11 @@ def make_points(
     return points
 
 
+def _require_scalar(where: str, value: Any) -> None:
+    if not isinstance(value, bool | int | float | str):
+        raise UserError(f"{where}: expected one number, string or bool, got {value!r}")
+
+
 def point_name(changes: Mapping[str, Any]) -> str:
     """Returns a file name for a point: `KEY=VALUE,…` with the keys in alphabetical order.
 
@@ -109,7 +115,7 @@ def point_name(changes: Mapping[str, Any]) -> str:
     safe = re.sub(r"[^\w.=,+-]", "_", text, flags=re.ASCII)
     if safe == text and len(text) <= MAX_NAME:
         return text
-    return f"{safe[:MAX_NAME]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return f"{safe[:MAX_NAME]}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
 def changed_keys(points: Iterable[Point]) -> list[str]:
@@ -144,6 +150,8 @@ def check(points: Iterable[Point], workdir: Path, origin: Mapping[str, Any] | No
             metrics |= dict.fromkeys(task.metrics)
             of_source = run_folder.source_digest(folder, experiment.start.path)
             digests = task.digests() | digests_of(origin or {}, folder) | of_source
+            if folder.exists() and not folder.is_dir():
+                raise UserError(f"{folder}: expected a run folder, got a file")
             run_folder.require_same_run(folder, experiment.config, digests, task.files)
         except UserError as error:
             raise UserError(f"sweep: point {number} ({point.name}): {error}") from None

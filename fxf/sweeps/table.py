@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fxf.config import flatten, one_of
-from fxf.files import write_atomically
+from fxf.errors import UserError
+from fxf.files import why_not_written, write_atomically
 from fxf.pages.run_files import is_number
 from fxf.pages.text_tables import Row, to_csv, to_markdown
 from fxf.reports.plots import choose_x, plot_lines
@@ -26,8 +27,17 @@ def report(
       y: figure for its vertical axis; chosen if None.
 
     Raises:
-      UserError: no result has a number `y`.
+      UserError: no result has a number `y`, or a file cannot be written.
     """
+    try:
+        return _written(points, workdir, metrics, x, y)
+    except OSError as error:
+        raise UserError(f"{workdir}: {why_not_written(error) or error}") from None
+
+
+def _written(
+    points: Sequence[Point], workdir: Path, metrics: Sequence[str], x: str | None, y: str | None
+) -> list[Path]:
     keys, rows = changed_keys(points), read_rows(points, workdir)
     shown = [*keys, "status", *(name.removeprefix("-") for name in metrics), *ALWAYS_SHOWN]
     paths = [workdir / name for name in ("table.csv", "table.md", "plot.png")]

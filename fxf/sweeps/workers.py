@@ -130,7 +130,7 @@ def submit(jobs: list[Job], folder: Path, parameters: dict[str, Any], cluster: s
 def last_line(folder: Path) -> str:
     """Returns `LOG: its last line` of the log in a folder."""
     path = folder / LOG
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.exists() else []
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else []
     return f"{path}: {next((line.strip() for line in reversed(lines) if line.strip()), 'empty')}"
 
 
@@ -160,10 +160,13 @@ def open_log(folder: Path) -> TextIO:
     """Returns the folder's log, locked and open to append to it.
 
     Raises:
-      UserError: another process holds the lock.
+      UserError: another process holds the lock, or the log cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    log = (folder / LOG).open("a")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        log = (folder / LOG).open("a")
+    except OSError as error:
+        raise UserError(f"cannot write its {LOG}: {error.filename}: {error.strerror}") from None
     try:
         fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -34,6 +34,11 @@ def main(arguments: list[str]) -> None:
     cli.refuse_arguments(arguments)
     if not TOPOLOGY.value:
         raise UserError("--topology: missing; for example --topology=h100:8 or --topology=v5e:2x4")
+    for flag in (PROGRAM, ROWS, JSON) if SEARCH.value else ():
+        if flag.value:
+            raise UserError(f"--{flag.name}: --search prints lines about the training step; leave it at its default")
+    if ROWS.value and PROGRAM.value == "training":
+        raise UserError("--rows: only the program decoding reads it")
     import json
 
     import jax

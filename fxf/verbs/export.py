@@ -21,6 +21,7 @@ from fxf.machine.status import stage
 from fxf.runs import cli
 
 OUTPUTS = {"safetensors": "params.safetensors", "jax": "model.npz", "huggingface": "huggingface"}
+PARTS = ("metrics.jsonl", "checkpoints", "result.json", "lock")  # of a run folder
 
 CONFIG, WORKDIR = cli.define_config_file(), cli.define_workdir()
 FORMAT = flags.DEFINE_string("format", None, f"one of {', '.join(OUTPUTS)}")
@@ -41,7 +42,7 @@ def main(arguments: list[str]) -> None:
     # The export must not overwrite a part of a run.
     if output.suffix != Path(OUTPUTS[name]).suffix and name != "huggingface":
         raise UserError(f"--output: expected a name that ends in {Path(OUTPUTS[name]).suffix}, got {output}")
-    if name == "huggingface" and (output / "metrics.jsonl").exists():
+    if name == "huggingface" and any((output / part).exists() for part in PARTS):
         raise UserError(f"--output: {output} is a run folder; expected a folder of its own")
     experiment, _, params = run.load(workdir, STEP.value, config_file=CONFIG.value)
     with stage(f"writing {output}"):

@@ -68,6 +68,9 @@ def main(arguments: list[str]) -> None:
         raise UserError(f"--workdir: {workdir}: a sweep writes its logs and tables into a local folder")
     points = make_points(config, read_sweep(config_file), overrides)
     if POINTS.value is not None:
+        for other in (DRY_RUN, SLURM):
+            if other.value:
+                raise UserError(f"--{other.name}: --points trains in this process; give one of them")
         _train(_numbered(points, POINTS.value), config_file, overrides, workdir)
         return
     if X.value:
@@ -103,8 +106,10 @@ def _train(points: list[Any], config_file: str, overrides: dict[str, Any], workd
 
 
 def _numbered(points: list[Any], numbers: list[str]) -> list[Any]:
-    for number in numbers:
-        if not (number.isdecimal() and 1 <= int(number) <= len(points)):
+    from fxf.tasks.prompts import is_number
+
+    for number in numbers or [""]:
+        if not is_number(number, 1, len(points)):
             raise UserError(f"--points: expected numbers from 1 to {len(points)}, got '{number}'")
     return [points[int(number) - 1] for number in numbers]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from absl import flags
 
-from fxf.errors import one_line
+from fxf.errors import UserError, one_line
 from fxf.files import is_remote
 from fxf.machine import status
 from fxf.runs import cli
@@ -42,6 +42,8 @@ def main(arguments: list[str]) -> None:
 
     config, origin = cli.config_and_origin(CONFIG)
     workdir = cli.require_workdir(WORKDIR)
+    if FROM.value == "":
+        raise UserError("--from: missing; for example --from=runs/reversal")
     if FROM.value:
         from fxf.runs.warm_start import config_from
 
@@ -65,10 +67,11 @@ def _smoke(config: dict[str, Any], workdir: Path, origin: dict[str, Any]) -> tup
     from fxf.runs import smoke
 
     changes = smoke.smoke_changes(config)
+    folder = smoke.new_folder(workdir)
     origin["overrides"] |= changes
     origin[smoke.MARK] = True
     status.say(one_line("smoke run with " + "  ".join(f"{key} {value}" for key, value in changes.items())))
-    return smoke.changed(config, changes), smoke.new_folder(workdir)
+    return smoke.changed(config, changes), folder
 
 
 def _add_the_inside(workdir: Path) -> None:

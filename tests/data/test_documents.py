@@ -163,3 +163,16 @@ def test_a_split_of_a_tfds_data_set_is_read_by_its_name(tmp_path, monkeypatch):
         texts(config())
     with pytest.raises(UserError, match=r"data.path: TFDS cannot give 'tiny_texts': .*validation"):
         texts(config(field="label", split="validation"))
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    for name, text in (("a.txt", "text"), ("b.txt", "text")):
+        (tmp_path / name).write_text(text)
+    (tmp_path / "c.txt").symlink_to("/proc/self/mem")  # reading it is an error of input and output
+    with pytest.raises(UserError, match=rf"data.path: {tmp_path}/c.txt: it cannot be read \(EIO\)"):
+        texts(DocumentsConfig(path=str(tmp_path), format="files"))
+
+
+def test_a_separator_that_is_no_text_is_refused():
+    with pytest.raises(UserError, match=r"data.separator: '\\udcff': not UTF-8: byte 0xff"):
+        DocumentsConfig(format="files", separator="\udcff")

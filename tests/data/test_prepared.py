@@ -169,3 +169,31 @@ def test_the_phrase_book_is_prepared_in_the_folder_of_tfds(tmp_path, monkeypatch
     keys = DocumentsConfig(format="files", separator="\n")
     assert prepare(keys).folder.is_relative_to(tmp_path / "tfds")
     assert [source.name for source in sources(keys)] == ["phrasebook"]
+
+
+@pytest.mark.parametrize(("separator", "n"), [("\\n\\n", 0), ("<|end|>", 0), ("\r\n\r\n", 20), ("\n\n", 20)])
+def test_a_separator_that_stands_in_no_file_is_refused(separator, n, tmp_path):
+    (tmp_path / "a.txt").write_bytes("\r\n\r\n".join(f"text {i}" for i in range(20)).encode())
+    config = DocumentsConfig(path=str(tmp_path / "a.txt"), format="files", separator=separator, validation=0.3)
+    if n:
+        counts = prepared(config, tokenizer_of_documents(config, None)).counts
+        assert sum(part.documents for part in counts.values()) == n
+    else:
+        with pytest.raises(UserError, match=r"data.separator: .* stands in no file of "):
+            prepared(config, tokenizer_of_documents(config, None))
+        assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_folder_of_tokens_that_no_system_can_make_is_refused(tmp_path):
+    (tmp_path / "a.txt").write_text("text")
+    for name, message in (("x" * 300, "File name too long"), ("a\0b", "null byte")):
+        config = DocumentsConfig(path=str(tmp_path / "a.txt"), format="files", prepared=f"{tmp_path}/{name}")
+        with pytest.raises(UserError, match=f"^data.prepared: .*{message}"):
+            tokenizer_of_documents(config, None)
+
+
+def test_files_of_white_space_are_no_documents(tmp_path):
+    (tmp_path / "a.txt").write_text(" \n")
+    config = DocumentsConfig(path=str(tmp_path / "a.txt"), format="files")
+    with pytest.raises(UserError, match=r"data.path: .*a.txt: expected documents, got only white space"):
+        prepared(config, tokenizer_of_documents(config, None))

@@ -96,10 +96,63 @@ def test_the_run_folder_comes_first_and_keeps_the_file(tmp_path, saved):
     [
         (b"{}", "tokenizer.json: not a tokenizer file: "),
         (b"\xff", "tokenizer.json: not a tokenizer file: "),
-        (byte_level("<end>").to_str().encode(), "tokenizer.json: no token ends a document; expected one named "),
+        (
+            byte_level("<end>").to_str().encode(),
+            "tokenizer.json: no special token ends a document; expected one named ",
+        ),
     ],
 )
 def test_a_file_that_is_no_tokenizer_is_named(content, message, tmp_path):
     (tmp_path / "tokenizer.json").write_bytes(content)
     with pytest.raises(UserError, match=message):
         read_tokenizer_file(tmp_path / "tokenizer.json")
+
+
+def words(vocabulary, unk_token="<unk>", special=("</s>",)):
+    """Returns a tokenizer of words with numbers of their own."""
+    backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=unk_token))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    backend.add_special_tokens(list(special))
+    return backend
+
+
+def letters(dropout=None):
+    backend = tokenizers.Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")], dropout=dropout))
+    backend.add_special_tokens(["</s>"])
+    return backend
+
+
+@pytest.mark.parametrize(
+    ("backend", "text", "unread"),
+    [
+        (words({"a": 0, "b": 1}), "a zoo b", "'zoo'"),
+        (letters(), "ab zoo", "'zoo'"),
+        (letters(), "ab ab", "'ab ab'"),  # no token for the space
+        (tokenizers.Tokenizer(models.Unigram([("a", -1.0), ("b", -2.0)], None)), "ab zoo", "'zoo'"),
+    ],
+    ids=["words", "letters", "a space", "unigram"],
+)
+def test_text_without_a_token_is_refused_where_no_token_stands_for_unknown_text(backend, text, unread, saved):
+    backend.add_special_tokens(["</s>"])
+    tokenizer = saved(backend)
+    for encode in (tokenizer.encode, tokenizer.unknown, Encoder(tokenizer).encode):
+        with pytest.raises(UserError, match=f"data.tokenizer: the file has no token for {unread}"):
+            encode(text)
+
+
+def test_the_same_text_always_has_the_same_tokens_and_the_file_stays_as_it_was(saved):
+    tokenizer = saved(letters(dropout=0.5))
+    assert {tuple(tokenizer.encode("abababab")) for _ in range(20)} == {(2, 2, 2, 2)}
+    assert tokenizer.to_json() == letters(dropout=0.5).to_str()
+
+
+def test_numbers_that_a_file_leaves_out_are_tokens_too(saved):
+    tokenizer = saved(words({"<unk>": 3, "a": 0, "b": 70_000}))
+    assert tokenizer.vocab_size == 70_001 and Encoder(tokenizer).encode("a b").tolist() == [0, 70_000]
+
+
+def test_only_a_special_token_ends_a_document_because_text_may_be_spelled_like_another(saved):
+    backend = words({"<unk>": 2, "a": 0, "b": 1}, special=())
+    backend.add_tokens(["</s>"])
+    with pytest.raises(UserError, match="no special token ends a document"):
+        saved(backend)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -156,11 +157,13 @@ def test_a_run_is_exported_in_every_format(trained, tmp_path):
     np.testing.assert_array_equal(file["weights/embedding/table"], params["embedding"]["table"])
 
 
-def test_a_run_folder_is_not_written_over(trained):
-    finished = script("export", f"--workdir={trained}", "--format=huggingface", f"--output={trained}")
+def test_a_run_folder_is_not_written_over_even_without_its_records(trained, tmp_path):
+    run = shutil.copytree(trained, tmp_path / "run")
+    (run / "metrics.jsonl").unlink()
+    finished = script("export", f"--workdir={trained}", "--format=huggingface", f"--output={run}")
     assert (finished.returncode, finished.stderr) == (
         2,
-        f"error: --output: {trained} is a run folder; expected a folder of its own\n",
+        f"error: --output: {run} is a run folder; expected a folder of its own\n",
     )
 
 

@@ -111,3 +111,10 @@ def test_weights_that_are_no_finite_floats_are_named(saved, tmp_path, change, me
 def test_a_file_that_cannot_be_written_is_one_line(saved, tmp_path):
     with pytest.raises(UserError, match=r"^.*absent/params.safetensors: cannot write it: [^\n]+$"):
         save_weights(tmp_path / "absent" / "params.safetensors", saved[2])
+
+
+def test_a_pointer_of_git_lfs_is_told_from_a_damaged_file(tmp_path):
+    path = tmp_path / "model.safetensors"
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:12ab\nsize 5\n")
+    with pytest.raises(UserError, match=r"model.safetensors: .*; it is a pointer of Git LFS, which 'git"):
+        load_weights(path, {})

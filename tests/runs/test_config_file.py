@@ -13,12 +13,14 @@ from fxf.layers.attention import ATTENTIONS
 from fxf.layers.feed_forward import ACTIVATIONS
 from fxf.models import MODELS
 from fxf.runs import run, run_folder
-from fxf.runs.config_file import load, load_of_run, origin_of
+from fxf.runs.command_line import read_config
+from fxf.runs.config_file import line_of_file, load, load_of_run, origin_of
+from fxf.runs.experiment import build
 from fxf.tasks import TASKS
 from fxf.tasks.text_metrics import METRICS
 from fxf.training.metrics import Clock
 from fxf.training.optimizer import OPTIMIZERS
-from small_runs import new_process, overrides, script, tiny_config
+from small_runs import ROOT, new_process, overrides, script, tiny_config
 
 REGISTERS = "from fxf.layers.feed_forward import ACTIVATIONS\n\nACTIVATIONS['{}'] = lambda x: {} * x\n"
 SECTION = (
@@ -348,3 +350,46 @@ def test_a_config_has_the_origin_of_the_file_that_registers_what_it_names(tmp_pa
     assert origin_of({"model": config["model"]})["config_file"] == str(mine.path)
     with pytest.raises(UserError, match="names activation 'scaled', metric 'tripled', which no one config file reg"):
         origin_of({**config, "task": {"metrics": "tripled"}})
+
+
+COPY = (ROOT / "tests/guests/task.py").read_text()
+BATCH = (
+    "return language_model_batch(targets_BT, jnp.ones(targets_BT.shape) * (jnp.arange(self.longest) > self.n)[None])"
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("class Copy(Task):", "class Copy:", "expected a subclass of fxf.tasks.task.Task, got Copy"),
+        ("def validate", "def valdate", "cannot be made of its section and a RunInfo: .* abstract .*validate"),
+        ("def batch", "def btch", "expected a function batch or batches"),
+        ("config, run):", "config):", "cannot be made of its section and a RunInfo: .*3 were given"),
+        ("metrics = 12,", "metrics = 12.0,", "vocab_size: expected an int of at least 1, got 12.0"),
+        ("metrics = 12,", "metrics = 0,", "vocab_size: expected an int of at least 1, got 0"),
+        ("12, END, True", "12, 40, True", "end_token: expected less than vocab_size 12, got 40"),
+        ("length + 2", "length + 2.0", "longest: expected an int of at least 1, got 12.0"),
+        ('("exact_match",)', '"exact_match"', "metrics: expected a tuple of names, got 'exact_match'"),
+        (BATCH, "return None", "batch: expected a dict of arrays, targets and weights among them, got NoneType"),
+        (BATCH, "return {'inputs': targets_BT}", "batch: expected a dict of .*, got inputs"),
+        (BATCH, f"b = {BATCH[7:]}; b['weights'] = b['weights'][:, :3]; return b", r"batch: targets \[5, 12\] and wei"),
+        (BATCH, f"b = {BATCH[7:]}; b['inputs'] = b['inputs'][:3]; return b", r"batch: inputs: expected an array with "),
+    ],
+)
+def test_a_task_that_does_not_keep_its_contract_is_one_line(old, new, message, tmp_path):
+    assert old in COPY
+    config = read_config(str(write(tmp_path / "mine.py", COPY.replace(old, new))))
+    with config.unlocked():
+        config.train.batch_size, config.model.max_len = 5, 64
+    with pytest.raises(UserError, match=f"^task 'copy': {message}"):
+        build(config).batch_shapes()
+
+
+def test_an_exception_in_a_function_of_a_file_is_a_line_that_names_its_place(tmp_path):
+    path = write(tmp_path / "mine.py", COPY.replace(BATCH, "raise ValueError('so\\nnot')"))
+    with pytest.raises(ValueError, match="so\nnot") as found:
+        build(read_config(str(path))).batch_shapes()
+    assert line_of_file(found.value) == f"{path}:{COPY[: COPY.index(BATCH)].count(chr(10)) + 1}: ValueError: so not"
+    with pytest.raises(ValueError, match="int") as elsewhere:
+        int("x")
+    assert not line_of_file(elsewhere.value)

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -72,6 +73,15 @@ def test_a_smoke_run_has_its_own_folder_and_replaces_only_a_smoke_run(tmp_path):
             smoke.new_folder(tmp_path / "run")
     (folder / "config.json").write_text(json.dumps({"smoke": True}))
     assert not smoke.new_folder(tmp_path / "run").exists()
+
+
+def test_a_smoke_run_of_the_working_directory_stands_beside_it(tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+    monkeypatch.chdir(tmp_path / "a")
+    assert smoke.new_folder(Path(".")) == tmp_path / "a-smoke"
+    assert smoke.new_folder(Path("..")) == tmp_path.with_name(f"{tmp_path.name}-smoke")
+    with pytest.raises(UserError, match="--workdir: /: expected a folder with a name"):
+        smoke.new_folder(Path("/"))
 
 
 def test_the_command_says_in_a_line_what_a_smoke_run_changes_and_leaves_the_run_alone(tmp_path):

@@ -27,7 +27,7 @@ from fxf.training.state import run_keys
 from fxf.training.step import batch_loss
 from fxf.weights import flatten, leaves
 from helpers import one_device, random_params
-from small_runs import KEPT, tiny_config
+from small_runs import KEPT, script, tiny_config
 
 ORIGIN = {"config_file": "test", "overrides": {}}
 ONE_STEP = {"train": {"steps": 1, "batch_size": 4}, "log": {"every": 1, "tensorboard": False}}
@@ -251,3 +251,9 @@ def test_a_marian_goes_on(tmp_path):
     fxf.train(marian_config(tmp_path / "marian"), tmp_path / "run", start=tmp_path / "marian")
     task, loaded = run.load(tmp_path / "run")[0].task, huggingface.load(tmp_path / "marian")
     assert_close(first_loss(tmp_path / "run"), loss_of(loaded.model, loaded.params, next(task.batches())))
+
+
+def test_a_start_of_nothing_is_refused_and_no_run_begins(tmp_path):
+    finished = script("train", "--config=configs/reversal.py", f"--workdir={tmp_path / 'run'}", "--from=")
+    assert finished.returncode == 2 and not (tmp_path / "run").exists()
+    assert finished.stderr == "error: --from: missing; for example --from=runs/reversal\n"

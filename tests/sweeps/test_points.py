@@ -57,12 +57,17 @@ def test_points_that_cannot_be_are_refused(added, message):
         make_points(tiny_config(), added, overridden=["train.steps"])
 
 
+def test_a_key_of_the_config_that_holds_a_list_is_refused():
+    with pytest.raises(UserError, match=r"^task.metrics: expected one number, string or bool, got \['bleu'\]$"):
+        make_points(tiny_config(task={"metrics": ["bleu"]}), [{"seed": 1}])
+
+
 def test_a_name_depends_on_what_changes_and_not_on_the_order():
     assert point_name({"b": 1, "a": "x"}) == point_name({"a": "x", "b": 1}) == "a=x,b=1"
 
 
 def test_names_are_file_names_and_differ_where_the_points_do():
-    values = ["x/y", "x_y", "x y", "é", "è", "v" * 300, "v" * 301, "..", ""]
+    values = ["x/y", "x_y", "x y", "é", "è", "v" * 300, "v" * 301, "..", "", "\ud800"]
     names = [point_name({"data.path": value}) for value in values]
     assert len(set(names)) == len(values)
     for name in names:
@@ -88,6 +93,13 @@ def test_a_folder_that_holds_another_run_is_refused_before_anything_runs(tmp_pat
         UserError, match=r"point 1 \(seed=3\): .*holds another run: train.batch_size \(5 there, 7 here\)"
     ):
         check([changed], tmp_path)
+
+
+def test_a_file_in_the_place_of_a_points_folder_is_refused_before_anything_runs(tmp_path):
+    (point,) = make_points(tiny_config(), [{"seed": 3}])
+    (tmp_path / point.name).touch()
+    with pytest.raises(UserError, match=r"point 1 \(seed=3\): .*seed=3: expected a run folder, got a file"):
+        check([point], tmp_path)
 
 
 def write(path, sweep):
@@ -157,6 +169,9 @@ def test_flags_that_nothing_reads_end_in_one_line(tmp_path):
         (["--minutes=3"], "--minutes: only --slurm reads it"),
         (["--x=model.n_layer"], "--x: expected one of model.n_layers, optimizer.learning_rate, seed"),
         (["--points=3,25"], "--points: expected numbers from 1 to 24, got '25'"),
+        (["--points="], "--points: expected numbers from 1 to 24, got ''"),
+        ([f"--points={'1' * 5000}"], "--points: expected numbers from 1 to 24, got '111"),
+        (["--points=1", "--dry_run"], "--dry_run: --points trains in this process; give one of them"),
         (["--together=2", *TWO_PROCESSES], "--together: points share one process; leave parallel.processes at 1"),
     ):
         finished = script("sweep", *reversal, *flags)

@@ -93,3 +93,10 @@ def test_texts_are_no_markup_in_the_markdown():
     head, _, line = to_markdown([row], ["<b>", "c"]).splitlines()
     assert head == "| &lt;b&gt; | c |"
     assert line == r"| &lt;script&gt;x&lt;/script&gt; | \[a\](b) \*c\* \`d\`\\n\| e |"
+
+
+@pytest.mark.parametrize("name", ["table.csv", "table.md", "plot.png"])
+def test_a_file_of_the_table_that_cannot_be_written_is_named(name, points, tmp_path):
+    (tmp_path / name).mkdir()
+    with pytest.raises(UserError, match=f"{name}"):
+        report(points, tmp_path, ["exact_match"])

@@ -188,3 +188,17 @@ def test_a_machine_without_slurm_or_submitit_says_so_in_one_line(tmp_path, monke
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(UserError, match="--slurm: submitit is not installed; run 'make environment"):
         submit(jobs, tmp_path / "slurm", {})
+
+
+@pytest.mark.parametrize("place", ["log.txt", "point0"])
+def test_a_point_whose_log_cannot_be_written_fails_alone_and_with_a_reason(place, tmp_path, capsys):
+    jobs = make_jobs(tmp_path, 2)
+    if place == "log.txt":
+        (jobs[0].folder / place).mkdir(parents=True)
+    else:
+        jobs[0] = jobs[0]._replace(folder=tmp_path / "file")
+        jobs[0].folder.touch()
+    failures = run_all(jobs, 1)
+    assert list(failures) == [jobs[0].folder]
+    assert failures[jobs[0].folder].startswith(f"cannot write its log.txt: {jobs[0].folder}")
+    assert last_line(jobs[0].folder).endswith("log.txt: empty")
