@@ -26,6 +26,7 @@ GPT2 = Architecture(
         "tied_embeddings": True,
     },
     config={
+        "is_causal": True,
         "tie_word_embeddings": True,
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,
@@ -144,6 +145,7 @@ MARIAN = Architecture(
         "logits_bias": True,
     },
     config={
+        "is_causal": True,
         "tie_word_embeddings": True,
         "share_encoder_decoder_embeddings": True,
         "scale_embedding": True,

@@ -61,6 +61,8 @@ def refused(folder, message):
         ({"model_type": "bart"}, "model_type: expected one of gpt2, .*; got 'bart'$"),
         ({"model_type": "roberta"}, "model_type: expected one of gpt2, .*; got 'roberta'$"),
         ({"quantization_config": {"bits": 8}}, "quantization_config: fxf cannot read quantized weights"),
+        ({"per_layer_config": {"0": {"n_head": 1}}}, "per_layer_config: fxf has one config for all blocks"),
+        ({"is_causal": False}, "is_causal: fxf has GPT2LMHeadModel with True, got False"),
         ({"model_type": {}}, "model_type: expected one of gpt2, .*; got {}$"),
     ],
 )
@@ -223,7 +225,14 @@ def rotary_folders(tmp_path_factory):
             "low_freq_factor: fxf has 1, got 2",
         ),
         ("LlamaForCausalLM", {"rope_scaling": {"type": "linear"}}, "model.rope_factor: expected float, got None"),
-        ("LlamaForCausalLM", {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor: fxf has 1"),
+        ("LlamaForCausalLM", {"rope_scaling": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor: fxf has 1, got"),
+        ("LlamaForCausalLM", {"partial_rotary_factor": 0.5}, "partial_rotary_factor: fxf has 1, got 0.5"),
+        (
+            "LlamaForCausalLM",
+            {"rope_scaling": {"rope_type": "default", "type": "yarn"}},
+            "type: expected 'default', which rope_type says, got 'yarn'",
+        ),
+        ("LlamaForCausalLM", {"is_causal": False}, "is_causal: fxf has LlamaForCausalLM with True, got False"),
         ("LlamaForCausalLM", {"mlp_bias": "no"}, "model.feed_forward_bias: expected bool, got 'no'"),
         ("LlamaForCausalLM", {"mlp_bias": True}, r"mlp.gate_proj.bias is absent; expected shape \[7\]"),
         ("MistralForCausalLM", {"sliding_window": "3"}, "model.window: expected int, got '3'"),
@@ -240,6 +249,11 @@ def rotary_folders(tmp_path_factory):
             "max_window_layers: fxf has windows in all blocks, so 0 here; got 1",
         ),
         (
+            "Qwen2ForCausalLM",
+            {"use_sliding_window": False},
+            "layer_types: sliding_attention without use_sliding_window and a sliding_window",
+        ),
+        (
             "Qwen3ForCausalLM",
             {"rope_parameters": {"full_attention": {"rope_theta": 1.0}}},
             "rope_parameters: fxf has one set for all blocks of this class; got ",
@@ -253,6 +267,16 @@ def rotary_folders(tmp_path_factory):
             "Gemma3ForCausalLM",
             {"rope_parameters": {"sliding_attention": 1}},
             "sliding_attention: expected an object of keys, got 1",
+        ),
+        (
+            "Gemma3ForCausalLM",
+            {"rope_parameters": {"sliding_attention": {"partial_rotary_factor": 0.5}}},
+            "partial_rotary_factor: fxf has 1, got 0.5",
+        ),
+        (
+            "Gemma3ForCausalLM",
+            {"rope_scaling": {"type": "linear", "factor": 8.0}},
+            "type: expected 'default', which rope_type says, got 'linear'",
         ),
         ("Gemma3ForCausalLM", {"attn_logit_softcapping": 5.0}, "attn_logit_softcapping: fxf has Gemma3.* with None, "),
         ("Gemma2ForCausalLM", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar: expected a positive number, got 0"),
@@ -286,6 +310,40 @@ def test_what_an_older_config_leaves_out_has_the_values_of_its_class(rotary_fold
     assert (gemma.global_every, gemma.logit_softcap, gemma.tied_embeddings) == (2, 30.0, True)
     gemma = sections["Gemma3ForCausalLM"]
     assert (gemma.global_every, gemma.rope_theta, gemma.local_rope_theta, gemma.rope_factor) == (6, 1e6, 1e4, 8.0)
+
+
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_theta": 9.0}
+LENGTH = "original_max_position_embeddings"
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "expected"),
+    [
+        # Where both stand, `rope_scaling` stands for all of `rope_parameters`.
+        (
+            "LlamaForCausalLM",
+            {"rope_scaling": {"type": "linear", "factor": 4}, "rope_parameters": LLAMA3, "rope_theta": 7.0},
+            {"rope_theta": 7.0, "rope_factor": 4.0, "rope_trained_len": 0},
+        ),
+        ("LlamaForCausalLM", {"rope_scaling": {}, "rope_parameters": LLAMA3}, {"rope_theta": 9.0, "rope_factor": 8.0}),
+        # The length of training is that of config.json, or else of its object, or else max_position_embeddings.
+        ("LlamaForCausalLM", {"rope_scaling": LLAMA3}, {"rope_trained_len": 5}),
+        ("LlamaForCausalLM", {"rope_scaling": {**LLAMA3, LENGTH: 3}}, {"rope_trained_len": 3}),
+        ("LlamaForCausalLM", {"rope_scaling": {**LLAMA3, LENGTH: 3}, LENGTH: 4}, {"rope_trained_len": 4}),
+        ("LlamaForCausalLM", {"rope_scaling": {**LLAMA3, "factor": 1}}, {"rope_factor": 1.0, "rope_trained_len": 0}),
+        # No block has a window if all are among the first ones, which have none.
+        ("Qwen2ForCausalLM", {"layer_types": None, "max_window_layers": 2}, {"window": 0, "global_every": 0}),
+        (
+            "Gemma3ForCausalLM",
+            {"rope_scaling": {"rope_type": "linear", "factor": 2}, "rope_parameters": {"full_attention": LLAMA3}},
+            {"rope_theta": 9.0, "rope_factor": 2.0, "rope_trained_len": 0},
+        ),
+    ],
+)
+def test_keys_that_stand_for_others_are_read_as_transformers_reads_them(rotary_folders, name, changes, expected):
+    record = json.loads((rotary_folders[name] / huggingface.CONFIG_FILE).read_text()) | changes
+    section = read_config(ARCHITECTURES[record["model_type"]], record, "here")
+    assert {key: getattr(section, key) for key in expected} == expected
 
 
 @pytest.mark.parametrize(
