@@ -124,6 +124,7 @@ def _write_gemma2(section: Any) -> dict[str, Any]:
     return {
         **_write(section),
         **write_windows(section),
+        "sliding_window": section.window or section.max_len,  # the class needs one, even if no block has it
         **usual_name,
         "query_pre_attn_scalar": max(1, round(section.query_scale**-2)),
         "attn_logit_softcapping": section.attention_softcap or None,
@@ -143,9 +144,12 @@ def _read_gemma3(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
         raise UserError(
             f"{where}: rope_type: fxf has 'default' in {LOCAL}, got {local.get('rope_type', local.get('type'))!r}"
         )
+    if not section.get("window"):  # no block is local
+        return section
     if theirs.get("layer_types") is None:
         section["global_every"] = theirs["sliding_window_pattern"]
-    return {**section, "local_rope_theta": found["rope_theta"]}
+    every = section["global_every"] or theirs["num_hidden_layers"] + 1  # if all blocks are local
+    return {**section, "global_every": every, "local_rope_theta": found["rope_theta"]}
 
 
 def _write_gemma3(section: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from fxf.interop.architectures import ARCHITECTURES
 from fxf.interop.config_json import read_config
 from fxf.interop.weights_file import read_tensors, write_tensors
 from fxf.models import MODELS
+from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.transformer_lm import TransformerLMConfig
 from fxf.weights import flatten
 from helpers import one_device, random_params
@@ -121,6 +122,26 @@ def test_a_table_that_is_repeated_has_to_be_the_same(folder):
     refused(folder, r"lm_head.weight differs from transformer.wte.weight; fxf has one table for both")
 
 
+def test_weights_in_a_pickle_are_not_read(folder):
+    (folder / huggingface.TENSORS_FILE).rename(folder / "pytorch_model.bin")
+    refused(folder, r"gpt2: fxf reads model.safetensors, which is absent, and not pytorch_model.bin$")
+
+
+def test_positions_of_a_marian_are_those_that_are_computed(tmp_path):
+    sizes = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 3, "max_len": 9, "activation": "silu"}
+    config = EncoderDecoderConfig(**ARCHITECTURES["marian"].section | sizes)
+    params = random_params(MODELS["encoder_decoder"].make(config, VOCAB_SIZE).spec)
+    huggingface.save(tmp_path, config, params, first=0, end=2, padding=1)
+    angles = np.arange(9)[:, None] / 10000 ** (np.arange(0, 6, 2) / 6)
+    name, table = "model.encoder.embed_positions.weight", np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+    change_tensors(tmp_path, lambda tensors: tensors.update({name: table.astype(ml_dtypes.bfloat16)}))
+    jax.tree.map(np.testing.assert_array_equal, huggingface.load(tmp_path).params, params)
+    change_tensors(tmp_path, lambda tensors: tensors.update({name: table[::-1]}))
+    refused(tmp_path, f"{name} is trained; fxf computes what MarianMTModel has there")
+    change_tensors(tmp_path, lambda tensors: tensors.update({name: table[0]}))
+    refused(tmp_path, f"{name} has shape")
+
+
 @pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16])
 def test_half_precision_is_read_as_it_is(folder, kind):
     before = huggingface.load(folder).params["norm"]["scale"]
@@ -171,6 +192,15 @@ def test_a_rotary_decoder_comes_back_from_one_file_and_from_several(name, tmp_pa
         assert loaded.huggingface["architectures"] == [name]
         assert dataclasses.replace(loaded.config, n_kv_heads=1, head_dim=config.head_dim) == config
         jax.tree.map(np.testing.assert_array_equal, loaded.params, params)
+
+
+@pytest.mark.parametrize("name", ["Gemma2ForCausalLM", "Gemma3ForCausalLM"])
+def test_a_gemma_without_windows_is_written_with_the_one_that_its_class_asks_for(name, tmp_path):
+    config, params = made(**ROTARY | CLASSES[name] | {"window": 0, "global_every": 0, "local_rope_theta": 0.0})
+    huggingface.save(tmp_path, config, params, first=0, end=2, padding=1)
+    loaded = huggingface.load(tmp_path)
+    assert loaded.huggingface["sliding_window"] == config.max_len
+    assert loaded.config.window == 0
 
 
 def test_a_run_in_half_precision_with_dropout_is_written_as_what_it_computes():
@@ -333,6 +363,12 @@ LENGTH = "original_max_position_embeddings"
         ("LlamaForCausalLM", {"rope_scaling": {**LLAMA3, "factor": 1}}, {"rope_factor": 1.0, "rope_trained_len": 0}),
         # No block has a window if all are among the first ones, which have none.
         ("Qwen2ForCausalLM", {"layer_types": None, "max_window_layers": 2}, {"window": 0, "global_every": 0}),
+        # Local blocks have a base of their own, even if all blocks are local.
+        (
+            "Gemma3ForCausalLM",
+            {"layer_types": 2 * ["sliding_attention"]},
+            {"window": 3, "global_every": 3, "local_rope_theta": 50.0},
+        ),
         (
             "Gemma3ForCausalLM",
             {"rope_scaling": {"rope_type": "linear", "factor": 2}, "rope_parameters": {"full_attention": LLAMA3}},
