@@ -37,7 +37,8 @@ class Architecture(NamedTuple):
       rotary_halves: whether rotary positions turn pairs (x_i, x_(i + K/2)) of a head, and not (x_2i, x_(2i+1)) as here.
       rows: tensors [1, n] whose weights in fxf are [n].
       renamed: pairs of a regular expression for names in older files and its replacement.
-      ignored: a regular expression for tensors that repeat another one or do not belong to this model.
+      ignored: a regular expression for tensors that repeat another one, are computed or do not belong to this model.
+      computed: by a regular expression for ignored tensors, `computed(shape)`, which they must hold but for rounding.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Architecture(NamedTuple):
     rows: tuple[str, ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
     ignored: str = ""
+    computed: dict[str, Callable[[tuple[int, ...]], Any]] = {}  # noqa: RUF012
 
 
 def named_layers(path: str, name: str, parts: dict[str, str], suffixes: tuple[str, str]) -> dict[str, str]:

@@ -1,7 +1,10 @@
 """The names of GPT-2, BERT and Marian in fxf and in the `transformers` library, and all models by name."""
 
+import jax.numpy as jnp
+
 from fxf.interop.architecture import Architecture, linear_maps, norms
 from fxf.interop.rotary_decoders import ROTARY_DECODERS
+from fxf.layers.position_kinds import halves
 
 _GPT2_BLOCK = "transformer.h.{}"
 GPT2 = Architecture(
@@ -26,6 +29,7 @@ GPT2 = Architecture(
         "tied_embeddings": True,
     },
     config={
+        "is_causal": True,
         "tie_word_embeddings": True,
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,
@@ -144,6 +148,7 @@ MARIAN = Architecture(
         "logits_bias": True,
     },
     config={
+        "is_causal": True,
         "tie_word_embeddings": True,
         "share_encoder_decoder_embeddings": True,
         "scale_embedding": True,
@@ -163,6 +168,7 @@ MARIAN = Architecture(
     },
     rows=("final_logits_bias",),
     ignored=r"\.embed_tokens\.weight$|\.embed_positions\.weight$|^lm_head\.weight$",
+    computed={r"\.embed_positions\.weight$": lambda shape: halves(jnp.arange(shape[0]), shape[-1])},
 )
 
 # By the `model_type` of config.json.

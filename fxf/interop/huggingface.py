@@ -97,6 +97,8 @@ def _section(huggingface: Mapping[str, Any], where: str) -> tuple[Architecture, 
         raise UserError(f"{where}: model_type: expected one of {', '.join(ARCHITECTURES)}; got {model_type!r}")
     if huggingface.get("quantization_config") is not None:
         raise UserError(f"{where}: quantization_config: fxf cannot read quantized weights")
+    if huggingface.get("per_layer_config") is not None:
+        raise UserError(f"{where}: per_layer_config: fxf has one config for all blocks")
     architecture = ARCHITECTURES[model_type]
     return architecture, read_config(architecture, huggingface, where)
 
@@ -187,6 +189,8 @@ def _write_shards(folder: Path, written: Written, params: Params, shard_bytes: i
 def _open_folder(folder: Path) -> dict[str, StoredTensor]:
     """Returns the tensors of a folder, whose index names the files if there are several."""
     if (folder / TENSORS_FILE).exists() or not (folder / INDEX_FILE).exists():
+        if not (folder / TENSORS_FILE).exists() and (others := sorted(folder.glob("*.bin"))):
+            raise UserError(f"{folder}: fxf reads {TENSORS_FILE}, which is absent, and not {others[0].name}")
         return open_tensors(folder / TENSORS_FILE)[0]
     files = _read_json(folder / INDEX_FILE).get("weight_map")
     if not isinstance(files, Mapping) or not all(isinstance(x, str) and Path(x).name == x for x in files.values()):

@@ -3,9 +3,18 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fxf.config import one_of
 from fxf.errors import UserError
 from fxf.interop.architecture import Architecture, linear_maps
+from fxf.interop.rotary_keys import (
+    GLOBAL,
+    LOCAL,
+    object_at,
+    read_rotary,
+    read_windows,
+    rotary_keys,
+    write_rotary,
+    write_windows,
+)
 
 KEYS = (
     ("n_layers", "num_hidden_layers"),
@@ -55,78 +64,18 @@ NORMS_OF_HEADS = {
 }
 IGNORED = r"\.rotary_emb\.inv_freq$|^lm_head\.weight$"
 
-# How often frequencies turn in the sequences of training: those that turn less often than the first number are divided
-# by the factor, and those that turn more often than the second stay. In fxf these numbers are fixed.
-LLAMA3_FACTORS = {"low_freq_factor": 1, "high_freq_factor": 4}
-LOCAL, GLOBAL = "sliding_attention", "full_attention"
-
 
 def _read(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Returns the values of rotary positions and biases, which all these models write alike."""
-    # Version 5 of the library has all in `rope_parameters`; before, `rope_scaling` had what differs from the default.
-    rope = {"rope_theta": theirs["rope_theta"], "partial_rotary_factor": theirs.get("partial_rotary_factor") or 1}
-    for key in ("rope_scaling", "rope_parameters"):
-        rope |= _object(theirs, key, where)
-    if any(isinstance(value, Mapping) for value in rope.values()):
-        raise UserError(f"{where}: rope_parameters: fxf has one set for all blocks of this class; got {rope!r}")
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    one_of(kind, ("default", "linear", "llama3"), f"{where}: rope_type")
-    expected = {"partial_rotary_factor": 1, **(LLAMA3_FACTORS if kind == "llama3" else {})}
-    for key, value in expected.items():
-        if rope.get(key, value) != value:
-            raise UserError(f"{where}: {key}: fxf has {value}, got {rope[key]!r}")
-    section = {"rope_theta": rope["rope_theta"], "final_bias": bool(theirs["tie_word_embeddings"])}
-    if kind != "default":
-        section["rope_factor"] = rope.get("factor")
-    if kind == "llama3":
-        section["rope_trained_len"] = rope.get("original_max_position_embeddings")
-    if theirs["attention_bias"]:
-        section["attention_bias"] = "all"
-    return section
-
-
-def _object(theirs: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
-    """Returns the object of keys at a key of config.json, empty if it is absent or null."""
-    found = theirs.get(key) or {}
-    if not isinstance(found, Mapping):
-        raise UserError(f"{where}: {key}: expected an object of keys, got {found!r}")
-    return found
+    section = {
+        **read_rotary(rotary_keys(theirs, where), theirs, where),
+        "final_bias": bool(theirs["tie_word_embeddings"]),
+    }
+    return {**section, "attention_bias": "all"} if theirs["attention_bias"] else section
 
 
 def _write(section: Any) -> dict[str, Any]:
-    scaling = {"rope_type": "linear", "factor": section.rope_factor}
-    if section.rope_trained_len:
-        trained = {"original_max_position_embeddings": section.rope_trained_len}
-        scaling = {**scaling, "rope_type": "llama3", **trained, **{k: float(v) for k, v in LLAMA3_FACTORS.items()}}
-    return {
-        "rope_theta": section.rope_theta,
-        "rope_scaling": scaling if section.rope_factor > 1 else None,
-        "attention_bias": section.attention_bias in ("all", "output"),
-    }
-
-
-def _windows(theirs: Mapping[str, Any], where: str, global_every: int = 0) -> dict[str, Any]:
-    """Returns the window, and which blocks are global by `layer_types`, or else each `global_every`-th."""
-    types, n_layers = theirs.get("layer_types"), theirs["num_hidden_layers"]
-    if types is None:
-        return {"window": theirs["sliding_window"], "global_every": global_every}
-    if not isinstance(types, list) or len(types) != n_layers or not {LOCAL, GLOBAL}.issuperset(map(str, types)):
-        raise UserError(f"{where}: layer_types: expected {n_layers} of {LOCAL} and {GLOBAL}, got {types!r}")
-    if LOCAL not in types:
-        return {}
-    every = types.index(GLOBAL) + 1 if GLOBAL in types else 0
-    if types != _layer_types(n_layers, every) or every == 1:
-        raise UserError(f"{where}: layer_types: fxf has {GLOBAL} in each n-th block alone; got {types!r}")
-    return {"window": theirs["sliding_window"], "global_every": every}
-
-
-def _layer_types(n_layers: int, global_every: int) -> list[str]:
-    return [GLOBAL if global_every and (i + 1) % global_every == 0 else LOCAL for i in range(n_layers)]
-
-
-def _written_windows(section: Any) -> dict[str, Any]:
-    types = _layer_types(section.n_layers, section.global_every if section.window else 1)
-    return {"sliding_window": section.window or None, "layer_types": types}
+    return {**write_rotary(section), "attention_bias": section.attention_bias in ("all", "output")}
 
 
 def _read_llama(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -138,18 +87,22 @@ def _read_mistral(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _read_qwen(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-    section = _read(theirs, where)
+    section, types = _read(theirs, where), theirs.get("layer_types")
     if not theirs["use_sliding_window"] or theirs["sliding_window"] is None:
+        if isinstance(types, list) and LOCAL in types:
+            raise UserError(f"{where}: layer_types: {LOCAL} without use_sliding_window and a sliding_window")
         return section
-    if theirs.get("layer_types") is None and theirs["max_window_layers"]:
+    if types is None and theirs["max_window_layers"] != 0:
         n_first = theirs["max_window_layers"]
+        if type(n_first) is int and n_first >= theirs["num_hidden_layers"]:
+            return section
         raise UserError(f"{where}: max_window_layers: fxf has windows in all blocks, so 0 here; got {n_first!r}")
-    return {**section, **_windows(theirs, where)}
+    return {**section, **read_windows(theirs, where)}
 
 
 def _write_qwen(section: Any) -> dict[str, Any]:
     n_first = 0 if section.window else section.n_layers
-    windows = {"use_sliding_window": section.window > 0, "max_window_layers": n_first, **_written_windows(section)}
+    windows = {"use_sliding_window": section.window > 0, "max_window_layers": n_first, **write_windows(section)}
     return {**_write(section), **windows}
 
 
@@ -160,7 +113,7 @@ def _read_gemma2(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
     caps = {"attention_softcap": "attn_logit_softcapping", "logit_softcap": "final_logit_softcapping"}
     return {
         **_read(theirs, where),
-        **(_windows(theirs, where, global_every=2) if theirs["sliding_window"] else {}),
+        **(read_windows(theirs, where, global_every=2) if theirs["sliding_window"] else {}),
         "query_scale": scalar**-0.5,
         **{key: theirs[name] or 0.0 for key, name in caps.items()},
     }
@@ -170,7 +123,8 @@ def _write_gemma2(section: Any) -> dict[str, Any]:
     usual_name = {"hidden_activation": "gelu_pytorch_tanh"} if section.activation == "gelu_tanh" else {}
     return {
         **_write(section),
-        **_written_windows(section),
+        **write_windows(section),
+        "sliding_window": section.window or section.max_len,  # the class needs one, even if no block has it
         **usual_name,
         "query_pre_attn_scalar": max(1, round(section.query_scale**-2)),
         "attn_logit_softcapping": section.attention_softcap or None,
@@ -179,15 +133,23 @@ def _write_gemma2(section: Any) -> dict[str, Any]:
 
 
 def _read_gemma3(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-    # Version 5 of the library has one set of `rope_parameters` for each kind of block.
-    sets = _object(theirs, "rope_parameters", where)
-    local = _object(sets, LOCAL, where)
-    if local.get("rope_type", "default") != "default":
-        raise UserError(f"{where}: rope_type: fxf has 'default' in {LOCAL}, got {local['rope_type']!r}")
-    section = _read_gemma2({**theirs, "rope_parameters": sets.get(GLOBAL)}, where)
+    # Version 5 of the library has one set of `rope_parameters` for each kind of block. The keys of the older
+    # `rope_scaling` are those of global blocks.
+    sets = object_at(theirs, "rope_parameters", where)
+    rope = {"rope_type": "default", **object_at(sets, GLOBAL, where), **object_at(theirs, "rope_scaling", where)}
+    local = {"rope_theta": theirs["rope_local_base_freq"], **object_at(sets, LOCAL, where)}
+    section = _read_gemma2({**theirs, "rope_scaling": rope}, where)
+    found = read_rotary(local, {}, where)
+    if "rope_factor" in found:
+        raise UserError(
+            f"{where}: rope_type: fxf has 'default' in {LOCAL}, got {local.get('rope_type', local.get('type'))!r}"
+        )
+    if not section.get("window"):  # no block is local
+        return section
     if theirs.get("layer_types") is None:
         section["global_every"] = theirs["sliding_window_pattern"]
-    return {**section, "local_rope_theta": local.get("rope_theta", theirs["rope_local_base_freq"])}
+    every = section["global_every"] or theirs["num_hidden_layers"] + 1  # if all blocks are local
+    return {**section, "global_every": every, "local_rope_theta": found["rope_theta"]}
 
 
 def _write_gemma3(section: Any) -> dict[str, Any]:
@@ -199,7 +161,7 @@ LLAMA = Architecture(
     model="transformer_lm",
     keys=KEYS,
     section=SECTION,
-    config={},
+    config={"is_causal": True},
     tokens=TOKENS,
     tensors=TENSORS,
     defaults={**DEFAULTS, "num_key_value_heads": None, "head_dim": None, "mlp_bias": False},
@@ -211,7 +173,7 @@ LLAMA = Architecture(
 )
 MISTRAL = LLAMA._replace(
     name="MistralForCausalLM",
-    config={"attention_bias": False},
+    config={"is_causal": True, "attention_bias": False},
     defaults={**DEFAULTS, "num_key_value_heads": 8, "head_dim": None, "sliding_window": 4096},
     read=_read_mistral,
     write=lambda section: {**_write(section), "attention_bias": False, "sliding_window": section.window or None},
@@ -220,7 +182,10 @@ WINDOWS_OF_QWEN = {"use_sliding_window": False, "sliding_window": 4096, "max_win
 QWEN2 = LLAMA._replace(
     name="Qwen2ForCausalLM",
     section={**SECTION, "attention_bias": "qkv"},
-    config={"attention_bias": False},  # which this class has not: its queries, keys and values always have biases
+    config={
+        "is_causal": True,
+        "attention_bias": False,
+    },  # which this class has not: its queries, keys and values always have biases
     defaults={**DEFAULTS, **WINDOWS_OF_QWEN, "num_key_value_heads": 32, "head_dim": None},
     read=_read_qwen,
     write=lambda section: {**_write_qwen(section), "attention_bias": False},
@@ -237,7 +202,7 @@ GEMMA2 = LLAMA._replace(
     name="Gemma2ForCausalLM",
     keys=tuple((key, "hidden_activation" if key == "activation" else theirs) for key, theirs in KEYS),
     section={**SECTION, "block": "sandwich", "zero_centered_scale": True, "scaled_embeddings": True},
-    config={"use_bidirectional_attention": False},
+    config={"is_causal": True, "use_bidirectional_attention": False},
     defaults={
         **DEFAULTS,
         "num_key_value_heads": 4,
@@ -261,7 +226,7 @@ GEMMA2 = LLAMA._replace(
 GEMMA3 = GEMMA2._replace(
     name="Gemma3ForCausalLM",
     section={**GEMMA2.section, "qk_norm": True},
-    config={"use_bidirectional_attention": False, "attn_logit_softcapping": None},
+    config={"is_causal": True, "use_bidirectional_attention": False, "attn_logit_softcapping": None},
     defaults={
         **GEMMA2.defaults,
         "rope_theta": 1e6,

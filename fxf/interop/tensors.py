@@ -14,6 +14,7 @@ from fxf.interop.weights_file import StoredTensor, as_weights, check_shapes
 from fxf.weights import TABLES, Params, Spec, Weight, leaves, map_weights, without_numbers
 
 TABLE_AGAIN = r"(lm_head|decoder|embed_tokens)\.weight$"  # tensors that repeat the embedding table
+ROUNDING = 2**-8  # of numbers up to 1 in half precision, and of the angles of computed positions
 ROTATED = re.compile(r"(query|key)(_bias|_scale)?$")  # weights whose head_dim rotary positions turn
 
 
@@ -86,9 +87,11 @@ def to_params(
       place: `place(path, value)` returns a weight's array on its device or devices.
 
     Raises:
-      UserError: a tensor is missing, unexpected or of another shape, or its numbers are not finite floats.
+      UserError: a tensor is missing, unexpected or of another shape, its numbers are not finite floats, or they are not
+        those that it repeats or that are computed.
     """
     parts = tensors_of(architecture, spec)
+    _check_computed(architecture, tensors, where)
     found, again = _by_name(architecture, tensors, parts, where)
     expected = {name: tensor_shape(architecture, name, group) for name, group in parts.items()}
     check_shapes(where, {name: tensor.shape for name, (_, tensor) in found.items()}, expected)
@@ -103,6 +106,15 @@ def to_params(
         for part, value in read_tensor(architecture, group, tensor):
             values[part.path] = place(part.path, value)
     return map_weights(lambda path, _: values[path], spec)
+
+
+def _check_computed(architecture: Architecture, tensors: Mapping[str, StoredTensor], where: str) -> None:
+    for pattern, computed in architecture.computed.items():
+        for name in filter(re.compile(pattern).search, tensors):
+            expected = np.asarray(computed(tensors[name].shape))
+            check_shapes(where, {name: tensors[name].shape}, {name: expected.shape})
+            if not np.allclose(as_weights(where, name, tensors[name].read()), expected, rtol=0, atol=ROUNDING):
+                raise UserError(f"{where}: {name} is trained; fxf computes what {architecture.name} has there")
 
 
 def _by_name(

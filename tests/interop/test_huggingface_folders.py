@@ -16,6 +16,7 @@ from fxf.interop.architectures import ARCHITECTURES
 from fxf.interop.config_json import read_config
 from fxf.interop.weights_file import read_tensors, write_tensors
 from fxf.models import MODELS
+from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.transformer_lm import TransformerLMConfig
 from fxf.weights import flatten
 from helpers import one_device, random_params
@@ -55,13 +56,14 @@ def refused(folder, message):
         ({"n_layer": 10**9}, r"the config has 1000000000 layers, but there are only \d+ tensors"),
         ({"n_head": [3]}, r"n_head: expected int, got \[3\]"),
         ({"layer_norm_epsilon": "small"}, "layer_norm_epsilon: expected float, got 'small'"),
-        ({"layer_norm_epsilon": float("nan")}, "layer_norm_epsilon: expected a finite number, got nan"),
         ({"activation_function": ["relu"]}, "activation_function: expected one of gelu, "),
         ({"vocab_size": 0}, "vocab_size: expected a positive int, got 0"),
         ({"vocab_size": "11"}, "vocab_size: expected a positive int, got '11'"),
         ({"model_type": "bart"}, "model_type: expected one of gpt2, .*; got 'bart'$"),
         ({"model_type": "roberta"}, "model_type: expected one of gpt2, .*; got 'roberta'$"),
         ({"quantization_config": {"bits": 8}}, "quantization_config: fxf cannot read quantized weights"),
+        ({"per_layer_config": {"0": {"n_head": 1}}}, "per_layer_config: fxf has one config for all blocks"),
+        ({"is_causal": False}, "is_causal: fxf has GPT2LMHeadModel with True, got False"),
         ({"model_type": {}}, "model_type: expected one of gpt2, .*; got {}$"),
     ],
 )
@@ -120,6 +122,26 @@ def test_a_table_that_is_repeated_has_to_be_the_same(folder):
     refused(folder, r"lm_head.weight differs from transformer.wte.weight; fxf has one table for both")
 
 
+def test_weights_in_a_pickle_are_not_read(folder):
+    (folder / huggingface.TENSORS_FILE).rename(folder / "pytorch_model.bin")
+    refused(folder, r"gpt2: fxf reads model.safetensors, which is absent, and not pytorch_model.bin$")
+
+
+def test_positions_of_a_marian_are_those_that_are_computed(tmp_path):
+    sizes = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 3, "max_len": 9, "activation": "silu"}
+    config = EncoderDecoderConfig(**ARCHITECTURES["marian"].section | sizes)
+    params = random_params(MODELS["encoder_decoder"].make(config, VOCAB_SIZE).spec)
+    huggingface.save(tmp_path, config, params, first=0, end=2, padding=1)
+    angles = np.arange(9)[:, None] / 10000 ** (np.arange(0, 6, 2) / 6)
+    name, table = "model.encoder.embed_positions.weight", np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+    change_tensors(tmp_path, lambda tensors: tensors.update({name: table.astype(ml_dtypes.bfloat16)}))
+    jax.tree.map(np.testing.assert_array_equal, huggingface.load(tmp_path).params, params)
+    change_tensors(tmp_path, lambda tensors: tensors.update({name: table[::-1]}))
+    refused(tmp_path, f"{name} is trained; fxf computes what MarianMTModel has there")
+    change_tensors(tmp_path, lambda tensors: tensors.update({name: table[0]}))
+    refused(tmp_path, f"{name} has shape")
+
+
 @pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16])
 def test_half_precision_is_read_as_it_is(folder, kind):
     before = huggingface.load(folder).params["norm"]["scale"]
@@ -170,6 +192,15 @@ def test_a_rotary_decoder_comes_back_from_one_file_and_from_several(name, tmp_pa
         assert loaded.huggingface["architectures"] == [name]
         assert dataclasses.replace(loaded.config, n_kv_heads=1, head_dim=config.head_dim) == config
         jax.tree.map(np.testing.assert_array_equal, loaded.params, params)
+
+
+@pytest.mark.parametrize("name", ["Gemma2ForCausalLM", "Gemma3ForCausalLM"])
+def test_a_gemma_without_windows_is_written_with_the_one_that_its_class_asks_for(name, tmp_path):
+    config, params = made(**ROTARY | CLASSES[name] | {"window": 0, "global_every": 0, "local_rope_theta": 0.0})
+    huggingface.save(tmp_path, config, params, first=0, end=2, padding=1)
+    loaded = huggingface.load(tmp_path)
+    assert loaded.huggingface["sliding_window"] == config.max_len
+    assert loaded.config.window == 0
 
 
 def test_a_run_in_half_precision_with_dropout_is_written_as_what_it_computes():
@@ -224,8 +255,14 @@ def rotary_folders(tmp_path_factory):
             "low_freq_factor: fxf has 1, got 2",
         ),
         ("LlamaForCausalLM", {"rope_scaling": {"type": "linear"}}, "model.rope_factor: expected float, got None"),
-        ("LlamaForCausalLM", {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor: fxf has 1"),
+        ("LlamaForCausalLM", {"rope_scaling": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor: fxf has 1, got"),
         ("LlamaForCausalLM", {"partial_rotary_factor": 0.5}, "partial_rotary_factor: fxf has 1, got 0.5"),
+        (
+            "LlamaForCausalLM",
+            {"rope_scaling": {"rope_type": "default", "type": "yarn"}},
+            "type: expected 'default', which rope_type says, got 'yarn'",
+        ),
+        ("LlamaForCausalLM", {"is_causal": False}, "is_causal: fxf has LlamaForCausalLM with True, got False"),
         ("LlamaForCausalLM", {"mlp_bias": "no"}, "model.feed_forward_bias: expected bool, got 'no'"),
         ("LlamaForCausalLM", {"mlp_bias": True}, r"mlp.gate_proj.bias is absent; expected shape \[7\]"),
         ("MistralForCausalLM", {"sliding_window": "3"}, "model.window: expected int, got '3'"),
@@ -242,6 +279,11 @@ def rotary_folders(tmp_path_factory):
             "max_window_layers: fxf has windows in all blocks, so 0 here; got 1",
         ),
         (
+            "Qwen2ForCausalLM",
+            {"use_sliding_window": False},
+            "layer_types: sliding_attention without use_sliding_window and a sliding_window",
+        ),
+        (
             "Qwen3ForCausalLM",
             {"rope_parameters": {"full_attention": {"rope_theta": 1.0}}},
             "rope_parameters: fxf has one set for all blocks of this class; got ",
@@ -255,6 +297,16 @@ def rotary_folders(tmp_path_factory):
             "Gemma3ForCausalLM",
             {"rope_parameters": {"sliding_attention": 1}},
             "sliding_attention: expected an object of keys, got 1",
+        ),
+        (
+            "Gemma3ForCausalLM",
+            {"rope_parameters": {"sliding_attention": {"partial_rotary_factor": 0.5}}},
+            "partial_rotary_factor: fxf has 1, got 0.5",
+        ),
+        (
+            "Gemma3ForCausalLM",
+            {"rope_scaling": {"type": "linear", "factor": 8.0}},
+            "type: expected 'default', which rope_type says, got 'linear'",
         ),
         ("Gemma3ForCausalLM", {"attn_logit_softcapping": 5.0}, "attn_logit_softcapping: fxf has Gemma3.* with None, "),
         ("Gemma2ForCausalLM", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar: expected a positive number, got 0"),
@@ -288,6 +340,46 @@ def test_what_an_older_config_leaves_out_has_the_values_of_its_class(rotary_fold
     assert (gemma.global_every, gemma.logit_softcap, gemma.tied_embeddings) == (2, 30.0, True)
     gemma = sections["Gemma3ForCausalLM"]
     assert (gemma.global_every, gemma.rope_theta, gemma.local_rope_theta, gemma.rope_factor) == (6, 1e6, 1e4, 8.0)
+
+
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_theta": 9.0}
+LENGTH = "original_max_position_embeddings"
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "expected"),
+    [
+        # Where both stand, `rope_scaling` stands for all of `rope_parameters`.
+        (
+            "LlamaForCausalLM",
+            {"rope_scaling": {"type": "linear", "factor": 4}, "rope_parameters": LLAMA3, "rope_theta": 7.0},
+            {"rope_theta": 7.0, "rope_factor": 4.0, "rope_trained_len": 0},
+        ),
+        ("LlamaForCausalLM", {"rope_scaling": {}, "rope_parameters": LLAMA3}, {"rope_theta": 9.0, "rope_factor": 8.0}),
+        # The length of training is that of config.json, or else of its object, or else max_position_embeddings.
+        ("LlamaForCausalLM", {"rope_scaling": LLAMA3}, {"rope_trained_len": 5}),
+        ("LlamaForCausalLM", {"rope_scaling": {**LLAMA3, LENGTH: 3}}, {"rope_trained_len": 3}),
+        ("LlamaForCausalLM", {"rope_scaling": {**LLAMA3, LENGTH: 3}, LENGTH: 4}, {"rope_trained_len": 4}),
+        ("LlamaForCausalLM", {"rope_scaling": {**LLAMA3, "factor": 1}}, {"rope_factor": 1.0, "rope_trained_len": 0}),
+        # No block has a window if all are among the first ones, which have none.
+        ("Qwen2ForCausalLM", {"layer_types": None, "max_window_layers": 2}, {"window": 0, "global_every": 0}),
+        # Local blocks have a base of their own, even if all blocks are local.
+        (
+            "Gemma3ForCausalLM",
+            {"layer_types": 2 * ["sliding_attention"]},
+            {"window": 3, "global_every": 3, "local_rope_theta": 50.0},
+        ),
+        (
+            "Gemma3ForCausalLM",
+            {"rope_scaling": {"rope_type": "linear", "factor": 2}, "rope_parameters": {"full_attention": LLAMA3}},
+            {"rope_theta": 9.0, "rope_factor": 2.0, "rope_trained_len": 0},
+        ),
+    ],
+)
+def test_keys_that_stand_for_others_are_read_as_transformers_reads_them(rotary_folders, name, changes, expected):
+    record = json.loads((rotary_folders[name] / huggingface.CONFIG_FILE).read_text()) | changes
+    section = read_config(ARCHITECTURES[record["model_type"]], record, "here")
+    assert {key: getattr(section, key) for key in expected} == expected
 
 
 @pytest.mark.parametrize(
