@@ -56,6 +56,7 @@ def refused(folder, message):
         ({"n_layer": 10**9}, r"the config has 1000000000 layers, but there are only \d+ tensors"),
         ({"n_head": [3]}, r"n_head: expected int, got \[3\]"),
         ({"layer_norm_epsilon": "small"}, "layer_norm_epsilon: expected float, got 'small'"),
+        ({"layer_norm_epsilon": float("nan")}, "layer_norm_epsilon: expected a finite number, got nan"),
         ({"activation_function": ["relu"]}, "activation_function: expected one of gelu, "),
         ({"vocab_size": 0}, "vocab_size: expected a positive int, got 0"),
         ({"vocab_size": "11"}, "vocab_size: expected a positive int, got '11'"),
