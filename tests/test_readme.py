@@ -1,6 +1,7 @@
 """What README and the pages of docs/ say: their commands, files, links and names exist, and their code runs."""
 
 import functools
+import json
 import pkgutil
 import re
 import shlex
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 import fxf
+from fxf.config import section
+from fxf.data.corpus import DataConfig, read_corpus
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.runs import command_line
 from fxf.runs.config_file import load
@@ -46,8 +49,12 @@ def help_of(verb):
 def own_files(tmp_path_factory):
     """Returns a folder with the config files that the pages let a reader write."""
     folder = tmp_path_factory.mktemp("own")
-    for name, page in (("sort.py", "docs/own_task.md"), ("mine.py", "docs/extending.md")):
-        (folder / name).write_text(code_of(page)[0])
+    for name, page, number in (
+        ("sort.py", "docs/own_task.md", 0),
+        ("mine.py", "docs/extending.md", 0),
+        ("pairs.py", "docs/extending.md", 1),
+    ):
+        (folder / name).write_text(code_of(page)[number])
     return folder
 
 
@@ -130,12 +137,9 @@ def with_example0(tmp_path_factory):
 
 def test_every_block_of_python_is_run_by_a_test():
     found = {page: len(code_of(page)) for page in PAGES if code_of(page)}
-    shared = {
-        "README.md": 2,
-        "docs/python.md": 3,
-        "docs/probing.md": 1,
-    }  # by the test below, and each other block by its own
-    assert found == shared | {"docs/trackers.md": 1, "docs/extending.md": 1, "docs/own_task.md": 2}
+    # By the test below, and each other block by its own.
+    shared = {"README.md": 2, "docs/python.md": 3, "docs/probing.md": 1}
+    assert found == shared | {"docs/trackers.md": 1, "docs/extending.md": 2, "docs/own_task.md": 2}
 
 
 @pytest.mark.parametrize(
@@ -180,10 +184,20 @@ def test_the_task_of_the_page_trains_scores_answers_and_has_a_sweep(own_files, t
     assert re.search(r"^\['[\d: ]*'\]$", capsys.readouterr().out, re.MULTILINE)
 
 
+def test_the_corpus_of_the_page_reads_json_lines(own_files, tmp_path):
+    rows = [{"en": f"say {n}", "fr": f"dis {n}"} for n in range(10)]
+    (tmp_path / "pairs.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    with new_process():
+        data = load(own_files / "pairs.py").call("get_config").data.to_dict()
+        corpus = read_corpus(section(DataConfig, {**data, "path": str(tmp_path / "pairs.jsonl")}, "data"))
+    assert [len(part) for part in (corpus.train, corpus.validation, corpus.test)] == [8, 1, 1]
+    assert corpus.train[-1] == ("say 9", "dis 9", f"{tmp_path}/pairs.jsonl:10")
+
+
 @pytest.fixture
 def sigmoid(tmp_path):
     """Executes the worked example of a kind of attention as a config file."""
-    (code,) = code_of("docs/extending.md")
+    code, _ = code_of("docs/extending.md")
     (tmp_path / "mine.py").write_text(code)
     with new_process():
         assert load(tmp_path / "mine.py").call("get_config").model.attention == "sigmoid"

@@ -43,7 +43,9 @@ class TransformerConfig:
         "deviation",
         "add norm_epsilon to the standard deviation (seed 004), or to the variance under the root (seeds 000, 003)",
     )
-    norm: Literal["layer", "rms"] = key("layer", "layer norm, or RMS norm, which neither centres nor shifts")
+    norm: str = key(
+        "layer", "layer norm, or RMS norm, which neither centres nor shifts: one of fxf.layers.normalization.NORMS"
+    )
     zero_centered_scale: bool = key(False, "norms multiply by 1 + scale, where the scale starts at 0 (Gemma)")
     positions: str = key(
         "sinusoidal_trained",

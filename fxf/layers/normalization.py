@@ -1,8 +1,12 @@
 """Normalization: layer norm (seed 004, "Normalization layers"; Ba et al. 2016), RMS norm (Zhang and Sennrich 2019)."""
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
+from fxf.config import one_of
 from fxf.layers.config import TransformerConfig
 from fxf.layers.linear import as_float32
 from fxf.weights import Params, Spec, Weight
@@ -19,23 +23,31 @@ def scale_factor(config: TransformerConfig, scale: jax.Array) -> jax.Array:
     return 1 + scale if config.zero_centered_scale else scale
 
 
-def normalization_spec(config: TransformerConfig) -> Spec:
-    """Returns the scale of a norm, and the bias of a layer norm."""
-    scale = {"scale": scale_weight(config, config.d_model, "embed")}
-    if config.norm == "rms":
-        return scale
-    return {**scale, "bias": Weight((config.d_model,), ("embed",), jax.nn.initializers.zeros)}
+class Norm(NamedTuple):
+    """A kind of norm.
 
-
-def normalize(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Array:
-    """Returns the vectors of x [..., D], standardized, scaled and shifted. RMS norm neither centres nor shifts them.
-
-    The divisor is (standard deviation + epsilon), or √(variance + epsilon) with norm_epsilon_in='variance'. Deviations
-    are from the mean, or from 0 in RMS norm. The computation is in float32, or in float64 if x is.
+    Attributes:
+      spec: returns its weights.
+      rows: returns the normalized vectors of [N, D], in float32, or in float64 if they are. Each is read alone.
     """
-    rows = as_float32(x.reshape(-1, x.shape[-1]))
-    if config.norm != "rms":
-        rows = rows - rows.mean(-1, keepdims=True)
+
+    spec: Callable[[TransformerConfig], Spec]
+    rows: Callable[[TransformerConfig, Params, jax.Array], jax.Array]
+
+
+def _rms_spec(config: TransformerConfig) -> Spec:
+    return {"scale": scale_weight(config, config.d_model, "embed")}
+
+
+def _layer_spec(config: TransformerConfig) -> Spec:
+    return {**_rms_spec(config), "bias": Weight((config.d_model,), ("embed",), jax.nn.initializers.zeros)}
+
+
+def _rms(config: TransformerConfig, params: Params, rows: jax.Array) -> jax.Array:
+    """Returns rows over their deviation from 0, times the scale.
+
+    The divisor is (deviation + epsilon), or √(mean square + epsilon) with norm_epsilon_in='variance'.
+    """
     variance = jnp.square(rows).mean(-1, keepdims=True)
     if config.norm_epsilon_in == "variance":
         rows = rows * jax.lax.rsqrt(variance + config.norm_epsilon)
@@ -44,5 +56,23 @@ def normalize(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Ar
         positive = variance > 0
         deviation = jnp.where(positive, jnp.sqrt(jnp.where(positive, variance, 1)), 0)
         rows = rows / (deviation + config.norm_epsilon)
-    rows = rows * scale_factor(config, params["scale"])[None]
-    return (rows + params["bias"][None] if "bias" in params else rows).reshape(x.shape).astype(x.dtype)
+    return rows * scale_factor(config, params["scale"])[None]
+
+
+def _layer(config: TransformerConfig, params: Params, rows: jax.Array) -> jax.Array:
+    """Returns the RMS norm of rows less their mean, shifted by a bias."""
+    return _rms(config, params, rows - rows.mean(-1, keepdims=True)) + params["bias"][None]
+
+
+NORMS: dict[str, Norm] = {"layer": Norm(_layer_spec, _layer), "rms": Norm(_rms_spec, _rms)}
+
+
+def normalization_spec(config: TransformerConfig) -> Spec:
+    """Returns the weights of a norm; raises a UserError if its kind is unknown."""
+    return NORMS[one_of(config.norm, NORMS, "model.norm")].spec(config)
+
+
+def normalize(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Array:
+    """Returns the normalized vectors of x [..., D]. The computation is in float32, or in float64 if x is."""
+    rows = NORMS[config.norm].rows(config, params, as_float32(x.reshape(-1, x.shape[-1])))
+    return rows.reshape(x.shape).astype(x.dtype)

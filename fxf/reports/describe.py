@@ -33,7 +33,7 @@ def describe(experiment: Experiment) -> str:
     table = [*aligned(_table(spec, layout)), *(["", *uncut] if uncut else [])]
 
     estimates: list[tuple[str, str]] = []
-    too_long = [path for path, weight, _ in weights.without_repeats(spec) if max(weight.shape) > MAX_AXIS]
+    too_long = [path for path, weight, _ in weights.without_repeats(spec) if max(weight.shape, default=1) > MAX_AXIS]
     if too_long:
         estimates.append(("FLOPs a token", f"not counted: {too_long[0]} has an axis longer than {MAX_AXIS:,}"))
     else:

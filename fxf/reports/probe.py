@@ -243,5 +243,5 @@ def logit_lens(
         predictions = [
             f"{experiment.task.token_name(int(t))} {100 * p[t]:.0f}%" for t, p in zip(best, probabilities, strict=True)
         ]
-        columns.append([name.split("/")[-2], *predictions])
+        columns.append(["/".join(name.split("/")[-2:-1]) or name, *predictions])
     return list(zip(["reads", *token_labels(experiment, batch, "inputs")], *columns, strict=True))

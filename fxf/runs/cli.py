@@ -7,6 +7,7 @@ STARTED = time.perf_counter()
 import dataclasses  # noqa: E402  STARTED comes first, because wall_seconds counts the imports.
 import json  # noqa: E402
 import logging  # noqa: E402
+import os  # noqa: E402
 import sys  # noqa: E402
 import warnings  # noqa: E402
 from collections.abc import Callable, Iterator, Sequence  # noqa: E402
@@ -220,8 +221,14 @@ def _print_help(text: str | None, modules: Sequence[str]) -> None:
 def refuse_arguments(arguments: list[str]) -> None:
     """Raises a UserError if there are arguments besides flags."""
     for argument in arguments:
-        meant = f"; did you mean '--{argument}'?" if argument.split("=")[0].split(".")[0] in flags.FLAGS else ""
-        raise UserError(f"expected only flags, got '{argument}'{meant}")
+        flag = f"--{argument}" if argument.split("=")[0].split(".")[0] in flags.FLAGS else _as_workdir(argument)
+        raise UserError(f"expected only flags, got '{argument}'" + (f"; did you mean '{flag}'?" if flag else ""))
+
+
+def _as_workdir(argument: str) -> str:
+    """Returns the flag that names a run folder, if the argument is the path of one and the verb has the flag."""
+    is_run = "workdir" in flags.FLAGS and os.path.isfile(os.path.join(argument, "config.json"))
+    return f"--workdir={argument}" if is_run else ""
 
 
 def config_and_origin(flag: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -100,8 +100,11 @@ def _nearest(config: ConfigDict, section: ConfigDict, name: str, path: str) -> s
     all_keys = [key for key, _ in flatten(config.to_dict())]
     near = nearest(name, section)
     if not near:
+        short = [key for key in section if name == "".join(word[0] for word in key.split("_"))]  # lr: learning_rate
         elsewhere = [key for key in all_keys if key.split(".")[-1] == name]
-        near = "".join(f"; did you mean '{key}'?" for key in elsewhere[:1]) or nearest(f"{path}.{name}", all_keys)
+        near = "".join(f"; did you mean '{key}'?" for key in [*short, *elsewhere][:1])
+    if not near:
+        near = nearest(f"{path}.{name}", [key for key in all_keys if not key.startswith(f"{path}.")])
     return f"{near} ({path or 'a config'} has: {', '.join(section)})"
 
 

@@ -25,6 +25,7 @@ def by_kind() -> dict[str, dict[str, Any]]:
     from fxf.layers.attention import ATTENTIONS
     from fxf.layers.feed_forward import ACTIVATIONS
     from fxf.layers.linear_attention import FEATURE_MAPS
+    from fxf.layers.normalization import NORMS
     from fxf.layers.positions import POSITIONS
     from fxf.models import MODELS
     from fxf.tasks import TASKS
@@ -39,6 +40,7 @@ def by_kind() -> dict[str, dict[str, Any]]:
         "feature map": FEATURE_MAPS,
         "metric": METRICS,
         "model": MODELS,
+        "norm": NORMS,
         "optimizer": OPTIMIZERS,
         "positions": POSITIONS,
         "schedule": SCHEDULES,

@@ -91,7 +91,7 @@ def rates_by_layer(spec: Spec, decay: float) -> optax.GradientTransformation:
     if not sizes:
         raise UserError("optimizer.layer_decay: the model has no blocks by number; leave it at 1")
     first = next(i for i, path in enumerate(paths) if _block(path)[0])
-    below = {path for path, weight in leaves(spec) if weight.axes[0] in TABLES} | set(paths[:first])
+    below = {path for path, weight in leaves(spec) if weight.axes and weight.axes[0] in TABLES} | set(paths[:first])
 
     def factor(path: str) -> float:
         stack, number = _block(path)

@@ -135,7 +135,13 @@ SCHEDULES: dict[str, Callable[[Any, Any, int, OptimizerConfig], Schedule]] = {
     "inverse_sqrt": lambda peak, final, steps, config: lambda n: peak / jnp.sqrt(1 + n / max(config.warmup_steps, 1)),
     "wsd": stable_then_linear,
 }
-READS_FINAL = ("linear", "cosine", "wsd")
+# The keys that a schedule of fxf does not read. One of a user's own may read all.
+_UNREAD = {
+    "constant": {"final_learning_rate", "decay_steps"},
+    "linear": {"decay_steps"},
+    "cosine": {"decay_steps"},
+    "inverse_sqrt": {"final_learning_rate", "decay_steps"},
+}
 
 
 def make_schedule(config: OptimizerConfig, steps: int, numbers: Mapping[str, Any] | None = None) -> Schedule:
@@ -150,10 +156,7 @@ def make_schedule(config: OptimizerConfig, steps: int, numbers: Mapping[str, Any
             f"optimizer.warmup_steps: {config.warmup_steps} is not less than train.steps {steps}; "
             f"set optimizer.warmup_steps to {steps // 10}, or train.steps above {config.warmup_steps}"
         )
-    if config.schedule not in READS_FINAL:
-        _refuse(config, {"final_learning_rate"}, f"schedule '{config.schedule}'")
-    if config.schedule != "wsd":
-        _refuse(config, {"decay_steps"}, f"schedule '{config.schedule}'")
+    _refuse(config, _UNREAD.get(config.schedule, set()), f"schedule '{config.schedule}'")
     values = {**arguments(config), **(numbers or {})}
     peak, final, warmup = values["learning_rate"], values["final_learning_rate"], config.warmup_steps
     after = SCHEDULES[config.schedule](peak, final, steps - warmup, config)

@@ -18,6 +18,7 @@ KEYS = {
     "attention": "model.attention",
     "feature map": "model.feature_map",
     "model": "model.name",
+    "norm": "model.norm",
     "optimizer": "optimizer.name",
     "positions": "model.positions",
     "schedule": "optimizer.schedule",

@@ -35,6 +35,8 @@ def main(arguments: list[str]) -> None:
     from fxf.runs import run
 
     workdir = cli.require_workdir(WORKDIR)
+    if FORMAT.value is None:
+        raise UserError(f"--format: missing; one of {', '.join(OUTPUTS)}")
     name = one_of(FORMAT.value, OUTPUTS, "--format")
     if is_remote(workdir) and not OUTPUT.value:
         raise UserError(f"--output: missing; {workdir} is exported to a local file or folder")

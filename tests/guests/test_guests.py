@@ -31,6 +31,7 @@ LENGTHS = {
     "positions": 10,
     "token_positions": 20,
     "optimizer": 6,
+    "norm": 12,
     "corpus": 10,
     "model": 35,
     "task": 60,
@@ -43,6 +44,7 @@ TOGETHER = {
     "corpus": {
         "model.attention": "sigmoid",
         "model.positions": "paced",
+        "model.norm": "tanh",
         "optimizer.name": "adan",
         "task.metrics": "length_ratio",
     },
@@ -65,7 +67,7 @@ TINY = {
     "data": {"tokenizer": "character", "max_length": 10, "batch_tokens": 64, "shapes": 1},
     "model": {"n_layers": 1, "d_model": 8, "d_ff": 8, "n_heads": 2, "max_len": 11},
     "train": {"steps": 3, "batch_size": 5},
-    "optimizer": {"warmup_steps": 0},
+    "optimizer": {"warmup_steps": 0, "layer_decay": 0.9},
     "checkpoint": {"every": 2},
     "log": {"every": 2, "tensorboard": False, "report": False},
 }

@@ -170,7 +170,7 @@ def test_a_run_folder_is_not_written_over_even_without_its_records(trained, tmp_
 @pytest.mark.parametrize(
     ("flags", "part"),
     [
-        ([], "--format: expected one of safetensors, jax, huggingface; got None"),
+        ([], "--format: missing; one of safetensors, jax, huggingface"),
         (["--format=safetensor"], "got 'safetensor'; did you mean 'safetensors'?"),
         (["--format=jax", "--output=absent/model.npz"], "absent/model.npz: cannot write it: No such file"),
         (["--format=jax", "--output=config.json"], "--output: expected a name that ends in .npz, got config.json"),

@@ -72,6 +72,12 @@ def test_a_loop_over_blocks_that_are_computed_again_shows_the_same(looked_into):
     jax.tree.map(np.testing.assert_array_equal, found, arrays)
 
 
+def test_the_logit_lens_shows_a_stream_that_lies_in_no_block(looked_into):
+    experiment, params, batch, arrays = looked_into
+    header, *_ = probe.logit_lens(experiment, params, batch, {"residual": arrays["block_1/residual"]})
+    assert header == ("reads", "residual")
+
+
 def test_the_logit_lens_ends_in_what_the_model_says(looked_into):
     experiment, params, batch, _ = looked_into
     header, *rows = probe.logit_lens(experiment, params, batch)

@@ -33,6 +33,8 @@ def assert_refused(finished, *parts):
         ([REVERSAL, "config.seed=3"], ["got 'config.seed=3'; did you mean '--config.seed=3'?"]),
         ([REVERSAL, "x\ny"], [r"expected only flags, got 'x\ny'"]),
         ([REVERSAL, "--config.train.learning_rate=1"], ["unknown key; did you mean 'optimizer.learning_rate'?"]),
+        ([REVERSAL, "--config.optimizer.lr=1"], ["unknown key; did you mean 'learning_rate'?"]),
+        ([REVERSAL, "--config.optimizer.q=1"], ["unknown key (optimizer has: "]),
         ([REVERSAL, "--config.model=3"], ["--config.model: is a section; set its keys"]),
         ([REVERSAL, "--config.seed.x=3"], ["'seed' is a key, not a section; type --config.seed=VALUE"]),
         ([REVERSAL, "--config.model.n_heads="], ["--config.model.n_heads: expected int, got ''"]),

@@ -161,6 +161,11 @@ def test_schedules_follow_their_formulas():
         assert_close(actual, np.array([*warmup, *after]), operations=10)
 
 
+def test_a_schedule_of_ones_own_reads_every_key(monkeypatch):
+    monkeypatch.setitem(SCHEDULES, "own", lambda peak, final, steps, config: lambda n: final * config.decay_steps)
+    assert_close(rates(schedule="own", final_learning_rate=0.1, decay_steps=3), np.full(10, 0.3))
+
+
 def test_every_key_of_the_section_is_read_by_some_optimizer_or_schedule():
     read = {key for each in OPTIMIZERS.values() for key in each.reads}
     own = {"name", "learning_rate", "schedule", "warmup_steps", "final_learning_rate", "clip_norm"}

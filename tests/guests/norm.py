@@ -1,0 +1,25 @@
+"""A norm that computes no mean: tanh of a trained multiple (Zhu et al. 2025)."""
+
+import jax
+import jax.numpy as jnp
+
+from fxf.layers.normalization import NORMS, Norm, scale_weight
+from fxf.runs.experiment import default_config
+from fxf.weights import Weight
+
+
+def spec(config):
+    return {"alpha": Weight((), (), jax.nn.initializers.ones), "scale": scale_weight(config, config.d_model, "embed")}
+
+
+def rows(config, params, x):
+    return params["scale"][None] * jnp.tanh(params["alpha"] * x)
+
+
+NORMS["tanh"] = Norm(spec, rows)
+
+
+def get_config():
+    config = default_config("reversal")
+    config.model.norm = "tanh"
+    return config
