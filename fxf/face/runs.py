@@ -16,7 +16,7 @@ from fxf.runs.generation import generate_texts
 from fxf.runs.warm_start import config_from
 from fxf.training.metrics import Clock
 from fxf.training.trackers import OnRecord, Trackers
-from fxf.weights import Params
+from fxf.weights import Params, count
 
 if TYPE_CHECKING:
     from fxf.reports.probe import Reading
@@ -135,6 +135,11 @@ class Run(NamedTuple):
     experiment: Experiment
     step: int
     params: Params
+
+    def __repr__(self) -> str:
+        """Returns one line, where a notebook would print all weights."""
+        names = [self.experiment.config[section]["name"] for section in ("task", "model")]
+        return f"Run({', '.join(names)}, step {self.step}, {count(self.model.spec):,} weights)"
 
     @property
     def model(self) -> Model:

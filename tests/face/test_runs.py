@@ -1,5 +1,6 @@
 """Runs from Python, and what `import fxf` costs and gives."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ def workdir(tmp_path_factory):
 def test_a_finished_run_is_loaded_and_called(workdir):
     run = fxf.load(workdir)
     assert run.step == 6
+    assert re.fullmatch(r"Run\(reversal, transformer_lm, step 6, [\d,]+ weights\)", repr(run))
     logits = jax.jit(run.model.apply)(run.params, {"inputs": np.array([[0, 1, 2]])})
     assert logits.shape[:2] == (1, 3)
     answers = run.generate(["1 2", "3"])
