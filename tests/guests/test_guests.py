@@ -45,6 +45,7 @@ TOGETHER = {
         "model.attention": "sigmoid",
         "model.positions": "paced",
         "model.norm": "tanh",
+        "optimizer.layer_decay": 0.9,
         "optimizer.name": "adan",
         "task.metrics": "length_ratio",
     },
@@ -67,7 +68,7 @@ TINY = {
     "data": {"tokenizer": "character", "max_length": 10, "batch_tokens": 64, "shapes": 1},
     "model": {"n_layers": 1, "d_model": 8, "d_ff": 8, "n_heads": 2, "max_len": 11},
     "train": {"steps": 3, "batch_size": 5},
-    "optimizer": {"warmup_steps": 0, "layer_decay": 0.9},
+    "optimizer": {"warmup_steps": 0},
     "checkpoint": {"every": 2},
     "log": {"every": 2, "tensorboard": False, "report": False},
 }
