@@ -43,7 +43,7 @@ def copy(tmp_path_factory):
         ("studies/characters/table.csv", "1.6202219", "0.6202219", f"{STUDIES}/characters/README.md"),
         ("results/compile/gpt2_h100-1.txt", "123 GB to memory", "124 GB to memory", "docs/devices.md"),
         ("results/older.json", '"bleu": 99.4', '"bleu": 98.4', "configs/translation.py"),
-        ("results/older.json", '"fxf": 306', '"fxf": 307', "experiments/results/README.md"),
+        ("results/older.json", '1.900, 1.883', '1.900, 1.884', "experiments/results/README.md"),
     ],
 )  # fmt: skip
 def test_an_altered_result_is_noticed_and_make_figures_writes_it(copy, kept, old, new, page):

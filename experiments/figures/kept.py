@@ -44,14 +44,13 @@ class Kept:
         """Returns the figures whose runs were not kept, by name."""
         return self._json("older.json")
 
-    @functools.cached_property
-    def bench(self) -> Row:
-        """Returns versions, commit, machine and `rows` of `make bench`."""
-        return self._json("bench/bench.json")
+    def bench(self, name: str = "bench") -> Row:
+        """Returns versions, commit, machine and `rows` of a table of `make bench`."""
+        return self._json(f"bench/{name}.json")
 
-    def bench_row(self, name: str) -> dict[str, float]:
-        """Returns the median of each way of the first row of that name."""
-        row = next(row for row in self.bench["rows"] if row["row"] == name and "error" not in row)
+    def bench_row(self, what: str, name: str = "bench") -> dict[str, float]:
+        """Returns the median of each way of the first row of that name in a table."""
+        row = next(row for row in self.bench(name)["rows"] if row["row"] == what and "error" not in row)
         return {way: each["median"] for way, each in row["figures"].items()}
 
     @functools.cached_property
@@ -74,10 +73,15 @@ class Kept:
             return runs[own]
         return self._json(f"{name}/result.json")
 
+    def validations(self, name: str, metric: str) -> list[float]:
+        """Returns a figure of a run's validations, in their order."""
+        lines = (self.root / "experiments/results" / name / "metrics.jsonl").read_text().splitlines()
+        return [row[metric] for row in map(json.loads, lines) if metric in row]
+
     def made_by(self, folder: str) -> Row:
         """Returns the commit, date, versions and machine of the results in a folder; what nobody noted is unknown."""
         if folder.endswith("/bench"):
-            bench = self.bench
+            bench = self.bench()
             return {"git_commit": bench["commit"], "date": bench["started"][:10], **bench}
         path, plan = (self.root / folder / name for name in ("made_by.json", "plan.json"))
         if plan.exists():  # a trial says it itself

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from experiments.figures.kept import Kept
+from experiments.figures.kept import Kept, Row
 from experiments.figures.pieces import Conclusion, Page, figure
 from experiments.figures.results import ACCEPTED, REFUSED, shown
 from experiments.studies.length.result import BOUND, highest
@@ -13,8 +13,8 @@ INTERFACE = "part of an interface"
 
 
 def readme(kept: Kept) -> Page:
-    de, deen, older = kept.result("multi30k_de"), kept.result("multi30k_deen"), kept.older
-    sentences, recipe = older["sentences"], older["recipe"]
+    de, deen = kept.result("multi30k_de"), kept.result("multi30k_deen")
+    sentences, (recipe, fast) = kept.bench_row("sentences", "avx512"), kept.bench("avx512_recipe")["rows"]
     faults, hostile = kept.tried("faults")[-1], kept.tried("hostile")[-1]
     tiny, beam = kept.bench_row("transformer_tiny"), kept.bench_row("beam")
     generate, gpt = kept.bench_row("generate"), kept.bench_row("nanogpt_cpu")
@@ -40,14 +40,11 @@ def readme(kept: Kept) -> Page:
             f"{figure(shown(beam['PyTorch']))} |",
             f"| `generate` of transformers, 64 sentences at a time | {figure(shown(generate['fxf']))} sentences/s | "
             f"transformers {figure(shown(generate['transformers']))} |",
-            f"| nanoGPT's recipe for a CPU, {figure(recipe['steps'], ',')} steps (older) | "
-            f"{figure(recipe['fxf_seconds'])} s, "
-            f"validation loss {figure(recipe['fxf_loss'], '.3f')} | PyTorch {figure(recipe['pytorch_seconds'])} s, "
-            f"{figure(recipe['pytorch_loss'], '.3f')} |",
-            f"| a quicker recipe, `characters:fast` (older) | {figure(recipe['fast_seconds'])} s, validation loss "
-            f"{figure(recipe['fast_loss'], '.3f')} |",
-            f"Multi30k's test set (older) | {figure(sentences['fxf'])} sentences/s | PyTorch "
-            f"{figure(sentences['64 at a time, sorted by length'])}, sorted by length |",
+            f"| nanoGPT's recipe for a CPU, {figure(kept.config('characters:nanogpt_cpu').train.steps, ',')} steps, "
+            f"with AVX-512 | {seconds_and_loss(recipe, 'fxf')} | PyTorch {seconds_and_loss(recipe, 'PyTorch')} |",
+            f"| a quicker recipe, `characters:fast`, with AVX-512 | {seconds_and_loss(fast, 'fxf')} |",
+            f"Multi30k's test set, with AVX-512 | {figure(shown(sentences['fxf']))} sentences/s | PyTorch "
+            f"{figure(shown(sentences['PyTorch, 64 at a time, by length']))}, sorted by length |",
             Conclusion(
                 f"| reversal of {figure(task.longer + task.max_length, ',')} symbols after training on at most "
                 f"{figure(task.max_length)}, five seeds | exact match "
@@ -83,3 +80,9 @@ def contributing(kept: Kept) -> Page:
 
 
 PAGES: dict[str, Callable[[Kept], Page]] = {"README.md": readme, "CONTRIBUTING.md": contributing}
+
+
+def seconds_and_loss(row: Row, way: str) -> str:
+    """Returns the seconds of training and the validation loss of a row of `--rows=recipe`."""
+    loss = float(row["note"].split(f"{way} validation loss ")[1].split(",")[0])
+    return f"{figure(row['figures'][way]['median'], '.1f')} s, validation loss {figure(loss, '.3f')}"
