@@ -63,8 +63,8 @@ def long_runs(kept: Kept) -> list[Piece]:
         f"greedy, chrF {figure(anki['chrf'], '.2f')}; {minutes(anki)} minutes of training",
         f"The first two models have {figure(de['parameters'], ',')} parameters.",
         f"ours have at most {figure(kept.config('translation:multi30k_de').data.batch_tokens, ',')}",
-        f"validation BLEU, {figure(reached, '.2f')} at the end, where {figure(others['multi30k_de_steps'], ',')} "
-        f"steps with a dropout of {figure(others['multi30k_de_dropout'])} had {figure(others['multi30k_de_validation'])}",
+        f"validation BLEU, {figure(reached, '.2f')} at the end, where {figure(others['multi30k_de_steps'], ',')} steps "
+        f"with a dropout of {figure(others['multi30k_de_dropout'])} had {figure(others['multi30k_de_validation'])}",
         f"had {figure(others['multi30k_deen'])} (an older run",
         f"and {figure(others['anki_steps'], ',')} steps, `anki` reached BLEU {figure(others['anki'])} in "
         f"{figure(others['anki_minutes'])} minutes",
