@@ -11,7 +11,7 @@ multi30k_de, fr  to German or French, at Transformer-Tiny's size      de: test B
 multi30k_deen    German to English, greedy                            test BLEU 39.3
 
 For multi30k, data.path is the folder data/task1/tok of github.com/multi30k/dataset.
-On two slow cores the default takes some minutes, `six` takes one, and `multi30k` half an hour to an hour and more.
+On two slow cores the default takes some minutes, `six` takes one, and `multi30k` up to an hour.
 experiments/results/ has the logs of long runs.
 """
 

@@ -182,10 +182,8 @@ WINDOWS_OF_QWEN = {"use_sliding_window": False, "sliding_window": 4096, "max_win
 QWEN2 = LLAMA._replace(
     name="Qwen2ForCausalLM",
     section={**SECTION, "attention_bias": "qkv"},
-    config={
-        "is_causal": True,
-        "attention_bias": False,
-    },  # which this class has not: its queries, keys and values always have biases
+    # Queries, keys and values always have biases; the class has no key `attention_bias`.
+    config={"is_causal": True, "attention_bias": False},
     defaults={**DEFAULTS, **WINDOWS_OF_QWEN, "num_key_value_heads": 32, "head_dim": None},
     read=_read_qwen,
     write=lambda section: {**_write_qwen(section), "attention_bias": False},
