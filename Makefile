@@ -24,9 +24,6 @@ help:  ## print this list
 
 environment: $(READY)  ## make .venv for PLATFORM=cpu (or cuda, tpu), with EXTRAS=test (or EXTRAS=test,bench)
 
-# With this, Linux backs the large buffers of a training step with huge pages, which saves up to a fifth of its time.
-reversal translation: export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
-
 reversal: $(READY)  ## train the default reversal experiment and print its result
 	$(BIN)/fxf train --config=reversal --workdir=runs/reversal
 

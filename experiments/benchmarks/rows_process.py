@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rows import ROOT, Measured, Row, Rows, Settings
+from rows_training import NANOGPT_CPU, NANOGPT_ROWS
 
 POINTS = 24  # of the sweep of configs/reversal.py
 MODULES = ("fxf", "jax", "flax.linen", "torch", "transformers")
@@ -62,16 +63,28 @@ def peak_memory(settings: Settings) -> Iterator[Row]:
     """The memory that training adds to a process that has imported all libraries, each way in one of its own."""
 
     def peak(way: str) -> Measured:
-        here = str(Path(__file__).parent)
-        code = (
-            f"import sys; sys.path.insert(0, {here!r}); import rows_training; print(rows_training.memory_of({way!r}))"
-        )
-        return Measured(output([sys.executable, "-c", code]).split()[-1])
+        return _of_training(f"memory_of({way!r})")
 
     names = ["fxf", *(["PyTorch"] if _is_here("torch") else []), "Flax Linen", "Flax NNX"]
     ways = {name: functools.partial(peak, name) for name in names}
     del settings
     yield Row("peak memory that training adds, nanoGPT's CPU size", "MiB", 0, ways)
+
+
+def kept_memory(settings: Settings) -> Iterator[Row]:
+    """Training where freed memory stays with the process, beside what variables of glibc's malloc choose."""
+    steps = 2 if settings.quick else 50
+    chosen = {
+        "fxf": {},
+        "malloc's defaults": {"MALLOC_ARENA_TEST": "8"},  # the default; the variable is what counts
+        "huge pages": {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"},
+    }
+    ways = {
+        name: functools.partial(_of_training, f"seconds_of_steps({steps})", **variables)
+        for name, variables in chosen.items()
+    }
+    tokens = NANOGPT_ROWS * NANOGPT_CPU[3] * steps
+    yield Row("training steps at nanoGPT's CPU size, where memory is kept", "tokens/s", tokens, ways)
 
 
 def sweep(settings: Settings) -> Iterator[Row]:
@@ -96,10 +109,23 @@ def sweep(settings: Settings) -> Iterator[Row]:
     yield Row(f"sweep of {POINTS} points", "points/s", POINTS, {"fxf": together, "one after another": alone})
 
 
+def _of_training(call: str, **environment: str) -> Measured:
+    """Returns what a call of a function of `rows_training.py` returns in a process of its own."""
+    here = str(Path(__file__).parent)
+    code = f"import sys; sys.path.insert(0, {here!r}); import rows_training; print(rows_training.{call})"
+    return Measured(output([sys.executable, "-c", code], **environment).split()[-1])
+
+
 def _is_here(module: str) -> bool:
     from importlib.util import find_spec
 
     return find_spec(module.split(".")[0]) is not None
 
 
-ROWS: dict[str, Rows] = {"imports": imports, "start": start, "peak_memory": peak_memory, "sweep": sweep}
+ROWS: dict[str, Rows] = {
+    "imports": imports,
+    "start": start,
+    "peak_memory": peak_memory,
+    "kept_memory": kept_memory,
+    "sweep": sweep,
+}

@@ -8,6 +8,7 @@ import functools
 import itertools
 import math
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
@@ -23,6 +24,7 @@ from fxf.data.text import encoded_text
 from fxf.errors import UserError
 from fxf.face.runs import read_config
 from fxf.layers.chunked_attention import SEVERAL, WORTHWHILE
+from fxf.machine.devices import require_devices
 from fxf.models.encoder_decoder import PRESETS, EncoderDecoderConfig, encoder_decoder
 from fxf.models.model import Model
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
@@ -65,7 +67,7 @@ class Fxf:
     def __init__(self, model: Model, batch: dict[str, Any], optimizer: OptimizerConfig, train: TrainConfig) -> None:
         self.model, self.batch = model, batch
         made = make_optimizer(optimizer, train.steps, model.spec)
-        self.trainer = Trainer(model, made, train, make_layout(ParallelConfig(data=1), jax.devices()))
+        self.trainer = Trainer(model, made, train, make_layout(ParallelConfig(data=1), require_devices()))
         params = jax.jit(functools.partial(initialize, model.spec))(jax.random.key(0))
         state = TrainState(jnp.int32(0), params, jax.jit(made.init)(params))
         self.state = jax.device_put(state, self.trainer.layout.replicated)
@@ -127,6 +129,16 @@ def memory_of(way: str) -> float:
     batch, settings = random_tokens(NANOGPT_ROWS, sizes.length, sizes.vocab_size), Settings(0, 4, os.cpu_count() or 1)
     peers = _gpt_peers(sizes, batch, settings)  # imports their libraries
     return added_bytes(lambda: fxf_gpt(sizes, batch).run(settings.steps) if way == "fxf" else peers[way]()()) / 2**20
+
+
+def seconds_of_steps(steps: int) -> float:
+    """Returns the seconds of steps at nanoGPT's CPU size, after as many that do not count."""
+    sizes = sizes_of(*NANOGPT_CPU)
+    ours = fxf_gpt(sizes, random_tokens(NANOGPT_ROWS, sizes.length, sizes.vocab_size))
+    ours.run(steps)
+    start = time.perf_counter()
+    ours.run(steps)
+    return time.perf_counter() - start
 
 
 def gpt_row(what: str, sizes: Any, rows: int, settings: Settings) -> Row:

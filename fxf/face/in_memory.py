@@ -14,6 +14,7 @@ from fxf.decoding.config import DecodeConfig, changed_decode
 from fxf.decoding.decoder import make_decoder
 from fxf.errors import UserError
 from fxf.layers.config import TransformerConfig
+from fxf.machine.devices import require_devices
 from fxf.models import MODELS
 from fxf.models.model import Batch, Model
 from fxf.tasks import task
@@ -129,7 +130,7 @@ def fit(
     moves = make_optimizer(described, steps, model.spec)
     require_frozen(model.spec, described.frozen)
     trained = without_frozen_gradient(model, described.frozen) if described.frozen else model
-    layout = make_layout(ParallelConfig(data=1), jax.devices())
+    layout = make_layout(ParallelConfig(data=1), require_devices())
     trainer = Trainer(trained, moves, train, layout)
     start = initialize(model, seed) if params is None else jax.device_put(params, layout.replicated, may_alias=False)
     # Where each call leaves it, else the second call would compile again.

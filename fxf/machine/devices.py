@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fxf.errors import UserError
+from fxf.machine.kept_memory import keep_memory
 from fxf.machine.status import stage
 
 # Variables that choose devices; an error line shows their values.
@@ -77,13 +78,14 @@ def over_mesh(mesh: Any) -> Iterator[None]:
 
 
 def require_devices() -> list[Any]:
-    """Returns the devices of JAX.
+    """Returns the devices of JAX. From now on the process keeps the memory that it frees.
 
     Raises:
       UserError: the machine has no device of the platform that the environment names.
     """
     import jax
 
+    keep_memory(jax.config)
     try:
         return jax.devices()
     except (RuntimeError, AssertionError) as error:

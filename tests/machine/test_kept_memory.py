@@ -1,0 +1,53 @@
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from fxf.machine.kept_memory import keep_memory
+
+# Prints how many pages of memory a step of 16 MiB of activations needs, after the first ones.
+PAGES = """
+import resource
+import jax
+import jax.numpy as jnp
+from fxf.machine.devices import require_devices
+
+require_devices()
+step, x = jax.jit(lambda x: jnp.tanh(x @ x.T) @ x), jnp.ones((2048, 8))
+for i in range(10):
+    if i == 5:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    x = jax.block_until_ready(step(x))
+print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) // 5)
+"""
+
+
+class Config:
+    """Records what `keep_memory` changes of `jax.config`."""
+
+    def __init__(self):
+        self.changed = {}
+
+    def update(self, name, value):
+        self.changed[name] = value
+
+
+def test_a_step_gets_the_memory_that_the_step_before_has_freed():
+    unset = {name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES" and name[:7] != "MALLOC_"}
+    environment = {**unset, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", PAGES], env=environment, capture_output=True, text=True, check=True, timeout=120
+    )
+    new_pages = 16 * 2**20 // os.sysconf("SC_PAGE_SIZE")
+    assert int(done.stdout) < new_pages / 10 or platform.libc_ver()[0] != "glibc"
+
+
+@pytest.mark.parametrize("variable", ["MALLOC_ARENA_MAX=4", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1"])
+def test_the_variables_of_malloc_choose_otherwise(variable, monkeypatch):
+    name, _, value = variable.partition("=")
+    monkeypatch.setenv(name, value)
+    config = Config()
+    keep_memory(config)
+    assert not config.changed
