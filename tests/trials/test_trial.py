@@ -235,6 +235,7 @@ def test_the_first_line_is_the_verdict(first, other, line, tmp_path):
     verdict = carry_out(plan, tmp_path, Budget(len(first)))
     assert verdict.lines()[0].startswith(line)
     assert "the metric was named beforehand" in verdict.lines()
+    assert repr(verdict).splitlines() == verdict.lines()
     assert json.loads((tmp_path / "verdict.json").read_text())["high"] == (
         None if math.isinf(verdict.evidence.high) else verdict.evidence.high
     )
