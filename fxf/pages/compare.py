@@ -146,18 +146,6 @@ def best_runs(found: Comparison, name: str, among: Iterable[int]) -> list[int]:
     return best({i: found.figures[i][name] for i in among if found.is_compared(i) and name in found.figures[i]}, name)
 
 
-def best_run(found: Comparison) -> tuple[RunFiles, str] | None:
-    """Returns the best finished run and the first score that tells it from others; None if no score does.
-
-    The first score decides, and each further one among those that are still equal.
-    """
-    first, places = "", list(range(len(found.runs)))
-    for name in found.columns:
-        if winners := best_runs(found, name, places):
-            first, places = first or name, winners
-    return (found.runs[places[0]], first) if first else None
-
-
 def means(found: Comparison, group: Group) -> dict[str, tuple[float, float, int]]:
     """Returns mean, sample standard deviation and number of the finished runs of a group, for each figure."""
     compared = [found.figures[place] for place in group.places if found.is_compared(place)]

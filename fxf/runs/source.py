@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from fxf.config import key
 from fxf.errors import UserError, nearest
 from fxf.files import folder_at, read_json
-from fxf.pages import compare
+from fxf.pages import best
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,11 +84,9 @@ def source_of(path: str) -> Source:
 
 def _best_in(folder: Path) -> str:
     """Returns words on the best of the runs in a folder, or on one of them; none if there is no run."""
-    try:
-        found = compare.comparison(compare.runs_of([folder]))
-    except UserError:
+    if (found := best.comparison_in(folder)) is None:
         return ""
-    run, name = compare.best_run(found) or (found.runs[0], "")
+    run, name = best.best_run(found) or (found.runs[0], "")
     return f"; it holds runs, {f'of which the best by {name} is' if name else 'such as'} {run.folder}"
 
 

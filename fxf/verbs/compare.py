@@ -26,7 +26,7 @@ OUTPUT = flags.DEFINE_string("output", None, "file for the page; by default comp
 
 
 def main(folders: list[str]) -> None:
-    from fxf.pages import compare, report
+    from fxf.pages import best, compare
 
     if not folders:
         raise UserError("no run: give run folders or the folder of a sweep; for example fxf compare runs/sweep")
@@ -43,8 +43,6 @@ def main(folders: list[str]) -> None:
         print(json.dumps(compare.all_figures(found), indent=1))
     else:
         print(compare.as_csv(found) if FORMAT.value == "csv" else compare.as_markdown(found), end="")
-    if chosen := compare.best_run(found):
-        run, name = chosen
-        print(f"best {name}: {run.folder}", file=sys.stderr)
-        print(f"to go on from it: {report.command(run.record, str(run.folder))}", file=sys.stderr)
+    for line in best.lines(found):
+        print(line, file=sys.stderr)
     print(output, file=sys.stderr)
