@@ -62,6 +62,7 @@ TRANSFORMER = {
         3.0, model={"window": 2, "n_layers": 2, "global_every": 2, "positions": "rotary", "d_model": 12}
     ),
     "model.qk_norm": case(True),
+    "model.feed_forward": case("another", refusal=r"^model\.feed_forward: expected one of dense"),
     "model.activation": case("silu"),
     "model.gated": case(True),
     "model.feed_forward_bias": case(False),

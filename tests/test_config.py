@@ -81,10 +81,6 @@ def test_no_key_takes_a_number_that_is_not_finite(cls, value):
         ({"norm_epsilon": 0.0}, "model.norm_epsilon: expected more than 0, got 0.0"),
         ({"norm_epsilon_in": "std"}, "model.norm_epsilon_in: expected one of deviation, variance; got 'std'"),
         ({"final_norm": 1}, "model.final_norm: expected bool, got 1"),
-        (
-            {"block": "ideal"},
-            "model.block: expected one of pre_norm, post_norm, sandwich, idea; got 'ideal'; did you mean 'idea'?",
-        ),
         ({"n_kv_heads": 3}, "model.n_kv_heads: 3 does not divide model.n_heads 8"),
         ({"position_range": 2047}, "model.position_range: expected 0 or at least model.max_len 2048, got 2047"),
         (

@@ -11,12 +11,24 @@ import numpy as np
 import pytest
 
 import fxf
+from closeness import assert_close
 from fxf.config import section
 from fxf.data.corpus import DataConfig, read_corpus
+from fxf.layers.attention import attention
+from fxf.layers.block import block
+from fxf.layers.feed_forward import feed_forward
+from fxf.layers.mask import self_mask
+from fxf.layers.normalization import normalize
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.runs import command_line
 from fxf.runs.config_file import load
-from fxf.testing import assert_cached_equals_full, assert_causal, assert_padding_unread, assert_rows_independent
+from fxf.testing import (
+    assert_cached_equals_full,
+    assert_causal,
+    assert_consistent,
+    assert_padding_unread,
+    assert_rows_independent,
+)
 from fxf.training.step import loss_and_gradient
 from helpers import VOCAB_SIZE, random_params, random_tokens, small, small_model
 from small_runs import ROOT, new_process, script, tiny_config
@@ -52,7 +64,9 @@ def own_files(tmp_path_factory):
     for name, page, number in (
         ("sort.py", "docs/own_task.md", 0),
         ("mine.py", "docs/extending.md", 0),
-        ("pairs.py", "docs/extending.md", 1),
+        ("parallel.py", "docs/extending.md", 1),
+        ("penalty.py", "docs/extending.md", 2),
+        ("pairs.py", "docs/extending.md", 3),
     ):
         (folder / name).write_text(code_of(page)[number])
     return folder
@@ -139,7 +153,7 @@ def test_every_block_of_python_is_run_by_a_test():
     found = {page: len(code_of(page)) for page in PAGES if code_of(page)}
     # By the test below, and each other block by its own.
     shared = {"README.md": 2, "docs/python.md": 3, "docs/probing.md": 1}
-    assert found == shared | {"docs/trackers.md": 1, "docs/extending.md": 2, "docs/own_task.md": 2}
+    assert found == shared | {"docs/trackers.md": 1, "docs/extending.md": 4, "docs/own_task.md": 2}
 
 
 @pytest.mark.parametrize(
@@ -194,10 +208,39 @@ def test_the_corpus_of_the_page_reads_json_lines(own_files, tmp_path):
     assert corpus.train[-1] == ("say 9", "dis 9", f"{tmp_path}/pairs.jsonl:10")
 
 
+def test_the_block_of_the_page_adds_the_outputs_of_one_stream(own_files):
+    with new_process():
+        assert load(own_files / "parallel.py").call("get_config").model.block == "parallel"
+        model, params = small_model(block="parallel")
+        assert_consistent(model, params, {"inputs": random_tokens((3, 5))})
+        config, weights, x_BTD = small(block="parallel"), params["blocks"]["0"], params["embedding"]["table"][None, :5]
+        mask = self_mask(config, np.arange(5)[None], causal=True)
+        read_BTD = [normalize(config, weights[f"{name}_norm"], x_BTD) for name in ("attention", "feed_forward")]
+        updates = attention(config, weights["attention"], read_BTD[0], mask)[0]
+        updates += feed_forward(config, weights["feed_forward"], read_BTD[1])
+        assert_close(block(config, weights, x_BTD, mask)[0], x_BTD + updates)
+
+
+def test_the_penalty_of_the_page_moves_the_last_map(own_files):
+    tokens, moved = random_tokens((3, 5)), []
+    batch = {"inputs": tokens, "targets": tokens, "weights": np.ones((3, 5), np.float32)}
+    with new_process():
+        assert load(own_files / "penalty.py").call("get_config").model.name == "penalized"
+        for strength in (0.0, 1.0):
+            sizes = {"n_layers": 1, "d_model": 8, "d_ff": 8, "n_heads": 2, "max_len": 8}
+            model = fxf.model("penalized", vocab_size=VOCAB_SIZE, strength=strength, **sizes)
+            start = random_params(model.spec)
+            params, _ = fxf.fit(
+                model, lambda key, step: batch, steps=1, optimizer="sgd", learning_rate=0.1, params=start
+            )
+            moved.append(params["final"]["kernel"])
+    assert_close(moved[1] - moved[0], -0.1 * 2 * start["final"]["kernel"])
+
+
 @pytest.fixture
 def sigmoid(tmp_path):
     """Executes the worked example of a kind of attention as a config file."""
-    code, _ = code_of("docs/extending.md")
+    code = code_of("docs/extending.md")[0]
     (tmp_path / "mine.py").write_text(code)
     with new_process():
         assert load(tmp_path / "mine.py").call("get_config").model.attention == "sigmoid"

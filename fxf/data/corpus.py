@@ -99,8 +99,11 @@ def read_corpus(config: DataConfig) -> Corpus:
     others = {name for corpus in CORPORA.values() for name in corpus.keys} - set(keys)
     for field in dataclasses.fields(config):
         if field.name in others and getattr(config, field.name) != field.default:
-            reader = f"corpus '{config.name}'"
-            raise UserError(f"data.{field.name}: {reader} does not read it; leave it at {field.default or repr('')}")
+            left = f"leave it at {field.default or repr('')}"
+            readers = ", ".join(name for name, corpus in CORPORA.items() if field.name in corpus.keys)
+            raise UserError(
+                f"data.{field.name}: corpus '{config.name}' does not read it; {left}, or set data.name ({readers})"
+            )
     if "path" in keys and not config.path:
         raise UserError(f"data.path: corpus '{config.name}' needs it; give --config.data.path")
     if "source" in keys and config.source == config.target:
@@ -176,6 +179,9 @@ def _pairs(config: DataConfig) -> Corpus:
     """Reads a tab-separated file, such as Anki's (seed 000)."""
     from fxf.data.builders import SPLITS, prepared
 
+    if Path(config.path).suffix in (".json", ".jsonl"):
+        how = "'Pairs in JSON lines' of docs/extending.md reads others"
+        raise UserError(f"data.path: {config.path}: corpus 'pairs' reads tab-separated columns; {how}")
     columns = _columns(config)
     source, target = columns.index(config.source), columns.index(config.target)
     path = Path(os.path.expanduser(config.path))

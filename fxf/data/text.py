@@ -79,7 +79,8 @@ def encoded_text(config: TextConfig, folder: Path | None, length: int) -> Encode
         found = Encoder(tokenizer).encode(getattr(parts(), part))
         if len(found) < length:
             name = config.path or "the phrase book"
-            raise UserError(f"data.path: {name}: {part} has {len(found)} tokens; task.length needs {length}")
+            needed = f"task.length needs {length}; take a longer text or a lower task.length"
+            raise UserError(f"data.path: {name}: {part} has {len(found)} tokens; {needed}")
         return found
 
     def figures() -> dict[str, Any]:

@@ -197,6 +197,8 @@ def decode(
         raise UserError(f"sources: expected one for each of {len(prompts)} prompts, got {len(sources)}")
     if not prompts:
         return []
+    if any(np.ndim(prompt) != 1 for prompt in prompts):
+        raise UserError(f"prompts: expected a list of lists of tokens, got {prompts}")
     method = section(DecodeConfig, changed_decode(defaults(DecodeConfig), keys), "decode")
     rows = _behind(first_token, prompts)
     if sources is not None:

@@ -1,13 +1,18 @@
 """Blocks and stacks of blocks: seed 004, "DecoderBlock Definition" and "inspirational idea"; seeds 000 and 003."""
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
+from fxf.config import one_of
+from fxf.errors import UserError
 from fxf.layers.attention import ATTENTIONS, attention, attention_spec, cross_attention, cross_memory
+from fxf.layers.block_kinds import BLOCKS, Sublayer
 from fxf.layers.cache import Cache
 from fxf.layers.config import CrossAttentionConfig, TransformerConfig
 from fxf.layers.dropout import dropout, split
@@ -28,14 +33,19 @@ Source = tuple[Any, Mask]
 
 
 def block_spec(config: TransformerConfig, cross: bool = False) -> Spec:
-    """Returns the weights of each sublayer and its norm; with `cross`, also those of cross-attention."""
+    """Returns the weights of each sublayer and its norm; with `cross`, also those of cross-attention.
+
+    Raises:
+      UserError: a kind of block, of layer or of norm is unknown.
+    """
+    kind = BLOCKS[one_of(config.block, BLOCKS, "model.block")]
     sublayers = {
         "attention": attention_spec(config),
         **({"cross_attention": attention_spec(config)} if cross else {}),
         "feed_forward": feed_forward_spec(config),
     }
     norms = [f"{name}_norm" for name in sublayers]
-    if config.block == "sandwich":
+    if kind.has_post_norms:
         norms += [f"{name}_post_norm" for name in sublayers]
     return {**sublayers, **{name: normalization_spec(config) for name in norms}}
 
@@ -56,51 +66,60 @@ def block(
       mask: of self-attention, in x or in the cache.
       cache: self-attention's cache of earlier tokens.
       source: the memory that cross-attention reads (`block_cross_memory`), and its mask.
+
+    Raises:
+      UserError: the kind of block does not compute attention once.
     """
     rngs = split(rng, 5)
-    with jax.named_scope("attention"):
-        normalized_BTD = _sublayer_input(config, params, "attention", x_BTD)
-        update_BTD, cache = attention(config, params["attention"], normalized_BTD, mask, cache=cache, rng=rngs[0])
-        middle_BTD = _add_update(config, params, "attention", x_BTD, update_BTD, rngs[1])
+    caches = []
 
+    def attend(x_BTD: jax.Array) -> jax.Array:
+        update_BTD, new = attention(config, params["attention"], x_BTD, mask, cache=cache, rng=rngs[0])
+        caches.append(new)
+        return update_BTD
+
+    def attend_to_source(x_BTD: jax.Array) -> jax.Array:
+        assert isinstance(config, CrossAttentionConfig) and source is not None
+        return cross_attention(config, params["cross_attention"], x_BTD, *source, rng=rngs[2])
+
+    sublayers = [_sublayer(config, params, "attention", attend, rngs[1])]
     if source is not None:
-        assert isinstance(config, CrossAttentionConfig)
-        with jax.named_scope("cross_attention"):
-            memory, source_mask = source
-            queries_BTD = middle_BTD
-            if config.cross_norm == "queries":
-                queries_BTD = _sublayer_input(config, params, "cross_attention", middle_BTD)
-            update_BTD = cross_attention(
-                config, params["cross_attention"], queries_BTD, memory, source_mask, rng=rngs[2]
-            )
-            middle_BTD = _add_update(config, params, "cross_attention", middle_BTD, update_BTD, rngs[3])
-
-    update_BTD = feed_forward(
-        config, params["feed_forward"], _sublayer_input(config, params, "feed_forward", middle_BTD)
-    )
-    residual_BTD = x_BTD if config.block == "idea" else middle_BTD
-    x_BTD = _add_update(config, params, "feed_forward", residual_BTD, update_BTD, rngs[4])
-    return checkpoint_name(x_BTD, "residual"), cache
+        sublayers.append(_sublayer(config, params, "cross_attention", attend_to_source, rngs[3]))
+    feed = functools.partial(feed_forward, config, params["feed_forward"])
+    sublayers.append(_sublayer(config, params, "feed_forward", feed, rngs[4]))
+    x_BTD = BLOCKS[config.block].join(x_BTD, sublayers)
+    if len(caches) != 1:
+        raise UserError(f"model.block: '{config.block}' computes attention {len(caches)} times; expected once")
+    return checkpoint_name(x_BTD, "residual"), caches[0]
 
 
-def _sublayer_input(config: TransformerConfig, params: Params, name: str, x_BTD: jax.Array) -> jax.Array:
-    """Returns the input of the sublayer `name`: the residual stream, normalized unless the block is post_norm."""
-    return x_BTD if config.block == "post_norm" else normalize(config, params[f"{name}_norm"], x_BTD)
-
-
-def _add_update(
+def _sublayer(
     config: TransformerConfig,
     params: Params,
     name: str,
-    x_BTD: jax.Array,
-    update_BTD: jax.Array,
+    output: Callable[[jax.Array], jax.Array],
     rng: jax.Array | None,
-) -> jax.Array:
-    """Returns the residual stream with the output of the sublayer `name`."""
-    if config.block == "sandwich":
-        update_BTD = normalize(config, params[f"{name}_post_norm"], update_BTD)
-    x_BTD = x_BTD + dropout(rng, update_BTD, config.dropout)
-    return normalize(config, params[f"{name}_norm"], x_BTD) if config.block == "post_norm" else x_BTD
+) -> Sublayer:
+    """Returns the sublayer `name`. What it computes has this name in compiled programs."""
+
+    def named(function: Callable[..., jax.Array], *arguments: Any) -> Callable[[jax.Array], jax.Array]:
+        def call(x_BTD: jax.Array) -> jax.Array:
+            with jax.named_scope(name):
+                return function(*arguments, x_BTD)
+
+        return call
+
+    norms = {
+        key: named(normalize, config, params[key]) for key in (f"{name}_norm", f"{name}_post_norm") if key in params
+    }
+    if name == "cross_attention" and isinstance(config, CrossAttentionConfig) and config.cross_norm == "source":
+        norms[f"{name}_norm"] = lambda x_BTD: x_BTD  # `block_cross_memory` has normalized the source
+    return Sublayer(
+        output=named(output),
+        norm=norms[f"{name}_norm"],
+        dropout=lambda x_BTD: dropout(rng, x_BTD, config.dropout),
+        post_norm=norms.get(f"{name}_post_norm"),
+    )
 
 
 def block_cross_memory(config: CrossAttentionConfig, params: Params, source_BSD: jax.Array, mask: Mask) -> Any:

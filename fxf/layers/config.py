@@ -32,10 +32,10 @@ class TransformerConfig:
     embedding_dropout: float = key(0.0, "dropout rate of embeddings with their positions", minimum=0, below=1)
     embedding_norm: bool = key(False, "normalize embeddings with their positions, before dropout")
     attention_dropout: float = key(0.0, "dropout rate of attention weights", minimum=0, below=1)
-    block: Literal["pre_norm", "post_norm", "sandwich", "idea"] = key(
+    block: str = key(
         "pre_norm",
-        "pre_norm: X + F(N X) for each sublayer F; post_norm: N(X + F X); sandwich: X + M(F(N X)) with a second norm M "
-        "(Gemma 2); idea: X + FF(N(X + CA(N X))) of seed 004",
+        "one of fxf.layers.block_kinds.BLOCKS; pre_norm: X + F(N X) for each sublayer F; post_norm: N(X + F X); "
+        "sandwich: X + M(F(N X)) with a second norm M (Gemma 2); idea: X + FF(N(X + CA(N X))) of seed 004",
     )
     final_norm: bool = key(True, "normalize the output of the last block")
     norm_epsilon: float = key(1e-6, "small number that keeps the normalization of a constant vector finite", above=0)
@@ -116,6 +116,7 @@ class TransformerConfig:
         minimum=0,
     )
     qk_norm: bool = key(False, "normalize each head's queries and keys by an RMS norm with a scale")
+    feed_forward: str = key("dense", "kind of feed-forward layer: one of fxf.layers.feed_forward.FEED_FORWARDS")
     activation: str = key("relu", "nonlinearity of the feed-forward layer: one of fxf.layers.feed_forward.ACTIVATIONS")
     feed_forward_bias: bool = key(True, "linear maps of the feed-forward layer have a bias")
     gated: bool = key(False, "multiply the hidden layer by a linear map; with silu this is SwiGLU, with gelu GeGLU")

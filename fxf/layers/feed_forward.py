@@ -1,5 +1,8 @@
 """Feed-forward layer (seed 004, "The Feed Forward layer"). The block has its normalization."""
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import jax
 
 from fxf.config import one_of
@@ -16,8 +19,20 @@ ACTIVATIONS = {
 }
 
 
-def feed_forward_spec(config: TransformerConfig) -> Spec:
-    """Returns the weights of a feed-forward layer; raises a UserError if the activation is unknown."""
+class FeedForward(NamedTuple):
+    """A kind of feed-forward layer.
+
+    Attributes:
+      spec: returns its weights.
+      update: `update(config, params, x_BTD)` returns its output, [B, T, D]. Each token is read alone.
+    """
+
+    spec: Callable[[TransformerConfig], Spec]
+    update: Callable[[TransformerConfig, Params, jax.Array], jax.Array]
+
+
+def dense_spec(config: TransformerConfig) -> Spec:
+    """Returns the weights of two linear maps, and of a gate if it is gated; raises a UserError for its activation."""
     one_of(config.activation, ACTIVATIONS, "model.activation")
     sizes = {"embed": config.d_model, "mlp": config.d_ff}
 
@@ -33,7 +48,7 @@ def feed_forward_spec(config: TransformerConfig) -> Spec:
     }
 
 
-def feed_forward(config: TransformerConfig, params: Params, x_BTD: jax.Array) -> jax.Array:
+def dense(config: TransformerConfig, params: Params, x_BTD: jax.Array) -> jax.Array:
     """Returns f(x up + up_bias) down + down_bias, [B, T, D], where f is the activation.
 
     A gated layer returns (f(x gate + gate_bias) ⊙ (x up + up_bias)) down + down_bias (Shazeer 2020). Without
@@ -46,3 +61,16 @@ def feed_forward(config: TransformerConfig, params: Params, x_BTD: jax.Array) ->
     else:
         hidden_BTF = activation(hidden_BTF)
     return linear(hidden_BTF, params["down"], params.get("down_bias"))
+
+
+FEED_FORWARDS: dict[str, FeedForward] = {"dense": FeedForward(dense_spec, dense)}
+
+
+def feed_forward_spec(config: TransformerConfig) -> Spec:
+    """Returns the weights of a feed-forward layer; raises a UserError if its kind or its activation is unknown."""
+    return FEED_FORWARDS[one_of(config.feed_forward, FEED_FORWARDS, "model.feed_forward")].spec(config)
+
+
+def feed_forward(config: TransformerConfig, params: Params, x_BTD: jax.Array) -> jax.Array:
+    """Returns the output of the feed-forward layer, [B, T, D]."""
+    return FEED_FORWARDS[config.feed_forward].update(config, params, x_BTD)

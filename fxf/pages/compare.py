@@ -3,7 +3,7 @@
 import os
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from fxf.config import flatten
 from fxf.errors import UserError
 from fxf.machine.status import stage
 from fxf.pages import report
-from fxf.pages.figures import HIGHER, LOWER, figure
+from fxf.pages.figures import HIGHER, LOWER, figure, is_score
 from fxf.pages.page import page, thinned
 from fxf.pages.run_files import FINISHED, RunFiles, is_number, is_run, read
 from fxf.pages.text_tables import Row, to_csv, to_markdown
@@ -134,18 +134,16 @@ def _groups(runs: list[RunFiles], task: str, values: list[dict[str, Any]]) -> li
 
 
 def best(values: dict[Any, float], name: str) -> list[Any]:
-    """Returns the keys of the best values of the figure `name`; none if no way is better, or all are equal."""
-    better = figure(name).better
-    if not better or len(set(values.values())) < 2:
+    """Returns the keys of the best values of the figure `name`; none if it is no score, or all are equal."""
+    if not is_score(name) or len(set(values.values())) < 2:
         return []
-    chosen = {LOWER: min, HIGHER: max}[better](values.values())
+    chosen = {LOWER: min, HIGHER: max}[figure(name).better](values.values())
     return [key for key, value in values.items() if value == chosen]
 
 
-def best_runs(found: Comparison, name: str) -> list[int]:
-    """Returns the places of the finished runs with the best value of a figure."""
-    compared = [place for place in range(len(found.runs)) if found.is_compared(place)]
-    return best({i: found.figures[i][name] for i in compared if name in found.figures[i]}, name)
+def best_runs(found: Comparison, name: str, among: Iterable[int]) -> list[int]:
+    """Returns the places of the finished runs among these with the best value of a figure."""
+    return best({i: found.figures[i][name] for i in among if found.is_compared(i) and name in found.figures[i]}, name)
 
 
 def means(found: Comparison, group: Group) -> dict[str, tuple[float, float, int]]:
@@ -177,7 +175,14 @@ def all_figures(found: Comparison) -> list[Row]:
 
 def as_markdown(found: Comparison) -> str:
     """Returns the table of the runs, and that of the means over seeds if some runs differ only in the seed."""
-    rows, bold = [], {(i, f"{name}{_arrow(name)}") for name in found.columns for i in best_runs(found, name)}
+    rows, bold = (
+        [],
+        {
+            (i, f"{name}{_arrow(name)}")
+            for name in found.columns
+            for i in best_runs(found, name, range(len(found.runs)))
+        },
+    )
     for i, run in enumerate(found.runs):
         said = found.said(i)
         figures = {
@@ -209,7 +214,7 @@ def as_html(found: Comparison) -> str:
     others = sum(not found.is_of_the_task(i) for i in range(len(found.runs)))
     summary = f"{len(found.runs)} runs: {', '.join(f'{n} {state}' for state, n in states.items())}"
     number = {place: i for i, group in enumerate(found.groups) for place in group.places}
-    winners = {name: best_runs(found, name) for name in found.columns}
+    winners = {name: best_runs(found, name, range(len(found.runs))) for name in found.columns}
     spreads = [means(found, group) for group in found.groups]
     best_groups = {
         name: best({i: spread[name][0] for i, spread in enumerate(spreads) if name in spread}, name)
@@ -243,7 +248,7 @@ def _charts(found: Comparison) -> list[dict[str, Any]]:
     of_runs = [_curves(run) for run in found.runs]
     places = [place for group in found.groups for place in group.places]
     names = dict.fromkeys(name for place in places for name in of_runs[place])
-    order = sorted(names, key=lambda name: (not _is_score(name), name not in report.FIRST_CHARTS))
+    order = sorted(names, key=lambda name: (not is_score(name), name not in report.FIRST_CHARTS))
     found_charts = []
     for name in order:
         lines: dict[int, dict[str, Any]] = {}
@@ -252,13 +257,8 @@ def _charts(found: Comparison) -> list[dict[str, Any]]:
                 lines[i] = _mean_line(curves)
         of = figure(name)
         chart = {"title": of.label, "unit": of.unit, "better": of.better, "lines": lines}
-        found_charts.append({**chart, "open": _is_score(name)})
+        found_charts.append({**chart, "open": is_score(name)})
     return found_charts
-
-
-def _is_score(name: str) -> bool:
-    """Returns whether a figure says how well a run does, besides its speed."""
-    return bool(figure(name).better) and not name.endswith(("_per_second", "_per_step"))
 
 
 def _curves(run: RunFiles) -> dict[str, list[Point]]:

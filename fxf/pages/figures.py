@@ -40,3 +40,8 @@ def figure(name: str) -> Figure:
     plain = " ".join(_UPPER.get(word, word) for word in name.split("_"))
     known = next((known for pattern, known in _KNOWN if re.fullmatch(pattern, name)), Figure(""))
     return known._replace(label=known.label or plain)
+
+
+def is_score(name: str) -> bool:
+    """Returns whether a figure says how good a model is. A speed also says how busy the machine was."""
+    return bool(figure(name).better) and not re.fullmatch(r".*(_per_second|_per_step|seconds)|mfu", name)

@@ -135,14 +135,20 @@ def _samples(run: RunFiles) -> list[dict[str, Any]]:
     ]
 
 
-def command(record: dict[str, Any]) -> str:
-    """Returns the command that repeats a run, or the code, if a config made in Python was trained."""
+def command(record: dict[str, Any], source: str | None = None) -> str:
+    """Returns the command that repeats a run, or the code, if a config made in Python was trained.
+
+    With a `source` it starts from that, wherever the run started.
+    """
     config_file = record.get("config_file")
     if not config_file:
-        return 'fxf.train(json.load(open("config.json"))["config"], "runs/again")'
-    overrides = record.get("overrides", {})
+        start = f", start={source!r}" if source else ""
+        return f'fxf.train(json.load(open("config.json"))["config"], "runs/again"{start})'
+    overrides = dict(record.get("overrides", {}))
+    if source:
+        overrides.pop("start.path", None)
+    source = source or (record["config"].get("start") or {}).get("path")
     changed = [f"--config.{key}={value}" for key, value in overrides.items()]
-    source = (record["config"].get("start") or {}).get("path")
     begun = [f"--from={source}"] if source and "start.path" not in overrides else []
     return shlex.join(["fxf", "train", f"--config={config_file}", *begun, *changed, "--workdir=runs/again"])
 

@@ -68,12 +68,12 @@ def of_config(tables: Mapping[str, Sequence[Key]], config: Mapping[str, Any]) ->
 def _merged(path: str, classes: Mapping[str, type]) -> list[Key]:
     """Returns the keys of a section's classes, each once: first those of all, then those of some.
 
-    The key `name` chooses the class. Its values are the names of all classes.
+    The key `name` of a task, a model or an optimizer chooses the class. Its values are the names of all classes.
     """
     having: dict[Key, list[str]] = {}
     for name, cls in classes.items():
         for key in keys_of(cls, path):
-            if key.path.endswith(".name") and len(classes) > 1:
+            if key.path in ("task.name", "model.name", "optimizer.name"):
                 key = key._replace(default=next(iter(classes)), values=", ".join(classes))
             having.setdefault(key, []).append(name)
     found = [key._replace(of=() if len(of) == len(classes) else tuple(of)) for key, of in having.items()]

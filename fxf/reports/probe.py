@@ -55,6 +55,10 @@ class Reading(NamedTuple):
     batch: Batch
     arrays: dict[str, np.ndarray]
 
+    def __repr__(self) -> str:
+        """Returns the names and shapes of the arrays, where a notebook would print all weights."""
+        return "\n".join(f"{name}  {' x '.join(map(str, value.shape))}" for name, value in self.arrays.items())
+
     def matrices(self, name: str, head: int | None = None) -> Matrices:
         """Returns the matrices of an array: one for each head of attention weights, else rows by vector elements.
 
@@ -68,7 +72,7 @@ class Reading(NamedTuple):
         if head is None:
             return shown
         if not 0 <= head < len(shown.values):
-            raise UserError(f"--head: expected less than {len(shown.values)}, got {head}")
+            raise UserError(f"head: expected less than {len(shown.values)}, got {head}")
         return shown._replace(values=shown.values[head:][:1], titles=shown.titles[head:][:1])
 
     def show(self, name: str, head: int | None = None) -> "TreescopeFigure":
@@ -140,7 +144,8 @@ def matrices(experiment: Experiment, arrays: dict[str, np.ndarray], name: str, b
       UserError: there is no such array.
     """
     if name not in arrays:
-        raise UserError(f"--name: no array '{name}' here{nearest(name, arrays)}; without --name they are listed")
+        listed = "fxf probe without --name lists them, in Python `arrays`"
+        raise UserError(f"no array '{name}' here{nearest(name, arrays)}; {listed}")
     value = arrays[name]
     labels = {side: token_labels(experiment, batch, side) for side in ("inputs", "source") if side in batch}
     if name.startswith("params/"):

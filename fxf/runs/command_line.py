@@ -187,7 +187,10 @@ def _wrong_value(message: str) -> str:
     """Returns absl's message about a flag's value, in the words of the message about a config key."""
     kinds = {"invalid literal for int": "int", "could not convert string to float": "float", "Non-boolean": "bool"}
     found = re.match(rf"flag (--\S+?)=(.*?): ({'|'.join(kinds)})", message)
-    return f"{found[1]}: expected {kinds[found[3]]}, got {found[2]!r}" if found else message
+    if found:
+        return f"{found[1]}: expected {kinds[found[3]]}, got {found[2]!r}"
+    out_of_range = re.match(r"flag (--\S+?)=(.*?): \S+ is not (.+)", message)
+    return f"{out_of_range[1]}: expected {out_of_range[3]}, got {out_of_range[2]}" if out_of_range else message
 
 
 def read_config(config: str) -> ConfigDict:

@@ -1,6 +1,7 @@
 """Loading a run from its folder."""
 
 import dataclasses
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,19 +9,21 @@ from typing import Any
 import jax
 
 from fxf import weights
-from fxf.config import section
+from fxf.config import flatten, section
 from fxf.decoding.config import DecodeConfig, changed_decode
 from fxf.errors import UserError
 from fxf.files import folder_at
 from fxf.machine.status import stage
 from fxf.runs import run_folder
 from fxf.runs.config_file import load_of_run
-from fxf.runs.experiment import Experiment, build
+from fxf.runs.experiment import Experiment, build, default_config
 from fxf.runs.needs import require_state
 from fxf.training import checkpoint
 from fxf.training.fine_tuning import evaluated_params
 from fxf.training.sharding import Layout
 from fxf.training.state import TrainState
+
+log = logging.getLogger(__name__)
 
 CHECKPOINTS = "checkpoints"
 
@@ -58,8 +61,20 @@ def open_run(
     """Returns the experiment and the identity of the run in `workdir`; arguments and errors as in `load`."""
     config, identity, registered_by = run_folder.read_config(workdir)
     load_of_run(workdir, registered_by, config_file)
+    config = _with_newer_keys(workdir, config)
     saved = dataclasses.asdict(section(DecodeConfig, config.get("decode"), "decode"))
     return build({**config, "decode": changed_decode(saved, decode or {})}, workdir), identity
+
+
+def _with_newer_keys(workdir: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """Returns a run's config with the defaults of keys that came after the run; a warning names them."""
+    names = [config[part]["name"] for part in ("task", "model", "optimizer")]
+    full = default_config(*names).to_dict()
+    known = dict(flatten(config))
+    newer = [f"{key} ({value} now)" for key, value in flatten(full) if key not in known]
+    if newer:
+        log.warning("warning: %s: older than the keys %s", workdir, ", ".join(newer))
+    return {**config, **{part: {**full[part], **config.get(part, {})} for part in full if isinstance(full[part], dict)}}
 
 
 @stage("reading the checkpoint")

@@ -23,7 +23,8 @@ def by_kind() -> dict[str, dict[str, Any]]:
     from fxf.data.corpus import CORPORA
     from fxf.data.tokenizer import TOKENIZERS
     from fxf.layers.attention import ATTENTIONS
-    from fxf.layers.feed_forward import ACTIVATIONS
+    from fxf.layers.block_kinds import BLOCKS
+    from fxf.layers.feed_forward import ACTIVATIONS, FEED_FORWARDS
     from fxf.layers.linear_attention import FEATURE_MAPS
     from fxf.layers.normalization import NORMS
     from fxf.layers.positions import POSITIONS
@@ -36,8 +37,10 @@ def by_kind() -> dict[str, dict[str, Any]]:
     return {
         "activation": ACTIVATIONS,
         "attention": ATTENTIONS,
+        "block": BLOCKS,
         "corpus": CORPORA,
         "feature map": FEATURE_MAPS,
+        "feed-forward layer": FEED_FORWARDS,
         "metric": METRICS,
         "model": MODELS,
         "norm": NORMS,

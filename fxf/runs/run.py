@@ -156,8 +156,8 @@ def _train_from_newest(
         with clock.measure("evaluate"):
             tested = task.test(evaluator(params))
         tested.pop("answers", None)
-        for prompt, expected, answer in tested.get("samples", []) if processes.is_first() else []:
-            print(sample_text(prompt, expected, answer))
+        if processes.is_first() and (samples := tested.get("samples")):
+            print("\n".join(sample_text(*sample) for sample in samples), end="\n\n")  # the result stands apart
         tested = metrics_log.without_samples(record.step, tested, test=True)
         result = result_of(experiment, record, steps[0], {**figures, **tested}, clock.seconds())
         run_folder.require_there(workdir)

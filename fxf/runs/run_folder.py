@@ -140,7 +140,8 @@ def _require_same_run(workdir: Path, config: Mapping[str, Any], digests: Mapping
     there = _read_record(workdir)
     if differing := differences(_identity_in(there), identity_of(config, digests)):
         what = f"{workdir}: holds another run: {differing}"
-        raise UserError(f"{what}; use another --workdir, or the config, data and files of that run")
+        other = f"use another --workdir, with --from={workdir} to start from these weights"
+        raise UserError(f"{what}; {other}; or the config, data and files of that run")
     if config["train"]["steps"] < _steps(there):
         what = f"train.steps: the run goes to step {_steps(there)}, which cannot become {config['train']['steps']}"
         raise UserError(f"{workdir}: {what}; use another --workdir, or at least as many steps")

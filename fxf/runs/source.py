@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from fxf.config import key
 from fxf.errors import UserError, nearest
 from fxf.files import folder_at, read_json
+from fxf.pages import best
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +71,7 @@ def source_of(path: str) -> Source:
             )
         except FileNotFoundError:
             expected = "expected a run, a safetensors file or a folder of transformers"
-            raise UserError(f"start.path: {path}: {expected}; it has no config.json") from None
+            raise UserError(f"start.path: {path}: {expected}; it has no config.json{_best_in(place)}") from None
         if step is None or kind == "run":
             return Source(kind, place, step)
     elif place.exists() and step is None:
@@ -79,6 +80,14 @@ def source_of(path: str) -> Source:
         raise UserError(f"start.path: {path}: only a run has steps")
     beside = [file.name for file in place.parent.iterdir()] if place.parent.is_dir() else []
     raise UserError(f"start.path: {path}: no run, file or folder is there{nearest(place.name, beside)}")
+
+
+def _best_in(folder: Path) -> str:
+    """Returns words on the best of the runs in a folder, or on one of them; none if there is no run."""
+    if (found := best.comparison_in(folder)) is None:
+        return ""
+    run, name = best.best_run(found) or (found.runs[0], "")
+    return f"; it holds runs, {f'of which the best by {name} is' if name else 'such as'} {run.folder}"
 
 
 def folder_of_files(config: StartConfig, workdir: Path | None) -> Path | None:

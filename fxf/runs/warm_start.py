@@ -10,11 +10,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fxf.config import differences
+from fxf.config import defaults, differences
 from fxf.data.tokenizer import TOKENIZER_FILE, VOCAB_SIZE, read_tokenizer
 from fxf.errors import UserError
 from fxf.files import digest, file_digest
 from fxf.interop import huggingface, weights_file
+from fxf.models import MODELS
 from fxf.runs import run_folder
 from fxf.runs.experiment import Experiment
 from fxf.runs.loading import CHECKPOINTS, load_params, load_states, open_run
@@ -252,7 +253,8 @@ def _of_source(path: str, workdir: Path) -> dict[str, Any]:
         }
         return keys | _tokenizer_keys(source.place / TOKENIZER_FILE)
     config = run_folder.read_config(source.place)[0]
-    keys = {f"model.{key}": value for key, value in config["model"].items()}
+    newer = defaults(MODELS[config["model"]["name"]].config) if config["model"]["name"] in MODELS else {}
+    keys = {f"model.{key}": value for key, value in {**newer, **config["model"]}.items()}
     data = config.get("data", {})
     return keys | {f"data.{key}": data[key] for key in ("tokenizer", "vocab_size") if key in data}
 

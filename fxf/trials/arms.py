@@ -16,7 +16,9 @@ from fxf.training.optimizer import OPTIMIZERS
 KEYS = {
     "activation": "model.activation",
     "attention": "model.attention",
+    "block": "model.block",
     "feature map": "model.feature_map",
+    "feed-forward layer": "model.feed_forward",
     "model": "model.name",
     "norm": "model.norm",
     "optimizer": "optimizer.name",

@@ -41,6 +41,10 @@ class Verdict(NamedTuple):
     evidence: Evidence
     stopped: str
 
+    def __repr__(self) -> str:
+        """Returns the lines for a reader, where a notebook would print both configs."""
+        return "\n".join(self.lines())
+
     def diverged(self) -> tuple[int, int]:
         """Returns how many runs of each arm diverged."""
         return sum(pair.first is None for pair in self.pairs), sum(pair.other is None for pair in self.pairs)

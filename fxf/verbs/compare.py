@@ -5,8 +5,9 @@ fxf compare runs/sweep
 fxf compare --format=csv runs/sweep > figures.csv
 
 An argument is a run folder, or a folder of run folders, as a sweep makes it. The table is printed as Markdown, or as
-CSV or JSON with every figure. compare.html, which also has the curves, is written in the folder of the sweep, or here;
---output names another place. Runs may still go on.
+CSV or JSON with every figure. Lines below it name the best run and the command that goes on from it. compare.html,
+which also has the curves, is written in the folder of the sweep, or here; --output names another place. Runs may still
+go on.
 """
 
 import json
@@ -25,7 +26,7 @@ OUTPUT = flags.DEFINE_string("output", None, "file for the page; by default comp
 
 
 def main(folders: list[str]) -> None:
-    from fxf.pages import compare
+    from fxf.pages import best, compare
 
     if not folders:
         raise UserError("no run: give run folders or the folder of a sweep; for example fxf compare runs/sweep")
@@ -42,4 +43,6 @@ def main(folders: list[str]) -> None:
         print(json.dumps(compare.all_figures(found), indent=1))
     else:
         print(compare.as_csv(found) if FORMAT.value == "csv" else compare.as_markdown(found), end="")
+    for line in best.lines(found):
+        print(line, file=sys.stderr)
     print(output, file=sys.stderr)

@@ -51,6 +51,7 @@ def main(arguments: list[str]) -> None:
     cli.refuse_arguments(arguments)
     import jax
 
+    from fxf.pages import best
     from fxf.runs import run_folder
     from fxf.sweeps.points import changed_keys, check, make_points
     from fxf.sweeps.table import report
@@ -89,6 +90,9 @@ def main(arguments: list[str]) -> None:
     failures = run_all(jobs, WORKERS.value) if WORKERS.value else {}
     for path in report(points, workdir, metrics, X.value, Y.value):
         print(path)
+    if found := best.comparison_in(workdir):
+        for line in best.lines(found):
+            print(line, file=sys.stderr)
     folders = [workdir / points[i].name for i in without_result]
     missing = [folder for folder in folders if run_folder.read_result(folder) is None]
     for folder in missing:

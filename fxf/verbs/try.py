@@ -21,7 +21,8 @@ import sys
 
 from absl import flags
 
-from fxf.errors import UserError
+from fxf.config import differing_keys, flatten
+from fxf.errors import UserError, one_line
 from fxf.machine import status
 from fxf.runs import cli
 
@@ -61,6 +62,10 @@ def main(arguments: list[str]) -> None:
         else:
             other = arms.with_changes(other, CHANGE.value)
     plan = make_plan(first, other, workdir, METRIC.value, LEVEL.value)
+    if other is not None and not OTHER.value:
+        values = dict(flatten(other.config))
+        changed = (f"{key} {values[key]}" for key in differing_keys(config, other.config) if key in values)
+        status.say(one_line(f"the other config has {'  '.join(changed)}"))
     if SEEDS.value < (n := fewest(plan.level)):
         status.say(f"--seeds={SEEDS.value}: at level {plan.level:g} a difference takes {n} pairs at least to show")
 

@@ -281,8 +281,20 @@ def test_six_is_all_splits_at_once():
 )
 def test_a_key_that_the_corpus_does_not_read_keeps_its_default(wrong):
     name = list(wrong)[-1]
-    with pytest.raises(UserError, match=rf"data.{name}: corpus '{wrong['name']}' does not read it; leave it at \S+$"):
+    with pytest.raises(
+        UserError, match=rf"data.{name}: corpus '{wrong['name']}' does not read it; leave it at \S+, or"
+    ):
         read_corpus(DataConfig(**wrong))
+
+
+def test_a_key_that_other_corpora_read_names_them():
+    with pytest.raises(UserError, match=r"leave it at '', or set data.name \(pairs, parallel, tfds\)$"):
+        read_corpus(DataConfig(path="x"))
+
+
+def test_pairs_in_json_lines_are_told_where_to_read_on():
+    with pytest.raises(UserError, match=r"x.jsonl: corpus 'pairs' reads tab-separated .* of docs/extending.md"):
+        read_corpus(DataConfig(name="pairs", path="x.jsonl"))
 
 
 def test_an_unknown_corpus_is_refused():

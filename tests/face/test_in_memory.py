@@ -132,6 +132,7 @@ def test_an_encoder_reads_the_sources():
     ("arguments", "keys", "message"),
     [
         (([[1, 5]], 2), {}, "prompt 1: expected tokens 0 … 4, got 5"),
+        (([1, 3], 2), {}, r"prompts: expected a list of lists of tokens, got \[1, 3\]"),
         (([[1]], 2), {"first_token": 5}, "prompt 1: expected tokens 0 … 4, got 5"),
         (([[1], [2]], 2), {"sources": [[1]]}, "sources: expected one for each of 2 prompts, got 1"),
         (([[1]], 2), {"top_k": 2}, "decode.top_k"),

@@ -32,6 +32,8 @@ LENGTHS = {
     "token_positions": 20,
     "optimizer": 6,
     "norm": 12,
+    "feed_forward": 18,
+    "block": 9,
     "corpus": 10,
     "model": 35,
     "task": 60,
@@ -45,6 +47,8 @@ TOGETHER = {
         "model.attention": "sigmoid",
         "model.positions": "paced",
         "model.norm": "tanh",
+        "model.block": "parallel",
+        "model.feed_forward": "mixture",
         "optimizer.layer_decay": 0.9,
         "optimizer.name": "adan",
         "task.metrics": "length_ratio",
@@ -116,7 +120,8 @@ def test_a_guest_is_short_and_builds(name, most, elsewhere):
     with new_process():
         loaded = load(shutil.copy(HERE / f"{name}.py", elsewhere))
         assert build(tiny(loaded)).config == {**tiny(loaded), "seed": 0}
-        assert [kind for kind, _ in loaded.registered] == [name.removeprefix("token_")]
+        kind = {"token_positions": "positions", "feed_forward": "feed-forward layer"}.get(name, name)
+        assert [kind for kind, _ in loaded.registered] == [kind]
 
 
 @pytest.mark.parametrize(

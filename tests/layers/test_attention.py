@@ -280,6 +280,8 @@ def test_an_encoder_does_not_read_padding(kind):
     [
         ({"attention": "sofmax"}, "model.attention: expected one of .*; did you mean 'softmax'"),
         ({"positions": "rotari"}, "model.positions: expected one of .*; did you mean 'rotary'"),
+        ({"block": "ideal"}, "model.block: expected one of .*; did you mean 'idea'"),
+        ({"feed_forward": "dens"}, "model.feed_forward: expected one of dense; .*did you mean 'dense'"),
         ({"activation": "rellu"}, "model.activation: expected one of .*; did you mean 'relu'"),
         ({"attention": "linear", "positions": "rotary"}, "model.positions: 'rotary' acts on the scores"),
         ({"attention": "linear", "positions": "alibi"}, "model.positions: 'alibi' acts on the scores"),

@@ -9,8 +9,10 @@ import pytest
 
 import oracle
 from closeness import assert_close
+from fxf.errors import UserError
 from fxf.layers.attention import attention, attention_spec, cross_attention, cross_memory
 from fxf.layers.block import block, block_cross_memory, block_spec
+from fxf.layers.block_kinds import BLOCKS, Block
 from fxf.layers.cache import KeysValues, write
 from fxf.layers.dropout import dropout
 from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec
@@ -218,13 +220,20 @@ def test_feed_forward_is_two_linear_maps_with_a_nonlinearity_or_a_gate_between(a
     assert_close(jax.jit(lambda x: feed_forward(config, params, x))(x), expected)
 
 
-@pytest.mark.parametrize("form", ["pre_norm", "post_norm", "sandwich", "idea"])
+@pytest.mark.parametrize("form", BLOCKS)
 def test_block_is_the_seeds_definition_or_its_idea_or_normalizes_after_each_sublayer(form):
     config = small(block=form)
     params = random_params(block_spec(config))
     x = vectors()
     actual = jax.jit(lambda x: block(config, params, x, causal(config))[0])(x)
     assert_close(actual, row_by_row(oracle.block, params, x, config))
+
+
+def test_a_kind_of_block_computes_attention_once(monkeypatch):
+    monkeypatch.setitem(BLOCKS, "none", Block(lambda x_BTD, sublayers: x_BTD))
+    config = small(block="none")
+    with pytest.raises(UserError, match=r"model.block: 'none' computes attention 0 times; expected once"):
+        block(config, random_params(block_spec(config)), vectors(), causal(config))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from closeness import assert_close, largest_of
 from fxf.errors import UserError
 from fxf.layers.attention import ATTENTIONS
+from fxf.layers.block_kinds import BLOCKS
 from fxf.layers.feed_forward import ACTIVATIONS
 from fxf.layers.positions import POSITIONS
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
@@ -22,7 +23,7 @@ VOCAB_SIZE, ROWS, LENGTH = 7, 4, 9
 KEYS = {
     "n_layers": [1, 2],
     "d_ff": [1, 5, 8],
-    "block": ["pre_norm", "post_norm", "sandwich", "idea"],
+    "block": list(BLOCKS),
     "norm": ["layer", "rms"],
     "norm_epsilon_in": ["deviation", "variance"],
     "final_norm": [False, True],

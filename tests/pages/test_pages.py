@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from fxf.errors import UserError
-from fxf.pages import compare, figures, page, report, run_files
+from fxf.pages import best, compare, figures, page, report, run_files
+from fxf.runs.source import source_of
 from fxf.training.metrics import LogConfig, MetricsLog
 from fxf.training.trackers import Trackers
 from small_runs import ROOT, tiny_config
@@ -93,6 +94,7 @@ def test_the_page_holds_the_figures_of_the_records_and_numbers_that_are_none_lea
 def test_the_command_of_a_run_that_starts_from_another_names_that(overrides, flags):
     record = {"config": {"start": {"path": "runs/a:20"}}, "config_file": "sort.py", "overrides": overrides}
     assert report.command(record) == f"fxf train --config=sort.py {flags} --workdir=runs/again"
+    assert report.command(record, "b") == "fxf train --config=sort.py --from=b --workdir=runs/again"
 
 
 def test_texts_are_data_and_no_markup(tmp_path):
@@ -200,8 +202,10 @@ def test_the_direction_of_a_figure_is_known_by_its_name(name, better):
 def test_runs_are_compared_by_the_keys_that_differ_with_the_best_marked(sweep):
     found = compare.comparison(compare.runs_of([sweep]))
     assert found.keys == ["optimizer.learning_rate", "seed"] and found.task == "reversal"
-    assert compare.best_runs(found, "train_loss") == [0]  # neither the one that goes on nor the one of another task
+    # neither the one that goes on nor the one of another task
+    assert compare.best_runs(found, "train_loss", range(6)) == [0]
     table = compare.as_markdown(found).splitlines()
+    assert best.best_run(found) == (found.runs[0], "train_loss")  # exact_match is equal
     assert table[0] == "| run | optimizer.learning_rate | seed | status | exact_match ↑ | train_loss ↓ |"
     assert table[2] == "| 0.1,0 | 0.1 | 0 | finished | 0.5 | **1** |"
     assert table[6] == "| on | 0.3 | 0 | stopped: step 6 of 6 | 0.25 | 0.125 |"
@@ -209,10 +213,24 @@ def test_runs_are_compared_by_the_keys_that_differ_with_the_best_marked(sweep):
     assert "| learning_rate=0.2 | 2 | 0.5 ± 0 | 3.5 ± 0.71 |" in table
 
 
+def test_a_speed_is_never_the_best(sweep):
+    found = compare.comparison(compare.runs_of([sweep]))
+    assert compare.best({0: 1.0, 1: 2.0}, "bleu") == [1]
+    for name in ("tokens_per_second", "train_seconds", "data_seconds_per_step", "mfu"):
+        assert compare.best({0: 1.0, 1: 2.0}, name) == []
+    assert best.best_run(compare.comparison(found.runs[:1])) is None
+
+
 def test_the_csv_has_a_row_for_each_run_and_every_figure(sweep):
     rows = list(csv.DictReader(io.StringIO(compare.as_csv(compare.comparison(compare.runs_of([sweep]))))))
     assert [row["run"] for row in rows] == ["0.1,0", "0.1,1", "0.2,0", "0.2,1", "on", "other"]
     assert (rows[3]["train_loss"], rows[3]["optimizer.learning_rate"], rows[4]["status"]) == ("4.0", "0.2", "stopped")
+
+
+def test_a_start_from_a_sweep_names_its_best_run(sweep):
+    held = f"; it holds runs, of which the best by train_loss is {sweep / '0.1,0'}"
+    with pytest.raises(UserError, match=re.escape(held)):
+        source_of(str(sweep))
 
 
 def test_a_line_is_the_mean_over_seeds_in_a_band(sweep):
@@ -232,6 +250,7 @@ def test_what_is_no_run_is_one_line(tmp_path, sweep):
         compare.runs_of([tmp_path])
     with pytest.raises(UserError, match="no such folder"):
         compare.runs_of([tmp_path / "none"])
+    assert best.comparison_in(tmp_path) is None
     (sweep / "on/config.json").write_text("[]")
     with pytest.raises(UserError, match=r"config\.json: not a run's config"):
         compare.runs_of([sweep])
@@ -240,7 +259,10 @@ def test_what_is_no_run_is_one_line(tmp_path, sweep):
 def test_the_command_compares_without_jax_and_writes_the_page_beside_the_runs(sweep):
     code = "import sys; from fxf.__main__ import main; main('compare'); assert 'jax' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code, str(sweep)], cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, f"{sweep / 'compare.html'}\n")
+    named, command, page_path, _ = done.stderr.split("\n")
+    assert (done.returncode, page_path) == (0, f"{sweep / 'compare.html'}")
+    assert named == f"best train_loss: {sweep / '0.1,0'}"
+    assert f"--from={sweep / '0.1,0'} --config.train.steps=6 --workdir=runs/again" in command
     assert (
         done.stdout.startswith("| run | optimizer.learning_rate | seed |")
         and (sweep / "compare.html").stat().st_size < 3 * 2**20

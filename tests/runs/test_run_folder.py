@@ -7,6 +7,8 @@ import pytest
 
 from fxf.errors import UserError
 from fxf.runs import code_version, run_folder
+from fxf.runs.loading import open_run
+from fxf.runs.warm_start import config_from
 from small_runs import tiny_config
 
 DATA, FILES, ORIGIN = {"text.txt": "0a1b"}, {"tokenizer.json": "{}\n"}, {"config_file": "test", "overrides": {}}
@@ -32,6 +34,20 @@ def test_the_identity_is_made_of_what_can_change_training():
     for other in ({"seed": 1}, {"train": {"batch_size": 3}}, {"task": {"n_tokens": 2}}, {"model": {"remat": "full"}}):
         assert run_folder.identity_of(tiny_config(**other), digests) != identity
     assert run_folder.identity_of(tiny_config(), {"text.txt": "0a1c"}) != identity
+
+
+def test_a_run_that_is_older_than_a_key_has_its_default(tmp_path, caplog):
+    opened(tmp_path / "run", files={})
+    path = tmp_path / "run/config.json"
+    record = json.loads(path.read_text())
+    del record["config"]["model"]["feed_forward"]
+    record["identity"] = run_folder.identity_digest(run_folder.identity_of(record["config"], record["digests"]))
+    path.write_text(json.dumps(record))
+    experiment, identity = open_run(tmp_path / "run")
+    assert experiment.config["model"]["feed_forward"] == "dense" and "model.feed_forward" not in identity
+    assert caplog.messages == [f"warning: {tmp_path}/run: older than the keys model.feed_forward (dense now)"]
+    begun = config_from(tiny_config(), str(tmp_path / "run"), tmp_path / "other")
+    assert begun["model"] == experiment.config["model"]
 
 
 def test_where_patience_ends_training_what_is_scored_is_part_of_the_identity():

@@ -235,6 +235,7 @@ def test_the_first_line_is_the_verdict(first, other, line, tmp_path):
     verdict = carry_out(plan, tmp_path, Budget(len(first)))
     assert verdict.lines()[0].startswith(line)
     assert "the metric was named beforehand" in verdict.lines()
+    assert repr(verdict).splitlines() == verdict.lines()
     assert json.loads((tmp_path / "verdict.json").read_text())["high"] == (
         None if math.isinf(verdict.evidence.high) else verdict.evidence.high
     )
@@ -265,6 +266,7 @@ def test_the_command_prints_the_verdict_as_json_or_one_line_of_what_is_wrong(tmp
     found = script("try", *flags, "--change=optimizer.learning_rate=0.1", "--seeds=3", "--json")
     assert (found.returncode, json.loads(found.stdout)["verdict"]) == (0, "no difference found"), found.stderr
     assert "pair 3  train_loss 3.2 and 2.4  2.0 s  p " in found.stderr
+    assert "the other config has optimizer.learning_rate 0.1\n" in found.stderr
     wrong = script("try", *flags, "--null", "--change=train.steps=4")
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert wrong.stderr == "error: --change: --null tries the config of --config against itself\n"
