@@ -16,6 +16,7 @@ from fxf.errors import UserError
 from fxf.layers.config import TransformerConfig
 from fxf.models import MODELS
 from fxf.models.model import Batch, Model
+from fxf.runs import contract
 from fxf.tasks import task
 from fxf.training.fine_tuning import evaluated_params, require_frozen, without_frozen_gradient
 from fxf.training.loop import steps_of_next_call
@@ -23,7 +24,7 @@ from fxf.training.optimizer import OptimizerConfig, make_optimizer, optimizer_se
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout
 from fxf.training.state import TrainState, hyperparameters, run_keys
-from fxf.training.step import TrainConfig, Trainer, make_train_steps
+from fxf.training.step import TrainConfig, Trainer, batch_loss, make_train_steps
 from fxf.weights import Params
 
 
@@ -138,8 +139,25 @@ def fit(
     )
     state = begin(start)
     numbers = hyperparameters(seed, train, described, model.weights_dtype)
+    _require_learnable(model, batch, trainer, seed)
     train_steps = make_train_steps(trainer, batch, steps)
     return _fitted(lambda state, n: train_steps(state, numbers, n), state, steps)
+
+
+def _require_learnable(
+    model: Model, batch: Callable[[jax.Array, jax.Array], Batch], trainer: Trainer, seed: int
+) -> None:
+    """Raises a UserError if the model cannot learn from the first batch, or it cannot be cut."""
+    shapes = contract.shapes_of_batch("batch", batch)
+    rows, parts = shapes["weights"].shape[0], trainer.config.microbatches
+    if rows % parts:
+        raise UserError(f"microbatches: {parts} does not divide the batch's {rows} rows")
+    with contract.reading("batch", shapes):
+        params = weights.shapes(model.spec, model.weights_dtype)
+        logits = jax.eval_shape(model.apply, params, shapes)
+        jax.eval_shape(lambda params, batch: batch_loss(model, params, batch), params, shapes)
+    first = jax.device_get(jax.jit(batch)(jax.random.fold_in(run_keys(seed).data, 0), np.int32(0)))
+    contract.require_first_batch("batch", first, logits.shape[-1] if model.loss.of_logits else None, model.max_len)
 
 
 def _fitted(train_steps: Callable[..., Any], state: TrainState, steps: int) -> Fitted:

@@ -15,7 +15,7 @@ import optax
 from ml_collections import ConfigDict
 
 from fxf import weights
-from fxf.config import defaults, one_of, section
+from fxf.config import defaults, one_of, require_short, section
 from fxf.decoding.config import DecodeConfig
 from fxf.decoding.decoder import Placement, make_decoder
 from fxf.errors import UserError, nearest
@@ -281,7 +281,7 @@ def _sections(config: Mapping[str, Any], task: RegisteredTask, model: Registered
     for name in names:
         if name not in config:
             raise UserError(f"{name}: missing; a config holds {', '.join(names)}")
-    if type(config["seed"]) is not int or not 0 <= config["seed"] < 2**32:
+    if type(require_short(config["seed"], "seed")) is not int or not 0 <= config["seed"] < 2**32:
         raise UserError(f"seed: expected an int from 0 to 2**32 - 1, got {config['seed']!r}")
     _name(config, "optimizer", OPTIMIZERS)
     return {

@@ -148,3 +148,29 @@ def test_a_model_that_does_not_generate_is_one_line():
     with pytest.raises(fxf.UserError, match="it has no prefill and step"):
         fxf.decode(model, random_params(model.spec), [[1]], 2)
     assert fxf.decode(MODEL, PARAMS, [], 2) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda b: b | {"inputs": b["inputs"] + 3}, "inputs: expected tokens 0 … 4, got "),
+        (lambda b: b | {"weights": b["weights"] * 0}, "weights: expected finite numbers with a sum above 0"),
+        (lambda b: {"inputs": b["inputs"]}, "expected a dict of arrays, targets and weights among them, got inputs"),
+        (
+            lambda b: b | {"inputs": b["inputs"] * 1.0},
+            r"the model cannot learn from inputs float32 \[3, 6\], .*Indexer",
+        ),
+        (lambda b: {k: np.tile(x, 2) for k, x in b.items()}, "inputs: expected at most 11 tokens in a row, got 12"),
+    ],
+)
+def test_a_batch_from_which_no_model_can_learn(change, message):
+    constant = {name: np.asarray(x) for name, x in fxf.language_model_batch(ROWS).items()}
+    with pytest.raises(fxf.UserError, match=f"^batch: {message}"):
+        fxf.fit(MODEL, lambda key, step: {k: jax.numpy.asarray(x) for k, x in change(constant).items()}, steps=1)
+
+
+def test_a_batch_that_takes_other_arguments_or_is_not_cut_into_parts():
+    with pytest.raises(fxf.UserError, match=r"^batch: expected a function of \(key, step\), got <lambda>\(key\) in "):
+        fxf.fit(MODEL, lambda key: fxf.language_model_batch(ROWS), steps=1)
+    with pytest.raises(fxf.UserError, match=r"^microbatches: 2 does not divide the batch's 3 rows$"):
+        fxf.fit(MODEL, batch, steps=1, microbatches=2)
