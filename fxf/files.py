@@ -96,6 +96,8 @@ def folder_at(place: str | Path, flag: str) -> Path:
       UserError: the scheme is unknown, the packages for gs:// are not installed, or the system refuses the path, for
         example because it is too long; names the `flag`.
     """
+    if not isinstance(place, str | os.PathLike):
+        raise UserError(f"{flag}: expected a path, got {place!r}")
     scheme = re.match(r"(\w[\w+.-]*):/", str(place))
     if not scheme:
         try:

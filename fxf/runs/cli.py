@@ -23,7 +23,8 @@ from fxf.files import folder_at, read_file  # noqa: E402
 from fxf.machine import signals, status, streams  # noqa: E402
 from fxf.machine.devices import start_jax  # noqa: E402
 from fxf.runs import command_line  # noqa: E402
-from fxf.runs.config_file import line_of_file, line_of_misuse  # noqa: E402
+from fxf.runs.config_file import line_of_file  # noqa: E402
+from fxf.runs.misuse import line_of_misuse  # noqa: E402
 
 streams.occupy()
 

@@ -215,6 +215,8 @@ def read_config(config: str) -> ConfigDict:
     Raises:
       UserError: there is no such file, or it makes no config.
     """
+    if not isinstance(config, str):
+        raise UserError(f"config: expected FILE[:ARGUMENT] or NAME[:ARGUMENT], got {config!r}")
     path, *argument = located(config).split(":", 1)
     require_config_file(path)
     found = load(path).call("get_config", *argument)

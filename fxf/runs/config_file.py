@@ -6,32 +6,25 @@ run records the file's path and digests, and the file is executed again before t
 
 import ast
 import contextlib
-import gc
 import hashlib
 import importlib.util
 import logging
 import os
-import re
 import sys
-import traceback
 from collections.abc import Iterator, Mapping
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from fxf.config import differences, flatten
-from fxf.errors import UserError, errors_of, line_in, shown, text_of
+from fxf.errors import UserError, errors_of, line_in, shown
 from fxf.files import is_remote, read_file
-from fxf.runs import contract, registries
+from fxf.runs import registries
 
 log = logging.getLogger(__name__)
 
 ITSELF = "config file"  # replaces its name among the digests of a run, so a renamed file is the same file
-OWN_CODE = Path(__file__).parents[1]
-FILTERING = "JAX_TRACEBACK_FILTERING"  # off: JAX shows whole tracebacks, and so does fxf
-# The exceptions of code that gets what it does not expect.
-CODE_ERRORS = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, AssertionError)
 REGISTERED_BY = "registered_by"  # the key of config.json
 
 
@@ -183,27 +176,9 @@ def line_of_file(error: BaseException) -> str:
     return ""
 
 
-def line_of_misuse(error: BaseException) -> str:
-    """Returns the line for an exception that may come of what a registered function takes or returns, else nothing."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(f"{OWN_CODE}{os.sep}")]
-    registering = [file for file in _executed.values() if file.registered]
-    if not (isinstance(error, CODE_ERRORS) and frames and registering) or os.environ.get(FILTERING) == "off":
-        return ""
-    what, at = f"{type(error).__name__}: {text_of(error)}", f"{shown(Path(frames[-1].filename))}:{frames[-1].lineno}"
-    if (called := re.match(r"([\w.<>]+)\(\) (takes|missing|got)", str(error))) and (function := _function(called[1])):
-        return f"{contract.named(function)}: {what}; fxf calls it as {frames[-1].line} ({at})"
-    names = ", ".join(sorted(f"{kind} '{name}' of {shown(f.path)}" for f in registering for kind, name in f.registered))
-    return (
-        f"{what} ({at}): either {names} takes or returns something else than docs/extending.md says, or fxf has a "
-        f"bug; {FILTERING}=off shows the traceback"
-    )
-
-
-def _function(name: str) -> Any:
-    """Returns the function of an executed file that has the qualified name, or None."""
-    functions = (each for each in gc.get_objects() if isinstance(each, FunctionType))
-    files = {*map(str, _executed)}
-    return next((f for f in functions if f.__qualname__ == name and f.__code__.co_filename in files), None)
+def executed() -> dict[Path, ConfigFile]:
+    """Returns the files that this process has executed, by path."""
+    return dict(_executed)
 
 
 def _execute(path: Path, folder: Path, name: str = "", importers: tuple[Path, ...] = ()) -> ConfigFile:

@@ -1,8 +1,7 @@
 """What a user's own task and functions take and return, checked where fxf first meets them."""
 
-import contextlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fxf.errors import UserError, nearest, shown, text_of
+from fxf.errors import UserError, nearest, shown
 from fxf.training.state import run_keys
 
 # The arguments of a task's functions.
@@ -105,23 +104,6 @@ def _require_arrays(where: str, batch: Any) -> None:
 
 def described(x: Any) -> str:
     return f"{x.dtype} {list(x.shape)}"
-
-
-@contextlib.contextmanager
-def reading(where: str, shapes: Mapping[str, Any]) -> Iterator[None]:
-    """Turns an exception of a model, while it is traced for the shapes of a user's batch, into one line with them."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        from fxf.runs.config_file import line_of_file  # imported here, because it imports the registries
-
-        if line := line_of_file(error):
-            raise UserError(line) from error
-        what = "it lacks" if isinstance(error, KeyError) else f"{type(error).__name__}:"
-        found = ", ".join(f"{name} {described(x)}" for name, x in shapes.items())
-        raise UserError(f"{where}: the model cannot learn from {found}: {what} {text_of(error)}") from error
 
 
 def require_first_batch(where: str, batch: Mapping[str, Any], vocab_size: int | None, longest: int | None) -> None:

@@ -10,7 +10,7 @@ import jax
 from fxf import weights
 from fxf.machine import memory
 from fxf.machine.memory import Part
-from fxf.runs import contract
+from fxf.runs import contract, misuse
 from fxf.runs.experiment import Experiment
 from fxf.training.sharding import SEQUENCE, TENSOR, Layout
 from fxf.training.step import batch_loss
@@ -131,7 +131,7 @@ def _activations(experiment: Experiment, layout: Layout) -> list[Part]:
     params = weights.shapes(model.spec, model.weights_dtype)
     of_users = contract.is_of_users(experiment.task)
     where = f"task '{experiment.config['task']['name']}': batch"
-    with contract.reading(where, shapes) if of_users else contextlib.nullcontext():
+    with misuse.reading(where, shapes) if of_users else contextlib.nullcontext():
         blocks, features = jax.make_jaxpr(model.features, return_shape=True)(params, shapes)
         behind = jax.make_jaxpr(
             lambda params, x, batch: batch_loss(model._replace(features=lambda *_, rng: x), params, batch)

@@ -144,8 +144,7 @@ def _train_from_newest(
                     train_steps=train_steps,
                     learning_rate=experiment.learning_rate,
                     evaluate=lambda s: metrics_log.without_samples(
-                        int(s.step),
-                        figures_of(f"{named}: validate", task.validate(evaluator(evaluated_params(s))), task.metrics),
+                        int(s.step), figures_of(named, task.validate(evaluator(evaluated_params(s))), task.metrics)
                     ),
                     save=save,
                     wait=checkpoints.wait,
@@ -158,7 +157,7 @@ def _train_from_newest(
         steps, params = load_params(experiment, layout, workdir, identity)
         metrics_log.begin("testing", record.step)
         with clock.measure("evaluate"):
-            tested = figures_of(f"{named}: test", task.test(evaluator(params)))
+            tested = figures_of(named, task.test(evaluator(params)))
         tested.pop("answers", None)
         for prompt, expected, answer in tested.get("samples", []) if processes.is_first() else []:
             print(sample_text(prompt, expected, answer))
