@@ -11,9 +11,9 @@ from fxf.errors import UserError
 from fxf.files import folder_at
 from fxf.models.model import Model
 from fxf.runs import command_line, config_file, run
-from fxf.runs.contract import require_takes
 from fxf.runs.experiment import Experiment
 from fxf.runs.generation import generate_texts
+from fxf.runs.signatures import require_takes
 from fxf.runs.warm_start import config_from
 from fxf.training.metrics import Clock
 from fxf.training.trackers import OnRecord, Trackers

@@ -1,15 +1,14 @@
 """What a user's own task and functions take and return, checked where fxf first meets them."""
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fxf.errors import UserError, nearest, shown
+from fxf.errors import UserError, nearest
+from fxf.runs.signatures import described, require_takes
 from fxf.training.state import run_keys
 
 # The arguments of a task's functions.
@@ -32,41 +31,6 @@ OF_TASKS = {
 MASKS = {"inputs": "input_mask", "source": "source_mask", "targets": "weights"}
 READ = (*MASKS, *MASKS.values(), "positions", "source_positions", "documents", "segments", "row")
 PLACES = {"positions": "inputs", "documents": "inputs", "source_positions": "source"}
-
-
-def require_takes(where: str, function: Any, names: str) -> None:
-    """Raises a UserError if a function cannot be called with so many arguments.
-
-    Args:
-      names: the names of the arguments, with commas between them.
-    """
-    if not callable(function):
-        raise UserError(f"{where}: expected a function of ({names}), got {function!r}")
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some built-in functions have none
-        return
-    try:
-        signature.bind(*filter(None, names.split(", ")))
-    except TypeError:
-        raise UserError(f"{where}: expected a function of ({names}), got {named(function)}") from None
-
-
-def named(function: Any) -> str:
-    """Returns a function's name with its arguments, and its file and line."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    place = f" in {shown(Path(code.co_filename))}:{code.co_firstlineno}" if code else ""
-    return f"{getattr(function, '__name__', 'a function')}{inspect.signature(function)}{place}"
-
-
-def required_names(function: Any) -> str:
-    """Returns the names of the arguments that a function needs, with commas between them."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return ""
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return ", ".join(p.name for p in parameters if p.kind in positional and p.default is p.empty)
 
 
 def shapes_of_batch(where: str, batch: Callable[[jax.Array, Any], Any]) -> Any:
@@ -100,10 +64,6 @@ def _require_arrays(where: str, batch: Any) -> None:
         raise UserError(f"{where}: {wrong[0]}: expected an array with {rows}, got {sizes[wrong[0]]}")
     if jnp.issubdtype(batch["weights"].dtype, jnp.complexfloating):
         raise UserError(f"{where}: weights: expected real numbers, got {described(batch['weights'])}")
-
-
-def described(x: Any) -> str:
-    return f"{x.dtype} {list(x.shape)}"
 
 
 def require_first_batch(where: str, batch: Mapping[str, Any], vocab_size: int | None, longest: int | None) -> None:

@@ -13,7 +13,8 @@ from fxf.layers.attention import ATTENTIONS
 from fxf.layers.positions import POSITIONS
 from fxf.models import MODELS
 from fxf.models.model import Model
-from fxf.runs.contract import OF_TASKS, require_takes
+from fxf.runs.contract import OF_TASKS
+from fxf.runs.signatures import require_takes
 from fxf.tasks import RegisteredTask
 from fxf.tasks.task import NO_END, RunInfo, Task
 from fxf.training.fine_tuning import require_frozen

@@ -11,8 +11,8 @@ from types import FunctionType
 from typing import Any
 
 from fxf.errors import UserError, shown, text_of
-from fxf.runs import contract
 from fxf.runs.config_file import executed, line_of_file
+from fxf.runs.signatures import described, named
 
 OWN_CODE = Path(__file__).parents[1]
 FILTERING = "JAX_TRACEBACK_FILTERING"  # off: JAX shows whole tracebacks, and so does fxf
@@ -31,7 +31,7 @@ def reading(where: str, shapes: Mapping[str, Any]) -> Iterator[None]:
         if line := line_of_file(error):
             raise UserError(line) from error
         what = "it lacks" if isinstance(error, KeyError) else f"{type(error).__name__}:"
-        found = ", ".join(f"{name} {contract.described(x)}" for name, x in shapes.items())
+        found = ", ".join(f"{name} {described(x)}" for name, x in shapes.items())
         raise UserError(f"{where}: the model cannot learn from {found}: {what} {text_of(error)}") from error
 
 
@@ -43,7 +43,7 @@ def line_of_misuse(error: BaseException) -> str:
         return ""
     what, at = f"{type(error).__name__}: {text_of(error)}", f"{shown(Path(frames[-1].filename))}:{frames[-1].lineno}"
     if (called := re.match(r"([\w.<>]+)\(\) (takes|missing|got)", str(error))) and (function := _function(called[1])):
-        return f"{contract.named(function)}: {what}; fxf calls it as {frames[-1].line} ({at})"
+        return f"{named(function)}: {what}; fxf calls it as {frames[-1].line} ({at})"
     names = ", ".join(sorted(f"{kind} '{name}' of {shown(f.path)}" for f in registering for kind, name in f.registered))
     return (
         f"{what} ({at}): either {names} takes or returns something else than docs/extending.md says, or fxf has a "

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fxf.errors import UserError, errors_of, nearest, shown
-from fxf.runs.contract import require_takes, required_names
+from fxf.runs.signatures import require_takes, required_names
 
 # By the kind and the name of an entry: the digests of the file that registered it, and of what that imports.
 owners: dict[tuple[str, str], set[str]] = {}
