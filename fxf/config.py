@@ -16,6 +16,7 @@ from fxf.errors import UserError, nearest
 SectionT = TypeVar("SectionT")
 
 LARGEST_INT = 2**31 - 1  # steps, positions and sizes are int32 on the device
+LONGEST_INT = 4096  # bits; a larger one than any key takes, for a line that quotes it
 FLOAT32 = (1.2e-38, 3.4e38)  # smallest and largest magnitude; a CPU computes with 0 below the smallest
 
 
@@ -66,8 +67,16 @@ def section(cls: type[SectionT], values: Any, path: str) -> SectionT:
     return cls(**{f.name: _checked(values[f.name], types[f.name], f.metadata, f"{path}.{f.name}") for f in fields})
 
 
+def require_short(value: Any, path: str) -> Any:
+    """Returns the value. Raises a UserError if it is an integer of more digits than Python writes."""
+    if type(value) is int and value.bit_length() > LONGEST_INT:
+        raise UserError(f"{path}: expected at most {LONGEST_INT} bits, got an integer of {value.bit_length()}")
+    return value
+
+
 def _checked(value: Any, kind: Any, limits: Mapping[str, Any], path: str) -> Any:
     """Returns `value` as `kind`, or raises a UserError that names `path`."""
+    require_short(value, path)
     if typing.get_origin(kind) is Literal:
         return one_of(value, typing.get_args(kind), path)
     if kind is float and type(value) is int:

@@ -93,15 +93,21 @@ def folder_at(place: str | Path, flag: str) -> Path:
     """Returns the folder at a local path, or at gs://… as an `etils.epath.Path`, which has the same methods.
 
     Raises:
-      UserError: the scheme is unknown, the packages for gs:// are not installed, or the system refuses the path, for
-        example because it is too long; names the `flag`.
+      UserError: it is no path, is not UTF-8 or is a link to nothing; the scheme is unknown, the packages for gs:// are
+        not installed, or the system refuses the path, for example because it is too long; names the `flag`.
     """
+    if not isinstance(place, str | os.PathLike):
+        raise UserError(f"{flag}: expected a path, got {place!r}")
     scheme = re.match(r"(\w[\w+.-]*):/", str(place))
     if not scheme:
         try:
+            str(place).encode()  # TensorStore, which writes checkpoints, takes only UTF-8
             Path(place).stat()
         except (FileNotFoundError, NotADirectoryError):
-            pass
+            if Path(place).is_symlink():
+                raise UserError(f"{flag}: {place}: a link to {os.readlink(place)}, which is not there") from None
+        except UnicodeEncodeError:
+            raise UserError(f"{flag}: {place}: expected a path in UTF-8") from None
         except OSError as error:
             raise UserError(f"{flag}: {place}: {error.strerror}") from None
         except ValueError:

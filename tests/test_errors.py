@@ -79,6 +79,23 @@ def test_a_wrong_config(flags, parts, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("verb", "flag", "line"),
+    [
+        ("try", "--other=", "--other: expected a value, got ''"),
+        ("evaluate", "--pairs=", "--pairs: expected a value"),
+        ("generate", "--input=", "--input: expected a value"),
+        ("sweep", "--points=", "--points: expected a value"),
+        ("try", "--seeds=1", "--seeds: expected at least 2, got 1"),
+        ("sweep", "--workers=-1", "--workers: expected at least 0, got -1"),
+        ("sweep", "--together=0", "--together: expected at least 1, got 0"),
+    ],
+)
+def test_a_wrong_flag(verb, flag, line, tmp_path):
+    config = [REVERSAL] if verb in ("try", "sweep") else []
+    assert_one_line(script(verb, *config, flag, f"--workdir={tmp_path}"), line)
+
+
 def test_in_a_conversation_a_wrong_prompt_is_one_line_and_the_next_is_answered(trained):
     finished = script("generate", f"--workdir={trained}", "--interactive", stdin="1 2\nx\n3\n")
     assert finished.returncode == 0

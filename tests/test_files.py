@@ -78,3 +78,14 @@ def test_a_file_that_cannot_be_read_is_refused_with_the_reason(tmp_path):
     ]:
         with pytest.raises(UserError, match=reason):
             read_file(path, limit=limit)
+
+
+def test_a_folder_that_is_no_path_or_a_link_to_nothing(tmp_path):
+    (tmp_path / "link").symlink_to("nowhere")
+    for place, what in [
+        (tmp_path / "link", "link: a link to nowhere, which is not there"),
+        (f"{tmp_path}/r\udcff", "expected a path in UTF-8"),
+        (None, "--workdir: expected a path, got None"),
+    ]:
+        with pytest.raises(UserError, match=what):
+            folder_at(place, "--workdir")

@@ -13,10 +13,12 @@ from fxf.config import defaults, one_of, section
 from fxf.decoding.config import DecodeConfig, changed_decode
 from fxf.decoding.decoder import make_decoder
 from fxf.errors import UserError
+from fxf.face.arguments import require_model, require_params, require_seed, token_rows
 from fxf.layers.config import TransformerConfig
 from fxf.machine.devices import require_devices
 from fxf.models import MODELS
 from fxf.models.model import Batch, Model
+from fxf.runs import contract, misuse
 from fxf.tasks import task
 from fxf.training.fine_tuning import evaluated_params, require_frozen, without_frozen_gradient
 from fxf.training.loop import steps_of_next_call
@@ -24,7 +26,7 @@ from fxf.training.optimizer import OptimizerConfig, make_optimizer, optimizer_se
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout
 from fxf.training.state import TrainState, hyperparameters, run_keys
-from fxf.training.step import TrainConfig, Trainer, make_train_steps
+from fxf.training.step import TrainConfig, Trainer, batch_loss, make_train_steps
 from fxf.weights import Params
 
 
@@ -76,6 +78,9 @@ def initialize(model: Model | weights.Spec, seed: int = 0) -> Params:
 
     A run with this seed starts from the same params, up to rounding.
     """
+    require_seed(seed)
+    if not isinstance(model, Model | dict):
+        require_model(model)
     spec, dtype = (model.spec, model.weights_dtype) if isinstance(model, Model) else (model, "float32")
     return jax.jit(lambda key: weights.initialize(spec, key, dtype))(run_keys(seed).params)
 
@@ -90,7 +95,16 @@ def language_model_batch(tokens: Any, weights: Any = None) -> Batch:
     Returns:
       inputs int32 [B, T], targets int32 [B, T] and weights float32 [B, T].
     """
+    if isinstance(tokens, list | tuple | str):
+        rows = token_rows("row", tokens)
+        if len({len(row) for row in rows}) != 1:
+            raise UserError("tokens: expected rows of one length")
+        tokens = np.stack(rows)
+    if getattr(tokens, "ndim", 0) != 2 or not jnp.issubdtype(tokens.dtype, jnp.integer):
+        raise UserError(f"tokens: expected ints [B, T], got {contract.described(jnp.asarray(tokens))}")
     tokens_BT = jnp.asarray(tokens, jnp.int32)
+    if weights is not None and np.shape(weights) != tokens_BT.shape:
+        raise UserError(f"weights: expected {list(tokens_BT.shape)}, as tokens, got {list(np.shape(weights))}")
     weights_BT = jnp.ones(tokens_BT.shape) if weights is None else jnp.asarray(weights, jnp.float32)
     return task.language_model_batch(tokens_BT, weights_BT)
 
@@ -124,6 +138,10 @@ def fit(
     Raises:
       UserError: a key is unknown or has a wrong value, or the loss is not finite.
     """
+    require_model(model)
+    require_seed(seed)
+    if params is not None:
+        require_params(model, params)
     chosen = {"steps": steps, "microbatches": microbatches, "label_smoothing": label_smoothing}
     train = section(TrainConfig, {**defaults(TrainConfig), **chosen}, "train")
     described = optimizer_section({**defaults(OptimizerConfig), "name": optimizer, **keys})
@@ -139,8 +157,25 @@ def fit(
     )
     state = begin(start)
     numbers = hyperparameters(seed, train, described, model.weights_dtype)
+    _require_learnable(model, batch, trainer, seed)
     train_steps = make_train_steps(trainer, batch, steps)
     return _fitted(lambda state, n: train_steps(state, numbers, n), state, steps)
+
+
+def _require_learnable(
+    model: Model, batch: Callable[[jax.Array, jax.Array], Batch], trainer: Trainer, seed: int
+) -> None:
+    """Raises a UserError if the model cannot learn from the first batch, or it cannot be cut."""
+    shapes = contract.shapes_of_batch("batch", batch)
+    rows, parts = shapes["weights"].shape[0], trainer.config.microbatches
+    if rows % parts:
+        raise UserError(f"microbatches: {parts} does not divide the batch's {rows} rows")
+    with misuse.reading("batch", shapes):
+        params = weights.shapes(model.spec, model.weights_dtype)
+        logits = jax.eval_shape(model.apply, params, shapes)
+        jax.eval_shape(lambda params, batch: batch_loss(model, params, batch), params, shapes)
+    first = jax.device_get(jax.jit(batch)(jax.random.fold_in(run_keys(seed).data, 0), np.int32(0)))
+    contract.require_first_batch("batch", first, logits.shape[-1] if model.loss.of_logits else None, model.max_len)
 
 
 def _fitted(train_steps: Callable[..., Any], state: TrainState, steps: int) -> Fitted:
@@ -191,14 +226,21 @@ def decode(
     Raises:
       UserError: a key is unknown or has a wrong value; or the model does not generate, or lacks a token or a position.
     """
+    require_model(model)
+    require_params(model, params)
+    require_seed(seed)
+    for name, number in {"max_tokens": max_tokens, "first_token": first_token, "end_token": end_token}.items():
+        lacking = number is None and name != "max_tokens"
+        if not lacking and (not isinstance(number, int | np.integer) or number < 0):
+            raise UserError(f"{name}: expected an int of at least 0, got {number!r}")
     if model.prefill is None:
         raise UserError("model: cannot generate tokens, because it has no prefill and step")
+    prompts = token_rows("prompt", prompts)
+    sources = None if sources is None else token_rows("source", sources)
     if sources is not None and len(sources) != len(prompts):
         raise UserError(f"sources: expected one for each of {len(prompts)} prompts, got {len(sources)}")
     if not prompts:
         return []
-    if any(np.ndim(prompt) != 1 for prompt in prompts):
-        raise UserError(f"prompts: expected a list of lists of tokens, got {prompts}")
     method = section(DecodeConfig, changed_decode(defaults(DecodeConfig), keys), "decode")
     rows = _behind(first_token, prompts)
     if sources is not None:
@@ -214,20 +256,20 @@ def decode(
     return [answer[: answer.index(end_token)] if end_token in answer else answer for answer in answers]
 
 
-def _behind(first_token: int | None, prompts: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
+def _behind(first_token: int | None, prompts: Sequence[Any]) -> dict[str, np.ndarray]:
     """Returns the prompts as rows behind the token, or behind the first token of each if it is None."""
     tokens_NP, lengths_N = _padded(prompts)
     if first_token is not None:
-        return {"first": np.full(len(prompts), first_token, np.int32), "tokens": tokens_NP, "lengths": lengths_N}
+        return {"first": np.full(len(prompts), first_token, np.int64), "tokens": tokens_NP, "lengths": lengths_N}
     if not lengths_N.all():
         raise UserError(f"prompt {int(lengths_N.argmin()) + 1}: it is empty; without a first_token it needs a token")
     return {"first": tokens_NP[:, 0], "tokens": tokens_NP[:, 1:], "lengths": lengths_N - 1}
 
 
-def _padded(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the rows, padded with zeros, int32 [N, P], and their lengths, int32 [N]."""
+def _padded(rows: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the rows, padded with zeros, int64 [N, P], and their lengths, int32 [N]."""
     lengths = np.array([len(row) for row in rows], np.int32)
-    tokens = np.zeros((len(rows), max(lengths)), np.int32)
+    tokens = np.zeros((len(rows), max(lengths)), np.int64)
     for row, values in zip(tokens, rows, strict=True):
         row[: len(values)] = values
     return tokens, lengths
@@ -245,3 +287,4 @@ def _require_tokens(model: Model, rows: dict[str, np.ndarray]) -> None:
         if len(wrong):
             what, value = f"{names[name]} {wrong[0][0] + 1}", rows[name][tuple(wrong[0])]
             raise UserError(f"{what}: expected tokens 0 … {vocab_size - 1}, got {value}")
+        rows[name] = rows[name].astype(np.int32)

@@ -13,6 +13,7 @@ from fxf.models.model import Model
 from fxf.runs import command_line, config_file, run
 from fxf.runs.experiment import Experiment
 from fxf.runs.generation import generate_texts
+from fxf.runs.signatures import require_takes
 from fxf.runs.warm_start import config_from
 from fxf.training.metrics import Clock
 from fxf.training.trackers import OnRecord, Trackers
@@ -63,6 +64,8 @@ def train(
       UserError: the config is wrong, the folder holds another run, the loss is not finite, or the disk is full.
     """
     clock = Clock(time.perf_counter())
+    if on_record is not None:
+        require_takes("on_record", on_record, "step, figures")
     plain = _plain(config)
     if start is not None:
         plain = config_from(plain, str(start), folder_at(workdir, "workdir"))
@@ -120,6 +123,8 @@ def trial(
 
 def _plain(config: str | ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
     named = read_config(config) if isinstance(config, str) else config
+    if not isinstance(named, ConfigDict | Mapping):
+        raise UserError(f"config: expected FILE[:ARGUMENT], or a config as read_config returns it, got {named!r}")
     return named.to_dict() if isinstance(named, ConfigDict) else dict(named)
 
 

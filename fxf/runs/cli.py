@@ -24,6 +24,7 @@ from fxf.machine import signals, status, streams  # noqa: E402
 from fxf.machine.devices import start_jax  # noqa: E402
 from fxf.runs import command_line  # noqa: E402
 from fxf.runs.config_file import line_of_file  # noqa: E402
+from fxf.runs.misuse import line_of_misuse  # noqa: E402
 
 streams.occupy()
 
@@ -181,7 +182,7 @@ def why_not_ours(error: BaseException) -> str:
         return f"out of memory: {text or 'of the host'}; {less}"
     if kind == "PanicException":  # from a library in Rust; it is not an Exception
         return f"a library failed: {text}"
-    return ""
+    return line_of_misuse(error)
 
 
 def shortened(line: str) -> str:

@@ -122,7 +122,9 @@ def parse(argv: list[str], modules: Sequence[str]) -> list[str]:
         require_config_file(config_file)
         start_jax()  # before the file imports JAX
     try:
-        return flags.FLAGS(argv)
+        arguments = flags.FLAGS(argv)
+        _require_values(argv)
+        return arguments
     except UserError:
         raise
     except flags.UnrecognizedFlagError as error:
@@ -166,6 +168,16 @@ def _require_each_once(argv: list[str]) -> None:
             seen[found[1]] = argument
 
 
+def _require_values(argv: list[str]) -> None:
+    """Raises a UserError if a flag is given an empty text, which would count as absent."""
+    for argument in argv[1:]:
+        if argument == "--":
+            return
+        found = re.match(r"--?([a-zA-Z_]\w*)(=|$)", argument)
+        if found and found[1] in flags.FLAGS and flags.FLAGS[found[1]].value in ("", []):
+            raise UserError(f"--{found[1]}: expected a value, got ''")
+
+
 def _unknown_flag(name: str, modules: Sequence[str]) -> str:
     """Returns the error line for a flag that the script does not have."""
     known = [flag.name for module in modules for flag in flags.FLAGS.flags_by_module_dict().get(module, [])]
@@ -186,11 +198,12 @@ def _unknown_flag(name: str, modules: Sequence[str]) -> str:
 def _wrong_value(message: str) -> str:
     """Returns absl's message about a flag's value, in the words of the message about a config key."""
     kinds = {"invalid literal for int": "int", "could not convert string to float": "float", "Non-boolean": "bool"}
+    bounds = {"a positive": "1", "a non-negative": "0"}
     found = re.match(rf"flag (--\S+?)=(.*?): ({'|'.join(kinds)})", message)
     if found:
         return f"{found[1]}: expected {kinds[found[3]]}, got {found[2]!r}"
-    out_of_range = re.match(r"flag (--\S+?)=(.*?): \S+ is not (.+)", message)
-    return f"{out_of_range[1]}: expected {out_of_range[3]}, got {out_of_range[2]}" if out_of_range else message
+    found = re.match(rf"flag (--\S+?)=.*?: (.*) is not ({'|'.join(bounds)}|(?:an? )?\w+ >=) ?(\S+)$", message)
+    return f"{found[1]}: expected at least {bounds.get(found[3], found[4])}, got {found[2]}" if found else message
 
 
 def read_config(config: str) -> ConfigDict:
@@ -202,6 +215,8 @@ def read_config(config: str) -> ConfigDict:
     Raises:
       UserError: there is no such file, or it makes no config.
     """
+    if not isinstance(config, str):
+        raise UserError(f"config: expected FILE[:ARGUMENT] or NAME[:ARGUMENT], got {config!r}")
     path, *argument = located(config).split(":", 1)
     require_config_file(path)
     found = load(path).call("get_config", *argument)

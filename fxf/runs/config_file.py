@@ -176,6 +176,11 @@ def line_of_file(error: BaseException) -> str:
     return ""
 
 
+def executed() -> dict[Path, ConfigFile]:
+    """Returns the files that this process has executed, by path."""
+    return dict(_executed)
+
+
 def _execute(path: Path, folder: Path, name: str = "", importers: tuple[Path, ...] = ()) -> ConfigFile:
     """Executes the modules in `folder` that a file imports, and then the file, each at most once.
 

@@ -15,7 +15,7 @@ import optax
 from ml_collections import ConfigDict
 
 from fxf import weights
-from fxf.config import defaults, one_of, section
+from fxf.config import defaults, one_of, require_short, section
 from fxf.decoding.config import DecodeConfig
 from fxf.decoding.decoder import Placement, make_decoder
 from fxf.errors import UserError, nearest
@@ -26,7 +26,7 @@ from fxf.machine.on_cpu import drawing_options
 from fxf.machine.status import stage
 from fxf.models import MODELS, RegisteredModel
 from fxf.models.model import Model
-from fxf.runs import fitting
+from fxf.runs import contract, fitting
 from fxf.runs.source import StartConfig, folder_of_files
 from fxf.tasks import TASKS, RegisteredTask
 from fxf.tasks.task import Evaluator, RunInfo, Task
@@ -161,7 +161,7 @@ class Experiment(NamedTuple):
         if self.task.largest_batch is not None:
             return self.task.largest_batch()
         assert self.task.batch is not None
-        return fitting.shapes_of_batch(self.config["task"]["name"], self.task.batch)
+        return contract.shapes_of_batch(f"task '{self.config['task']['name']}': batch", self.task.batch)
 
     def evaluator(self, clock: Clock, layout: Layout, seed: int = 0) -> Callable[[weights.Params], Evaluator]:
         """Returns `evaluator(params) -> Evaluator`, whose programs compile once for all params.
@@ -281,7 +281,7 @@ def _sections(config: Mapping[str, Any], task: RegisteredTask, model: Registered
     for name in names:
         if name not in config:
             raise UserError(f"{name}: missing; a config holds {', '.join(names)}")
-    if type(config["seed"]) is not int or not 0 <= config["seed"] < 2**32:
+    if type(require_short(config["seed"], "seed")) is not int or not 0 <= config["seed"] < 2**32:
         raise UserError(f"seed: expected an int from 0 to 2**32 - 1, got {config['seed']!r}")
     _name(config, "optimizer", OPTIMIZERS)
     return {

@@ -1,10 +1,9 @@
 """Checks that the sections of a config, its task and its model fit each other."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 
 from fxf.config import one_of
@@ -14,6 +13,8 @@ from fxf.layers.attention import ATTENTIONS
 from fxf.layers.positions import POSITIONS
 from fxf.models import MODELS
 from fxf.models.model import Model
+from fxf.runs.contract import OF_TASKS
+from fxf.runs.signatures import require_takes
 from fxf.tasks import RegisteredTask
 from fxf.tasks.task import NO_END, RunInfo, Task
 from fxf.training.fine_tuning import require_frozen
@@ -56,23 +57,10 @@ def make_task(registered: RegisteredTask, section: Any, run: RunInfo) -> Task:
         raise UserError(f"{where}: metrics: expected a tuple of names, got {metrics!r}")
     if task.batch is None and task.batches is None:
         raise UserError(f"{where}: expected a function batch or batches")
+    for name, names in OF_TASKS.items():
+        if (function := getattr(task, name)) is not None:
+            require_takes(f"{where}: {name}", function, names)
     return task
-
-
-def shapes_of_batch(name: str, batch: Callable[[jax.Array, Any], Any]) -> Any:
-    """Returns the shapes of a task's batch. Raises a UserError if it is none that a model can learn from."""
-    shapes = jax.eval_shape(batch, jax.random.key(0), np.int32(0))
-    where = f"task '{name}': batch"
-    if not isinstance(shapes, Mapping) or not {"targets", "weights"} <= {*shapes}:
-        found = ", ".join(map(str, shapes)) if isinstance(shapes, Mapping) else type(shapes).__name__
-        raise UserError(f"{where}: expected a dict of arrays, targets and weights among them, got {found}")
-    sizes = {key: list(getattr(x, "shape", ())) for key, x in shapes.items()}
-    if sizes["targets"] != sizes["weights"]:
-        raise UserError(f"{where}: targets {sizes['targets']} and weights {sizes['weights']} differ in shape")
-    if wrong := [key for key, size in sizes.items() if size[:1] != sizes["targets"][:1] or not size]:
-        rows = f"as many rows as targets {sizes['targets']}"
-        raise UserError(f"{where}: {wrong[0]}: expected an array with {rows}, got {sizes[wrong[0]]}")
-    return shapes
 
 
 def require_fitting_task(task: Task, sections: Mapping[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """A lower bound on the memory that a run needs at once: only what no compiler can do without counts."""
 
+import contextlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,7 @@ import jax
 from fxf import weights
 from fxf.machine import memory
 from fxf.machine.memory import Part
+from fxf.runs import contract, misuse
 from fxf.runs.experiment import Experiment
 from fxf.training.sharding import SEQUENCE, TENSOR, Layout
 from fxf.training.step import batch_loss
@@ -127,10 +129,13 @@ def _activations(experiment: Experiment, layout: Layout) -> list[Part]:
     }
     model = experiment.with_model(n_layers=1).model
     params = weights.shapes(model.spec, model.weights_dtype)
-    blocks, features = jax.make_jaxpr(model.features, return_shape=True)(params, shapes)
-    behind = jax.make_jaxpr(
-        lambda params, x, batch: batch_loss(model._replace(features=lambda *_, rng: x), params, batch)
-    )(params, features, shapes)
+    of_users = contract.is_of_users(experiment.task)
+    where = f"task '{experiment.config['task']['name']}': batch"
+    with misuse.reading(where, shapes) if of_users else contextlib.nullcontext():
+        blocks, features = jax.make_jaxpr(model.features, return_shape=True)(params, shapes)
+        behind = jax.make_jaxpr(
+            lambda params, x, batch: batch_loss(model._replace(features=lambda *_, rng: x), params, batch)
+        )(params, features, shapes)
     # On an accelerator XLA may recompute inputs that do not fit.
     n_kept = experiment.config["model"].get("n_layers", 1) if jax.default_backend() == "cpu" else 1
     product = max(memory.largest_product(traced.jaxpr) for traced in (blocks, behind))

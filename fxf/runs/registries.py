@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from fxf.errors import UserError, errors_of, shown
+from fxf.errors import UserError, errors_of, nearest, shown
+from fxf.runs.signatures import require_takes, required_names
 
 # By the kind and the name of an entry: the digests of the file that registered it, and of what that imports.
 owners: dict[tuple[str, str], set[str]] = {}
@@ -115,10 +116,24 @@ def _require_entry(where: str, kind: str, name: Any, registry: Mapping[Any, Any]
         _require_section(f"{where}: section '{section}'", cls, NEEDED.get(section, ()))
     if kind == "optimizer" and not issubclass(entry.config, first.config):
         raise UserError(f"{where}: expected a subclass of {first.config.__name__}, got {entry.config.__name__}")
+    if kind == "optimizer" and (unknown := {*entry.reads} - {field.name for field in dataclasses.fields(first.config)}):
+        known = [field.name for field in dataclasses.fields(first.config)]
+        raise UserError(f"{where}: reads: unknown key '{min(unknown)}'{nearest(min(unknown), known)}")
     if kind == "task" and not entry.models:
         raise UserError(f"{where}: expected the names of models that fit it, got none")
     if kind == "task" and "task" not in sections:
         raise UserError(f"{where}: expected a section 'task' among its own, got {', '.join(sections) or 'none'}")
+    if kind != "task":  # whose class is called, and has its own line, when a config names it
+        _require_functions(where, entry, [other for other_name, other in registry.items() if other_name != name])
+
+
+def _require_functions(where: str, entry: Any, others: list[Any]) -> None:
+    """Raises a UserError if a function of an entry does not take the arguments that those of the others take."""
+    for field in getattr(entry, "_fields", ("",)):
+        function, *like = [getattr(each, field) if field else each for each in (entry, *others)]
+        known = next((each for each in like if callable(each)), None)
+        if known is not None and function is not None:
+            require_takes(f"{where}: {field}" if field else where, function, required_names(known))
 
 
 def _require_section(where: str, cls: Any, needed: tuple[str, ...]) -> None:

@@ -17,6 +17,7 @@ from fxf.machine import signals, status
 from fxf.machine.compiled import compiled_by_shape
 from fxf.runs import run_folder
 from fxf.runs.config_file import digests_of
+from fxf.runs.contract import figures_of, require_learnable
 from fxf.runs.experiment import Experiment, build
 from fxf.runs.flops import seconds_at_peak
 from fxf.runs.generation import answering, compare, score_pairs, write_answers
@@ -97,6 +98,8 @@ def _train(experiment: Experiment, workdir: Path, origin: dict[str, Any], watch:
         return finished
     if not experiment.programs:  # else a run with the same programs has fitted
         require_training(experiment, layout)
+        name = experiment.config["task"]["name"]
+        require_learnable(name, experiment.task, experiment.model.loss.of_logits, experiment.seed)
     with locked(workdir):
         identity = run_folder.open_for_training(*made_from, origin | start.origin)
         return _train_from_newest(experiment, layout, workdir, identity, watch, figures, start)
@@ -112,7 +115,7 @@ def _train_from_newest(
     start: Start,
 ) -> dict[str, Any]:
     """Trains from the newest checkpoint or the start, tests, and returns the result. `figures` describe the data."""
-    task, clock = experiment.task, watch.clock
+    task, clock, named = experiment.task, watch.clock, f"task '{experiment.config['task']['name']}'"
     checkpoints = Checkpoints(workdir / CHECKPOINTS, experiment.checkpoint, identity)
     state, record, resumed = _newest(checkpoints, experiment, layout, start, clock)
     intervals = Intervals(experiment.train, experiment.checkpoint, experiment.log)
@@ -141,7 +144,7 @@ def _train_from_newest(
                     train_steps=train_steps,
                     learning_rate=experiment.learning_rate,
                     evaluate=lambda s: metrics_log.without_samples(
-                        int(s.step), task.validate(evaluator(evaluated_params(s)))
+                        int(s.step), figures_of(named, task.validate(evaluator(evaluated_params(s))), task.metrics)
                     ),
                     save=save,
                     wait=checkpoints.wait,
@@ -154,7 +157,7 @@ def _train_from_newest(
         steps, params = load_params(experiment, layout, workdir, identity)
         metrics_log.begin("testing", record.step)
         with clock.measure("evaluate"):
-            tested = task.test(evaluator(params))
+            tested = figures_of(named, task.test(evaluator(params)))
         tested.pop("answers", None)
         if processes.is_first() and (samples := tested.get("samples")):
             print("\n".join(sample_text(*sample) for sample in samples), end="\n\n")  # the result stands apart
@@ -227,7 +230,7 @@ def evaluate(
     evaluator = experiment.evaluator(clock, experiment.layout_of_one_copy())(params)
     if pairs is None:
         run_folder.require_same_data(folder_at(workdir, "workdir"), experiment.task.digests())
-        figures = experiment.task.test(evaluator)
+        figures = figures_of(f"task '{experiment.config['task']['name']}': test", experiment.task.test(evaluator))
     else:
         figures = score_pairs(experiment, evaluator, Path(pairs))
     figures.pop("samples", None)

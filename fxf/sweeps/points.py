@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fxf.config import flatten
+from fxf.config import flatten, require_short
 from fxf.errors import UserError, nearest
 from fxf.machine.status import stage
 from fxf.runs import run_folder
@@ -102,6 +102,7 @@ def make_points(
 
 
 def _require_scalar(where: str, value: Any) -> None:
+    require_short(value, where)
     if not isinstance(value, bool | int | float | str):
         raise UserError(f"{where}: expected one number, string or bool, got {value!r}")
 

@@ -165,7 +165,7 @@ def keep_plan(plan: Plan, budget: Budget, workdir: Path) -> None:
     Raises:
       UserError: the folder holds another trial, its plan is damaged, or it cannot be written.
     """
-    if not math.isfinite(budget.minutes) or budget.minutes <= 0 or budget.seeds < 2:
+    if type(budget.seeds) is not int or not math.isfinite(budget.minutes) or budget.minutes <= 0 or budget.seeds < 2:
         raise UserError(
             f"budget: expected at least 2 seeds and some minutes, got {budget.seeds} and {budget.minutes:g}"
         )

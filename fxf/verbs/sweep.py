@@ -112,7 +112,7 @@ def _train(points: list[Any], config_file: str, overrides: dict[str, Any], workd
 def _numbered(points: list[Any], numbers: list[str]) -> list[Any]:
     from fxf.tasks.prompts import is_number
 
-    for number in numbers or [""]:
+    for number in numbers:
         if not is_number(number, 1, len(points)):
             raise UserError(f"--points: expected numbers from 1 to {len(points)}, got '{number}'")
     return [points[int(number) - 1] for number in numbers]

@@ -16,7 +16,7 @@ from typing import Any
 
 from absl import flags
 
-from fxf.errors import UserError, one_line
+from fxf.errors import one_line
 from fxf.files import is_remote
 from fxf.machine import status
 from fxf.runs import cli
@@ -42,8 +42,6 @@ def main(arguments: list[str]) -> None:
 
     config, origin = cli.config_and_origin(CONFIG)
     workdir = cli.require_workdir(WORKDIR)
-    if FROM.value == "":
-        raise UserError("--from: missing; for example --from=runs/reversal")
     if FROM.value:
         from fxf.runs.warm_start import config_from
 

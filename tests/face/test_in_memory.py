@@ -132,7 +132,7 @@ def test_an_encoder_reads_the_sources():
     ("arguments", "keys", "message"),
     [
         (([[1, 5]], 2), {}, "prompt 1: expected tokens 0 … 4, got 5"),
-        (([1, 3], 2), {}, r"prompts: expected a list of lists of tokens, got \[1, 3\]"),
+        (([1, 3], 2), {}, "prompt 1: expected a list of tokens, which are ints, got 1"),
         (([[1]], 2), {"first_token": 5}, "prompt 1: expected tokens 0 … 4, got 5"),
         (([[1], [2]], 2), {"sources": [[1]]}, "sources: expected one for each of 2 prompts, got 1"),
         (([[1]], 2), {"top_k": 2}, "decode.top_k"),
@@ -149,3 +149,72 @@ def test_a_model_that_does_not_generate_is_one_line():
     with pytest.raises(fxf.UserError, match="it has no prefill and step"):
         fxf.decode(model, random_params(model.spec), [[1]], 2)
     assert fxf.decode(MODEL, PARAMS, [], 2) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda b: b | {"inputs": b["inputs"] + 3}, "inputs: expected tokens 0 … 4, got "),
+        (lambda b: b | {"weights": b["weights"] * 0}, "weights: expected finite numbers with a sum above 0"),
+        (lambda b: {"inputs": b["inputs"]}, "expected a dict of arrays, targets and weights among them, got inputs"),
+        (
+            lambda b: b | {"inputs": b["inputs"] * 1.0},
+            r"the model cannot learn from inputs float32 \[3, 6\], .*Indexer",
+        ),
+        (lambda b: {k: np.tile(x, 2) for k, x in b.items()}, "inputs: expected at most 11 tokens in a row, got 12"),
+    ],
+)
+def test_a_batch_from_which_no_model_can_learn(change, message):
+    constant = {name: np.asarray(x) for name, x in fxf.language_model_batch(ROWS).items()}
+    with pytest.raises(fxf.UserError, match=f"^batch: {message}"):
+        fxf.fit(MODEL, lambda key, step: {k: jax.numpy.asarray(x) for k, x in change(constant).items()}, steps=1)
+
+
+def test_a_batch_that_takes_other_arguments_or_is_not_cut_into_parts():
+    with pytest.raises(fxf.UserError, match=r"^batch: expected a function of \(key, step\), got <lambda>\(key\) in "):
+        fxf.fit(MODEL, lambda key: fxf.language_model_batch(ROWS), steps=1)
+    with pytest.raises(fxf.UserError, match=r"^microbatches: 2 does not divide the batch's 3 rows$"):
+        fxf.fit(MODEL, batch, steps=1, microbatches=2)
+
+
+PARAMS = fxf.initialize(MODEL)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: fxf.fit(MODEL, batch, steps=1, seed=-1), r"seed: expected an int from 0 to 2\*\*32 - 1, got -1"),
+        (lambda: fxf.initialize(MODEL, "x"), "seed: expected an int from .*, got 'x'"),
+        (lambda: fxf.initialize(3), "model: expected what fxf.model returns, got int"),
+        (lambda: fxf.fit("bilayer", batch, steps=1), "model: expected what fxf.model returns, got str"),
+        (lambda: fxf.fit(MODEL, batch, steps=1, params={}), "params: .*: missing; they are no params of this model"),
+        (lambda: fxf.fit(MODEL, batch, steps=1, params=3), "params: .*: missing; they are no params of this model"),
+        (lambda: fxf.decode(MODEL, PARAMS | {"x": 1.0}, [[1]], 1), "params: x: the model has no such weight"),
+        (
+            lambda: fxf.decode(MODEL, jax.tree.map(lambda x: x[None], PARAMS), [[1]], 1),
+            r"params: .*: expected \[.*\], got \[1, .*\]",
+        ),
+        (lambda: fxf.decode(MODEL, PARAMS, [[1]], -1), "max_tokens: expected an int of at least 0, got -1"),
+        (lambda: fxf.decode(MODEL, PARAMS, [[1]], 2.5), "max_tokens: expected an int of at least 0, got 2.5"),
+        (lambda: fxf.decode(MODEL, PARAMS, [[1]], 1, first_token="x"), "first_token: expected an int .*, got 'x'"),
+        (lambda: fxf.decode(MODEL, PARAMS, [3], 1), "prompt 1: expected a list of tokens, which are ints, got 3"),
+        (lambda: fxf.decode(MODEL, PARAMS, 3, 1), "prompts: expected a list of lists of tokens, got 3"),
+        (lambda: fxf.decode(MODEL, PARAMS, [[1.5]], 1), r"prompt 1: expected a list of tokens, which are ints, got \["),
+        (lambda: fxf.decode(MODEL, PARAMS, [[2**40]], 1), "prompt 1: expected tokens 0 … 4, got 1099511627776"),
+        (lambda: fxf.language_model_batch([1, 2]), "row 1: expected a list of tokens, which are ints, got 1"),
+        (lambda: fxf.language_model_batch([[1, 2], [3]]), "tokens: expected rows of one length"),
+        (lambda: fxf.language_model_batch(np.ones((2, 3))), r"tokens: expected ints \[B, T\], got float32 \[2, 3\]"),
+        (lambda: fxf.language_model_batch(ROWS, np.ones(3)), r"weights: expected \[3, 6\], as tokens, got \[3\]"),
+        (lambda: fxf.load(None), "workdir: expected a path, got None"),
+        (lambda: fxf.train(3, "x"), r"config: expected FILE\[:ARGUMENT\], or a config as .*, got 3"),
+        (lambda: fxf.train("reversal", None), "workdir: expected a path, got None"),
+        (
+            lambda: fxf.train("reversal", "x", on_record=3),
+            r"on_record: expected a function of \(step, figures\), got 3",
+        ),
+        (lambda: fxf.read_config(3), r"config: expected FILE\[:ARGUMENT\] or NAME\[:ARGUMENT\], got 3"),
+    ],
+)
+def test_an_argument_that_is_wrong_is_one_line(call, message):
+    with pytest.raises(fxf.UserError, match=f"^{message}"):
+        call()

@@ -57,7 +57,7 @@ def test_what_is_typed_wrong_is_named(flags, parts):
         (["--beam_with=3"], ["--beam_with: unknown flag; did you mean 'beam_width'?", "--top_k"]),
         (["--config.decode.beam_width=3"], ["--config.decode.beam_width: unknown flag; did you mean 'beam_width'?"]),
         (["--beam_width=two"], ["--beam_width: expected int, got 'two'"]),
-        (["--n_best=0"], ["--n_best: expected a positive integer, got 0"]),
+        (["--n_best=0"], ["--n_best: expected at least 1, got 0"]),
         (["-3 1"], ["-3 1: unknown flag; put -- in front of an argument that begins with -"]),
         (["--workdir="], ["--workdir: missing"]),
     ],

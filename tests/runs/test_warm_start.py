@@ -256,4 +256,4 @@ def test_a_marian_goes_on(tmp_path):
 def test_a_start_of_nothing_is_refused_and_no_run_begins(tmp_path):
     finished = script("train", "--config=configs/reversal.py", f"--workdir={tmp_path / 'run'}", "--from=")
     assert finished.returncode == 2 and not (tmp_path / "run").exists()
-    assert finished.stderr == "error: --from: missing; for example --from=runs/reversal\n"
+    assert finished.stderr == "error: --from: expected a value, got ''\n"

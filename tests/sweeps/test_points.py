@@ -169,7 +169,6 @@ def test_flags_that_nothing_reads_end_in_one_line(tmp_path):
         (["--minutes=3"], "--minutes: only --slurm reads it"),
         (["--x=model.n_layer"], "--x: expected one of model.n_layers, optimizer.learning_rate, seed"),
         (["--points=3,25"], "--points: expected numbers from 1 to 24, got '25'"),
-        (["--points="], "--points: expected numbers from 1 to 24, got ''"),
         ([f"--points={'1' * 5000}"], "--points: expected numbers from 1 to 24, got '111"),
         (["--points=1", "--dry_run"], "--dry_run: --points trains in this process; give one of them"),
         (["--together=2", *TWO_PROCESSES], "--together: points share one process; leave parallel.processes at 1"),
@@ -194,3 +193,13 @@ def test_the_points_go_to_slurm_as_one_array_with_the_limits_of_the_flags(tmp_pa
     asked = (tmp_path / "array.sh").read_text().splitlines()
     for line in ("array=0-23%5", "partition=gpu", "time=30", "cpus-per-task=4", "gpus-per-node=1", "job-name=sweep"):
         assert f"#SBATCH --{line}" in asked
+
+
+def test_an_integer_of_more_digits_than_python_writes():
+    with pytest.raises(UserError, match=r"^sweep: point 1: seed: expected at most 4096 bits, got an integer of 16610$"):
+        make_points({"seed": 0}, [{"seed": 10**5000}])
+    config = tiny_config()
+    with pytest.raises(UserError, match=r"^seed: expected at most 4096 bits"):
+        build(config | {"seed": 10**5000})
+    with pytest.raises(UserError, match=r"^train.steps: expected at most 4096 bits"):
+        build(config | {"train": config["train"] | {"steps": -(10**5000)}})
