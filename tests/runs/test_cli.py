@@ -59,7 +59,7 @@ def test_what_is_typed_wrong_is_named(flags, parts):
         (["--beam_width=two"], ["--beam_width: expected int, got 'two'"]),
         (["--n_best=0"], ["--n_best: expected at least 1, got 0"]),
         (["-3 1"], ["-3 1: unknown flag; put -- in front of an argument that begins with -"]),
-        (["--workdir="], ["--workdir: missing"]),
+        (["--workdir="], ["--workdir: expected a value, got ''"]),
     ],
 )
 def test_what_is_typed_wrong_for_a_script_without_a_config_is_named(flags, parts):
