@@ -1,7 +1,7 @@
 """The time that a training step cannot go below on this machine, measured: its products, and the optimizer's bytes."""
 
+import functools
 import math
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -12,12 +12,12 @@ import numpy as np
 
 from fxf import weights
 from fxf.machine.memory import inner_jaxprs
+from fxf.machine.speed import timed
 from fxf.models.model import Batch, Model
 from fxf.training.step import loss_and_gradient
 
 OPTIMIZER_PASSES = 7  # Adam reads params, gradient and two moments, and writes all but the gradient
 COPIED = 2**26  # bytes of the array whose copying is timed
-AT_LEAST = 2e-3  # seconds of a timing
 
 # A product: the shapes of both factors, and the axes that are summed and that are shared.
 Product = tuple[tuple[int, ...], tuple[int, ...], Any]
@@ -47,7 +47,7 @@ class Ceiling:
         self.flops = sum(n * _flops(product) for product, n in self.counts.items())
         self.optimizer_bytes = OPTIMIZER_PASSES * 4 * weights.count(model.spec)
         self._products = {product: _timed_product(*product) for product in self.counts}
-        self._copy = _timed(jax.jit(lambda x: x + 1), jnp.ones(COPIED // 4, jnp.float32))
+        self._copy = functools.partial(timed, jax.jit(lambda x: x + 1), jnp.ones(COPIED // 4, jnp.float32))
 
     def __call__(self) -> float:
         """Measures, and returns the seconds."""
@@ -63,20 +63,4 @@ def _flops(product: Product) -> int:
 def _timed_product(left: tuple[int, ...], right: tuple[int, ...], dimensions: Any) -> Callable[[], float]:
     rng = np.random.default_rng(0)
     x, y = (jnp.asarray(rng.standard_normal(shape, np.float32)) for shape in (left, right))
-    return _timed(jax.jit(lambda x, y: jax.lax.dot_general(x, y, dimensions)), x, y)
-
-
-def _timed(function: Callable[..., Any], *arguments: Any) -> Callable[[], float]:
-    """Returns a function that measures the seconds of a call, the least of a few."""
-    jax.block_until_ready(function(*arguments))
-
-    def seconds() -> float:
-        best, spent, calls = math.inf, 0.0, 0
-        while spent < AT_LEAST or calls < 3:
-            start = time.perf_counter()
-            jax.block_until_ready(function(*arguments))
-            took = time.perf_counter() - start
-            best, spent, calls = min(best, took), spent + took, calls + 1
-        return best
-
-    return seconds
+    return functools.partial(timed, jax.jit(lambda x, y: jax.lax.dot_general(x, y, dimensions)), x, y)

@@ -28,6 +28,7 @@ from fxf.machine.devices import require_devices
 from fxf.models.encoder_decoder import PRESETS, EncoderDecoderConfig, encoder_decoder
 from fxf.models.model import Model
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from fxf.reports.describe import times
 from fxf.runs.experiment import build
 from fxf.tasks import TASKS
 from fxf.training.metrics import Clock
@@ -82,12 +83,17 @@ class Fxf:
     def run(self, n: int) -> None:
         self.state, _ = self.steps(self.state, self.numbers, n)
 
+    def compiled(self) -> Any:
+        return jit_step(make_step(self.trainer), self.trainer).lower(self.state, self.batch, self.numbers).compile()
+
     def planned_bytes(self) -> int:
         """Returns the bytes that the compiled step needs besides its arguments."""
-        plan: Any = (
-            jit_step(make_step(self.trainer), self.trainer).lower(self.state, self.batch, self.numbers).compile()
-        )
-        return plan.memory_analysis().temp_size_in_bytes
+        return self.compiled().memory_analysis().temp_size_in_bytes
+
+    def prediction(self, tokens: int) -> str:
+        """Returns the speed that `fxf describe` would predict for a step of so many tokens."""
+        seconds, *_ = times(self.compiled()).values()
+        return f"predicted {tokens / seconds:,.4g}"
 
 
 def sizes_of(n_layers: int, d_model: int, n_heads: int, length: int, vocab_size: int, gpt2: bool = False) -> Any:
@@ -154,8 +160,9 @@ def gpt_row(what: str, sizes: Any, rows: int, settings: Settings) -> Row:
         if not settings.ways or name in settings.ways:
             ways[name] = make()
     assert abs(first / math.log(sizes.vocab_size) - 1) < 0.1  # the peers' too start near the loss of a guess
-    ceiling = Ceiling(ours.model, batch)
-    return Row(what, "tokens/s", rows * sizes.length * settings.steps, ways, lambda: settings.steps * ceiling())
+    ceiling, tokens = Ceiling(ours.model, batch), rows * sizes.length
+    note = functools.partial(ours.prediction, tokens)
+    return Row(what, "tokens/s", tokens * settings.steps, ways, lambda: settings.steps * ceiling(), note)
 
 
 def _gpt_peers(sizes: Any, batch: dict[str, Any], settings: Settings) -> dict[str, Callable[[], Callable[[], Any]]]:
@@ -207,8 +214,9 @@ def translator_row(
                 config, ours.state.params, batch, smoothing, settings.steps, compiled=compiled
             )
             np.testing.assert_allclose(loss, ours.loss(smoothing), rtol=1e-4)
-    ceiling = Ceiling(ours.model, batch)
-    return Row(what, "tokens/s", math.prod(shape) * settings.steps, ways, lambda: settings.steps * ceiling())
+    ceiling, tokens = Ceiling(ours.model, batch), math.prod(shape)
+    note = functools.partial(ours.prediction, tokens)
+    return Row(what, "tokens/s", tokens * settings.steps, ways, lambda: settings.steps * ceiling(), note)
 
 
 def nanogpt_cpu(settings: Settings) -> Iterator[Row]:

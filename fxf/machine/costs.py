@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from fxf.machine import products
 from fxf.machine.hlo import Array, Computation, Instruction, Module, groups
+from fxf.machine.products import Product
 
 # Instructions without traffic of their own.
 FREE = (
@@ -50,11 +51,15 @@ class Cost(NamedTuple):
     Attributes:
       flops: floating-point operations of products; masked pairs of attention count.
       n_bytes: bytes that instructions read and write in the main memory; a fusion is one instruction.
+      products: the products of matrices, one by one.
+      other_bytes: the bytes of instructions that compute no product.
       uncounted: the custom calls whose operations are not known.
     """
 
     flops: int = 0
     n_bytes: int = 0
+    products: tuple[Product, ...] = ()
+    other_bytes: int = 0
     collectives: tuple[Collective, ...] = ()
     loops: tuple[Loop, ...] = ()
     uncounted: tuple[str, ...] = ()
@@ -63,6 +68,8 @@ class Cost(NamedTuple):
         return Cost(
             self.flops + other.flops,
             self.n_bytes + other.n_bytes,
+            self.products + other.products,
+            self.other_bytes + other.other_bytes,
             self.collectives + other.collectives,
             self.loops + other.loops,
             self.uncounted + other.uncounted,
@@ -116,15 +123,24 @@ class _Reader(NamedTuple):
         n_bytes = 0 if fused else self.traffic(computation, instruction)
         if opcode == "fusion":
             (name,) = instruction.called("calls")
-            return self.computation(name, fused=True).plus(Cost(n_bytes=n_bytes))
+            inner = self.computation(name, fused=True)
+            return inner.plus(Cost(n_bytes=n_bytes, other_bytes=0 if inner.products else n_bytes))
         if opcode.removesuffix("-start") in COLLECTIVES:
             # A TPU's asynchronous collective stands in several fusions: the one that starts it counts.
             if fused and _CHAINED in instruction.attributes and not any(map(_starts, computation.values())):
                 return Cost()
-            return Cost(n_bytes=n_bytes, collectives=(self.collective(computation, instruction, fused),))
+            exchanged = self.collective(computation, instruction, fused)
+            return Cost(n_bytes=n_bytes, other_bytes=n_bytes, collectives=(exchanged,))
         flops = products.flops(computation, instruction)
         unknown = flops is None and not fused and instruction.target not in MOVES
-        return Cost(flops or 0, n_bytes, uncounted=(instruction.target,) if unknown else ())
+        product = products.product(computation, instruction)
+        return Cost(
+            flops or 0,
+            n_bytes,
+            products=(product,) if product else (),
+            other_bytes=0 if product else n_bytes,
+            uncounted=(instruction.target,) if unknown else (),
+        )
 
     def turns(self, computation: Computation, loop: Instruction) -> int | None:
         """Returns how often a loop runs: what XLA says, or what its condition, first value and step say."""

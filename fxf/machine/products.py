@@ -1,6 +1,7 @@
 """The floating-point operations of products, in the forms in which XLA writes them for CPUs, GPUs and TPUs."""
 
 import math
+from typing import NamedTuple
 
 from fxf.machine.hlo import Computation, Instruction
 
@@ -14,6 +15,30 @@ CUDNN_PRODUCTS = {
     "__cudnn$fmhaScaleBiasSoftmax": 2,
 }
 SPLASH_PRODUCTS = {"splash_mha_fwd": 2, "splash_mha_dq": 3, "splash_mha_dkv": 4}
+
+
+class Product(NamedTuple):
+    """A product of two arrays: its type, their dimensions, and the axes that are summed and that are shared."""
+
+    dtype: str
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    summed: tuple[tuple[int, ...], tuple[int, ...]]
+    shared: tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def product(computation: Computation, instruction: Instruction) -> Product | None:
+    """Returns the product that an instruction is, as a CPU or an NVIDIA GPU computes it, or None."""
+    if instruction.opcode != "dot" and not instruction.target.startswith("__cublas$"):
+        return None
+    left, right = (arrays[0] for arrays in computation.operand_arrays(instruction)[:2])
+
+    def axes(kind: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        names = ((f"{side}_{kind}_dims", f"{side}_{kind}_dimensions") for side in ("lhs", "rhs"))
+        first, second = (instruction.numbers(short) or instruction.numbers(long) for short, long in names)
+        return first, second
+
+    return Product(left.dtype, left.dims, right.dims, axes("contracting"), axes("batch"))
 
 
 def flops(computation: Computation, instruction: Instruction) -> int | None:

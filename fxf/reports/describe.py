@@ -1,4 +1,4 @@
-"""The parameters, operations per token and memory of an experiment, computed from shapes alone."""
+"""The parameters, operations per token, memory and time of a step of an experiment, without training it."""
 
 import math
 from typing import Any
@@ -7,7 +7,9 @@ import jax
 from jax.sharding import NamedSharding
 
 from fxf import weights
+from fxf.machine import costs, hlo
 from fxf.machine.memory import total
+from fxf.machine.speed import predicted
 from fxf.machine.status import stage
 from fxf.reports.text_table import aligned
 from fxf.runs import needs
@@ -21,11 +23,12 @@ MAX_AXIS = 2**24  # the longest axis of a weight to trace; a traced program has 
 
 
 def describe(experiment: Experiment) -> str:
-    """Returns the parameter table and the estimates as text; allocates no array, whatever the sizes.
+    """Returns the parameter table and the estimates as text; allocates no array of the model, whatever its sizes.
 
-    The training step is compiled to know its memory, if its lower bound fits. On several devices the table also shows
-    the mesh axis that cuts each axis of a weight (- for none) and the bytes that a device holds of the weight. Memory
-    is that of one device.
+    The training step is compiled to know its memory and its products, if the lower bound of its memory fits. If one
+    device trains, products of the same shapes are then timed on this machine, and copying. On several devices the table
+    also shows the mesh axis that cuts each axis of a weight (- for none) and the bytes that a device holds of the
+    weight. Memory is that of one device.
     """
     layout, spec = experiment.layout(), experiment.model.spec
     several = layout.mesh.size > 1
@@ -44,7 +47,10 @@ def describe(experiment: Experiment) -> str:
     free = needs.free_for(layout)
     parts = needs.training(experiment, layout, free)
     if total(parts) <= free:
-        estimates += [(name + per_device, _mib(size)) for name, size in memory(experiment).items()]
+        plan = compiled_step(experiment)
+        estimates += [(name + per_device, _mib(size)) for name, size in memory(experiment, plan).items()]
+        if not several:
+            estimates += [(name, f"{1e3 * seconds:,.3g} ms") for name, seconds in times(plan).items()]
         return "\n".join([*table, "", *aligned(estimates)])
     estimates += [(part.name + per_device, f"at least {_mib(part.n_bytes)}") for part in parts]
     note = f"The training step is not compiled: it needs at least {_mib(total(parts))} and {_mib(free)} are free here."
@@ -71,20 +77,39 @@ def _on_a_device(weight: weights.Weight, copies: int, layout: Layout) -> tuple[s
     return " ".join(cut or "-" for cut in cuts), f"{4 * copies * math.prod(shape):,}"
 
 
-@stage("compiling a step, for its memory")
-def memory(experiment: Experiment) -> dict[str, int]:
-    """Returns a device's bytes by use; the compiler's plan of one step gives those of gradient, activations, batch."""
+@stage("compiling a step")
+def compiled_step(experiment: Experiment) -> Any:
+    """Returns the compiled step of training on the largest batch."""
     layout, batch = experiment.layout(), experiment.batch_shapes()
     state = experiment.state_shapes(layout)
     rows = -(-len(batch["weights"]) // layout.parts) * layout.parts
     shapes = {name: (rows, *x.shape[1:]) for name, x in batch.items()}
     batch = {name: jax.ShapeDtypeStruct(shapes[name], x.dtype, sharding=layout.tokens) for name, x in batch.items()}
     trainer, numbers = experiment.trainer(layout), experiment.hyperparameters()
-    plan: Any = jit_step(make_step(trainer), trainer).lower(state, batch, numbers).compile()
+    return jit_step(make_step(trainer), trainer).lower(state, batch, numbers).compile()
+
+
+def memory(experiment: Experiment, step: Any) -> dict[str, int]:
+    """Returns a device's bytes by use; the compiler's plan of a step gives those of gradient, activations, batch."""
+    state = experiment.state_shapes(experiment.layout())
     return {
         "params": device_bytes(state.params),
         "optimizer state": device_bytes(state.opt_state),
-        "gradient, activations and batch": plan.memory_analysis().temp_size_in_bytes,
+        "gradient, activations and batch": step.memory_analysis().temp_size_in_bytes,
+    }
+
+
+@stage("measuring this machine")
+def times(step: Any) -> dict[str, float]:
+    """Returns the seconds that a compiled step of one device should take here, and those of its parts."""
+    plan = step.memory_analysis()
+    found = predicted(
+        costs.cost(hlo.read(step.as_text()), n_devices=1), plan.argument_size_in_bytes + plan.temp_size_in_bytes
+    )
+    return {
+        "time of a step here, predicted": found.seconds,
+        "of that, products of matrices": found.products,
+        "of that, other traffic to memory": found.traffic,
     }
 
 

@@ -1,4 +1,4 @@
-"""Prints a config's parameter table, operations per token and memory. It allocates and trains nothing.
+"""Prints a config's parameter table, operations per token, memory, and the time of a step here. It trains nothing.
 
 fxf describe --config=reversal
 """

@@ -1,5 +1,7 @@
 """What programs cost, against counts by hand: programs of this CPU, and instructions that only accelerators have."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -244,3 +246,23 @@ def test_numbers_of_64_bits_are_named_with_what_made_them():
     text = f"HloModule m\n\nENTRY %main (x: u32[]) -> u64[] {{\n{body}}}\n"
     assert costs.wide(hlo.read(text)) == ["u64 in c"]
     assert costs.wide(hlo.read(text.replace("u64", "u32"))) == []
+
+
+def test_products_keep_their_shapes_and_the_traffic_of_what_computes_none_counts_apart():
+    def f(x, y):
+        return jax.lax.fori_loop(0, 4, lambda _, x: jnp.tanh(x @ y), x), jnp.einsum("bij,bkj->bik", x[None], y[None])
+
+    found = cost_of(f, (N, K), (K, K))
+    every = [(times, product) for _, times, part in found.places() for product in part.products]
+    assert sorted(times for times, _ in every) == [1, 4]
+    for _, product in every:
+        size = (
+            2
+            * math.prod(product.left)
+            * math.prod(product.right)
+            // math.prod(product.left[i] for i in product.summed[0])
+        )
+        assert size == 2 * N * K * K
+    elsewhere = found.total(lambda c: c.other_bytes)
+    assert 0 < elsewhere < n_bytes(found)
+    assert cost_of(jnp.matmul, (N, M), (M, K)).other_bytes == 0

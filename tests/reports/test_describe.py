@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from fxf.reports.describe import describe, memory
+from fxf.reports.describe import compiled_step, describe, memory, times
 from fxf.runs.experiment import build, default_config
 from fxf.runs.flops import flops_per_token
 from fxf.weights import count
@@ -12,7 +12,9 @@ from small_runs import script, tiny_config
 @pytest.fixture
 def no_memory(monkeypatch):
     """Compiles no step for a test of the other figures."""
-    monkeypatch.setattr("fxf.reports.describe.memory", lambda experiment: {})
+    monkeypatch.setattr("fxf.reports.describe.compiled_step", lambda experiment: None)
+    monkeypatch.setattr("fxf.reports.describe.memory", lambda experiment, step: {})
+    monkeypatch.setattr("fxf.reports.describe.times", lambda step: {})
 
 
 def test_every_weight_stands_in_the_table_with_its_shape_axes_and_count():
@@ -61,11 +63,16 @@ def first(iterator, n):
 
 def test_memory_is_that_of_the_state():
     experiment = build(tiny_config())
-    figures = memory(experiment)
+    figures = memory(experiment, compiled_step(experiment))
     n_bytes = 4 * count(experiment.model.spec)
     assert figures["params"] == n_bytes
     assert figures["optimizer state"] == 2 * n_bytes + math.prod((2, 4))  # two moments and two int32 counts
     assert figures["gradient, activations and batch"] > n_bytes
+
+
+def test_the_time_of_a_step_is_that_of_its_products_and_of_the_rest():
+    whole, products, traffic = times(compiled_step(build(tiny_config()))).values()
+    assert products > 0 and traffic > 0 and whole == products + traffic
 
 
 def test_a_model_that_no_machine_could_hold_is_described():
