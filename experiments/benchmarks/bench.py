@@ -32,6 +32,7 @@ from rows_training import ROWS as TRAINING
 
 from fxf.config import one_of
 from fxf.errors import one_line
+from fxf.machine.devices import require_devices
 from fxf.runs import cli
 
 EVERY: dict[str, Rows] = {**MACHINE, **TRAINING, **DECODING, **PROCESS}
@@ -73,6 +74,7 @@ def main(arguments: list[str]) -> None:
         SENTENCES.value,
     )
     logging.getLogger("transformers").setLevel(logging.ERROR)
+    require_devices()
     started, results = time.strftime("%F %T"), []
     facts: dict[str, Any] = {"commit": commit(), "versions": versions(), "machine": machine(), "started": started}
     facts |= {"command": sys.argv[1:], "repeats": settings.repeats}
