@@ -84,7 +84,7 @@ def beside(kept: Kept) -> list[Piece]:
         row = kept.bench_row(name)
         return row["PyTorch"] > row["fxf"]
 
-    bench, wide = kept.bench(), kept.bench("avx512")
+    bench, wide, memory = kept.bench(), kept.bench("avx512"), kept.bench("kept_memory")
     products = kept.bench_row("products", "avx512")
     versions, machine = bench["versions"], bench["machine"]
     losses = kept.older["nanogpt_seeds"]["losses"]
@@ -103,6 +103,8 @@ def beside(kept: Kept) -> list[Piece]:
         f"Seeds {figure(0)} to {figure(len(losses) - 1)} of nanoGPT's recipe ended at "
         + ", ".join(figure(loss, ".3f") for loss in losses[:-1])
         + f" and {figure(losses[-1], '.3f')}",
+        f"measured so on {figure(memory['started'][:10])}, on {figure(memory['machine']['cores'])} cores of an AMD EPYC",
+        bench_table("what, where memory is kept", memory),
     ]
 
 
