@@ -103,7 +103,7 @@ def beside(kept: Kept) -> list[Piece]:
         f"Seeds {figure(0)} to {figure(len(losses) - 1)} of nanoGPT's recipe ended at "
         + ", ".join(figure(loss, ".3f") for loss in losses[:-1])
         + f" and {figure(losses[-1], '.3f')}",
-        f"measured so on {figure(memory['started'][:10])}, on {figure(memory['machine']['cores'])} cores of an AMD EPYC",
+        f"measured so on {figure(memory['started'][:10])}, on {figure(memory['machine']['cores'])} cores of",
         bench_table("what, where memory is kept", memory),
     ]
 
