@@ -11,6 +11,7 @@ from types import FunctionType
 from typing import Any
 
 from fxf.errors import UserError, shown, text_of
+from fxf.runs import shipped
 from fxf.runs.config_file import executed, line_of_file
 from fxf.runs.signatures import described, named
 
@@ -36,9 +37,10 @@ def reading(where: str, shapes: Mapping[str, Any]) -> Iterator[None]:
 
 
 def line_of_misuse(error: BaseException) -> str:
-    """Returns the line for an exception that may come of what a registered function takes or returns, else nothing."""
+    """Returns the line for an exception that may come of a user's registered function, else nothing."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(f"{OWN_CODE}{os.sep}")]
-    registering = [file for file in executed().values() if file.registered]
+    users = [file for file in executed().values() if not file.path.is_relative_to(shipped.folder())]
+    registering = [file for file in users if file.registered]
     if not (isinstance(error, CODE_ERRORS) and frames and registering) or os.environ.get(FILTERING) == "off":
         return ""
     what, at = f"{type(error).__name__}: {text_of(error)}", f"{shown(Path(frames[-1].filename))}:{frames[-1].lineno}"

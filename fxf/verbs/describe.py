@@ -1,4 +1,4 @@
-"""Prints a config's parameter table, operations per token, memory, and the time of a step here. It trains nothing.
+"""Prints a config's weights and operations, and the memory and time of a step. It trains nothing.
 
 fxf describe --config=reversal
 """
