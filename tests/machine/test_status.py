@@ -185,7 +185,9 @@ def test_the_line_stays_on_the_terminal_while_stderr_goes_to_a_log(monkeypatch, 
                 draw()
                 streams.stderr = before
             say("pair 1")
-        seen = os.read(reader, 4096).decode()
+        seen = ""
+        while "pair 1" not in seen:  # a read returns what the terminal has so far
+            seen += os.read(reader, 4096).decode()
     os.close(reader)
     assert "training  0:00:00  loss 2" in seen
     assert seen.index("loss 2") < seen.index("pair 1")
