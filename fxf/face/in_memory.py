@@ -18,7 +18,7 @@ from fxf.layers.config import TransformerConfig
 from fxf.machine.devices import require_devices
 from fxf.models import MODELS
 from fxf.models.model import Batch, Model
-from fxf.runs import contract, misuse
+from fxf.runs import contract, misuse, signatures
 from fxf.tasks import task
 from fxf.training.fine_tuning import evaluated_params, require_frozen, without_frozen_gradient
 from fxf.training.loop import steps_of_next_call
@@ -101,7 +101,7 @@ def language_model_batch(tokens: Any, weights: Any = None) -> Batch:
             raise UserError("tokens: expected rows of one length")
         tokens = np.stack(rows)
     if getattr(tokens, "ndim", 0) != 2 or not jnp.issubdtype(tokens.dtype, jnp.integer):
-        raise UserError(f"tokens: expected ints [B, T], got {contract.described(jnp.asarray(tokens))}")
+        raise UserError(f"tokens: expected ints [B, T], got {signatures.described(jnp.asarray(tokens))}")
     tokens_BT = jnp.asarray(tokens, jnp.int32)
     if weights is not None and np.shape(weights) != tokens_BT.shape:
         raise UserError(f"weights: expected {list(tokens_BT.shape)}, as tokens, got {list(np.shape(weights))}")

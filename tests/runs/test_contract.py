@@ -2,8 +2,8 @@
 
 import pytest
 
-from fxf.errors import UserError
-from fxf.runs import cli, contract
+from fxf.errors import UserError, nearest
+from fxf.runs import cli, config_file, contract
 from fxf.runs.command_line import read_config
 from fxf.runs.experiment import build
 from fxf.runs.needs import require_training
@@ -163,6 +163,14 @@ def test_a_function_inside_another_one_is_found_when_it_is_called(line, message,
     assert cli.why_not_ours(found.value) == ""
     with pytest.raises(UserError, match=message):
         raise UserError(line)
+
+
+def test_where_only_configs_of_fxf_register_something_a_fault_is_fxfs_own():
+    read_config("studies/recall")
+    assert config_file.executed()
+    with pytest.raises(TypeError) as found:
+        nearest(None, ["a"])
+    assert cli.why_not_ours(found.value) == ""
 
 
 @pytest.mark.parametrize(
