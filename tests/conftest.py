@@ -1,4 +1,5 @@
 import atexit
+import gc
 import os
 import shlex
 import shutil
@@ -22,6 +23,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         "JAX_TRACEBACK_IN_LOCATIONS_LIMIT": "0",
     }
+    # They and the commands that they start would each read all source again.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 
 import hypothesis
@@ -54,6 +57,7 @@ def pytest_addoption(parser):
 
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.path.name not in FIRST)
+    gc.freeze()  # Python no longer looks through what is imported
 
 
 def not_skipped(report, config):

@@ -21,4 +21,4 @@ def put(cache, key, program):
 LRUCache.put = put
 
 # Tracing makes many small objects that live on. To look through them again and again takes a tenth of the time.
-gc.set_threshold(50_000, 20, 100)
+gc.set_threshold(200_000, 20, 100)
