@@ -88,7 +88,7 @@ def _multi30k(argument: str) -> ConfigDict:
     data, model = config.data, config.model
     data.name, data.source, data.target = "parallel", source, target
     data.train, data.validation, data.test = "train.lc.norm.tok", "val.lc.norm.tok", "test_2016_flickr.lc.norm.tok"
-    data.vocab_size, data.batch_tokens, data.shapes = 6000, 2048, 8
+    data.vocab_size, data.batch_tokens, data.shapes = 6000, 2048, 14
     model.n_layers, model.d_model, model.d_ff, model.n_heads, model.max_len = 4, 128, 256, 4, 128
     model.dropout, model.embedding_dropout, model.embeddings = 0.3, 0.3, "shared"
     model.positions, model.attention_bias, model.norm_epsilon_in = "sinusoidal", "all", "variance"

@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from page_code import write_files
 from small_runs import ROOT, environment, script
 
 pytestmark = pytest.mark.thorough
@@ -15,11 +16,8 @@ PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in ROOT.glob("docs/*.
 COMMAND = re.compile(r"^    ((?:[A-Z_]+=\S+ )*(?:fxf|make) (?:.*\\\n)*.*)$", re.MULTILINE)
 RECIPE = re.compile(r"^(\w+): .*##.*\n\t\$\(BIN\)/(fxf .*)$", re.MULTILINE)
 # Flags that make a command of a verb short. The first command of README runs as it is.
-SHORT = {
-    "train": {"--smoke"},
-    "sweep": {"--config.train.steps=6"},
-    "try": {"--config.train.steps=6", "--seeds=2"},
-}
+SIX_STEPS = {"--config.train.steps=6", "--config.optimizer.warmup_steps=0"}
+SHORT = {"train": {"--smoke"}, "sweep": SIX_STEPS, "try": SIX_STEPS | {"--seeds=2"}}
 AS_IT_IS = {"--config=reversal:example0", "--workdir=runs/example0"}
 # Commands that need what most machines do not have or take minutes, and the tests that run their like.
 ELSEWHERE = {
@@ -73,8 +71,8 @@ def folder(tmp_path, trained):
     (tmp_path / "corpus.jsonl").write_text(
         "".join(json.dumps({"text": f"{i} {line}"}) + "\n" for i in range(60) for line in lines)
     )
-    for name, page in (("mine.py", "docs/extending.md"), ("sort.py", "docs/own_task.md")):
-        (tmp_path / name).write_text(re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)[0])
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps({"en": line, "fr": line[::-1]}) + "\n" for line in lines))
+    write_files(tmp_path)
     return tmp_path
 
 
@@ -92,13 +90,12 @@ def short(words, folder):
     """Runs the words of a command in the folder, made short, and returns the finished process."""
     start = words.index("fxf")
     verb, *arguments = words[start + 1 :]
-    is_short = AS_IT_IS.issubset(arguments) or {"--dry_run"} & set(arguments)
     env = environment() | dict(word.split("=") for word in words[:start]) if start else None
-    flags = set() if is_short else SHORT.get(verb, set()) - set(arguments)
-    if verb == "sweep" and not any(word.startswith("--together") for word in arguments):
+    flags = set() if AS_IT_IS.issubset(arguments) else SHORT.get(verb, set()) - set(arguments)
+    if verb == "sweep" and not any(word.startswith(("--together", "--dry_run")) for word in arguments):
         flags |= {"--points=1"}  # else each point is a process
     done = script(verb, *arguments, *flags, stdin="thank you\n", env=env, cwd=folder)
-    if "--smoke" in {*flags, *arguments}:
+    if "--smoke" in {*flags, *arguments} and done.returncode == 0:
         (place,) = [word.removeprefix("--workdir=") for word in arguments if word.startswith("--workdir=")]
         if not (folder / place).exists():
             (folder / f"{place}-smoke").rename(folder / place)

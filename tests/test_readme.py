@@ -31,6 +31,7 @@ from fxf.testing import (
 )
 from fxf.training.step import loss_and_gradient
 from helpers import VOCAB_SIZE, random_params, random_tokens, small, small_model
+from page_code import code_of, write_files
 from small_runs import ROOT, new_process, script, tiny_config
 
 PAGES = {
@@ -42,10 +43,6 @@ COMMANDS = sorted(
     set(re.findall(r"^    ((?:[A-Z_]+=\S+ )?fxf \w+ (?:.*\\\n)*.*)$", TEXT, re.MULTILINE)),
     key=lambda line: line.split("fxf "),
 )
-
-
-def code_of(page):
-    return re.findall(r"```python\n(.*?)```", PAGES[page], re.DOTALL)
 
 
 def test_readme_is_at_most_160_lines():
@@ -61,14 +58,7 @@ def help_of(verb):
 def own_files(tmp_path_factory):
     """Returns a folder with the config files that the pages let a reader write."""
     folder = tmp_path_factory.mktemp("own")
-    for name, page, number in (
-        ("sort.py", "docs/own_task.md", 0),
-        ("mine.py", "docs/extending.md", 0),
-        ("parallel.py", "docs/extending.md", 1),
-        ("penalty.py", "docs/extending.md", 2),
-        ("pairs.py", "docs/extending.md", 3),
-    ):
-        (folder / name).write_text(code_of(page)[number])
+    write_files(folder)
     return folder
 
 

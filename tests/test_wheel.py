@@ -50,16 +50,16 @@ def installed(wheel, tmp_path_factory):
     folder = tmp_path_factory.mktemp("installed")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "env"], check=True)
     python = folder / "env/bin/python"
+    left_out = ("PYTHONPATH", "JAX_DISABLE_MOST_OPTIMIZATIONS", "JAX_COMPILATION_CACHE_DIR")
+    environment = {name: value for name, value in os.environ.items() if name not in left_out}
+    environment["XDG_CACHE_HOME"] = str(folder / "caches")
     pip = [sys.executable, "-m", "pip", f"--python={python}", "install", "--no-deps", str(wheel)]
-    subprocess.run(pip, check=True, capture_output=True)
+    subprocess.run(pip, check=True, capture_output=True, env=environment)
     (site_packages,) = folder.glob("env/lib/python*/site-packages")
     # A line of such a file adds a folder to the path, but reads no file of its kind in it, as an editable fxf has one.
     (site_packages / "libraries.pth").write_text(f"{sysconfig.get_paths()['purelib']}\n")
     empty = folder / "empty"
     empty.mkdir()
-    left_out = ("PYTHONPATH", "JAX_DISABLE_MOST_OPTIMIZATIONS", "JAX_COMPILATION_CACHE_DIR")
-    environment = {name: value for name, value in os.environ.items() if name not in left_out}
-    environment["XDG_CACHE_HOME"] = str(folder / "caches")
 
     def run(program, *arguments):
         command = [str(folder / "env/bin" / program), *arguments]

@@ -1,7 +1,7 @@
 """Batches of similar length within a token budget, in few shapes, as a Grain data set."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -12,22 +12,22 @@ from fxf.data.tokenizer import BOS, PAD
 Arrays = dict[str, np.ndarray]
 
 
-class Bucket:
-    """The examples that share a batch shape."""
+class Bucket(NamedTuple):
+    """Examples of similar length, and the shape of their batches."""
 
-    def __init__(self, examples: np.ndarray, source_length: int, target_length: int, rows: int) -> None:
-        self.examples = examples
-        self.source_length = source_length
-        self.target_length = target_length
-        self.rows = rows
+    examples: np.ndarray
+    source_length: int
+    target_length: int
+    rows: int
 
 
 class Batches:
     """The batches of a run as a random-access source for Grain; batch i is for step i.
 
     Sentences are sorted into `shapes` buckets by their longer side, with the bounds that leave the least padding. Each
-    epoch shuffles every bucket, cuts it into batches, and shuffles these. The last batch of a bucket is filled with
-    rows of weight 0. Every sentence occurs once an epoch, and batch i is a function of (seed, i) alone.
+    epoch shuffles every bucket, cuts it into batches, and shuffles these. What does not fill a batch of one bucket goes
+    to the next, whose sentences are longer; the very last batch is filled with rows of weight 0. Every sentence occurs
+    once an epoch, and batch i is a function of (seed, i) alone.
     """
 
     def __init__(
@@ -53,13 +53,19 @@ class Batches:
         self._index, self._count = process
         multiple *= self._count
         lengths_N2 = np.array([(len(pair.source), len(pair.target)) for pair in pairs])
-        self.buckets = []
+        self.buckets: list[Bucket] = []
+        source_length = target_length = left = 0  # of the buckets before
         for members in _least_padding(lengths_N2.max(1), shapes):
-            source_length, target_length = (int(n) for n in lengths_N2[members].max(0))
-            rows = min(batch_size, batch_tokens // max(source_length, target_length), len(members))
+            source_length, target_length = np.maximum(
+                lengths_N2[members].max(0), (source_length, target_length)
+            ).tolist()
+            left += len(members)
+            rows = min(batch_size, batch_tokens // max(source_length, target_length), left)
             rows = max(rows // multiple, 1) * multiple
+            left %= rows
             self.buckets.append(Bucket(members, source_length, target_length, rows))
-        self.per_epoch = sum(-(-len(bucket.examples) // bucket.rows) for bucket in self.buckets)
+        self._in_order = self._cut(lambda examples: examples)
+        self.per_epoch = len(self._in_order)
         self._plans: dict[int, list[tuple[Bucket, np.ndarray]]] = {}
 
     def __len__(self) -> int:
@@ -74,9 +80,8 @@ class Batches:
 
     def epoch(self) -> Iterator[Arrays]:
         """Yields the batches of one epoch in order, for evaluation."""
-        for bucket in self.buckets:
-            for start in range(0, len(bucket.examples), bucket.rows):
-                yield self._arrays(bucket, bucket.examples[start : start + bucket.rows])
+        for bucket, examples in self._in_order:
+            yield self._arrays(bucket, examples)
 
     def largest(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Returns the shapes and types of the batch with the most positions."""
@@ -87,18 +92,23 @@ class Batches:
     def padding_share(self) -> float:
         """Returns the share of an epoch's positions, source and target together, that hold no token."""
         tokens = sum(len(pair.source) + len(pair.target) for pair in self._pairs)
-        positions = sum(
-            -(-len(b.examples) // b.rows) * b.rows * (b.source_length + b.target_length) for b in self.buckets
-        )
+        positions = sum(b.rows * (b.source_length + b.target_length) for b, _ in self._in_order)
         return 1 - tokens / positions
 
     def _plan(self, epoch: int) -> list[tuple[Bucket, np.ndarray]]:
         rng = np.random.default_rng((self._seed, epoch))
-        batches = []
-        for bucket in self.buckets:
-            order = rng.permutation(bucket.examples)
-            batches += [(bucket, order[start : start + bucket.rows]) for start in range(0, len(order), bucket.rows)]
+        batches = self._cut(rng.permutation)
         return [batches[i] for i in rng.permutation(len(batches))]
+
+    def _cut(self, order: Callable[[np.ndarray], np.ndarray]) -> list[tuple[Bucket, np.ndarray]]:
+        """Returns the batches of an epoch, from short to long, of examples in the order that `order` gives a bucket."""
+        batches, left = [], np.zeros(0, int)
+        for bucket in self.buckets:
+            examples = np.concatenate([left, order(bucket.examples)])
+            end = len(examples) if bucket is self.buckets[-1] else len(examples) // bucket.rows * bucket.rows
+            batches += [(bucket, examples[start : start + bucket.rows]) for start in range(0, end, bucket.rows)]
+            left = examples[end:]
+        return batches
 
     def _arrays(self, bucket: Bucket, examples: np.ndarray) -> Arrays:
         pairs = [self._pairs[i] for i in examples[self._index :: self._count]]

@@ -57,7 +57,7 @@ function table(header, rows) {
 function scale(values, from, to, mayBeLogarithmic) {
   let low = Math.min(...values), high = Math.max(...values);
   const log = mayBeLogarithmic && low > 0 && high >= 100 * low;
-  if (low === high) [low, high] = [low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2];
+  if (low === high) [low, high] = [Math.min(low, 0), Math.max(high, 0) || 1];
   const place = log ? Math.log10 : value => value;
   const map = value => from + (place(value) - place(low)) / (place(high) - place(low)) * (to - from);
   const ticks = [];
@@ -85,8 +85,8 @@ function caption(name, unit, better) {
 }
 
 // Draws lines over steps; `lines` are {name, points: [[step, value]], color, band: [[step, low, high]], faint}.
-// The values nearest to the pointer stand below the chart.
-function lineChart({ title, unit, better, lines, range }) {
+// The values nearest to the pointer stand below the chart, beside the names where there are several or `named` asks.
+function lineChart({ title, unit, better, lines, range, named = false }) {
   const [width, height, left, right, top, bottom] = [340, 200, 50, 334, 8, 166];
   const all = (range || lines).flatMap(line => line.points.concat((line.band || []).flatMap(([x, a, b]) => [[x, a], [x, b]])));
   const x = scale(all.map(point => point[0]), left, right, false);
@@ -117,12 +117,13 @@ function lineChart({ title, unit, better, lines, range }) {
   drawing.append(pointer, dots);
   const read = element("output");
   const clear = lines.filter(line => !line.faint && line.points.length);
-  const keys = clear.length > 1 ? clear.map(line => element("span", { class: "key", style: `--color: ${line.color}` })) : [];
+  named ||= clear.length > 1;
+  const keys = named ? clear.map(line => element("span", { class: "key", style: `--color: ${line.color}` })) : [];
   const show = at => {
     const nearest = clear.map(line => line.points.reduce((a, b) => Math.abs(b[0] - at) < Math.abs(a[0] - at) ? b : a));
     const step = nearest.reduce((a, b) => Math.abs(b[0] - at) < Math.abs(a[0] - at) ? b : a)[0];
     const texts = nearest.map(([at, value]) => shown(value) + (at === step ? "" : ` (step ${shown(at)})`));
-    read.textContent = `step ${shown(step)}` + (clear.length > 1 ? "" : `: ${texts[0]}`);
+    read.textContent = `step ${shown(step)}` + (named ? "" : `: ${texts[0]}`);
     keys.forEach((key, i) => { key.textContent = `${clear[i].name}: ${texts[i]}`; });
     pointer.setAttribute("x1", x.map(step));
     pointer.setAttribute("x2", x.map(step));

@@ -67,12 +67,13 @@ function drawMeans(groups) {
 
 function drawCharts(groups) {
   const overlaid = element("div", { class: "charts" });
+  const few = groups.length <= OVERLAID;  // then each has one color in all charts
   const apart = data.charts.flatMap(chart => {
     const lines = groups.filter(group => chart.lines[group.number])
-      .map((group, i) => ({ name: group.label, color: color(i), ...chart.lines[group.number] }));
+      .map((group, i) => ({ name: group.label, color: color(few ? groups.indexOf(group) : i), ...chart.lines[group.number] }));
     if (!lines.length) return [];
     if (lines.length <= OVERLAID) {
-      overlaid.append(lineChart({ ...chart, lines }));
+      overlaid.append(lineChart({ ...chart, lines, named: groups.length > 1 }));
       return [];
     }
     // Many lines would cover each other: each has a chart of its own, with the others behind it, all on one scale.

@@ -109,11 +109,15 @@ def require_learnable(name: str, task: Any, of_logits: bool, seed: int) -> None:
     require_first_batch(where, first, task.vocab_size if of_logits else None, task.longest)
 
 
-def figures_of(where: str, found: Any, metrics: Sequence[str] = ()) -> dict[str, Any]:
+def figures_of(where: str, found: Any, metrics: Sequence[str] = (), best: str = "") -> dict[str, Any]:
     """Returns the figures of a score as plain numbers and texts by name; `samples` and `answers` stay.
 
+    Args:
+      metrics: those of the task, of which at least one has to be there, as a number.
+      best: the one by which checkpoints are chosen, which has to be there.
+
     Raises:
-      UserError: it is no dict of figures, its samples are none, or one of the metrics is missing or no number.
+      UserError: it is no dict of figures, its samples are none, or what has to be there is not.
     """
     if not isinstance(found, Mapping):
         raise UserError(f"{where}: expected a dict of figures by name, got {type(found).__name__}")
@@ -129,8 +133,10 @@ def figures_of(where: str, found: Any, metrics: Sequence[str] = ()) -> dict[str,
         texts = row if isinstance(row, tuple | list) else ()
         if len(texts) != 3 or not all(isinstance(text, str | None) for text in texts) or texts[2] is None:
             raise UserError(f"{where}: samples: expected tuples of (prompt, expected, answer), got {row!r}")
-    if missing := [name for name in named if name not in plain]:
-        raise UserError(f"{where}: missing {missing[0]}, which the task's metrics name; got {', '.join(plain)}")
+    if named and not plain.keys() & set(named):
+        raise UserError(f"{where}: missing {' or '.join(named)}, which the task's metrics name; got {', '.join(plain)}")
+    if best and best.removeprefix("-") not in plain:
+        raise UserError(f"{where}: missing {best.removeprefix('-')}, checkpoint.best; got {', '.join(plain)}")
     return plain
 
 

@@ -131,6 +131,11 @@ def _train_from_newest(
         metrics_log.publish()
         checkpoints.save(record.step, state, dataclasses.asdict(record))
 
+    def evaluate(state: TrainState) -> dict[str, Any]:
+        found = task.validate(evaluator(evaluated_params(state)))
+        found = figures_of(named, found, task.metrics, experiment.checkpoint.best)
+        return metrics_log.without_samples(int(state.step), found)
+
     with metrics_log, closing(checkpoints), processes.ending_with_the_others():
         came_from = [f"{workdir}: resuming at step {record.step}"] if resumed else start.lines
         of_data = ["  ".join(f"{name} {value}" for name, value in figures.items())] if figures else []
@@ -143,9 +148,7 @@ def _train_from_newest(
                 calls = Calls(
                     train_steps=train_steps,
                     learning_rate=experiment.learning_rate,
-                    evaluate=lambda s: metrics_log.without_samples(
-                        int(s.step), figures_of(named, task.validate(evaluator(evaluated_params(s))), task.metrics)
-                    ),
+                    evaluate=evaluate,
                     save=save,
                     wait=checkpoints.wait,
                     position=position,

@@ -68,6 +68,16 @@ def test_there_are_no_more_shapes_than_asked_for():
         assert 1 <= len(seen) <= shapes
 
 
+@pytest.mark.parametrize("n", [3, 101])
+@pytest.mark.parametrize("multiple", [1, 3])
+def test_only_the_longest_batch_has_rows_without_a_pair(n, multiple):
+    batches = make(n, multiple=multiple)
+    *full, last = batches.epoch()
+    assert all(len(sentences(batch)) == len(batch["weights"]) for batch in full)
+    assert last["source"].shape[1] == max(len(pair.source) for pair in pairs(n))
+    assert last["targets"].shape[1] == max(len(pair.target) for pair in pairs(n))
+
+
 def test_more_shapes_leave_less_padding_and_the_share_is_what_the_batches_have():
     shares = []
     for shapes in (1, 3, 9):

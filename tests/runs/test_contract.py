@@ -7,6 +7,7 @@ from fxf.runs import cli, config_file, contract
 from fxf.runs.command_line import read_config
 from fxf.runs.experiment import build
 from fxf.runs.needs import require_training
+from fxf.tasks.language_model import LanguageModel
 from small_runs import ROOT, new_process
 
 COPY = (ROOT / "tests/guests/task.py").read_text()
@@ -179,9 +180,15 @@ def test_where_only_configs_of_fxf_register_something_a_fault_is_fxfs_own():
         (None, "expected a dict of figures by name, got NoneType"),
         ({"x": "good"}, "x: expected a number, got 'good'"),
         ({"x": 1, "samples": [1]}, r"samples: expected tuples of \(prompt, expected, answer\), got 1"),
-        ({"y": 1}, "missing x, which the task's metrics name; got y"),
+        ({"z": 1}, "missing x or y, which the task's metrics name; got z"),
+        ({"y": 1}, "missing x, checkpoint.best; got y"),
     ],
 )
 def test_figures_that_are_none(figures, message):
     with pytest.raises(UserError, match=f"^task 'copy': validate: {message}"):
-        contract.figures_of("task 'copy': validate", figures, ("-x",))
+        contract.figures_of("task 'copy': validate", figures, ("-x", "y"), "-x")
+
+
+def test_a_loss_without_bits_leaves_metrics_out_that_no_checkpoint_is_chosen_by():
+    found = {"validation_loss": 0.5, "accuracy": 0.25}
+    assert contract.figures_of("task", found, LanguageModel.metrics) == found

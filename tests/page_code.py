@@ -1,0 +1,23 @@
+"""The Python code of README and docs, as the files that the pages let a reader write."""
+
+import re
+
+from small_runs import ROOT
+
+# The file, its page, and the number of the code block there.
+FILES = (
+    ("sort.py", "docs/own_task.md", 0),
+    ("mine.py", "docs/extending.md", 0),
+    ("parallel.py", "docs/extending.md", 1),
+    ("penalty.py", "docs/extending.md", 2),
+    ("pairs.py", "docs/extending.md", 3),
+)
+
+
+def code_of(page):
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
+def write_files(folder):
+    for name, page, number in FILES:
+        (folder / name).write_text(code_of(page)[number])
