@@ -334,7 +334,7 @@ def test_ankis_file_has_no_bad_line_and_no_source_in_two_splits(real):
 
 @pytest.mark.thorough
 def test_multi30k_is_read_whole(real):
-    stems = {"train": "val.lc.norm.tok", "validation": "val.lc.norm.tok", "test": "test_2016_flickr.lc.norm.tok"}
+    stems = {"train": "train.lc.norm.tok", "validation": "val.lc.norm.tok", "test": "test_2016_flickr.lc.norm.tok"}
     corpus = read_corpus(DataConfig(name="parallel", path=str(real / "multi30k/tok"), target="de", **stems))
-    assert [len(split) for split in corpus[:3]] == [1014, 1014, 1000]
+    assert [len(split) for split in corpus[:3]] == [29000, 1014, 1000]
     assert corpus.test[-1].where == "test_2016_flickr.lc.norm.tok.en:1000"
