@@ -147,7 +147,7 @@ FLAGS = [
     case("a head without a name", "probe --workdir=reversal --head=0 '1 2'", refused("--head")),
     case(
         "a head beyond the last", "probe --workdir=reversal --name=block_0/attention/weights --head=2 '1 2'",
-        refused("--head"),
+        refused("head: expected less than 2"),
     ),
     case("a picture without a name", "probe --workdir=reversal --output=x.png '1 2'", refused("--output")),
     case("a lens and a name", "probe --workdir=reversal --lens --name=embedding/positions '1 2'", refused("--lens")),

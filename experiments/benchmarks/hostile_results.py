@@ -34,7 +34,7 @@ FROM = "--from=reversal"
 FROM_FILE = f"--config.start.path={WEIGHTS}"
 A_FILE = (borrow(WEIGHTS, WEIGHTS),)
 STARTS = [
-    start("a start of nothing", "--from=", "--from: missing"),
+    start("a start of nothing", "--from=", "--from", "a value"),
     start("a start that is nowhere", "--from=reversl", "start.path", "reversl", "reversal"),
     start("a start at a step that is not there", f"{FROM}:5", "step 5|5"),
     start("a start at a step that is no number", f"{FROM}:last", "start.path"),

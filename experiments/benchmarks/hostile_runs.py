@@ -219,7 +219,7 @@ RUN_FOLDERS = [
     case("the folder's name is too long", f"train @reversal --workdir={LONG}", refused("too long")),
     case("the folder's name has a line end", "evaluate --workdir='a\nb'", refused("a\\nb")),
     case("the folder's name has an escape", "evaluate --workdir='\x1b[31mred'", refused("\\x1b[31mred")),
-    case("the folder's name is empty", "train @reversal --workdir=", refused("--workdir: missing")),
+    case("the folder's name is empty", "train @reversal --workdir=", refused("--workdir", "a value")),
     case(
         "the folder may not be written: train", "train @reversal --workdir=locked/run",
         refused("locked/run", "ermission"), folder("locked"), mode("locked", 0o555), unprivileged=True,

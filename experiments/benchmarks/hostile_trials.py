@@ -104,7 +104,7 @@ TRIALS = [
         "two of a kind, none named", ACTIVATION.format("abs") + "ACTIVATIONS['more'] = abs\n", "mine.py", "--change",
     ),
     functions("a number", ACTIVATION.format("3"), "mine.py|activation"),
-    functions("of two arguments", ACTIVATION.format("lambda x, y: x"), "other config", "missing"),
+    functions("of two arguments", ACTIVATION.format("lambda x, y: x"), "mine.py", "of (x)"),
     functions("of another shape", ACTIVATION.format("lambda x: x[..., :-1]"), "other config", "loss"),
     case(
         "a trial: functions that give no numbers", f"{TRY} --functions=mine.py --seeds=2", accepted("diverged"),
@@ -245,7 +245,7 @@ POSITIONS = [
 
 RESULTS = "experiments/results"
 CLAIM = f"{RESULTS}/claims/swiglu.json"
-PAGE = "claims --only="
+PAGE = "claims --only=none"
 OPTIONS: dict[str, Any] = {"own_process": True, "writes": r"\.md$|since\.json$|^configs|^experiments"}
 
 
@@ -304,8 +304,8 @@ KEPT = [
     claim("made by a number", "made_by", 3),
     claim("one run fewer", "runs", [{"test_loss": 1.0}]),
     claims("a claim that is none", parts=("swiglo", "swiglu"), command="claims --only=swiglo"),
-    claims("no worker", parts=("--workers",), command="claims --only= --workers=0"),
-    claims("into a bucket", parts=("s3://",), command="claims --only= --workdir=s3://bucket/x"),
+    claims("no worker", parts=("--workers",), command="claims --only=none --workers=0"),
+    claims("into a bucket", parts=("s3://",), command="claims --only=none --workdir=s3://bucket/x"),
     claims("with words", parts=("swiglu",), command="claims swiglu"),
 ]
 

@@ -2,7 +2,7 @@
 
 make claims
 python -m experiments.claims --only=swiglu,rotary     # some, by name; or ours, 004, contradictions
-python -m experiments.claims --only=                  # none: only the page again, from kept results
+python -m experiments.claims --only=none              # only the page again, from kept results
 
 A measurement begins only if it is likely to end within --minutes; the command names those that it leaves out, whose
 rows stay as they are. What is done already by the same code is not done again, so the command goes on where it was
@@ -23,7 +23,7 @@ from fxf.runs import cli
 
 ROOT = Path(__file__).parents[2]
 WORKDIR = flags.DEFINE_string("workdir", "runs/claims", "the folder of the runs")
-ONLY = flags.DEFINE_list("only", ["all"], "names of claims, ours, or seeds as 004")
+ONLY = flags.DEFINE_list("only", ["all"], "names of claims, ours, seeds as 004, or none")
 WORKERS = flags.DEFINE_integer("workers", 2, "processes at a time", 1)
 MINUTES = flags.DEFINE_float("minutes", 30, "wall time within which measurements end, as far as known", 0)
 
@@ -34,7 +34,8 @@ def main(arguments: list[str]) -> None:
     from experiments.claims.jobs import JOBS, do_all, jobs_of
     from fxf.runs.code_version import code_digest, made_by
 
-    chosen = JOBS if ONLY.value == ["all"] else list(dict.fromkeys(job for name in ONLY.value for job in jobs_of(name)))
+    names = [name for name in ONLY.value if name != "none"]
+    chosen = JOBS if names == ["all"] else list(dict.fromkeys(job for name in names for job in jobs_of(name)))
     folder = folder_at(WORKDIR.value, "--workdir") / code_digest()[:8]
     kept = ROOT / page.KEPT
     kept.mkdir(parents=True, exist_ok=True)

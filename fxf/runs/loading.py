@@ -69,12 +69,13 @@ def open_run(
 def _with_newer_keys(workdir: Path, config: dict[str, Any]) -> dict[str, Any]:
     """Returns a run's config with the defaults of keys that came after the run; a warning names them."""
     names = [config[part]["name"] for part in ("task", "model", "optimizer")]
-    full = default_config(*names).to_dict()
+    default = default_config(*names).to_dict()
+    full = {part: values for part, values in default.items() if isinstance(values, dict) and part in config}
     known = dict(flatten(config))
     newer = [f"{key} ({value} now)" for key, value in flatten(full) if key not in known]
     if newer:
         log.warning("warning: %s: older than the keys %s", workdir, ", ".join(newer))
-    return {**config, **{part: {**full[part], **config.get(part, {})} for part in full if isinstance(full[part], dict)}}
+    return {**config, **{part: {**values, **config[part]} for part, values in full.items()}}
 
 
 @stage("reading the checkpoint")

@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> None:
     cli.refuse_arguments(arguments)
     from fxf.trials import arms
     from fxf.trials.evidence import Evidence, fewest
-    from fxf.trials.plan import Budget, make_plan
+    from fxf.trials.plan import Budget, keep_plan, make_plan
     from fxf.trials.trial import carry_out
     from fxf.trials.verdict import VERDICT, Pair
 
@@ -61,7 +61,8 @@ def main(arguments: list[str]) -> None:
             other = arms.with_functions(other, FUNCTIONS.value, CHANGE.value)
         else:
             other = arms.with_changes(other, CHANGE.value)
-    plan = make_plan(first, other, workdir, METRIC.value, LEVEL.value)
+    plan, budget = make_plan(first, other, workdir, METRIC.value, LEVEL.value), Budget(SEEDS.value, MINUTES.value)
+    keep_plan(plan, budget, workdir)
     if other is not None and not OTHER.value:
         values = dict(flatten(other.config))
         changed = (f"{key} {values[key]}" for key in differing_keys(config, other.config) if key in values)
@@ -73,7 +74,7 @@ def main(arguments: list[str]) -> None:
         values = ["diverged" if value is None else f"{value:.5g}" for value in (pair.first, pair.other)]
         status.say(f"pair {found.n}  {plan.metric} {values[0]} and {values[1]}  {pair.seconds:.1f} s  p {found.p:.2g}")
 
-    verdict = carry_out(plan, workdir, Budget(SEEDS.value, MINUTES.value), told)
+    verdict = carry_out(plan, workdir, budget, told)
     if JSON.value:
         print(json.dumps(verdict.figures()))
     else:

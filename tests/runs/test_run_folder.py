@@ -48,6 +48,10 @@ def test_a_run_that_is_older_than_a_key_has_its_default(tmp_path, caplog):
     assert caplog.messages == [f"warning: {tmp_path}/run: older than the keys model.feed_forward (dense now)"]
     begun = config_from(tiny_config(), str(tmp_path / "run"), tmp_path / "other")
     assert begun["model"] == experiment.config["model"]
+    del record["config"]["decode"]
+    path.write_text(json.dumps(record))
+    with pytest.raises(UserError, match="decode: expected a section of keys, got None"):
+        open_run(tmp_path / "run")
 
 
 def test_where_patience_ends_training_what_is_scored_is_part_of_the_identity():
