@@ -52,7 +52,21 @@ def load(
     layout = experiment.layout_of_one_copy()
     require_state(experiment, layout)
     steps, params = load_params(experiment, layout, workdir, identity, step)
+    if step is None:
+        _warn_of_another(workdir, identity, steps[0])
     return experiment, steps[0], params
+
+
+def _warn_of_another(workdir: Path, identity: run_folder.Identity, step: int) -> None:
+    """Warns if the run's result is of another checkpoint than this one, as when its own was removed."""
+    result = run_folder.read_result(workdir, identity)
+    if result and (tested := result.get("best_step", result.get("steps", step))) != step:
+        log.warning(
+            "warning: %s: the result is of step %s, whose checkpoint is gone or damaged; this is step %d",
+            workdir,
+            tested,
+            step,
+        )
 
 
 def open_run(

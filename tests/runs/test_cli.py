@@ -132,6 +132,17 @@ def test_prompts_come_from_a_file_or_from_standard_input_alone(tmp_path, monkeyp
 FIGURES = {"task": "reversal", "train_loss": 0.123456789, "steps": 7}
 
 
+def test_a_conversation_ends_where_nobody_reads_and_at_a_line_without_an_end(monkeypatch):
+    monkeypatch.setattr(cli.sys, "stdin", io.TextIOWrapper(io.BytesIO(b"1\n2\n3\n")))
+    lost = [None, OSError(), None]
+    monkeypatch.setattr(cli.streams, "lost_output", lambda: lost.pop(0))
+    assert list(cli.lines_of_standard_input()) == [b"1\n"]
+    monkeypatch.setattr(cli, "MAX_INPUT", 2)
+    monkeypatch.setattr(cli.sys, "stdin", io.TextIOWrapper(io.BytesIO(b"123\n")))
+    with pytest.raises(UserError, match="standard input: expected lines of less than 2 bytes"):
+        next(cli.lines_of_standard_input())
+
+
 def test_figures_are_a_line_in_a_pipe_a_table_on_a_terminal_and_an_object_on_request(capsys, monkeypatch):
     cli.print_figures(FIGURES)
     assert capsys.readouterr().out == "task reversal  train_loss 0.123457  steps 7\n"
