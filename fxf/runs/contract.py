@@ -9,6 +9,7 @@ import numpy as np
 
 from fxf.errors import UserError, nearest
 from fxf.runs.signatures import described, require_takes
+from fxf.tasks.task import Evaluator
 from fxf.training.state import run_keys
 
 # The arguments of a task's functions.
@@ -107,6 +108,30 @@ def require_learnable(name: str, task: Any, of_logits: bool, seed: int) -> None:
         key = jax.random.fold_in(run_keys(seed).data, 0)
         first = jax.device_get(jax.jit(task.batch)(key, np.int32(0)))
     require_first_batch(where, first, task.vocab_size if of_logits else None, task.longest)
+
+
+def require_scores(name: str, task: Any, width: int) -> None:
+    """Raises a UserError if a user's task does not return figures, before a run trains for them.
+
+    No model answers: the task gets empty answers and a loss of 1. It may not bear them, so its exceptions say nothing.
+
+    Args:
+      width: the number of hypotheses of a prompt.
+    """
+
+    def decode(prompts: Any, max_tokens: int) -> Any:
+        shape = (len(prompts["lengths"]), width, max_tokens)
+        return np.full(shape, max(task.end_token, 0), np.int32), np.zeros(shape[:2], np.float32)
+
+    def logits(batch: Mapping[str, Any]) -> np.ndarray:
+        return np.zeros((*batch["inputs"].shape, task.vocab_size), np.float32)
+
+    if is_of_users(task):
+        try:
+            found = task.validate(Evaluator(decode, lambda batch: (1.0, 1.0), logits))
+        except Exception:
+            return
+        figures_of(f"task '{name}': validate", found, task.metrics)
 
 
 def figures_of(where: str, found: Any, metrics: Sequence[str] = ()) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from fxf.machine import signals, status
 from fxf.machine.compiled import compiled_by_shape
 from fxf.runs import run_folder
 from fxf.runs.config_file import digests_of
-from fxf.runs.contract import figures_of, require_learnable
+from fxf.runs.contract import figures_of, require_learnable, require_scores
 from fxf.runs.experiment import Experiment, build
 from fxf.runs.flops import seconds_at_peak
 from fxf.runs.generation import answering, compare, score_pairs, write_answers
@@ -100,6 +100,7 @@ def _train(experiment: Experiment, workdir: Path, origin: dict[str, Any], watch:
         require_training(experiment, layout)
         name = experiment.config["task"]["name"]
         require_learnable(name, experiment.task, experiment.model.loss.of_logits, experiment.seed)
+        require_scores(name, experiment.task, experiment.decode.beam_width)
     with locked(workdir):
         identity = run_folder.open_for_training(*made_from, origin | start.origin)
         return _train_from_newest(experiment, layout, workdir, identity, watch, figures, start)

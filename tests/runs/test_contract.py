@@ -1,5 +1,7 @@
 """A user's own task or function that does not keep its contract ends in one line."""
 
+import contextlib
+
 import pytest
 
 from fxf.errors import UserError, nearest
@@ -56,6 +58,23 @@ def test_a_batch_from_which_no_model_can_learn(change, message, tmp_path):
     with pytest.raises(UserError, match=f"^task 'copy': batch: {message}"):
         require_training(experiment, experiment.layout())
         contract.require_learnable("copy", experiment.task, experiment.model.loss.of_logits, experiment.seed)
+
+
+@pytest.mark.parametrize(
+    ("figures", "message"),
+    [
+        ('{"exact_match": str(copies)}', "task 'copy': validate: exact_match: expected a number, got '"),
+        ('{"wrong": evaluator.loss({})[0]}', "task 'copy': validate: missing exact_match, .*; got wrong"),
+        ('{"exact_match": 1 / copies.size, "shape": copies.shape[1] + 1 / (copies.min() - 11)}', ""),
+    ],
+)
+def test_figures_that_are_none_are_refused_before_training_and_what_cannot_be_scored_yet_is_not(
+    figures, message, tmp_path
+):
+    text = COPY.replace("return {", f"return {figures} if self.n else {{", 1)
+    experiment = built(text, tmp_path / "mine.py")
+    with pytest.raises(UserError, match=f"^{message}") if message else contextlib.nullcontext():
+        contract.require_scores("copy", experiment.task, 3)
 
 
 def test_a_target_without_weight_may_be_any_number(tmp_path):
