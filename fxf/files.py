@@ -101,6 +101,8 @@ def folder_at(place: str | Path, flag: str) -> Path:
     """
     if not isinstance(place, str | os.PathLike):
         raise UserError(f"{flag}: expected a path, got {place!r}")
+    if str(place).startswith("~"):
+        raise UserError(f"{flag}: {place}: the shell has left the ~; write $HOME, or ./~ for a folder of that name")
     scheme = re.match(r"(\w[\w+.-]*):/", str(place))
     if not scheme:
         try:

@@ -38,6 +38,11 @@ def test_the_file_that_could_not_be_written_is_named_unless_an_error_for_users_s
     assert why_not_written(UserError(f"text.txt: {denied}")) == ""
 
 
+def test_a_tilde_that_the_shell_has_left_is_no_folder():
+    with pytest.raises(UserError, match=r"--workdir: ~/runs: the shell has left the ~; write \$HOME"):
+        folder_at("~/runs", "--workdir")
+
+
 def test_a_path_that_the_system_refuses_is_named(tmp_path):
     with pytest.raises(UserError, match=r"--workdir: .*xxx: File name too long"):
         folder_at(tmp_path / ("x" * 300), "--workdir")

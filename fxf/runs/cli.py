@@ -160,6 +160,7 @@ def run(main: Callable[[list[str]], None]) -> None:
     warnings.filterwarnings("ignore", module="orbax")
     sys.unraisablehook = _unraisable
     try:
+        _require_working_directory()
         module = sys.modules[main.__module__]
         modules = (__name__, sys.argv[0] if module.__name__ == "__main__" else module.__name__)
         if _asks_for_help(sys.argv):
@@ -179,6 +180,13 @@ def run(main: Callable[[list[str]], None]) -> None:
             _end(why)
         raise
     streams.end_if_lost()
+
+
+def _require_working_directory() -> None:
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UserError(f"the working directory is gone ({error.strerror}); change to one that is there") from None
 
 
 def _end(line: str) -> NoReturn:
@@ -227,7 +235,7 @@ def _asks_for_help(argv: list[str]) -> bool:
 
 
 def _print_help(text: str | None, modules: Sequence[str]) -> None:
-    print(text)
+    print(text or "")  # Python has dropped it with -OO
     for module in modules:
         print(flags.FLAGS.module_help(module))
     print(f"\n{EXITS}", end="")

@@ -19,6 +19,7 @@ from fxf.runs.config_file import load_of_run
 from fxf.runs.experiment import Experiment, build, default_config
 from fxf.runs.needs import require_state
 from fxf.training import checkpoint
+from fxf.training.checkpoint_files import steps_in
 from fxf.training.fine_tuning import evaluated_params
 from fxf.training.sharding import Layout
 from fxf.training.state import TrainState
@@ -58,15 +59,12 @@ def load(
 
 
 def _warn_of_another(workdir: Path, identity: run_folder.Identity, step: int) -> None:
-    """Warns if the run's result is of another checkpoint than this one, as when its own was removed."""
-    result = run_folder.read_result(workdir, identity)
-    if result and (tested := result.get("best_step", result.get("steps", step))) != step:
-        log.warning(
-            "warning: %s: the result is of step %s, whose checkpoint is gone or damaged; this is step %d",
-            workdir,
-            tested,
-            step,
-        )
+    """Warns if the run's result is of a checkpoint that was removed, and this is another one."""
+    result = run_folder.read_result(workdir, identity) or {}
+    tested = result.get("best_step", result.get("steps", step))
+    if tested != step and tested not in steps_in(workdir / CHECKPOINTS):
+        text = "warning: %s: the result is of step %s, whose checkpoint is gone; this is step %d"
+        log.warning(text, workdir, tested, step)
 
 
 def open_run(

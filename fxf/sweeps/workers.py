@@ -180,6 +180,8 @@ def open_log(folder: Path) -> TextIO:
     Raises:
       UserError: another process holds the lock, or the log cannot be written.
     """
+    if (folder / LOG).is_fifo():  # to open it would wait for a reader
+        raise UserError(f"cannot write its {LOG}: {folder / LOG}: it is a pipe")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         log = (folder / LOG).open("a")

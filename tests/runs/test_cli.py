@@ -78,6 +78,19 @@ def test_a_file_as_workdir_is_named(tmp_path):
         assert_refused(script(name, *flags, f"--workdir={path}"), f"--workdir: {path} is a file")
 
 
+def test_a_working_directory_that_is_gone_is_named(tmp_path, monkeypatch):
+    for name, value in {"argv": ["fxf"], "stdout": cli.sys.stdout, "stderr": cli.sys.stderr}.items():
+        monkeypatch.setattr(cli.sys, name, value)
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    told = []
+    monkeypatch.setattr(cli.signals, "print_last_line", told.append)
+    with pytest.raises(SystemExit, match="2"):
+        cli.run(print)
+    assert told == ["error: the working directory is gone (No such file or directory); change to one that is there"]
+
+
 def test_a_message_stays_on_its_line_and_keeps_its_backslashes():
     assert one_line("a\\b\n\x1b[2Jé") == r"a\b\n\x1b[2Jé"
 

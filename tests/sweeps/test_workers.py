@@ -203,11 +203,14 @@ def test_a_machine_without_slurm_or_submitit_says_so_in_one_line(tmp_path, monke
         submit(jobs, tmp_path / "slurm", {})
 
 
-@pytest.mark.parametrize("place", ["log.txt", "point0"])
+@pytest.mark.parametrize("place", ["log.txt", "pipe", "point0"])
 def test_a_point_whose_log_cannot_be_written_fails_alone_and_with_a_reason(place, tmp_path, capsys):
     jobs = make_jobs(tmp_path, 2)
     if place == "log.txt":
         (jobs[0].folder / place).mkdir(parents=True)
+    elif place == "pipe":
+        jobs[0].folder.mkdir()
+        os.mkfifo(jobs[0].folder / "log.txt")
     else:
         jobs[0] = jobs[0]._replace(folder=tmp_path / "file")
         jobs[0].folder.touch()
