@@ -26,6 +26,7 @@ def main(verb: str = "") -> None:
             verb, arguments = arguments[0], ["--help"]
         if verb in HELP or verb == "--version":
             print(f"fxf {__version__}" if verb == "--version" else _overview())
+            streams.end_if_lost()
             return
         if verb not in verbs.VERBS:
             known = ", ".join(verbs.VERBS)

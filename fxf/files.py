@@ -18,11 +18,14 @@ CANNOT_WRITE = {
     errno.EDQUOT: "the disk quota is used up",
     errno.EFBIG: "a file would be larger than the limit",
     errno.EIO: "the disk failed",
+    errno.EMFILE: "too many files are open; `ulimit -n` raises the limit",
 }
 MAY_NOT_WRITE = {
     errno.EACCES: "it may not be written",
+    errno.EPERM: "it may not be written",
     errno.EROFS: "it cannot be written",
     errno.EISDIR: "a folder stands where a file belongs",
+    errno.ENOTDIR: "a file stands where a folder belongs",
 }
 # A path may name these instead of a regular file. Opening a pipe waits for a writer, and a device may have no end.
 _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
@@ -98,6 +101,8 @@ def folder_at(place: str | Path, flag: str) -> Path:
     """
     if not isinstance(place, str | os.PathLike):
         raise UserError(f"{flag}: expected a path, got {place!r}")
+    if str(place).startswith("~"):
+        raise UserError(f"{flag}: {place}: the shell has left the ~; write $HOME, or ./~ for a folder of that name")
     scheme = re.match(r"(\w[\w+.-]*):/", str(place))
     if not scheme:
         try:
@@ -222,4 +227,5 @@ def why_not_written(error: BaseException) -> str:
     """
     reasons = CANNOT_WRITE if isinstance(error, UserError) else CANNOT_WRITE | MAY_NOT_WRITE
     why = next((f"{what} ({os.strerror(n)})" for n, what in reasons.items() if os.strerror(n) in str(error)), "")
-    return f"{error.filename}: {why}" if why and isinstance(error, OSError) and error.filename else why
+    at = (error.filename2 or error.filename) if isinstance(error, OSError) else ""
+    return f"{at}: {why}" if why and at else why

@@ -18,6 +18,9 @@ TENSORSTORE = 'RESOURCE_EXHAUSTED: Failed writing: "4/state/d/9b": Failed to wri
         (errno.EDQUOT, "the disk quota is used up (Disk quota exceeded)"),
         (errno.EFBIG, "a file would be larger than the limit (File too large)"),
         (errno.EIO, "the disk failed (Input/output error)"),
+        (errno.EMFILE, "too many files are open; `ulimit -n` raises the limit (Too many open files)"),
+        (errno.EPERM, "it may not be written (Operation not permitted)"),
+        (errno.ENOTDIR, "a file stands where a folder belongs (Not a directory)"),
         (errno.EACCES, "it may not be written (Permission denied)"),
         (errno.EISDIR, "a folder stands where a file belongs (Is a directory)"),
         (errno.ENOENT, ""),
@@ -31,7 +34,13 @@ def test_a_disk_without_room_is_told_from_other_errors_by_whoever_raises_it(numb
 def test_the_file_that_could_not_be_written_is_named_unless_an_error_for_users_says_more():
     denied = os.strerror(errno.EACCES)
     assert why_not_written(OSError(errno.EACCES, denied, "a")) == "a: it may not be written (Permission denied)"
+    assert why_not_written(OSError(errno.EACCES, denied, "a.tmp", None, "a")).startswith("a: ")
     assert why_not_written(UserError(f"text.txt: {denied}")) == ""
+
+
+def test_a_tilde_that_the_shell_has_left_is_no_folder():
+    with pytest.raises(UserError, match=r"--workdir: ~/runs: the shell has left the ~; write \$HOME"):
+        folder_at("~/runs", "--workdir")
 
 
 def test_a_path_that_the_system_refuses_is_named(tmp_path):

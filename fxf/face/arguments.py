@@ -15,6 +15,13 @@ def require_seed(seed: Any) -> None:
         raise UserError(f"seed: expected an int from 0 to 2**32 - 1, got {seed!r}")
 
 
+def require_numbers(**given: Any) -> None:
+    """Raises a UserError that names an argument which is no number."""
+    for name, value in given.items():
+        if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+            raise UserError(f"{name}: expected a number, got {value!r}")
+
+
 def require_model(model: Any) -> None:
     if not isinstance(model, Model):
         raise UserError(f"model: expected what fxf.model returns, got {type(model).__name__}")
@@ -49,3 +56,19 @@ def token_rows(name: str, rows: Any) -> list[Any]:
             raise UserError(f"{name} {number}: expected a list of tokens, which are ints, got {row!r}")
         found.append(array)
     return found
+
+
+def vocab_size_of(model: Model, sources: dict[str, np.ndarray]) -> int:
+    """Returns the number of tokens. Raises a UserError if the model reads sources that lack, or none that are there."""
+    params, inputs = weights.shapes(model.spec, model.weights_dtype), {"inputs": np.zeros((1, 1), np.int32)}
+    try:
+        alone = jax.eval_shape(model.apply, params, inputs)
+    except KeyError as error:
+        if error.args != ("source",):
+            raise
+        if not sources:
+            raise UserError("sources: missing; the model reads a source for each prompt") from None
+        return jax.eval_shape(model.apply, params, {**sources, **inputs}).shape[-1]
+    if sources:
+        raise UserError("sources: the model reads none")
+    return alone.shape[-1]

@@ -13,7 +13,7 @@ from fxf.config import defaults, one_of, section
 from fxf.decoding.config import DecodeConfig, changed_decode
 from fxf.decoding.decoder import make_decoder
 from fxf.errors import UserError
-from fxf.face.arguments import require_model, require_params, require_seed, token_rows
+from fxf.face.arguments import require_model, require_params, require_seed, token_rows, vocab_size_of
 from fxf.layers.config import TransformerConfig
 from fxf.machine.devices import require_devices
 from fxf.models import MODELS
@@ -231,7 +231,7 @@ def decode(
     require_seed(seed)
     for name, number in {"max_tokens": max_tokens, "first_token": first_token, "end_token": end_token}.items():
         lacking = number is None and name != "max_tokens"
-        if not lacking and (not isinstance(number, int | np.integer) or number < 0):
+        if not lacking and (isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 0):
             raise UserError(f"{name}: expected an int of at least 0, got {number!r}")
     if model.prefill is None:
         raise UserError("model: cannot generate tokens, because it has no prefill and step")
@@ -246,7 +246,7 @@ def decode(
     if sources is not None:
         source, counts = _padded(sources)
         rows |= {"source": source, "source_mask": np.arange(source.shape[1])[None] < counts[:, None]}
-    _require_tokens(model, rows)
+    _require_tokens(model, rows, end_token)
     room, n_tokens = model.max_len, rows["tokens"].shape[1]
     if room is not None and n_tokens + max_tokens > room:
         raise UserError(f"max_tokens: {n_tokens} tokens and {max_tokens} more exceed model.max_len {room}")
@@ -275,12 +275,11 @@ def _padded(rows: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
     return tokens, lengths
 
 
-def _require_tokens(model: Model, rows: dict[str, np.ndarray]) -> None:
-    """Raises a UserError if a row has a token that the model does not have."""
-    batch = {name: x[:1] for name, x in rows.items() if name in ("source", "source_mask")}
-    params = weights.shapes(model.spec, model.weights_dtype)
-    shape = jax.eval_shape(model.apply, params, {**batch, "inputs": np.zeros((1, 1), np.int32)})
-    vocab_size = shape.shape[-1]
+def _require_tokens(model: Model, rows: dict[str, np.ndarray], end_token: int | None) -> None:
+    """Raises a UserError if the end token, or a token of a row, is none of the model's, or there are no sources."""
+    vocab_size = vocab_size_of(model, {name: x[:1] for name, x in rows.items() if name in ("source", "source_mask")})
+    if end_token is not None and end_token >= vocab_size:
+        raise UserError(f"end_token: expected one of the tokens 0 … {vocab_size - 1}, got {end_token}")
     names = {"first": "prompt", "tokens": "prompt", "source": "source"}
     for name in (name for name in names if name in rows):
         wrong = np.argwhere((rows[name] < 0) | (rows[name] >= vocab_size))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ml_collections import ConfigDict
 
 from fxf.errors import UserError
+from fxf.face.arguments import require_numbers
 from fxf.files import folder_at
 from fxf.models.model import Model
 from fxf.runs import command_line, config_file, run
@@ -116,6 +117,9 @@ def trial(
         named = command_line.origin_of(config, {}) if isinstance(config, str) else config_file.origin_of(plain)
         return Arm(plain, named)
 
+    require_numbers(seeds=seeds, minutes=minutes, level=level)
+    if not isinstance(metric, str):
+        raise UserError(f"metric: expected the name of a figure, got {metric!r}")
     folder = folder_at(workdir, "workdir")
     plan = make_plan(arm(first), None if other is None else arm(other), folder, metric, level)
     return carry_out(plan, folder, Budget(seeds, minutes))

@@ -9,7 +9,7 @@ import _thread
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
@@ -23,6 +23,7 @@ NOTICE_SECONDS = 100.0
 _lock = threading.RLock()  # its holder may end the process
 _first: signal.Signals | None = None  # the first signal that came
 _held = ""  # names the work that is lost if the process ends at once
+_last: Callable[[], None] | None = None  # is called if it does
 _noticed = False  # the main thread knows of the signal
 _abandoning = False
 _printed = False  # the last line of the process is printed
@@ -42,15 +43,16 @@ def listen() -> None:
     threading.Thread(target=_wait, args=(heard,), name="signals", daemon=True).start()
 
 
-def hold(lost: str) -> None:
+def hold(lost: str, last: Callable[[], None] | None = None) -> None:
     """Keeps a signal from ending the process; `asked` then reports it, and the main thread can save.
 
     Args:
       lost: the words about unsaved work that are printed if the process has to end before it is saved.
+      last: is called then.
     """
-    global _held
+    global _held, _last
     with _lock:
-        _held = lost
+        _held, _last = lost, last
 
 
 def release() -> None:
@@ -136,6 +138,8 @@ def _abandon(number: int, frame: FrameType | None) -> None:
 
 def _end_unsaved() -> None:
     assert _first
+    if _last:
+        _last()
     _end(f"stopped by {_first.name}; {_held}")
 
 

@@ -7,6 +7,9 @@ import os
 import sys
 from typing import Any
 
+from fxf.errors import EXIT_USER_ERROR
+from fxf.machine import signals
+
 EXIT_BROKEN_PIPE = 128 + 13  # a shell's code for a process that SIGPIPE ended
 
 
@@ -66,3 +69,15 @@ def lost_output() -> OSError | None:
     """Returns the error by which printed text was lost from stdout, or None."""
     sys.stdout.flush()
     return getattr(sys.stdout, "failure", None)
+
+
+def end_if_lost() -> None:
+    """Ends the process if printed text was lost: with exit code 141 if the reader has gone, else with one line."""
+    if not (lost := lost_output()):
+        return
+    if isinstance(lost, BrokenPipeError):
+        sys.exit(EXIT_BROKEN_PIPE)
+    signals.print_last_line(
+        f"error: standard output: {lost.strerror}; the printed text is lost, the run folder is whole"
+    )
+    sys.exit(EXIT_USER_ERROR)

@@ -106,6 +106,23 @@ def read_lines(path: str | None) -> list[str]:
     return lines
 
 
+def lines_of_standard_input() -> Iterator[bytes]:
+    """Yields the lines of standard input as they come, until nobody reads standard output any more.
+
+    Raises:
+      UserError: standard input is closed or cannot be read, or a line is too long.
+    """
+    if sys.stdin is None:
+        raise UserError("standard input: it is closed")
+    try:
+        while not streams.lost_output() and (line := sys.stdin.buffer.readline(MAX_INPUT)):
+            if len(line) == MAX_INPUT:
+                raise UserError(f"standard input: expected lines of less than {MAX_INPUT} bytes")
+            yield line
+    except OSError as error:
+        raise UserError(f"standard input: {error.strerror or error}") from None
+
+
 def prompt_of(content: bytes, where: str) -> str:
     """Returns the prompt in a line of a file. Raises a UserError, which begins with `where`, if it is none."""
     try:
@@ -129,7 +146,7 @@ def _standard_input() -> bytes:
                 if len(content) > MAX_INPUT:
                     raise UserError(f"standard input: expected at most {MAX_INPUT} bytes")
     except OSError as error:
-        raise UserError(f"standard input: {error.strerror}") from None
+        raise UserError(f"standard input: {error.strerror or error}") from None
     return bytes(content)
 
 
@@ -143,6 +160,7 @@ def run(main: Callable[[list[str]], None]) -> None:
     warnings.filterwarnings("ignore", module="orbax")
     sys.unraisablehook = _unraisable
     try:
+        _require_working_directory()
         module = sys.modules[main.__module__]
         modules = (__name__, sys.argv[0] if module.__name__ == "__main__" else module.__name__)
         if _asks_for_help(sys.argv):
@@ -161,10 +179,14 @@ def run(main: Callable[[list[str]], None]) -> None:
         if why := why_not_ours(error):
             _end(why)
         raise
-    if lost := streams.lost_output():
-        if isinstance(lost, BrokenPipeError):  # the reader has closed the pipe
-            sys.exit(streams.EXIT_BROKEN_PIPE)
-        _end(f"standard output: {lost.strerror}; the printed text is lost, the run folder is whole")
+    streams.end_if_lost()
+
+
+def _require_working_directory() -> None:
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UserError(f"the working directory is gone ({error.strerror}); change to one that is there") from None
 
 
 def _end(line: str) -> NoReturn:
@@ -213,7 +235,7 @@ def _asks_for_help(argv: list[str]) -> bool:
 
 
 def _print_help(text: str | None, modules: Sequence[str]) -> None:
-    print(text)
+    print(text or "")  # Python has dropped it with -OO
     for module in modules:
         print(flags.FLAGS.module_help(module))
     print(f"\n{EXITS}", end="")

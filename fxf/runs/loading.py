@@ -2,7 +2,6 @@
 
 import dataclasses
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,9 @@ from fxf.runs.config_file import load_of_run
 from fxf.runs.experiment import Experiment, build, default_config
 from fxf.runs.needs import require_state
 from fxf.training import checkpoint
+from fxf.training.checkpoint_files import steps_in
 from fxf.training.fine_tuning import evaluated_params
 from fxf.training.sharding import Layout
-from fxf.training.state import TrainState
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +51,18 @@ def load(
     layout = experiment.layout_of_one_copy()
     require_state(experiment, layout)
     steps, params = load_params(experiment, layout, workdir, identity, step)
+    if step is None:
+        _warn_of_another(workdir, identity, steps[0])
     return experiment, steps[0], params
+
+
+def _warn_of_another(workdir: Path, identity: run_folder.Identity, step: int) -> None:
+    """Warns if the run's result is of a checkpoint that was removed, and this is another one."""
+    result = run_folder.read_result(workdir, identity) or {}
+    tested = result.get("best_step", result.get("steps", step))
+    if tested != step and tested not in steps_in(workdir / CHECKPOINTS):
+        text = "warning: %s: the result is of step %s, whose checkpoint is gone; this is step %d"
+        log.warning(text, workdir, tested, step)
 
 
 def open_run(
@@ -82,14 +92,20 @@ def _with_newer_keys(workdir: Path, config: dict[str, Any]) -> dict[str, Any]:
 def load_params(
     experiment: Experiment, layout: Layout, workdir: Path, identity: run_folder.Identity, step: int | None = None
 ) -> tuple[list[int], weights.Params]:
-    """Returns the steps and the params of `load_states`: of the one checkpoint, or the mean of several.
+    """Returns the steps and the params of a checkpoint: of `step`, or by config of the best or the newest.
+
+    By config it is also the mean of several newest.
 
     Raises:
       UserError: there is no such checkpoint or no undamaged one, or it belongs to a run with another identity.
     """
-    found = [
-        (saved, evaluated_params(state)) for saved, state in load_states(experiment, layout, workdir, identity, step)
-    ]
+    shapes, config, directory = experiment.state_shapes(layout), experiment.checkpoint, workdir / CHECKPOINTS
+    if step is not None or config.average == 1:
+        restored = checkpoint.load(directory, shapes, identity, step=step, best=config.best)
+        found = [(restored[0], evaluated_params(restored[1]))] if restored else []
+    else:
+        newest = checkpoint.load_newest(directory, shapes, config.average, identity, evaluated_params)
+        found = [restored[:2] for restored in newest]
     if not found:
         raise UserError(f"{workdir}: no checkpoint yet; train the run first")
     steps, params = [saved for saved, _ in found], found[0][1]
@@ -101,17 +117,3 @@ def load_params(
 @jax.jit
 def _mean(*trees: weights.Params) -> weights.Params:
     return jax.tree.map(lambda *copies: sum(copies) / len(copies), *trees)
-
-
-def load_states(
-    experiment: Experiment, layout: Layout, workdir: Path, identity: run_folder.Identity, step: int | None = None
-) -> Iterator[tuple[int, TrainState]]:
-    """Yields the step and state of checkpoints: of `step`, or by config of the best, the newest, or several newest."""
-    shapes, config, directory = experiment.state_shapes(layout), experiment.checkpoint, workdir / CHECKPOINTS
-    if step is not None or config.average == 1:
-        restored = checkpoint.load(directory, shapes, identity, step=step, best=config.best)
-        if restored:
-            yield restored[:2]
-        return
-    for saved, state, _ in checkpoint.load_newest(directory, shapes, config.average, identity):
-        yield saved, state

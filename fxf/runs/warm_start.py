@@ -18,7 +18,7 @@ from fxf.interop import huggingface, weights_file
 from fxf.models import MODELS
 from fxf.runs import run_folder
 from fxf.runs.experiment import Experiment
-from fxf.runs.loading import CHECKPOINTS, load_params, load_states, open_run
+from fxf.runs.loading import CHECKPOINTS, load_params, open_run
 from fxf.runs.source import Source, StartConfig, source_of
 from fxf.training import checkpoint
 from fxf.training.sharding import Layout
@@ -153,7 +153,8 @@ def _read_run(source: Source, experiment: Experiment, layout: Layout) -> Found:
         if there.checkpoint.average > 1 and source.step is None:
             raise UserError("start.state: the source reports a mean of checkpoints; name one of them by RUN:STEP")
         _require_same_optimizer(there, experiment, layout)
-        found = next(load_states(there, layout, source.place, identity, source.step), None)
+        shapes, saved = there.state_shapes(layout), there.checkpoint
+        found = checkpoint.load(source.place / CHECKPOINTS, shapes, identity, step=source.step, best=saved.best)
         if found is None:
             raise UserError(f"{source.place}: no checkpoint yet; train the run first")
         steps, params, opt_state = [found[0]], found[1].params, _at_the_start(found[1].opt_state)

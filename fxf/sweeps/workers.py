@@ -57,6 +57,7 @@ def run_all(jobs: Sequence[Job], workers: int) -> dict[Path, str]:
     """
     waiting = deque(jobs)
     running: list[tuple[Job, subprocess.Popen]] = []
+    untold: list[subprocess.Popen] = []  # those that have not been asked to stop
     killed: list[Job] = []
     failures: dict[Path, str] = {}
     n_ended, n_points = 0, sum(len(job.points) or 1 for job in jobs)
@@ -69,10 +70,14 @@ def run_all(jobs: Sequence[Job], workers: int) -> dict[Path, str]:
             progress.advance()
             ending = "" if job.points and run_folder.read_result(folder) is not None else failure
             if ending:
-                failures[folder] = ending
+                failures[folder] = ending = _reason(job, folder, ending)
             print(f"{n_ended}/{n_points}  {folder.name}  {ending or 'finished'}", flush=True)
 
-    signals.hold("its points save their step and stop")
+    def stop() -> None:
+        while untold:  # a second signal would end a process before it has saved
+            untold.pop().terminate()
+
+    signals.hold("its points save their step and stop", stop)
     try:
         with stage("training the points", n_points) as progress:
             while waiting or running:
@@ -84,6 +89,7 @@ def run_all(jobs: Sequence[Job], workers: int) -> dict[Path, str]:
                     job = waiting.popleft()
                     try:
                         running.append((job, _start(job, environment)))
+                        untold.append(running[-1][1])
                     except UserError as error:
                         ended(job, str(error))
                 time.sleep(POLL_SECONDS)
@@ -97,7 +103,8 @@ def run_all(jobs: Sequence[Job], workers: int) -> dict[Path, str]:
                     else:
                         ended(job, failure)
     finally:
-        _stop([process for _, process in running])
+        stop()
+        _await([process for _, process in running])
     signals.release()
     return failures
 
@@ -129,9 +136,20 @@ def submit(jobs: list[Job], folder: Path, parameters: dict[str, Any], cluster: s
 
 def last_line(folder: Path) -> str:
     """Returns `LOG: its last line` of the log in a folder."""
+    return f"{folder / LOG}: {next((line.strip() for line in reversed(_lines(folder)) if line.strip()), 'empty')}"
+
+
+def _lines(folder: Path) -> list[str]:
+    """Returns the lines of the log in a folder."""
     path = folder / LOG
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else []
-    return f"{path}: {next((line.strip() for line in reversed(lines) if line.strip()), 'empty')}"
+    return path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else []
+
+
+def _reason(job: Job, folder: Path, failure: str) -> str:
+    """Returns what the log of a group says of its failed point where the point's own log cannot, else `failure`."""
+    name = f"{folder.name}: "
+    told = [line.removeprefix(name) for line in _lines(job.folder) if line.startswith(name)]
+    return told[-1] if told and failure == "exit code 1" and told[-1] not in last_line(folder) else failure
 
 
 def _run_one(job: Job) -> None:
@@ -141,7 +159,7 @@ def _run_one(job: Job) -> None:
 
 
 def _start(job: Job, environment: dict[str, str]) -> subprocess.Popen:
-    """Starts the command in its own session, so Ctrl-C reaches it only through `_stop`.
+    """Starts the command in its own session, so Ctrl-C reaches it only through `run_all`.
 
     The process holds the lock on its log until it ends, even without its parent; so only one writes a run folder.
     """
@@ -162,6 +180,8 @@ def open_log(folder: Path) -> TextIO:
     Raises:
       UserError: another process holds the lock, or the log cannot be written.
     """
+    if (folder / LOG).is_fifo():  # to open it would wait for a reader
+        raise UserError(f"cannot write its {LOG}: {folder / LOG}: it is a pipe")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         log = (folder / LOG).open("a")
@@ -181,9 +201,8 @@ def _failure(code: int) -> str:
     return f"killed by {signal.Signals(-code).name}"
 
 
-def _stop(processes: list[subprocess.Popen]) -> None:
-    for process in processes:
-        process.terminate()
+def _await(processes: list[subprocess.Popen]) -> None:
+    """Waits until processes that were asked to stop have ended, and kills those that do not."""
     limit = time.monotonic() + STOP_SECONDS
     for process in processes:
         try:

@@ -68,6 +68,13 @@ def paired_bootstrap(
     return figures
 
 
+def _number(name: str, value: Any) -> float:
+    number = value.item() if getattr(value, "size", 0) == 1 else value
+    if not isinstance(number, int | float):
+        raise UserError(f"metric '{name}': expected a number, got {value!r}")
+    return float(number)
+
+
 class TextMetrics:
     """The metrics that a config names. A checkpoint can be chosen by their `names`, as by `Task.metrics`."""
 
@@ -82,7 +89,7 @@ class TextMetrics:
 
     def figures(self, answers: list[str], references: list[list[str]]) -> dict[str, float]:
         """Returns each metric by name, given the answer and the right answers to each prompt."""
-        return {name: float(metric(answers, references)) for name, metric in self._chosen.items()}
+        return {name: _number(name, metric(answers, references)) for name, metric in self._chosen.items()}
 
     def of_tokens(
         self, found_NU: np.ndarray, expected_NU: np.ndarray, end_token: int, to_text: Callable[[str, list[int]], str]

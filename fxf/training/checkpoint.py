@@ -7,9 +7,10 @@ cannot rename; there a checkpoint is complete when it has its digests, which are
 """
 
 import dataclasses
+import itertools
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,10 @@ from fxf.training.checkpoint_files import (
     damage,
     digests,
     steps_in,
+    undamaged,
+    warn_of_damage,
+    while_it_trains,
+    why_gone,
 )
 
 
@@ -107,8 +112,8 @@ class Checkpoints:
         """
         damaged: dict[int, str] = {}
         steps = steps_in(self._directory)
-        newest = next(_undamaged(self._directory, steps, damaged), 0)
-        _warn_of_damage(self._directory, steps, damaged)
+        newest = next(undamaged(self._directory, steps, damaged), 0)
+        warn_of_damage(self._directory, steps, damaged)
         restored = _read(self._directory / str(newest), shapes, self._identity) if newest else None
         for step in damaged if processes.is_first() else ():
             aside = self._directory / f"{step}{DAMAGED}"
@@ -198,29 +203,44 @@ def load(
         does not fit `shapes`.
     """
     directory = absolute(directory)
-    steps = steps_in(directory)
-    if step is not None:
-        if step not in steps:
-            raise UserError(f"{directory}: no checkpoint of step {step}; there are {steps or 'none'}")
-        if what := damage(directory / str(step)):
-            raise UserError(f"{directory}: the checkpoint of step {step} is damaged: {what}")
-        return _read(directory / str(step), shapes, identity)
-    damaged: dict[int, str] = {}
-    if best:
-        steps = _by_rank(directory, steps, best)[::-1]
-    first = next(_undamaged(directory, steps, damaged), None)
-    _warn_of_damage(directory, steps, damaged)
-    return None if first is None else _read(directory / str(first), shapes, identity)
+
+    def read(steps: list[int]) -> Restored | None:
+        if step is not None:
+            if step not in steps:
+                raise UserError(f"{directory}: no checkpoint of step {step}; there are {steps or 'none'}")
+            if what := damage(directory / str(step)):
+                raise UserError(f"{directory}: the checkpoint of step {step} is damaged: {what}")
+            return _read(directory / str(step), shapes, identity)
+        damaged: dict[int, str] = {}
+        ranked = _by_rank(directory, steps, best)[::-1] if best else steps
+        first = next(undamaged(directory, ranked, damaged), None)
+        warn_of_damage(directory, steps, damaged)
+        return None if first is None else _read(directory / str(first), shapes, identity)
+
+    return while_it_trains(directory, read)
 
 
-def load_newest(directory: Path, shapes: Any, n: int, identity: Mapping[str, Any] | None = None) -> Iterator[Restored]:
-    """Yields at most n undamaged checkpoints, the newest first. Raises as `load` does."""
+def load_newest(
+    directory: Path,
+    shapes: Any,
+    n: int,
+    identity: Mapping[str, Any] | None = None,
+    part: Callable[[Any], Any] = lambda state: state,
+) -> list[Restored]:
+    """Returns at most n undamaged checkpoints with a part of their state, the newest first. Raises as `load` does."""
     directory = absolute(directory)
-    damaged: dict[int, str] = {}
-    steps = steps_in(directory)
-    for _, step in zip(range(n), _undamaged(directory, steps, damaged), strict=False):
-        yield _read(directory / str(step), shapes, identity)
-    _warn_of_damage(directory, steps, damaged)
+
+    def of(step: int) -> Restored:
+        return _read(directory / str(step), shapes, identity)
+
+    def read(steps: list[int]) -> list[Restored]:
+        damaged: dict[int, str] = {}
+        newest = itertools.islice(undamaged(directory, steps, damaged), n)
+        found = [(i, part(state), record) for i, state, record in (of(step) for step in newest)]
+        warn_of_damage(directory, steps, damaged)
+        return found
+
+    return while_it_trains(directory, read)
 
 
 @contextmanager
@@ -229,29 +249,11 @@ def kept(directory: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not (why := why_not_written(error)):
+        if not (why := why_not_written(error) or why_gone(error, directory)):
             raise
         steps = steps_in(directory)
         what = f"checkpoints of steps {', '.join(map(str, steps))} are kept" if steps else "there is no checkpoint yet"
         raise UserError(f"{directory.parent}: {why}; {what}; with that mended, the same command goes on") from error
-
-
-def _undamaged(directory: Path, steps: Sequence[int], damaged: dict[int, str]) -> Iterator[int]:
-    """Yields the steps with undamaged checkpoints, the last first; adds the others to `damaged`."""
-    for step in reversed(steps):
-        if what := damage(directory / str(step)):
-            damaged[step] = what
-        else:
-            yield step
-
-
-def _warn_of_damage(directory: Path, steps: Sequence[int], damaged: Mapping[int, str]) -> None:
-    """Warns of each damaged checkpoint, or raises a UserError if all are damaged."""
-    if damaged and len(damaged) == len(steps):
-        listed = ", ".join(map(str, sorted(steps)))
-        raise UserError(f"{directory}: every checkpoint is damaged (steps {listed}); move them away to train anew")
-    for step, what in damaged.items():
-        log.warning("warning: %s: skipping the damaged checkpoint of step %d: %s", directory, step, what)
 
 
 def _by_rank(directory: Path, steps: Sequence[int], best: str) -> list[int]:

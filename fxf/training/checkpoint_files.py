@@ -1,6 +1,11 @@
 """The files of a checkpoint: which folders are checkpoints, and whether their files are those that were saved."""
 
+import errno
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from fxf.errors import UserError
 from fxf.files import file_digest, files_below, is_remote, read_json
@@ -9,11 +14,56 @@ ARRAYS, CONTENT, DIGESTS = "state", "checkpoint.json", "digests.json"
 UNFINISHED, REMOVED, DAMAGED = ".unfinished", ".removed", ".damaged"
 
 
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
 def steps_in(directory: Path) -> list[int]:
     """Returns the steps of the finished checkpoints in a folder, which need not exist."""
     if not directory.is_dir():
         return []
     return sorted(int(path.name) for path in directory.iterdir() if path.name.isdecimal() and _is_plain(path.name))
+
+
+def while_it_trains(directory: Path, read: Callable[[list[int]], T]) -> T:
+    """Returns `read(steps)` of the steps in a folder; it reads anew when the run that trains there removed one."""
+    while True:
+        steps = steps_in(directory)
+        try:
+            return read(steps)
+        except Exception:
+            if {*steps} <= {*steps_in(directory)}:
+                raise
+
+
+def why_gone(error: BaseException, directory: Path) -> str:
+    """Returns the reason if the error says that a part of the folder was removed, else nothing."""
+    gone = os.strerror(errno.ENOENT) in str(error) and str(absolute(directory)) in str(error)
+    return f"a part of {directory} was removed while the run trained" if gone else ""
+
+
+def undamaged(directory: Path, steps: Sequence[int], damaged: dict[int, str]) -> Iterator[int]:
+    """Yields the steps with undamaged checkpoints, the last first; adds the others to `damaged`.
+
+    Raises:
+      FileNotFoundError: a checkpoint was removed meanwhile.
+    """
+    for step in reversed(steps):
+        if what := damage(directory / str(step)):
+            (directory / str(step)).stat()
+            damaged[step] = what
+        else:
+            yield step
+
+
+def warn_of_damage(directory: Path, steps: Sequence[int], damaged: Mapping[int, str]) -> None:
+    """Warns of each damaged checkpoint, or raises a UserError if all are damaged."""
+    if damaged and len(damaged) == len(steps):
+        listed = ", ".join(map(str, sorted(steps)))
+        raise UserError(f"{directory}: every checkpoint is damaged (steps {listed}); move them away to train anew")
+    for step, what in damaged.items():
+        log.warning("warning: %s: skipping the damaged checkpoint of step %d: %s", directory, step, what)
 
 
 def damage(folder: Path) -> str:

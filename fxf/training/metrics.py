@@ -15,7 +15,7 @@ import jax
 
 from fxf.config import key
 from fxf.errors import Interrupted, UserError, one_line
-from fxf.files import files_below, is_remote, write_atomically
+from fxf.files import files_below, is_remote, read_file, write_atomically
 from fxf.machine import status
 from fxf.pages.report import Report
 from fxf.pages.run_files import ENDED, ERROR, RECORDS, SAMPLES
@@ -229,10 +229,7 @@ def _keep_until(path: Path, step: int) -> None:
     """
     if not path.exists():
         return
-    try:
-        lines = path.read_bytes().decode("utf-8", errors="replace").splitlines()
-    except OSError as error:
-        raise UserError(f"{path}: cannot read the records: {error.strerror or error}") from None
+    lines = read_file(path).decode("utf-8", errors="replace").splitlines()
     records = [_record(line) for line in lines]
     if dropped := records[:-1].count(None):
         log.warning("warning: %s: dropped %d lines that are not records", path, dropped)

@@ -155,6 +155,14 @@ def require_trackers(names: str) -> list[str]:
     return [one_of(name.strip(), TRACKERS, "log.trackers") for name in names.split(",") if names.strip()]
 
 
+def _with_methods(name: str, tracker: Any) -> Tracker:
+    """Returns the tracker. Raises a UserError if it lacks a method."""
+    methods = [each for each in vars(Tracker) if not each.startswith("_")]
+    if lacking := [each for each in methods if not callable(getattr(tracker, each, None))]:
+        raise UserError(f"log.trackers: '{name}' has no method {lacking[0]}; a tracker has {', '.join(methods)}")
+    return tracker
+
+
 class Trackers:
     """The trackers of a run. One that raises an exception gets no more records, and a warning says so.
 
@@ -169,10 +177,10 @@ class Trackers:
         self._on_record = on_record
 
     def open(self, makers: Mapping[str, Callable[[Path, int], Tracker]], folder: Path, resumed_at: int) -> None:
-        """Makes the trackers. Raises a UserError if one lacks its package."""
+        """Makes the trackers. Raises a UserError if one lacks its package or a method."""
         for name, make in makers.items():
             try:
-                self._open[name] = make(folder, resumed_at)
+                self._open[name] = _with_methods(name, make(folder, resumed_at))
             except UserError:
                 raise
             except Exception as error:

@@ -67,11 +67,9 @@ def show(answers: list[Any]) -> None:
 
 def converse(generate: Callable[[list[str]], list[Any]]) -> None:
     """Answers each line of standard input. A line that is no prompt gets its error as the answer."""
-    if sys.stdin is None:
-        raise UserError("--interactive: standard input is closed")
-    mark = "> " if sys.stdin.isatty() else ""
+    mark = "> " if sys.stdin and sys.stdin.isatty() else ""
     print(mark, end="", flush=True)
-    for number, content in enumerate(sys.stdin.buffer, 1):
+    for number, content in enumerate(cli.lines_of_standard_input(), 1):
         try:
             show(generate([cli.prompt_of(content, f"standard input:{number}")]))
         except UserError as error:

@@ -178,6 +178,7 @@ def test_a_batch_that_takes_other_arguments_or_is_not_cut_into_parts():
 
 
 PARAMS = fxf.initialize(MODEL)
+READER = fxf.model("encoder_decoder", vocab_size=5, **SMALL)
 
 
 @pytest.mark.parametrize(
@@ -197,6 +198,15 @@ PARAMS = fxf.initialize(MODEL)
         (lambda: fxf.decode(MODEL, PARAMS, [[1]], -1), "max_tokens: expected an int of at least 0, got -1"),
         (lambda: fxf.decode(MODEL, PARAMS, [[1]], 2.5), "max_tokens: expected an int of at least 0, got 2.5"),
         (lambda: fxf.decode(MODEL, PARAMS, [[1]], 1, first_token="x"), "first_token: expected an int .*, got 'x'"),
+        (
+            lambda: fxf.decode(MODEL, PARAMS, [[1]], 1, end_token=5),
+            "end_token: expected one of the tokens 0 … 4, got 5",
+        ),
+        (lambda: fxf.decode(MODEL, PARAMS, [[1]], 1, end_token=True), "end_token: expected an int .*, got True"),
+        (lambda: fxf.decode(MODEL, PARAMS, [[1]], 1, sources=[[1]]), "sources: the model reads none"),
+        (lambda: fxf.decode(READER, fxf.initialize(READER), [[1]], 1), "sources: missing; the model reads a source"),
+        (lambda: fxf.trial("reversal", None, "x", minutes="a"), "minutes: expected a number, got 'a'"),
+        (lambda: fxf.trial("reversal", None, "x", metric=3), "metric: expected the name of a figure, got 3"),
         (lambda: fxf.decode(MODEL, PARAMS, [3], 1), "prompt 1: expected a list of tokens, which are ints, got 3"),
         (lambda: fxf.decode(MODEL, PARAMS, 3, 1), "prompts: expected a list of lists of tokens, got 3"),
         (lambda: fxf.decode(MODEL, PARAMS, [[1.5]], 1), r"prompt 1: expected a list of tokens, which are ints, got \["),

@@ -78,6 +78,19 @@ def test_a_file_as_workdir_is_named(tmp_path):
         assert_refused(script(name, *flags, f"--workdir={path}"), f"--workdir: {path} is a file")
 
 
+def test_a_working_directory_that_is_gone_is_named(tmp_path, monkeypatch):
+    for name, value in {"argv": ["fxf"], "stdout": cli.sys.stdout, "stderr": cli.sys.stderr}.items():
+        monkeypatch.setattr(cli.sys, name, value)
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    told = []
+    monkeypatch.setattr(cli.signals, "print_last_line", told.append)
+    with pytest.raises(SystemExit, match="2"):
+        cli.run(print)
+    assert told == ["error: the working directory is gone (No such file or directory); change to one that is there"]
+
+
 def test_a_message_stays_on_its_line_and_keeps_its_backslashes():
     assert one_line("a\\b\n\x1b[2Jé") == r"a\b\n\x1b[2Jé"
 
@@ -130,6 +143,17 @@ def test_prompts_come_from_a_file_or_from_standard_input_alone(tmp_path, monkeyp
 
 
 FIGURES = {"task": "reversal", "train_loss": 0.123456789, "steps": 7}
+
+
+def test_a_conversation_ends_where_nobody_reads_and_at_a_line_without_an_end(monkeypatch):
+    monkeypatch.setattr(cli.sys, "stdin", io.TextIOWrapper(io.BytesIO(b"1\n2\n3\n")))
+    lost = [None, OSError(), None]
+    monkeypatch.setattr(cli.streams, "lost_output", lambda: lost.pop(0))
+    assert list(cli.lines_of_standard_input()) == [b"1\n"]
+    monkeypatch.setattr(cli, "MAX_INPUT", 2)
+    monkeypatch.setattr(cli.sys, "stdin", io.TextIOWrapper(io.BytesIO(b"123\n")))
+    with pytest.raises(UserError, match="standard input: expected lines of less than 2 bytes"):
+        next(cli.lines_of_standard_input())
 
 
 def test_figures_are_a_line_in_a_pipe_a_table_on_a_terminal_and_an_object_on_request(capsys, monkeypatch):

@@ -483,6 +483,16 @@ def test_a_damaged_newest_checkpoint_costs_its_steps_and_nothing_else(finished, 
     assert_same_bits(state_of(tmp_path), state_of(finished[0]))
 
 
+def test_a_run_whose_last_checkpoint_is_gone_says_which_one_it_uses(finished, tmp_path, caplog):
+    copied = shutil.copytree(finished[0], tmp_path / "run")
+    *_, before, last = checkpoint.steps_in(copied / "checkpoints")
+    run.load(copied)
+    assert "result" not in caplog.text
+    shutil.rmtree(copied / "checkpoints" / str(last))
+    assert run.load(copied)[1] == before
+    assert f"the result is of step {last}, whose checkpoint is gone; this is step {before}" in caplog.text
+
+
 def test_a_model_that_slides_generates_as_many_tokens_as_are_asked_for(monkeypatch):
     monkeypatch.setitem(TASKS, "reversal", TASKS["reversal"]._replace(models=("bilayer",)))
     experiment = build(tiny_config() | {"model": defaults(BilayerConfig) | {"max_len": 6}})

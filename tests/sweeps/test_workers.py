@@ -84,6 +84,15 @@ def test_a_killed_process_of_several_points_starts_again_and_only_points_without
     ]
 
 
+@pytest.mark.parametrize(("own", "reason"), [("", "it fails"), ("error: it fails", "exit code 1")])
+def test_a_point_whose_own_log_does_not_say_why_it_failed_has_the_reason_of_its_group(own, reason, tmp_path):
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "log.txt").write_text(own)
+    fail = "import sys; print('first: it fails'); sys.exit(1)"
+    job = Job([sys.executable, "-S", "-c", fail], tmp_path / "together", (tmp_path / "first",))
+    assert run_all([job], 1) == {tmp_path / "first": reason}
+
+
 def test_a_point_that_is_killed_again_is_a_failure(tmp_path):
     command = [sys.executable, "-S", "-c", "import os; os.kill(os.getpid(), 9)"]
     assert run_all([Job(command, tmp_path)], 1) == {tmp_path: "killed by SIGKILL"}
@@ -143,16 +152,20 @@ cli.run(lambda _: run_all([Job([sys.executable, "-S", "-c", point], Path(sys.arg
 """
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGHUP, 75), (signal.SIGINT, 130)])
-def test_a_sweep_passes_a_signal_on_and_ends_in_one_line_when_its_points_have(tmp_path, number, code):
+@pytest.mark.parametrize(("numbers", "code"), [([signal.SIGHUP], 75), ([signal.SIGINT, signal.SIGTERM], 130)])
+def test_a_sweep_passes_a_signal_on_and_ends_in_one_line_when_its_points_have(tmp_path, numbers, code):
+    """With two signals at once, it passes one on and does not wait for the points."""
     command = [*HEARING, sys.executable, "-c", SWEEP, str(tmp_path)]
     sweep = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     log = tmp_path / "log.txt"
     while not (log.exists() and log.read_text() == "ready\n"):
         assert sweep.poll() is None, sweep.stderr.read()
         time.sleep(0.01)
-    sweep.send_signal(number)
+    for number in numbers:
+        sweep.send_signal(number)
     assert sweep.communicate(timeout=60)[1].count("\n") == 1
+    while len(log.read_text()) < len("ready\nsaved\n"):
+        time.sleep(0.01)
     assert (sweep.returncode, log.read_text()) == (code, "ready\nsaved\n")
 
 
@@ -190,11 +203,14 @@ def test_a_machine_without_slurm_or_submitit_says_so_in_one_line(tmp_path, monke
         submit(jobs, tmp_path / "slurm", {})
 
 
-@pytest.mark.parametrize("place", ["log.txt", "point0"])
+@pytest.mark.parametrize("place", ["log.txt", "pipe", "point0"])
 def test_a_point_whose_log_cannot_be_written_fails_alone_and_with_a_reason(place, tmp_path, capsys):
     jobs = make_jobs(tmp_path, 2)
     if place == "log.txt":
         (jobs[0].folder / place).mkdir(parents=True)
+    elif place == "pipe":
+        jobs[0].folder.mkdir()
+        os.mkfifo(jobs[0].folder / "log.txt")
     else:
         jobs[0] = jobs[0]._replace(folder=tmp_path / "file")
         jobs[0].folder.touch()

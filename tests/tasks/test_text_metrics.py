@@ -67,6 +67,12 @@ def test_a_name_that_is_unknown_or_taken_is_named(names, message, registered):
         TextMetrics(MetricsConfig(names), ["as_long"])
 
 
+def test_a_metric_that_returns_no_number_is_named(monkeypatch):
+    monkeypatch.setitem(METRICS, "listed", lambda answers, references: [0.5])
+    with pytest.raises(UserError, match=r"metric 'listed': expected a number, got \[0\.5\]"):
+        TextMetrics(MetricsConfig("listed"), []).figures(["a"], [["a"]])
+
+
 def test_ter_is_sacrebleus_with_any_number_of_references():
     answers = ["the cat sat there", "a dog"]
     references = [["the cat sat", "there the cat sat"], ["a dog barks"]]

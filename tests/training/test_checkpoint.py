@@ -10,7 +10,7 @@ import pytest
 
 from fxf.errors import UserError
 from fxf.runs.experiment import build
-from fxf.training import processes
+from fxf.training import checkpoint, processes
 from fxf.training.checkpoint import CheckpointConfig, Checkpoints, load, load_newest
 from helpers import one_device
 from small_runs import tiny_config
@@ -142,12 +142,12 @@ def test_among_equally_good_and_unscored_the_newest_good_one_is_best(tmp_path):
 def test_the_newest_are_loaded_newest_first_as_many_as_there_are(tmp_path):
     save(tmp_path, 1, 2, 3, keep=9)
     for n, steps in ((1, [3]), (2, [3, 2]), (7, [3, 2, 1])):
-        loaded = list(load_newest(tmp_path, SHAPES, n))
+        loaded = load_newest(tmp_path, SHAPES, n)
         assert [step for step, _, _ in loaded] == steps
         for step, state, record in loaded:
             assert record == record_of(step)
             jax.tree.map(np.testing.assert_array_equal, state, state_of(step))
-    assert list(load_newest(tmp_path / "absent", SHAPES, 2)) == []
+    assert load_newest(tmp_path / "absent", SHAPES, 2) == []
 
 
 def test_of_the_newest_a_damaged_one_is_passed_over_with_one_warning(tmp_path, caplog):
@@ -252,12 +252,35 @@ def test_when_every_checkpoint_is_damaged_it_says_so_and_keeps_them(tmp_path):
     checkpoints = Checkpoints(tmp_path, CheckpointConfig(), RUN)
     for attempt in (
         lambda: load(tmp_path, SHAPES),
-        lambda: list(load_newest(tmp_path, SHAPES, 1)),
+        lambda: load_newest(tmp_path, SHAPES, 1),
         lambda: checkpoints.restore(SHAPES),
     ):
         with pytest.raises(UserError, match=r"every checkpoint is damaged \(steps 1, 2\)"):
             attempt()
     assert steps_in(tmp_path) == [1, 2]
+
+
+def test_what_is_removed_while_it_is_read_because_the_run_goes_on_is_read_anew(tmp_path, monkeypatch, caplog):
+    save(tmp_path, 1, 2)
+    read = checkpoint._read
+
+    def too_late(folder, *arguments):
+        if folder.name == "2":
+            save(tmp_path, 3, 4)
+        return read(folder, *arguments)
+
+    monkeypatch.setattr(checkpoint, "_read", too_late)
+    assert load(tmp_path, SHAPES)[0] == 4
+    assert warnings_of(caplog) == []
+    with pytest.raises(UserError, match=r"no checkpoint of step 2; there are \[3, 4\]"):
+        load(tmp_path, SHAPES, step=2)
+
+
+def test_a_checkpoint_removed_while_it_is_written_is_one_line(tmp_path):
+    error = FileNotFoundError(2, "No such file or directory", str(tmp_path / "7.unfinished"))
+    wanted = r"a part of .* was removed while the run trained; there is no checkpoint"
+    with pytest.raises(UserError, match=wanted), checkpoint.kept(tmp_path):
+        raise error
 
 
 def test_a_damaged_step_asked_for_is_an_error(tmp_path):
@@ -285,7 +308,7 @@ def test_a_damaged_checkpoint_is_passed_over_also_where_it_would_be_the_best(tmp
 @pytest.mark.parametrize("read", [
     lambda folder, run: load(folder, SHAPES, run),
     lambda folder, run: load(folder, SHAPES, run, step=2),
-    lambda folder, run: list(load_newest(folder, SHAPES, 1, run)),
+    lambda folder, run: load_newest(folder, SHAPES, 1, run),
     lambda folder, run: Checkpoints(folder, CheckpointConfig(), run).restore(SHAPES),
 ])  # fmt: skip
 def test_a_checkpoint_of_another_run_is_refused_by_a_line_that_names_both(read, tmp_path):

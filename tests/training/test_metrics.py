@@ -46,7 +46,7 @@ def test_lines_that_are_no_records_are_left_out_with_a_warning(damage, tmp_path,
 
 def test_records_that_cannot_be_read_are_one_line(tmp_path):
     (tmp_path / "metrics.jsonl").mkdir()
-    with pytest.raises(UserError, match=r"metrics\.jsonl: cannot read the records: Is a directory"):
+    with pytest.raises(UserError, match=r"metrics\.jsonl: expected a file, got a folder"):
         log_of(tmp_path)
 
 

@@ -66,6 +66,13 @@ def test_a_resumed_run_tells_its_trackers_the_step_it_goes_on_from(recording, tm
     assert [found.received[0][-1] for found in recording] == [0, 4]
 
 
+def test_a_tracker_without_a_method_is_refused_at_the_start(tmp_path):
+    half = type("Half", (), {"config": print, "scalars": print, "pictures": 7})()
+    wanted = r"log\.trackers: 'half' has no method texts; a tracker has config, scalars, .*, close"
+    with pytest.raises(UserError, match=wanted):
+        Trackers().open({"half": lambda folder, step: half}, tmp_path, 0)
+
+
 @pytest.mark.parametrize("at", ["__init__", "scalars", "close"])
 def test_a_tracker_that_fails_gets_a_warning_and_the_run_goes_on(at, recording, monkeypatch, tmp_path, caplog):
     def fail(*_):

@@ -58,6 +58,12 @@ def test_a_verb_reads_a_config_of_fxf_by_its_name_in_any_folder_and_imports_no_l
     assert "--workdir" in command("help", "train", cwd=tmp_path).stdout
 
 
+def test_a_list_of_verbs_that_is_lost_is_told():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "fxf"], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, timeout=600)
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
+
+
 def test_what_lists_the_verbs_imports_no_library():
     heavy = "{'jax', 'numpy', 'absl', 'ml_collections'}"
     program = (
