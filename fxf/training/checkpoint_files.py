@@ -51,7 +51,8 @@ def undamaged(directory: Path, steps: Sequence[int], damaged: dict[int, str]) ->
     """
     for step in reversed(steps):
         if what := damage(directory / str(step)):
-            (directory / str(step)).stat()
+            if step not in steps_in(directory):
+                raise FileNotFoundError(f"{directory / str(step)}: removed")
             damaged[step] = what
         else:
             yield step

@@ -158,6 +158,14 @@ def test_of_the_newest_a_damaged_one_is_passed_over_with_one_warning(tmp_path, c
     assert "skipping the damaged checkpoint of step 2: " in message
 
 
+def test_a_link_to_itself_is_a_damaged_checkpoint(tmp_path, caplog):
+    save(tmp_path, 1)
+    (tmp_path / "2").symlink_to("2")
+    assert load(tmp_path, SHAPES)[0] == 1
+    (message,) = warnings_of(caplog)
+    assert "skipping the damaged checkpoint of step 2: " in message
+
+
 def test_a_file_in_place_of_the_folder_is_named(tmp_path):
     (tmp_path / "checkpoints").write_text("")
     with pytest.raises(UserError, match="checkpoints: expected a folder of checkpoints, got a file"):
