@@ -145,7 +145,7 @@ def _vectors(experiment: Experiment, inside: dict[str, np.ndarray], name: str, b
     values = [float(f"{value:.3g}") for value in values_TD.ravel()]
     return {
         "name": VECTORS[name],
-        "rowName": "position",
+        "rowName": "token",
         "columnName": "element of the vector",
         "rows": labels[:MOST_TOKENS],
         "columns": values_TD.shape[1],

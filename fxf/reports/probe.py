@@ -158,7 +158,8 @@ def matrices(experiment: Experiment, arrays: dict[str, np.ndarray], name: str, b
         columns = labels["source"] if "cross_attention" in name else rows
         return Matrices(value[0], [f"head {i}" for i in range(value.shape[1])], rows, columns, "query", KEY)
     rows = rows if len(rows) == value.shape[-2] else []
-    return Matrices(value[0].reshape(-1, *value.shape[-2:]), [name], rows, [], "position", "element of the vector")
+    row_name = "token" if rows else "position"
+    return Matrices(value[0].reshape(-1, *value.shape[-2:]), [name], rows, [], row_name, "element of the vector")
 
 
 def token_labels(experiment: Experiment, batch: Batch, side: str) -> list[str]:
