@@ -43,11 +43,11 @@ def main(verb: str = "") -> None:
         gc.disable()
         from fxf.runs import cli
 
-        main = importlib.import_module(f"fxf.verbs.{verb}").main
+        act = importlib.import_module(f"fxf.verbs.{verb}").main
         gc.freeze()
         gc.set_threshold(10_000, 10, 10)
         gc.enable()
-        cli.run(main)
+        cli.run(act)
 
 
 def _overview() -> str:

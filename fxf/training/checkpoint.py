@@ -230,13 +230,12 @@ def load_newest(
     """Returns at most n undamaged checkpoints with a part of their state, the newest first. Raises as `load` does."""
     directory = absolute(directory)
 
-    def of(step: int) -> Restored:
-        return _read(directory / str(step), shapes, identity)
-
     def read(steps: list[int]) -> list[Restored]:
         damaged: dict[int, str] = {}
-        newest = itertools.islice(undamaged(directory, steps, damaged), n)
-        found = [(i, part(state), record) for i, state, record in (of(step) for step in newest)]
+        found = []
+        for step in itertools.islice(undamaged(directory, steps, damaged), n):
+            _, state, record = _read(directory / str(step), shapes, identity)
+            found.append((step, part(state), record))
         warn_of_damage(directory, steps, damaged)
         return found
 

@@ -164,7 +164,8 @@ def test_a_sweep_passes_a_signal_on_and_ends_in_one_line_when_its_points_have(tm
     for number in numbers:
         sweep.send_signal(number)
     assert sweep.communicate(timeout=60)[1].count("\n") == 1
-    while len(log.read_text()) < len("ready\nsaved\n"):
+    limit = time.monotonic() + 60
+    while len(log.read_text()) < len("ready\nsaved\n") and time.monotonic() < limit:
         time.sleep(0.01)
     assert (sweep.returncode, log.read_text()) == (code, "ready\nsaved\n")
 

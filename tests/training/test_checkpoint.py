@@ -147,6 +147,7 @@ def test_the_newest_are_loaded_newest_first_as_many_as_there_are(tmp_path):
         for step, state, record in loaded:
             assert record == record_of(step)
             jax.tree.map(np.testing.assert_array_equal, state, state_of(step))
+    assert [part for _, part, _ in load_newest(tmp_path, SHAPES, 2, part=type)] == [type(state_of(1))] * 2
     assert load_newest(tmp_path / "absent", SHAPES, 2) == []
 
 

@@ -157,7 +157,7 @@ def test_a_run_that_fails_otherwise_ends_the_trial_with_its_line(tmp_path, monke
         raise ValueError("a bug")
 
     monkeypatch.setattr(run, "train", fail)
-    with pytest.raises(UserError, match="first-4: ValueError: a bug"):
+    with pytest.raises(UserError, match=r"first-4: ValueError: a bug$"):
         carry_out(make_plan(FIRST, OTHER, tmp_path), tmp_path)
 
 
