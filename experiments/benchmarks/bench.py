@@ -5,12 +5,11 @@ python experiments/benchmarks/bench.py --rows=nanogpt_cpu,beam --repeats=5
 python experiments/benchmarks/bench.py --rows=recipe --text=input.txt
 python experiments/benchmarks/bench.py --rows=sentences --run=runs/multi30k_de --sentences=sentences.txt
 
-The rows are functions of `rows_machine.py`, `rows_training.py`, `rows_decoding.py` and `rows_process.py`; each says
-what it compares. The ways of a row take turns. The median of each counts, without the first turn, which compiles.
-`ceiling` is the step's products, each at the rate that a product of its shape has here alone, and the optimizer's bytes
-at copying speed, measured between the turns. The table shows every row, also where a peer is faster. It is written to
-OUTPUT.md, and with versions, commit and machine to OUTPUT.json. Peers that are not installed are left out
-(`make environment EXTRAS=test,bench`).
+The rows are functions of the files `rows_*.py` beside this one; each says what it compares. The ways of a row take
+turns. The median of each counts, without the first turn, which compiles. `ceiling` is the step's products, each at the
+rate that a product of its shape has here alone, and the optimizer's bytes at copying speed, measured between the turns.
+The table shows every row, also where a peer is faster. It is written to OUTPUT.md, and with versions, commit and
+machine to OUTPUT.json. Peers that are not installed are left out (`make environment EXTRAS=test,bench`).
 """
 
 import fxf.machine.listen  # noqa: F401  First of all.
@@ -28,6 +27,7 @@ from rows import ROOT, Rows, Settings, commit, machine, markdown, measured, vers
 from rows_decoding import ROWS as DECODING
 from rows_machine import ROWS as MACHINE
 from rows_process import ROWS as PROCESS
+from rows_recipe import ROWS as RECIPE
 from rows_training import ROWS as TRAINING
 
 from fxf.config import one_of
@@ -35,7 +35,7 @@ from fxf.errors import one_line
 from fxf.machine.devices import require_devices
 from fxf.runs import cli
 
-EVERY: dict[str, Rows] = {**MACHINE, **TRAINING, **DECODING, **PROCESS}
+EVERY: dict[str, Rows] = {**MACHINE, **TRAINING, **RECIPE, **DECODING, **PROCESS}
 NEEDS_A_PATH = ("recipe", "sentences")
 
 ROWS = flags.DEFINE_list("rows", [name for name in EVERY if name not in NEEDS_A_PATH], f"of {', '.join(EVERY)}")

@@ -103,7 +103,7 @@ def search_rows(what: str, peer: str, ours: Search, theirs: Search, settings: Se
 def beam(settings: Settings) -> Iterator[Row]:
     """A beam of 5 at Transformer-Tiny's size, 24 tokens each, beside a batched search in PyTorch with a cache."""
     import torch
-    from peers import TorchTranslator
+    from peers_translator import TorchTranslator
 
     torch.set_num_threads(settings.threads)
     model = encoder_decoder(TINY, TINY_VOCAB_SIZE)
@@ -142,7 +142,7 @@ class Sentences:
     """Translation of real sentences with a trained run: in fxf as `fxf generate` does, and in PyTorch in batches."""
 
     def __init__(self, settings: Settings) -> None:
-        from peers import TorchTranslator
+        from peers_translator import TorchTranslator
 
         lines = Path(settings.sentences).read_text(encoding="utf-8").splitlines()
         self.lines = lines[:8] if settings.quick else lines

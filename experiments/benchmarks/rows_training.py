@@ -19,19 +19,12 @@ import numpy as np
 from ceilings import Ceiling
 from rows import Row, Rows, Settings, added_bytes
 
-from fxf.config import section
-from fxf.data.text import encoded_text
-from fxf.errors import UserError
-from fxf.face.runs import read_config
 from fxf.layers.chunked_attention import SEVERAL, WORTHWHILE
 from fxf.machine.devices import require_devices
 from fxf.models.encoder_decoder import PRESETS, EncoderDecoderConfig, encoder_decoder
 from fxf.models.model import Model
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.reports.describe import times
-from fxf.runs.experiment import build
-from fxf.tasks import TASKS
-from fxf.training.metrics import Clock
 from fxf.training.optimizer import OptimizerConfig, make_optimizer
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout
@@ -42,7 +35,6 @@ from fxf.training.step import (
     batch_loss,
     jit_step,
     make_step,
-    make_train_steps,
     make_train_steps_from_iterator,
 )
 from fxf.weights import initialize
@@ -97,7 +89,7 @@ class Fxf:
 
 
 def sizes_of(n_layers: int, d_model: int, n_heads: int, length: int, vocab_size: int, gpt2: bool = False) -> Any:
-    from peers import Sizes
+    from peers_gpt import Sizes
 
     return Sizes(vocab_size, length, n_layers, n_heads, d_model, gpt2)
 
@@ -176,7 +168,7 @@ def _gpt_peers(sizes: Any, batch: dict[str, Any], settings: Settings) -> dict[st
         import torch
     except ImportError:
         return found
-    from peers import gpt_training
+    from peers_gpt import gpt_training
 
     torch.set_num_threads(settings.threads)
     return {
@@ -204,7 +196,7 @@ def translator_row(
     except ImportError:
         pass
     else:
-        from peers import translator_training
+        from peers_translator import translator_training
 
         torch.set_num_threads(settings.threads)
         for name, compiled in (("PyTorch", False), ("PyTorch compiled", True)):
@@ -274,52 +266,6 @@ def growth(settings: Settings) -> Iterator[Row]:
             )
 
 
-class Recipe:
-    """A config's whole training on a text, which ends with its validation loss."""
-
-    def __init__(self, argument: str, settings: Settings) -> None:
-        config = read_config(f"characters:{argument}")
-        config.data.path = settings.text
-        self.experiment = build(config)
-        self.steps = 20 if settings.quick else self.experiment.train.steps
-        self.layout = self.experiment.layout()
-        assert self.experiment.task.batch is not None
-        trainer = self.experiment.trainer(self.layout)
-        self.train_steps = make_train_steps(trainer, self.experiment.task.batch, self.steps)
-        self.evaluator = self.experiment.evaluator(Clock(0.0), self.layout)
-
-    def text(self) -> Any:
-        config: Any = section(TASKS["language_model"].sections["data"], self.experiment.config["data"], "data")
-        return encoded_text(config, None, self.experiment.max_len + 1)
-
-    def train(self, losses: dict[str, float]) -> None:
-        state, numbers = self.experiment.new_state(self.layout), self.experiment.hyperparameters()
-        state, _ = self.train_steps(state, numbers, np.int32(self.steps))
-        losses["fxf"] = self.experiment.task.validate(self.evaluator(state.params))["validation_loss"]
-
-
-def recipe(settings: Settings) -> Iterator[Row]:
-    """nanoGPT's whole recipe for a CPU on real text; the note has the validation losses. Takes minutes, and --text."""
-    from peers import NanoGPT
-
-    if not settings.text:
-        raise UserError("--text: missing; the row recipe trains on it")
-    for argument in ("nanogpt_cpu", "fast"):
-        ours, losses = Recipe(argument, settings), dict[str, float]()
-        text = Recipe("nanogpt_cpu", settings).text()
-        peer = NanoGPT(text.tokenizer.vocab_size, text.tokens("train"), text.tokens("validation"))
-        ways = {
-            "fxf": functools.partial(ours.train, losses),
-            "PyTorch": functools.partial(peer.train, losses, 20 if settings.quick else 0),
-        }
-        note = functools.partial(_losses, losses)
-        yield Row(f"characters:{argument}, all of training and validation", "s", 0, ways, note=note)
-
-
-def _losses(losses: dict[str, float]) -> str:
-    return ", ".join(f"{name} validation loss {value:.3f}" for name, value in losses.items())
-
-
 ROWS: dict[str, Rows] = {
     "nanogpt_cpu": nanogpt_cpu,
     "nanogpt_gpu": nanogpt_gpu,
@@ -327,5 +273,4 @@ ROWS: dict[str, Rows] = {
     "seed_003": seed_003,
     "gpt2_small": gpt2_small,
     "growth": growth,
-    "recipe": recipe,
 }
