@@ -1,10 +1,11 @@
 """A corpus that does not fit in memory: its preparation, and the start of a run on it.
 
-    python experiments/benchmarks/documents.py --gigabytes=5 --folder=/tmp/corpus
+    python -m experiments.benchmarks.documents --gigabytes=5,10 --folder=/tmp/corpus --keep
 
-It makes JSON lines of so many gigabytes of made-up documents, and trains a small model on them twice, each time in a
-process of its own: the first prepares the tokens, the second finds them. For both it prints the seconds to the first
-step, and the largest anonymous memory that the process had, as /proc says. It removes the folder.
+For each size it makes JSON lines of so many gigabytes of made-up documents, and trains a small model on them twice,
+each time in a process of its own: the first prepares the tokens, the second finds them. For both it prints the seconds
+to the first step, and the largest anonymous memory that the process had until then and to its end, as /proc says. It
+removes the folder. --keep writes the table to experiments/results/documents.
 """
 
 import json
@@ -19,11 +20,15 @@ from pathlib import Path
 
 from absl import app, flags
 
+from experiments.figures.kept_table import keep
+from fxf.reports.text_table import aligned
+
 ROOT = Path(__file__).parents[2]
-GIGABYTES = flags.DEFINE_float("gigabytes", 0.2, "size of the text")
+GIGABYTES = flags.DEFINE_list("gigabytes", ["0.2"], "sizes of the text")
 FOLDER = flags.DEFINE_string(
     "folder", None, "the folder to make and remove; it takes three times the size of the text", required=True
 )
+KEEP = flags.DEFINE_boolean("keep", False, "write the table to experiments/results/documents")
 TOKENIZER = flags.DEFINE_string("tokenizer", "character", "data.tokenizer")
 WORDS = 20_000
 STORE = 2**24  # bytes of ready text, of which documents are pieces
@@ -60,8 +65,12 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def train(path: Path, workdir: Path) -> None:
-    """Trains a few steps in another process, and prints its times and its memory."""
+def train(path: Path, workdir: Path) -> list[float]:
+    """Trains a few steps in another process.
+
+    Returns:
+      the seconds to the first step, and the largest anonymous memory in megabytes until then and to the end.
+    """
     keys = {"data.path": path, "data.tokenizer": TOKENIZER.value, "data.validation": 1e-4, "data.vocab_size": 8000}
     keys |= {"task.length": 256, "train.steps": 20, "log.every": 1, "train.batch_size": 16, "optimizer.warmup_steps": 5}
     keys |= {f"model.{name}": value for name, value in MODEL.items()}
@@ -76,33 +85,48 @@ def train(path: Path, workdir: Path) -> None:
         *flags_of_keys,
     ]
     began, peak, log = time.monotonic(), 0, workdir.with_suffix(".log")
-    first = 0.0
+    first, begun = 0.0, 0
     with log.open("w") as file:
         process = subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT)
         while process.poll() is None:
             peak = max(peak, anonymous_memory(process.pid))
             if not first and "step 1/" in log.read_text():
-                first, cpu = time.monotonic() - began, cpu_seconds(process.pid)
-                print(f"  first step after {first:.1f} s ({cpu:.1f} s of CPU), RssAnon at most {peak} MB until then")
+                first, begun = time.monotonic() - began, peak
+                print(f"  first step after {first:.1f} s ({cpu_seconds(process.pid):.1f} s of CPU)")
             time.sleep(0.2)
-    print(f"  rc {process.returncode}, {time.monotonic() - began:.1f} s, RssAnon at most {peak} MB")
+    print(f"  {time.monotonic() - began:.1f} s, RssAnon at most {begun} MB until the first step, {peak} MB in all")
     print(*(f"  {line}" for line in log.read_text().splitlines()[-3:]), sep="\n", flush=True)
+    if process.returncode:
+        sys.exit(f"the run ended with exit code {process.returncode}")
+    return [round(first, 1), begun, peak]
 
 
-def main(_: list[str]) -> None:
-    folder = Path(FOLDER.value)
+def measured(gigabytes: float, folder: Path) -> list[str]:
+    """Makes a corpus, prepares it, begins a run on it, and returns the row of the table."""
     folder.mkdir()
     try:
         path, began = folder / "corpus.jsonl", time.monotonic()
-        n_documents = make_documents(path, int(GIGABYTES.value * 1e9))
+        n_documents = make_documents(path, int(gigabytes * 1e9))
         print(f"{n_documents} documents, {path.stat().st_size / 1e9:.2f} GB, {time.monotonic() - began:.0f} s")
+        figures: list[float] = []
         for name in ("prepares", "prepared"):
             print(name, flush=True)
-            train(path, folder / name)
+            figures += train(path, folder / name)
         tokens = sum(file.stat().st_size for file in folder.rglob("*.tokens"))
         print(f"tokens on the disk: {tokens / 1e9:.2f} GB; cores: {os.cpu_count()}")
+        return [f"{gigabytes:g}", *map(str, (n_documents, tokens, *figures))]
     finally:
         shutil.rmtree(folder)
+
+
+def main(_: list[str]) -> None:
+    columns = ("s to the first step", "MB until it", "MB in all")
+    header = ["gigabytes", "documents", "bytes of tokens"]
+    header += [f"{column}, {what}" for what in ("preparing", "prepared") for column in columns]
+    rows = [measured(float(size), Path(FOLDER.value)) for size in GIGABYTES.value]
+    print(*aligned([header, *rows]), sep="\n")
+    if KEEP.value:
+        keep("documents", [header, *rows])
 
 
 if __name__ == "__main__":
