@@ -54,6 +54,11 @@ def full_logits(model, params, batch):
     return np.asarray(testing._compiled(model.features, model.readout)(params, batch))
 
 
+def twice(batch):
+    """Returns a batch with each row twice: the shape in which fxf.testing tries two hypotheses of each prompt."""
+    return {name: np.repeat(value, 2, axis=0) for name, value in batch.items()}
+
+
 def examples(n):
     """Returns settings for a property whose examples each cost a compilation; `make fuzz` tries twice as many."""
     return settings(max_examples=n if settings.get_current_profile_name() == "same" else 2 * n)

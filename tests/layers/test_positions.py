@@ -22,7 +22,7 @@ from fxf.models.transformer_lm import transformer_lm
 from fxf.testing import assert_cached_equals_full, assert_causal, assert_padding_unread
 from fxf.training.step import batch_loss, loss_and_gradient
 from fxf.weights import Weight
-from helpers import VOCAB_SIZE, full_logits, random_params, random_tokens, scaled, small, small_model
+from helpers import VOCAB_SIZE, full_logits, random_params, random_tokens, scaled, small, small_model, twice
 
 thorough = pytest.mark.thorough
 B, T, S = 4, 11, 5
@@ -112,12 +112,11 @@ def test_prefill_and_steps_at_given_positions_are_the_full_forward_at_them(chang
 def test_an_encoder_decoder_reads_the_positions_of_both_sides():
     model, params = BUILDERS["encoder_decoder"](positions="rotary", d_model=12)
     batch = read(batch_of("encoder_decoder", positions=GIVEN, source_positions=GIVEN[:, :S]))
-    # All in the shapes of two hypotheses each, which compile once.
     assert_cached_equals_full(model, params, batch, capacities=[T])
-    twice = {name: np.repeat(value, 2, axis=0) for name, value in batch.items()}
+    batch = twice(batch)
     for name in ("positions", "source_positions"):
-        other = {**twice, name: twice[name][:, ::-1]}
-        assert not np.allclose(full_logits(model, params, other), full_logits(model, params, twice))
+        other = {**batch, name: batch[name][:, ::-1]}
+        assert not np.allclose(full_logits(model, params, other), full_logits(model, params, batch))
 
 
 def test_a_window_holds_what_stands_near_and_not_what_was_read_near():
@@ -236,8 +235,8 @@ def test_positions_that_the_tokens_make_are_the_same_in_steps_and_in_the_full_fo
     model, params = BUILDERS[name](positions=kind, d_model=12, window=window)
     batch = read(batch_of(name))
     assert_cached_equals_full(model, params, batch, capacities=[T + 2])
-    assert_causal(model, params, batch)
-    assert_padding_unread(model, params, batch)
+    assert_causal(model, params, twice(batch))
+    assert_padding_unread(model, params, twice(batch))
 
 
 def test_beams_and_slots_carry_positions_that_the_tokens_make(counting):
