@@ -108,7 +108,7 @@ def test_dropout_of_attention_has_bits_of_its_own_in_each_chunk(chunks_of_four):
 
 def planned_bytes(length, implementation):
     """Returns the memory of a gradient step on one row, besides its arguments."""
-    config = small(n_layers=1, max_len=length, positions="rotary", d_model=12, attention_implementation=implementation)
+    config = small(n_layers=1, max_len=length, positions="none", attention_implementation=implementation)
     model = transformer_lm(config, VOCAB_SIZE)
     tokens = random_tokens((1, length))
     batch = {"inputs": tokens, "targets": tokens, "weights": np.ones((1, length), np.float32)}
