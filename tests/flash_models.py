@@ -37,9 +37,9 @@ def a_batch(config_class, length=T):
     return batch
 
 
-def of_model(model, batch):
+def of_model(model, batch, compute=loss_and_gradient):
     """Returns loss, weight and gradient of a model; models of one spec have the same params."""
-    learn = jax.jit(lambda params: loss_and_gradient(model, params, batch, jax.random.key(0)))
+    learn = jax.jit(lambda params: compute(model, params, batch, jax.random.key(0)))
     return jax.device_get(learn(random_params(model.spec)))
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 import fxf.phrasebook
+from fxf import testing
 from fxf.models.model import Model
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs.generation import generate_texts
@@ -46,6 +47,16 @@ def small_model(vocab_size=VOCAB_SIZE, seed=0, **changes):
 
 def random_tokens(shape, vocab_size=VOCAB_SIZE, seed=0):
     return np.random.default_rng(seed).integers(0, vocab_size, shape).astype(np.int32)
+
+
+def full_logits(model, params, batch):
+    """Returns the logits of a batch by the program that the assertions of fxf.testing compile."""
+    return np.asarray(testing._compiled(model.features, model.readout)(params, batch))
+
+
+def twice(batch):
+    """Returns a batch with each row twice: the shape in which fxf.testing tries two hypotheses of each prompt."""
+    return {name: np.repeat(value, 2, axis=0) for name, value in batch.items()}
 
 
 def examples(n):

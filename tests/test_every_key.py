@@ -17,6 +17,7 @@ import optax
 import pytest
 
 from fxf.config import flatten
+from fxf.decoding.decoder import decoding_program, method_of
 from fxf.errors import UserError
 from fxf.interop.weights_file import save_weights
 from fxf.models import MODELS
@@ -172,6 +173,14 @@ def place(experiment):
     return str(experiment.task.source.prepared().folder) if documents else ""
 
 
+def decoder(experiment):
+    """Returns the program that continues prompts; "answers" are what the user gets of it."""
+    method = functools.partial(method_of, experiment.task.end_token, experiment.decode)
+    program = functools.partial(decoding_program(experiment.model, method), max_tokens=9, n_slots=5)
+    prompts = {"tokens": np.zeros((5, 3), np.int32), "lengths": np.ones(5, np.int32)}
+    return traced(program, shapes(experiment.model.spec), prompts, np.int32(5), jax.random.key(0))
+
+
 KEPT = {}  # most runs here have the same programs
 PROMPTS = [f"{first} {second}" for first in range(1, 6) for second in range(1, 6)]
 
@@ -216,7 +225,9 @@ STAGES = {
     "train.skip_nonfinite": (steps,),
     "train.label_smoothing": (loss,),
     "parallel": (spec,),
-    "decode": (answers,),
+    "decode": (decoder, answers),
+    "decode.beam_width": (answers,),
+    "decode.temperature": (answers,),
     "checkpoint": (finished_run,),
     "log": (finished_run,),
 }

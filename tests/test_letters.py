@@ -31,7 +31,7 @@ from fxf.tasks.masking import masked_batch
 from fxf.tasks.reversal import Reversal, ReversalConfig
 from fxf.tasks.task import RunInfo
 from fxf.tasks.time_series import TimeSeries, TimeSeriesConfig
-from fxf.training.step import TrainConfig, loss_and_gradient
+from fxf.training.step import TrainConfig, batch_loss, loss_and_gradient
 from fxf.weights import Weight, fan_in, shapes
 from small_runs import ROOT
 
@@ -168,6 +168,11 @@ def step_of(model, batch=BATCH, **options):
     return lambda params, key: loss_and_gradient(model, params, batch, key, **options)
 
 
+def loss_of(model, batch=BATCH, smoothing=0.1):
+    """Returns a step's loss: of a gradient fxf itself names the arrays of the loss alone, the same for each model."""
+    return lambda params, key: batch_loss(model, params, batch, key, smoothing)
+
+
 @pytest.fixture
 def counted(monkeypatch):
     """A kind of positions that the tokens themselves make."""
@@ -206,32 +211,40 @@ def choices(*quick):
 
 
 @choices(0, 1, 3, 5)
+def test_arrays_of_a_loss_have_the_shapes_of_their_names(counted, choice):
+    model = transformer_lm(TransformerLMConfig(**MODEL, **choice, **rates_of(choice)), 17)
+    assert watch(SIZES | {"B": 5, "T": 7}, loss_of(model), shapes(model.spec), jax.random.key(0)) == []
+
+
+@choices(3)
 def test_arrays_of_a_training_step_have_the_shapes_of_their_names(counted, choice):
     model = transformer_lm(TransformerLMConfig(**MODEL, **choice, **rates_of(choice)), 17)
-    step = step_of(model, label_smoothing=0.1)
-    assert watch(SIZES | {"B": 5, "T": 7}, step, shapes(model.spec), jax.random.key(0)) == []
+    step = step_of(model, label_smoothing=0.1, microbatches=5)
+    assert watch(SIZES | {"T": 7}, step, shapes(model.spec), jax.random.key(0)) == []
 
 
 @choices(2)
 def test_arrays_of_an_encoder_and_a_decoder_have_the_shapes_of_their_names(counted, choice):
     config = EncoderDecoderConfig(**MODEL, **choice, **rates_of(choice), embeddings="shared")
     model = encoder_decoder(config, 17)
-    step = step_of(model, {**BATCH, **SOURCE}, microbatches=5)
-    assert watch(SIZES | {"S": 9}, step, shapes(model.spec), jax.random.key(0)) == []
+    loss = loss_of(model, {**BATCH, **SOURCE})
+    assert watch(SIZES | {"S": 9, "B": 5}, loss, shapes(model.spec), jax.random.key(0)) == []
 
 
 @pytest.mark.parametrize("choice", CHOICES[:1], ids=ids[:1])
 def test_arrays_of_a_masked_language_model_have_the_shapes_of_their_names(choice):
     config = MaskedLMConfig(**MODEL, **choice, segments=3, tied_embeddings=True, head="transform")
     model = masked_lm(config, 17)
-    step = step_of(model, {**BATCH, **PADDED})
-    assert watch(SIZES | {"B": 5, "T": 7}, step, shapes(model.spec), jax.random.key(0)) == []
+    loss = loss_of(model, {**BATCH, **PADDED})
+    assert watch(SIZES | {"B": 5, "T": 7}, loss, shapes(model.spec), jax.random.key(0)) == []
 
 
 @pytest.mark.parametrize("copies", [pytest.param(1, marks=pytest.mark.thorough), 2])
 def test_arrays_of_a_bilayer_have_the_shapes_of_their_names(copies):
     model = bilayer(BilayerConfig(max_len=7, copies=copies), 17)
-    assert watch({"D": 17, "F": 68, "T": 7}, step_of(model), shapes(model.spec), jax.random.key(0)) == []
+    assert (
+        watch({"D": 17, "F": 68, "T": 7}, loss_of(model, smoothing=None), shapes(model.spec), jax.random.key(0)) == []
+    )
 
 
 def prompts_of(n_prompts, **others):

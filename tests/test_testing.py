@@ -64,7 +64,7 @@ def test_a_cache_that_hypotheses_spoil_for_each_other_is_found(monkeypatch):
     blind = model._replace(
         step=lambda p, cache, tokens: model.step(p, dataclasses.replace(cache, ancestors=cache.ancestors * 0), tokens)
     )
-    testing.assert_cached_equals_full(blind, params, BATCH, n_hypotheses=1)
+    testing.assert_cached_equals_full(blind, params, BATCH, capacities=[7], n_hypotheses=1)
     with pytest.raises(AssertionError, match="with a cache for 7 tokens"):
         testing.assert_cached_equals_full(blind, params, BATCH)
 

@@ -100,22 +100,23 @@ def test_prompts_of_no_tokens_at_all_are_continued():
 
 
 SAMPLED = DecodeConfig(temperature=1.0, top_k=5, top_p=0.9)
+UNEQUAL = [4, 0, 6, *[5] * 17]  # one shape, so one compilation
 
 
 def test_a_batch_of_unequal_prompts_equals_one_by_one():
-    prompts = prompts_of([4, 0, 6])
+    prompts = prompts_of(UNEQUAL)
     decode = decoder(0, SAMPLED)
     together = decode(prompts, 9)
-    for i, n in enumerate(prompts["lengths"]):
-        rows = np.repeat(prompts["tokens"][i : i + 1], 3, axis=0)  # row i draws from the key of row i
-        of_one = decode({"tokens": rows, "lengths": np.full(3, n, np.int32)}, 9)
+    for i, n in enumerate(prompts["lengths"][:3]):
+        rows = np.repeat(prompts["tokens"][i : i + 1], 20, axis=0)  # row i draws from the key of row i
+        of_one = decode({"tokens": rows, "lengths": np.full(20, n, np.int32)}, 9)
         np.testing.assert_array_equal(of_one[i], together[i])
     alone = decode({"tokens": prompts["tokens"][:1, :4], "lengths": prompts["lengths"][:1]}, 9)
     np.testing.assert_array_equal(alone[0], together[0])
 
 
 def test_padding_of_a_prompt_changes_nothing():
-    prompts = prompts_of([4, 1, 6])
+    prompts = prompts_of(UNEQUAL)
     tokens, counts = prompts["tokens"], np.arange(6)[None] < prompts["lengths"][:, None]
     other = prompts | {"tokens": np.where(counts, tokens, (tokens + 1) % VOCAB_SIZE)}
     np.testing.assert_array_equal(decoder(0, SAMPLED)(prompts, 9), decoder(0, SAMPLED)(other, 9))
@@ -130,17 +131,15 @@ def test_what_follows_an_end_token_is_filled_with_it():
 
 
 def test_samples_repeat_with_their_seed_and_change_with_it():
-    hot = DecodeConfig(temperature=2.0)
-    first, again, other = (decoder(0, hot, key)(prompts_of([4] * 20), 7) for key in (0, 0, 1))
+    prompts = {"tokens": np.full((20, 6), 5, np.int32), "lengths": np.full(20, 4, np.int32)}
+    first, again, other = (decoder(0, SAMPLED, key)(prompts, 9) for key in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
     assert len({tuple(row) for row in first.tolist()}) > 10
 
 
-@pytest.mark.parametrize(
-    ("attention", "width"),
-    [("softmax", 2), *(pytest.param(*each, marks=pytest.mark.thorough) for each in (("linear", 2), ("softmax", 1)))],
-)
+@pytest.mark.thorough  # every time test_beam.py searches in slots, and greedy answers of slots are compared here
+@pytest.mark.parametrize(("attention", "width"), [("softmax", 2), ("linear", 2), ("softmax", 1)])
 def test_prompts_that_take_turns_in_few_slots_are_continued_as_all_at_once(attention, width):
     model, params = small_model(max_len=LENGTH, attention=attention, seed=2, n_layers=2, scan_blocks=True)
     params = scaled(params, 2)
@@ -178,14 +177,10 @@ def test_a_slot_is_taken_by_the_next_prompt_as_soon_as_its_own_has_ended():
 
     method = Method(9, start, choose, ended, lambda state: state[1])
     prompts = prompts_of([3] * 9)
-    for n_slots, n_expected in {1: lengths.sum(), 2: 13}.items():
-        n_steps.clear()
-        found = jax.jit(lambda prompts, n=n_slots: decode_in_turns(counted, params, prompts, method, n_slots=n))(
-            prompts
-        )
-        jax.effects_barrier()
-        np.testing.assert_array_equal(found, lengths)
-        assert len(n_steps) == n_expected  # with 2 slots the other long one begins after four steps
+    found = jax.jit(lambda prompts: decode_in_turns(counted, params, prompts, method, n_slots=2))(prompts)
+    jax.effects_barrier()
+    np.testing.assert_array_equal(found, lengths)
+    assert len(n_steps) == 13  # the other long one begins after four steps
 
 
 def test_prompts_that_do_not_count_change_nothing_of_those_that_do():
@@ -197,16 +192,6 @@ def test_prompts_that_do_not_count_change_nothing_of_those_that_do():
     whole = decoder(0)(prompts, 11)
     for n in range(7):
         np.testing.assert_array_equal(np.asarray(run(prompts, np.int32(n)))[:n], whole[:n])
-
-
-def test_prompts_beyond_one_program_are_continued_in_order(monkeypatch):
-    prompts = prompts_of([4, 1, 6, 3, 2, 0])
-    whole = decoder(0)(prompts, 11)
-    monkeypatch.setattr(decoder_module, "HYPOTHESES", 1)
-    monkeypatch.setattr(decoder_module, "LARGEST_CACHE", 1)  # room for no more than one
-    monkeypatch.setattr(decoder_module, "TURNS", 2)
-    model, params, _ = model_and_params(0)
-    np.testing.assert_array_equal(best(make_decoder(model, END), params, prompts, 11), whole)
 
 
 def test_each_prompt_has_samples_of_its_own(monkeypatch):
@@ -226,7 +211,8 @@ def slots_and_rows(monkeypatch, n_prompts, config):
 
     def instead(model, params, prompts, method, *, n_slots, n_prompts, shard_rows):
         seen.append((n_slots, *prompts["tokens"].shape, method.max_tokens))
-        return prompts["tokens"][:, None], None if config.beam_width == 1 else prompts["tokens"]
+        tokens = jnp.where(jnp.arange(len(prompts["tokens"]))[:, None] < n_prompts, prompts["tokens"], -1)
+        return tokens[:, None], None if config.beam_width == 1 else tokens
 
     monkeypatch.setattr(decoder_module, "decode_in_turns", instead)
     prompts = prompts_of([*[1] * (n_prompts - 1), 6])
@@ -256,8 +242,14 @@ def test_many_prompts_have_more_slots_and_similar_numbers_of_them_the_same_progr
     assert slots_and_rows(monkeypatch, n_prompts, DecodeConfig(beam_width=width)) == expected
 
 
-def test_a_program_compiles_once_for_each_shape_whatever_the_params():
-    model, params = small_model(max_len=LENGTH)
+def test_prompts_beyond_one_program_are_continued_in_order(monkeypatch):
+    monkeypatch.setattr(decoder_module, "LARGEST_CACHE", 1)  # room for no more than one
+    monkeypatch.setattr(decoder_module, "TURNS", 2)
+    assert slots_and_rows(monkeypatch, 7, DecodeConfig()) == (1, 4)
+
+
+def test_a_program_compiles_once_for_each_shape_whatever_the_params(monkeypatch):
+    model, params, _ = model_and_params(0)
     entered = []
 
     @contextlib.contextmanager
@@ -265,6 +257,7 @@ def test_a_program_compiles_once_for_each_shape_whatever_the_params():
         entered.append("program")
         yield
 
+    monkeypatch.setattr(decoder_module, "decode_in_turns", lambda *_, **__: (jnp.zeros((3, 1, 5), jnp.int32), None))
     decode = make_decoder(model, END, compiling=compiling)
     for scale in (1.0, 0.5):
         for lengths in ([4, 1], [3, 4], [2, 2, 4]):

@@ -25,7 +25,7 @@ CASES = {
 @pytest.mark.parametrize(
     "name",
     [
-        name if name in ("encoder_decoder", "bilayer") else pytest.param(name, marks=pytest.mark.thorough)
+        name if name in ("transformer_lm", "bilayer") else pytest.param(name, marks=pytest.mark.thorough)
         for name in MODELS
     ],
 )

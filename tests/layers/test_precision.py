@@ -19,8 +19,8 @@ KINDS = [{"qk_norm": True}, pytest.param({"attention": "linear", "norm": "rms"},
 def test_losses_and_gradients_are_float32_and_close_to_those_of_a_float32_computation(changes):
     exact, params = small_model(**changes)
     rounded, _ = small_model(**changes, dtype="bfloat16")
-    loss, weight, gradient = jax.jit(lambda p: loss_and_gradient(exact, p, BATCH))(params)
-    loss_16, weight_16, gradient_16 = jax.jit(lambda p: loss_and_gradient(rounded, p, BATCH))(params)
+    of_both = jax.jit(lambda params: [loss_and_gradient(model, params, BATCH) for model in (exact, rounded)])(params)
+    (loss, weight, gradient), (loss_16, weight_16, gradient_16) = jax.device_get(of_both)
     assert {leaf.dtype for leaf in jax.tree.leaves((loss_16, weight_16, gradient_16))} == {jnp.dtype("float32")}
     assert weight_16 == weight
     assert 1e-6 < abs(loss_16 / loss - 1) < 1e-2

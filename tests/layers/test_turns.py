@@ -14,7 +14,7 @@ from fxf.layers.turns import rounded, turns_of, undecided, walk
 from fxf.models.transformer_lm import transformer_lm
 from fxf.testing import assert_cached_equals_full, assert_causal
 from fxf.training.step import batch_loss, loss_and_gradient
-from helpers import random_params, random_tokens, small
+from helpers import random_params, random_tokens, small, twice
 
 V, H, B, T = 5, 3, 2, 9
 
@@ -99,7 +99,7 @@ def test_cached_decoding_and_beams_walk_as_the_full_forward_does(window):
     assert np.unique(np.sign(params["embedding"]["positions"]["turns"])).tolist() == [-1, 1]
     batch = {"inputs": random_tokens((3, T), V)}
     assert_cached_equals_full(model, params, batch, capacities=[T + 2])
-    assert_causal(model, params, batch)
+    assert_causal(model, params, twice(batch))
 
 
 def test_training_has_the_learned_turns_and_scoring_the_rounded_ones():
@@ -137,4 +137,4 @@ def test_rows_of_several_documents_are_refused():
     model, params = turning_model()
     tokens = random_tokens((B, T), V)
     with pytest.raises(UserError, match=r"documents: model\.positions 'turns' walks along whole rows"):
-        model.features(params, {"inputs": tokens, "documents": np.zeros((B, T), np.int32)})
+        jax.eval_shape(model.features, params, {"inputs": tokens, "documents": np.zeros((B, T), np.int32)})

@@ -28,7 +28,7 @@ from fxf.layers.walks import (
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.transformer_lm import transformer_lm
 from fxf.testing import assert_cached_equals_full, assert_causal, assert_padding_unread
-from helpers import random_params, random_tokens, small
+from helpers import random_params, random_tokens, small, twice
 
 V, B, T = 4, 3, 11
 OF_3_TOKENS = 3 * len(OF_TOKEN) + 3  # and of their pairs
@@ -160,7 +160,7 @@ def test_cached_decoding_and_beams_walk_as_the_full_forward_does(window):
     model, params = walking_model(window=window, n_layers=2, scan_blocks=True)
     batch = {"inputs": random_tokens((3, T), V)}
     assert_cached_equals_full(model, params, batch, capacities=[T + 2])
-    assert_causal(model, params, batch)
+    assert_causal(model, params, twice(batch))
 
 
 def test_a_query_sees_of_the_tokens_at_one_position_only_the_last_within_the_window():
@@ -188,7 +188,7 @@ def test_both_sides_of_an_encoder_decoder_walk():
     batch = {"inputs": random_tokens((3, 6), V), "source": source, "source_mask": source_mask}
     params = random_params(model.spec, 1)
     assert_cached_equals_full(model, params, batch, capacities=[8])
-    assert_padding_unread(model, params, batch)
+    assert_padding_unread(model, params, twice(batch))
 
 
 def test_each_walk_reaches_the_logits():

@@ -38,7 +38,8 @@ def initialized(spec, name=""):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jax.random, "normal", lambda key, shape, dtype: rng.normal(size=shape).astype(dtype))
         chosen = {path: weight for path, weight in leaves(spec) if path.endswith(name)}
-        params = {path: weight.init(jax.random.key(0), weight.shape, np.float32) for path, weight in chosen.items()}
+        key = jax.random.key(0)
+        params = jax.jit(lambda: {path: w.init(key, w.shape, np.float32) for path, w in chosen.items()})()
     return next(iter(params.values())) if name else jax.device_put(map_weights(lambda path, _: params[path], spec))
 
 

@@ -1,10 +1,12 @@
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 
 import pytest
 
+import fxf.phrasebook
 from fxf.phrasebook import SIX, Phrase, english, french, phrasebook, sensible, spanish, split, split_of_pair
 from fxf.phrasebook.adjectives import ADJECTIVES, RIVALS
 from fxf.phrasebook.grammar import Clause, combinations
@@ -14,6 +16,16 @@ from fxf.phrasebook.patterns import CATEGORIES, clauses
 from fxf.phrasebook.verbs import GIVING, HAVE, INTRANSITIVE, MOVING, SAYING, TAKING_MASS, TRANSITIVE
 
 VERBS = (*INTRANSITIVE, *TRANSITIVE, *TAKING_MASS, *GIVING, *MOVING, *SAYING, HAVE)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def drawn_once() -> Iterator[None]:
+    """Draws the clauses of both languages, and writes them in English, once for both."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fxf.phrasebook, "clauses", cache(lambda n: tuple(clauses(n))))
+        patch.setattr(fxf.phrasebook, "split", cache(split))
+        patch.setattr(english, "sentence", cache(english.sentence))
+        yield
 
 
 def corpus(language: str) -> tuple[Phrase, ...]:
@@ -43,6 +55,7 @@ def test_the_phrasebook_has_a_fixed_size_and_shape(language: str) -> None:
 
 def test_both_languages_have_the_same_english_sentences() -> None:
     assert [(p.source, p.held_out) for p in corpus("fr")] == [(p.source, p.held_out) for p in corpus("es")]
+    assert list(clauses(300)) == list(clauses(300))  # as each language draws them
 
 
 def test_the_phrasebook_does_not_depend_on_the_process() -> None:

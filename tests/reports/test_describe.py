@@ -17,7 +17,7 @@ def no_memory(monkeypatch):
     monkeypatch.setattr("fxf.reports.describe.times", lambda step: {})
 
 
-def test_every_weight_stands_in_the_table_with_its_shape_axes_and_count():
+def test_every_weight_stands_in_the_table_with_its_shape_axes_and_count(no_memory):
     experiment = build(tiny_config(model={"n_layers": 3, "scan_blocks": True}))
     rows = {line.split()[0]: line.split() for line in describe(experiment).splitlines() if line}
     query = " ".join(rows["blocks/attention/query"])
@@ -61,17 +61,24 @@ def first(iterator, n):
     return [next(iterator) for _ in range(n)]
 
 
-def test_memory_is_that_of_the_state():
+@pytest.fixture(scope="module")
+def tiny():
+    """An experiment and its compiled step."""
     experiment = build(tiny_config())
-    figures = memory(experiment, compiled_step(experiment))
+    return experiment, compiled_step(experiment)
+
+
+def test_memory_is_that_of_the_state(tiny):
+    experiment, step = tiny
+    figures = memory(experiment, step)
     n_bytes = 4 * count(experiment.model.spec)
     assert figures["params"] == n_bytes
     assert figures["optimizer state"] == 2 * n_bytes + math.prod((2, 4))  # two moments and two int32 counts
     assert figures["gradient, activations and batch"] > n_bytes
 
 
-def test_the_time_of_a_step_is_that_of_its_products_and_of_the_rest():
-    whole, products, traffic = times(compiled_step(build(tiny_config()))).values()
+def test_the_time_of_a_step_is_that_of_its_products_and_of_the_rest(tiny):
+    whole, products, traffic = times(tiny[1]).values()
     assert products > 0 and traffic > 0 and whole == products + traffic
 
 

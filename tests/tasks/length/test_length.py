@@ -18,7 +18,7 @@ def batch_of(task):
     return jax.device_get(jax.jit(task.batch)(jax.random.key(0), np.int32(0)))
 
 
-@pytest.mark.parametrize("problem", ["reverse_string", "binary_addition"])
+@pytest.mark.parametrize("problem", ["reverse_string", "stack_manipulation"])
 def test_a_decoder_reads_string_end_answer_and_counts_the_answer_and_its_end(problem):
     task = task_of(problem)
     batch = batch_of(task)
@@ -140,8 +140,9 @@ def knowing(task, wrong_from=None):
     ("problem", "answer"),
     [
         ("reverse_string", "generated"),
-        ("binary_multiplication", "tape"),
+        ("stack_manipulation", "tape"),
         pytest.param("reverse_string", "tape", marks=pytest.mark.thorough),
+        pytest.param("binary_multiplication", "tape", marks=pytest.mark.thorough),
         pytest.param("binary_multiplication", "generated", marks=pytest.mark.thorough),
     ],
 )
