@@ -5,6 +5,7 @@ process, and then with its exit code. Of fxf all is imported before the fork tha
 signals and defines flags: from there on all is as in a process of its own.
 """
 
+import atexit
 import gc
 import json
 import logging
@@ -13,6 +14,7 @@ import resource
 import runpy
 import signal
 import sys
+import threading
 
 import absl.logging  # noqa: F401
 import jax.numpy  # noqa: F401
@@ -57,4 +59,14 @@ if request := child_with_a_request():
     sys.argv = request["arguments"]
     sys.path[0] = os.path.dirname(sys.argv[0])
     status.SILENCE = (SECONDS, SECONDS)  # a busy machine says no more than an idle one
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    code = 0
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as end:
+        code = end.code or 0
+    # As Python ends, but for taking apart what the libraries hold, which takes longer than most scripts.
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

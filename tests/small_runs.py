@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from fxf.runs import config_file, registries
+from fxf.runs import config_file, registries, run
 from fxf.runs.experiment import default_config
+from fxf.runs.programs import share
 
 ROOT = Path(__file__).parent.parent
 # Starts a process that hears signals which the tests themselves ignore, as under nohup or in the background of a shell.
@@ -40,6 +41,17 @@ def tiny_config(**sections):
             else:
                 config[name] = values
     return config
+
+
+def sharing_programs(patch):
+    """Lets the runs that this process loads use the programs of its others, as its trainings do by `kept`."""
+    load = run.load
+
+    def load_and_share(*arguments, **options):
+        experiment, *rest = load(*arguments, **options)
+        return share(experiment, KEPT), *rest
+
+    patch.setattr(run, "load", load_and_share)
 
 
 def overrides(**sections):

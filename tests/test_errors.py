@@ -97,7 +97,7 @@ def test_a_wrong_flag(verb, flag, line, tmp_path):
 
 
 def test_in_a_conversation_a_wrong_prompt_is_one_line_and_the_next_is_answered(trained):
-    finished = script("generate", f"--workdir={trained}", "--interactive", stdin="1 2\nx\n3\n")
+    finished = script("generate", f"--workdir={trained}", "--interactive", stdin="1\nx\n3\n")
     assert finished.returncode == 0
     assert len(finished.stdout.splitlines()) == 2
     assert finished.stderr.startswith("error: prompt 1: ") and finished.stderr.count("\n") == 1
@@ -240,6 +240,7 @@ def test_a_damaged_newest_checkpoint_falls_back_with_a_warning(trained, tmp_path
     assert "skipping the damaged checkpoint of step 6" in line
 
 
+@pytest.mark.thorough  # tests/sweeps/test_points.py has such a run, and tests/runs/test_run.py the line
 def test_a_loss_that_is_not_finite(tmp_path):
     flags = overrides(optimizer={"name": "sgd", "learning_rate": 1e30}, log={"every": 1})
     finished = script("train", *flags, f"--workdir={tmp_path}")

@@ -6,7 +6,6 @@ import json
 import logging
 import shutil
 import time
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -28,9 +27,9 @@ from fxf.tasks import TASKS
 from fxf.tasks.reversal import Reversal
 from fxf.training import checkpoint, loop
 from fxf.training.metrics import Clock
-from fxf.training.step import batch_loss, make_train_steps
+from fxf.training.step import make_train_steps
 from helpers import one_device, random_params, with_attributes
-from small_runs import KEPT, tiny_config
+from small_runs import KEPT, sharing_programs, tiny_config
 
 ORIGIN = {"config_file": "test", "overrides": {}}
 
@@ -63,6 +62,11 @@ def assert_same_bits(a, b):
     jax.tree.map(np.testing.assert_array_equal, a, b)
 
 
+@pytest.fixture(autouse=True)
+def sharing(monkeypatch):
+    sharing_programs(monkeypatch)
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "finished"
@@ -83,12 +87,16 @@ def test_a_run_leaves_the_folder_that_it_promises(finished):
     assert list((workdir / "tensorboard").iterdir())
 
 
+ADAMW = {"name": "adamw", "schedule": "cosine", "warmup_steps": 1}
 CHANGED = (
-    {"train": {"label_smoothing": 0.1}, "optimizer": {"name": "adamw", "learning_rate": 0.03}},
+    {
+        "train": {"label_smoothing": 0.1},
+        "optimizer": {**ADAMW, "learning_rate": 0.03, "final_learning_rate": 0.01},
+    },
     {
         "seed": 3,
         "train": {"label_smoothing": 0.2},
-        "optimizer": {"name": "adamw", "learning_rate": 0.02, "weight_decay": 0.3},
+        "optimizer": {**ADAMW, "learning_rate": 0.02, "final_learning_rate": 0.003, "weight_decay": 0.3},
     },
 )
 
@@ -391,9 +399,9 @@ def test_the_result_is_the_test_of_the_mean(tmp_path, monkeypatch):
     batch = jax.device_get(jax.jit(built.task.batch)(jax.random.key(7), 0))
     monkeypatch.setattr(Reversal, "validate", lambda _, evaluator: {"exact_match": evaluator.loss(batch)[0]})
     result = train(tmp_path, checkpoint={"every": 1, "keep": 6, "average": 6})
-    mean, last = run.load(tmp_path)[2], run.load(tmp_path, step=6)[2]
-    loss_of = jax.jit(partial(batch_loss, built.model))
-    of_mean, of_last = (float(loss_of(params, batch)[0]) for params in (mean, last))
+    experiment, _, mean = run.load(tmp_path)
+    evaluator = experiment.evaluator(Clock(time.perf_counter()), one_device())
+    of_mean, of_last = (evaluator(params).loss(batch)[0] for params in (mean, run.load(tmp_path, step=6)[2]))
     assert_close(result["exact_match"], of_mean)
     assert abs(of_mean - of_last) > 1e-3
 

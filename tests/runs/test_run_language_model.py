@@ -14,6 +14,7 @@ from fxf.runs.experiment import build, default_config
 from fxf.runs.generation import generate_texts
 from fxf.training.metrics import Clock
 from fxf.weights import initialize
+from small_runs import KEPT, sharing_programs
 
 ORIGIN = {"config_file": "test", "overrides": {}}
 LINES = "".join(f"{i} and {i * i}\n" for i in range(90))
@@ -31,7 +32,7 @@ def finished(tmp_path_factory):
     config["train"] |= {"steps": 12, "batch_size": 5, "evaluate_every": 2}
     config["checkpoint"] |= {"best": "-validation_loss", "keep": 1}
     config["log"] |= {"every": 2, "tensorboard": False, "report": False}
-    return folder / "run", run.train(config, folder / "run", Clock(time.perf_counter()), ORIGIN)
+    return folder / "run", run.train(config, folder / "run", Clock(time.perf_counter()), ORIGIN, kept=KEPT)
 
 
 def test_the_checkpoint_with_the_lowest_validation_loss_is_the_one_in_use(finished):
@@ -43,7 +44,8 @@ def test_the_checkpoint_with_the_lowest_validation_loss_is_the_one_in_use(finish
     assert result["best_step"] == best == run.load(workdir)[1]
 
 
-def test_a_result_has_the_figures_of_the_text(finished):
+def test_a_result_has_the_figures_of_the_text(finished, monkeypatch):
+    sharing_programs(monkeypatch)
     workdir, result = finished
     evaluated = run.evaluate(workdir, Clock(time.perf_counter()))
     assert evaluated["test_loss"] == result["test_loss"]

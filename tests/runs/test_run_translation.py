@@ -18,7 +18,7 @@ from fxf.training.metrics import Clock
 from small_runs import script
 
 MODEL = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 20, "dropout": 0.1}
-DATA = {"name": "pairs", "columns": "en,fr", "held_out": 0.1, "max_length": 20, "shapes": 2}
+DATA = {"name": "pairs", "columns": "en,fr", "held_out": 0.1, "max_length": 20, "shapes": 1}
 DATA |= {"tokenizer": "word", "vocab_size": 30}
 TRAIN = {"steps": 16, "batch_size": 8}
 KEPT = {}  # the runs here have the same programs

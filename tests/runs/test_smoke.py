@@ -3,28 +3,15 @@
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from fxf.errors import UserError
-from fxf.runs import run, shipped, smoke
+from fxf.runs import shipped, smoke
 from fxf.runs.command_line import read_config
 from fxf.runs.experiment import build
-from fxf.training.metrics import Clock
-from small_runs import KEPT, ROOT, script, tiny_config
-
-
-def test_a_smoke_run_validates_saves_tests_and_shows_samples(tmp_path):
-    config = tiny_config(train={"steps": 5000}, log={"report": True, "tensorboard": True})
-    config = smoke.changed(config, smoke.smoke_changes(config))
-    run.train(config, tmp_path, Clock(time.perf_counter()), {}, kept=KEPT)
-    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert [(each["step"], "loss" in each) for each in records] == [(3, True), (6, True), (6, False)]
-    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"3", "6"}
-    assert json.loads((tmp_path / "result.json").read_text())["steps"] == 6
-    assert all((tmp_path / name).exists() for name in ("samples.jsonl", "report.html", "tensorboard"))
+from small_runs import ROOT, overrides, script, tiny_config
 
 
 def test_what_counts_steps_is_scaled_with_them():
@@ -84,14 +71,30 @@ def test_a_smoke_run_of_the_working_directory_stands_beside_it(tmp_path, monkeyp
         smoke.new_folder(Path("/"))
 
 
-def test_the_command_says_in_a_line_what_a_smoke_run_changes_and_leaves_the_run_alone(tmp_path):
-    flags = ["--config=configs/reversal.py:example0", "--config.model.d_ff=8", "--config.model.d_model=8"]
-    finished = script("train", *flags, "--smoke", "--json", f"--workdir={tmp_path / 'run'}")
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """Returns the folder beside which a smoke run stands, and the finished command."""
+    folder = tmp_path_factory.mktemp("smoke") / "run"
+    flags = overrides(train={"steps": 5000}, log={"report": True, "tensorboard": True})
+    return folder, script("train", *flags, "--smoke", "--json", f"--workdir={folder}")
+
+
+def test_a_smoke_run_validates_saves_tests_and_shows_samples(done):
+    workdir = done[0].with_name("run-smoke")
+    records = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    assert [(each["step"], "loss" in each) for each in records] == [(3, True), (6, True), (6, False)]
+    assert {path.name for path in (workdir / "checkpoints").iterdir()} == {"3", "6"}
+    assert json.loads((workdir / "result.json").read_text())["steps"] == 6
+    assert all((workdir / name).exists() for name in ("samples.jsonl", "report.html", "tensorboard"))
+
+
+def test_the_command_says_in_a_line_what_a_smoke_run_changes_and_leaves_the_run_alone(done):
+    folder, finished = done
     assert finished.returncode == 0, finished.stderr
-    assert finished.stderr.startswith("smoke run with train.steps 6  optimizer.warmup_steps ")
+    assert finished.stderr.startswith("smoke run with train.steps 6  checkpoint.every 3  train.evaluate_every 6  ")
     assert json.loads(finished.stdout)["steps"] == 6
-    assert [path.name for path in tmp_path.iterdir()] == ["run-smoke"]
-    record = json.loads((tmp_path / "run-smoke/config.json").read_text())
+    assert [path.name for path in folder.parent.iterdir()] == ["run-smoke"]
+    record = json.loads((folder.parent / "run-smoke/config.json").read_text())
     assert record["smoke"] is True and record["overrides"]["train.steps"] == 6
 
 

@@ -27,6 +27,7 @@ from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.reports.describe import describe
 from fxf.runs import run
 from fxf.runs.experiment import build
+from fxf.tasks.reversal import Reversal
 from fxf.training import checkpoint
 from fxf.training.metrics import Clock
 from fxf.training.parallel import ParallelConfig
@@ -159,6 +160,7 @@ def resume(folder):
         shutil.copytree(folder / "eight", folder / copy)
         (folder / copy / "result.json").unlink()
         shutil.rmtree(folder / copy / "checkpoints" / "6")
+    Reversal.validate = lambda *_: {"exact_match": 0.0}  # what one device answers is tested elsewhere
     return share, distance(whole(go_on(folder / "one", {"data": 1}).params), unbroken)
 
 

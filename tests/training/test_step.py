@@ -99,15 +99,6 @@ def test_the_seed_chooses_the_data():
     assert not np.array_equal(train((7,))[1], train((7,), seed=1)[1])
 
 
-def test_a_call_takes_the_steps_that_single_steps_take():
-    trainer, numbers = make_trainer(), hyperparameters(0, TRAIN, SGD)
-    state = start()
-    step = jax.jit(lambda s, b: train_step(trainer, s, b, numbers, None))
-    for i in range(7):
-        state, _ = step(state, make_batch(jax.random.fold_in(run_keys(0).data, i), i))
-    assert_same_but_for_rounding(state, train((7,))[0])
-
-
 @functools.cache
 def one_step(penalty=None, **config):
     """Returns params, and what a step of plain gradient descent makes of them: its params and metrics."""
@@ -123,24 +114,28 @@ def one_step(penalty=None, **config):
 
 
 @functools.cache
-def whole_batch(smoothing):
-    loss = functools.partial(loss_and_gradient, make_trainer().model, label_smoothing=smoothing)
-    return jax.device_get(jax.jit(loss)(start().params, make_batch(KEY, 0)))
+def whole_batches():
+    """Returns loss, weight and gradient of the whole batch as a function of the smoothing."""
+    loss = jax.jit(lambda p, b, smoothing: loss_and_gradient(make_trainer().model, p, b, label_smoothing=smoothing))
+    return lambda smoothing: jax.device_get(loss(start().params, make_batch(KEY, 0), smoothing))
 
 
-@pytest.mark.parametrize("config", [{"label_smoothing": 0.3}, {"microbatches": 3}, {}])
+SMOOTHED_AND_SPLIT = {"label_smoothing": 0.3, "microbatches": 3}
+
+
+@pytest.mark.parametrize("config", [SMOOTHED_AND_SPLIT, {}])
 def test_a_step_divides_by_the_weight_of_the_whole_batch_and_smooths_and_splits_as_its_config_says(config):
     """Splitting leaves the step as it was, smoothing does not."""
     params, moved, metrics = one_step(**config)
     smoothing = config.get("label_smoothing", 0.0)
-    loss_sum, weight_sum, gradient = whole_batch(smoothing)
+    loss_sum, weight_sum, gradient = whole_batches()(smoothing)
     assert_close(metrics["loss_sum"], loss_sum)
     expected = jax.tree.map(lambda p, g: p - g / weight_sum, params, gradient)
     assert_close(moved, expected, largest=largest_of(expected))
     assert_close(
         metrics["gradient_norm"], np.sqrt(sum(np.square(g).sum() for g in jax.tree.leaves(gradient))) / weight_sum
     )
-    assert (abs(float(metrics["loss_sum"] - whole_batch(0.0)[0])) > 1e-3) == (smoothing > 0)
+    assert (abs(float(metrics["loss_sum"] - whole_batches()(0.0)[0])) > 1e-3) == (smoothing > 0)
 
 
 KEPT = collections.defaultdict(dict)  # the programs of `fed`
@@ -198,7 +193,7 @@ def test_the_time_that_a_batch_took_is_told_and_that_of_its_step_at_the_peak(mon
     assert metrics["data_seconds"] == [1.0] and "seconds_at_peak" not in metrics
 
 
-def test_a_program_compiles_for_each_shape_of_batch_and_no_more():
+def test_a_program_compiles_for_each_shape_of_batch_and_no_more(monkeypatch):
     entered = []
 
     @contextlib.contextmanager
@@ -206,49 +201,42 @@ def test_a_program_compiles_for_each_shape_of_batch_and_no_more():
         entered.append("program")
         yield
 
-    def batch_of(step):
-        return {name: x[: 4 + 2 * (step % 2)] for name, x in host_batch(step).items()}
+    def add(state, batch, numbers):
+        return state + 1, {"loss_sum": batch["weights"].sum()}
 
-    state, losses = fed((2, 3, 2), compiling=compiling, batch_of=batch_of)
+    monkeypatch.setattr(step_module, "jit_step", lambda program, trainer: jax.jit(add))
+    batches = ({"weights": np.ones((4 + 2 * (step % 2), 3), np.float32)} for step in itertools.count())
+    steps = make_train_steps_from_iterator(make_trainer(), batches, compiling)
+    state, metrics = steps(np.int32(0), hyperparameters(0, TRAIN), 7)
     assert entered == ["program"] * 2
-    assert state.step == 7
-    assert np.isfinite(losses).all()
+    assert state == 7
+    assert metrics["loss_sum"].tolist() == [12, 18, 12, 18, 12, 18, 12]
 
 
 def test_other_numbers_compile_nothing_and_count():
-    """Seed, rates, decay and smoothing are arguments of the program."""
-    first, second = (
-        (
-            TrainConfig(batch_size=6, label_smoothing=smoothing),
-            OptimizerConfig(
-                name="adamw",
-                learning_rate=rate,
-                final_learning_rate=rate / 7,
-                weight_decay=10 * rate,
-                schedule="cosine",
-                warmup_steps=1,
-            ),
+    """Seed, rates, decay and smoothing are arguments of the program; tests/runs/test_run.py compares its text."""
+    numbers = []
+    for seed, smoothing, rate in ((0, 0.1, 0.01), (3, 0.3, 0.02)):
+        train_config = TrainConfig(batch_size=6, label_smoothing=smoothing)
+        optimizer_config = OptimizerConfig(
+            name="adamw",
+            learning_rate=rate,
+            final_learning_rate=rate / 7,
+            weight_decay=10 * rate,
+            schedule="cosine",
+            warmup_steps=1,
         )
-        for smoothing, rate in ((0.1, 0.01), (0.3, 0.02))
-    )
+        numbers.append(hyperparameters(seed, train_config, optimizer_config))
     model = make_trainer(dropout=0.5).model
-    numbers = (hyperparameters(0, *first), hyperparameters(3, *second))
-    trainers = [
-        Trainer(model, make_optimizer(optimizer_config, 5, model.spec), train_config, one_device())
-        for train_config, optimizer_config in (first, second)
-    ]
-    begun = jax.device_get(initial_state(model, trainers[0].optimizer))
-    lowered = [
-        make_train_steps(trainer, TASK.batch, max_steps=5).lower(begun, each, 5)
-        for trainer, each in zip(trainers, numbers, strict=True)
-    ]
-    assert lowered[0].as_text() == lowered[1].as_text()
-    program = lowered[0].compile()
-    one, other = (program(jax.device_put(begun, one_device().replicated), each, 5)[0].params for each in numbers)
+    trainer = Trainer(model, make_optimizer(optimizer_config, 5, model.spec), train_config, one_device())
+    begun = jax.device_get(initial_state(model, trainer.optimizer))
+    steps = make_train_steps(trainer, TASK.batch, max_steps=5)
+    one, other = (steps(jax.device_put(begun, one_device().replicated), each, 5)[0].params for each in numbers)
+    assert steps._cache_size() == 1
     assert not np.array_equal(one["final"]["kernel"], other["final"]["kernel"])
 
 
-@pytest.mark.parametrize("config", [{"microbatches": 3}, pytest.param({}, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("config", [SMOOTHED_AND_SPLIT, pytest.param({}, marks=pytest.mark.thorough)])
 def test_a_penalty_of_the_model_is_added_to_the_mean_loss(config):
     def penalty(params, step):
         return (step + 2) * params["final"]["bias"].sum()
