@@ -66,6 +66,10 @@ class Kept:
         text = (self.root / "experiments/results/verdicts" / name).read_text()
         return json.loads(text) if name.endswith(".json") else text
 
+    def trial(self, name: str) -> Row:
+        """Returns the verdict of a trial that is kept in a folder of `experiments/results`."""
+        return self._json(f"{name}/verdict.json")
+
     def result(self, name: str) -> Row:
         """Returns the figures of a run in `experiments/results`, or older ones of a config whose run is not kept."""
         runs, own = self.older["configs"]["runs"], name.removeprefix("configs/")
@@ -96,8 +100,8 @@ class Kept:
         """Returns the runs of a study; what reads as a number is one."""
         return self._csv(f"studies/{study}")
 
-    def tried(self, name: str) -> list[Row]:
-        """Returns the rows of `faults` or `hostile`: one of each kind, and then their sum."""
+    def measured(self, name: str) -> list[Row]:
+        """Returns the rows of a table in `experiments/results`."""
         return self._csv(f"results/{name}")
 
     def _csv(self, folder: str) -> list[Row]:

@@ -15,7 +15,7 @@ INTERFACE = "part of an interface"
 def readme(kept: Kept) -> Page:
     de, deen = kept.result("multi30k_de"), kept.result("multi30k_deen")
     sentences, (recipe, fast) = kept.bench_row("sentences", "avx512"), kept.bench("avx512_recipe")["rows"]
-    faults, hostile = kept.tried("faults")[-1], kept.tried("hostile")[-1]
+    faults, hostile = kept.measured("faults")[-1], kept.measured("hostile")[-1]
     tiny, beam = kept.bench_row("transformer_tiny"), kept.bench_row("beam")
     generate, gpt = kept.bench_row("generate"), kept.bench_row("nanogpt_cpu")
     turns, positions = kept.table("turns"), kept.table("positions")

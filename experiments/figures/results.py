@@ -129,7 +129,7 @@ def shown(value: float) -> str:
 
 
 def faults(kept: Kept) -> list[Piece]:
-    met, hostile = kept.tried("faults"), kept.tried("hostile")
+    met, hostile = kept.measured("faults"), kept.measured("hostile")
     *kinds, everything = hostile
     cells = [[str(row[name]) for name in ("class", "inputs", REFUSED, ACCEPTED)] for row in hostile]
     return [
