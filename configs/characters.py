@@ -8,6 +8,7 @@ argument      what                                           expect (seed 0)
 nanogpt_cpu   nanoGPT's recipe for a CPU, 2,000 steps        tinyshakespeare: validation_loss 1.90
 nanogpt_gpu   nanoGPT's recipe for a GPU, 5,000 steps        tinyshakespeare: nanoGPT reports 1.4697
 fast          350 steps with Muon, half the size             tinyshakespeare: validation_loss 1.86
+fast_160      1,000 steps with longer windows, three layers  tinyshakespeare: validation_loss 1.60
 gpt2          GPT-2's 124M and cuDNN's attention             the size of a row of `make bench`, on a GPU
 primer        seed 002's bilayer on one-hot letters          Goethe's Faust: accuracy 0.37
 
@@ -20,7 +21,7 @@ from fxf.runs.experiment import default_config
 
 EXPECTED = {"": {"test_loss": 0.68, "bits_per_character": 0.99}}  # seed 0
 
-ARGUMENTS = ("default", "nanogpt_cpu", "nanogpt_gpu", "fast", "gpt2", "primer")
+ARGUMENTS = ("default", "nanogpt_cpu", "nanogpt_gpu", "fast", "fast_160", "gpt2", "primer")
 
 
 def get_config(argument: str = "default") -> ConfigDict:
@@ -32,7 +33,7 @@ def get_config(argument: str = "default") -> ConfigDict:
     config.decode.temperature = 0.8
     if argument.startswith("nanogpt"):
         return _nanogpt(config, argument == "nanogpt_gpu")
-    return {"default": _default, "fast": _fast, "gpt2": _gpt2}[argument](config)
+    return {"default": _default, "fast": _fast, "fast_160": _fast_160, "gpt2": _gpt2}[argument](config)
 
 
 def _nanogpt(config: ConfigDict, gpu: bool) -> ConfigDict:
@@ -70,6 +71,15 @@ def _fast(config: ConfigDict) -> ConfigDict:
     config.optimizer.b2, config.optimizer.warmup_steps = 0.95, 20
     config.train.steps, config.train.batch_size, config.train.evaluate_every = 350, 24, 0
     config.checkpoint.best = ""
+    return config
+
+
+def _fast_160(config: ConfigDict) -> ConfigDict:
+    """Returns the recipe of `fast` with three layers, windows of 128 and 1,000 steps: experiments/race/README.md."""
+    config = _fast(config)
+    config.model.n_layers, config.model.d_ff = 3, 384
+    config.task.length = config.model.max_len = 128
+    config.train.steps = 1000
     return config
 
 

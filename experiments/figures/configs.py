@@ -15,8 +15,9 @@ def characters(kept: Kept) -> Page:
     cpu, fast = kept.result(f"{PLACE}/characters_nanogpt_cpu"), kept.result(f"{PLACE}/characters_fast")
     steps = {
         name: figure(kept.config(f"characters:{name}").train.steps, ",")
-        for name in ("nanogpt_cpu", "nanogpt_gpu", "fast")
+        for name in ("nanogpt_cpu", "nanogpt_gpu", "fast", "fast_160")
     }
+    raced = next(row for row in kept.measured("race") if row["entry"] == "characters:fast_160" and row["seed"] == 0)
     return Page(
         [
             f"nanoGPT's recipe for a CPU, {steps['nanogpt_cpu']} steps        tinyshakespeare: validation_loss "
@@ -24,6 +25,8 @@ def characters(kept: Kept) -> Page:
             f"nanoGPT's recipe for a GPU, {steps['nanogpt_gpu']} steps",
             f"{steps['fast']} steps with Muon, half the size             tinyshakespeare: validation_loss "
             f"{figure(fast['validation_loss'], '.2f')}",
+            f"{steps['fast_160']} steps with longer windows, three layers  tinyshakespeare: validation_loss "
+            f"{figure(raced['validation_loss'], '.2f')}",
             f"Goethe's Faust: accuracy {figure(primer['accuracy'], '.2f')}",
             f'EXPECTED = {{"": {{"test_loss": {figure(default["test_loss"], ".2f")}, "bits_per_character": '
             f"{figure(default['bits_per_character'], '.2f')}}}}}  # seed 0",

@@ -101,7 +101,14 @@ def sweeps(kept: Kept) -> Page:
 
 
 def tasks(kept: Kept) -> Page:
-    config, result, documents = kept.config("reversal").task, kept.result("configs/reversal"), kept.older["documents"]
+    config, result = kept.config("reversal").task, kept.result("configs/reversal")
+    small, half, whole = kept.measured("documents")
+    millions = [figure(row["documents"] / 1e6, ".1f") for row in (half, whole)]
+    preparing = [figure(row["MB in all, preparing"]) for row in (half, whole)]
+    first, until = (
+        [figure(row[f"{column}, prepared"]) for row in (half, whole)]
+        for column in ("s to the first step", "MB until it")
+    )
     names = ("steps", "seed", "parameters", "exact_match", "examples", "exact_match_longer", "examples_longer")
     line = "  ".join(f"{name} {figure(result[name], 'g' if name.startswith('exact') else '')}" for name in names)
     longest, series = config.max_length, kept.config("length").task
@@ -115,12 +122,11 @@ def tasks(kept: Kept) -> Page:
             f"on strings of at most {figure(series.max_length)} symbols",
             f"for positions it solves {figure(len(solved(kept.table('length'))))} of them at "
             f"{figure(kept.config('studies/length').task.longest)} symbols",
-            f"Of {figure(documents['gigabytes'])} GB of JSON lines ({figure(documents['documents'] / 1e6)} million "
-            f"documents, "
-            f"{figure(documents['characters'] / 1e9)} billion characters) the preparation held at most "
-            f"{figure(documents['preparation_megabytes'])} MB of anonymous memory, and a run on the prepared tokens "
-            f"{figure(documents['run_megabytes'])} MB until its first step, as for "
-            f"{figure(documents['small_gigabytes'])} GB",
+            f"{figure(half['gigabytes'])} and {figure(whole['gigabytes'])} GB of JSON lines "
+            f"({' and '.join(millions)} million documents) "
+            f"held at most {' and '.join(preparing)} MB of anonymous memory while they were prepared",
+            f"first step after {' and '.join(first)} s, and held at most {' and '.join(until)} MB until then",
+            f"as with {figure(small['gigabytes'])} GB ({figure(small['MB until it, prepared'])} MB)",
         ],
         {
             FORMAT: ["x[t+delay+1]", "x[t+1]", "as 16 or 32 bits each", "if `unknown_share` is 0"],
