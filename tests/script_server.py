@@ -63,6 +63,8 @@ if request := child_with_a_request():
     try:
         runpy.run_path(sys.argv[0], run_name="__main__")
     except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise
         code = end.code or 0
     # As Python ends, but for taking apart what the libraries hold, which takes longer than most scripts.
     threading._shutdown()

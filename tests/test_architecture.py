@@ -21,13 +21,13 @@ def calls(tmp_path_factory):
     """Returns file and function of every call of our code, while a run is trained and generates."""
     found, ours = [], f"{ROOT}/"
 
-    def at_call(frame, *_):
-        if (code := frame.f_code).co_filename.startswith(ours):
+    def profile(frame, event, _):
+        if event == "call" and (code := frame.f_code).co_filename.startswith(ours):
             found.append((code.co_filename.removeprefix(ours), code.co_qualname.replace(".<locals>", "")))
 
     folder = tmp_path_factory.mktemp("walk")
-    before = sys.gettrace()
-    sys.settrace(at_call)
+    before = sys.getprofile()
+    sys.setprofile(profile)
     try:
         config = read_config(f"{ROOT}/configs/reversal.py").to_dict()
         for name, values in {**TINY, "task": {**TINY["task"], "longer": 0}, "optimizer": {"warmup_steps": 0}}.items():
@@ -35,7 +35,7 @@ def calls(tmp_path_factory):
         run.train(config, folder, Clock(time.perf_counter()), {})
         run.generate(folder, ["1 2"], {})
     finally:
-        sys.settrace(before)
+        sys.setprofile(before)
     return found
 
 
