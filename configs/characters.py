@@ -8,7 +8,7 @@ argument      what                                           expect (seed 0)
 nanogpt_cpu   nanoGPT's recipe for a CPU, 2,000 steps        tinyshakespeare: validation_loss 1.90
 nanogpt_gpu   nanoGPT's recipe for a GPU, 5,000 steps        tinyshakespeare: nanoGPT reports 1.4697
 fast          350 steps with Muon, half the size             tinyshakespeare: validation_loss 1.86
-fast_160      1,000 steps with longer windows, three layers  tinyshakespeare: validation_loss 1.60
+fast_160      1,000 steps with longer windows, three layers  tinyshakespeare: validation_loss 1.58
 gpt2          GPT-2's 124M and cuDNN's attention             the size of a row of `make bench`, on a GPU
 primer        seed 002's bilayer on one-hot letters          Goethe's Faust: accuracy 0.37
 
@@ -75,7 +75,7 @@ def _fast(config: ConfigDict) -> ConfigDict:
 
 
 def _fast_160(config: ConfigDict) -> ConfigDict:
-    """Returns the recipe of `fast` with three layers, windows of 128 and 1,000 steps: experiments/race/README.md."""
+    """Returns the recipe of `fast` with one layer more, longer windows and more steps: experiments/race/README.md."""
     config = _fast(config)
     config.model.n_layers, config.model.d_ff = 3, 384
     config.task.length = config.model.max_len = 128

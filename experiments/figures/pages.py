@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from experiments.figures import configs, docs, readme, results, studies
+from experiments.figures import configs, docs, race, readme, results, studies
 from experiments.figures.kept import Kept
 from experiments.figures.pieces import Page, blank, filled, only_docstrings, wrong
 from fxf.errors import UserError
@@ -14,6 +14,7 @@ PAGES: dict[str, Callable[[Kept], Page]] = {
     **readme.PAGES,
     **docs.PAGES,
     **results.PAGES,
+    **race.PAGES,
     **studies.PAGES,
     **configs.PAGES,
 }

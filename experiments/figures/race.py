@@ -48,7 +48,7 @@ def race(kept: Kept) -> Page:
         ],
         {
             "what the race asks": ["1.88, and of 1.60", "the targets 1.88 and 1.60"],
-            "a size of the text": ["1,115,394 characters", "the first 90 %"],
+            "a size of the text": ["1,115,394 characters", "The first 90 % train"],
             "a rule of the race": ["Seeds 0 to 4", "0.95 interval", "1,024 × 1,024"],
         },
     )

@@ -2,7 +2,7 @@
 
 python -m experiments.race --text=input.txt                          # every entry with five seeds, one run at a time
 python -m experiments.race --text=input.txt --only=fast --seeds=3    # some entries
-python -m experiments.race --text=input.txt --trials                 # what each ingredient of `fast` gives, by fxf try
+python -m experiments.race --text=input.txt --trials                 # what the optimizer of `fast` gives, by fxf try
 
 TEXT is tinyshakespeare's input.txt. --keep writes the tables to experiments/results/race. Of the trials, the same
 command goes on where it was stopped.
@@ -31,7 +31,7 @@ TEXT = flags.DEFINE_string("text", None, "tinyshakespeare's input.txt", required
 ONLY = flags.DEFINE_list("only", [], f"of {', '.join(ENTRIES)}, or of {', '.join(TRIALS)}")
 SEEDS = flags.DEFINE_integer("seeds", 5, "runs of each entry, or pairs of each trial", 2)
 KEEP = flags.DEFINE_boolean("keep", False, "write the tables to experiments/results/race")
-OF_TRIALS = flags.DEFINE_boolean("trials", False, "try the ingredients instead of the entries")
+OF_TRIALS = flags.DEFINE_boolean("trials", False, "try the changes of `fast` instead of the entries")
 WORKDIR = flags.DEFINE_string("workdir", "runs/race", "folder of the trials")
 
 
@@ -73,7 +73,7 @@ def race(names: list[str], text: Path) -> None:
         keep("race", [header, *sorted(rows, key=lambda row: names.index(row[0]))])
 
 
-def try_ingredients(names: list[str], text: Path) -> None:
+def try_changes(names: list[str], text: Path) -> None:
     folder = folder_at(WORKDIR.value, "--workdir").resolve()
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(text, folder / "input.txt")
@@ -95,7 +95,7 @@ def main(arguments: list[str]) -> None:
     given = [name if OF_TRIALS.value or ":" in name else f"characters:{name}" for name in ONLY.value]
     names = [one_of(name, of, "--only") for name in given] or list(of)
     require_file(TEXT.value, "--text")
-    (try_ingredients if OF_TRIALS.value else race)(names, Path(TEXT.value))
+    (try_changes if OF_TRIALS.value else race)(names, Path(TEXT.value))
 
 
 if __name__ == "__main__":

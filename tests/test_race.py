@@ -1,0 +1,39 @@
+"""The race: what its entries and trials name, and when an entry reaches its target."""
+
+import pytest
+
+from experiments.figures.race import bound, entry
+from experiments.race.entries import ENTRIES, TRIALS
+from fxf.config import flatten
+from fxf.face.runs import read_config
+from fxf.runs.command_line import with_changes
+
+LOSSES = [1.50, 1.54, 1.52, 1.48, 1.51]  # mean 1.51, standard deviation 0.02236
+
+
+def rows(name, losses):
+    return [{"entry": name, "seconds": 9.0 + i, "validation_loss": x, "gigaflops": 99} for i, x in enumerate(losses)]
+
+
+def test_the_bound_is_that_of_a_table_of_students_t():
+    assert bound(LOSSES) == pytest.approx(1.51 + 2.132 * 0.02236 / 5**0.5, abs=1e-4)
+
+
+def test_an_entry_reaches_its_target_by_its_bound_and_not_by_its_mean():
+    name = "characters:fast_160"
+    above = [x + ENTRIES[name] - 1.52 for x in LOSSES]  # the mean is below the target
+    assert [entry(name, rows(name, losses))[-2] for losses in (LOSSES, above)] == ["reached", "missed"]
+    assert entry(name, rows(name, LOSSES))[2] == "11.0 (9.0 to 13.0)"
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_every_entry_is_a_config(name):
+    assert read_config(name).task.name == "language_model"
+
+
+@pytest.mark.parametrize("name", TRIALS)
+def test_every_trial_changes_keys_of_the_quick_recipe(name):
+    _, changes = with_changes(read_config("characters:fast"), TRIALS[name].changes, "--change")
+    before = dict(flatten(read_config("characters:fast").to_dict()))
+    assert len(changes) == len(TRIALS[name].changes)
+    assert all(before[key] != value for key, value in changes.items())
