@@ -1,5 +1,8 @@
 """The race: what its entries and trials name, and when an entry reaches its target."""
 
+import subprocess
+import sys
+
 import pytest
 
 from experiments.figures.race import bound, entry
@@ -7,6 +10,7 @@ from experiments.race.entries import ENTRIES, TRIALS
 from fxf.config import flatten
 from fxf.face.runs import read_config
 from fxf.runs.command_line import with_changes
+from small_runs import ROOT
 
 LOSSES = [1.50, 1.54, 1.52, 1.48, 1.51]  # mean 1.51, standard deviation 0.02236
 
@@ -37,3 +41,31 @@ def test_every_trial_changes_keys_of_the_quick_recipe(name):
     before = dict(flatten(read_config("characters:fast").to_dict()))
     assert len(changes) == len(TRIALS[name].changes)
     assert all(before[key] != value for key, value in changes.items())
+
+
+def race(*arguments):
+    command = [sys.executable, "-m", "experiments.race", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ((), "--text: missing; it is tinyshakespeare's input.txt"),
+        (("--text=LICENSE", "--only=fats"), "--only: expected one of characters:nanogpt_cpu, "),
+        (("--text=LICENSE", "--only=fast", "--keep"), "--keep: keeps the table of all entries and five seeds"),
+    ],
+)
+def test_what_is_typed_wrong_is_one_line(arguments, line):
+    finished = race(*arguments)
+    assert finished.returncode == 2
+    assert finished.stderr.startswith(f"error: {line}") and finished.stderr.count("\n") == 1
+
+
+@pytest.mark.thorough
+def test_an_entry_runs_with_each_seed_and_its_row_has_seconds_loss_and_speed():
+    finished = race("--text=README.md", "--only=fast", "--seeds=2")
+    assert finished.returncode == 0, finished.stderr
+    found = [line.split() for line in finished.stdout.splitlines()]
+    assert [row[:3] for row in found] == [["characters:fast", "1.88", str(seed)] for seed in (0, 1)]
+    assert all(float(figure) > 0 for row in found for figure in row[3:])

@@ -1,6 +1,6 @@
 """A corpus that does not fit in memory: its preparation, and the start of a run on it.
 
-    python -m experiments.benchmarks.documents --gigabytes=5,10 --folder=/tmp/corpus --keep
+    python -m experiments.benchmarks.documents --gigabytes=0.2,5,10 --folder=/tmp/corpus --keep
 
 For each size it makes JSON lines of so many gigabytes of made-up documents, and trains a small model on them twice,
 each time in a process of its own: the first prepares the tokens, the second finds them. For both it prints the seconds
@@ -123,7 +123,8 @@ def main(_: list[str]) -> None:
     columns = ("s to the first step", "MB until it", "MB in all")
     header = ["gigabytes", "documents", "bytes of tokens"]
     header += [f"{column}, {what}" for what in ("preparing", "prepared") for column in columns]
-    rows = [measured(float(size), Path(FOLDER.value)) for size in GIGABYTES.value]
+    sizes = list(map(float, GIGABYTES.value))
+    rows = [measured(size, Path(FOLDER.value)) for size in sizes]
     print(*aligned([header, *rows]), sep="\n")
     if KEEP.value:
         keep("documents", [header, *rows])

@@ -26,7 +26,7 @@ def entry(name: str, rows: list[Row]) -> list[str]:
         f"{ENTRIES[name]:.2f}",
         f"{median(seconds):.1f} ({min(seconds):.1f} to {max(seconds):.1f})",
         f"{mean(losses):.4f} ({stdev(losses):.4f})",
-        f"{bound(losses):.4f}",
+        f"{bound(losses):.5f}",
         "reached" if reached else "missed",
         f"{median(row['gigaflops'] for row in rows):.0f}",
     ]

@@ -4,8 +4,8 @@ python -m experiments.race --text=input.txt                          # every ent
 python -m experiments.race --text=input.txt --only=fast --seeds=3    # some entries
 python -m experiments.race --text=input.txt --trials                 # what the optimizer of `fast` gives, by fxf try
 
-TEXT is tinyshakespeare's input.txt. --keep writes the tables to experiments/results/race. Of the trials, the same
-command goes on where it was stopped.
+TEXT is tinyshakespeare's input.txt. --keep writes the table of all entries, or the trials, to experiments/results/race.
+Of the trials, the same command goes on where it was stopped.
 """
 
 import fxf.machine.listen  # noqa: F401  First of all.
@@ -22,12 +22,13 @@ from absl import flags
 
 from experiments.race.entries import ENTRIES, TRIALS
 from fxf.config import one_of
+from fxf.errors import UserError
 from fxf.files import folder_at, require_file
 from fxf.runs import cli
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "experiments/results/race"
-TEXT = flags.DEFINE_string("text", None, "tinyshakespeare's input.txt", required=True)
+TEXT = flags.DEFINE_string("text", "", "tinyshakespeare's input.txt")
 ONLY = flags.DEFINE_list("only", [], f"of {', '.join(ENTRIES)}, or of {', '.join(TRIALS)}")
 SEEDS = flags.DEFINE_integer("seeds", 5, "runs of each entry, or pairs of each trial", 2)
 KEEP = flags.DEFINE_boolean("keep", False, "write the tables to experiments/results/race")
@@ -44,15 +45,25 @@ def gigaflops() -> float:
     return 2 * 1024**3 / seconds_of_product(Product("f32", (1024, 1024), (1024, 1024), ((1,), (0,)), ((), ()))) / 1e9
 
 
+def run_fxf(arguments: list[str], folder: Path) -> None:
+    """Runs a command of fxf in a folder, and shows all that it says on standard error.
+
+    Raises:
+      UserError: it failed; it has said why.
+    """
+    command = [sys.executable, "-m", "fxf", *arguments]
+    code = subprocess.run(command, stdout=sys.stderr, cwd=folder).returncode
+    if code:
+        raise UserError(f"fxf {arguments[0]} ended with exit code {code}")
+
+
 def raced(entry: str, seed: int, folder: Path) -> list[str]:
     """Trains an entry as a user would, and returns its row: seconds from the command to its end, and the loss."""
     speed = gigaflops()
     began = time.perf_counter()
-    command = ["train", f"--config={entry}", f"--config.data.path={folder / 'input.txt'}", f"--config.seed={seed}"]
     run = folder / f"{entry.replace(':', '_')}_{seed}"
-    subprocess.run(
-        [sys.executable, "-m", "fxf", *command, f"--workdir={run}"], check=True, stdout=subprocess.DEVNULL, cwd=ROOT
-    )
+    options = ["--config.data.path=input.txt", f"--config.seed={seed}", f"--workdir={run}"]
+    run_fxf(["train", f"--config={entry}", *options], folder)
     seconds = time.perf_counter() - began
     result = json.loads((run / "result.json").read_text())
     row = [entry, ENTRIES[entry], seed, f"{seconds:.1f}", f"{result['validation_loss']:.4f}", f"{speed:.0f}"]
@@ -81,7 +92,7 @@ def try_changes(names: list[str], text: Path) -> None:
         changes = [f"--change={change}" for change in TRIALS[name].changes]
         options = ["--metric=-validation_loss", f"--seeds={SEEDS.value}", "--minutes=60", f"--workdir={name}"]
         trial = ["try", "--config=characters:fast", "--config.data.path=input.txt", *changes, *options]
-        subprocess.run([sys.executable, "-m", "fxf", *trial], check=True, cwd=folder)
+        run_fxf(trial, folder)
         if KEEP.value:
             kept = RESULTS / name
             kept.mkdir(parents=True, exist_ok=True)
@@ -94,6 +105,10 @@ def main(arguments: list[str]) -> None:
     of = TRIALS if OF_TRIALS.value else ENTRIES
     given = [name if OF_TRIALS.value or ":" in name else f"characters:{name}" for name in ONLY.value]
     names = [one_of(name, of, "--only") for name in given] or list(of)
+    if KEEP.value and not OF_TRIALS.value and (ONLY.present or SEEDS.present):
+        raise UserError("--keep: keeps the table of all entries and five seeds; leave --only and --seeds")
+    if not TEXT.value:
+        raise UserError("--text: missing; it is tinyshakespeare's input.txt")
     require_file(TEXT.value, "--text")
     (try_changes if OF_TRIALS.value else race)(names, Path(TEXT.value))
 
