@@ -1,0 +1,29 @@
+"""Writes the lines of a file of sentence pairs in an order without meaning.
+
+python -m experiments.studies.forecast.text fra.txt sentences.txt
+
+Tatoeba's file is sorted by length, and has many sentences several times. Here the digest of its English sentence orders
+a line, so that equal sentences stand together and the end of the text, which is held out, repeats none of its start.
+"""
+
+import argparse
+from pathlib import Path
+from zlib import crc32
+
+
+def ordered(lines: list[str]) -> list[str]:
+    """Returns lines `English TAB French` by the digest of their English."""
+    return sorted(lines, key=lambda line: (crc32(line.partition("\t")[0].encode()), line))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pairs", type=Path, help="the file to read")
+    parser.add_argument("text", type=Path, help="the file to write")
+    given = parser.parse_args()
+    lines = ordered(given.pairs.read_text(encoding="utf-8").splitlines())
+    given.text.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
