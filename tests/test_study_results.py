@@ -1,12 +1,15 @@
 """What the page of a study says of its result is what a program computes from its table."""
 
 import collections
+import itertools
 import json
 import math
 
 import pytest
 
 from experiments.studies import conclude
+from experiments.studies.forecast import result as forecast
+from experiments.studies.forecast.text import ordered
 from experiments.studies.length.result import CLAIMED
 from experiments.studies.qk_norm.result import sensitivity
 from experiments.studies.recall.result import cells, smallest
@@ -72,3 +75,35 @@ def test_a_cell_is_the_rate_with_the_highest_mean_and_of_several_the_fastest():
     assert (found["linear", 16, 4].rate, found["linear", 16, 4].steps) == (0.2, [300, 500])
     assert (smallest(found, "linear", 4), smallest(found, "linear", 8)) == (16, 32)
     assert smallest(found, "softmax", 4) is None
+
+
+def runs_of_a_law(floor, scale, power):
+    """Returns rows of small runs whose losses follow the law, and of one that is larger and has no result yet."""
+    rows = [{"model.d_model": n, "seed": 0, "parameters": 100 * n * n, "train.steps": 7 * n * n} for n in (3, 5, 7, 9)]
+    for row in rows:
+        row["test_loss"] = floor + scale * forecast.compute(row) ** -power
+    return [*rows, {"model.d_model": 20, "seed": 0, "train.steps": 2800}]
+
+
+@pytest.mark.parametrize(("law", "floor"), [(forecast.fit, 0.4), (forecast.LAWS["without a floor"], 0.0)])
+def test_a_law_is_found_in_losses_that_follow_it(law, floor):
+    small, large = forecast.small_and_large(runs_of_a_law(floor, 0.7, 0.2))
+    assert large is None and len(small) == 4
+    assert law(small) == pytest.approx((floor, 0.7, 0.2), rel=1e-4)
+
+
+def test_a_forecast_that_misses_by_more_than_the_bound_does_not_hold():
+    rows = runs_of_a_law(0.4, 0.7, 0.2)
+    rows[-1]["parameters"] = 40_000
+    expected = 0.4 + 0.7 * forecast.compute(rows[-1]) ** -0.2
+    for share, verdict in ((1.015, "**holds**"), (1.025, "**does not hold**")):
+        rows[-1]["test_loss"] = expected * share
+        first, second = forecast.text(rows).splitlines()[-2:]
+        assert verdict in first and f"{expected:.4f}" in first
+        assert "**holds**" in second
+
+
+def test_lines_with_equal_english_stand_together():
+    lines = ["b\t1", "a\t2", "c\t3", "a\t1", "b\t0"]
+    assert sorted(ordered(lines)) == sorted(lines)
+    assert len(list(itertools.groupby(line[0] for line in ordered(lines)))) == 3
