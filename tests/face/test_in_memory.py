@@ -92,7 +92,8 @@ def test_fit_goes_on_from_params_and_leaves_them(fitted):
 def test_fit_draws_all_from_its_seed(fitted):
     same, other = (fxf.fit(MODEL, batch, **FIT, seed=seed) for seed in (1, 2))
     assert np.array_equal(fitted.losses, same.losses)
-    assert not np.array_equal(fitted.losses, other.losses)
+    # The order of the rows alone, which is drawn too, changes losses by their rounding.
+    assert not np.allclose(fitted.losses, other.losses, rtol=1e-3)
 
 
 @pytest.mark.parametrize(
