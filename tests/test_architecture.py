@@ -14,6 +14,13 @@ from small_runs import ROOT, TINY
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 SECTIONS = re.findall(r"^### (.*)\n\n((?:\d\. .*\n)+)", PAGE, re.MULTILINE)
 WALKS = {title: re.findall(r"^\d\. `([\w/]+\.py)` `([\w.]+)`: ", text, re.MULTILINE) for title, text in SECTIONS}
+SMALL = {
+    **TINY,
+    "task": {**TINY["task"], "longer": 0},
+    "train": {"steps": 2, "batch_size": 5},
+    "optimizer": {"warmup_steps": 0},
+    "log": {**TINY["log"], "every": 2},
+}
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +37,7 @@ def calls(tmp_path_factory):
     sys.setprofile(profile)
     try:
         config = read_config(f"{ROOT}/configs/reversal.py").to_dict()
-        for name, values in {**TINY, "task": {**TINY["task"], "longer": 0}, "optimizer": {"warmup_steps": 0}}.items():
+        for name, values in SMALL.items():
             config[name] |= values
         run.train(config, folder, Clock(time.perf_counter()), {})
         run.generate(folder, ["1 2"], {})

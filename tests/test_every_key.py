@@ -226,7 +226,6 @@ STAGES = {
     "train.label_smoothing": (loss,),
     "parallel": (spec,),
     "decode": (decoder, answers),
-    "decode.beam_width": (answers,),
     "decode.temperature": (answers,),
     "checkpoint": (finished_run,),
     "log": (finished_run,),
@@ -267,8 +266,8 @@ def test_every_key_changes_something(owner, key):
     assert not all(same(seen(stage, before), seen(stage, after)) for stage in stages_of(key)), f"nothing reads {key}"
 
 
-# Their stages are those of transformer_lm.
-ALIKE = ("masked_lm", "encoder_decoder", "bilayer")
+# Their stages are those of transformer_lm, and those of reversal and of language_model.
+ALIKE = ("masked_lm", "encoder_decoder", "bilayer", "time_series", "length", "masking")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from fxf.layers.feed_forward import feed_forward
 from fxf.layers.mask import self_mask
 from fxf.layers.normalization import normalize
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
-from fxf.runs import command_line
+from fxf.runs import command_line, run
 from fxf.runs.config_file import load
 from fxf.testing import (
     assert_cached_equals_full,
@@ -32,7 +32,7 @@ from fxf.testing import (
 from fxf.training.step import loss_and_gradient
 from helpers import VOCAB_SIZE, random_params, random_tokens, small, small_model
 from page_code import code_of, write_files
-from small_runs import ROOT, new_process, script, tiny_config
+from small_runs import KEPT, ROOT, new_process, script, tiny_config
 
 PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text()
@@ -131,12 +131,23 @@ def test_every_name_of_the_face_has_a_line_in_a_page():
     ] == []
 
 
+@pytest.fixture(scope="module", autouse=True)
+def kept_programs():
+    """Lets trainings of one config, as those of `example0`, share their programs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "train", functools.partial(run.train, kept=KEPT))
+        yield
+
+
+def example0(**sections):
+    return tiny_config(task={"n_tokens": 10}, model={"n_layers": 2}, checkpoint={"every": 0}, **sections)
+
+
 @pytest.fixture(scope="module")
 def with_example0(tmp_path_factory):
     """Returns a folder where a run stands as the pages have it, though it is hardly trained."""
     folder = tmp_path_factory.mktemp("pages")
-    config = tiny_config(task={"n_tokens": 10}, model={"n_layers": 2}, train={"steps": 1}, checkpoint={"every": 0})
-    fxf.train(config, folder / "runs/example0")
+    fxf.train(example0(), folder / "runs/example0")
     return folder
 
 
@@ -166,9 +177,9 @@ def test_the_tracker_of_the_page_receives_a_run(tmp_path, capsys):
     (tmp_path / "mine.py").write_text(code)
     with new_process():
         named = load(tmp_path / "mine.py").call("get_config").log.trackers
-        fxf.train(tiny_config(checkpoint={"every": 0}, log={"trackers": named}), tmp_path / "run")
+        fxf.train(example0(log={"trackers": named}), tmp_path / "run")
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("run ")]
-    assert told[0] == "run has 1 blocks" and told[-1] == "run ends"
+    assert told[0] == "run has 2 blocks" and told[-1] == "run ends"
     assert [line.split()[1] for line in told[1:-1]] == ["3", "6", "6"]
 
 

@@ -93,7 +93,7 @@ def feed_forwards(spec):
     return {number: {"feed_forward": block["feed_forward"]} for number, block in spec["blocks"].items()}
 
 
-@pytest.mark.parametrize("init", ["default", "uniform"])
+@pytest.mark.parametrize("init", ["default", pytest.param("uniform", marks=pytest.mark.thorough)])
 def test_blocks_differ_and_adding_a_block_leaves_the_others_as_they_were(init):
     two, three = initialized(*({"blocks": feed_forwards(small_model(init=init, n_layers=n)[0].spec)} for n in (2, 3)))
     jax.tree.map(np.testing.assert_array_equal, two["blocks"]["0"], three["blocks"]["0"])

@@ -67,9 +67,12 @@ def test_the_batch_of_a_language_model_reads_its_targets_behind_token_0():
 PARAMS = random_params(MODEL.spec)
 
 
+FIT = {"steps": 90, "learning_rate": 3e-2}  # so the fits of these tests have one program in common
+
+
 @pytest.fixture(scope="module")
 def fitted():
-    return fxf.fit(MODEL, batch, steps=90, learning_rate=3e-2, seed=1)
+    return fxf.fit(MODEL, batch, **FIT, seed=1)
 
 
 def test_fit_learns_what_the_batches_show(fitted):
@@ -81,15 +84,16 @@ def test_fit_learns_what_the_batches_show(fitted):
 
 def test_fit_goes_on_from_params_and_leaves_them(fitted):
     before = jax.tree.map(np.array, fitted.params)
-    further = fxf.fit(MODEL, batch, steps=3, params=fitted.params, optimizer="sgd", learning_rate=1e-3)
+    further = fxf.fit(MODEL, batch, **FIT, params=fitted.params)
     assert further.losses[0] < 2 * fitted.losses[-1]
     assert jax.tree.all(jax.tree.map(np.array_equal, before, fitted.params))
 
 
 def test_fit_draws_all_from_its_seed(fitted):
-    same, other = (fxf.fit(MODEL, batch, steps=90, learning_rate=3e-2, seed=seed) for seed in (1, 2))
+    same, other = (fxf.fit(MODEL, batch, **FIT, seed=seed) for seed in (1, 2))
     assert np.array_equal(fitted.losses, same.losses)
-    assert not np.array_equal(fitted.losses, other.losses)
+    # The order of the rows alone, which is drawn too, changes losses by their rounding.
+    assert not np.allclose(fitted.losses, other.losses, rtol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +103,7 @@ def test_fit_draws_all_from_its_seed(fitted):
         ({"optimizer": "adamm"}, r"optimizer.name: .*did you mean 'adam'\?"),
         ({"steps": 0}, "train.steps: expected at least 1, got 0"),
         (
-            {"optimizer": "sgd", "learning_rate": 1e38},
+            {**FIT, "learning_rate": 1e38},
             "step [23]: the loss is (nan|inf); a lower learning_rate may help",
         ),
     ],
@@ -109,10 +113,12 @@ def test_what_is_wrong_with_a_fit_is_one_line(keys, message):
         fxf.fit(MODEL, batch, **{"steps": 3, **keys})
 
 
-def test_an_answer_ends_before_the_end_token_by_any_method(fitted):
-    for keys in ({}, {"temperature": 1e-3}, {"beam_width": 2}):
-        found = fxf.decode(MODEL, fitted.params, [[1, 2], [4]], max_tokens=3, end_token=4, **keys)
-        assert found == [[3], [1, 2, 3]], keys
+@pytest.mark.parametrize(
+    "keys", [{}, {"beam_width": 2}, pytest.param({"temperature": 1e-3}, marks=pytest.mark.thorough)]
+)
+def test_an_answer_ends_before_the_end_token_by_any_method(fitted, keys):
+    found = fxf.decode(MODEL, fitted.params, [[1, 2], [4]], max_tokens=3, end_token=4, **keys)
+    assert found == [[3], [1, 2, 3]]
 
 
 @pytest.fixture
@@ -132,7 +138,7 @@ def test_prompts_stand_behind_the_first_token_or_begin_with_their_own(fitted, on
 
 def test_an_encoder_reads_the_sources(one_program):
     model = fxf.model("encoder_decoder", vocab_size=5, **SMALL)
-    params = fxf.initialize(model)
+    params = random_params(model.spec, seed=2)
     first, second = fxf.decode(model, params, [[1], []], max_tokens=3, sources=[[2, 3, 4], [1]])
     assert first != second
     assert fxf.decode(model, params, [[], [1]], max_tokens=3, sources=[[1], [2, 3, 4]]) == [second, first]
@@ -176,18 +182,21 @@ def test_a_model_that_does_not_generate_is_one_line():
 )
 def test_a_batch_from_which_no_model_can_learn(change, message):
     constant = {name: np.asarray(x) for name, x in fxf.language_model_batch(ROWS).items()}
+
+    def wrong(key, step):
+        return {name: jax.numpy.asarray(x) for name, x in change(constant).items()}
+
     with pytest.raises(fxf.UserError, match=f"^batch: {message}"):
-        fxf.fit(MODEL, lambda key, step: {k: jax.numpy.asarray(x) for k, x in change(constant).items()}, steps=1)
+        fxf.fit(MODEL, wrong, steps=1, params=PARAMS)
 
 
 def test_a_batch_that_takes_other_arguments_or_is_not_cut_into_parts():
     with pytest.raises(fxf.UserError, match=r"^batch: expected a function of \(key, step\), got <lambda>\(key\) in "):
-        fxf.fit(MODEL, lambda key: fxf.language_model_batch(ROWS), steps=1)
+        fxf.fit(MODEL, lambda key: fxf.language_model_batch(ROWS), steps=1, params=PARAMS)
     with pytest.raises(fxf.UserError, match=r"^microbatches: 2 does not divide the batch's 3 rows$"):
-        fxf.fit(MODEL, batch, steps=1, microbatches=2)
+        fxf.fit(MODEL, batch, steps=1, microbatches=2, params=PARAMS)
 
 
-PARAMS = fxf.initialize(MODEL)
 READER = fxf.model("encoder_decoder", vocab_size=5, **SMALL)
 
 
@@ -214,7 +223,10 @@ READER = fxf.model("encoder_decoder", vocab_size=5, **SMALL)
         ),
         (lambda: fxf.decode(MODEL, PARAMS, [[1]], 1, end_token=True), "end_token: expected an int .*, got True"),
         (lambda: fxf.decode(MODEL, PARAMS, [[1]], 1, sources=[[1]]), "sources: the model reads none"),
-        (lambda: fxf.decode(READER, fxf.initialize(READER), [[1]], 1), "sources: missing; the model reads a source"),
+        (
+            lambda: fxf.decode(READER, random_params(READER.spec), [[1]], 1),
+            "sources: missing; the model reads a source",
+        ),
         (lambda: fxf.trial("reversal", None, "x", minutes="a"), "minutes: expected a number, got 'a'"),
         (lambda: fxf.trial("reversal", None, "x", metric=3), "metric: expected the name of a figure, got 3"),
         (lambda: fxf.decode(MODEL, PARAMS, [3], 1), "prompt 1: expected a list of tokens, which are ints, got 3"),

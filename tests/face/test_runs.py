@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fxf
-from small_runs import ROOT, TINY, new_process, tiny_config
+from small_runs import ROOT, TINY, new_process, sharing_programs, tiny_config
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +64,7 @@ def get_config(steps="3"):
 
 
 def test_a_run_of_a_config_file_that_registers_something_is_loaded_in_another_process(tmp_path, monkeypatch):
+    sharing_programs(monkeypatch)
     (tmp_path / "a").mkdir()
     monkeypatch.chdir(tmp_path / "a")
     changes = {f"{name}.{key}": x for name in TINY for key, x in TINY[name].items()}

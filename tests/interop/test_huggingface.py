@@ -39,6 +39,9 @@ CONFIGS = {
 }  # fmt: skip
 CLASSES = {"gpt2": "GPT2", "bert": "Bert", "marian": "Marian"}
 EVERY = pytest.mark.parametrize("name", CONFIGS)
+ONE = pytest.mark.parametrize(
+    "name", ["gpt2", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("bert", "marian"))]
+)
 
 
 @functools.cache
@@ -129,7 +132,7 @@ def chosen(name, **changes):
     return config_class(**{**ARCHITECTURES[name].section, **choices, **SIZES, **changes})
 
 
-@EVERY
+@ONE
 def test_from_pretrained_of_a_saved_model_gives_its_logits(name, tmp_path):
     config = chosen(name)
     model = MODELS[config.name][1](config, VOCAB_SIZE)
@@ -175,6 +178,7 @@ def assert_equal_token_for_token(loaded, prompts, there):
     np.testing.assert_array_equal(continued(end), there(end))
 
 
+@pytest.mark.thorough  # tests/interop/test_rotary_decoders.py has such a decoder
 def test_greedy_tokens_of_gpt2_are_equal():
     loaded, tokens = ours("gpt2")[0], random_tokens((3, 5), VOCAB_SIZE, seed=4)
     # The first token of the prompt stands where fxf's own models have token 0.

@@ -38,7 +38,14 @@ CONFIGS = {
 }  # fmt: skip
 CLASSES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma2": "Gemma2",
            "gemma3_text": "Gemma3Text"}  # fmt: skip
-EVERY = pytest.mark.parametrize("name", CONFIGS)
+
+
+def some(*names):
+    """Returns the mark of a test that takes these models each time, and the others where all tests are run."""
+    marks = {name: () if name in names else pytest.mark.thorough for name in CONFIGS}
+    return pytest.mark.parametrize("name", [pytest.param(name, marks=mark) for name, mark in marks.items()])
+
+
 TOKENS = random_tokens((2, 11), 29)
 N_PROMPT, N_NEW = 5, 6
 
@@ -76,24 +83,14 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("models")
 
 
-@EVERY
+@some("llama", "qwen2", "gemma2", "gemma3_text")
 def test_logits_are_equal(name, folder):
     loaded, expected = saved(name, folder / name), logits_of(theirs(name), TOKENS)
     assert expected.std() > 0.1
     np.testing.assert_allclose(jax.jit(loaded.model.apply)(loaded.params, {"inputs": TOKENS}), expected, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "llama",
-        "qwen3",
-        "gemma3_text",
-        pytest.param("mistral", marks=pytest.mark.thorough),
-        pytest.param("qwen2", marks=pytest.mark.thorough),
-        pytest.param("gemma2", marks=pytest.mark.thorough),
-    ],
-)
+@some("gemma3_text")
 def test_greedy_tokens_are_equal(name, folder):
     loaded, prompts = saved(name, folder / name), TOKENS[:, :N_PROMPT]
     rows = {"first": prompts[:, 0], "tokens": prompts[:, 1:], "lengths": np.full(2, N_PROMPT - 1, np.int32)}
@@ -106,7 +103,7 @@ def test_greedy_tokens_are_equal(name, folder):
     np.testing.assert_array_equal(found, expected)
 
 
-@EVERY
+@some("llama", "gemma3_text")
 def test_a_saved_model_is_the_same_there(name, folder, tmp_path):
     loaded = saved(name, folder / name)
     huggingface.save(tmp_path, loaded.config, loaded.params, first=1, end=2, padding=0, shard_bytes=3000)
@@ -122,7 +119,7 @@ def test_a_saved_model_is_the_same_there(name, folder, tmp_path):
     np.testing.assert_array_equal(logits_of(there.eval(), TOKENS), logits_of(theirs(name), TOKENS))
 
 
-@EVERY
+@some("gemma3_text")
 def test_a_model_object_is_read_as_its_folder(name, folder):
     expected, found = saved(name, folder / name), huggingface.load(theirs(name))
     assert found.config == expected.config

@@ -115,7 +115,7 @@ def test_the_script_looks_into_a_run(tmp_path):
     run.train(tiny_config(train={"steps": 2}), tmp_path, Clock(time.perf_counter()), {})
     experiment, _, params = run.load(tmp_path)
     answer = generate_texts(experiment, params, ["3 1"])[0][0][0]
-    listed = script("probe", f"--workdir={tmp_path}", "3 1").stdout
+    listed = script("probe", f"--workdir={tmp_path}", "3 1", "2").stdout
     assert "block_0/attention/weights" in listed and "params/embedding/table" in listed
     shown = script("probe", f"--workdir={tmp_path}", "--name=block_0/attention/weights", "--head=1", "3 1")
     assert shown.stdout.splitlines()[1] == "head 1"
