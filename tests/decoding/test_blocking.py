@@ -37,9 +37,11 @@ def decoded(method, width=1):
 
     def run():
         state, _ = method.start(jnp.arange(N), CACHE)
-        for logits_NV in LOGITS_UNV:
-            state, _, _ = method.choose(state, CACHE, jnp.repeat(logits_NV, width, axis=0))
-        return method.output(state)
+
+        def choose(state, logits_NV):
+            return method.choose(state, CACHE, jnp.repeat(logits_NV, width, axis=0))[0], None
+
+        return method.output(jax.lax.scan(choose, state, LOGITS_UNV)[0])
 
     return jax.jit(run)()
 
