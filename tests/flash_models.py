@@ -43,14 +43,14 @@ def of_model(model, batch, compute=loss_and_gradient):
     return jax.device_get(learn(random_params(model.spec)))
 
 
-def of_both(models, batch):
-    return [of_model(model, batch) for model in models]
+def of_both(models, batch, compute=loss_and_gradient):
+    return [of_model(model, batch, compute) for model in models]
 
 
-def assert_as_default(config_class, length, changes):
+def assert_as_default(config_class, length, changes, compute=loss_and_gradient):
     config = small(config_class, **{"n_layers": 1, **changes})
     models = [MODELS[config_class](each, VOCAB_SIZE) for each in (config, in_float32(config))]
-    expected, found = of_both(models, a_batch(config_class, length))
+    expected, found = of_both(models, a_batch(config_class, length), compute)
     assert_close(found, expected, largest=largest_of(expected))
 
 

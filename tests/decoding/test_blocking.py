@@ -37,9 +37,11 @@ def decoded(method, width=1):
 
     def run():
         state, _ = method.start(jnp.arange(N), CACHE)
-        for logits_NV in LOGITS_UNV:
-            state, _, _ = method.choose(state, CACHE, jnp.repeat(logits_NV, width, axis=0))
-        return method.output(state)
+
+        def choose(state, logits_NV):
+            return method.choose(state, CACHE, jnp.repeat(logits_NV, width, axis=0))[0], None
+
+        return method.output(jax.lax.scan(choose, state, LOGITS_UNV)[0])
 
     return jax.jit(run)()
 
@@ -60,7 +62,7 @@ def test_greedy_and_drawn_answers_repeat_no_ngram_and_greedy_ones_take_the_best_
 def test_the_beam_finds_the_best_answers_without_a_repeated_ngram():
     width = V**U
     tokens, scores = decoded(beam_search(U, -1, DecodeConfig(no_repeat_ngram=2, beam_width=width)), width)
-    log = np.asarray(jax.nn.log_softmax(LOGITS_UNV), np.float64)
+    log = LOGITS_UNV - np.log(np.exp(LOGITS_UNV.astype(np.float64)).sum(axis=-1, keepdims=True))
     every = [row for row in itertools.product(range(V), repeat=U) if len(set(ngrams(row, 2))) == U - 1]
     for row in range(N):
         ranked = sorted(every, key=lambda answer: -sum(log[t, row, token] for t, token in enumerate(answer)))

@@ -1,5 +1,6 @@
+from functools import cache, partial
+
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -14,9 +15,13 @@ N = 5000
 
 def draw(**settings):
     """Returns the share of each token over N draws."""
-    logits = jnp.broadcast_to(jnp.log(PROBABILITIES), (N, 5))
-    tokens = choose(DecodeConfig(**settings), logits, jax.random.split(jax.random.key(0), N))
-    return np.bincount(tokens, minlength=5) / N
+    logits = np.broadcast_to(np.log(PROBABILITIES).astype(np.float32), (N, 5))
+    return np.bincount(jax.jit(partial(choose, DecodeConfig(**settings)))(logits, keys(N)), minlength=5) / N
+
+
+@cache
+def keys(n):
+    return jax.jit(lambda: jax.random.split(jax.random.key(0), n))()
 
 
 def test_greedy_takes_the_most_probable_token():
@@ -42,16 +47,21 @@ def test_tokens_are_drawn_with_their_probabilities(settings, expected):
 
 
 def test_restrictions_work_row_by_row():
-    logits = jnp.log(jnp.array([[0.1, 0.2, 0.7], [0.5, 0.3, 0.2]]))
-    kept = np.isfinite(restrict(DecodeConfig(temperature=1.0, top_p=0.75), logits))
+    logits = np.log(np.array([[0.1, 0.2, 0.7], [0.5, 0.3, 0.2]], np.float32))
+    kept = np.isfinite(jax.jit(partial(restrict, DecodeConfig(temperature=1.0, top_p=0.75)))(logits))
     np.testing.assert_array_equal(kept, [[False, True, True], [True, True, False]])
 
 
 def test_a_row_does_not_depend_on_the_others():
-    keys, logits = jax.random.split(jax.random.key(0), 3), jax.random.normal(jax.random.key(1), (3, 7))
-    together = choose(DecodeConfig(temperature=1.0), logits, keys)
-    alone = [choose(DecodeConfig(temperature=1.0), logits[i : i + 1], keys[i : i + 1])[0] for i in range(3)]
-    np.testing.assert_array_equal(together, alone)
+    logits = np.random.default_rng(1).normal(size=(3, 7)).astype(np.float32)
+
+    @jax.jit
+    def drawn(logits, keys):
+        rows = [slice(0, 3), *(slice(i, i + 1) for i in range(3))]
+        return [choose(DecodeConfig(temperature=1.0), logits[row], keys[row]) for row in rows]
+
+    together, *alone = jax.device_get(drawn(logits, keys(3)))
+    np.testing.assert_array_equal(together, np.concatenate(alone))
 
 
 @pytest.mark.parametrize(

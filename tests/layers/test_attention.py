@@ -33,11 +33,17 @@ def attended(config, params, x, causal=True):
     return attention(config, params, x, self_mask(config, jnp.arange(x.shape[1])[None], causal=causal))[0]
 
 
-@EVERY_KIND
-@pytest.mark.parametrize(("positions", "window"), [("none", 0), ("rotary", 3), ("alibi", 3)])
+@pytest.mark.parametrize(
+    ("kind", "positions", "window"),
+    [
+        *((kind, "none", 0) for kind in ATTENTIONS),
+        ("softmax", "rotary", 3),
+        ("expressive", "alibi", 3),
+        pytest.param("softmax", "alibi", 3, marks=pytest.mark.thorough),
+        pytest.param("expressive", "rotary", 3, marks=pytest.mark.thorough),
+    ],
+)
 def test_causal_attention_reads_no_later_vector_and_every_earlier_one_in_its_window(kind, positions, window):
-    if kind == "linear" and window:
-        return  # refused
     config = small(attention=kind, positions=positions, window=window)
     params = random_params(attention_spec(config))
     x = vectors(7)
@@ -240,7 +246,9 @@ def test_stretched_positions_are_multiples_of_a_factor_of_each_row_and_are_count
     np.testing.assert_array_equal(counted, np.arange(7)[None])
 
 
-@pytest.mark.parametrize("positions", ["rotary", "alibi", "sinusoidal"])
+@pytest.mark.parametrize(
+    "positions", ["rotary", *(pytest.param(kind, marks=pytest.mark.thorough) for kind in ("alibi", "sinusoidal"))]
+)
 def test_a_stretch_changes_logits_in_training_and_not_without_a_key(positions):
     model = transformer_lm(small(position_stretch=3.0, positions=positions), 7)
     params, batch = random_params(model.spec), {"inputs": random_tokens((2, 5))}

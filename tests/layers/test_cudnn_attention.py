@@ -14,7 +14,7 @@ from fxf.layers import cudnn_attention, flash_attention
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.masked_lm import MaskedLMConfig, masked_lm
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
-from fxf.training.step import loss_and_gradient
+from fxf.training.step import batch_loss, loss_and_gradient
 from helpers import VOCAB_SIZE, random_params, random_tokens, small
 
 
@@ -35,12 +35,15 @@ def asked(monkeypatch):
     return calls
 
 
+OF_BOTH_SIDES = (EncoderDecoderConfig, T, {"n_kv_heads": 1, "attention_bias": "all", "block": "post_norm", "window": 7})
+# JAX derives the gradients of all cases in the same way.
 CASES = [
-    (TransformerLMConfig, T, {"positions": "alibi_geometric", "window": 5, "n_kv_heads": 1}),
-    (EncoderDecoderConfig, T, {"n_kv_heads": 1, "attention_bias": "all", "block": "post_norm", "window": 7}),
+    (TransformerLMConfig, T, {"positions": "alibi_geometric", "window": 5, "n_kv_heads": 1}, loss_and_gradient),
+    (*OF_BOTH_SIDES, batch_loss),
     *(
-        pytest.param(*case, marks=pytest.mark.thorough)
+        pytest.param(*case, loss_and_gradient, marks=pytest.mark.thorough)
         for case in (
+            OF_BOTH_SIDES,
             (MaskedLMConfig, T, {"n_kv_heads": 2, "d_model": 8, "n_heads": 4, "n_layers": 2, "scan_blocks": True}),
             (TransformerLMConfig, T, {"positions": "rotary", "position_range": 29, "qk_norm": True, "remat": "full"}),
             (TransformerLMConfig, T, {"positions": "sinusoidal", "position_stretch": 3.0}),
@@ -55,9 +58,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("config_class", "length", "changes"), CASES)
-def test_losses_and_gradients_are_those_of_the_default(asked, config_class, length, changes):
-    assert_as_default(config_class, length, changes)
+@pytest.mark.parametrize(("config_class", "length", "changes", "compute"), CASES)
+def test_losses_and_gradients_are_those_of_the_default(asked, config_class, length, changes, compute):
+    assert_as_default(config_class, length, changes, compute)
 
 
 def test_documents_that_share_a_row_are_kept_apart(asked):
@@ -99,7 +102,15 @@ def test_a_query_that_may_see_nothing_leaves_the_others_as_they_are(asked):
     assert_close(padded[:, :3], whole)
 
 
-@pytest.mark.parametrize("positions", [pytest.param("sinusoidal", marks=pytest.mark.thorough), "alibi"])
+def test_a_bias_is_handed_over_in_the_precision_of_the_model(asked):
+    config = small(positions="alibi", d_model=24, dtype="bfloat16", attention_implementation="flash")
+    model = transformer_lm(config, VOCAB_SIZE)
+    jax.eval_shape(model.apply, random_params(model.spec), a_batch(TransformerLMConfig))
+    assert [call["bias"].dtype for call in asked] == [jnp.bfloat16]
+
+
+@pytest.mark.thorough  # every time in float32: of bfloat16 this shows what stands in for the kernel
+@pytest.mark.parametrize("positions", ["sinusoidal", "alibi"])
 def test_in_bfloat16_losses_and_gradients_are_those_of_the_default_within_its_precision(asked, positions):
     assert_as_default_in_bfloat16(positions)
     assert all(call["bias"] is None or call["bias"].dtype == jnp.bfloat16 for call in asked)

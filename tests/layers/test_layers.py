@@ -26,6 +26,7 @@ from helpers import random_params, small
 
 B, T, S, D = 3, 5, 4, 6
 POSITIONS = ("sinusoidal_trained", "learned", "sinusoidal", "sinusoidal_concatenated", "sinusoidal_halves")
+BIASES = ("output", "all", "qkv", "none")
 # Which positions of a source count: not the same in each row, and not only the first ones.
 IS_TOKEN = np.array([[1, 1, 1, 1], [1, 0, 0, 0], [0, 1, 0, 1]], bool)
 
@@ -74,7 +75,7 @@ def test_positions_start_as_the_seeds_sinusoids_counted_from_one(d_model):
     assert_close(table, expected)
 
 
-@pytest.mark.parametrize("d_model", [6, 48])
+@pytest.mark.parametrize("d_model", [pytest.param(6, marks=pytest.mark.thorough), 48])
 def test_positions_learned_from_random_start_as_large_as_those_that_start_as_sinusoids(d_model):
     tables = []
     for kind, seeds in (("learned", (0, 1)), ("sinusoidal_trained", (0,))):
@@ -99,12 +100,13 @@ def test_positional_encoding_adds_the_vector_of_each_position(kind):
 
 def test_seed_003_and_seed_000_differ_in_their_sinusoids():
     """By hand, at d_model 4: seed 003 counts from 0 and alternates, seed 000 counts from 1, sines first."""
-    x, at = jnp.zeros((1, 1, 4)), jnp.array([[2]])
+    x, at = np.zeros((1, 1, 4), np.float32), np.array([[2]])
     alternating = [math.sin(2), math.cos(2), math.sin(2 / 100), math.cos(2 / 100)]
     sines_first = [math.sin(3 / 100), math.sin(3 / 10000), math.cos(3 / 100), math.cos(3 / 10000)]
     for kind, expected in {"sinusoidal": alternating, "sinusoidal_concatenated": sines_first}.items():
         config = small(d_model=4, n_heads=1, positions=kind)
-        assert_close(positional_encoding(config, {}, x, at)[0, 0], expected)
+        encoded = jax.jit(lambda x, at, config=config: positional_encoding(config, {}, x, at))(x, at)
+        assert_close(encoded[0, 0], expected)
 
 
 def test_only_tables_of_positions_are_weights():
@@ -142,8 +144,19 @@ def test_normalization_of_a_constant_vector_has_a_finite_gradient(inside):
     assert np.isfinite(gradient).all()
 
 
-@pytest.mark.parametrize("bias", ["output", "all", "qkv", "none"])
-@pytest.mark.parametrize("n_heads", [1, pytest.param(2, marks=pytest.mark.thorough), 3])
+@pytest.mark.parametrize(
+    ("n_heads", "bias"),
+    [
+        (1, "all"),
+        *((3, bias) for bias in BIASES),
+        *(
+            pytest.param(n_heads, bias, marks=pytest.mark.thorough)
+            for n_heads in (1, 2)
+            for bias in BIASES
+            if (n_heads, bias) != (1, "all")
+        ),
+    ],
+)
 def test_attention_is_the_seeds_multi_head_causal_attention(n_heads, bias):
     config = small(n_heads=n_heads, attention_bias=bias)
     params = random_params(attention_spec(config))
@@ -154,7 +167,7 @@ def test_attention_is_the_seeds_multi_head_causal_attention(n_heads, bias):
 
 def test_attention_has_the_biases_that_its_seed_gives_it():
     biases = {kind: {name for name in attention_spec(small(attention_bias=kind)) if name.endswith("_bias")}
-              for kind in ("output", "all", "qkv", "none")}  # fmt: skip
+              for kind in BIASES}  # fmt: skip
     every = {"query_bias", "key_bias", "value_bias", "output_bias"}
     assert biases == {"output": {"output_bias"}, "all": every, "qkv": every - {"output_bias"}, "none": set()}
 

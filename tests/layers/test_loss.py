@@ -77,7 +77,8 @@ def test_a_batch_without_weight_gives_zero_loss_and_zero_gradient():
 
 def test_the_first_token_is_predicted_from_token_zero_alone():
     logits = np.log(np.array([[[0.25, 0.75], [0.5, 0.5]]], np.float32))
-    loss_sum, weight_sum = cross_entropy(lambda x: x, logits, np.array([[1, 0]]), np.array([[1.0, 0.0]]))
+    loss = jax.jit(functools.partial(cross_entropy, lambda x: x))
+    loss_sum, weight_sum = loss(logits, np.array([[1, 0]]), np.array([[1.0, 0.0]], np.float32))
     assert_close(loss_sum, -np.log(0.75), largest=np.log(4))
     assert weight_sum == 1
     batch = batch_of(np.array([[5, 6, 4]]), np.ones((1, 3)))
@@ -122,7 +123,11 @@ AT_ONCE = [245, 244, 100, 3]
 
 
 @pytest.mark.parametrize(
-    ("at_once", "smoothing"), [*((n, 0.1) for n in AT_ONCE), pytest.param(100, 0.0, marks=pytest.mark.thorough)]
+    ("at_once", "smoothing"),
+    [
+        *((n, 0.1) for n in AT_ONCE if n != 244),
+        *(pytest.param(*each, marks=pytest.mark.thorough) for each in ((244, 0.1), (100, 0.0))),
+    ],
 )
 def test_the_loss_in_groups_equals_the_plain_one_and_so_does_its_gradient(at_once, smoothing):
     features, targets, weights, readout = random_rows()

@@ -79,7 +79,8 @@ def test_positions_0_1_and_so_on_change_no_bit(kind):
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("compute", [batch_loss, pytest.param(loss_and_gradient, marks=thorough)])
+@thorough  # every time the logits above
+@pytest.mark.parametrize("compute", [batch_loss, loss_and_gradient])
 def test_positions_0_1_and_so_on_change_no_bit_of_loss_and_gradient(compute):
     model, params = BUILDERS["encoder_decoder"](positions="rotary", n_heads=1, dropout=0.2)
     plain = batch_of("encoder_decoder")
@@ -94,7 +95,8 @@ def test_positions_0_1_and_so_on_change_no_bit_of_loss_and_gradient(compute):
     [
         {"positions": "alibi", "window": 3},
         {"positions": "learned", "attention": "linear"},
-        {"positions": "rotary", "window": 2, "global_every": 2, "local_rope_theta": 9.0},
+        # Every time an encoder-decoder below is rotary.
+        pytest.param({"positions": "rotary", "window": 2, "global_every": 2, "local_rope_theta": 9.0}, marks=thorough),
         *(pytest.param({"positions": kind}, marks=thorough) for kind in READ_GIVEN if kind not in ALIKE),
         pytest.param({"positions": "rotary", "position_stretch": 2.0}, marks=thorough),
     ],
@@ -156,9 +158,9 @@ def test_slots_and_beams_keep_the_positions_of_their_prompts():
     given = np.random.default_rng(4).integers(0, 13, (7, 12)).astype(np.int32)
     tokens, scores = jax.device_get(in_turns({**PROMPTS, "positions": given}))
     assert_scored_by_the_full_forward(model, params, tokens, scores, positions=given)
-    plain = in_turns(PROMPTS)[0]
-    np.testing.assert_array_equal(in_turns({**PROMPTS, "positions": counted(7, 12)})[0], plain)
-    assert not np.array_equal(plain, tokens)
+    of_counted, scores = jax.device_get(in_turns({**PROMPTS, "positions": counted(7, 12)}))
+    assert_scored_by_the_full_forward(model, params, of_counted, scores)
+    assert not np.array_equal(of_counted, tokens)
     short = {**PROMPTS, "positions": counted(7, 11)}
     with pytest.raises(UserError, match="positions: expected those of 3 tokens of the prompts and 9 new ones, got 11"):
         in_turns(short)
@@ -227,8 +229,9 @@ def counting(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "kind", "window"),
     [
-        ("transformer_lm", "counting_alibi", 3),
         ("encoder_decoder", "counting_rotary", 0),
+        # Every time the beams below.
+        pytest.param("transformer_lm", "counting_alibi", 3, marks=thorough),
         pytest.param("transformer_lm", "counting_rotary", 0, marks=thorough),
         pytest.param("encoder_decoder", "counting_alibi", 0, marks=thorough),
     ],

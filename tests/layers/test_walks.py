@@ -187,8 +187,8 @@ def test_both_sides_of_an_encoder_decoder_walk():
     source_mask = np.arange(7)[None] < np.array([[7], [4], [2]])
     batch = {"inputs": random_tokens((3, 6), V), "source": source, "source_mask": source_mask}
     params = random_params(model.spec, 1)
-    assert_cached_equals_full(model, params, batch, capacities=[8])
-    assert_padding_unread(model, params, twice(batch))
+    assert_cached_equals_full(model, params, batch, capacities=[8], n_hypotheses=1)
+    assert_padding_unread(model, params, batch)
 
 
 def test_each_walk_reaches_the_logits():

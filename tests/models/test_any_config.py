@@ -1,9 +1,10 @@
-"""What holds for a model of any config, on configs drawn at random."""
+"""What holds for a model of any config, on configs drawn at random; every time other tests have it of chosen ones."""
 
 import functools
 
 import jax
 import numpy as np
+import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ from fxf.testing import assert_cached_equals_full
 from fxf.training.step import loss_and_gradient
 from helpers import examples, random_params, random_tokens
 
+pytestmark = pytest.mark.thorough
 VOCAB_SIZE, ROWS, LENGTH = 7, 4, 9
 KEYS = {
     "n_layers": [1, 2],
@@ -71,13 +73,13 @@ def batch_of(seed):
     return {"inputs": inputs, "source": source, "source_mask": source_mask}
 
 
-@examples(2)
+@examples(6)
 @given(models(), st.integers(0, 999))
 def test_decoding_with_a_cache_gives_the_logits_of_the_full_forward(model_and_params, seed):
     assert_cached_equals_full(*model_and_params, batch_of(seed), capacities=[LENGTH + 4], n_hypotheses=2)
 
 
-@examples(2)
+@examples(6)
 @given(models(), st.integers(0, 999))
 def test_sums_over_two_halves_of_a_batch_are_those_of_the_whole(model_and_params, seed):
     model, params = model_and_params

@@ -57,7 +57,7 @@ def by_the_seeds_formulas(params, x, n_layers):
     return x, np.array(attention)
 
 
-@pytest.mark.parametrize("length", [5, 3])
+@pytest.mark.parametrize("length", [3, pytest.param(5, marks=pytest.mark.thorough)])
 def test_the_forward_pass_is_the_seeds(length):
     x_BTD = vectors((2, length, WIDTH))
     outputs = APPLY(PARAMS, {"inputs": x_BTD})

@@ -70,8 +70,9 @@ LARGER = {"n_layers": 2, "n_heads": 4, "d_model": 36, "d_ff": 50, "scan_blocks":
 @pytest.mark.parametrize(
     ("form", "sizes"),
     [
-        *((form, {}) for form in FORMS),
+        *((form, {}) for form in PRESETS),
         ("tiny", LARGER),
+        pytest.param("tiny", {}, marks=pytest.mark.thorough),
         *(pytest.param(form, LARGER, marks=pytest.mark.thorough) for form in PRESETS),
     ],
 )
@@ -235,6 +236,7 @@ def test_a_position_reads_all_of_the_source_and_no_later_token(form):
     np.testing.assert_array_equal(by_source > 0, np.tile(batch["source_mask"], (n_inputs, 1)))
 
 
+@pytest.mark.thorough  # every time the oracle equals blocks of both ways above
 def test_scanned_blocks_equal_unrolled_blocks():
     _, params = model_and_params("tiny", n_layers=2)
     batch = random_batch([7, 1, 4], 7, 9)
@@ -250,15 +252,14 @@ def test_scanned_blocks_equal_unrolled_blocks():
 @pytest.mark.parametrize(
     ("form", "changes"),
     [
-        ("annotated", {}),
-        ("tiny", {"attention": "linear", "positions": "none"}),
         ("tiny", {"positions": "alibi", "window": 3, "n_kv_heads": 1}),
         pytest.param("tiny", {"positions": "rotary", "n_kv_heads": 1}, marks=pytest.mark.thorough),
-        *(pytest.param(form, {}, marks=pytest.mark.thorough) for form in ("wolfram", "tiny")),
+        *(pytest.param(form, {}, marks=pytest.mark.thorough) for form in FORMS),
+        # Every time tests/decoding/test_beam.py decodes with linear attention, and hypotheses below with "annotated".
         *(
             pytest.param("tiny", {"attention": kind, "positions": "none"}, marks=pytest.mark.thorough)
             for kind in ATTENTIONS
-            if kind not in ("softmax", "linear")
+            if kind != "softmax"
         ),
     ],
 )

@@ -1,3 +1,4 @@
+import functools
 import time
 
 import jax
@@ -13,7 +14,9 @@ from fxf.runs.generation import generate_texts
 from fxf.tasks.boolean_map import BooleanMap, BooleanMapConfig, draw_mapping
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.metrics import Clock
-from fxf.training.step import TrainConfig
+from fxf.training.state import TrainState
+from fxf.training.step import TrainConfig, train_step
+from fxf.weights import shapes
 
 
 def task(mappings=3, seed=5, **more):
@@ -31,14 +34,6 @@ def config(copies, mappings, steps, learning_rate):
     values["optimizer"] |= {"name": "sgd", "learning_rate": learning_rate}
     values["log"] |= {"tensorboard": False, "report": False}
     return values
-
-
-KEPT = {}  # the programs of runs that differ in steps and rate alone
-
-
-def trained(workdir, *arguments):
-    result = run.train(config(*arguments), workdir, Clock(time.perf_counter()), {}, kept=KEPT)
-    return result, jax.device_get(run.load(workdir)[2])
 
 
 def test_mappings_are_vectors_of_plus_and_minus_0_9():
@@ -79,17 +74,53 @@ def test_there_are_no_prompts():
         what_is_read(experiment, None, "1", "1")
 
 
-def test_a_copy_moves_as_it_would_alone(tmp_path):
+RATE = 1.5e-2  # the seed's
+
+
+@functools.cache
+def procedure(copies):
+    """Returns the experiment of so many copies, and what takes n steps from params."""
     # The loss is the mean over positions and mappings, so the rate is the seed's times both numbers.
-    _, side_by_side = trained(tmp_path / "two", 2, 2, 11, 0.02 * 5 * 2)
-    _, alone = trained(tmp_path / "one", 1, 1, 11, 0.02 * 5)
+    experiment = build(config(copies, copies, 4400, RATE * 5 * copies))
+    trainer, numbers = experiment.trainer(experiment.layout_of_one_copy()), experiment.hyperparameters()
+
+    @jax.jit
+    def moved(params, n):
+        batch, state = (
+            experiment.task.batch(jax.random.key(0), 0),
+            TrainState(0, params, trainer.optimizer.init(params)),
+        )
+        step = lambda _, state: train_step(trainer, state, batch, numbers, None)[0]  # noqa: E731
+        return jax.lax.fori_loop(0, n, step, state).params
+
+    return experiment, moved
+
+
+def start(copies):
+    """Returns weights with the seed's deviations."""
+    rng, spec = np.random.default_rng(0), shapes(procedure(2)[0].model.spec)
+    deviations = dict.fromkeys(spec, 1 / 2**2) | {"expand": 1 / (2**2 * 4), "contract": 1 / (2**2 * 4), "bias": 0}
+    return {name: rng.normal(0, deviations[name], w.shape).astype(np.float32)[:copies] for name, w in spec.items()}
+
+
+def test_a_copy_moves_as_it_would_alone():
+    side_by_side, alone = (jax.device_get(procedure(n)[1](start(n), 11)) for n in (2, 1))
     for name, weight in alone.items():
         assert_close(side_by_side[name][0], weight[0])
+        assert not np.allclose(weight[0], start(1)[name][0], rtol=1e-2, atol=1e-4)
         assert not np.allclose(side_by_side[name][1], weight[0], rtol=1e-2, atol=1e-4)
 
 
-def test_the_seeds_procedure_solves_a_mapping_in_its_4400_steps(tmp_path):
-    result, _ = trained(tmp_path, 2, 2, 4400, 1.5e-2 * 5 * 2)
+def test_the_seeds_procedure_solves_a_mapping_in_its_4400_steps():
+    experiment, moved = procedure(2)
+    params, apply = moved(start(2), 4400), jax.jit(experiment.model.apply)
+    figures = experiment.task.test(Evaluator(None, None, lambda batch: np.asarray(apply(params, batch))))
+    assert figures["squared_error"] < 1e-4 and figures["solved"] == 1
+
+
+@pytest.mark.thorough  # every time its steps above
+def test_a_run_of_the_seeds_procedure_solves_a_mapping(tmp_path):
+    result = run.train(config(2, 2, 4400, RATE * 5 * 2), tmp_path, Clock(time.perf_counter()), {})
     assert result["squared_error"] < 1e-4 and result["solved"] == 1
 
 

@@ -42,7 +42,7 @@ class Repeating(Task):
 
 def test_a_task_that_only_trains_and_scores_needs_no_more(tmp_path, monkeypatch):
     monkeypatch.setitem(TASKS, "repeating", RegisteredTask({"task": RepeatingConfig}, Repeating, ("transformer_lm",)))
-    config = default_config("repeating").to_dict()
+    config = default_config("repeating", optimizer="sgd").to_dict()
     config["model"] |= {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 11}
     config["train"] |= {"steps": 5, "batch_size": 7, "evaluate_every": 2}
     config["checkpoint"] |= {"best": "-loss"}

@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -23,10 +25,15 @@ def run_info(batch_size=4):
     return RunInfo(train=TrainConfig(batch_size=batch_size))
 
 
-def batches(task, n=7, seed=0):
-    batch = jax.jit(task.batch)
+@functools.cache
+def compiled(config, batch_size):
+    batch = Reversal(config, run_info(batch_size)).batch
+    return jax.jit(lambda step: batch(jax.random.fold_in(jax.random.key(0), step), step))
+
+
+def batches(config, batch_size=17, n=7):
     for step in range(n):
-        yield jax.tree.map(np.asarray, batch(jax.random.fold_in(jax.random.key(seed), step), step))
+        yield jax.device_get(compiled(config, batch_size)(step))
 
 
 def sequence_of(targets):
@@ -59,7 +66,7 @@ PERFECT = evaluator(reversed_prompts)
 
 
 def test_rows_are_a_sequence_zero_its_reverse_zero_with_weights_on_the_second_half():
-    for batch in batches(Reversal(config(), run_info(17))):
+    for batch in batches(config()):
         for targets, weights in zip(batch["targets"], batch["weights"], strict=True):
             x = sequence_of(targets)
             n = len(x)
@@ -69,13 +76,13 @@ def test_rows_are_a_sequence_zero_its_reverse_zero_with_weights_on_the_second_ha
 
 
 def test_inputs_are_the_targets_behind_token_zero():
-    for batch in batches(Reversal(config(), run_info(17)), 1):
+    for batch in batches(config(), n=1):
         np.testing.assert_array_equal(batch["inputs"][:, 1:], batch["targets"][:, :-1])
         assert (batch["inputs"][:, 0] == 0).all()
 
 
 def test_lengths_and_tokens_cover_their_ranges_within_a_batch():
-    (batch,) = batches(Reversal(config(min_length=2), run_info(997)), 1)
+    (batch,) = batches(config(min_length=2), 997, 1)
     sequences = [sequence_of(row) for row in batch["targets"]]
     counts = np.bincount([len(x) for x in sequences])
     assert (counts[:2] == 0).all()
@@ -85,8 +92,7 @@ def test_lengths_and_tokens_cover_their_ranges_within_a_batch():
 
 
 def test_a_batch_is_a_pure_function_of_key_and_step():
-    task = Reversal(config(), run_info(17))
-    first, second = (list(batches(task, 3)) for _ in range(2))
+    first, second = (list(batches(config(), n=3)) for _ in range(2))
     jax.tree.map(np.testing.assert_array_equal, first, second)
     assert not np.array_equal(first[0]["targets"], first[1]["targets"])
 
@@ -104,7 +110,7 @@ def test_a_small_domain_is_scored_whole(examples):
 
 
 def test_a_small_domain_is_trained_on_whole():
-    for batch in batches(Reversal(config(), run_info(101))):
+    for batch in batches(config(), n=41):
         assert (batch["weights"].sum(axis=1) > 0).all()
 
 
@@ -112,7 +118,7 @@ def test_the_scored_sample_of_a_large_domain_never_counts_in_training():
     scored = {tuple(row[row > 0].tolist()) for row in draw_sample(large(examples=500), range(2, 8))}
     assert len(scored) == 500
     silent = 0
-    for batch in batches(Reversal(large(), run_info(997))):
+    for batch in batches(large(), 997):
         for targets, weights in zip(batch["targets"], batch["weights"], strict=True):
             if tuple(sequence_of(targets).tolist()) in scored:
                 assert weights.sum() == 0
@@ -147,7 +153,7 @@ def test_exact_match_counts_a_row_only_if_all_of_it_is_right():
 
 def test_a_symbol_and_its_mirror_image_have_one_position_in_batches_prompts_and_probes():
     task = Reversal(config(mirrored=True), run_info())
-    for batch in batches(task, 3):
+    for batch in batches(task.config, n=3):
         for inputs, targets, positions in zip(batch["inputs"], batch["targets"], batch["positions"], strict=True):
             n = len(sequence_of(targets))
             expected = [*range(n + 2), *range(n, -len(inputs), -1)][: len(inputs)]
