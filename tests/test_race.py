@@ -51,9 +51,14 @@ def race(*arguments):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ((), "--text: missing; it is tinyshakespeare's input.txt"),
         (("--text=LICENSE", "--only=fats"), "--only: expected one of characters:nanogpt_cpu, "),
-        (("--text=LICENSE", "--only=fast", "--keep"), "--keep: keeps the table of all entries and five seeds"),
+        *(
+            pytest.param(*case, marks=pytest.mark.thorough)  # a process for each
+            for case in (
+                ((), "--text: missing; it is tinyshakespeare's input.txt"),
+                (("--text=LICENSE", "--only=fast", "--keep"), "--keep: keeps the table of all entries and five seeds"),
+            )
+        ),
     ],
 )
 def test_what_is_typed_wrong_is_one_line(arguments, line):

@@ -32,7 +32,11 @@ def said(**variables):
     [
         ({"XLA_FLAGS": "--xla_no_such=1"}, "XLA_FLAGS=--xla_no_such=1: Unknown flag in XLA_FLAGS: --xla_no_such=1"),
         ({"JAX_NUM_CPU_DEVICES": "abc"}, 'JAX does not start: Invalid value "abc" for JAX flag jax_num_cpu_devices ('),
-        ({"JAX_PLATFORMS": "nothing"}, "no device: Unable to initialize backend 'nothing'"),
+        pytest.param(  # as in tests/training/test_processes.py
+            {"JAX_PLATFORMS": "nothing"},
+            "no device: Unable to initialize backend 'nothing'",
+            marks=pytest.mark.thorough,
+        ),
     ],
 )
 def test_what_jax_cannot_read_of_the_environment_is_one_line(variables, line):

@@ -20,7 +20,7 @@ from fxf.tasks import TASKS
 from fxf.tasks.text_metrics import METRICS
 from fxf.training.metrics import Clock
 from fxf.training.optimizer import OPTIMIZERS
-from small_runs import ROOT, new_process, overrides, script, tiny_config
+from small_runs import ROOT, new_process, script, tiny_config
 
 REGISTERS = "from fxf.layers.feed_forward import ACTIVATIONS\n\nACTIVATIONS['{}'] = lambda x: {} * x\n"
 SECTION = (
@@ -241,9 +241,7 @@ def test_code_in_a_run_folder_is_never_executed(tmp_path):
 
 def test_scripts_find_the_file_again_or_are_told_of_it(tmp_path):
     path, workdir = doubling(tmp_path), tmp_path / "run"
-    flags = [f"--config={path}", *overrides(model={"activation": "scaled"})[1:]]
-    finished = script("train", *flags, f"--workdir={workdir}")
-    assert finished.returncode == 0, finished.stderr
+    train(path, workdir)
     assert script("generate", f"--workdir={workdir}", "1 2").returncode == 0
     moved = path.rename(tmp_path / "renamed.py")
     refused = script("evaluate", f"--workdir={workdir}")

@@ -36,8 +36,8 @@ def train_and_stop(workdir, n_lines, seconds, number=signal.SIGKILL):
     return finished.returncode, finished.stderr
 
 
-def final_state(workdir):
-    step, state, _ = checkpoint.load(workdir / "checkpoints", run.load(workdir)[0].state_shapes(one_device()))
+def final_state(workdir, shapes):
+    step, state, _ = checkpoint.load(workdir / "checkpoints", shapes)
     assert step == STEPS
     return jax.tree.map(np.asarray, state)
 
@@ -66,7 +66,8 @@ def test_a_run_killed_asked_to_stop_and_left_without_room_ends_with_the_bits_of_
     finished = script(*command)
     assert finished.returncode == 0, finished.stderr
     assert f"resuming at step {stopped_at}" in finished.stderr
-    jax.tree.map(np.testing.assert_array_equal, final_state(workdir), final_state(unbroken))
+    shapes = run.load(workdir)[0].state_shapes(one_device())
+    jax.tree.map(np.testing.assert_array_equal, *(final_state(folder, shapes) for folder in (workdir, unbroken)))
     steps, losses = ([json.loads(line).get(key) for line in lines(workdir)] for key in ("step", "loss"))
     assert steps == [json.loads(line)["step"] for line in lines(unbroken)]
     assert losses == [json.loads(line).get("loss") for line in lines(unbroken)]

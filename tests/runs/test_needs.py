@@ -27,11 +27,11 @@ def changed(task_name, /, **sections):
     "changes",
     [
         {"optimizer": {"clip_norm": 1.0}, "train": {"microbatches": 3, "batch_size": 33}},
-        {"model": {"dtype": "bfloat16", "remat": "full", "n_layers": 3}, "train": {"batch_size": 40}},
         *(
             pytest.param(changes, marks=pytest.mark.thorough)
             for changes in (
                 {},
+                {"model": {"dtype": "bfloat16", "remat": "full", "n_layers": 3}, "train": {"batch_size": 40}},
                 {"model": {"attention": "linear", "n_layers": 3, "d_model": 1, "n_heads": 1, "d_ff": 1, **NONE}},
             )
         ),

@@ -11,6 +11,7 @@ from etils import epath
 from fxf.errors import UserError
 from fxf.files import folder_at, is_remote
 from fxf.runs import run
+from fxf.tasks.reversal import Reversal
 from fxf.training.metrics import Clock
 from small_runs import tiny_config
 
@@ -18,19 +19,19 @@ ORIGIN = {"config_file": "test", "overrides": {}}
 KEPT = {}  # the runs have the same programs
 
 
-def train(workdir, **sections):
-    config = tiny_config(
-        log={"tensorboard": True, "report": True, "every": 2}, checkpoint={"every": 2, "keep": 2}, **sections
-    )
+def train(workdir, shown=True, **sections):
+    log = {"tensorboard": shown, "report": shown, "every": 2}
+    config = tiny_config(log=log, checkpoint={"every": 2, "keep": 2}, **sections)
     return run.train(config, workdir, Clock(time.perf_counter()), ORIGIN, kept=KEPT)
 
 
-def test_a_run_in_a_bucket_is_the_run_in_a_folder(tmp_path, capsys):
+def test_a_run_in_a_bucket_is_the_run_in_a_folder(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Reversal, "validate", lambda *_: {"exact_match": 0.0})  # answers are tested elsewhere
     there, here = epath.Path(tmp_path / "there"), tmp_path / "here"
     assert is_remote(there) and not is_remote(here)
     result = train(there)
     assert {k: v for k, v in result.items() if "second" not in k} == {
-        k: v for k, v in train(here).items() if "second" not in k
+        k: v for k, v in train(here, shown=False).items() if "second" not in k
     }
     jax.tree.map(np.testing.assert_array_equal, run.load(there)[2], run.load(here)[2])
     assert sorted(path.name for path in (tmp_path / "there" / "checkpoints").iterdir()) == ["4", "6"]

@@ -9,6 +9,7 @@ import pytest
 
 import fxf
 from fxf.runs import run
+from fxf.tasks.reversal import Reversal
 from fxf.training.metrics import Clock
 from small_runs import tiny_config
 
@@ -19,7 +20,8 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", ["walks", pytest.param("turns", marks=pytest.mark.thorough)])
-def test_a_run_that_goes_on_has_the_bits_of_the_run_that_never_stopped(kind, tmp_path, capsys):
+def test_a_run_that_goes_on_has_the_bits_of_the_run_that_never_stopped(kind, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Reversal, "validate", lambda *_: {"exact_match": 0.0})  # answers are tested elsewhere
     kept = {}
 
     def params_of(folder):

@@ -480,6 +480,7 @@ def test_more_hypotheses_than_the_beam_has_are_refused(finished):
         run.generate(finished[0], ["3 1"], {}, n_best=1)
 
 
+@pytest.mark.thorough  # tests/runs/test_remote.py cuts the newest checkpoint of a run short
 def test_a_damaged_newest_checkpoint_costs_its_steps_and_nothing_else(finished, tmp_path, monkeypatch, caplog):
     sections = {"train": {"evaluate_every": 4}, "log": {"tensorboard": True}}
     train_and_stop_after(6, tmp_path, monkeypatch, **sections)

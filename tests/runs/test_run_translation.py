@@ -114,7 +114,14 @@ def test_a_run_translates_without_the_text_it_learned_from(folder, tmp_path):
     assert finished.returncode == 0, finished.stderr
     first, blank, last = finished.stdout.split("\n")[:-1]
     assert blank == ""
-    piped = script("generate", f"--workdir={tmp_path / 'run'}", "--format=json", stdin="d\na b c\n")
+    assert first and last and first != last
+
+
+@pytest.mark.thorough
+def test_piped_lines_are_translated_in_their_order(folder):
+    workdir = f"--workdir={folder / 'run'}"
+    first, last = script("generate", workdir, "a b c", "d").stdout.splitlines()
+    piped = script("generate", workdir, "--format=json", stdin="d\na b c\n")
     assert [json.loads(line)["text"] for line in piped.stdout.splitlines()] == [last, first]
 
 

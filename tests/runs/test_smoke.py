@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+import fxf.phrasebook
 from fxf.errors import UserError
 from fxf.runs import shipped, smoke
 from fxf.runs.command_line import read_config
 from fxf.runs.experiment import build
+from helpers import first_phrases
 from small_runs import ROOT, overrides, script, tiny_config
 
 
@@ -30,7 +32,8 @@ def test_a_smoke_run_changes_nothing_that_is_small_already():
 
 
 @pytest.mark.parametrize("name", ["characters:gpt2", "boolean_map", "length_tape", "studies/positions"])
-def test_a_large_config_becomes_one_that_fits_its_parts(name):
+def test_a_large_config_becomes_one_that_fits_its_parts(name, monkeypatch):
+    monkeypatch.setattr(fxf.phrasebook, "phrasebook", first_phrases)
     config = read_config(name).to_dict()
     small = smoke.changed(config, smoke.smoke_changes(config))
     built = build(small)

@@ -17,11 +17,13 @@ from fxf.sweeps.together import _logged, train_together
 from fxf.training.metrics import Clock
 from small_runs import tiny_config
 
-CONFIG = tiny_config(checkpoint={"every": 0}, optimizer={"name": "adamw", "clip_norm": 1.0})
+CONFIG = tiny_config(
+    checkpoint={"every": 0}, optimizer={"name": "adamw", "clip_norm": 1.0}, train={"label_smoothing": 0.1}
+)
 CHANGES = [
     {"seed": 1},
     {"optimizer.learning_rate": 1e38},  # diverges
-    {"seed": 2, "optimizer.learning_rate": 0.03, "optimizer.weight_decay": 0.2},
+    {"seed": 2, "optimizer.learning_rate": 0.03, "optimizer.weight_decay": 0.2, "train.label_smoothing": 0.3},
 ]
 POINTS = make_points(CONFIG, CHANGES)
 ORIGIN = {"config_file": "configs/reversal.py", "overrides": {}}
@@ -82,7 +84,8 @@ def without_times(path):
         ("log.report", True, True),
         ("log.every", 2, False),
         ("optimizer.b2", 0.5, False),
-        ("train.label_smoothing", 0.1, False),  # without smoothing the program is shorter
+        ("train.label_smoothing", 0.3, True),
+        ("train.label_smoothing", 0.0, False),  # without smoothing the program is shorter
         ("train.skip_nonfinite", 1, False),
         ("train.steps", 5, False),
         ("model.d_model", 8, False),

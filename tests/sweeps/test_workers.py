@@ -152,7 +152,13 @@ cli.run(lambda _: run_all([Job([sys.executable, "-S", "-c", point], Path(sys.arg
 """
 
 
-@pytest.mark.parametrize(("numbers", "code"), [([signal.SIGHUP], 75), ([signal.SIGINT, signal.SIGTERM], 130)])
+@pytest.mark.parametrize(
+    ("numbers", "code"),
+    [
+        ([signal.SIGINT, signal.SIGTERM], 130),
+        pytest.param([signal.SIGHUP], 75, marks=pytest.mark.thorough),  # as in tests/machine/test_signals.py
+    ],
+)
 def test_a_sweep_passes_a_signal_on_and_ends_in_one_line_when_its_points_have(tmp_path, numbers, code):
     """With two signals at once, it passes one on and does not wait for the points."""
     command = [*HEARING, sys.executable, "-c", SWEEP, str(tmp_path)]
@@ -180,6 +186,16 @@ def test_a_point_that_another_process_runs_is_left_to_it(tmp_path):
         process.wait()
 
 
+def test_a_point_of_an_array_that_fails_says_why_and_another_one_says_nothing(tmp_path):
+    jobs = make_jobs(tmp_path, 2)
+    mark(jobs[0], "fail")
+    with pytest.raises(RuntimeError, match=r"^exit code 1; .*log\.txt: error: it fails$"):
+        workers._run_one(jobs[0])
+    assert workers._run_one(jobs[1]) is None
+    assert without_result(jobs) == [jobs[0]]
+
+
+@pytest.mark.thorough  # tests/sweeps/test_points.py submits an array
 def test_submitit_runs_the_points_as_an_array_and_names_the_failed_one(tmp_path):
     jobs = make_jobs(tmp_path, 2)
     mark(jobs[0], "fail")

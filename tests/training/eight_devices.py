@@ -1,7 +1,8 @@
 """Trains on one and on eight devices, and prints how far apart the numbers are, as JSON.
 
-JAX takes its number of devices when it starts: tests/training/test_sharding.py runs this in a process of its own, with
-JAX_NUM_CPU_DEVICES=8. It leaves in its folder what two_processes.py compares its numbers with.
+JAX takes its number of devices when it starts: tests/training/test_sharding.py runs this in a process of its own. It
+leaves in its folder what two_processes.py compares its numbers with. With `more` after the folder, it takes the layouts
+and stages that `make test-all` adds.
 """
 
 import contextlib
@@ -12,6 +13,8 @@ import shutil
 import sys
 import time
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1]))
 
 import flax.traverse_util
 import jax
@@ -25,7 +28,7 @@ from fxf.layers.splash_attention import mapped
 from fxf.machine.devices import over_mesh
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.reports.describe import describe
-from fxf.runs import run
+from fxf.runs import needs, run
 from fxf.runs.experiment import build
 from fxf.tasks.reversal import Reversal
 from fxf.training import checkpoint
@@ -36,6 +39,14 @@ from fxf.training.state import hyperparameters, init_state, state_shardings
 from fxf.training.step import TrainConfig, Trainer, jit_step, make_step, make_train_steps_from_iterator
 from small_runs import tiny_config
 
+LAYOUTS = {
+    "fsdp 2, sequence 2, tensor 2": ({"fsdp": 2, "sequence": 2, "tensor": 2}, 2),
+    "pmap 8": ({"kind": "pmap"}, 1),
+}
+MORE_LAYOUTS = {
+    "data 2, fsdp 2, tensor 2": ({"fsdp": 2, "tensor": 2}, 2),
+    "data 4, sequence 2": ({"sequence": 2}, 1),
+}
 STEPS, ROWS, LENGTH = 5, 24, 6
 VOCAB_SIZE = 11  # which two parts under `tensor` do not divide
 SIZES = {"n_layers": 2, "d_model": 8, "d_ff": 14, "n_heads": 2, "max_len": LENGTH}
@@ -126,16 +137,20 @@ def read(path):
         return flax.traverse_util.unflatten_dict(dict(arrays), sep="/")
 
 
-def compare(folder):
+def start_jax(n_devices):
+    """Lets JAX, which may be imported already, start with so many devices, and keep programs to this process."""
+    jax.config.update("jax_num_cpu_devices", n_devices)
+    jax.config.update("jax_enable_compilation_cache", False)
+    jax.config.update("jax_default_matmul_precision", "highest")
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+def compare(folder, layouts=LAYOUTS):
+    """Returns the distances of each layout, whose numbers of microbatches stand beside it."""
     one = train({"data": 1})
     write(folder / "one.npz", one)
     (folder / "start.pickle").write_bytes(pickle.dumps(start()))
-    others = {
-        "data 2, fsdp 2, tensor 2": train({"fsdp": 2, "tensor": 2}, microbatches=2),
-        "data 4, sequence 2": train({"sequence": 2}),
-        "pmap 8": train({"kind": "pmap"}),
-    }
-    return {name: distances(one, other) for name, other in others.items()}
+    return {name: distances(one, train(parallel, n)) for name, (parallel, n) in layouts.items()}
 
 
 def go_on(workdir, parallel):
@@ -147,26 +162,39 @@ def go_on(workdir, parallel):
     return state
 
 
-def resume(folder):
-    """Saves a run on eight devices, and lets a copy of it go on from step 4 on one; another is for two processes.
+def save(folder):
+    """Saves a run on eight devices, and leaves a copy of it at step 4 to others, who go on with it.
 
-    Returns the share of the optimizer state that one of the eight holds, and how far the params are from those of one.
+    Returns the share of the optimizer state that one of the eight holds.
     """
+    answers = Reversal.validate
+    Reversal.validate = lambda *_: {"exact_match": 0.0}  # two processes answer
     state = go_on(folder / "eight", {"fsdp": 8})
-    write(folder / "unbroken.npz", unbroken := whole(state.params))
+    Reversal.validate = answers
+    write(folder / "unbroken.npz", whole(state.params))
     leaves = jax.tree.leaves(state.opt_state)
-    share = sum(leaf.addressable_shards[3].data.nbytes for leaf in leaves) / sum(leaf.nbytes for leaf in leaves)
-    for copy in ("one", "two"):
-        shutil.copytree(folder / "eight", folder / copy)
-        (folder / copy / "result.json").unlink()
-        shutil.rmtree(folder / copy / "checkpoints" / "6")
-    Reversal.validate = lambda *_: {"exact_match": 0.0}  # what one device answers is tested elsewhere
-    return share, distance(whole(go_on(folder / "one", {"data": 1}).params), unbroken)
+    shutil.copytree(folder / "eight", folder / "parts")
+    (folder / "parts" / "result.json").unlink()
+    shutil.rmtree(folder / "parts" / "checkpoints" / "6")
+    return sum(leaf.addressable_shards[3].data.nbytes for leaf in leaves) / sum(leaf.nbytes for leaf in leaves)
+
+
+def resumed(folder, parallel):
+    """Lets that copy go on, and returns how far its params are from those of eight devices."""
+    return distance(whole(go_on(folder / "parts", parallel).params), read(folder / "unbroken.npz"))
 
 
 def described():
     sections = {"train": {"batch_size": 8}, "model": {"d_model": 16, "d_ff": 24}}
     return describe(build(tiny_config(parallel={"fsdp": 2, "tensor": 2}, **sections))).splitlines()
+
+
+def described_without_a_step():
+    """Returns the description where the step has no room, which is then not compiled."""
+    free, needs.free_for = needs.free_for, lambda _: 0
+    lines = described()
+    needs.free_for = free
+    return lines
 
 
 def memory_of_a_long_sequence(parts):
@@ -209,15 +237,25 @@ def mapped_kernel():
     return found
 
 
-if __name__ == "__main__":
-    folder = Path(sys.argv[1])
-    share, resumed = resume(folder)
-    figures = {
+def figures(folder):
+    return {
+        "share": save(folder),
         "distances": compare(folder),
-        "described": described(),
+        "described": described_without_a_step(),
         "mapped_kernel": mapped_kernel(),
-        "share": share,
-        "resumed": resumed,
         "memory": [memory_of_a_long_sequence(parts) for parts in (1, 8)],
     }
-    print(json.dumps(figures))
+
+
+def more_figures(folder):
+    return {
+        "share": save(folder),
+        "distances": compare(folder, MORE_LAYOUTS),
+        "described": described(),
+        "resumed": resumed(folder, {"data": 1}),
+    }
+
+
+if __name__ == "__main__":
+    start_jax(8)
+    print(json.dumps((more_figures if sys.argv[2:] else figures)(Path(sys.argv[1]))))

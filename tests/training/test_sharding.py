@@ -1,8 +1,6 @@
 import json
 import signal
 import socket
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import jax
@@ -17,28 +15,19 @@ from fxf.training.sharding import AXES, Layout, make_layout, partition, require_
 from fxf.training.state import init_state, state_shardings
 from fxf.weights import Weight
 from helpers import small_model
-from small_runs import ROOT, environment
+from small_runs import script
 
-SETTINGS = {
-    "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
-    "JAX_DEFAULT_MATMUL_PRECISION": "highest",
-    "JAX_NUMPY_RANK_PROMOTION": "raise",
-}
-LAYOUTS = ["data 2, fsdp 2, tensor 2", "data 4, sequence 2", "pmap 8"]
+LAYOUTS = ["fsdp 2, sequence 2, tensor 2", "pmap 8"]
+MORE_LAYOUTS = ["data 2, fsdp 2, tensor 2", "data 4, sequence 2"]
 
 
-def ask(program, *arguments, devices):
-    """Starts a program of this folder that prints figures."""
-    command = [sys.executable, f"tests/training/{program}.py", *map(str, arguments)]
-    env = {**environment(), **SETTINGS, "JAX_NUM_CPU_DEVICES": str(devices)}
-    return subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def answer(process, code=0):
-    stdout, stderr = process.communicate(timeout=600)
-    assert process.returncode == code, stderr
-    assert "rematerialization" not in stderr  # an array that all devices gather whole, to cut it another way
-    return json.loads(stdout.splitlines()[-1]) | {"said": stderr.splitlines()[-1:]}
+def answers(program, *arguments):
+    """Runs a program of this folder; returns the objects that it prints as JSON, and the last line of what it says."""
+    finished = script(f"../tests/training/{program}", *arguments)
+    assert finished.returncode == 0, finished.stderr
+    assert "rematerialization" not in finished.stderr  # an array that all devices gather whole, to cut it another way
+    read = [json.loads(line) for line in finished.stdout.splitlines() if line.startswith("{")]
+    return read, finished.stderr.splitlines()[-1:]
 
 
 @pytest.fixture(scope="module")
@@ -48,20 +37,23 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def figures(folder):
-    return answer(ask("eight_devices", folder, devices=8))
+    (found,), _ = answers("eight_devices", folder)
+    return found
+
+
+@pytest.fixture(scope="module")
+def more_figures(tmp_path_factory):
+    (found,), _ = answers("eight_devices", tmp_path_factory.mktemp("devices"), "more")
+    return found
 
 
 @pytest.fixture(scope="module")
 def figures_of_two_processes(folder, figures):
     with socket.create_server(("localhost", 0)) as free:
         coordinator = f"localhost:{free.getsockname()[1]}"
-    first, second = (ask("two_processes", folder, coordinator, process, devices=2) for process in range(2))
-    try:
-        figures = answer(first, code=75)
-    finally:
-        second.communicate(timeout=600)
-    assert second.returncode == -signal.SIGKILL  # as the program has it
-    return figures
+    (found, ended), said = answers("two_processes", folder, coordinator)
+    assert ended["codes"] == [75, -signal.SIGKILL]  # of the second one as the program has it
+    return found | {"said": said}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -76,10 +68,17 @@ def test_params_after_a_few_steps_are_those_of_one_device(figures, layout):
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("layout", MORE_LAYOUTS)
+def test_fewer_axes_than_the_mesh_has_give_the_numbers_of_one_device(more_figures, layout):
+    assert set(more_figures["distances"][layout]) == {"loss", "gradient", "params"}
+    assert max(more_figures["distances"][layout].values()) <= 1
+
+
+@pytest.mark.thorough
 def test_positions_that_tokens_make_have_the_numbers_of_one_device(tmp_path):
-    found = answer(ask("walks_on_devices", tmp_path, devices=8))
-    del found["said"]
-    assert {kind: set(of_kind) for kind, of_kind in found.items()} == {key: {*LAYOUTS} for key in ("turns", "walks")}
+    (found,), _ = answers("walks_on_devices", tmp_path)
+    layouts = {*LAYOUTS, *MORE_LAYOUTS}
+    assert {kind: set(of_kind) for kind, of_kind in found.items()} == {key: layouts for key in ("turns", "walks")}
     distances = [
         figure for of_kind in found.values() for of_layout in of_kind.values() for figure in of_layout.values()
     ]
@@ -101,6 +100,11 @@ def test_a_run_saved_on_eight_devices_goes_on_in_two_processes(figures_of_two_pr
     assert figures_of_two_processes["resumed"] <= 1
 
 
+@pytest.mark.thorough
+def test_a_run_saved_on_eight_devices_goes_on_on_one(more_figures):
+    assert more_figures["resumed"] <= 1
+
+
 def test_a_process_notices_that_the_other_is_gone(figures_of_two_processes):
     (line,) = figures_of_two_processes["said"]
     assert line.startswith("error: process 0 of 2: lost another one; the same command resumes")
@@ -115,17 +119,25 @@ def test_a_device_of_eight_that_share_a_sequence_needs_little_more_than_an_eight
     assert eighth <= whole / 6
 
 
-def test_the_description_shows_how_each_weight_is_cut_and_what_of_it_a_device_holds(figures):
-    rows = {line.split()[0]: line.split() for line in figures["described"] if line}
+def shows_the_cuts(described):
+    rows = {line.split()[0]: line.split() for line in described if line}
     axes = ["embed", "heads", "head_dim"]
     assert rows["blocks/attention/query"][-8:] == [*axes, "256", "fsdp", "tensor", "-", "256"]
     assert rows["blocks/feed_forward/up_bias"][-2:] == ["tensor", "48"]
     assert rows["embedding/table"][-3:] == ["tensor", "fsdp", str(4 * 4 * 16 // 4)]
-    assert "params, on each of 8 devices" in "\n".join(figures["described"])
+    assert "params, on each of 8 devices" in "\n".join(described)
 
 
-def test_a_run_saved_on_eight_devices_goes_on_on_one(figures):
-    assert figures["resumed"] <= 1
+def test_the_description_shows_how_each_weight_is_cut_and_what_of_it_a_device_holds(figures):
+    shows_the_cuts(figures["described"])
+
+
+@pytest.mark.thorough
+def test_the_description_compiles_the_step_of_several_devices(more_figures):
+    shows_the_cuts(more_figures["described"])
+    assert any(
+        line.startswith("gradient, activations and batch, on each of 8 devices") for line in more_figures["described"]
+    )
 
 
 class Devices:

@@ -123,7 +123,7 @@ def whole_batches():
 SMOOTHED_AND_SPLIT = {"label_smoothing": 0.3, "microbatches": 3}
 
 
-@pytest.mark.parametrize("config", [SMOOTHED_AND_SPLIT, {}])
+@pytest.mark.parametrize("config", [SMOOTHED_AND_SPLIT, pytest.param({}, marks=pytest.mark.thorough)])
 def test_a_step_divides_by_the_weight_of_the_whole_batch_and_smooths_and_splits_as_its_config_says(config):
     """Splitting leaves the step as it was, smoothing does not."""
     params, moved, metrics = one_step(**config)
@@ -213,8 +213,9 @@ def test_a_program_compiles_for_each_shape_of_batch_and_no_more(monkeypatch):
     assert metrics["loss_sum"].tolist() == [12, 18, 12, 18, 12, 18, 12]
 
 
+@pytest.mark.thorough
 def test_other_numbers_compile_nothing_and_count():
-    """Seed, rates, decay and smoothing are arguments of the program; tests/runs/test_run.py compares its text."""
+    """Seed, rates, decay and smoothing are arguments of the program; tests/sweeps/test_together.py has whole runs."""
     numbers = []
     for seed, smoothing, rate in ((0, 0.1, 0.01), (3, 0.3, 0.02)):
         train_config = TrainConfig(batch_size=6, label_smoothing=smoothing)

@@ -1,7 +1,8 @@
 """Trains on the two devices of each of two processes, and prints how far the numbers are from those of one device.
 
-tests/training/test_sharding.py runs this twice at once, after eight_devices.py has left its numbers in the folder. In
-the end the second process is killed, and the first one has to notice.
+tests/training/test_sharding.py runs this after eight_devices.py has left its numbers in the folder. It forks the two
+before JAX starts. In the end the second one is killed, and the first one has to notice; then this process prints the
+exit codes of both.
 """
 
 import json
@@ -10,9 +11,10 @@ import pickle
 import signal
 import sys
 import time
+import traceback
 from pathlib import Path
 
-from eight_devices import distance, distances, go_on, read, train, whole
+from eight_devices import distances, read, resumed, start_jax, train
 
 from fxf.training import processes
 from fxf.training.parallel import ParallelConfig
@@ -24,15 +26,13 @@ def compare(folder, parallel):
     return distances(read(folder / "one.npz"), train(parallel, start=lambda: pickle.loads(start.read_bytes())))
 
 
-if __name__ == "__main__":
-    folder, coordinator, process = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+def take_part(folder, coordinator, process):
+    start_jax(2)
     parallel = {"processes": 2, "coordinator": coordinator, "process": process}
     processes.join(ParallelConfig(**parallel))
     figures = {
         "distances": compare(folder, {**parallel, "fsdp": 2}),
-        "resumed": distance(
-            whole(go_on(folder / "two", {**parallel, "fsdp": 4}).params), read(folder / "unbroken.npz")
-        ),
+        "resumed": resumed(folder, {**parallel, "fsdp": 4}),
     }
     done = folder / "done"
     if process == 1:
@@ -43,3 +43,20 @@ if __name__ == "__main__":
     done.touch()
     with processes.ending_with_the_others():
         processes.barrier()
+
+
+def forked(*arguments):
+    """Returns the number of a process that takes part."""
+    if number := os.fork():
+        return number
+    try:
+        take_part(*arguments)
+    except BaseException:
+        traceback.print_exc()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    folder, coordinator = Path(sys.argv[1]), sys.argv[2]
+    numbers = [forked(folder, coordinator, process) for process in range(2)]
+    print(json.dumps({"codes": [os.waitstatus_to_exitcode(os.waitpid(number, 0)[1]) for number in numbers]}))

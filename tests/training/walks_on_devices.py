@@ -1,6 +1,6 @@
 """Trains models whose tokens make the positions on one and on eight devices, and prints how far apart they are.
 
-tests/training/test_sharding.py runs this in a process of its own, with JAX_NUM_CPU_DEVICES=8.
+tests/training/test_sharding.py runs this in a process of its own.
 """
 
 import json
@@ -22,10 +22,12 @@ def batches(index=0, count=1, packed=eight_devices.batches):
 
 
 if __name__ == "__main__":
+    eight_devices.start_jax(8)
     eight_devices.batches, found = batches, {}
     for kind, keys in KINDS.items():
         config = TransformerLMConfig(**eight_devices.SIZES, positions=kind, **keys)
         eight_devices.MODEL = transformer_lm(config, eight_devices.VOCAB_SIZE)
         eight_devices.start.cache_clear()
-        found[kind] = eight_devices.compare(Path(sys.argv[1]))
+        layouts = eight_devices.LAYOUTS | eight_devices.MORE_LAYOUTS
+        found[kind] = eight_devices.compare(Path(sys.argv[1]), layouts)
     print(json.dumps(found))
