@@ -5,12 +5,14 @@ import re
 import runpy
 
 import jax
+import pytest
 
 from small_runs import ROOT
 
 TOUR = ROOT / "docs/tour.py"
 
 
+@pytest.mark.thorough  # every time the tests of layers/ and models/ have these formulas
 def test_every_formula_of_the_tour_equals_fxf(capsys):
     with jax.numpy_rank_promotion("allow"):
         names = runpy.run_path(str(TOUR))

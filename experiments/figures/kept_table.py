@@ -11,9 +11,14 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 
 def keep(name: str, rows: list[list[str]]) -> None:
-    """Writes table.csv, whose header is the first of the rows, and made_by.json into the folder of this name."""
+    """Writes table.csv, whose first row is the header, and what made it, into the folder of this name."""
     folder = RESULTS / name
     folder.mkdir(parents=True, exist_ok=True)
-    made = {**made_by(), "date": time.strftime("%F")}
     (folder / "table.csv").write_text(to_csv([dict(zip(rows[0], row, strict=True)) for row in rows[1:]]))
+    note_what_made(folder)
+
+
+def note_what_made(folder: Path) -> None:
+    """Writes made_by.json: code, versions, machine and date."""
+    made = {**made_by(), "date": time.strftime("%F")}
     (folder / "made_by.json").write_text(json.dumps(made, indent=1) + "\n")

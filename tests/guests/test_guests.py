@@ -122,7 +122,11 @@ def test_a_guest_is_short_and_builds(name, most, elsewhere):
 
 
 @pytest.mark.parametrize(
-    ("name", "prompt"), [("model", "3 1"), ("task", "31"), pytest.param("corpus", "112", marks=pytest.mark.thorough)]
+    ("name", "prompt"),
+    [
+        ("model", "3 1"),
+        *(pytest.param(*each, marks=pytest.mark.thorough) for each in (("task", "31"), ("corpus", "112"))),
+    ],
 )
 def test_guests_go_through_every_verb_from_another_folder(name, prompt, elsewhere, monkeypatch, caplog):
     for guest in LENGTHS:

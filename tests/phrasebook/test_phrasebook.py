@@ -43,7 +43,7 @@ def words(texts: list[str]) -> set[str]:
     return {word for piece in between_spaces for word in re.findall(r"[\w-]+'?|[^\w\s]", piece)}
 
 
-@pytest.mark.parametrize("language", ["fr", "es"])
+@pytest.mark.parametrize("language", ["fr", pytest.param("es", marks=pytest.mark.thorough)])
 def test_the_phrasebook_has_a_fixed_size_and_shape(language: str) -> None:
     phrases = corpus(language)
     assert 30_000 <= len(phrases) <= 60_000

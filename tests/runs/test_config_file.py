@@ -239,6 +239,7 @@ def test_code_in_a_run_folder_is_never_executed(tmp_path):
     assert not (tmp_path / "new" / "config.json").exists()
 
 
+@pytest.mark.thorough  # every time functions above do, and another process in tests/face/test_runs.py
 def test_scripts_find_the_file_again_or_are_told_of_it(tmp_path):
     path, workdir = doubling(tmp_path), tmp_path / "run"
     train(path, workdir)

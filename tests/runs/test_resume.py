@@ -1,4 +1,4 @@
-"""Runs whose tokens make the positions go on to the same bits."""
+"""Runs whose tokens make the positions go on to the same bits, as every time those of test_run.py do."""
 
 import shutil
 import time
@@ -19,7 +19,8 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", ["walks", pytest.param("turns", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_run_that_goes_on_has_the_bits_of_the_run_that_never_stopped(kind, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(Reversal, "validate", lambda *_: {"exact_match": 0.0})  # answers are tested elsewhere
     kept = {}

@@ -78,7 +78,7 @@ def test_a_smoke_run_of_the_working_directory_stands_beside_it(tmp_path, monkeyp
 def done(tmp_path_factory):
     """Returns the folder beside which a smoke run stands, and the finished command."""
     folder = tmp_path_factory.mktemp("smoke") / "run"
-    flags = overrides(train={"steps": 5000}, log={"report": True, "tensorboard": True})
+    flags = overrides(train={"steps": 5000})
     return folder, script("train", *flags, "--smoke", "--json", f"--workdir={folder}")
 
 
@@ -88,7 +88,7 @@ def test_a_smoke_run_validates_saves_tests_and_shows_samples(done):
     assert [(each["step"], "loss" in each) for each in records] == [(3, True), (6, True), (6, False)]
     assert {path.name for path in (workdir / "checkpoints").iterdir()} == {"3", "6"}
     assert json.loads((workdir / "result.json").read_text())["steps"] == 6
-    assert all((workdir / name).exists() for name in ("samples.jsonl", "report.html", "tensorboard"))
+    assert (workdir / "samples.jsonl").exists()
 
 
 def test_the_command_says_in_a_line_what_a_smoke_run_changes_and_leaves_the_run_alone(done):

@@ -139,9 +139,11 @@ def test_a_sweep_runs_its_points_names_the_failed_one_and_goes_on_where_it_stopp
 
     # The workers are no forks, and write programs so that others could read half of one: they have their own folder.
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "programs"))
+    alone = script(*command, "--points=1")
+    assert alone.returncode == 0, alone.stderr
     finished = script(*command, "--workers=1")
     assert finished.returncode == 1, finished.stderr
-    assert finished.stdout.startswith("2 points, 0 finished already\n")
+    assert finished.stdout.startswith("2 points, 1 finished already\n")
     failure = finished.stderr.splitlines()[-1]
     assert failure.startswith(f"{workdir}/optimizer.learning_rate=1e+30: exit code 2; ")
     assert "log.txt: error: step " in failure
