@@ -42,6 +42,7 @@ COMPILED = (
     "reversal_v5e-2x4",
     "llama7b_h100-64",
     "llama7b_v5p-4x4x8",
+    "llama70b_v5p-8x8x8",
 )
 FLASH = {
     "v5e:2x4": ("gpt2_v5e-2x4_remat", "gpt2_v5e-2x4_flash"),
@@ -160,12 +161,18 @@ def compiled(kept: Kept) -> list[Piece]:
         f"it needs {figure(needed, '.1f')} GB",
         f"({figure(turns[0])} to {figure(turns[-1], ',')} turns of its loop)",
         f"Now the loop has {figure(turns_of(kept, COMPILED[0]))} turns",
+        f"flash attention, and compiled in {figure(seconds_of(kept, COMPILED[-1]) / 60, '.0f')} minutes",
     ]
 
 
 def turns_of(kept: Kept, name: str) -> int:
     """Returns how many turns the loop of the loss has."""
     return int(re.findall(r"^    _forward .* x (\d+)  ", kept.output(f"{name}.txt"), re.MULTILINE)[0])
+
+
+def seconds_of(kept: Kept, name: str) -> float:
+    """Returns the time that compiling took, with what else the machine did."""
+    return float(re.findall(r"^# .*; (\d+) s$", kept.output(f"{name}.txt"), re.MULTILINE)[0])
 
 
 def costs(program: Program) -> list[str]:
@@ -239,7 +246,9 @@ def page(kept: Kept) -> Page:
             "part of an interface": ["exit code 2"],
             "a size of what was compiled": [
                 "GPT-2 has 124M weights, bfloat16, 32 sequences of 1,024 tokens a device, and its vocabulary of 50,257",
-                "The 7B model",
+                "The 7B and 70B models",
+                "the 70B model",
+                "On slices of 128 and 512",
                 "sequences of 4,096 tokens",
             ],
         },

@@ -202,6 +202,6 @@ PAGES: dict[str, Callable[[Kept], Page]] = {
     f"{PLACE}/turns/README.md": turns,
     **{
         f"{PLACE}/{study}/README.md": number_of_runs(study)
-        for study in ("length", "qk_norm", "recall", "scan", "width")
+        for study in ("forecast", "length", "qk_norm", "recall", "scan", "width")
     },
 }

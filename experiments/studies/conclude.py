@@ -3,14 +3,14 @@
 python -m experiments.studies.conclude width
 python -m experiments.studies.conclude width --runs=runs/studies/width
 
-The second first keeps the sweep's table.csv, and runs.jsonl with the origin, result and metrics of each run.
+The second first keeps the sweep's table.csv, and runs.jsonl with the origin, result and metrics of each run. A point
+that has not begun in that folder keeps what is there of it.
 """
 
 import argparse
 import csv
 import importlib
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -53,10 +53,21 @@ def module_of(study: str) -> Any:
 
 
 def keep(study: str, sweep: Path) -> None:
-    """Copies the table of a sweep, and writes a line for each run: what it came from, its result and its records."""
-    shutil.copy(sweep / "table.csv", FOLDER / study)
+    """Keeps the table of a sweep, and writes a line for each run: what it came from, its result and its records.
+
+    Rows and lines of points that have not begun in this sweep stay as they were.
+    """
+    place = FOLDER / study
+    before = _lines(place / "table.csv"), {json.loads(line)["point"]: line for line in _text(place / "runs.jsonl")}
+    header, *rows = csv.reader(_text(sweep / "table.csv"))
+    rows = [row if _begun(sweep, row[0]) else before[0].get(row[0], row) for row in rows]
+    with (place / "table.csv").open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([header, *rows])
     lines = []
     for row in rows_of(study):
+        if not _begun(sweep, row["point"]):
+            lines += before[1].get(row["point"], "").splitlines(keepends=True)
+            continue
         folder = sweep / row["point"]
         origin = json.loads((folder / "config.json").read_text())
         del origin["config"]  # which follows from the config file and the overrides
@@ -65,7 +76,20 @@ def keep(study: str, sweep: Path) -> None:
         result = json.loads((folder / "result.json").read_text()) if (folder / "result.json").exists() else {}
         records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         lines.append(json.dumps({"point": row["point"], **origin, "result": result, "metrics": records}) + "\n")
-    (FOLDER / study / "runs.jsonl").write_text("".join(lines))
+    (place / "runs.jsonl").write_text("".join(lines))
+
+
+def _begun(sweep: Path, point: str) -> bool:
+    return (sweep / point / "config.json").exists()
+
+
+def _lines(table: Path) -> dict[str, list[str]]:
+    """Returns the rows of a kept table by their points."""
+    return {row[0]: row for row in csv.reader(_text(table))}
+
+
+def _text(path: Path) -> list[str]:
+    return path.read_text().splitlines(keepends=True) if path.exists() else []
 
 
 def main() -> None:

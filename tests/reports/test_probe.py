@@ -111,6 +111,7 @@ def test_a_picture_in_another_format_is_an_error(looked_into, tmp_path):
         probe.draw(probe.matrices(experiment, arrays, "embedding/residual", batch), "residual", tmp_path / "heads.gif")
 
 
+@pytest.mark.thorough  # every time the functions that it calls
 def test_the_script_looks_into_a_run(tmp_path):
     run.train(tiny_config(train={"steps": 2}), tmp_path, Clock(time.perf_counter()), {})
     experiment, _, params = run.load(tmp_path)

@@ -394,6 +394,7 @@ def test_a_run_uses_the_mean_of_its_newest_checkpoints(finished, tmp_path, caplo
     assert_close(params, mean_params(tmp_path, 2, 4), operations=8)
 
 
+@pytest.mark.thorough  # every time a run uses the mean, and result and evaluation agree
 def test_the_result_is_the_test_of_the_mean(tmp_path, monkeypatch):
     """By a figure that tells any two params apart: the loss of a batch."""
     built = build(tiny_config())
@@ -445,6 +446,7 @@ def generate(workdir, prompts, decode=None, **keywords):
     return [text for ((text, _),) in answers]
 
 
+@pytest.mark.thorough  # every time tests/decoding/ has each prompt alone, and in order
 def test_generate_continues_each_prompt_in_order_whatever_its_company(finished):
     workdir, _ = finished
     prompts = ["3 1", "2", "1 2"]

@@ -75,9 +75,30 @@ def error(forecast: float, large: Row) -> float:
     return forecast / large["test_loss"] - 1
 
 
+def amount_of(rows: list[Row]) -> float:
+    """Returns the compute of the widest run, before it has a result too.
+
+    Blocks grow with the square of the width, and all other weights with the width.
+    """
+    narrow, wide = (pick(rows, key=lambda row: row["model.d_model"]) for pick in (min, max))
+    (d, m), n_layers = (row["model.d_model"] for row in (narrow, wide)), 2
+    others = (narrow["parameters"] - 12 * n_layers * d**2) / d
+    return compute({**wide, "parameters": 12 * n_layers * m**2 + others * m})
+
+
 def text(rows: list[Row]) -> str:
     small, large = small_and_large(rows)
-    return _fits(small) + (_verdicts(small, large) if large else "")
+    both = forecasts(small, amount_of(rows))
+    foreseen = " and ".join(f"{loss:.4f} {name}" for name, loss in both.items())
+    widest = max(row["model.d_model"] for row in rows)
+    return (
+        f"{_fits(small)}\nFor the run of width {widest}, with {amount_of(rows):.1f} · 10¹² operations, the laws "
+        f"forecast {foreseen}.\n" + (_verdicts(small, large) if large else _waiting())
+    )
+
+
+def _waiting() -> str:
+    return "\n![test loss by compute](plot.png)\n\n## Conclusion\n\nThe large run has no result yet.\n"
 
 
 def _fits(small: list[Row]) -> str:
