@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from experiments.benchmarks import compiled
 from experiments.figures import pages
 from experiments.figures.kept import Kept
 from experiments.figures.pieces import Conclusion, Page, figure, filled, only_docstrings, table, wrong
@@ -122,3 +123,11 @@ def test_the_plan_of_a_study_and_what_its_program_writes_are_no_typed_figures(tm
     assert numbers == ["8", "9"]
     (path.parent / "result.py").touch()
     assert [line.split()[-1] for line in pages.differences(tmp_path, [page])] == ["8"]
+
+
+def test_each_file_of_compiled_programs_has_the_command_that_makes_it():
+    for path in compiled.FOLDER.glob("*.txt"):
+        (command,) = compiled.COMMAND.findall(path.read_text())
+        verb, *flags = compiled.words(command)
+        assert verb == "compile" and any(flag.startswith("--topology=") for flag in flags), path
+        assert all(flag.startswith("--") and " " not in flag for flag in flags), path

@@ -24,14 +24,19 @@ COMMAND = re.compile(r"\$ fxf compile(?:.*\\\n)*.*\n")  # with its further lines
 
 
 def compile_again(command: str) -> str:
-    """Returns the text of a file: the command, versions, time and output."""
+    """Returns the text of a file. Ends the program where the command fails."""
     start = time.monotonic()
-    words = shlex.split(command.removeprefix("$ fxf"))
-    run = subprocess.run([sys.executable, "-m", "fxf", *words], env=environment(), capture_output=True, text=True)
+    program = [sys.executable, "-m", "fxf", *words(command)]
+    run = subprocess.run(program, env=environment(), capture_output=True, text=True)
     if run.returncode:
         sys.exit(f"{command}{run.stderr}")
     versions = ", ".join(f"{package} {version(package)}" for package in VERSIONS)
     return f"{command}# {versions}; {time.monotonic() - start:.0f} s\n\n{run.stdout.strip()}\n"
+
+
+def words(command: str) -> list[str]:
+    """Returns the verb and the flags of a command that may go over several lines."""
+    return shlex.split(command.removeprefix("$ fxf").replace("\\\n", " "))
 
 
 def environment() -> dict[str, str]:
@@ -49,10 +54,9 @@ def main() -> None:
         if name not in names:
             parser.error(f"--only: no {name}.txt in {FOLDER}; one of {', '.join(names)}")
         (command,) = COMMAND.findall((FOLDER / f"{name}.txt").read_text())
-        text = compile_again(command)
+        print(name, flush=True)
         given.into.mkdir(parents=True, exist_ok=True)
-        (given.into / f"{name}.txt").write_text(text)
-        print(f"{name}: {text.splitlines()[command.count(chr(10))]}", flush=True)
+        (given.into / f"{name}.txt").write_text(compile_again(command))
     note_what_made(given.into)
 
 
