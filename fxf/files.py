@@ -143,7 +143,7 @@ def write_atomically(path: Path, text: str) -> None:
     if is_remote(path):
         path.write_text(text)
         return
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")  # another process may write the same file
     try:
         with temporary.open("w", encoding="utf-8") as file:
             file.write(text)

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import logging
+import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -100,7 +101,15 @@ class MetricsLog:
 
         Args:
           group: train or validation.
+
+        Raises:
+          UserError: the file was removed since the run began.
         """
+        if not os.fstat(self._file.fileno()).st_nlink:
+            raise UserError(
+                f"{self._directory / RECORDS} is gone: it was removed while the run trained; the same command goes on "
+                "from the newest checkpoint"
+            )
         self._file.write(json.dumps({"step": step, **values}) + "\n")
         self._file.flush()
         self._trackers.scalars(step, group, values)
