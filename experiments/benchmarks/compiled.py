@@ -20,23 +20,27 @@ from experiments.figures.kept_table import RESULTS, note_what_made
 
 FOLDER = RESULTS / "compile"
 VERSIONS = ("jax", "jaxlib", "jax-cuda13-plugin", "jax-cuda13-pjrt", "libtpu")
-COMMAND = re.compile(r"\$ fxf compile(?:.*\\\n)*.*\n")  # with its further lines
+COMMAND = re.compile(r"\A\$ (?:.*\\\n)*.*\n")  # with its further lines
 
 
 def compile_again(command: str) -> str:
     """Returns the text of a file. Ends the program where the command fails."""
     start = time.monotonic()
-    program = [sys.executable, "-m", "fxf", *words(command)]
-    run = subprocess.run(program, env=environment(), capture_output=True, text=True)
+    variables, words = split(command)
+    run = subprocess.run(
+        [sys.executable, "-m", "fxf", *words], env=environment() | variables, capture_output=True, text=True
+    )
     if run.returncode:
         sys.exit(f"{command}{run.stderr}")
     versions = ", ".join(f"{package} {version(package)}" for package in VERSIONS)
     return f"{command}# {versions}; {time.monotonic() - start:.0f} s\n\n{run.stdout.strip()}\n"
 
 
-def words(command: str) -> list[str]:
-    """Returns the verb and the flags of a command that may go over several lines."""
-    return shlex.split(command.removeprefix("$ fxf").replace("\\\n", " "))
+def split(command: str) -> tuple[dict[str, str], list[str]]:
+    """Returns the variables before `fxf`, and the verb and the flags, of a command that may go over several lines."""
+    words = shlex.split(command.removeprefix("$ ").replace("\\\n", " "))
+    start = words.index("fxf")
+    return dict(word.split("=", 1) for word in words[:start]), words[start + 1 :]
 
 
 def environment() -> dict[str, str]:
@@ -50,14 +54,16 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(names), help="names of files, separated by commas")
     parser.add_argument("--into", type=Path, default=FOLDER, help="another folder to write to")
     given = parser.parse_args()
-    for name in given.only.split(","):
+    chosen = given.only.split(",")
+    for name in chosen:
         if name not in names:
             parser.error(f"--only: no {name}.txt in {FOLDER}; one of {', '.join(names)}")
-        (command,) = COMMAND.findall((FOLDER / f"{name}.txt").read_text())
-        print(name, flush=True)
-        given.into.mkdir(parents=True, exist_ok=True)
-        (given.into / f"{name}.txt").write_text(compile_again(command))
+    given.into.mkdir(parents=True, exist_ok=True)
     note_what_made(given.into)
+    for name in chosen:
+        command = COMMAND.findall((FOLDER / f"{name}.txt").read_text())[0]
+        print(name, flush=True)
+        (given.into / f"{name}.txt").write_text(compile_again(command))
 
 
 if __name__ == "__main__":
