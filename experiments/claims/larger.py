@@ -6,6 +6,7 @@ from typing import Any
 from experiments.claims.claim import Single
 from experiments.figures.kept import Kept, Row
 from experiments.seeds.claims import at_least, at_most, equal
+from experiments.studies.forecast import result as forecast
 from experiments.studies.length import result as length
 from experiments.studies.qk_norm import result as qk_norm
 from experiments.studies.recall import result as recall
@@ -165,6 +166,16 @@ CLAIMS = (
         accepts=at_least(2),
         figures=lambda kept: [best_rates(kept, "without")[0] / best_rates(kept, "without")[-1]],
         folder=f"{STUDIES}/width",
+    ),
+    Single(
+        name="forecast",
+        says="a law of loss by compute with a floor, fitted to small runs, forecasts one of 38 times the compute",
+        source="Hoffmann et al. 2022, arXiv 2203.15556",
+        what="error of the forecast loss, as a share of the measured one",
+        command=f"{SWEEP}forecast --config.data.path=sentences.txt",
+        accepts=at_most(forecast.BOUND),
+        figures=lambda kept: [abs(forecast.errors(kept.table("forecast"))["with a floor"])],
+        folder=f"{STUDIES}/forecast",
     ),
     Single(
         name="qk_norm_rates",

@@ -8,6 +8,7 @@ from experiments.figures.kept import Kept, Row
 from experiments.figures.length_studies import positions, turns
 from experiments.figures.pieces import Conclusion, Page, figure, table
 from experiments.figures.study_rows import CITED, cell, listed, of, training, where
+from experiments.studies.forecast import result as forecast
 from experiments.studies.length.result import solved
 from experiments.studies.recall import result as recall
 from experiments.studies.scan import result as scan
@@ -29,6 +30,10 @@ def overview(kept: Kept) -> Page:
     numbers, steps = sorted({pairs for _, _, pairs in recalled}), kept.config("studies/recall").train.steps
     least = {kind: [recall.smallest(recalled, kind, pairs) for pairs in numbers] for kind in recall.KINDS}
     few, many = map(figure, numbers)
+    forecasts = kept.table("forecast")
+    small, _ = forecast.small_and_large(forecasts)
+    times = forecast.amount_of(forecasts) / max(map(forecast.compute, small))
+    off = {law: 100 * share for law, share in forecast.errors(forecasts).items()}
     longer = {kind: mean(scan.shares(kept.table("scan"), kind, "longer")) for kind in (scan.ABSOLUTE, scan.RELATIVE)}
     return Page(
         [
@@ -45,6 +50,10 @@ def overview(kept: Kept) -> Page:
             f"Do models of widths {figure(narrowest)} to {figure(widest)} share their best learning rate? | With "
             f"`base_width`, within a factor of {figure(max(rates[0]) / min(rates[0]), '.2f')}; without it, the best "
             f"rate is {figure(rates[1][0] / rates[1][-1], '.0f')} times lower at {figure(widest)}",
+            f"Not within {figure(100 * forecast.BOUND, '.0f')} %: at {figure(times, '.0f')} times the compute the law "
+            f"with a floor is {figure(off['with a floor'], '.1f')} % too high, and the one without "
+            f"{figure(-off['without a floor'], '.1f')} % too low",
+            Conclusion("Not within", abs(off["with a floor"]) > 100 * forecast.BOUND),
             f"Rotary, by {figure(second(bits) - bits['rotary'], '.2f')} bits; ALiBi is no better than trained "
             f"sinusoids",
             f"only stretched sinusoids reach {figure(max(row['exact_match_30'] for row in positions), '.2f')}",

@@ -70,9 +70,16 @@ LAWS: dict[str, Callable[[list[Row]], Law]] = {
 }
 
 
-def error(forecast: float, large: Row) -> float:
-    """Returns by how much the forecast is above the measured loss, as a share of the measured one."""
-    return forecast / large["test_loss"] - 1
+def errors(rows: list[Row]) -> dict[str, float]:
+    """Returns by how much the forecast of each law is above the large run's loss, as a share of that loss.
+
+    Raises:
+      ValueError: the large run has no result.
+    """
+    small, large = small_and_large(rows)
+    if large is None:
+        raise ValueError("the study of forecasts has no result of its large run")
+    return {name: loss / large["test_loss"] - 1 for name, loss in forecasts(small, compute(large)).items()}
 
 
 def amount_of(rows: list[Row]) -> float:
@@ -131,7 +138,7 @@ def _fits(small: list[Row]) -> str:
 def _verdicts(small: list[Row], large: Row) -> str:
     amount = compute(large)
     both = forecasts(small, amount)
-    errors = {name: error(each, large) for name, each in both.items()}
+    off = errors([*small, large])
     floor, power = LAWS
     seeds = sorted({row["seed"] for row in small})
     alone = ", ".join(f"{fit([row for row in small if row['seed'] == seed])(amount):.4f}" for seed in seeds)
@@ -141,11 +148,11 @@ def _verdicts(small: list[Row], large: Row) -> str:
         f"The run of width {large['model.d_model']} has {large['parameters']:,} weights and {large['train.steps']:,} "
         f"steps, {times:.1f} times the compute of the largest run of the fit. Its test loss is "
         f"{large['test_loss']:.4f}.\n\n"
-        f"- The law with a floor forecast {both[floor]:.4f}, an error of {errors[floor]:+.1%}; the test asks for at "
-        f"most {BOUND:.0%}: the first claim {_verdict(abs(errors[floor]) <= BOUND)}. Fitted to one seed each, it "
+        f"- The law with a floor forecast {both[floor]:.4f}, an error of {off[floor]:+.1%}; the test asks for at "
+        f"most {BOUND:.0%}: the first claim {_verdict(abs(off[floor]) <= BOUND)}. Fitted to one seed each, it "
         f"forecasts {alone}.\n"
-        f"- The law without a floor forecast {both[power]:.4f}, an error of {errors[power]:+.1%}: the second claim "
-        f"{_verdict(abs(errors[floor]) < abs(errors[power]))}.\n"
+        f"- The law without a floor forecast {both[power]:.4f}, an error of {off[power]:+.1%}: the second claim "
+        f"{_verdict(abs(off[floor]) < abs(off[power]))}.\n"
     )
 
 
@@ -166,7 +173,9 @@ def draw(path: Path, rows: list[Row]) -> None:
         axes.plot(line, [law(small)(amount) for amount in line], style, color="tab:gray", label=f"law {name}")
     axes.plot(amounts[: len(small)], [row["test_loss"] for row in small], "o", color="tab:blue", label="fitted to")
     if large:
-        axes.plot(compute(large), large["test_loss"], "*", color="tab:red", markersize=12, label="forecast")
+        axes.plot(
+            compute(large), large["test_loss"], "*", color="tab:red", markersize=12, label="measured after the forecast"
+        )
     axes.set(xscale="log", yscale="log", xlabel="compute (10¹² operations)", ylabel="test loss (nats a character)")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(which="both", alpha=0.2)
