@@ -18,6 +18,7 @@ from fxf.decoding.turns import decode_in_turns
 from fxf.machine import memory
 from fxf.machine.compiled import compiled_by_shape
 from fxf.machine.memory import Part
+from fxf.machine.random_keys import random_key
 from fxf.machine.status import stage
 from fxf.models.model import Model
 from fxf.weights import Params, shapes
@@ -70,7 +71,7 @@ def make_decoder(
         n_prompts, width = len(prompts["tokens"]), config.beam_width
         row_shape = (max_tokens, *((name, value.shape[1:]) for name, value in sorted(prompts.items())))
         if row_shape not in row_bytes:
-            row_bytes[row_shape] = _cache_bytes(model, prompts, method(max_tokens, jax.random.key(seed)), width)
+            row_bytes[row_shape] = _cache_bytes(model, prompts, method(max_tokens, random_key(seed)), width)
         n_slots = _n_slots(n_prompts, width, row_bytes[row_shape])
         n_rows = n_slots if n_prompts == n_slots else n_slots * 2 * TURNS
         outputs = []
@@ -79,7 +80,7 @@ def make_decoder(
                 # Copies of the last prompt fill up the rows; they are not decoded.
                 rows = np.minimum(np.arange(start, start + n_rows), n_prompts - 1)
                 some = {name: np.asarray(value)[rows] for name, value in prompts.items()}
-                key = jax.random.fold_in(jax.random.key(seed), start)
+                key = jax.random.fold_in(random_key(seed), start)
                 counted = np.int32(min(n_rows, n_prompts - start))
                 found = search(params, some, counted, key, max_tokens=max_tokens, n_slots=n_slots)
                 outputs.append(jax.device_get(found))

@@ -10,6 +10,7 @@ from fxf.decoding.blocking import repeating
 from fxf.decoding.config import DecodeConfig
 from fxf.decoding.steps import Method
 from fxf.layers.cache import Cache
+from fxf.machine.random_keys import random_key
 
 
 @jax.tree_util.register_dataclass
@@ -42,7 +43,7 @@ def sampling(
         return _Continuation(number_B, nothing_B, tokens_BU, has_end_B), cache
 
     def next_key(number: jax.Array, n_tokens: jax.Array) -> jax.Array:
-        prompt_key = jax.random.fold_in(jax.random.key(0) if key is None else key, number)
+        prompt_key = jax.random.fold_in(random_key(0) if key is None else key, number)
         return jax.random.fold_in(prompt_key, n_tokens)
 
     def choose_next(state: _Continuation, cache: Cache, logits_BV: jax.Array) -> tuple[_Continuation, Cache, jax.Array]:

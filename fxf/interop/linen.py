@@ -6,6 +6,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 
+from fxf.machine.random_keys import random_key
 from fxf.models.model import Batch, Model
 from fxf.weights import Weight, draw
 
@@ -52,4 +53,4 @@ def _init_key(module: nn.Module) -> jax.Array:
     """Returns the unchanged key of `init`; Linen's `make_rng` would fold the names of modules into it."""
     assert module.scope is not None
     given = module.scope.rngs.get("params")
-    return jax.random.key(0) if given is None else given.as_jax_rng()
+    return random_key(0) if given is None else given.as_jax_rng()

@@ -17,6 +17,7 @@ from fxf.machine import costs, hlo
 from fxf.machine.costs import Cost, Loop
 from fxf.machine.memory import gib
 from fxf.machine.on_cpu import CPU_ONLY
+from fxf.machine.random_keys import random_key
 from fxf.machine.status import stage
 from fxf.machine.topologies import Topology
 from fxf.reports.text_table import aligned
@@ -112,7 +113,7 @@ def decoding(experiment: Experiment, rows: int) -> Program:
     placement = Placement(lambda params: layout.gather(model, params)[0], layout.shard_rows, layout.replicated)
     method = functools.partial(method_of, experiment.task.end_token, experiment.decode)
     run = decoding_program(model, method, placement)
-    key = jax.eval_shape(lambda: jax.random.key(0))
+    key = jax.eval_shape(lambda: random_key(0))
     lowered = run.lower(params, prompts, _shape((), np.int32), key, max_tokens=length - n_prompt, n_slots=rows)
     named = f"{rows} prompts of {n_prompt or 'no'} tokens"
     return Program(

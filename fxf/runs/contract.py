@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf.errors import UserError, nearest
+from fxf.machine.random_keys import random_key
 from fxf.runs.signatures import described, require_takes
 from fxf.training.state import run_keys
 
@@ -42,7 +43,7 @@ def shapes_of_batch(where: str, batch: Callable[[jax.Array, Any], Any]) -> Any:
         _require_arrays(where, found)
         return found
 
-    return jax.eval_shape(checked, jax.random.key(0), np.int32(0))
+    return jax.eval_shape(checked, random_key(0), np.int32(0))
 
 
 def _require_arrays(where: str, batch: Any) -> None:

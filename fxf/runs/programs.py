@@ -9,6 +9,7 @@ import numpy as np
 
 from fxf.config import arguments
 from fxf.files import digest
+from fxf.machine.random_keys import random_key
 from fxf.runs.experiment import Experiment
 from fxf.training.optimizer import optimizer_section
 
@@ -47,5 +48,5 @@ def without_numbers(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _trace(make_batch: Any) -> bytes:
     """Returns the operations and the constants of `make_batch(key, step)`."""
-    jaxpr = jax.make_jaxpr(make_batch)(jax.random.key(0), np.int32(0))
+    jaxpr = jax.make_jaxpr(make_batch)(random_key(0), np.int32(0))
     return b"".join([str(jaxpr).encode(), *(np.asarray(constant).tobytes() for constant in jaxpr.consts)])

@@ -15,6 +15,7 @@ from fxf.data.tokenizer import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, TOKENIZERS
 from fxf.data.tokenizer_file import is_file
 from fxf.decoding.steps import Prompts
 from fxf.errors import UserError
+from fxf.machine.random_keys import random_key
 from fxf.models.model import Batch
 from fxf.tasks.prompts import Decoded, PromptGroup, of_each_prompt
 from fxf.tasks.task import Evaluator, RunInfo
@@ -71,7 +72,7 @@ class Masking(TextTask):
         for start in range(0, len(windows_NP), rows):
             windows_BP = windows_NP[start : start + rows]
             full_B1 = np.full((len(windows_BP), 1), self.n_text, np.int32)
-            yield jax.device_get(masked(jax.random.fold_in(jax.random.key(0), start), windows_BP, full_B1))
+            yield jax.device_get(masked(jax.random.fold_in(random_key(0), start), windows_BP, full_B1))
 
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
         return self.evaluate(evaluator, "validation", "validation_loss")

@@ -11,6 +11,7 @@ import optax
 
 from fxf.config import arguments
 from fxf.errors import UserError
+from fxf.machine.random_keys import random_key
 from fxf.models.model import Model
 from fxf.training.sharding import Layout
 from fxf.weights import Params, initialize, shapes
@@ -66,7 +67,7 @@ class RunKeys(NamedTuple):
 
 def run_keys(seed: Any) -> RunKeys:
     """Returns the keys of a run, derived from its seed."""
-    return RunKeys(*jax.random.split(jax.random.key(seed), 3))
+    return RunKeys(*jax.random.split(random_key(seed), 3))
 
 
 def init_state(

@@ -73,6 +73,22 @@ def test_a_cpus_program_has_a_cpus_formulas(reports):
     assert [found["cpu_only"] for found in reports[1]] == [True, False, False]
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": {**SMALL, "dropout": 0.1}},
+        {"model": {**SMALL, "dropout": 0.1, "scan_blocks": True}, "decode": {"beam_width": 3}},
+        {"model": {**SMALL, "position_range": 40, "positions": "sinusoidal"}, "decode": {"temperature": 1.0}},
+    ],
+    ids=["dropout", "scanned blocks and a beam", "random positions and sampling"],
+)
+def test_no_program_computes_numbers_of_64_bits(changes):
+    experiment = build(tiny_config(parallel={"data": 1}, **changes))
+    with topologies.target(CPU):
+        found = list(roofline.reports(experiment, CPU, ("training", "decoding")))
+    assert [each["64-bit"] for each in found] == [[], [], []]
+
+
 def test_figures_are_text_and_json(reports):
     for found in reports[1]:
         assert json.loads(json.dumps(found)) == found

@@ -12,6 +12,7 @@ import numpy as np
 from fxf.config import key, one_of
 from fxf.decoding.steps import Prompts
 from fxf.errors import UserError
+from fxf.machine.random_keys import random_key
 from fxf.models.model import Batch
 from fxf.tasks.length.problem import Drawn, Problem
 from fxf.tasks.length.problems import PROBLEMS
@@ -181,7 +182,7 @@ class Length(Task):
         accuracy: dict[str, float] = {}
         for length in (0, *config.longer()):
             # Each scored length has a key of its own; the sample is the same for every seed.
-            of_lengths, of_strings = jax.random.split(jax.random.fold_in(jax.random.key(0), length))
+            of_lengths, of_strings = jax.random.split(jax.random.fold_in(random_key(0), length))
             drawn_lengths = jax.random.randint(of_lengths, (config.examples,), 1, config.max_length + 1)
             lengths = np.full(config.examples, length, np.int32) if length else drawn_lengths
             drawn = jax.device_get(self.draw_scored(of_strings, lengths))
@@ -274,7 +275,7 @@ class Length(Task):
     def placed(self, prompts: Prompts, max_tokens: int) -> Prompts:
         """Returns prompts with the drawn positions of their tokens and new ones, if positions are drawn."""
         n_tokens = prompts["tokens"].shape[1] + max_tokens
-        return {**prompts, **jax.device_get(self.scored_positions(jax.random.key(0), prompts["lengths"] - 1, n_tokens))}
+        return {**prompts, **jax.device_get(self.scored_positions(random_key(0), prompts["lengths"] - 1, n_tokens))}
 
     def to_text(self, text: str, tokens: list[int]) -> str:
         return self.answer_text(tokens)
@@ -286,7 +287,7 @@ class Length(Task):
             batch: Batch = {"inputs": inputs, "input_mask": jnp.ones(inputs.shape, bool)}
         else:
             batch = {"inputs": jnp.array([[END, *tokens, END, *(self.problem.outputs.index(s) + 1 for s in answer)]])}
-        return {**batch, **self.scored_positions(jax.random.key(0), jnp.array([len(tokens)]), batch["inputs"].shape[1])}
+        return {**batch, **self.scored_positions(random_key(0), jnp.array([len(tokens)]), batch["inputs"].shape[1])}
 
 
 def cut(drawn: Drawn, longest: int, problem: Problem) -> Drawn:

@@ -1,0 +1,35 @@
+"""Keys draw what JAX's own draw, from programs without numbers of 64 bits."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fxf.machine.random_keys import random_key
+
+DRAWS = {
+    "words": lambda key: jax.random.bits(key, (3, 5, 7)),
+    "one word": lambda key: jax.random.bits(key, ()),
+    "no word": lambda key: jax.random.bits(key, (3, 0)),
+    "bytes": lambda key: jax.random.bits(key, (11,), jnp.uint8),
+    "keys": lambda key: jax.random.key_data(jax.random.split(key, (3, 2))),
+    "a key of a number": lambda key: jax.random.key_data(jax.random.fold_in(key, 2**31 + 5)),
+    "whole numbers": lambda key: jax.random.randint(key, (4, 3), -2, 99),
+    "normal numbers": lambda key: jax.random.normal(key, (5, 3)),
+    "choices": lambda key: jax.random.categorical(key, jnp.zeros((3, 9))),
+    "without replacement": lambda key: jax.random.choice(key, 31, (7,), replace=False),
+    "of several keys": lambda key: jax.vmap(lambda each: jax.random.uniform(each, (3,)))(jax.random.split(key, 5)),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+@pytest.mark.parametrize("seed", [0, 3, 2**32 - 1])
+def test_a_key_draws_the_bits_of_jaxs_key(draw, seed):
+    expected = draw(jax.random.key(np.uint32(seed)))
+    np.testing.assert_array_equal(draw(random_key(np.uint32(seed))), expected)
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+def test_a_program_that_draws_has_no_type_of_64_bits(draw):
+    text = jax.jit(lambda seed: draw(random_key(seed))).lower(np.uint32(3)).as_text()
+    assert "ui32" in text and "i64>" not in text
