@@ -97,13 +97,13 @@ class Segmentations:
     A word has fewer segmentations in an epoch than it has occurrences if these are many; they take them in turn.
     """
 
-    def __init__(self, tokenizer: Tokenizer, texts: Sequence[str], skipped: float, seed: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, texts: Sequence[str], skipped: float) -> None:
         """Cuts the texts into words.
 
         Raises:
           UserError: the tokenizer merges nothing.
         """
-        self._merges, self._skipped, self._seed = Merges(tokenizer), skipped, seed
+        self._merges, self._skipped = Merges(tokenizer), skipped
         if not len(self._merges):
             wanted = f"expected merges to skip; the vocabulary of {tokenizer.vocab_size} tokens has none"
             raise UserError(f"data.bpe_dropout: {wanted}; take a larger data.vocab_size, or leave it at 0.0")
@@ -126,9 +126,9 @@ class Segmentations:
             n_draws += int(draws[members].sum())
         self._draw_of_word = firsts[words] + _earlier(np.array(words)) % draws[words]
 
-    def drawn(self, epoch: int) -> Texts:
-        """Returns the tokens of the texts in an epoch, each with the end token: a function of the seed and `epoch`."""
-        rng = np.random.default_rng((self._seed, epoch, 1))  # another stream than that of the epoch's order
+    def drawn(self, *seed: int) -> Texts:
+        """Returns the tokens of the texts in an epoch, each with the end token: a function of the seed's numbers."""
+        rng = np.random.default_rng(seed)
         parts, counts = [], []
         for symbols_WL, draws_W in self._groups:
             found_DL = self._merges.segment(np.repeat(symbols_WL, draws_W, axis=0), self._skipped, rng)

@@ -1,4 +1,4 @@
-"""Batches of sentence pairs that are segmented anew in each epoch, in the shapes and number of the first one."""
+"""Batches of sentence pairs that are segmented anew in each epoch; shapes and number are those of one drawing."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -39,17 +39,17 @@ class RedrawnPairs(Sequence[TokenPair]):
 class RedrawnBatches(Batches):
     """The batches of a run whose pairs have other tokens, and other lengths, in each epoch.
 
-    The buckets, and the number of batches of each, come from the first epoch. So all epochs have as many steps and the
-    same shapes, and batch i remains a function of (seed, i) alone. Each epoch sorts its pairs by the bucket that they
-    need, and fills the batches from the longest on. There is room for some more long pairs than the first epoch has.
-    Pairs that need a longer batch than there is room for have their plain segmentation in this epoch; if all have it,
-    there is room for them.
+    The buckets, and the number of batches of each, come from one drawing of tokens, the same for all seeds. So all
+    epochs have as many steps and the same shapes, and batch i remains a function of (seed, i) alone. Each epoch sorts
+    its pairs by the bucket that they need, and fills the batches from the longest on. There is room for some more long
+    pairs than that drawing has. Pairs that need a longer batch than there is room for have their plain segmentation in
+    this epoch; if all have it, there is room for them.
     """
 
     def __init__(
         self,
         plain: Sequence[TokenPair],
-        drawn: Callable[[int], Texts],
+        drawn: Callable[..., Texts],
         *,
         max_length: int,
         seed: int,
@@ -59,36 +59,36 @@ class RedrawnBatches(Batches):
 
         Args:
           plain: the pairs in their plain segmentation.
-          drawn: `drawn(epoch)` returns the tokens of all sources and then all targets in an epoch.
+          drawn: `drawn(*numbers)` returns the tokens of all sources and then all targets, a function of the numbers.
           max_length: maximum of tokens in a source or target; a pair with a longer one has its plain segmentation.
           options: those of `Batches`.
         """
         self._plain, self._drawn, self._max_length = plain, drawn, max_length
         self._plain_lengths_N2 = np.array([(len(pair.source), len(pair.target)) for pair in plain])
-        first = self._redrawn(0)
-        lengths_N2 = np.maximum(first.lengths_N2, self._plain_lengths_N2)
-        super().__init__(first, seed=seed, lengths_N2=lengths_N2, **options)
+        planned = self._redrawn(0)
+        lengths_N2 = np.maximum(planned.lengths_N2, self._plain_lengths_N2)
+        super().__init__(planned, seed=seed, lengths_N2=lengths_N2, **options)
         self._counts = self._batches_of_buckets(lengths_N2)
         self._plain_needed_N = self._needed(self._plain_lengths_N2)
-        self._in_order = self._filled(first, np.arange(len(plain)))
+        self._in_order = self._filled(planned, np.arange(len(plain)))
         self.per_epoch = len(self._in_order)
 
-    def _redrawn(self, epoch: int) -> RedrawnPairs:
-        pairs = RedrawnPairs(self._drawn(epoch), self._plain, self._plain_lengths_N2)
+    def _redrawn(self, *seed: int) -> RedrawnPairs:
+        pairs = RedrawnPairs(self._drawn(*seed), self._plain, self._plain_lengths_N2)
         pairs.make_plain(np.flatnonzero(pairs.lengths_N2.max(1) > self._max_length))
         return pairs
 
     def _plan(self, epoch: int) -> Plan:
         rng = np.random.default_rng((self._seed, epoch))
-        pairs = self._redrawn(epoch)
+        pairs = self._redrawn(self._seed, epoch, 1)  # 1: another stream than that of the order
         batches = self._filled(pairs, rng.permutation(len(pairs)))
         return Plan(pairs, [batches[i] for i in rng.permutation(len(batches))])
 
     def _batches_of_buckets(self, lengths_N2: np.ndarray) -> list[int]:
         """Returns how many batches of each bucket an epoch has, and leaves out the buckets without any.
 
-        The pairs that need a bucket or a longer one number about a standard deviation of a binomial more in some other
-        epoch; so many more have room.
+        The pairs that need a bucket or a longer one may be more in an epoch; there is room for as many more as one
+        standard deviation of a binomial.
         """
         n, room = len(lengths_N2), 0
         counts: list[int] = []

@@ -74,7 +74,7 @@ class Translation(TokenizedTask):
         if not self.data.bpe_dropout or part != "train":
             return Batches(pairs, **options)
         texts = [*(example.source for example in examples), *(example.target for example in examples)]
-        words = Segmentations(self.tokenizer, texts, self.data.bpe_dropout, self.run.seed)
+        words = Segmentations(self.tokenizer, texts, self.data.bpe_dropout)
         return RedrawnBatches(pairs, words.drawn, max_length=self.data.max_length, **options)
 
     def batches(self) -> Any:

@@ -14,10 +14,10 @@ PLAIN = [TokenPair([100 + i, *[7] * (s - 1), EOS], [*[8] * t, EOS]) for i, (s, t
 
 
 def redrawn(longer=1.2):
-    """Returns a function of an epoch: the pairs with each side up to `longer` times as long, of other tokens."""
+    """Returns a function of a seed: the pairs with each side up to `longer` times as long, in epochs from 1 on."""
 
-    def drawn(epoch):
-        rng = np.random.default_rng(epoch)
+    def drawn(seed, epoch=0, _=0):
+        rng = np.random.default_rng((seed, epoch))
         factor_N2 = rng.uniform(1, longer if epoch else 1.2, LENGTHS.shape)
         sources, targets = np.ceil(LENGTHS * factor_N2).astype(int).T.tolist()
         texts = [[100 + i, *[9 + epoch] * (n - 1), EOS] for i, n in enumerate(sources)]
@@ -58,7 +58,7 @@ def test_an_epoch_has_every_pair_once_and_whole_as_drawn_or_plain(longer, epoch)
     for batch in epoch_of(make(longer), epoch):
         assert not found.keys() & sides(batch).keys()
         found |= sides(batch)
-    texts = redrawn(longer)(epoch)
+    texts = redrawn(longer)(0, epoch)
     drawn = [(texts.text(i), texts.text(N + i)) for i in range(N)]
     assert sorted(found) == list(range(N))
     n_plain = sum(found[i] != drawn[i] for i in range(N))
@@ -68,7 +68,7 @@ def test_an_epoch_has_every_pair_once_and_whole_as_drawn_or_plain(longer, epoch)
 
 
 @pytest.mark.parametrize("shapes", [1, 2, 5])
-def test_later_epochs_have_the_shapes_and_the_number_of_batches_of_the_first(shapes):
+def test_all_epochs_have_the_same_shapes_and_number_of_batches(shapes):
     batches = make(3.0, shapes=shapes)
     seen = [sorted(str(jax.tree.map(np.shape, batch)) for batch in epoch_of(batches, epoch)) for epoch in (0, 2)]
     assert seen[0] == seen[1]
@@ -104,8 +104,15 @@ def test_batch_i_is_a_function_of_seed_and_i_whatever_was_read_before():
         got = batches[i]
         if i == 37:
             jax.tree.map(np.testing.assert_array_equal, got, wanted)
-    other = make(seed=1)[37]
-    assert sentences(other) != sentences(wanted)
+
+
+def test_seeds_differ_in_order_and_tokens_but_not_in_shapes_and_steps():
+    one, other = make(seed=0), make(seed=1)
+    assert [sentences(one[i]) for i in range(5)] != [sentences(other[i]) for i in range(5)]
+    assert one.per_epoch == other.per_epoch
+    assert one.largest() == other.largest()
+    found = [{i: pair for batch in epoch_of(batches) for i, pair in sides(batch).items()} for batches in (one, other)]
+    assert sum(found[0][i] != found[1][i] for i in range(N)) > N // 3
 
 
 def test_an_iterator_goes_on_from_a_position_within_an_epoch():
