@@ -21,6 +21,13 @@ class Bucket(NamedTuple):
     rows: int
 
 
+class Plan(NamedTuple):
+    """The pairs of an epoch, and its batches: their shapes and examples."""
+
+    pairs: Sequence[TokenPair]
+    batches: list[tuple[Bucket, np.ndarray]]
+
+
 class Batches:
     """The batches of a run as a random-access source for Grain; batch i is for step i.
 
@@ -40,6 +47,7 @@ class Batches:
         seed: int,
         multiple: int = 1,
         process: tuple[int, int] = (0, 1),
+        lengths_N2: np.ndarray | None = None,
     ) -> None:
         """Makes the buckets; keeps `pairs` without a copy.
 
@@ -48,11 +56,13 @@ class Batches:
           batch_tokens: maximum of rows times the longer side's length, padding included; at least `multiple` rows fit.
           multiple: the number of rows in each batch is a multiple of it, times the number of processes.
           process: (index, count); each process gets every count-th row of each batch.
+          lengths_N2: the lengths of source and target by which to make the buckets; by default those of `pairs`.
         """
         self._pairs, self._seed = pairs, seed
         self._index, self._count = process
         multiple *= self._count
-        lengths_N2 = np.array([(len(pair.source), len(pair.target)) for pair in pairs])
+        if lengths_N2 is None:
+            lengths_N2 = np.array([(len(pair.source), len(pair.target)) for pair in pairs])
         self.buckets: list[Bucket] = []
         source_length = target_length = left = 0  # of the buckets before
         for members in _least_padding(lengths_N2.max(1), shapes):
@@ -66,7 +76,7 @@ class Batches:
             self.buckets.append(Bucket(members, source_length, target_length, rows))
         self._in_order = self._cut(lambda examples: examples)
         self.per_epoch = len(self._in_order)
-        self._plans: dict[int, list[tuple[Bucket, np.ndarray]]] = {}
+        self._plans: dict[int, Plan] = {}
 
     def __len__(self) -> int:
         return 2**31 - 1  # more than the steps of any run
@@ -76,12 +86,13 @@ class Batches:
         if epoch not in self._plans:
             # Grain's readers may still be in the epoch before.
             self._plans = {e: plan for e, plan in self._plans.items() if e == epoch - 1} | {epoch: self._plan(epoch)}
-        return self._arrays(*self._plans[epoch][index])
+        pairs, batches = self._plans[epoch]
+        return self._arrays(pairs, *batches[index])
 
     def epoch(self) -> Iterator[Arrays]:
         """Yields the batches of one epoch in order, for evaluation."""
         for bucket, examples in self._in_order:
-            yield self._arrays(bucket, examples)
+            yield self._arrays(self._pairs, bucket, examples)
 
     def largest(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Returns the shapes and types of the batch with the most positions."""
@@ -95,10 +106,10 @@ class Batches:
         positions = sum(b.rows * (b.source_length + b.target_length) for b, _ in self._in_order)
         return 1 - tokens / positions
 
-    def _plan(self, epoch: int) -> list[tuple[Bucket, np.ndarray]]:
+    def _plan(self, epoch: int) -> Plan:
         rng = np.random.default_rng((self._seed, epoch))
         batches = self._cut(rng.permutation)
-        return [batches[i] for i in rng.permutation(len(batches))]
+        return Plan(self._pairs, [batches[i] for i in rng.permutation(len(batches))])
 
     def _cut(self, order: Callable[[np.ndarray], np.ndarray]) -> list[tuple[Bucket, np.ndarray]]:
         """Returns the batches of an epoch, from short to long, of examples in the order that `order` gives a bucket."""
@@ -110,9 +121,9 @@ class Batches:
             left = examples[end:]
         return batches
 
-    def _arrays(self, bucket: Bucket, examples: np.ndarray) -> Arrays:
-        pairs = [self._pairs[i] for i in examples[self._index :: self._count]]
-        return seq2seq_batch(pairs, bucket.rows // self._count, bucket.source_length, bucket.target_length)
+    def _arrays(self, pairs: Sequence[TokenPair], bucket: Bucket, examples: np.ndarray) -> Arrays:
+        rows = [pairs[i] for i in examples[self._index :: self._count]]
+        return seq2seq_batch(rows, bucket.rows // self._count, bucket.source_length, bucket.target_length)
 
 
 def seq2seq_batch(pairs: Sequence[TokenPair], rows: int, source_length: int, target_length: int) -> Arrays:

@@ -14,7 +14,7 @@ import numpy as np
 
 from fxf.config import key, one_of
 from fxf.data.sentence_files import Line, aligned, good_lines, read_text_file, split_by_source, tab_separated
-from fxf.data.tokenizer import EOS, Tokenizer
+from fxf.data.tokenizer import EOS, TOKENIZERS, Tokenizer
 from fxf.errors import UserError
 from fxf.files import digest
 
@@ -49,10 +49,21 @@ class DataConfig:
     )
     tokenizer: str = key("bpe", "one of fxf.data.tokenizer.TOKENIZERS")
     vocab_size: int = key(8000, "maximum size of the vocabulary, with the 5 special tokens", minimum=6)
+    bpe_dropout: float = key(
+        0.0,
+        "bpe: probability that training skips a merge; each epoch segments its words anew (Provilkov et al. 2020)",
+        minimum=0,
+        below=1,
+    )
     max_length: int = key(128, "maximum tokens of a source or target, with the end token", minimum=2)
     on_error: Literal["stop", "skip"] = key("stop", "stop at, or skip, a bad line or a sentence that is too long")
     batch_tokens: int = key(4096, "tokens in a batch, padding included", minimum=1)
     shapes: int = key(6, "shapes of batches, each compiled once", minimum=1)
+
+    def __post_init__(self) -> None:
+        if self.bpe_dropout and one_of(self.tokenizer, TOKENIZERS, "data.tokenizer") != "bpe":
+            got = f"got {self.bpe_dropout} with tokenizer '{self.tokenizer}', which merges nothing"
+            raise UserError(f"data.bpe_dropout: expected 0.0, or data.tokenizer 'bpe'; {got}")
 
 
 class Example(NamedTuple):
