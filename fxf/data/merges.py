@@ -38,7 +38,7 @@ class Merges:
         return [self.vocabulary[symbol] for symbol in word if symbol in self.vocabulary]
 
     def segment(self, symbols_WL: np.ndarray, skipped: float, rng: np.random.Generator) -> np.ndarray:
-        """Returns the tokens of words [W, L], from their symbols; both have `NO_TOKEN` behind each word.
+        """Returns the tokens of words [W, L], from their symbols; both have `NO_TOKEN` after each word.
 
         Each round of a word skips each of its possible merges with probability `skipped`, and makes the first of the
         others in the tokenizer's order, at its leftmost place. A word is done when a round leaves none. With
@@ -59,9 +59,9 @@ class Merges:
             found_WL[words_A[~goes_on_A]] = tokens_AL[~goes_on_A, :-1]
             words_A, tokens_AL, ranks_AL = words_A[goes_on_A], tokens_AL[goes_on_A], ranks_AL[goes_on_A]
             place_A, rank_A = place_A[goes_on_A], rank_A[goes_on_A]
-            rows_A, behind_AL = np.arange(len(words_A)), columns_L > place_A[:, None]
-            tokens_AL[:, :-1][behind_AL] = tokens_AL[:, 1:][behind_AL]
-            ranks_AL[:, :-1][behind_AL[:, :-1]] = ranks_AL[:, 1:][behind_AL[:, :-1]]
+            rows_A, after_AL = np.arange(len(words_A)), columns_L > place_A[:, None]
+            tokens_AL[:, :-1][after_AL] = tokens_AL[:, 1:][after_AL]
+            ranks_AL[:, :-1][after_AL[:, :-1]] = ranks_AL[:, 1:][after_AL[:, :-1]]
             tokens_AL[rows_A, place_A] = self._merged_M[rank_A]
             for pair_A in (place_A, place_A - 1):
                 there_A = pair_A >= 0
@@ -145,7 +145,7 @@ class Segmentations:
 
 
 def _matrix(symbols: Sequence[Sequence[int]], width: int) -> np.ndarray:
-    """Returns the symbols of words, int32 [W, width], with `NO_TOKEN` behind each word."""
+    """Returns the symbols of words, int32 [W, width], with `NO_TOKEN` after each word."""
     matrix_WL = np.full((len(symbols), width), NO_TOKEN, np.int32)
     for row, each in enumerate(symbols):
         matrix_WL[row, : len(each)] = each
