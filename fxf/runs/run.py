@@ -28,6 +28,7 @@ from fxf.runs.programs import Kept, share
 from fxf.runs.result import result_of, sample_text
 from fxf.runs.warm_start import Start, start_of
 from fxf.tasks.prompts import Answer
+from fxf.tasks.task import Evaluator
 from fxf.training import checkpoint, processes
 from fxf.training.checkpoint import Checkpoints
 from fxf.training.fine_tuning import evaluated_params
@@ -160,14 +161,19 @@ def _train_from_newest(
         steps, params = load_params(experiment, layout, workdir, identity)
         metrics_log.begin("testing", record.step)
         with clock.measure("evaluate"):
-            tested = figures_of(named, task.test(evaluator(params)))
-        tested.pop("answers", None)
-        if processes.is_first() and (samples := tested.get("samples")):
-            print("\n".join(sample_text(*sample) for sample in samples), end="\n\n")  # the result stands apart
-        tested = metrics_log.without_samples(record.step, tested, test=True)
-        result = result_of(experiment, record, steps[0], {**figures, **tested}, clock.seconds())
+            tested = figures | _test(experiment, evaluator(params), metrics_log, record.step)
+        result = result_of(experiment, record, steps[0], tested, clock.seconds())
         run_folder.require_there(workdir)
         return run_folder.write_result(workdir, result, identity)
+
+
+def _test(experiment: Experiment, evaluator: Evaluator, metrics_log: MetricsLog, step: int) -> dict[str, Any]:
+    """Returns the figures of the test, and prints its samples."""
+    tested = figures_of(f"task '{experiment.config['task']['name']}'", experiment.task.test(evaluator))
+    tested.pop("answers", None)
+    if processes.is_first() and (samples := tested.get("samples")):
+        print("\n".join(sample_text(*sample) for sample in samples), end="\n\n")  # the result stands apart
+    return metrics_log.without_samples(step, tested, test=True)
 
 
 def _newest(
