@@ -42,8 +42,8 @@ def beam_search(max_tokens: int, end_token: int, decode: DecodeConfig) -> Method
     """
     width = decode.beam_width
 
-    def start(number_B: jax.Array, cache: Cache) -> tuple[_Beams, Cache]:
-        batch_size = len(number_B)
+    def start(index_B: jax.Array, cache: Cache) -> tuple[_Beams, Cache]:
+        batch_size = len(index_B)
         nothing_BW = jnp.full((batch_size, width), -jnp.inf)
         tokens_BWU = jnp.full((batch_size, width, max_tokens), end_token, jnp.int32)
         beams = _Beams(
@@ -127,7 +127,7 @@ def best_continuations(
     shift_BW = live_log_BW - largest_BW - jnp.log(sum_BW)  # turns logits into log-probabilities
 
     maxima = (maxima + shift_BW[..., None]).reshape(batch_size, -1)
-    # Sorted numbers of groups keep the order of equal elements.
+    # Sorted indices of groups keep the order of equal elements.
     chosen = jnp.sort(jax.lax.top_k(maxima, min(n_alternatives, maxima.shape[1]))[1])
     hypothesis = chosen // n_groups
     token = (chosen % n_groups * GROUP)[..., None] + jnp.arange(GROUP)[None, None]  # [B, chosen, GROUP]

@@ -85,8 +85,8 @@ def compiled_step(experiment: Experiment) -> Any:
     rows = -(-len(batch["weights"]) // layout.parts) * layout.parts
     shapes = {name: (rows, *x.shape[1:]) for name, x in batch.items()}
     batch = {name: jax.ShapeDtypeStruct(shapes[name], x.dtype, sharding=layout.tokens) for name, x in batch.items()}
-    trainer, numbers = experiment.trainer(layout), experiment.hyperparameters()
-    return jit_step(make_step(trainer), trainer).lower(state, batch, numbers).compile()
+    trainer, hyperparameters = experiment.trainer(layout), experiment.hyperparameters()
+    return jit_step(make_step(trainer), trainer).lower(state, batch, hyperparameters).compile()
 
 
 def memory(experiment: Experiment, step: Any) -> dict[str, int]:

@@ -78,15 +78,15 @@ def training(experiment: Experiment) -> Program:
         raise UserError("parallel.kind: 'pmap' compiles only for devices that are here; use 'jit'")
     state, trainer, task = experiment.state_shapes(layout), experiment.trainer(layout), experiment.task
     shapes = experiment.batch_shapes()
-    numbers = jax.tree.map(lambda x: _shape(x.shape, x.dtype, layout.replicated), experiment.hyperparameters())
+    hyperparameters = jax.tree.map(lambda x: _shape(x.shape, x.dtype, layout.replicated), experiment.hyperparameters())
     if task.batch is not None:
         steps = make_train_steps(trainer, task.batch, min(experiment.log.every, experiment.train.steps))
-        lowered = steps.lower(state, numbers, _shape((), np.int32, layout.replicated))
+        lowered = steps.lower(state, hyperparameters, _shape((), np.int32, layout.replicated))
     else:
         whole = trainer.config.microbatches * layout.parts
         n_rows = -(-len(shapes["weights"]) // whole) * whole
         batch = {name: _shape((n_rows, *x.shape[1:]), x.dtype, layout.tokens) for name, x in shapes.items()}
-        lowered = jit_step(make_step(trainer), trainer).lower(state, batch, numbers)
+        lowered = jit_step(make_step(trainer), trainer).lower(state, batch, hyperparameters)
     return Program(
         lowered,
         layout,

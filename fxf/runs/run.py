@@ -32,8 +32,8 @@ from fxf.tasks.task import Evaluator
 from fxf.training import checkpoint, processes
 from fxf.training.checkpoint import Checkpoints
 from fxf.training.fine_tuning import evaluated_params
+from fxf.training.log import Clock, MetricsLog, NoLog
 from fxf.training.loop import STEPS_AT_ONCE, Calls, Intervals, Record, fit
-from fxf.training.metrics import Clock, MetricsLog, NoLog
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import Layout
 from fxf.training.state import TrainState
@@ -193,7 +193,7 @@ def _make_steps(
 ) -> tuple[Callable[[TrainState, Any], tuple[TrainState, Metrics]], Callable[[], Any]]:
     """Returns `train_steps(state, n)`, and a function that returns the position in the data."""
     task, trainer, programs = experiment.task, experiment.trainer(layout), experiment.programs["train", layout]
-    numbers = jax.device_put(experiment.hyperparameters(), layout.replicated)
+    hyperparameters = jax.device_put(experiment.hyperparameters(), layout.replicated)
     compiling = functools.partial(clock.measure, "compile")
     at_peak = seconds_at_peak(experiment, layout, compiling)
     if task.batches is not None:
@@ -201,14 +201,14 @@ def _make_steps(
         if record.step:
             batches.set_state(record.data)
         from_iterator = make_train_steps_from_iterator(trainer, batches, compiling, at_peak, programs)
-        return lambda state, n: from_iterator(state, numbers, n), batches.get_state
+        return lambda state, n: from_iterator(state, hyperparameters, n), batches.get_state
     assert task.batch is not None
     n_steps = min(experiment.log.every, experiment.train.steps, STEPS_AT_ONCE)
     program = compiled_by_shape(make_train_steps(trainer, task.batch, n_steps), compiling, programs)
     least = {} if at_peak is None else {"seconds_at_peak": np.full(n_steps, at_peak(experiment.batch_shapes()))}
 
     def train_steps(state: TrainState, n: Any) -> tuple[TrainState, Metrics]:
-        state, metrics = program(state, numbers, n)
+        state, metrics = program(state, hyperparameters, n)
         return state, metrics | least
 
     return train_steps, lambda: None

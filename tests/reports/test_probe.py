@@ -11,7 +11,7 @@ from fxf.reports import probe
 from fxf.runs import run
 from fxf.runs.experiment import build
 from fxf.runs.generation import generate_texts
-from fxf.training.metrics import Clock
+from fxf.training.log import Clock
 from helpers import random_params, with_attributes
 from small_runs import script, tiny_config
 

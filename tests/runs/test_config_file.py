@@ -18,7 +18,7 @@ from fxf.runs.config_file import line_of_file, load, load_of_run, origin_of
 from fxf.runs.experiment import build
 from fxf.tasks import TASKS
 from fxf.tasks.text_metrics import METRICS
-from fxf.training.metrics import Clock
+from fxf.training.log import Clock
 from fxf.training.optimizer import OPTIMIZERS
 from small_runs import ROOT, new_process, script, tiny_config
 
