@@ -165,7 +165,7 @@ def fit(
 def _require_learnable(
     model: Model, batch: Callable[[jax.Array, jax.Array], Batch], trainer: Trainer, seed: int
 ) -> None:
-    """Raises a UserError if the model cannot learn from the first batch, or it cannot be cut."""
+    """Raises a UserError if the model cannot learn from the first batch, or it cannot be sharded."""
     shapes = contract.shapes_of_batch("batch", batch)
     rows, parts = shapes["weights"].shape[0], trainer.config.microbatches
     if rows % parts:

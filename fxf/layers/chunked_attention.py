@@ -23,7 +23,7 @@ UNROLLED = 4  # most chunks outside a loop; XLA holds scores of several at once,
 
 
 def require_whole_sequences(n_sequences: int) -> None:
-    """Raises a UserError if a mesh cuts each sequence into so many parts."""
+    """Raises a UserError if a mesh shards each sequence into so many parts."""
     if n_sequences > 1:
         raise UserError(
             "parallel.sequence: expected 1 with model.attention_implementation 'chunked', which cuts sequences itself, "

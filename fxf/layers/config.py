@@ -115,7 +115,9 @@ class TransformerConfig:
         "rope_theta of local blocks, whose wavelengths rope_factor leaves as they are; 0: as in global ones",
         minimum=0,
     )
-    qk_norm: bool = key(False, "normalize each head's queries and keys by an RMS norm with a scale")
+    qk_norm: bool = key(
+        False, "normalize each head's queries and keys by an RMS norm with a scale, whatever model.norm is"
+    )
     feed_forward: str = key("dense", "kind of feed-forward layer: one of fxf.layers.feed_forward.FEED_FORWARDS")
     activation: str = key("relu", "nonlinearity of the feed-forward layer: one of fxf.layers.feed_forward.ACTIVATIONS")
     feed_forward_bias: bool = key(True, "linear maps of the feed-forward layer have a bias")

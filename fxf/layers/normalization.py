@@ -23,6 +23,12 @@ def scale_factor(config: TransformerConfig, scale: jax.Array) -> jax.Array:
     return 1 + scale if config.zero_centered_scale else scale
 
 
+def over_root_mean_square(x: jax.Array, epsilon: float) -> jax.Array:
+    """Returns x over √(mean square of the last axis + epsilon), in float32, or in float64 if x is float64."""
+    mean_square = jnp.square(as_float32(x)).mean(-1, keepdims=True)
+    return x * jax.lax.rsqrt(mean_square + epsilon)
+
+
 class Norm(NamedTuple):
     """A kind of norm.
 
@@ -48,10 +54,10 @@ def _rms(config: TransformerConfig, params: Params, rows: jax.Array) -> jax.Arra
 
     The divisor is (deviation + epsilon), or √(mean square + epsilon) with norm_epsilon_in='variance'.
     """
-    variance = jnp.square(rows).mean(-1, keepdims=True)
     if config.norm_epsilon_in == "variance":
-        rows = rows * jax.lax.rsqrt(variance + config.norm_epsilon)
+        rows = over_root_mean_square(rows, config.norm_epsilon)
     else:
+        variance = jnp.square(rows).mean(-1, keepdims=True)
         # √ has no derivative at 0: the deviation of a constant vector is 0 and has no gradient.
         positive = variance > 0
         deviation = jnp.where(positive, jnp.sqrt(jnp.where(positive, variance, 1)), 0)

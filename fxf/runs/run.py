@@ -140,7 +140,7 @@ def _train_from_newest(
     with metrics_log, closing(checkpoints), processes.ending_with_the_others():
         came_from = [f"{workdir}: resuming at step {record.step}"] if resumed else start.lines
         of_data = ["  ".join(f"{name} {value}" for name, value in figures.items())] if figures else []
-        for line in (*of_data, *layout.uncut(experiment.model.spec), *came_from):
+        for line in (*of_data, *layout.unsharded(experiment.model.spec), *came_from):
             metrics_log.print_line(line)
         if record.step < experiment.train.steps or intervals.evaluation_is_missing(record):
             train_steps, position = _make_steps(experiment, layout, state, record, clock)

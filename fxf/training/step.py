@@ -72,7 +72,7 @@ def batch_loss(
 
     Args:
       label_smoothing: None means 0.
-      layout: the devices that the batch's tokens are cut over; None leaves them uncut.
+      layout: the devices over which the batch's tokens are sharded; None if they are not.
     """
     of_features = of_readout = params
     if layout:
@@ -92,7 +92,7 @@ def batch_loss(
         return sums_of_readout(of_readout, *arrays)
     # The loss computes logits for groups of tokens. Each device takes groups of its own tokens with weights of its own,
     # so that nothing in that loop waits for others, and one sum joins them.
-    parts = [layout.cut_tokens(x) for x in layout.shard_tokens(arrays)]
+    parts = [layout.shards_of_tokens(x) for x in layout.shard_tokens(arrays)]
     copies = jax.tree.map(lambda p: jnp.broadcast_to(p[None], (len(parts[0]), *p.shape)), of_readout)
     sums = jax.vmap(sums_of_readout)(copies, *parts)
     return jax.tree.map(jnp.sum, sums)
@@ -109,7 +109,7 @@ def _loss_options(model: Model, params: Params, features: jax.Array, layout: Lay
     return {"vocab_size": vocab_size, "at_once": math.prod(rows) * layout.padded_vocabulary(vocab_size)}
 
 
-def _cut(x: jax.Array, parts: int) -> jax.Array:
+def _parts(x: jax.Array, parts: int) -> jax.Array:
     """Returns the rows [B, ...] as [parts, B / parts, ...]."""
     return x.reshape(parts, -1, *x.shape[1:])
 
@@ -128,7 +128,7 @@ def loss_and_gradient(
 
     Args:
       microbatches: number of equal parts, computed one after the other in the same memory.
-      layout: the devices that hold the params, and that the rows of each part are cut over.
+      layout: the devices that hold the params, and over which the rows of each part are sharded.
     """
 
     def part(part_batch: Batch, part_rng: jax.Array | None) -> tuple[jax.Array, jax.Array, Params]:
@@ -145,7 +145,7 @@ def loss_and_gradient(
         i, part_batch = one
         return jax.tree.map(jnp.add, total, part(part_batch, None if rng is None else jax.random.fold_in(rng, i))), None
 
-    parts = {name: _cut(value, microbatches) for name, value in batch.items()}
+    parts = {name: _parts(value, microbatches) for name, value in batch.items()}
     start = (jnp.zeros(()), jnp.zeros(()), jax.tree.map(jnp.zeros_like, params))
     return jax.lax.scan(add, start, (jnp.arange(microbatches), parts))[0]
 
@@ -222,7 +222,7 @@ def make_step(trainer: Trainer) -> Step:
         devices=list(layout.mesh.devices.flat),
     )
     return lambda state, batch, hyperparameters: on_each(
-        state, {name: _cut(value, layout.parts) for name, value in batch.items()}, hyperparameters
+        state, {name: _parts(value, layout.parts) for name, value in batch.items()}, hyperparameters
     )
 
 
