@@ -46,10 +46,10 @@ class Weight:
 
 @functools.cache
 def fan_in(in_axes: int = 1, size: int = 0) -> Initializer:
-    """Normal, with variance 1 / (size of the first `in_axes` axes): keeps the variance of what passes through.
+    """Normal, with variance 1 / (size of the first `in_axes` axes), which keeps the variance of activations.
 
     Args:
-      size: takes the place of the axes' size; 0 does not.
+      size: replaces the size of these axes; 0: it does not.
     """
 
     def init(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
@@ -175,7 +175,7 @@ class Numbered(Mapping[str, Any]):
 def initialize(
     spec: Spec, key: jax.Array, dtype: Any = jnp.float32, given: Mapping[str, jax.Array] | None = None
 ) -> Params:
-    """Draws the params, but for those that are `given` by path.
+    """Draws the params, except those that are `given` by path.
 
     Each weight's key derives from its path alone, so adding one leaves the others as they were. Equal weights, such as
     those of all blocks, are drawn together, because a program compiles as fast for many of them as for one.
@@ -230,7 +230,7 @@ def count(spec: Spec) -> int:
 def decay_mask(spec: Spec) -> Any:
     """Returns a tree of bools: True for the matrices of linear maps, False for biases, norms and tables of rows.
 
-    Tables of rows are those of embedding and positions. The axes `heads` and `head_dim` are one that is cut in two.
+    Tables of rows are those of embedding and positions. The axes `heads` and `head_dim` count as one.
     """
 
     def decays(_: str, weight: Weight) -> bool:
@@ -241,10 +241,10 @@ def decay_mask(spec: Spec) -> Any:
 
 
 def axes_of_matrix(weight: Weight) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Returns the numbers of the axes that are the rows and the columns of a matrix, or None for another weight.
+    """Returns the indices of the axes that are the rows and the columns of a matrix, or None for another weight.
 
-    Matrices are those of linear maps between vectors; the map to logits is none of them. `heads` and `head_dim` are one
-    axis.
+    Matrices are those of linear maps between vectors; the map to logits does not count. `heads` and `head_dim` count as
+    one axis.
     """
     names = weight.axes
     starts = [i for i, name in enumerate(names) if name != "head_dim"]

@@ -120,7 +120,7 @@ def _check_computed(architecture: Architecture, tensors: Mapping[str, StoredTens
 def _by_name(
     architecture: Architecture, tensors: Mapping[str, StoredTensor], expected: Mapping[str, Any], where: str
 ) -> tuple[dict[str, tuple[str, StoredTensor]], list[str]]:
-    """Returns the tensors with the names that they have there by today's names; and the repeated embedding tables."""
+    """Returns, by today's name, each tensor with its name in the file; and the names of repeated embedding tables."""
     found: dict[str, tuple[str, StoredTensor]] = {}
     again = []
     for theirs, tensor in tensors.items():

@@ -34,7 +34,7 @@ class Norm(NamedTuple):
 
     Attributes:
       spec: returns its weights.
-      rows: returns the normalized vectors of [N, D], in float32, or in float64 if they are. Each is read alone.
+      rows: returns the normalized vectors of [N, D], each on its own, in float32, or in float64 if they are float64.
     """
 
     spec: Callable[[TransformerConfig], Spec]
@@ -79,6 +79,6 @@ def normalization_spec(config: TransformerConfig) -> Spec:
 
 
 def normalize(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Array:
-    """Returns the normalized vectors of x [..., D]. The computation is in float32, or in float64 if x is."""
+    """Returns the normalized vectors of x [..., D]. It computes in float32, or in float64 if x is float64."""
     rows = NORMS[config.norm].rows(config, params, as_float32(x.reshape(-1, x.shape[-1])))
     return rows.reshape(x.shape).astype(x.dtype)

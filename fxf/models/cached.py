@@ -50,7 +50,7 @@ def prefill_and_step(
     def prefill(params: Params, batch: Batch, length: int) -> Cache:
         tokens_BT, lengths_B, positions = batch["inputs"], batch["lengths"], batch.get("positions")
         source = None if encode is None else encode(params, batch)
-        if positions is not None:  # as many as the cache has room for; the added ones are never read
+        if positions is not None:  # as many as the cache has room for; no query reads the padded positions
             positions = jnp.pad(positions, ((0, 0), (0, max(length - positions.shape[1], 0))), "edge")
         cache = init_cache(config, lengths_B, length, positions, n_walks(config, parts(params)[0]))
         if source is not None:

@@ -67,7 +67,7 @@ def whole_sequences(
     """Returns the residual stream after the last block [B, T, D].
 
     `batch` may have `input_mask` [B, T], which is false on padding, `positions` [B, T] of the tokens, and `documents`
-    [B, T], the number of each token's document; attention then stays within a document.
+    [B, T], the index of each token's document; attention then stays within a document.
     """
     rng_embedding, rng_blocks, rng_positions = split(rng, 3)
     tokens_BT = batch["inputs"]

@@ -78,7 +78,7 @@ def train(
 
 
 class Watch(NamedTuple):
-    """What watches a run."""
+    """The clock, the trackers, and whether to profile."""
 
     clock: Clock
     trackers: Trackers

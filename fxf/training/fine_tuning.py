@@ -1,4 +1,4 @@
-"""What surrounds an optimizer: frozen weights, rates by weight and by layer, and an average of the params."""
+"""Wrappers of an optimizer: frozen weights, rates by weight and by layer, and an average of the params."""
 
 from typing import Any, NamedTuple
 
@@ -59,8 +59,8 @@ def without_frozen_gradient(model: Model, patterns: str) -> Model:
 def at_own_rates(optimizer: optax.GradientTransformation, spec: Spec) -> optax.GradientTransformation:
     """Returns the optimizer whose update of each weight is multiplied by the weight's own `rate`.
 
-    What weight decay takes from a weight stays as it is (Wang and Aitchison 2024). The optimizer must not read params
-    for anything else.
+    Weight decay does not depend on that rate (Wang and Aitchison 2024). The optimizer must read params for nothing but
+    weight decay.
     """
     rates = map_weights(lambda _, weight: weight.rate, spec)
 
@@ -104,7 +104,7 @@ def rates_by_layer(spec: Spec, decay: float) -> optax.GradientTransformation:
 
 
 def _block(path: str) -> tuple[str, int]:
-    """Returns the path of the stack that a weight of a block is in, and the block's number; "" and 0 of another."""
+    """Returns the path of the stack that a weight of a block is in, and the block's index; "" and 0 of another."""
     names = path.split("/")
     place = next((i for i, name in enumerate(names) if name.isdecimal()), 0)
     return ("/".join(names[:place]), int(names[place])) if place else ("", 0)

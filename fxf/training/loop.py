@@ -62,7 +62,7 @@ class Calls(NamedTuple):
       position: returns the position in the data, as JSON.
       interrupted: returns whether to stop, the same in every process. The loop calls it about once a second.
       traced: returns a context that traces a few steps after the first record; None traces nothing.
-      advance: is told the number of steps of each call, which are done.
+      advance: receives the number of steps that each call took.
     """
 
     train_steps: Callable[[TrainState, Any], tuple[TrainState, Metrics]]

@@ -90,8 +90,8 @@ def batch_loss(
     arrays = (features, batch["targets"], batch["weights"])
     if layout is None or layout.parts * layout.mesh.shape[SEQUENCE] == 1:
         return sums_of_readout(of_readout, *arrays)
-    # The loss computes logits for groups of tokens. Each device takes groups of its own tokens with weights of its own,
-    # so that nothing in that loop waits for others, and one sum joins them.
+    # The loss computes the logits of one group of tokens after another. Each device has groups of its own tokens and a
+    # copy of the weights. So no group waits for other devices; one sum over the devices follows.
     parts = [layout.shards_of_tokens(x) for x in layout.shard_tokens(arrays)]
     copies = jax.tree.map(lambda p: jnp.broadcast_to(p[None], (len(parts[0]), *p.shape)), of_readout)
     sums = jax.vmap(sums_of_readout)(copies, *parts)
@@ -99,7 +99,7 @@ def batch_loss(
 
 
 def _loss_options(model: Model, params: Params, features: jax.Array, layout: Layout) -> dict[str, int]:
-    """Returns how many logits are no padding on these devices, and how many are computed at once."""
+    """Returns how many of a row's logits are not padding on these devices, and how many logits are computed at once."""
     if not model.loss.of_logits or not layout.pads:
         return {}
     *rows, vocab_size = jax.eval_shape(model.readout, params, features).shape

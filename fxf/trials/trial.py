@@ -130,6 +130,6 @@ def _require_run_of(config: dict[str, Any], folder: Path) -> None:
     try:
         there = read_json(folder / CONFIG, "a run's config").get("config")
     except FileNotFoundError:
-        raise UserError(f"{folder}: holds a result, but no {CONFIG} that says of what; move it away") from None
+        raise UserError(f"{folder}: holds a result without the {CONFIG} of its run; move it away") from None
     if differing := differences(there if isinstance(there, dict) else {}, config):
         raise UserError(f"{folder}: holds another run: {differing}; move it away, or use another --workdir")
