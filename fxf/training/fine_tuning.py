@@ -80,23 +80,23 @@ def rates_by_layer(spec: Spec, decay: float) -> optax.GradientTransformation:
     front of the first stack have decay^(n + 1) (Clark et al. 2020, ELECTRA). Encoder and decoder have a stack each.
 
     Raises:
-      UserError: the model has no blocks by number.
+      UserError: the model has no blocks by index.
     """
     paths = [path for path, _ in leaves(spec)]
     sizes: dict[str, int] = {}
     for path in paths:
-        stack, number = _block(path)
+        stack, index = _block(path)
         if stack:
-            sizes[stack] = max(sizes.get(stack, 0), number + 1)
+            sizes[stack] = max(sizes.get(stack, 0), index + 1)
     if not sizes:
         raise UserError("optimizer.layer_decay: the model has no blocks by number; leave it at 1")
     first = next(i for i, path in enumerate(paths) if _block(path)[0])
     below = {path for path, weight in leaves(spec) if weight.axes and weight.axes[0] in TABLES} | set(paths[:first])
 
     def factor(path: str) -> float:
-        stack, number = _block(path)
+        stack, index = _block(path)
         if stack:
-            return decay ** (sizes[stack] - number)
+            return decay ** (sizes[stack] - index)
         return decay ** (max(sizes.values()) + 1) if path in below else 1.0
 
     factors = map_weights(lambda path, _: factor(path), spec)

@@ -130,20 +130,22 @@ def loss_and_gradient(
       microbatches: number of equal parts, computed one after the other in the same memory.
       layout: the devices that hold the params, and over which the rows of each part are sharded.
     """
-
-    def part(part_batch: Batch, part_rng: jax.Array | None) -> tuple[jax.Array, jax.Array, Params]:
-        def sums_of_params(p: Params) -> tuple[jax.Array, jax.Array]:
-            return batch_loss(model, p, part_batch, part_rng, label_smoothing, layout)
-
-        (loss_sum, weight_sum), gradient = jax.value_and_grad(sums_of_params, has_aux=True)(params)
+    if microbatches == 1:
+        sums_and_gradient = jax.value_and_grad(batch_loss, argnums=1, has_aux=True)
+        (loss_sum, weight_sum), gradient = sums_and_gradient(model, params, batch, rng, label_smoothing, layout)
         return loss_sum, weight_sum, gradient
 
-    if microbatches == 1:
-        return part(batch, rng)
-
     def add(total: Any, one: Any) -> tuple[Any, None]:
-        i, part_batch = one
-        return jax.tree.map(jnp.add, total, part(part_batch, None if rng is None else jax.random.fold_in(rng, i))), None
+        i, part = one
+        of_part = loss_and_gradient(
+            model,
+            params,
+            part,
+            None if rng is None else jax.random.fold_in(rng, i),
+            label_smoothing=label_smoothing,
+            layout=layout,
+        )
+        return jax.tree.map(jnp.add, total, of_part), None
 
     parts = {name: _parts(value, microbatches) for name, value in batch.items()}
     start = (jnp.zeros(()), jnp.zeros(()), jax.tree.map(jnp.zeros_like, params))

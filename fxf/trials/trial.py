@@ -76,16 +76,16 @@ def why_to_stop(plan: Plan, pairs: list[Pair], budget: Budget) -> str:
 
 
 def _pairs(plan: Plan, workdir: Path) -> Iterator[Pair]:
-    """Yields the pairs by their number; runs that have ended are read."""
+    """Yields the pairs in their order; runs that have ended are read."""
     kept: Kept = {}
-    for number in itertools.count():
+    for index in itertools.count():
         runs = []
-        for name, seed in zip(("first", "other"), plan.seeds_of(number), strict=True):
+        for name, seed in zip(("first", "other"), plan.seeds_of(index), strict=True):
             arm = getattr(plan, name)
             config, folder = arm.config | {"seed": seed}, workdir / f"{name}-{seed}"
             runs.append(_ended(config, folder, plan.metric) or _train(config, folder, arm.origin, plan.metric, kept))
         first, other = runs
-        yield Pair(plan.seeds_of(number), first.figure, other.figure, first.seconds + other.seconds)
+        yield Pair(plan.seeds_of(index), first.figure, other.figure, first.seconds + other.seconds)
 
 
 def _train(config: dict[str, Any], folder: Path, origin: dict[str, Any], metric: str, kept: Kept) -> _Run:
