@@ -7,6 +7,7 @@ name, type, default, range and meaning.
 
 import dataclasses
 import math
+import re
 import typing
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeVar
@@ -127,8 +128,17 @@ def differing_keys(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 
 
 def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """Returns `key (VALUE there, VALUE here), …` for the keys that differ between two configs; "" if none does."""
+    """Returns `key (VALUE there, VALUE here), …` for the keys that differ between two configs; "" if none does.
+
+    Of a digest it has the first eight digits.
+    """
     old, new = dict(flatten(there)), dict(flatten(here))
     return ", ".join(
-        f"{key} ({old.get(key, 'absent')} there, {new.get(key, 'absent')} here)" for key in differing_keys(there, here)
+        f"{key} ({_short(old.get(key, 'absent'))} there, {_short(new.get(key, 'absent'))} here)"
+        for key in differing_keys(there, here)
     )
+
+
+def _short(value: Any) -> Any:
+    """Returns the first eight digits of a SHA-256, and any other value as it is."""
+    return value[:8] if isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) else value

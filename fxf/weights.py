@@ -46,10 +46,10 @@ class Weight:
 
 @functools.cache
 def fan_in(in_axes: int = 1, size: int = 0) -> Initializer:
-    """Normal, with variance 1 / (size of the first `in_axes` axes): keeps the variance of what passes through.
+    """Normal, with variance 1 / (size of the first `in_axes` axes), which keeps the variance of activations.
 
     Args:
-      size: takes the place of the axes' size; 0 does not.
+      size: replaces the size of these axes; 0: it does not.
     """
 
     def init(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
@@ -73,7 +73,7 @@ def leaves(spec: Spec, prefix: str = "") -> Iterator[tuple[str, Weight]]:
 
 
 def without_repeats(spec: Spec, prefix: str = "", copies: int = 1) -> Iterator[tuple[str, Weight, int]]:
-    """Yields (path, weight, copies) for each weight once; of blocks by number the first, without its number."""
+    """Yields (path, weight, copies) for each weight once; of several blocks the first, without its index."""
     for name, value in spec.items():
         if isinstance(value, Weight):
             yield prefix + name, value, copies
@@ -84,7 +84,7 @@ def without_repeats(spec: Spec, prefix: str = "", copies: int = 1) -> Iterator[t
 
 
 def changed(f: Callable[[str, Weight], Weight], spec: Spec, prefix: str = "") -> Spec:
-    """Returns the spec of `f(path, weight)`, the same for each of several blocks; their numbers are not in the path."""
+    """Returns the spec of `f(path, weight)`, the same for each of several blocks; their indices are not in the path."""
 
     def change(name: str, value: Any) -> Any:
         if isinstance(value, Weight):
@@ -128,7 +128,7 @@ def matching(patterns: str, paths: Collection[str], where: str = "") -> list[str
     for pattern in filter(None, map(str.strip, patterns.split(","))):
         matched = fnmatch.filter(paths, pattern.removeprefix("!"))
         if where and not matched:
-            examples = ", ".join(dict.fromkeys(map(without_numbers, paths)))
+            examples = ", ".join(dict.fromkeys(map(without_indices, paths)))
             near = nearest(pattern, [] if "*" in pattern else paths) or f"; the weights are {examples}"
             raise UserError(f"{where}: '{pattern}' matches no weight{near}")
         chosen |= dict.fromkeys(matched, not pattern.startswith("!"))
@@ -152,18 +152,18 @@ def stack(spec: Spec, n: int, axis: str) -> Spec:
 
 
 class Numbered(Mapping[str, Any]):
-    """The spec of `n` blocks by number, '0' to 'n-1'. It holds one of them, whatever n is."""
+    """The spec of `n` blocks by index, '0' to 'n-1'. It holds one of them, whatever n is."""
 
     def __init__(self, one: Spec, n: int) -> None:
         self.one, self._n = one, n
 
-    def __getitem__(self, number: str) -> Spec:
-        if number not in self:
-            raise KeyError(number)
+    def __getitem__(self, index: str) -> Spec:
+        if index not in self:
+            raise KeyError(index)
         return self.one
 
-    def __contains__(self, number: object) -> bool:
-        return isinstance(number, str) and number.isdecimal() and int(number) < self._n
+    def __contains__(self, index: object) -> bool:
+        return isinstance(index, str) and index.isdecimal() and int(index) < self._n
 
     def __iter__(self) -> Iterator[str]:
         return map(str, range(self._n))
@@ -175,7 +175,7 @@ class Numbered(Mapping[str, Any]):
 def initialize(
     spec: Spec, key: jax.Array, dtype: Any = jnp.float32, given: Mapping[str, jax.Array] | None = None
 ) -> Params:
-    """Draws the params, but for those that are `given` by path.
+    """Draws the params, except those that are `given` by path.
 
     Each weight's key derives from its path alone, so adding one leaves the others as they were. Equal weights, such as
     those of all blocks, are drawn together, because a program compiles as fast for many of them as for one.
@@ -200,19 +200,19 @@ def draw(path: str, weight: Weight, key: jax.Array, dtype: Any = jnp.float32) ->
 def _keys(key: jax.Array, paths: Sequence[str]) -> jax.Array:
     """Returns the random keys of the weights at these paths, [N], from the key of all.
 
-    Into the key are folded a digest of the path without its numbers, and then each number.
+    Into the key are folded a digest of the path without its indices, and then each index.
     """
-    digests = [zlib.crc32(without_numbers(path).encode()) for path in paths]
-    numbers = [[int(part) for part in path.split("/") if part.isdecimal()] for path in paths]
+    digests = [zlib.crc32(without_indices(path).encode()) for path in paths]
+    indices = [[int(part) for part in path.split("/") if part.isdecimal()] for path in paths]
     keys_N = jax.vmap(jax.random.fold_in, (None, 0))(key, np.array(digests, np.uint32))
-    for depth in range(max(map(len, numbers), default=0)):
-        deep = np.array([i for i, row in enumerate(numbers) if len(row) > depth])
-        folded = jax.vmap(jax.random.fold_in)(keys_N[deep], np.array([numbers[i][depth] for i in deep], np.uint32))
+    for depth in range(max(map(len, indices), default=0)):
+        deep = np.array([i for i, row in enumerate(indices) if len(row) > depth])
+        folded = jax.vmap(jax.random.fold_in)(keys_N[deep], np.array([indices[i][depth] for i in deep], np.uint32))
         keys_N = keys_N.at[deep].set(folded)
     return keys_N
 
 
-def without_numbers(path: str) -> str:
+def without_indices(path: str) -> str:
     """Returns the path that a weight of every block shares."""
     return "/".join(part for part in path.split("/") if not part.isdecimal())
 
@@ -230,7 +230,7 @@ def count(spec: Spec) -> int:
 def decay_mask(spec: Spec) -> Any:
     """Returns a tree of bools: True for the matrices of linear maps, False for biases, norms and tables of rows.
 
-    Tables of rows are those of embedding and positions. The axes `heads` and `head_dim` are one that is cut in two.
+    Tables of rows are those of embedding and positions. The axes `heads` and `head_dim` count as one.
     """
 
     def decays(_: str, weight: Weight) -> bool:
@@ -241,10 +241,10 @@ def decay_mask(spec: Spec) -> Any:
 
 
 def axes_of_matrix(weight: Weight) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Returns the numbers of the axes that are the rows and the columns of a matrix, or None for another weight.
+    """Returns the indices of the axes that are the rows and the columns of a matrix, or None for another weight.
 
-    Matrices are those of linear maps between vectors; the map to logits is none of them. `heads` and `head_dim` are one
-    axis.
+    Matrices are those of linear maps between vectors; the map to logits does not count. `heads` and `head_dim` count as
+    one axis.
     """
     names = weight.axes
     starts = [i for i, name in enumerate(names) if name != "head_dim"]

@@ -8,7 +8,7 @@ import pytest
 
 from fxf.runs import run
 from fxf.runs.command_line import read_config
-from fxf.training.metrics import Clock
+from fxf.training.log import Clock
 from small_runs import ROOT, TINY
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text()

@@ -28,7 +28,7 @@ from fxf.runs.warm_start import start_of
 from fxf.sweeps.points import make_points
 from fxf.tasks import TASKS
 from fxf.tasks.task import Evaluator
-from fxf.training.metrics import Clock
+from fxf.training.log import Clock
 from fxf.training.state import TrainState, run_keys
 from fxf.training.step import batch_loss, make_step
 from fxf.weights import initialize, leaves, shapes

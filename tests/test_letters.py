@@ -18,7 +18,7 @@ import fxf
 from fxf.decoding.beam import beam_search
 from fxf.decoding.config import DecodeConfig
 from fxf.decoding.sampling import sampling
-from fxf.decoding.turns import decode_in_turns
+from fxf.decoding.slots import decode_in_slots
 from fxf.layers import position_kinds, positions
 from fxf.models.bilayer import BilayerConfig, bilayer
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
@@ -268,7 +268,7 @@ DECODERS = {
 def decoding(model, method, prompts, n_slots):
     config = METHODS[method]
     make = beam_search if config.beam_width > 1 else sampling
-    return lambda params: decode_in_turns(model, params, prompts, make(8, 1, config), n_slots=n_slots)
+    return lambda params: decode_in_slots(model, params, prompts, make(8, 1, config), n_slots=n_slots)
 
 
 @pytest.mark.parametrize(

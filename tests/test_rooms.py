@@ -67,6 +67,25 @@ def test_a_room_says_in_one_line_what_it_is_for(room):
     assert ast.get_docstring(ast.parse((ROOT / "fxf" / room / "__init__.py").read_text()))
 
 
+def functions(path):
+    """Yields each function of a file, with the number of its parameters, without `self`.
+
+    Keyword-only parameters of the face do not count: they are the arguments of `import fxf`.
+    """
+    of_face = path.is_relative_to(ROOT / "fxf/face")
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            arguments = node.args.posonlyargs + node.args.args
+            named = [a.arg for a in arguments] + ([] if of_face else [a.arg for a in node.args.kwonlyargs])
+            yield node, len([name for name in named if name not in ("self", "cls")])
+
+
+@pytest.mark.parametrize("path", FILES, ids=module)
+def test_no_function_is_longer_than_60_lines_or_has_more_than_8_parameters(path):
+    found = [(node.name, node.end_lineno - node.lineno + 1, n_parameters) for node, n_parameters in functions(path)]
+    assert [(name, lines, n) for name, lines, n in found if lines > 60 or n > 8] == []
+
+
 @pytest.mark.parametrize("path", FILES, ids=module)
 def test_no_file_is_longer_than_300_lines(path):
     assert len(path.read_text().splitlines()) <= 300

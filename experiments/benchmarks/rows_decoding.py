@@ -24,7 +24,7 @@ from fxf.models.model import Model
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs import run
 from fxf.tasks.prompts import decode_groups
-from fxf.training.metrics import Clock
+from fxf.training.log import Clock
 from fxf.weights import Params, initialize
 
 # Marian's model of Tiny's size. With its default init_std a random model repeats one token, and all scores are alike.

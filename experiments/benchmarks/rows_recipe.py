@@ -13,7 +13,7 @@ from fxf.errors import UserError
 from fxf.face.runs import read_config
 from fxf.runs.experiment import build
 from fxf.tasks import TASKS
-from fxf.training.metrics import Clock
+from fxf.training.log import Clock
 from fxf.training.step import make_train_steps
 
 

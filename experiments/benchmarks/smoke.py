@@ -77,7 +77,7 @@ def smoke(name: str, path: str, folder: Path) -> str:
     from fxf.runs import run
     from fxf.runs.command_line import read_config
     from fxf.runs.smoke import changed, smoke_changes
-    from fxf.training.metrics import Clock
+    from fxf.training.log import Clock
 
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):

@@ -41,7 +41,7 @@ from fxf.runs import cli
 from fxf.runs.code_version import made_by
 from fxf.runs.command_line import read_config
 from fxf.runs.experiment import build
-from fxf.training.metrics import Clock
+from fxf.training.log import Clock
 from fxf.training.step import make_train_steps
 from fxf.trials.evidence import evidence
 

@@ -13,7 +13,7 @@ from fxf.files import write_atomically
 from fxf.runs import command_line, run
 from fxf.runs.experiment import build
 from fxf.runs.programs import Kept
-from fxf.training.metrics import Clock
+from fxf.training.log import Clock
 
 SEEDS = 8
 Changes = Mapping[str, Any]

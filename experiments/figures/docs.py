@@ -9,6 +9,7 @@ from experiments.figures.pieces import Lines, Page, figure, table
 from experiments.figures.readme import INTERFACE
 from experiments.seeds.statements import HEADER, statements
 from experiments.studies.length.result import solved
+from fxf.machine.signals import NOTICE_SECONDS
 from fxf.pages.text_tables import to_markdown
 
 FORMAT = "part of a format or a definition"
@@ -79,6 +80,7 @@ def runs(kept: Kept) -> Page:
                 "heads of width 16 in a model wider than 256",
                 "at most 2 GiB",
                 "for 20 minutes",
+                f"takes more than {NOTICE_SECONDS:g} seconds",
             ],
         },
     )

@@ -62,7 +62,7 @@ def train(config: str, changes: dict[str, Any], folder: Path, kept: Any) -> str:
     """Trains a run, and returns what it prints."""
     import fxf
     from fxf.runs import command_line, run
-    from fxf.training.metrics import Clock
+    from fxf.training.log import Clock
 
     changes = {"log.tensorboard": False, **changes}
     made = fxf.read_config(config)

@@ -15,7 +15,7 @@ from fxf.pages import report
 from fxf.pages.run_files import RunFiles, read
 from fxf.reports import inside, probe
 from fxf.runs import command_line, run
-from fxf.training.metrics import Clock
+from fxf.training.log import Clock
 
 Part = dict[str, Any]
 QUIET = {"log.tensorboard": False, "log.report": False}

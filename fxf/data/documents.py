@@ -176,7 +176,7 @@ def _shorter(config: DocumentsConfig) -> str:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
-    """Opens a file. A UserError names it if it cannot be read; the system's words would be those of a failed save."""
+    """Opens a file. Raises a UserError that names it if it cannot be read; an OSError would read as a failed save."""
     try:
         with path.open("rb") as file:
             yield file

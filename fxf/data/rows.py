@@ -21,8 +21,8 @@ class Rows(NamedTuple):
       tokens_N: the tokens of all documents. Each document ends with `special.eos`.
       special: the special tokens; padding is `special.pad`, with weight 0.
       first: the input at the start of a document.
-      length: tokens of a row.
-      apart: whether the documents of a row are read apart: the batch then has `documents` [B, T], and positions [B, T]
+      length: number of tokens in a row.
+      apart: whether attention stays within a document: the batch then has `documents` [B, T], and positions [B, T]
         that start from 0 in each document. A document that goes on in another row starts there with its last token.
     """
 
@@ -37,7 +37,7 @@ class Rows(NamedTuple):
         return -(-len(self.tokens_N) // self.length)
 
     def batch(self, rows_B: np.ndarray) -> Arrays:
-        """Returns the batch of the rows with these numbers. Numbers from `n_rows` on give rows of padding."""
+        """Returns the batch of the rows with these indices. Indices from `n_rows` on give rows of padding."""
         index_BT = rows_B[:, None] * self.length + np.arange(self.length)[None]
         inside_BT = index_BT < len(self.tokens_N)
         place_BT = np.minimum(index_BT, len(self.tokens_N) - 1)

@@ -12,7 +12,7 @@ from fxf.errors import UserError, panics_as_errors, text_of
 from fxf.files import read_file
 
 KIND = "file"
-# The names of the token before a document and of the token behind it, the more specific ones first.
+# The names of the token before a document and of the token after it, the more specific ones first.
 BEGINS = ("<|begin_of_text|>", "<bos>", "<s>", "[CLS]", "<|endoftext|>")
 ENDS = ("<|end_of_text|>", "<|endoftext|>", "<eos>", "</s>", "[SEP]")
 # No vocabulary has this token. A BPE model without an unknown token leaves unknown text out; with this one it fails.

@@ -1,1 +1,1 @@
-"""Decoding, from prompts to tokens: step by step, in turns, and by beam search."""
+"""Decoding, from prompts to tokens: step by step, in slots, and by beam search."""

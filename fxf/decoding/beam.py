@@ -42,8 +42,8 @@ def beam_search(max_tokens: int, end_token: int, decode: DecodeConfig) -> Method
     """
     width = decode.beam_width
 
-    def start(number_B: jax.Array, cache: Cache) -> tuple[_Beams, Cache]:
-        batch_size = len(number_B)
+    def start(index_B: jax.Array, cache: Cache) -> tuple[_Beams, Cache]:
+        batch_size = len(index_B)
         nothing_BW = jnp.full((batch_size, width), -jnp.inf)
         tokens_BWU = jnp.full((batch_size, width, max_tokens), end_token, jnp.int32)
         beams = _Beams(
@@ -71,10 +71,7 @@ def beam_search(max_tokens: int, end_token: int, decode: DecodeConfig) -> Method
         finished_score_BW, finished_BWU = _merge(beams, score_BA, tokens_BAU)
 
         live_log_BW, chosen_BW = jax.lax.top_k(jnp.where(ends_BA, -jnp.inf, log_BA), width)
-        if decode.early_stop:
-            stopped_B = finished_score_BW[:, -1] > -jnp.inf
-        else:
-            stopped_B = finished_score_BW[:, -1] >= live_log_BW[:, 0] / _length(max_tokens, decode)
+        stopped_B = _stopped(finished_score_BW, live_log_BW, max_tokens, decode)
         live_BWU = _take(tokens_BAU, chosen_BW)
         beams = _Beams(n_tokens_B, live_BWU, live_log_BW, finished_BWU, finished_score_BW, stopped_B)
         return beams, cache.select(_take(parent_BA, chosen_BW)), _take(token_BA, chosen_BW).reshape(-1)
@@ -88,6 +85,13 @@ def beam_search(max_tokens: int, end_token: int, decode: DecodeConfig) -> Method
         return tokens_BWU, score_BW
 
     return Method(max_tokens, start, choose, is_finished, output)
+
+
+def _stopped(finished_score_BW: jax.Array, live_log_BW: jax.Array, max_tokens: int, decode: DecodeConfig) -> jax.Array:
+    """Returns whether the search for each prompt stops, bool [B]."""
+    if decode.early_stop:
+        return finished_score_BW[:, -1] > -jnp.inf
+    return finished_score_BW[:, -1] >= live_log_BW[:, 0] / _length(max_tokens, decode)
 
 
 def _length(n_tokens: Any, decode: DecodeConfig) -> jax.Array:
@@ -123,7 +127,7 @@ def best_continuations(
     shift_BW = live_log_BW - largest_BW - jnp.log(sum_BW)  # turns logits into log-probabilities
 
     maxima = (maxima + shift_BW[..., None]).reshape(batch_size, -1)
-    # Sorted numbers of groups keep the order of equal elements.
+    # Sorted indices of groups keep the order of equal elements.
     chosen = jnp.sort(jax.lax.top_k(maxima, min(n_alternatives, maxima.shape[1]))[1])
     hypothesis = chosen // n_groups
     token = (chosen % n_groups * GROUP)[..., None] + jnp.arange(GROUP)[None, None]  # [B, chosen, GROUP]

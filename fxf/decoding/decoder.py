@@ -13,8 +13,8 @@ import numpy as np
 from fxf.decoding.beam import beam_search
 from fxf.decoding.config import DecodeConfig
 from fxf.decoding.sampling import sampling
+from fxf.decoding.slots import decode_in_slots
 from fxf.decoding.steps import Method, Progress, Prompts, begin
-from fxf.decoding.turns import decode_in_turns
 from fxf.machine import memory
 from fxf.machine.compiled import compiled_by_shape
 from fxf.machine.memory import Part
@@ -23,8 +23,8 @@ from fxf.machine.status import stage
 from fxf.models.model import Model
 from fxf.weights import Params, shapes
 
-HYPOTHESES = 320  # decoded at a time; more if each slot has at least TURNS prompts
-TURNS = 8
+HYPOTHESES = 320  # decoded at a time; more if each slot has at least PROMPTS_PER_SLOT prompts
+PROMPTS_PER_SLOT = 8
 LARGEST_CACHE = 2**28  # bytes
 
 
@@ -73,7 +73,7 @@ def make_decoder(
         if row_shape not in row_bytes:
             row_bytes[row_shape] = _cache_bytes(model, prompts, method(max_tokens, random_key(seed)), width)
         n_slots = _n_slots(n_prompts, width, row_bytes[row_shape])
-        n_rows = n_slots if n_prompts == n_slots else n_slots * 2 * TURNS
+        n_rows = n_slots if n_prompts == n_slots else n_slots * 2 * PROMPTS_PER_SLOT
         outputs = []
         with stage("decoding", n_prompts) as progress:
             for start in range(0, n_prompts, n_rows):
@@ -100,8 +100,8 @@ def decoding_program(
         params: Params, prompts: Prompts, n_prompts: jax.Array, key: jax.Array, *, max_tokens: int, n_slots: int
     ) -> Any:
         chosen = method(max_tokens, key)
-        of_turns: Any = {"n_slots": n_slots, "n_prompts": n_prompts, "shard_rows": placement.shard_rows}
-        return decode_in_turns(model, placement.gather(params), prompts, chosen, **of_turns)
+        of_slots: Any = {"n_slots": n_slots, "n_prompts": n_prompts, "shard_rows": placement.shard_rows}
+        return decode_in_slots(model, placement.gather(params), prompts, chosen, **of_slots)
 
     return jax.jit(run, static_argnames=("max_tokens", "n_slots"), out_shardings=placement.out_shardings)
 
@@ -115,7 +115,7 @@ def method_of(end_token: int, config: DecodeConfig, max_tokens: int, key: jax.Ar
 
 def _n_slots(n_prompts: int, width: int, row_bytes: int) -> int:
     """Returns how many prompts are decoded at a time. Similar numbers of prompts have the same program."""
-    many = 2 ** int(math.log2(max(n_prompts // TURNS, 1)))
+    many = 2 ** int(math.log2(max(n_prompts // PROMPTS_PER_SLOT, 1)))
     limit = LARGEST_CACHE // row_bytes
     return min(n_prompts, max(1, min(max(HYPOTHESES // width, many), limit)))
 

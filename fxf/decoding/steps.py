@@ -29,8 +29,8 @@ class Method(NamedTuple):
 
     Attributes:
       max_tokens: the largest number of new tokens.
-      start: `start(numbers_B, cache)` returns the state and the cache of prompts without new tokens. The numbers are
-        those of the prompts among all N.
+      start: `start(indices_B, cache)` returns the state and the cache of prompts without new tokens. The
+        indices are those of the prompts among all N.
       choose: `choose(state, cache, logits_RV)` returns the state, the cache and the next token of each row, int32 [R].
       is_finished: `is_finished(state)` returns whether a prompt has all its tokens, bool [B].
       output: `output(state)` returns the result, a tree of arrays [B, ...].
@@ -56,7 +56,7 @@ class Progress:
     state: Any
 
 
-def decode(model: Model, params: Params, prompts: Prompts, method: Method) -> Any:
+def decode_batch(model: Model, params: Params, prompts: Prompts, method: Method) -> Any:
     """Returns the method's output for N prompts, a tree of arrays [N, ...]. Call it under `jax.jit`."""
 
     def unfinished(progress: Progress) -> jax.Array:
@@ -69,13 +69,13 @@ def decode(model: Model, params: Params, prompts: Prompts, method: Method) -> An
     return method.output(jax.lax.while_loop(unfinished, one_step, start).state)
 
 
-def begin(model: Model, params: Params, prompts: Prompts, method: Method, numbers_B: jax.Array, room: int) -> Progress:
+def begin(model: Model, params: Params, prompts: Prompts, method: Method, indices_B: jax.Array, room: int) -> Progress:
     """Returns the progress of prompts that have been read into a cache with room for so many tokens more.
 
     The first step reads the last token of each prompt; its logits choose the first new token.
 
     Args:
-      numbers_B: the numbers of the prompts among all.
+      indices_B: the indices of the prompts among all N.
 
     Raises:
       UserError: the prompts have too few positions.
@@ -91,7 +91,7 @@ def begin(model: Model, params: Params, prompts: Prompts, method: Method, number
     assert model.prefill is not None
     batch = {**rest, "inputs": inputs_BT[:, :-1], "lengths": lengths_B}
     cache = model.prefill(params, batch, tokens_BP.shape[1] + room)
-    state, cache = method.start(numbers_B, cache)
+    state, cache = method.start(indices_B, cache)
     return Progress(cache, _by_row(last_B, cache), state)
 
 

@@ -43,7 +43,7 @@ def require_params(model: Model, params: Any) -> None:
 
 
 def token_rows(name: str, rows: Any) -> list[Any]:
-    """Returns rows of tokens as arrays of ints. Raises a UserError if they are none; `name` is that of a row."""
+    """Returns rows of tokens as arrays of ints. Raises a UserError if they are not valid; `name` is that of a row."""
     if isinstance(rows, str) or not hasattr(rows, "__len__"):
         raise UserError(f"{name}s: expected a list of lists of tokens, got {rows!r}")
     found = []
@@ -59,7 +59,7 @@ def token_rows(name: str, rows: Any) -> list[Any]:
 
 
 def vocab_size_of(model: Model, sources: dict[str, np.ndarray]) -> int:
-    """Returns the number of tokens. Raises a UserError if the model reads sources that lack, or none that are there."""
+    """Returns the number of tokens. Raises a UserError if the model reads sources and gets none, or the reverse."""
     params, inputs = weights.shapes(model.spec, model.weights_dtype), {"inputs": np.zeros((1, 1), np.int32)}
     try:
         alone = jax.eval_shape(model.apply, params, inputs)

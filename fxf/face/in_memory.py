@@ -89,7 +89,7 @@ def language_model_batch(tokens: Any, weights: Any = None) -> Batch:
     """Returns the batch from which a decoder learns to predict each token from those before it.
 
     Args:
-      tokens: int32 [B, T]; the model reads them behind token 0, without the last one.
+      tokens: int32 [B, T]; the model reads them after token 0, without the last one.
       weights: float32 [B, T], the weight of each token in the loss; 1 if None.
 
     Returns:
@@ -165,7 +165,7 @@ def fit(
 def _require_learnable(
     model: Model, batch: Callable[[jax.Array, jax.Array], Batch], trainer: Trainer, seed: int
 ) -> None:
-    """Raises a UserError if the model cannot learn from the first batch, or it cannot be cut."""
+    """Raises a UserError if the model cannot learn from the first batch, or it cannot be sharded."""
     shapes = contract.shapes_of_batch("batch", batch)
     rows, parts = shapes["weights"].shape[0], trainer.config.microbatches
     if rows % parts:
@@ -257,7 +257,7 @@ def decode(
 
 
 def _behind(first_token: int | None, prompts: Sequence[Any]) -> dict[str, np.ndarray]:
-    """Returns the prompts as rows behind the token, or behind the first token of each if it is None."""
+    """Returns the prompts as rows after the token, or after the first token of each if it is None."""
     tokens_NP, lengths_N = _padded(prompts)
     if first_token is not None:
         return {"first": np.full(len(prompts), first_token, np.int64), "tokens": tokens_NP, "lengths": lengths_N}
@@ -276,7 +276,7 @@ def _padded(rows: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _require_tokens(model: Model, rows: dict[str, np.ndarray], end_token: int | None) -> None:
-    """Raises a UserError if the end token, or a token of a row, is none of the model's, or there are no sources."""
+    """Raises a UserError if the end token or a token of a row is not a valid token, or a source is missing."""
     vocab_size = vocab_size_of(model, {name: x[:1] for name, x in rows.items() if name in ("source", "source_mask")})
     if end_token is not None and end_token >= vocab_size:
         raise UserError(f"end_token: expected one of the tokens 0 … {vocab_size - 1}, got {end_token}")

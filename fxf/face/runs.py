@@ -16,7 +16,7 @@ from fxf.runs.experiment import Experiment
 from fxf.runs.generation import generate_texts
 from fxf.runs.signatures import require_takes
 from fxf.runs.warm_start import config_from
-from fxf.training.metrics import Clock
+from fxf.training.log import Clock
 from fxf.training.trackers import OnRecord, Trackers
 from fxf.weights import Params, count
 

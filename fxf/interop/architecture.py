@@ -25,7 +25,7 @@ class Architecture(NamedTuple):
       section: other keys of the `model` section that differ from the defaults.
       config: keys of config.json that must have these values if they are present.
       tokens: 'first', 'end' or 'padding' by the key of config.json that holds this special token.
-      tensors: tensor names by the path of fxf's weight; {} is the block's number, which the path omits. Weights that
+      tensors: tensor names by the path of fxf's weight; {} is the block's index, which the path omits. Weights that
         share a tensor are side by side in it, in this order. A model has those of them that its config asks for.
       defaults: values of keys that config.json may lack.
       if_null: by a key of config.json that may be null, `value(section)`, which it then stands for. It reads the values
@@ -38,7 +38,7 @@ class Architecture(NamedTuple):
       rows: tensors [1, n] whose weights in fxf are [n].
       renamed: pairs of a regular expression for names in older files and its replacement.
       ignored: a regular expression for tensors that repeat another one, are computed or do not belong to this model.
-      computed: by a regular expression for ignored tensors, `computed(shape)`, which they must hold but for rounding.
+      computed: by a regular expression for ignored tensors, `computed(shape)`, which they must hold up to rounding.
     """
 
     name: str

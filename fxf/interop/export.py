@@ -34,7 +34,7 @@ def export_model(path: Path, model: Model, params: Params, batch: Mapping[str, A
     """Writes the file.
 
     Args:
-      batch: arrays, or their shapes, of what `model.apply` reads: the names count, and the types, but no size does.
+      batch: the arrays that `model.apply` reads, or their shapes. Names and types matter, and sizes do not.
       max_len: positions of the model: the room of a cache, and the most tokens in a row.
 
     Raises:

@@ -11,7 +11,7 @@ import numpy as np
 from fxf.errors import UserError
 from fxf.interop.architecture import Architecture
 from fxf.interop.weights_file import StoredTensor, as_weights, check_shapes
-from fxf.weights import TABLES, Params, Spec, Weight, leaves, map_weights, without_numbers
+from fxf.weights import TABLES, Params, Spec, Weight, leaves, map_weights, without_indices
 
 TABLE_AGAIN = r"(lm_head|decoder|embed_tokens)\.weight$"  # tensors that repeat the embedding table
 ROUNDING = 2**-8  # of numbers up to 1 in half precision, and of the angles of computed positions
@@ -31,9 +31,9 @@ def tensors_of(architecture: Architecture, spec: Spec) -> dict[str, list[Part]]:
     order = list(architecture.tensors)
     for path, weight in leaves(spec):
         number = [part for part in path.split("/") if part.isdecimal()]
-        name = architecture.tensors[without_numbers(path)].format(*number)
+        name = architecture.tensors[without_indices(path)].format(*number)
         parts.setdefault(name, []).append(Part(path, weight))
-    return {name: sorted(group, key=lambda p: order.index(without_numbers(p.path))) for name, group in parts.items()}
+    return {name: sorted(group, key=lambda p: order.index(without_indices(p.path))) for name, group in parts.items()}
 
 
 def tensor_shape(architecture: Architecture, name: str, parts: list[Part]) -> tuple[int, ...]:
@@ -120,7 +120,7 @@ def _check_computed(architecture: Architecture, tensors: Mapping[str, StoredTens
 def _by_name(
     architecture: Architecture, tensors: Mapping[str, StoredTensor], expected: Mapping[str, Any], where: str
 ) -> tuple[dict[str, tuple[str, StoredTensor]], list[str]]:
-    """Returns the tensors with the names that they have there by today's names; and the repeated embedding tables."""
+    """Returns, by today's name, each tensor with its name in the file; and the names of repeated embedding tables."""
     found: dict[str, tuple[str, StoredTensor]] = {}
     again = []
     for theirs, tensor in tensors.items():

@@ -7,7 +7,6 @@ Any other kind needs an `Attention` of its own, as in linear_attention.py.
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from fxf.config import one_of
 from fxf.errors import UserError
@@ -16,10 +15,10 @@ from fxf.layers.attention_kinds import Attention, expressive, of_whole_sequences
 from fxf.layers.cache import KeysValues
 from fxf.layers.chunked_attention import chunked, require_whole_sequences
 from fxf.layers.config import TransformerConfig
-from fxf.layers.linear import as_float32, linear
+from fxf.layers.linear import linear
 from fxf.layers.linear_attention import FEATURE_MAPS, LINEAR
 from fxf.layers.mask import Mask
-from fxf.layers.normalization import scale_factor, scale_weight
+from fxf.layers.normalization import over_root_mean_square, scale_factor, scale_weight
 from fxf.layers.positions import POSITIONS
 from fxf.weights import Params, Spec, Weight, fan_in
 
@@ -40,10 +39,10 @@ def kind_of(config: TransformerConfig) -> Attention:
 
 
 def require_implementation(config: TransformerConfig, n_sequences: int) -> None:
-    """Raises a UserError if the devices, or a mesh that cuts sequences, cannot have the config's implementation.
+    """Raises a UserError if the devices, or a mesh that shards sequences, cannot have the config's implementation.
 
     Args:
-      n_sequences: parts that a mesh cuts each sequence into.
+      n_sequences: parts into which a mesh shards each sequence.
     """
     if config.attention_implementation == "flash":
         flash_attention.require_flash(config, n_sequences)
@@ -167,8 +166,7 @@ def _project(config: TransformerConfig, params: Params, name: str, x_BTD: jax.Ar
     heads = rows.reshape(*x_BTD.shape[:-1], *weight.shape[1:])
     scale = params.get(f"{name}_scale")
     if scale is not None:
-        mean_square = jnp.square(as_float32(heads)).mean(-1, keepdims=True)
-        normalized = heads * jax.lax.rsqrt(mean_square + config.norm_epsilon)
+        normalized = over_root_mean_square(heads, config.norm_epsilon)
         heads = (normalized * scale_factor(config, scale).reshape(1, 1, 1, -1)).astype(heads.dtype)
     return heads.transpose(0, 2, 1, 3)
 

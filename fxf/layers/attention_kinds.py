@@ -37,7 +37,7 @@ class Attention(NamedTuple):
 
 
 def of_whole_sequences(kind: Attention, attend: Callable[..., jax.Array]) -> Attention:
-    """Returns a kind of attention that reads whole sequences by `attend`. Blocks with a cache take the kind itself."""
+    """Returns a kind that reads whole sequences by `attend`. With a cache, XLA attention is used instead."""
 
     def attend_causally(
         config: TransformerConfig, q_BHTK: jax.Array, new: Any, mask: Mask, cache: None, rng: jax.Array | None

@@ -22,7 +22,7 @@ from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import POSITIONS
 from fxf.weights import Numbered, Params, Spec
 
-# What a block keeps in memory for the backward pass, which computes the rest again. "none" computes nothing again.
+# What a block keeps in memory for the backward pass, which recomputes the rest. 'none' recomputes nothing.
 REMAT = {
     "full": jax.checkpoint_policies.nothing_saveable,
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
@@ -130,7 +130,7 @@ def block_cross_memory(config: CrossAttentionConfig, params: Params, source_BSD:
 
 
 def blocks_spec(config: TransformerConfig, cross: bool = False) -> Spec:
-    """Returns the spec of every block, by its number."""
+    """Returns the spec of every block, by its index."""
     return Numbered(block_spec(config, cross), config.n_layers)
 
 
@@ -182,12 +182,12 @@ def train_blocks(
     """
 
     def run(x_BTD: jax.Array, layer: Any) -> tuple[jax.Array, None]:
-        block_params, block_rng, number = layer
+        block_params, block_rng, index = layer
         memory = None
         if source is not None:
             assert isinstance(config, CrossAttentionConfig)
             memory = (block_cross_memory(config, block_params, *source), source[1])
-        block_mask = mask.of_block(config, number)
+        block_mask = mask.of_block(config, index)
         return block(config, block_params, x_BTD, block_mask, source=memory, rng=block_rng)[0], None
 
     if config.remat != "none":
@@ -200,9 +200,9 @@ def train_blocks(
             0
         ]
     for i, block_params in enumerate(blocks):
-        number = i if config.global_every else None
+        index = i if config.global_every else None
         with jax.named_scope(f"block_{i}"):
-            x_BTD, _ = run(x_BTD, (block_params, None if rngs is None else rngs[i], number))
+            x_BTD, _ = run(x_BTD, (block_params, None if rngs is None else rngs[i], index))
     return x_BTD
 
 

@@ -11,7 +11,8 @@ class Sublayer(NamedTuple):
 
     Attributes:
       output: the attention, the cross-attention or the feed-forward layer. A block calls it once.
-      norm: its norm. That of cross-attention changes nothing with `cross_norm=source`, where it is the source's.
+      norm: its norm. With `cross_norm=source` that of cross-attention is the identity, because the source is
+        normalized.
       dropout: the dropout of its output.
       post_norm: its second norm, if the block has one for each sublayer.
     """

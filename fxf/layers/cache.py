@@ -2,8 +2,8 @@
 
 A prompt's cache has W · L places: L for the tokens of each of its W hypotheses, one hypothesis after the other.
 Hypothesis w writes token l at the cache index w · L + l. Greedy decoding and sampling have one hypothesis, so there the
-cache index is l. The hypotheses of a beam read each other's keys and values: `ancestors` says which one, itself or
-another, wrote each token that one reads. When hypotheses branch, `select` writes new ancestors and copies no keys.
+cache index is l. The hypotheses of a beam read each other's keys and values: `ancestors[b, w, l]` is the hypothesis
+that wrote token l of hypothesis w. When hypotheses branch, `select` writes new ancestors and copies no keys.
 """
 
 import dataclasses
@@ -52,8 +52,8 @@ class Cache:
         row has a cache of its own.
       positions: the positions of all tokens of a prompt, [B, L], if the prompts give them; None for 0, 1, … Its first
         axis is R without `ancestors`.
-      walks_BMCJ: the states of the walks along the tokens, which have their positions; None if the kind of positions
-        makes none from tokens.
+      walks_BMCJ: the states of the walks along the tokens, which hold the tokens' positions; None if the kind of
+        positions makes none from tokens.
     """
 
     blocks: Any

@@ -1,6 +1,6 @@
 """Attention of a whole sequence for some queries at a time, so that memory grows with the length and not its square.
 
-Rabe and Staats 2021 (arXiv 2112.05682). The backward pass computes the weights of each chunk anew. It runs on any
+Rabe and Staats 2021 (arXiv 2112.05682). The backward pass recomputes the weights of each chunk. It runs on any
 device, in any precision, for each kind of attention with scores.
 """
 
@@ -23,7 +23,7 @@ UNROLLED = 4  # most chunks outside a loop; XLA holds scores of several at once,
 
 
 def require_whole_sequences(n_sequences: int) -> None:
-    """Raises a UserError if a mesh cuts each sequence into so many parts."""
+    """Raises a UserError if a mesh shards each sequence into so many parts."""
     if n_sequences > 1:
         raise UserError(
             "parallel.sequence: expected 1 with model.attention_implementation 'chunked', which cuts sequences itself, "
@@ -32,7 +32,7 @@ def require_whole_sequences(n_sequences: int) -> None:
 
 
 def chunked(kind: Attention) -> Attention:
-    """Returns a kind of attention that has the scores of `CHUNK` queries at a time, where it reads no cache."""
+    """Returns a kind of attention that computes the scores of `CHUNK` queries at a time when there is no cache."""
 
     def attend(
         config: TransformerConfig, q_BHTK: jax.Array, memory: KeysValues, mask: Mask, rng: jax.Array | None
@@ -43,9 +43,9 @@ def chunked(kind: Attention) -> Attention:
             n_chunks = max(n_chunks, min(SEVERAL, n_queries // WORTHWHILE))
         rows = None if mask.positions is None else all_rows(mask)
 
-        def of_chunk(q_BHTK: jax.Array, rows: Rows | None, number: Any, memory: KeysValues, mask: Mask) -> jax.Array:
+        def of_chunk(q_BHTK: jax.Array, rows: Rows | None, index: Any, memory: KeysValues, mask: Mask) -> jax.Array:
             bias = mask.bias if rows is None else bias_of_rows(config, mask, rows)
-            key = None if rng is None else jax.random.fold_in(rng, number)
+            key = None if rng is None else jax.random.fold_in(rng, index)
             return kind.attend(config, q_BHTK, memory, dataclasses.replace(mask, bias=bias), key)
 
         if n_chunks == 1:
@@ -54,7 +54,7 @@ def chunked(kind: Attention) -> Attention:
         size = -(-n_queries // n_chunks)
         if n_chunks <= UNROLLED:
             heads = []
-            for number, start in enumerate(range(0, n_queries, size)):
+            for index, start in enumerate(range(0, n_queries, size)):
                 chunk = slice(start, min(start + size, n_queries))
                 q, of_rows = q_BHTK[:, :, chunk], jax.tree.map(lambda x, chunk=chunk: x[..., chunk], rows)
                 seen = (memory, mask)
@@ -63,7 +63,7 @@ def chunked(kind: Attention) -> Attention:
                         jax.tree.map(lambda x, end=chunk.stop: x[:, :, :end], memory),
                         first_tokens(mask, chunk.stop),
                     )
-                heads.append(of_chunk(q, of_rows, number, *seen))
+                heads.append(of_chunk(q, of_rows, index, *seen))
             return jnp.concatenate(heads, axis=2)
 
         # The last query fills up the last chunk, so that each sees a key.

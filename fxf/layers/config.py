@@ -53,8 +53,8 @@ class TransformerConfig:
         "or from random (learned); fixed sines and cosines, interleaved (sinusoidal, seed 003) or all sines first, "
         "from position 1 (sinusoidal_concatenated, seed 000) or 0 (sinusoidal_halves); rotary, alibi (seed 002) or "
         "alibi_geometric, in self-attention; turns: tokens turn the walk that makes the positions of rotary and a "
-        "gentle alibi (fxf.layers.turns); walks: heads read several fixed walks, of each position the last token if "
-        "there is a window, and embeddings bounded features of all n_walks of them (fxf.layers.walks)",
+        "gentle alibi (fxf.layers.turns); walks: heads read several fixed walks; with a window, a query sees only the "
+        "last token at each position; embeddings add bounded features of all n_walks walks (fxf.layers.walks)",
     )
     position_range: int = key(
         0,
@@ -95,15 +95,15 @@ class TransformerConfig:
     rope_trained_len: int = key(
         0,
         "0: rope_factor multiplies every wavelength (Chen et al. 2023); otherwise only those longer than this many "
-        "tokens, and those from a quarter of it on in part (Llama 3)",
+        "tokens; from a quarter of it on, factors are interpolated (Llama 3)",
         minimum=0,
     )
     attention: str = key("softmax", "one of fxf.layers.attention.ATTENTIONS")
     attention_implementation: Literal["xla", "chunked", "flash"] = key(
         "xla",
-        "xla: XLA computes attention in training, with all scores in memory; chunked: with those of at most 256 "
-        "queries at a time; flash: a kernel does that never holds all scores in memory, for "
-        "softmax in bfloat16 on NVIDIA GPUs from Ampere on (cuDNN) and on TPUs (splash attention)",
+        "how training computes attention; xla: with all scores in memory; chunked: with the scores of at most 256 "
+        "queries at a time; flash: by a kernel that never holds all scores in memory, for softmax in bfloat16 on "
+        "NVIDIA GPUs from Ampere on (cuDNN) and on TPUs (splash attention)",
     )
     feature_map: str = key("elu", "feature map of linear attention: one of fxf.layers.linear_attention.FEATURE_MAPS")
     window: int = key(0, "self-attention sees tokens at a distance below this; 0: all tokens", minimum=0)
@@ -115,7 +115,9 @@ class TransformerConfig:
         "rope_theta of local blocks, whose wavelengths rope_factor leaves as they are; 0: as in global ones",
         minimum=0,
     )
-    qk_norm: bool = key(False, "normalize each head's queries and keys by an RMS norm with a scale")
+    qk_norm: bool = key(
+        False, "normalize each head's queries and keys by an RMS norm with a scale, whatever model.norm is"
+    )
     feed_forward: str = key("dense", "kind of feed-forward layer: one of fxf.layers.feed_forward.FEED_FORWARDS")
     activation: str = key("relu", "nonlinearity of the feed-forward layer: one of fxf.layers.feed_forward.ACTIVATIONS")
     feed_forward_bias: bool = key(True, "linear maps of the feed-forward layer have a bias")
@@ -144,7 +146,7 @@ class TransformerConfig:
     )
     remat: Literal["none", "full", "dots"] = key(
         "none",
-        "what the backward pass computes again: nothing; all inside a block; all there except products with weights",
+        "what the backward pass recomputes: nothing; all inside a block; all there except products with weights",
     )
     dtype: Literal["float32", "bfloat16", "float64"] = key(
         "float32",

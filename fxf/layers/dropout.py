@@ -1,4 +1,4 @@
-"""Inverted dropout (Srivastava et al. 2014): training scales up the kept elements, so evaluation changes nothing."""
+"""Inverted dropout (Srivastava et al. 2014): training scales up the kept elements, so evaluation needs no scaling."""
 
 import jax
 import jax.numpy as jnp

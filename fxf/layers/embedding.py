@@ -84,5 +84,8 @@ def final_layer(config: TransformerConfig, params: Params, x: jax.Array) -> jax.
 
 
 def _as_in_base(config: TransformerConfig, x: jax.Array) -> jax.Array:
-    """Returns x [..., D] times base_width / d_model, so that as large steps of weights move logits as in the base."""
+    """Returns x [..., D] times base_width / d_model.
+
+    A step of the same size then moves the logits as much as in the base model.
+    """
     return x if config.base_d_model == config.d_model else x * (config.base_d_model / config.d_model)

@@ -21,7 +21,7 @@ def require_flash(config: TransformerConfig, n_sequences: int = 1) -> None:
     """Raises a UserError if the devices that programs are compiled for have no kernel for this config.
 
     Args:
-      n_sequences: parts that a mesh cuts each sequence into.
+      n_sequences: parts into which a mesh shards each sequence.
     """
     if _kernel(config) is cudnn_attention and n_sequences > 1:
         raise UserError(

@@ -15,7 +15,7 @@ from jax.extend import core
 def intermediates(function: Callable[..., Any], *args: Any) -> dict[str, jax.Array]:
     """Returns the named arrays inside `function(*args)` by scopes and name, such as "block_0/attention/weights".
 
-    It leaves out arrays inside a loop over blocks (model.scan_blocks), and arrays that a backward pass computes again
+    It leaves out arrays inside a loop over blocks (model.scan_blocks), and arrays that a backward pass recomputes
     (model.remat).
     """
     closed = jax.make_jaxpr(function)(*args)

@@ -7,7 +7,7 @@ from fxf.machine.on_cpu import in_rows, product
 
 
 def as_float32(x: jax.Array) -> jax.Array:
-    """Returns x in float32, or in float64 if it is."""
+    """Returns x in float32, or in float64 if x is float64."""
     return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 

@@ -1,7 +1,7 @@
 """Linear attention: a running associative memory (seed 002, "masked self attention"; Katharopoulos et al. 2020).
 
-A feature map φ takes the place of the softmax: a query reads Σ φ(q)·φ(k_c) v_c / Σ φ(q)·φ(k_c). The sums follow from
-W = Σ v_c ⊗ φ(k_c) and z = Σ φ(k_c), to which each token adds one term. So the memory has a constant size.
+A feature map φ takes the place of the softmax: a query reads Σ φ(q)·φ(k_c) v_c / Σ φ(q)·φ(k_c). The sums follow
+from Σ v_c ⊗ φ(k_c) and Σ φ(k_c), to which each token adds one term. So the memory has a constant size.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ FEATURE_MAPS = {
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Associations:
-    """The sums W, `values` [B, G, K, O], and z, `total` [B, G, K], in float32 or float64."""
+    """The sums Σ v_c ⊗ φ(k_c), `values` [B, G, K, O], and Σ φ(k_c), `total` [B, G, K], in float32 or float64."""
 
     values: jax.Array
     total: jax.Array

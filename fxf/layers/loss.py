@@ -38,7 +38,7 @@ def cross_entropy(
       label_smoothing: share of each target's probability that is distributed evenly over the vocabulary
         (Szegedy et al. 2016); None for 0.
       vocab_size: number of tokens; logits beyond it are padding. None: all logits are those of tokens.
-      at_once: maximum number of logits in a group, or one row's; None for what suits the devices of the program.
+      at_once: maximum number of logits in a group, but at least one row's logits; None chooses by the devices.
     """
     rows_ND = features_BTD.reshape(-1, features_BTD.shape[-1])
     n_rows, n_columns = len(rows_ND), jax.eval_shape(readout, rows_ND).shape[1]

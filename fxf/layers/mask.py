@@ -26,7 +26,7 @@ class Mask:
       is_token: bool [B, C], false on padding; None if there is no padding. In decoding it is that of the new tokens,
         [B, T].
       cache_indices: the cache indices of the new tokens, int32 [B, T]; None without a cache.
-      documents_BT: the number of each token's document, int32 [B, T]; None if each row is one document. A query sees
+      documents_BT: the index of each token's document, int32 [B, T]; None if each row is one document. A query sees
         its own document only.
       causal: whether no query sees later tokens.
       global_bias: the bias of global blocks, if `config.global_every` makes any; `bias` is then that of local ones.
@@ -42,11 +42,11 @@ class Mask:
     global_bias: jax.Array | None = None
     is_global: jax.Array | None = None
 
-    def of_block(self, config: TransformerConfig, number: Any) -> "Mask":
-        """Returns the mask of the block with this number, an int or an int32 scalar, which counts from 0."""
+    def of_block(self, config: TransformerConfig, index: Any) -> "Mask":
+        """Returns the mask of the block with this index, an int or an int32 scalar."""
         if self.global_bias is None:
             return self
-        is_global = jnp.asarray((number + 1) % config.global_every == 0)
+        is_global = jnp.asarray((index + 1) % config.global_every == 0)
         bias = jnp.where(is_global, self.global_bias, self.bias)
         return dataclasses.replace(self, bias=bias, global_bias=None, is_global=is_global)
 
@@ -62,7 +62,7 @@ def self_mask(
     """Returns the mask of self-attention in a whole sequence, causal or not, with the window of the config.
 
     Args:
-      documents_BT: the number of each token's document, if the rows hold several; None if each row is one document.
+      documents_BT: the index of each token's document, if the rows hold several; None if each row is one document.
 
     Raises:
       UserError: rows hold several documents, but the tokens of whole rows make the positions.
@@ -92,14 +92,14 @@ def all_rows(mask: Mask) -> Rows:
 
 
 def first_tokens(mask: Mask, n: int) -> Mask:
-    """Returns the mask of the first n tokens of a sequence, where the mask does not hold the bias of all."""
+    """Returns the mask of the first n tokens of a sequence, for chunked attention, whose mask holds no bias."""
     parts = (mask.positions, mask.is_token, mask.documents_BT)
     positions, is_token, documents_BT = (None if x is None else x[..., :n] for x in parts)
     return dataclasses.replace(mask, positions=positions, is_token=is_token, documents_BT=documents_BT)
 
 
 def bias_of_rows(config: TransformerConfig, mask: Mask, rows: Rows) -> jax.Array:
-    """Returns the bias of some queries in a block, where the mask of the whole sequence does not hold that of all."""
+    """Returns the bias of some queries in a block, for chunked attention, whose mask holds no bias."""
     bias, global_bias = _biases_of_rows(config, mask, rows)
     return bias if mask.is_global is None or global_bias is None else jnp.where(mask.is_global, global_bias, bias)
 
@@ -161,10 +161,10 @@ def _biases(
     keys: jax.Array,
     indices: tuple[jax.Array, jax.Array] | None,
 ) -> tuple[jax.Array, jax.Array | None]:
-    """Returns the bias of positions and window, and that of global blocks, which have no window, if there are any.
+    """Returns two biases: of positions and window, and of positions alone for global blocks (None without such blocks).
 
-    With the `indices` of queries and keys both have that of the causal mask too.
-    The causal mask compares indices, not positions: XLA may round a computed position in two ways.
+    If `indices` of queries and keys are given, both include the causal mask. It compares indices, not positions: XLA
+    may round a computed position in two ways.
     """
     bias = POSITIONS[config.positions].bias
     bias_BHTC = jnp.zeros((1, 1, 1, 1)) if bias is None else bias(config.n_heads, queries, keys)

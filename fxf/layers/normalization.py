@@ -23,12 +23,18 @@ def scale_factor(config: TransformerConfig, scale: jax.Array) -> jax.Array:
     return 1 + scale if config.zero_centered_scale else scale
 
 
+def over_root_mean_square(x: jax.Array, epsilon: float) -> jax.Array:
+    """Returns x over √(mean square of the last axis + epsilon), in float32, or in float64 if x is float64."""
+    mean_square = jnp.square(as_float32(x)).mean(-1, keepdims=True)
+    return x * jax.lax.rsqrt(mean_square + epsilon)
+
+
 class Norm(NamedTuple):
     """A kind of norm.
 
     Attributes:
       spec: returns its weights.
-      rows: returns the normalized vectors of [N, D], in float32, or in float64 if they are. Each is read alone.
+      rows: returns the normalized vectors of [N, D], each on its own, in float32, or in float64 if they are float64.
     """
 
     spec: Callable[[TransformerConfig], Spec]
@@ -48,10 +54,10 @@ def _rms(config: TransformerConfig, params: Params, rows: jax.Array) -> jax.Arra
 
     The divisor is (deviation + epsilon), or √(mean square + epsilon) with norm_epsilon_in='variance'.
     """
-    variance = jnp.square(rows).mean(-1, keepdims=True)
     if config.norm_epsilon_in == "variance":
-        rows = rows * jax.lax.rsqrt(variance + config.norm_epsilon)
+        rows = over_root_mean_square(rows, config.norm_epsilon)
     else:
+        variance = jnp.square(rows).mean(-1, keepdims=True)
         # √ has no derivative at 0: the deviation of a constant vector is 0 and has no gradient.
         positive = variance > 0
         deviation = jnp.where(positive, jnp.sqrt(jnp.where(positive, variance, 1)), 0)
@@ -73,6 +79,6 @@ def normalization_spec(config: TransformerConfig) -> Spec:
 
 
 def normalize(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Array:
-    """Returns the normalized vectors of x [..., D]. The computation is in float32, or in float64 if x is."""
+    """Returns the normalized vectors of x [..., D]. It computes in float32, or in float64 if x is float64."""
     rows = NORMS[config.norm].rows(config, params, as_float32(x.reshape(-1, x.shape[-1])))
     return rows.reshape(x.shape).astype(x.dtype)

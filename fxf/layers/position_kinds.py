@@ -35,7 +35,7 @@ class Positions(NamedTuple):
       overwrites: whether a query of causal attention with model.window sees, of the tokens at one position, only the
         last.
       n_walks: `n_walks(params)` returns M; None if each head has a walk.
-      of_heads: `of_heads(n_heads, n_walks)` returns the number of the walk whose positions each head reads.
+      of_heads: `of_heads(n_heads, n_walks)` returns the index of the walk whose positions each head reads.
       from_states: `from_states(params, states_BMTJ)` returns [B, T, D], which is added to the embeddings.
       scored: `scored(params)` returns the weights that the walk has outside training, for example rounded ones.
       penalty: `penalty(config, params, step)` returns a scalar that training adds to the mean loss, from these weights.
@@ -75,7 +75,10 @@ def _frequencies(exponents: np.ndarray, width: int, n_axes: int) -> np.ndarray:
 
 
 def interleaved(positions: jax.Array, d_model: int) -> jax.Array:
-    """Returns PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos of it (seeds 003 and 004): [...] to [..., D]."""
+    """Returns PE of positions [...], [..., D], from seeds 003 and 004.
+
+    PE(p, 2i) = sin(p / 10000^(2i/D)) and PE(p, 2i+1) = cos(p / 10000^(2i/D)).
+    """
     axis = np.arange(d_model)
     angles = positions[..., None] * _frequencies(axis - axis % 2, d_model, positions.ndim)
     even = (axis % 2 == 0).reshape((1,) * positions.ndim + (d_model,))

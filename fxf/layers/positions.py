@@ -209,6 +209,22 @@ def attention_positions(config: TransformerConfig, positions_BT: jax.Array, stat
     return positions_BMT if of_heads is None else positions_BMT[:, of_heads(config.n_heads, positions_BMT.shape[1])]
 
 
+def whole_positions(
+    config: TransformerConfig, params: Params, tokens_BT: jax.Array, given: jax.Array | None, rng: jax.Array | None
+) -> tuple[jax.Array, jax.Array | None, jax.Array]:
+    """Returns the positions and the states of the walks of whole rows, and the positions that attention reads.
+
+    Args:
+      params: the params of the embedding.
+      given: the positions that the batch gives; None for 0, 1, …
+      rng: the key of random positions in training; None outside it.
+    """
+    indices_1T = jnp.arange(tokens_BT.shape[1])[None]
+    positions_BT = token_positions(config, indices_1T, given, n_rows=tokens_BT.shape[0], rng=rng)
+    states_BMTJ = walk_states(config, params, tokens_BT, training=rng is not None)
+    return positions_BT, states_BMTJ, attention_positions(config, positions_BT, states_BMTJ)
+
+
 def position_penalty(config: TransformerConfig, *embeddings: str) -> Callable[[Params, jax.Array], jax.Array] | None:
     """Returns `penalty(params, step)`, the sum over the named embeddings, or None if the kind has no penalty."""
     penalty = POSITIONS[config.positions].penalty

@@ -33,7 +33,7 @@ def _scaled(config: TransformerConfig, frequencies: np.ndarray) -> np.ndarray:
     """Returns the frequencies divided by rope_factor (Chen et al. 2023).
 
     With a rope_trained_len it divides only those whose wavelengths are longer than that, and none of those up to a
-    quarter of it. The ones between pass from one to the other (Grattafiori et al. 2024, the scaling of Llama 3).
+    quarter of it. Those between are interpolated (Grattafiori et al. 2024, the scaling of Llama 3).
     """
     turns = config.rope_trained_len * frequencies / (2 * np.pi)  # in the sequences of training
     kept = np.clip((turns - 1) / (LEAST_TURNS_KEPT - 1), 0, 1)

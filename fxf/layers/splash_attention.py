@@ -128,8 +128,8 @@ def _with_small_residuals(kernel: Callable[..., jax.Array]) -> Callable[..., jax
 def mapped(kernel: Callable[..., jax.Array], arrays: Sequence[jax.Array], documents: Sequence[jax.Array]) -> jax.Array:
     """Returns `kernel(*arrays, *documents)`, for which each device of the mesh computes its rows and heads.
 
-    XLA does not cut a kernel. What cuts sequences elsewhere cuts heads here, where sequences are whole (Jacobs et al.
-    2023). Rows and heads that the mesh does not divide are whole on each device.
+    XLA does not shard a kernel. What shards sequences elsewhere shards heads here, where sequences are whole (Jacobs et
+    al. 2023). Rows and heads that the mesh does not divide are whole on each device.
 
     Args:
       arrays: queries, keys and values, each [B, heads, length, K].

@@ -14,9 +14,9 @@ from fxf.layers.config import TransformerConfig
 from fxf.layers.position_kinds import Positions, alibi, alibi_slopes, rotary
 from fxf.weights import VOCABULARY, Params, Spec, Weight
 
-PER_TURN = 10.0  # a turn is this times its weight, so that the learning rate of a model can turn it within 20 steps
+PER_TURN = 10.0  # a turn is its weight times this; with a model's usual learning rate 20 steps can reverse it
 UNDECIDED = 0.1  # weight of the penalty
-GENTLE = 0.3  # factor of ALiBi's slopes: the score of a far position falls, and that of a near one hardly
+GENTLE = 0.3  # factor of ALiBi's slopes: it lowers the scores of far positions, and those of near ones hardly
 
 
 def turns_spec(config: TransformerConfig, vocab_size: int) -> Spec:
@@ -46,7 +46,7 @@ def undecided(config: TransformerConfig, params: Params, step: jax.Array) -> jax
 
 
 def walk(params: Params, tokens_BT: jax.Array, before_BMJ: jax.Array) -> jax.Array:
-    """Returns the position of each token and the direction behind it, [B, H, T, 2].
+    """Returns the position of each token and the direction after it, [B, H, T, 2].
 
     The first token of a row has direction 1 and turns nothing.
 
@@ -58,9 +58,9 @@ def walk(params: Params, tokens_BT: jax.Array, before_BMJ: jax.Array) -> jax.Arr
     is_first_BH1 = direction_BH1 == 0
     direction_BH1 = jnp.where(is_first_BH1, 1, direction_BH1)
     first_BH1 = jnp.where(is_first_BH1, 1, turns_BHT[..., :1])
-    behind_BHT = direction_BH1 * jnp.cumprod(jnp.concatenate([first_BH1, turns_BHT[..., 1:]], axis=-1), axis=-1)
-    directions_BHT = jnp.concatenate([direction_BH1, behind_BHT[..., :-1]], axis=-1)
-    return jnp.stack([position_BH1 + jnp.cumsum(directions_BHT, axis=-1), behind_BHT], axis=-1)
+    after_BHT = direction_BH1 * jnp.cumprod(jnp.concatenate([first_BH1, turns_BHT[..., 1:]], axis=-1), axis=-1)
+    directions_BHT = jnp.concatenate([direction_BH1, after_BHT[..., :-1]], axis=-1)
+    return jnp.stack([position_BH1 + jnp.cumsum(directions_BHT, axis=-1), after_BHT], axis=-1)
 
 
 TURNS = Positions(

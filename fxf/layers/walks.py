@@ -1,4 +1,4 @@
-"""Positions of many walks along the tokens, each driven by one or two tokens in a fixed way; nothing of it is learned.
+"""Positions of many walks along the tokens, each driven by one or two tokens; the walks have no trained weights.
 
 A walk is a small automaton: a position, a direction and a stride. Each token may move it by a step, turn it round,
 return it to 0, reflect its position to the other side of 0, take one step back, or lengthen its stride. All but the
@@ -37,7 +37,7 @@ SMALL = 0.1  # deviation of the sum of a token's features at the start, against 
 
 
 class Effect(NamedTuple):
-    """What a token does to a walk: its position is `keep` times that before it plus `step`. Behind it the position is
+    """What a token does to a walk: its position is `keep` times that before it plus `step`. After it the position is
     `shift` more, the direction `turn` times what it was, and the length of a step at least `stride`."""
 
     step: int = 1
@@ -120,7 +120,7 @@ def walks_of_heads(n_heads: int, n_walks: int) -> np.ndarray:
 def walk(params: Params, tokens_BT: jax.Array, before_BMJ: jax.Array) -> jax.Array:
     """Returns the states of the walks at the tokens, [B, M, T, 4].
 
-    The elements of a state are the position of the token, and behind it the position, the direction and the stride.
+    The elements of a state are the position of the token, and after it the position, the direction and the stride.
     The first token of a row has position 1 and changes nothing else.
 
     Args:

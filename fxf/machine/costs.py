@@ -33,16 +33,16 @@ class Collective(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """A loop: the function that made it, its turns (None if known only when it runs), and the cost of a turn."""
+    """A loop: the function that made it, its iterations (None if known only when it runs), and the cost of one."""
 
     source: str
-    turns: int | None
+    iterations: int | None
     cost: "Cost"
 
     @property
     def n_turns(self) -> int:
-        """The number of turns, 1 if unknown."""
-        return 1 if self.turns is None else self.turns
+        """The number of iterations, 1 if unknown."""
+        return 1 if self.iterations is None else self.iterations
 
 
 class Cost(NamedTuple):
@@ -76,7 +76,7 @@ class Cost(NamedTuple):
         )
 
     def total(self, of: Callable[["Cost"], float]) -> float:
-        """Returns the sum of a figure over this computation and all turns of its loops."""
+        """Returns the sum of a figure over this computation and all iterations of its loops."""
         return of(self) + sum(loop.n_turns * loop.cost.total(of) for loop in self.loops)
 
     def places(self, times: int = 1, within: tuple[Loop, ...] = ()) -> Iterator[tuple[tuple[Loop, ...], int, "Cost"]]:
@@ -111,8 +111,8 @@ class _Reader(NamedTuple):
         opcode = instruction.opcode
         if opcode == "while":
             (body,) = instruction.called("body")
-            source, turns = self.module.source(instruction), self.turns(computation, instruction)
-            return Cost(loops=(Loop(source, turns, self.computation(body, fused)),))
+            source, iterations = self.module.source(instruction), self.iterations(computation, instruction)
+            return Cost(loops=(Loop(source, iterations, self.computation(body, fused)),))
         if opcode == "conditional":
             names = instruction.called("branch_computations", "true_computation", "false_computation")
             branches = [self.computation(name, fused) for name in names]
@@ -142,7 +142,7 @@ class _Reader(NamedTuple):
             uncounted=(instruction.target,) if unknown else (),
         )
 
-    def turns(self, computation: Computation, loop: Instruction) -> int | None:
+    def iterations(self, computation: Computation, loop: Instruction) -> int | None:
         """Returns how often a loop runs: what XLA says, or what its condition, first value and step say."""
         known = loop.number("known_trip_count")
         if known is not None:

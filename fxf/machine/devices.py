@@ -14,7 +14,7 @@ from fxf.machine.status import stage
 # Variables that choose devices; an error line shows their values.
 VARIABLES = ("JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "CUDA_VISIBLE_DEVICES", "XLA_FLAGS")
 
-# The axes of a mesh of devices: the first two cut the rows of a batch, then its sequences, then heads
+# The axes of a mesh of devices: the first two shard the rows of a batch, then its sequences, then heads
 # (training/sharding.py).
 DATA, FSDP, SEQUENCE, TENSOR = AXES = ("data", "fsdp", "sequence", "tensor")
 
@@ -51,7 +51,7 @@ def target_devices() -> Sequence[Any]:
 
 @contextlib.contextmanager
 def compiling_for(devices: Sequence[Any]) -> Iterator[None]:
-    """Inside, programs are made for other devices than those of JAX, which need not be here."""
+    """Returns a context in which programs are made for other devices than those of JAX, which need not be here."""
     token = _targets.set(devices)
     try:
         yield
@@ -63,13 +63,13 @@ _mesh: contextvars.ContextVar[Any] = contextvars.ContextVar("mesh", default=None
 
 
 def target_mesh() -> Any:
-    """Returns the mesh of the devices that the arrays of a traced function are cut over, or None if it is not known."""
+    """Returns the mesh over which the arrays of a traced function are sharded, or None if it is unknown."""
     return _mesh.get()
 
 
 @contextlib.contextmanager
 def over_mesh(mesh: Any) -> Iterator[None]:
-    """Inside, functions are traced for arrays that are cut over a mesh with the axes `AXES`."""
+    """Returns a context in which functions are traced for arrays that are sharded over a mesh with the axes `AXES`."""
     token = _mesh.set(mesh)
     try:
         yield

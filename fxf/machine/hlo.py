@@ -48,7 +48,7 @@ class Instruction(NamedTuple):
       arrays: those of its result.
       operands: the names of the instructions that it reads.
       content: the text in its parentheses.
-      attributes: the text behind them.
+      attributes: the text after them.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Instruction(NamedTuple):
         return self.attributes.partition('custom_call_target="')[2].partition('"')[0]
 
     def number(self, name: str) -> int | None:
-        """Returns the first number behind an attribute's name, or None."""
+        """Returns the first number after an attribute's name, or None."""
         found = re.search(rf'\b{name}"?[^\d]{{1,12}}?(\d+)', self.attributes)
         return int(found[1]) if found else None
 
@@ -155,7 +155,7 @@ def _instruction(line: str, found: re.Match) -> Instruction:
 
 
 def _closing(line: str, start: int) -> int:
-    """Returns the place behind the parenthesis that closes the one at `start`."""
+    """Returns the place after the parenthesis that closes the one at `start`."""
     depth = 0
     for bracket in re.compile(r"[()]").finditer(line, start):
         depth += 1 if bracket[0] == "(" else -1
@@ -220,7 +220,7 @@ def _groups_of_axes(text: str) -> list[list[int]]:
     if found[2]:
         ids = _permuted(found[2], len(ids))
     named = re.findall(r"'([^']*)'(?::\((\d+)\)(\d+))?", found[3])
-    # A part 'a':(n)m of an axis is the axis of size m behind the first n parts.
+    # A part 'a':(n)m of an axis is the axis of size m after the first n parts.
     shape: list[int] = []
     joined: list[int] = []
     for name, size in sizes.items():

@@ -109,7 +109,7 @@ def _free_of(root: Path, group: str, limit_file: str, usage_file: str, cache: Se
 
 
 def _numbers(path: Path) -> Mapping[str, int]:
-    """Returns, for each line of the file, its first word and the number behind it."""
+    """Returns, for each line of the file, its first word and the number after it."""
     lines = (line.replace(":", " ").split() for line in _text(path).splitlines())
     return {words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdecimal()}
 

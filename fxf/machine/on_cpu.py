@@ -15,23 +15,23 @@ CPU_ONLY = "cpu_only"  # in the names of operations that only a CPU's program ma
 
 
 def in_rows(x: jax.Array) -> jax.Array:
-    """Returns vectors [..., in] as one matrix [rows, in] on a CPU, and as they are elsewhere.
+    """Returns vectors [..., I] as one matrix [N, I] on a CPU, and as they are elsewhere.
 
-    On a CPU one large product takes half the time of a batch of small ones. Elsewhere XLA would copy what gets other
-    axes.
+    On a CPU one large product takes half the time of a batch of small ones. Elsewhere XLA would copy arrays whose axes
+    change.
     """
     return x.reshape(-1, x.shape[-1]) if target_devices()[0].platform == "cpu" else x
 
 
 @jax.custom_jvp
 def product(x: jax.Array, w: jax.Array) -> jax.Array:
-    """Returns x w, for x [..., in] and w [in, out]."""
+    """Returns x w, for x [..., I] and w [I, O]."""
     return x @ w
 
 
 @product.defjvp
 def _product_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
-    """Computes the gradient of w, xᵀ dy for dy [rows, out], as (dyᵀ x)ᵀ where x is one matrix, wider than dy.
+    """Computes the gradient of w, xᵀ dy for dy [N, O], as (dyᵀ x)ᵀ where x is one matrix, wider than dy.
 
     That takes half the time. A barrier keeps XLA from undoing it. With few rows the transposition costs more than it
     saves.
@@ -59,8 +59,8 @@ def scale_to_norm(tree: Any, max_norm: float) -> Any:
 def drawing_options(platform: str) -> dict[str, int] | None:
     """Returns the compiler's options on a platform for a program that draws many random bits.
 
-    At its usual level the CPU's compiler takes seconds for such a program. At this level the same bits come as fast.
-    Where JAX_DISABLE_MOST_OPTIMIZATIONS asks for a lower level, that one stays.
+    At its usual level the CPU's compiler takes seconds for such a program. The program of this level draws the same
+    bits as fast. Where JAX_DISABLE_MOST_OPTIMIZATIONS asks for a lower level, that one stays.
     """
     if platform != "cpu" or jax.config.read("jax_disable_most_optimizations"):
         return None

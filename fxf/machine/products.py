@@ -67,7 +67,7 @@ def flops(computation: Computation, instruction: Instruction) -> int | None:
 
 
 def _convolution(computation: Computation, instruction: Instruction) -> int:
-    """Returns the operations of a convolution, as which a TPU also computes products.
+    """Returns the operations of a convolution. A TPU also computes matrix products as convolutions.
 
     The window's places outside of the input do not count, nor those between its elements if it is dilated.
     """

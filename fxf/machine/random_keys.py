@@ -17,7 +17,7 @@ def random_key(seed: Any) -> jax.Array:
 
 
 def _words(key: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
-    """Returns two random words for each element, by its number in row-major order. Fewer than 2^32 elements."""
+    """Returns two random words for each element, by its index in row-major order. Fewer than 2^32 elements."""
     counts = jnp.zeros(shape, jnp.uint32)
     for axis in range(len(shape)):
         stride = jnp.uint32(math.prod(shape[axis + 1 :]))

@@ -48,7 +48,7 @@ def hold(lost: str, last: Callable[[], None] | None = None) -> None:
 
     Args:
       lost: the words about unsaved work that are printed if the process has to end before it is saved.
-      last: is called then.
+      last: a function that is called in that case.
     """
     global _held, _last
     with _lock:

@@ -63,8 +63,8 @@ def bilayer(config: BilayerConfig, width: int) -> Model:
     """Builds the model. The width D of its vectors is the size of the task's vocabulary.
 
     A batch has `inputs`, which are vectors [B, T, D] or tokens [B, T], and targets of the same kind. Tokens stand for
-    one-hot vectors, and T is at most `config.max_len`. Copy number `row[b]` modulo `config.copies` reads row b; without
-    `row` [B] in the batch, row b has the number b. The outputs of the last bilayer are the logits: the largest
+    one-hot vectors, and T is at most `config.max_len`. Copy `row[b]` modulo `config.copies` reads row b; without
+    `row` [B] in the batch, row b has the index b. The outputs of the last bilayer are the logits: the largest
     component is the nearest one-hot vector.
 
     Only a single copy has prefill and step. The cache is a window of the last `config.max_len` tokens, as in the seed.
@@ -116,7 +116,7 @@ def as_vectors(inputs: jax.Array, width: int) -> jax.Array:
 
 
 def run_bilayers(config: BilayerConfig, params: Params, x_BTD: jax.Array, row_B: jax.Array | None = None) -> jax.Array:
-    """Returns the outputs of the last bilayer, [B, T, D]; `row_B` has the rows' numbers, by default 0, 1, …"""
+    """Returns the outputs of the last bilayer, [B, T, D]; `row_B` has the rows' indices, by default 0, 1, …"""
 
     def one_row(layers: Params, x_TD: jax.Array) -> jax.Array:
         for i in range(config.n_layers):

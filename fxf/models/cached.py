@@ -37,20 +37,12 @@ def prefill_and_step(
     ) -> tuple[jax.Array, Cache]:
         """Returns the residual stream of new tokens [B, T, D], and the cache with these tokens."""
         table, blocks = parts(params)
-        positions_BT = attended = token_positions(config, indices_BT, cache.positions)
-        states_BMTJ = None
-        if cache.walks_BMCJ is not None:  # the tokens make positions
-            if is_token_BT is not None:  # the prompts
-                states_BMTJ = walk_states(config, table, tokens_BT)
-            else:  # one token of each row
-                states_RM1J = walk_states(config, table, tokens_BT.reshape(-1, 1), cache.last_states())
-                assert states_RM1J is not None
-                states_BTMJ = states_RM1J.reshape(*tokens_BT.shape, *states_RM1J.shape[1::2])
-                states_BMTJ = states_BTMJ.transpose(0, 2, 1, 3)
-            assert states_BMTJ is not None
-            attended = attention_positions(config, positions_BT, states_BMTJ)
+        positions_BT = token_positions(config, indices_BT, cache.positions)
+        states_BMTJ = _new_states(config, table, cache, tokens_BT, are_prompts=is_token_BT is not None)
+        attended_positions = attention_positions(config, positions_BT, states_BMTJ)
+        if states_BMTJ is not None:
             cache = cache.write_states(cache.cache_indices(indices_BT), states_BMTJ)
-        mask = cached_mask(config, cache, indices_BT, attended, is_token_BT)
+        mask = cached_mask(config, cache, indices_BT, attended_positions, is_token_BT)
         x_BTD = embed(params, tokens_BT, positions_BT, states_BMTJ=states_BMTJ)
         x_BTD, caches = cached_blocks(config, blocks, x_BTD, mask, cache.blocks, sources=cache.source)
         return x_BTD, dataclasses.replace(cache, blocks=caches)
@@ -58,7 +50,7 @@ def prefill_and_step(
     def prefill(params: Params, batch: Batch, length: int) -> Cache:
         tokens_BT, lengths_B, positions = batch["inputs"], batch["lengths"], batch.get("positions")
         source = None if encode is None else encode(params, batch)
-        if positions is not None:  # as many as the cache has room for; the added ones are never read
+        if positions is not None:  # as many as the cache has room for; no query reads the padded positions
             positions = jnp.pad(positions, ((0, 0), (0, max(length - positions.shape[1], 0))), "edge")
         cache = init_cache(config, lengths_B, length, positions, n_walks(config, parts(params)[0]))
         if source is not None:
@@ -78,3 +70,20 @@ def prefill_and_step(
         )
 
     return prefill, step
+
+
+def _new_states(
+    config: TransformerConfig, table: Params, cache: Cache, tokens_BT: jax.Array, are_prompts: bool
+) -> jax.Array | None:
+    """Returns the states [B, M, T, J] of the walks at new tokens: those of whole prompts, or one token of each row.
+
+    None if the tokens make no positions. `table` holds the params of the embedding.
+    """
+    if cache.walks_BMCJ is None:
+        return None
+    if are_prompts:
+        return walk_states(config, table, tokens_BT)
+    states_RM1J = walk_states(config, table, tokens_BT.reshape(-1, 1), cache.last_states())
+    assert states_RM1J is not None
+    states_BTMJ = states_RM1J.reshape(*tokens_BT.shape, *states_RM1J.shape[1::2])
+    return states_BTMJ.transpose(0, 2, 1, 3)

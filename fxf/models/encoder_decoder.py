@@ -4,7 +4,6 @@ import dataclasses
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 
 from fxf.config import key
 from fxf.errors import UserError
@@ -14,7 +13,7 @@ from fxf.layers.dropout import split
 from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec, logits_from_table
 from fxf.layers.mask import cross_mask, self_mask
 from fxf.layers.normalization import normalization_spec, normalize
-from fxf.layers.positions import attention_positions, position_penalty, token_positions, walk_states
+from fxf.layers.positions import position_penalty, whole_positions
 from fxf.models.cached import prefill_and_step
 from fxf.models.init import initialized_as
 from fxf.models.model import Batch, Model
@@ -101,11 +100,10 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
     ) -> tuple[jax.Array, jax.Array]:
         """Returns the vectors of the tokens, and the positions that attention reads; `rngs` of both or two None."""
         rng_embedding, rng_positions = rngs
-        indices_1T = jnp.arange(tokens_BT.shape[1])[None]
-        positions_BT = token_positions(config, indices_1T, given_BT, n_rows=tokens_BT.shape[0], rng=rng_positions)
-        states_BMTJ = walk_states(config, params[tables[side]], tokens_BT, training=rng_positions is not None)
+        of_tokens = (params[tables[side]], tokens_BT, given_BT, rng_positions)
+        positions_BT, states_BMTJ, attended_positions = whole_positions(config, *of_tokens)
         x_BTD = embed(params, tokens_BT, positions_BT, side, states_BMTJ=states_BMTJ, rng=rng_embedding)
-        return x_BTD, attention_positions(config, positions_BT, states_BMTJ)
+        return x_BTD, attended_positions
 
     def final_norm(stack_params: Params, x: jax.Array) -> jax.Array:
         return normalize(config, stack_params["norm"], x) if config.final_norm else x
@@ -116,8 +114,8 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
         source_BS, is_token_BS = batch["source"], batch["source_mask"]
         rngs = [rng_embedding, rng_positions]
         with jax.named_scope("encoder"):
-            x_BSD, read = placed(params, "source", source_BS, batch.get("source_positions"), rngs)
-            mask = self_mask(config, read, causal=False, is_token_BT=is_token_BS)
+            x_BSD, attended_positions = placed(params, "source", source_BS, batch.get("source_positions"), rngs)
+            mask = self_mask(config, attended_positions, causal=False, is_token_BT=is_token_BS)
             x_BSD = train_blocks(config, params["encoder"]["blocks"], x_BSD, mask, rng=rng_blocks)
             return final_norm(params["encoder"], x_BSD), cross_mask(is_token_BS)
 
@@ -127,8 +125,8 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
         tokens_BT = batch["inputs"]
         rngs = [rng_embedding, rng_positions]
         with jax.named_scope("decoder"):
-            x_BTD, read = placed(params, "target", tokens_BT, batch.get("positions"), rngs)
-            mask = self_mask(config, read, causal=True)
+            x_BTD, attended_positions = placed(params, "target", tokens_BT, batch.get("positions"), rngs)
+            mask = self_mask(config, attended_positions, causal=True)
             return train_blocks(config, params["decoder"]["blocks"], x_BTD, mask, source=source, rng=rng_blocks)
 
     def readout(params: Params, x: jax.Array) -> jax.Array:

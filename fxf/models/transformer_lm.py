@@ -5,7 +5,6 @@ import functools
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 
 from fxf.config import key
 from fxf.errors import UserError
@@ -15,7 +14,7 @@ from fxf.layers.dropout import split
 from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec, logits_from_table
 from fxf.layers.mask import self_mask
 from fxf.layers.normalization import normalization_spec, normalize
-from fxf.layers.positions import attention_positions, position_penalty, token_positions, walk_states
+from fxf.layers.positions import position_penalty, whole_positions
 from fxf.layers.transform import transform, transform_spec
 from fxf.models.cached import prefill_and_step
 from fxf.models.init import initialized_as
@@ -68,17 +67,15 @@ def whole_sequences(
     """Returns the residual stream after the last block [B, T, D].
 
     `batch` may have `input_mask` [B, T], which is false on padding, `positions` [B, T] of the tokens, and `documents`
-    [B, T], the number of each token's document; attention then stays within a document.
+    [B, T], the index of each token's document; attention then stays within a document.
     """
     rng_embedding, rng_blocks, rng_positions = split(rng, 3)
     tokens_BT = batch["inputs"]
-    indices_1T = jnp.arange(tokens_BT.shape[1])[None]
-    given_BT = batch.get("positions")
-    positions_BT = token_positions(config, indices_1T, given_BT, n_rows=tokens_BT.shape[0], rng=rng_positions)
-    states_BMTJ = walk_states(config, params["embedding"], tokens_BT, training=rng is not None)
-    read = attention_positions(config, positions_BT, states_BMTJ)
+    positions_BT, states_BMTJ, attended_positions = whole_positions(
+        config, params["embedding"], tokens_BT, batch.get("positions"), rng_positions
+    )
     is_token_BT, documents_BT = batch.get("input_mask"), batch.get("documents")
-    mask = self_mask(config, read, causal=causal, is_token_BT=is_token_BT, documents_BT=documents_BT)
+    mask = self_mask(config, attended_positions, causal=causal, is_token_BT=is_token_BT, documents_BT=documents_BT)
     rest = {"states_BMTJ": states_BMTJ, "segments_BT": batch.get("segments"), "rng": rng_embedding}
     x_BTD = embed(config, params, tokens_BT, positions_BT, **rest)
     return train_blocks(config, params["blocks"], x_BTD, mask, rng=rng_blocks)

@@ -18,7 +18,7 @@ from fxf.pages.text_tables import Row, to_csv, to_markdown
 
 SEED = "seed"
 MOST_CHARACTERS = 60  # of a run's reason in the tables
-LAST = ("train_loss", "tokens_per_second", "train_seconds", "parameters")  # columns behind the others
+LAST = ("train_loss", "tokens_per_second", "train_seconds", "parameters")  # columns after the others
 NOT_SHOWN = ("steps", SEED, "examples", "compile_seconds", "evaluate_seconds", "wall_seconds", "steps_per_second")
 Point = tuple[float, float]
 

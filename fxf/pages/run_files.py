@@ -168,7 +168,7 @@ def _are_rows(rows: Any) -> bool:
 
 
 def _lines(path: Path) -> list[Record]:
-    """Returns the objects of a file of JSON lines that have a step; other lines are left out, as a line cut short."""
+    """Returns the objects with a step in a file of JSON lines. It leaves out other lines, such as an incomplete one."""
     try:
         content = path.read_bytes().decode("utf-8", errors="replace") if path.is_file() else ""
     except OSError:

@@ -27,13 +27,13 @@ def describe(experiment: Experiment) -> str:
 
     The training step is compiled to know its memory and its products, if the lower bound of its memory fits. If one
     device trains, products of the same shapes are then timed on this machine, and copying. On several devices the table
-    also shows the mesh axis that cuts each axis of a weight (- for none) and the bytes that a device holds of the
+    also shows the mesh axis that shards each axis of a weight (- for none) and the bytes that a device holds of the
     weight. Memory is that of one device.
     """
     layout, spec = experiment.layout(), experiment.model.spec
     several = layout.mesh.size > 1
-    uncut = layout.uncut(spec)
-    table = [*aligned(_table(spec, layout)), *(["", *uncut] if uncut else [])]
+    unsharded = layout.unsharded(spec)
+    table = [*aligned(_table(spec, layout)), *(["", *unsharded] if unsharded else [])]
 
     estimates: list[tuple[str, str]] = []
     too_long = [path for path, weight, _ in weights.without_repeats(spec) if max(weight.shape, default=1) > MAX_AXIS]
@@ -72,9 +72,9 @@ def _table(spec: weights.Spec, layout: Layout) -> list[tuple[str, ...]]:
 
 
 def _on_a_device(weight: weights.Weight, copies: int, layout: Layout) -> tuple[str, str]:
-    cuts = partition(weight, layout.mesh)
-    shape = NamedSharding(layout.mesh, cuts).shard_shape(weight.shape)
-    return " ".join(cut or "-" for cut in cuts), f"{4 * copies * math.prod(shape):,}"
+    axes = partition(weight, layout.mesh)
+    shape = NamedSharding(layout.mesh, axes).shard_shape(weight.shape)
+    return " ".join(axis or "-" for axis in axes), f"{4 * copies * math.prod(shape):,}"
 
 
 @stage("compiling a step")
@@ -85,8 +85,8 @@ def compiled_step(experiment: Experiment) -> Any:
     rows = -(-len(batch["weights"]) // layout.parts) * layout.parts
     shapes = {name: (rows, *x.shape[1:]) for name, x in batch.items()}
     batch = {name: jax.ShapeDtypeStruct(shapes[name], x.dtype, sharding=layout.tokens) for name, x in batch.items()}
-    trainer, numbers = experiment.trainer(layout), experiment.hyperparameters()
-    return jit_step(make_step(trainer), trainer).lower(state, batch, numbers).compile()
+    trainer, hyperparameters = experiment.trainer(layout), experiment.hyperparameters()
+    return jit_step(make_step(trainer), trainer).lower(state, batch, hyperparameters).compile()
 
 
 def memory(experiment: Experiment, step: Any) -> dict[str, int]:

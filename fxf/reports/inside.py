@@ -20,7 +20,7 @@ from fxf.pages.run_files import INSIDE, SAMPLES, Record, read
 from fxf.reports import probe
 from fxf.runs import run
 from fxf.runs.experiment import Experiment
-from fxf.training.metrics import Clock
+from fxf.training.log import Clock
 from fxf.weights import Params
 
 log = logging.getLogger(__name__)

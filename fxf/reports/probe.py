@@ -177,7 +177,7 @@ def _short(label: str) -> str:
 
 
 def as_text(shown: Matrices, title: str) -> str:
-    """Returns the matrices as tables: weights in percent, as seed 002 prints them; other values to two digits."""
+    """Returns the matrices as tables: weights in percent, whose headings say so; other values to two digits."""
     lines = [title]
     for matrix, name in zip(shown.values, shown.titles, strict=True):
         rows = shown.row_labels or [str(i) for i in range(matrix.shape[0])]
@@ -186,7 +186,7 @@ def as_text(shown: Matrices, title: str) -> str:
         cells = [[f"{100 * v:.0f}" if percent else f"{v:.2f}" for v in row] for row in matrix]
         widths = [max(len(c), *(len(row[i]) for row in cells)) for i, c in enumerate(columns)]
         first = max(map(len, rows))
-        lines.append(name)
+        lines.append(f"{name}, in percent" if percent else name)
         for label, line in zip(["", *rows], [columns, *cells], strict=True):
             lines.append(" ".join([label.rjust(first), *(c.rjust(w) for c, w in zip(line, widths, strict=True))]))
     return "\n".join(lines)

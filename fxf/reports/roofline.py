@@ -39,8 +39,8 @@ class Program(NamedTuple):
       donated: the number of arrays that its results may replace.
       temporary: what its temporary arrays are.
       flops: the operations of the model on each device, or None.
-      parts: the names of what to report. The last is the turn of the loop whose turns are known only when it runs, or
-        all if there is none; one before it is the rest.
+      parts: the names of what to report. The last is one iteration of the loop whose number of iterations is known only
+        when it runs, or the whole program if there is no such loop. One before it is the rest of the program.
     """
 
     lowered: Any
@@ -78,15 +78,15 @@ def training(experiment: Experiment) -> Program:
         raise UserError("parallel.kind: 'pmap' compiles only for devices that are here; use 'jit'")
     state, trainer, task = experiment.state_shapes(layout), experiment.trainer(layout), experiment.task
     shapes = experiment.batch_shapes()
-    numbers = jax.tree.map(lambda x: _shape(x.shape, x.dtype, layout.replicated), experiment.hyperparameters())
+    hyperparameters = jax.tree.map(lambda x: _shape(x.shape, x.dtype, layout.replicated), experiment.hyperparameters())
     if task.batch is not None:
         steps = make_train_steps(trainer, task.batch, min(experiment.log.every, experiment.train.steps))
-        lowered = steps.lower(state, numbers, _shape((), np.int32, layout.replicated))
+        lowered = steps.lower(state, hyperparameters, _shape((), np.int32, layout.replicated))
     else:
         whole = trainer.config.microbatches * layout.parts
         n_rows = -(-len(shapes["weights"]) // whole) * whole
         batch = {name: _shape((n_rows, *x.shape[1:]), x.dtype, layout.tokens) for name, x in shapes.items()}
-        lowered = jit_step(make_step(trainer), trainer).lower(state, batch, numbers)
+        lowered = jit_step(make_step(trainer), trainer).lower(state, batch, hyperparameters)
     return Program(
         lowered,
         layout,
@@ -155,10 +155,10 @@ def figures(program: Program, topology: Topology) -> Iterator[Figures]:
 
 
 def _parts(whole: Cost, n_parts: int) -> list[Cost]:
-    """Returns a turn of the loop whose turns are not known, or all if there is none; if wanted, behind the rest."""
-    turn = next((loop.cost for loop in whole.loops if loop.turns is None), whole)
-    rest = whole._replace(loops=tuple(loop for loop in whole.loops if loop.turns is not None))
-    return [rest, turn][-n_parts:]
+    """Returns the costs of the parts of a program, as `Program.parts` describes them."""
+    iteration = next((loop.cost for loop in whole.loops if loop.iterations is None), whole)
+    rest = whole._replace(loops=tuple(loop for loop in whole.loops if loop.iterations is not None))
+    return [rest, iteration][-n_parts:]
 
 
 def _memory(program: Program, plan: Any, available: int) -> Figures:
@@ -178,7 +178,7 @@ def _roofline(cost: Cost, topology: Topology, program: Program) -> Figures:
     collectives: dict[tuple, Figures] = {}
     loops: dict[tuple, Figures] = {}
     for within, times, here in cost.places():
-        path = tuple((loop.source, loop.turns) for loop in within)
+        path = tuple((loop.source, loop.iterations) for loop in within)
         loop = loops.setdefault(path, {"place": _named(within), "loops": 0, "runs": times, "flops": 0, "bytes": 0})
         loop["loops"] += 1
         loop["flops"] += times * here.flops
@@ -209,7 +209,7 @@ def _roofline(cost: Cost, topology: Topology, program: Program) -> Figures:
 
 
 def _named(within: tuple[Loop, ...]) -> str:
-    names = (f"{loop.source} x {'?' if loop.turns is None else loop.turns}" for loop in within)
+    names = (f"{loop.source} x {'?' if loop.iterations is None else loop.iterations}" for loop in within)
     return " > ".join(names) or "not in a loop"
 
 
@@ -240,7 +240,7 @@ def text(found: Figures) -> str:
 
 
 def _loops(loops: Sequence[Figures]) -> list[str]:
-    """Returns a line for each place; several loops of the same source and turns are one."""
+    """Returns a line for each place; several loops of the same source and number of iterations are one."""
     times = [f"{loop['loops']} loops" if loop["loops"] > 1 else "" for loop in loops]
     return _left(
         (f"    {loop['place']}", several, f"{_si(loop['flops'])}FLOP", f"{_si(loop['bytes'])}B")

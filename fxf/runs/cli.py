@@ -124,7 +124,7 @@ def lines_of_standard_input() -> Iterator[bytes]:
 
 
 def prompt_of(content: bytes, where: str) -> str:
-    """Returns the prompt in a line of a file. Raises a UserError, which begins with `where`, if it is none."""
+    """Returns the prompt in a line of a file. Raises a UserError, which begins with `where`, if it is not valid."""
     try:
         prompt = content.decode("utf-8").removesuffix("\n")
     except UnicodeDecodeError:

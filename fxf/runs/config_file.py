@@ -104,7 +104,7 @@ def load(path: str | Path) -> ConfigFile:
 def origin_of(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what config.json says of the config file, executed in this process, that registers what a config names.
 
-    It is the last one loaded of those that register all of it.
+    If several files register all of it, it is the one that was loaded last.
 
     Raises:
       UserError: several files register what it names, and none of them imports the others.
@@ -144,7 +144,7 @@ def load_of_run(workdir: Path, recorded: Mapping[str, Any] | None, given: str | 
 
 
 def digests_of(origin: Mapping[str, Any], workdir: Path) -> dict[str, str]:
-    """Returns the digests of a run's config file, which are none if it registers nothing.
+    """Returns the digests of a run's config file; {} if it registers nothing.
 
     Raises:
       UserError: the file lies in the run folder, from which no other verb would execute it.

@@ -35,7 +35,7 @@ PLACES = {"positions": "inputs", "documents": "inputs", "source_positions": "sou
 
 
 def shapes_of_batch(where: str, batch: Callable[[jax.Array, Any], Any]) -> Any:
-    """Returns the shapes of a batch. Raises a UserError if it is none that a model can learn from."""
+    """Returns the shapes of a batch. Raises a UserError if it is not a valid batch for a model."""
     require_takes(where, batch, OF_TASKS["batch"])
 
     def checked(key: jax.Array, step: Any) -> Any:
@@ -68,7 +68,7 @@ def _require_arrays(where: str, batch: Any) -> None:
 
 
 def require_first_batch(where: str, batch: Mapping[str, Any], vocab_size: int | None, longest: int | None) -> None:
-    """Raises a UserError if the values of a batch are none that a model can learn from.
+    """Raises a UserError if the values of a batch are not valid for a model.
 
     Args:
       batch: arrays on the host.
@@ -118,7 +118,7 @@ def figures_of(where: str, found: Any, metrics: Sequence[str] = (), best: str = 
       best: the one by which checkpoints are chosen, which has to be there.
 
     Raises:
-      UserError: it is no dict of figures, its samples are none, or what has to be there is not.
+      UserError: it is not a dict of figures, its samples are not valid, or a figure that has to be there is missing.
     """
     if not isinstance(found, Mapping):
         raise UserError(f"{where}: expected a dict of figures by name, got {type(found).__name__}")

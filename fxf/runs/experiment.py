@@ -26,13 +26,13 @@ from fxf.machine.on_cpu import drawing_options
 from fxf.machine.status import stage
 from fxf.models import MODELS, RegisteredModel
 from fxf.models.model import Model
-from fxf.runs import contract, fitting
+from fxf.runs import compatibility, contract
 from fxf.runs.source import StartConfig, folder_of_files
 from fxf.tasks import TASKS, RegisteredTask
 from fxf.tasks.task import Evaluator, RunInfo, Task
 from fxf.training.checkpoint import CheckpointConfig
 from fxf.training.fine_tuning import without_frozen_gradient
-from fxf.training.metrics import Clock, LogConfig
+from fxf.training.log import Clock, LogConfig
 from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer, make_schedule, optimizer_section
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import Layout, make_layout, require_divisible
@@ -241,18 +241,18 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
     """
     require_devices()
     config = config.to_dict() if isinstance(config, ConfigDict) else config
-    registered = TASKS[_name(config, "task", TASKS)]
-    registered_model = MODELS[_name(config, "model", MODELS)]
+    registered, registered_model = TASKS[_name(config, "task", TASKS)], MODELS[_name(config, "model", MODELS)]
     sections = _sections(config, registered, registered_model)
-    fitting.require_fitting_sections(registered, sections)
-    train, files = sections["train"], folder_of_files(sections["start"], folder)
-    task = fitting.make_task(registered, sections["task"], RunInfo(train, sections.get("data"), config["seed"], files))
-    fitting.require_fitting_task(task, sections)
+    compatibility.require_fitting_sections(registered, sections)
+    train, start = sections["train"], sections["start"]
+    run_info = RunInfo(train, sections.get("data"), config["seed"], folder_of_files(start, folder))
+    task = compatibility.make_task(registered, sections["task"], run_info)
+    compatibility.require_fitting_task(task, sections)
     model = registered_model.make(sections["model"], task.vocab_size)
-    fitting.require_fitting_model(task, model, sections)
+    compatibility.require_fitting_model(task, model, sections)
     return Experiment(
         config={"seed": config["seed"], **{name: dataclasses.asdict(value) for name, value in sections.items()}},
-        start=sections["start"],
+        start=start,
         train=train,
         parallel=sections["parallel"],
         decode=sections["decode"],

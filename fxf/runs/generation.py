@@ -13,7 +13,7 @@ from fxf.runs.experiment import Experiment
 from fxf.tasks.prompts import Answer, decode_groups
 from fxf.tasks.task import Evaluator
 from fxf.tasks.text_metrics import paired_bootstrap
-from fxf.training.metrics import Clock
+from fxf.training.log import Clock
 from fxf.weights import Params
 
 # Each prompt with its right answers and the answer that was found.

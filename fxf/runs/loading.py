@@ -92,9 +92,9 @@ def _with_newer_keys(workdir: Path, config: dict[str, Any]) -> dict[str, Any]:
 def load_params(
     experiment: Experiment, layout: Layout, workdir: Path, identity: run_folder.Identity, step: int | None = None
 ) -> tuple[list[int], weights.Params]:
-    """Returns the steps and the params of a checkpoint: of `step`, or by config of the best or the newest.
+    """Returns the steps and the params of the checkpoint of `step`, or of the best or the newest, as the config says.
 
-    By config it is also the mean of several newest.
+    With `checkpoint.average` above 1, the params are the mean of that many of the newest checkpoints.
 
     Raises:
       UserError: there is no such checkpoint or no undamaged one, or it belongs to a run with another identity.

@@ -1,4 +1,4 @@
-"""The line for an exception that comes of what a user's own function takes or returns."""
+"""The line for an exception that is caused by what a user's own function takes or returns."""
 
 import contextlib
 import gc

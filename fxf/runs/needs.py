@@ -1,4 +1,4 @@
-"""A lower bound on the memory that a run needs at once: only what no compiler can do without counts."""
+"""A lower bound on the memory that a run needs at once: it counts only what every compiled program must hold."""
 
 import contextlib
 import math
@@ -133,12 +133,12 @@ def _activations(experiment: Experiment, layout: Layout) -> list[Part]:
     where = f"task '{experiment.config['task']['name']}': batch"
     with misuse.reading(where, shapes) if of_users else contextlib.nullcontext():
         blocks, features = jax.make_jaxpr(model.features, return_shape=True)(params, shapes)
-        behind = jax.make_jaxpr(
+        after = jax.make_jaxpr(
             lambda params, x, batch: batch_loss(model._replace(features=lambda *_, rng: x), params, batch)
         )(params, features, shapes)
     # On an accelerator XLA may recompute inputs that do not fit.
     n_kept = experiment.config["model"].get("n_layers", 1) if jax.default_backend() == "cpu" else 1
-    product = max(memory.largest_product(traced.jaxpr) for traced in (blocks, behind))
+    product = max(memory.largest_product(traced.jaxpr) for traced in (blocks, after))
     keys = _present(experiment, (*BATCH_KEYS, *LENGTH_KEYS))
     width = _present(experiment, ("model.d_model",))
     return [

@@ -1,4 +1,4 @@
-"""Experiments of one process share compiled programs if these are the same but for the numbers that they read."""
+"""Experiments of one process share compiled programs that differ only in the values of their arguments."""
 
 import json
 from collections.abc import Mapping
@@ -34,10 +34,10 @@ def program_key(experiment: Experiment) -> str:
 
 
 def without_numbers(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a config without what no compiled program depends on.
+    """Returns a config without the keys on which no compiled program depends.
 
-    That are the numbers of `Hyperparameters`, which a program reads as arguments, and what decides when a run is scored
-    and saved, and what it writes.
+    These are the values of `Hyperparameters`, which a program reads as arguments, and the keys that say when a run is
+    scored and saved, and what it writes.
     """
     train = {**config["train"], **{name: config["train"][name] > 0 for name in ("label_smoothing", "skip_nonfinite")}}
     train |= dict.fromkeys(("evaluate_every", "patience"))

@@ -64,7 +64,7 @@ def registrations(path: Path, digests: set[str], within: str = "") -> Iterator[s
       within: the function that is called, which may register nothing.
 
     Raises:
-      UserError: an entry was there already or is none of its kind, or `within` registers one.
+      UserError: an entry was there already or is not of its kind, or `within` registers one.
     """
     every, absent = by_kind(), object()
     added: set[tuple[str, str]] = set()
@@ -102,7 +102,7 @@ def _instead(path: Path) -> str:
 
 
 def _require_entry(where: str, kind: str, name: Any, registry: Mapping[Any, Any]) -> None:
-    """Raises a UserError if an entry is not of the kind of the registry's first one, or its sections are none."""
+    """Raises a UserError if an entry is not of the kind of the registry's first one, or its sections are not valid."""
     first, entry = next(iter(registry.values())), registry[name]
     expected = "a function" if callable(first) else f"{type(first).__module__}.{type(first).__name__}"
     if not isinstance(name, str):

@@ -28,11 +28,12 @@ from fxf.runs.programs import Kept, share
 from fxf.runs.result import result_of, sample_text
 from fxf.runs.warm_start import Start, start_of
 from fxf.tasks.prompts import Answer
+from fxf.tasks.task import Evaluator
 from fxf.training import checkpoint, processes
 from fxf.training.checkpoint import Checkpoints
 from fxf.training.fine_tuning import evaluated_params
+from fxf.training.log import Clock, MetricsLog, NoLog
 from fxf.training.loop import STEPS_AT_ONCE, Calls, Intervals, Record, fit
-from fxf.training.metrics import Clock, MetricsLog, NoLog
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import Layout
 from fxf.training.state import TrainState
@@ -77,7 +78,7 @@ def train(
 
 
 class Watch(NamedTuple):
-    """What watches a run."""
+    """The clock, the trackers, and whether to profile."""
 
     clock: Clock
     trackers: Trackers
@@ -139,7 +140,7 @@ def _train_from_newest(
     with metrics_log, closing(checkpoints), processes.ending_with_the_others():
         came_from = [f"{workdir}: resuming at step {record.step}"] if resumed else start.lines
         of_data = ["  ".join(f"{name} {value}" for name, value in figures.items())] if figures else []
-        for line in (*of_data, *layout.uncut(experiment.model.spec), *came_from):
+        for line in (*of_data, *layout.unsharded(experiment.model.spec), *came_from):
             metrics_log.print_line(line)
         if record.step < experiment.train.steps or intervals.evaluation_is_missing(record):
             train_steps, position = _make_steps(experiment, layout, state, record, clock)
@@ -160,14 +161,19 @@ def _train_from_newest(
         steps, params = load_params(experiment, layout, workdir, identity)
         metrics_log.begin("testing", record.step)
         with clock.measure("evaluate"):
-            tested = figures_of(named, task.test(evaluator(params)))
-        tested.pop("answers", None)
-        if processes.is_first() and (samples := tested.get("samples")):
-            print("\n".join(sample_text(*sample) for sample in samples), end="\n\n")  # the result stands apart
-        tested = metrics_log.without_samples(record.step, tested, test=True)
-        result = result_of(experiment, record, steps[0], {**figures, **tested}, clock.seconds())
+            tested = figures | _test(experiment, evaluator(params), metrics_log, record.step)
+        result = result_of(experiment, record, steps[0], tested, clock.seconds())
         run_folder.require_there(workdir)
         return run_folder.write_result(workdir, result, identity)
+
+
+def _test(experiment: Experiment, evaluator: Evaluator, metrics_log: MetricsLog, step: int) -> dict[str, Any]:
+    """Returns the figures of the test, and prints its samples."""
+    tested = figures_of(f"task '{experiment.config['task']['name']}'", experiment.task.test(evaluator))
+    tested.pop("answers", None)
+    if processes.is_first() and (samples := tested.get("samples")):
+        print("\n".join(sample_text(*sample) for sample in samples), end="\n\n")  # the result stands apart
+    return metrics_log.without_samples(step, tested, test=True)
 
 
 def _newest(
@@ -187,7 +193,7 @@ def _make_steps(
 ) -> tuple[Callable[[TrainState, Any], tuple[TrainState, Metrics]], Callable[[], Any]]:
     """Returns `train_steps(state, n)`, and a function that returns the position in the data."""
     task, trainer, programs = experiment.task, experiment.trainer(layout), experiment.programs["train", layout]
-    numbers = jax.device_put(experiment.hyperparameters(), layout.replicated)
+    hyperparameters = jax.device_put(experiment.hyperparameters(), layout.replicated)
     compiling = functools.partial(clock.measure, "compile")
     at_peak = seconds_at_peak(experiment, layout, compiling)
     if task.batches is not None:
@@ -195,14 +201,14 @@ def _make_steps(
         if record.step:
             batches.set_state(record.data)
         from_iterator = make_train_steps_from_iterator(trainer, batches, compiling, at_peak, programs)
-        return lambda state, n: from_iterator(state, numbers, n), batches.get_state
+        return lambda state, n: from_iterator(state, hyperparameters, n), batches.get_state
     assert task.batch is not None
     n_steps = min(experiment.log.every, experiment.train.steps, STEPS_AT_ONCE)
     program = compiled_by_shape(make_train_steps(trainer, task.batch, n_steps), compiling, programs)
     least = {} if at_peak is None else {"seconds_at_peak": np.full(n_steps, at_peak(experiment.batch_shapes()))}
 
     def train_steps(state: TrainState, n: Any) -> tuple[TrainState, Metrics]:
-        state, metrics = program(state, numbers, n)
+        state, metrics = program(state, hyperparameters, n)
         return state, metrics | least
 
     return train_steps, lambda: None

@@ -15,7 +15,7 @@ from fxf.runs import cli, run
 from fxf.runs.programs import Kept
 from fxf.sweeps.points import Point
 from fxf.sweeps.workers import open_log
-from fxf.training.metrics import Clock
+from fxf.training.log import Clock
 
 
 def train_together(points: Sequence[Point], workdir: Path, origin_of: Callable[[Point], dict[str, Any]]) -> list[str]:

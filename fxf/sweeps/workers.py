@@ -18,6 +18,7 @@ from fxf.runs import run_folder
 
 LOG = "log.txt"
 POLL_SECONDS = 0.05
+INTERRUPTED = "stopped; its points have saved their step, and the same command resumes from there"
 STOP_SECONDS = 120  # time for a point to save its step, the same as schedulers give
 # Processes on one accelerator must allocate its memory on demand; by default each takes most of it at its start.
 ALLOCATE_ON_DEMAND = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
@@ -82,9 +83,7 @@ def run_all(jobs: Sequence[Job], workers: int) -> dict[Path, str]:
         with stage("training the points", n_points) as progress:
             while waiting or running:
                 if signals.asked():
-                    raise Interrupted(
-                        "stopped; its points have saved their step, and the same command resumes from there"
-                    )
+                    raise Interrupted(INTERRUPTED)
                 while waiting and len(running) < workers:
                     job = waiting.popleft()
                     try:

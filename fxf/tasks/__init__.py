@@ -1,4 +1,4 @@
-"""The registry of tasks: the config sections of each task, and its class."""
+"""Tasks by name, from batches to scores: the config sections of each task, and its class."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -105,7 +105,7 @@ class LanguageModel(TokenizedTask):
         return rows
 
     def inputs(self, tokens: list[int]) -> list[int]:
-        """Returns the tokens that the model reads for a text: behind the token that begins it, if there is one.
+        """Returns the tokens that the model reads for a text: after the token that begins it, if there is one.
 
         Without <bos>, a text begins with itself, and an empty one is a new line.
         """
@@ -132,7 +132,7 @@ class RunningText:
     """Batches of one text in memory.
 
     A batch holds windows that start anywhere in the training part. In scoring, every token that counts has a token of
-    the text before it in its window. The exception is the first token of the text, which counts only behind <bos>.
+    the text before it in its window. The exception is the first token of the text, which counts only after <bos>.
 
     Attributes:
       first: the token before a text, None for none.

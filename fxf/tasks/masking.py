@@ -41,7 +41,7 @@ class Masking(TextTask):
     """Sequences <bos> text <eos> in which some tokens are hidden. The model predicts the hidden tokens.
 
     A batch's sequences start anywhere in the training part. One in ten is short: it has any number of tokens from 1,
-    and padding behind them. From these the model learns to fill in short texts. The validation or test part is scored
+    and padding after them. From these the model learns to fill in short texts. The validation or test part is scored
     in whole sequences, and the same tokens are chosen every time. A remainder that fills no sequence is left out.
     """
 

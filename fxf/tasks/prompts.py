@@ -30,7 +30,7 @@ class PromptGroup(NamedTuple):
 
 
 def one_group(prompts: Prompts, max_tokens: int, max_len: int) -> list[PromptGroup]:
-    """Returns the prompts of a decoder as one group. `max_tokens` 0 means as many as fit behind the longest prompt.
+    """Returns the prompts of a decoder as one group. `max_tokens` 0 means as many as fit after the longest prompt.
 
     Raises:
       UserError: a prompt and its new tokens need more than `max_len` positions. The last new token needs none.

@@ -1,4 +1,4 @@
-"""Sequence reversal (seed 004, "Fully working demo"): x1 … xn 0 xn … x1 0, scored on the tokens behind the first 0."""
+"""Sequence reversal (seed 004, "Fully working demo"): x1 … xn 0 xn … x1 0, scored on the tokens after the first 0."""
 
 import dataclasses
 import itertools
@@ -147,7 +147,7 @@ class Reversal(Task):
 def reversal_targets(sequences_BP: jax.Array, lengths_B1: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Returns tokens x1 … xn 0 xn … x1 0 and weights 1 on the second half, both [B, 2P+2].
 
-    Row b reads the first `lengths_B1[b]` of its P tokens; the tokens behind its closing 0 are 0 and have weight 0.
+    Row b reads the first `lengths_B1[b]` of its P tokens; the tokens after its closing 0 are 0 and have weight 0.
     """
     t = jnp.arange(2 * sequences_BP.shape[1] + 2)[None]
     source = jnp.where(t < lengths_B1, t, 2 * lengths_B1 - t)
@@ -160,7 +160,7 @@ def reversal_targets(sequences_BP: jax.Array, lengths_B1: jax.Array) -> tuple[ja
 def mirrored_positions(lengths_B1: jax.Array, n_inputs: int) -> jax.Array:
     """Returns the positions of the inputs 0 x1 … xn 0 xn … x1: those of x1 … xn are 1 … n, int32 [B, n_inputs].
 
-    The second 0 has n + 1, and what comes behind the answer 0, -1, …
+    The second 0 has n + 1, and what comes after the answer 0, -1, …
     """
     t = jnp.arange(n_inputs)[None]
     return jnp.where(t <= lengths_B1 + 1, t, 2 * lengths_B1 + 2 - t)

@@ -31,7 +31,7 @@ class Evaluator(NamedTuple):
 
     Attributes:
       decode: `decode(prompts, max_tokens) -> (tokens, scores)`. Tokens are int32 [N, W, max_tokens], W hypotheses of
-        each prompt with the best first. An end token fills all places behind it. Scores are [N, W], or None.
+        each prompt with the best first. An end token fills all places after it. Scores are [N, W], or None.
       loss: `loss(batch) -> (loss_sum, weight_sum)`, the sums of the model's loss without dropout or smoothing.
       logits: `logits(batch)` [B, T, V].
       in_nats: whether the loss is in nats, as a loss of logits is.

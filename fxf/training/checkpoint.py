@@ -244,7 +244,7 @@ def load_newest(
 
 @contextmanager
 def kept(directory: Path) -> Iterator[None]:
-    """Turns an error of writing, whatever it was, into a UserError that says what there is to go on from."""
+    """Turns any error of writing into a UserError that names the checkpoints from which the run can resume."""
     try:
         yield
     except Exception as error:
@@ -252,7 +252,7 @@ def kept(directory: Path) -> Iterator[None]:
             raise
         steps = steps_in(directory)
         what = f"checkpoints of steps {', '.join(map(str, steps))} are kept" if steps else "there is no checkpoint yet"
-        raise UserError(f"{directory.parent}: {why}; {what}; with that mended, the same command goes on") from error
+        raise UserError(f"{directory.parent}: {why}; {what}; once that is mended, the same command resumes") from error
 
 
 def _by_rank(directory: Path, steps: Sequence[int], best: str) -> list[int]:

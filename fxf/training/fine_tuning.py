@@ -1,4 +1,4 @@
-"""What surrounds an optimizer: frozen weights, rates by weight and by layer, and an average of the params."""
+"""Wrappers of an optimizer: frozen weights, rates by weight and by layer, and an average of the params."""
 
 from typing import Any, NamedTuple
 
@@ -59,8 +59,8 @@ def without_frozen_gradient(model: Model, patterns: str) -> Model:
 def at_own_rates(optimizer: optax.GradientTransformation, spec: Spec) -> optax.GradientTransformation:
     """Returns the optimizer whose update of each weight is multiplied by the weight's own `rate`.
 
-    What weight decay takes from a weight stays as it is (Wang and Aitchison 2024). The optimizer must not read params
-    for anything else.
+    Weight decay does not depend on that rate (Wang and Aitchison 2024). The optimizer must read params for nothing but
+    weight decay.
     """
     rates = map_weights(lambda _, weight: weight.rate, spec)
 
@@ -80,23 +80,23 @@ def rates_by_layer(spec: Spec, decay: float) -> optax.GradientTransformation:
     front of the first stack have decay^(n + 1) (Clark et al. 2020, ELECTRA). Encoder and decoder have a stack each.
 
     Raises:
-      UserError: the model has no blocks by number.
+      UserError: the model has no blocks by index.
     """
     paths = [path for path, _ in leaves(spec)]
     sizes: dict[str, int] = {}
     for path in paths:
-        stack, number = _block(path)
+        stack, index = _block(path)
         if stack:
-            sizes[stack] = max(sizes.get(stack, 0), number + 1)
+            sizes[stack] = max(sizes.get(stack, 0), index + 1)
     if not sizes:
         raise UserError("optimizer.layer_decay: the model has no blocks by number; leave it at 1")
     first = next(i for i, path in enumerate(paths) if _block(path)[0])
     below = {path for path, weight in leaves(spec) if weight.axes and weight.axes[0] in TABLES} | set(paths[:first])
 
     def factor(path: str) -> float:
-        stack, number = _block(path)
+        stack, index = _block(path)
         if stack:
-            return decay ** (sizes[stack] - number)
+            return decay ** (sizes[stack] - index)
         return decay ** (max(sizes.values()) + 1) if path in below else 1.0
 
     factors = map_weights(lambda path, _: factor(path), spec)
@@ -104,7 +104,7 @@ def rates_by_layer(spec: Spec, decay: float) -> optax.GradientTransformation:
 
 
 def _block(path: str) -> tuple[str, int]:
-    """Returns the path of the stack that a weight of a block is in, and the block's number; "" and 0 of another."""
+    """Returns the path of the stack that a weight of a block is in, and the block's index; "" and 0 of another."""
     names = path.split("/")
     place = next((i for i, name in enumerate(names) if name.isdecimal()), 0)
     return ("/".join(names[:place]), int(names[place])) if place else ("", 0)

@@ -12,9 +12,9 @@ from fxf.errors import DivergedError, Interrupted, UserError
 from fxf.machine import memory, signals
 from fxf.training import processes
 from fxf.training.checkpoint import CheckpointConfig, rank
-from fxf.training.metrics import Clock, LogConfig, MetricsLog
+from fxf.training.log import Clock, LogConfig, MetricsLog
 from fxf.training.state import TrainState
-from fxf.training.step import METRICS, Metrics, TrainConfig
+from fxf.training.step import STEP_METRICS, Metrics, TrainConfig
 
 CALL_SECONDS = 1.0  # duration of a call; the loop checks for signals between calls
 STEPS_AT_ONCE = 2**16  # maximum of steps in a call, whose metrics are arrays of that size
@@ -62,7 +62,7 @@ class Calls(NamedTuple):
       position: returns the position in the data, as JSON.
       interrupted: returns whether to stop, the same in every process. The loop calls it about once a second.
       traced: returns a context that traces a few steps after the first record; None traces nothing.
-      advance: is told the number of steps of each call, which are done.
+      advance: receives the number of steps that each call took.
     """
 
     train_steps: Callable[[TrainState, Any], tuple[TrainState, Metrics]]
@@ -266,6 +266,6 @@ def _zero_nonfinite(history: dict[str, np.ndarray], step: int, allowed: int) -> 
             f"{history['gradient_norm'][last]}; training stopped, checkpoints of earlier steps are kept. "
             "A lower optimizer.learning_rate or an optimizer.clip_norm may help."
         )
-    for name in METRICS:
+    for name in STEP_METRICS:
         history[name] = np.where(bad, 0, history[name])
     return int(bad.sum())

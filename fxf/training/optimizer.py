@@ -35,7 +35,7 @@ class OptimizerConfig:
     decay_steps: int = key(0, "wsd: steps at the end in which the rate falls to final_learning_rate", minimum=0)
     layer_decay: float = key(
         1.0,
-        "the rate of a layer is that of the layer above it times this; the layer of the logits has all of it",
+        "the rate of a layer is that of the layer above it times this; the layer of the logits has the full rate",
         above=0,
     )
     frozen: str = key("", "patterns of the weights that training leaves as they are, such as embedding/*,blocks/0/*")

@@ -1,8 +1,8 @@
-"""Sharding: a mesh of devices, and the rules by which it cuts weights and batches.
+"""Sharding: a mesh of devices, and the rules by which it shards weights and batches.
 
-The mesh has four axes. `data` and `fsdp` cut a batch's rows, and `sequence` cuts the tokens of each row. `fsdp` and
-`tensor` cut weights, their gradient and the optimizer's state. `fsdp` gathers a weight before its use; `tensor` cuts
-the computation too.
+The mesh has four axes. `data` and `fsdp` shard a batch's rows, and `sequence` shards the tokens of each row. `fsdp`
+and `tensor` shard weights, their gradient and the optimizer's state. `fsdp` gathers a weight before its use; `tensor`
+shards the computation too.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from fxf.models.model import Model
 from fxf.training.parallel import ParallelConfig
 from fxf.weights import VOCABULARY, Params, Spec, Weight, leaves, map_weights, without_repeats
 
-# Each mesh axis cuts the first of these axes of a weight that is not cut yet and whose length it divides.
+# Of these axes of a weight, each mesh axis shards the first that is not sharded yet and whose length it divides.
 RULES = {
     TENSOR: ("heads", "mlp", "vocabulary"),
     FSDP: ("embed", "mlp", "vocabulary", "heads", "head_dim", "position"),
@@ -44,7 +44,7 @@ class Layout(NamedTuple):
 
     @property
     def parts(self) -> int:
-        """The number of parts that a batch's rows are cut into."""
+        """The number of parts that a batch's rows are sharded into."""
         return self.mesh.shape[DATA] * self.mesh.shape[FSDP]
 
     @property
@@ -54,36 +54,36 @@ class Layout(NamedTuple):
 
     @property
     def rows(self) -> NamedSharding:
-        """The sharding of an array that is cut along its first axis, the rows of a batch."""
+        """The sharding of an array along its first axis, the rows of a batch."""
         return NamedSharding(self.mesh, P((DATA, FSDP)))
 
     @property
     def tokens(self) -> NamedSharding:
-        """The sharding of an array [B, T, ...] that is cut along its rows and its sequences."""
+        """The sharding of an array [B, T, ...] along its rows and its sequences."""
         return NamedSharding(self.mesh, P((DATA, FSDP), SEQUENCE)) if self.mesh.shape[SEQUENCE] > 1 else self.rows
 
     def shard_rows(self, arrays: Any) -> Any:
-        """Constrains, inside a compiled function, arrays to be cut along their rows if the devices divide these."""
+        """Constrains, inside a compiled function, arrays to be sharded along their rows if the devices divide these."""
         return jax.tree.map(
             lambda x: x if len(x) % self.parts else jax.lax.with_sharding_constraint(x, self.rows), arrays
         )
 
     def shard_tokens(self, batch: Any) -> Any:
-        """Constrains, inside a compiled function, arrays [B] or [B, T, ...] to be cut along what the devices divide."""
+        """Constrains, inside a compiled function, arrays [B] or [B, T, ...] to be sharded along what devices divide."""
 
-        def cut(x: jax.Array) -> jax.Array:
+        def shard(x: jax.Array) -> jax.Array:
             whole_rows = len(x) % self.parts or x.ndim == 1 or x.shape[1] % self.mesh.shape[SEQUENCE]
             return self.shard_rows(x) if whole_rows else jax.lax.with_sharding_constraint(x, self.tokens)
 
-        return jax.tree.map(cut, batch)
+        return jax.tree.map(shard, batch)
 
-    def cut_tokens(self, x: jax.Array) -> jax.Array:
+    def shards_of_tokens(self, x: jax.Array) -> jax.Array:
         """Returns [B, T, ...] as [parts, B / rows, T / sequences, ...]; each part is on devices of its own."""
         n_rows, n_sequences = self.parts, self.mesh.shape[SEQUENCE]
         if n_sequences == 1:
             return x.reshape(n_rows, -1, *x.shape[1:])
-        cut = x.reshape(n_rows, x.shape[0] // n_rows, n_sequences, -1, *x.shape[2:]).swapaxes(1, 2)
-        return cut.reshape(n_rows * n_sequences, *cut.shape[2:])
+        shards = x.reshape(n_rows, x.shape[0] // n_rows, n_sequences, -1, *x.shape[2:]).swapaxes(1, 2)
+        return shards.reshape(n_rows * n_sequences, *shards.shape[2:])
 
     def with_mesh(self, model: Model) -> Model:
         """Returns the model with functions that know this mesh: attention maps its kernel over it, if it has one."""
@@ -122,7 +122,7 @@ class Layout(NamedTuple):
     def gather(self, model: Model, params: Params, *, pad: bool = False) -> tuple[Params, Params]:
         """Returns, inside a compiled function, the params for `features` and for `readout`; they are the same.
 
-        Weights outside blocks are whole there: `fsdp` does not cut them any more, and `tensor` still does. A weight
+        Weights outside blocks are whole there: `fsdp` does not shard them any more, and `tensor` still does. A weight
         with an axis of the vocabulary is gathered in the type of the computation. Both gradients of a weight are summed
         over the devices in float32, each device gets its part, and then the two are summed. The weights of blocks are
         gathered by the compiler, where they are used.
@@ -138,12 +138,12 @@ class Layout(NamedTuple):
                 self.padded_vocabulary(n) if pad and axis == VOCABULARY else n
                 for n, axis in zip(weight.shape, weight.axes, strict=True)
             )
-            cut = NamedSharding(self.mesh, partition(dataclasses.replace(weight, shape=shape), self.mesh))
+            sharded = NamedSharding(self.mesh, partition(dataclasses.replace(weight, shape=shape), self.mesh))
             if any(part.isdigit() for part in path.split("/")):
-                return lambda x: (jax.lax.with_sharding_constraint(x, cut),) * 2
-            whole = NamedSharding(self.mesh, P(*(None if axis == FSDP else axis for axis in cut.spec)))
-            dtype = model.dtype if VOCABULARY in weight.axes and whole != cut else model.weights_dtype
-            return functools.partial(_read_whole, cut, whole, shape, jnp.dtype(dtype))
+                return lambda x: (jax.lax.with_sharding_constraint(x, sharded),) * 2
+            whole = NamedSharding(self.mesh, P(*(None if axis == FSDP else axis for axis in sharded.spec)))
+            dtype = model.dtype if VOCABULARY in weight.axes and whole != sharded else model.weights_dtype
+            return functools.partial(_read_whole, sharded, whole, shape, jnp.dtype(dtype))
 
         stored, tree = jax.tree.flatten(params)
         readers = jax.tree.leaves(map_weights(read, model.spec))
@@ -155,8 +155,8 @@ class Layout(NamedTuple):
         """Returns the tree of the weights' shardings."""
         return map_weights(lambda _, weight: NamedSharding(self.mesh, partition(weight, self.mesh)), spec)
 
-    def uncut(self, spec: Spec) -> list[str]:
-        """Returns a line for each mesh axis of several devices that cannot cut some weights that it may cut."""
+    def unsharded(self, spec: Spec) -> list[str]:
+        """Returns a line for each mesh axis of several devices that cannot shard some weights that it may shard."""
         lines = []
         for mesh_axis, logical_axes in RULES.items():
             held = [
@@ -172,14 +172,14 @@ class Layout(NamedTuple):
     def optimizer_state(self, shapes: Any, spec: Spec) -> Any:
         """Returns the tree of the optimizer state's shardings for the tree of its shapes.
 
-        An array is cut like a weight if its path ends in the weight's path and it has the weight's shape.
+        An array is sharded like a weight if its path ends in the weight's path and it has the weight's shape.
         """
-        cut = {path: (w.shape, NamedSharding(self.mesh, partition(w, self.mesh))) for path, w in leaves(spec)}
+        of_weights = {path: (w.shape, NamedSharding(self.mesh, partition(w, self.mesh))) for path, w in leaves(spec)}
 
         def follow(path: tuple, leaf: Any) -> NamedSharding:
             name = "/".join(["", *(key.key for key in path if isinstance(key, DictKey))])
-            weight = max((w for w in cut if name.endswith(f"/{w}")), key=len, default=None)
-            return cut[weight][1] if weight and cut[weight][0] == leaf.shape else self.replicated
+            weight = max((w for w in of_weights if name.endswith(f"/{w}")), key=len, default=None)
+            return of_weights[weight][1] if weight and of_weights[weight][0] == leaf.shape else self.replicated
 
         return jax.tree_util.tree_map_with_path(follow, shapes)
 
@@ -212,21 +212,21 @@ class Layout(NamedTuple):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
-def _read_whole(cut: NamedSharding, whole: NamedSharding, shape: tuple[int, ...], dtype: Any, x: jax.Array) -> Any:
-    """Returns an array twice, with zeros up to `shape`, gathered from `cut` to `whole` in this type."""
+def _read_whole(sharded: NamedSharding, whole: NamedSharding, shape: tuple[int, ...], dtype: Any, x: jax.Array) -> Any:
+    """Returns an array twice, with zeros up to `shape`, gathered from `sharded` to `whole` in this type."""
     padded = jnp.pad(x.astype(dtype), [(0, after - before) for before, after in zip(x.shape, shape, strict=True)])
     return (jax.lax.with_sharding_constraint(padded, whole).astype(x.dtype),) * 2
 
 
-def _read_whole_forward(cut: Any, whole: Any, shape: Any, dtype: Any, x: CustomVJPPrimal) -> tuple[Any, Any]:
-    return _read_whole(cut, whole, shape, dtype, x.value), x.value
+def _read_whole_forward(sharded: Any, whole: Any, shape: Any, dtype: Any, x: CustomVJPPrimal) -> tuple[Any, Any]:
+    return _read_whole(sharded, whole, shape, dtype, x.value), x.value
 
 
-def _read_whole_backward(cut: Any, whole: Any, _shape: Any, _dtype: Any, x: jax.Array, gradients: tuple) -> tuple:
+def _read_whole_backward(sharded: Any, whole: Any, _shape: Any, _dtype: Any, x: jax.Array, gradients: tuple) -> tuple:
     """Scatters the gradients one by one: the compiler makes a scatter of a sum over the devices, not of two sums."""
     parts = [
-        # Without the first constraint the compiler would cut what leads to a gradient along the width, and move it.
-        jax.lax.with_sharding_constraint(jax.lax.with_sharding_constraint(gradient, whole), cut)
+        # Without the first constraint the compiler would compute shards along the width, and then move them.
+        jax.lax.with_sharding_constraint(jax.lax.with_sharding_constraint(gradient, whole), sharded)
         for gradient in gradients
         if not isinstance(gradient, SymbolicZero)
     ]
@@ -277,12 +277,12 @@ def require_divisible(layout: Layout, batch_size: int, microbatches: int) -> Non
 
 
 def partition(weight: Weight, mesh: Mesh) -> P:
-    """Returns the mesh axis that cuts each axis of a weight, or None, by `RULES`."""
-    cuts: list[str | None] = [None] * len(weight.axes)
+    """Returns the mesh axis that shards each axis of a weight, or None, by `RULES`."""
+    axes: list[str | None] = [None] * len(weight.axes)
     for mesh_axis, logical_axes in RULES.items():
         size = mesh.shape[mesh_axis]
         free = (weight.axes.index(name) for name in logical_axes if name in weight.axes)
-        found = next((i for i in free if cuts[i] is None and weight.shape[i] % size == 0), None)
+        found = next((i for i in free if axes[i] is None and weight.shape[i] % size == 0), None)
         if size > 1 and found is not None:
-            cuts[found] = mesh_axis
-    return P(*cuts)
+            axes[found] = mesh_axis
+    return P(*axes)

@@ -48,7 +48,7 @@ class TrainConfig:
 
 
 Metrics = dict[str, Any]
-METRICS = ("loss_sum", "weight_sum", "gradient_norm")
+STEP_METRICS = ("loss_sum", "weight_sum", "gradient_norm")
 
 
 class Trainer(NamedTuple):
@@ -72,7 +72,7 @@ def batch_loss(
 
     Args:
       label_smoothing: None means 0.
-      layout: the devices that the batch's tokens are cut over; None leaves them uncut.
+      layout: the devices over which the batch's tokens are sharded; None if they are not.
     """
     of_features = of_readout = params
     if layout:
@@ -81,7 +81,7 @@ def batch_loss(
     features = model.features(of_features, batch, rng=rng)
     options = _loss_options(model, params, features, layout) if layout else {}
 
-    def loss(
+    def sums_of_readout(
         params: Params, features: jax.Array, targets: jax.Array, weights: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         readout = functools.partial(model.readout, params)
@@ -89,17 +89,17 @@ def batch_loss(
 
     arrays = (features, batch["targets"], batch["weights"])
     if layout is None or layout.parts * layout.mesh.shape[SEQUENCE] == 1:
-        return loss(of_readout, *arrays)
-    # The loss computes logits for groups of tokens. Each device takes groups of its own tokens with weights of its own,
-    # so that nothing in that loop waits for others, and one sum joins them.
-    parts = [layout.cut_tokens(x) for x in layout.shard_tokens(arrays)]
+        return sums_of_readout(of_readout, *arrays)
+    # The loss computes the logits of one group of tokens after another. Each device has groups of its own tokens and a
+    # copy of the weights. So no group waits for other devices; one sum over the devices follows.
+    parts = [layout.shards_of_tokens(x) for x in layout.shard_tokens(arrays)]
     copies = jax.tree.map(lambda p: jnp.broadcast_to(p[None], (len(parts[0]), *p.shape)), of_readout)
-    sums = jax.vmap(loss)(copies, *parts)
+    sums = jax.vmap(sums_of_readout)(copies, *parts)
     return jax.tree.map(jnp.sum, sums)
 
 
 def _loss_options(model: Model, params: Params, features: jax.Array, layout: Layout) -> dict[str, int]:
-    """Returns how many logits are no padding on these devices, and how many are computed at once."""
+    """Returns how many of a row's logits are not padding on these devices, and how many logits are computed at once."""
     if not model.loss.of_logits or not layout.pads:
         return {}
     *rows, vocab_size = jax.eval_shape(model.readout, params, features).shape
@@ -109,7 +109,7 @@ def _loss_options(model: Model, params: Params, features: jax.Array, layout: Lay
     return {"vocab_size": vocab_size, "at_once": math.prod(rows) * layout.padded_vocabulary(vocab_size)}
 
 
-def _cut(x: jax.Array, parts: int) -> jax.Array:
+def _parts(x: jax.Array, parts: int) -> jax.Array:
     """Returns the rows [B, ...] as [parts, B / parts, ...]."""
     return x.reshape(parts, -1, *x.shape[1:])
 
@@ -128,24 +128,26 @@ def loss_and_gradient(
 
     Args:
       microbatches: number of equal parts, computed one after the other in the same memory.
-      layout: the devices that hold the params, and that the rows of each part are cut over.
+      layout: the devices that hold the params, and over which the rows of each part are sharded.
     """
-
-    def part(part_batch: Batch, part_rng: jax.Array | None) -> tuple[jax.Array, jax.Array, Params]:
-        def loss(p: Params) -> tuple[jax.Array, jax.Array]:
-            return batch_loss(model, p, part_batch, part_rng, label_smoothing, layout)
-
-        (loss_sum, weight_sum), gradient = jax.value_and_grad(loss, has_aux=True)(params)
+    if microbatches == 1:
+        sums_and_gradient = jax.value_and_grad(batch_loss, argnums=1, has_aux=True)
+        (loss_sum, weight_sum), gradient = sums_and_gradient(model, params, batch, rng, label_smoothing, layout)
         return loss_sum, weight_sum, gradient
 
-    if microbatches == 1:
-        return part(batch, rng)
-
     def add(total: Any, one: Any) -> tuple[Any, None]:
-        i, part_batch = one
-        return jax.tree.map(jnp.add, total, part(part_batch, None if rng is None else jax.random.fold_in(rng, i))), None
+        i, part = one
+        of_part = loss_and_gradient(
+            model,
+            params,
+            part,
+            None if rng is None else jax.random.fold_in(rng, i),
+            label_smoothing=label_smoothing,
+            layout=layout,
+        )
+        return jax.tree.map(jnp.add, total, of_part), None
 
-    parts = {name: _cut(value, microbatches) for name, value in batch.items()}
+    parts = {name: _parts(value, microbatches) for name, value in batch.items()}
     start = (jnp.zeros(()), jnp.zeros(()), jax.tree.map(jnp.zeros_like, params))
     return jax.lax.scan(add, start, (jnp.arange(microbatches), parts))[0]
 
@@ -154,7 +156,7 @@ def train_step(
     trainer: Trainer,
     state: TrainState,
     batch: Batch,
-    numbers: Hyperparameters,
+    hyperparameters: Hyperparameters,
     rng: jax.Array | None,
     *,
     mapped: bool = False,
@@ -172,7 +174,7 @@ def train_step(
         state.params,
         batch,
         rng,
-        label_smoothing=numbers.label_smoothing,
+        label_smoothing=hyperparameters.label_smoothing,
         microbatches=trainer.config.microbatches,
         layout=None if mapped else trainer.layout,
     )
@@ -182,7 +184,7 @@ def train_step(
         gradient = jax.tree.map(lambda g, p: g + weight_sum * p, gradient, of_penalty)
     gradient = optax.tree.scale(mean(jnp.asarray(1, loss_sum.dtype), weight_sum), gradient)
     optimizer = optax.with_extra_args_support(trainer.optimizer)
-    updates, opt_state = optimizer.update(gradient, state.opt_state, state.params, numbers=numbers.optimizer)
+    updates, opt_state = optimizer.update(gradient, state.opt_state, state.params, numbers=hyperparameters.optimizer)
     params = optax.apply_updates(state.params, updates)
     norm = optax.tree.norm(gradient)
     if trainer.config.skip_nonfinite:
@@ -197,19 +199,19 @@ Step = Callable[[TrainState, Batch, Hyperparameters], tuple[TrainState, Metrics]
 
 
 def make_step(trainer: Trainer) -> Step:
-    """Returns `step(state, batch, numbers)`, to be called under `jax.jit`.
+    """Returns `step(state, batch, hyperparameters)`, to be called under `jax.jit`.
 
     Its dropout derives from (seed, step), and under pmap also from the device.
     """
 
-    def step(state: TrainState, batch: Batch, numbers: Hyperparameters, mapped: bool = False) -> Any:
-        rng = run_keys(numbers.seed).dropout
+    def step(state: TrainState, batch: Batch, hyperparameters: Hyperparameters, mapped: bool = False) -> Any:
+        rng = run_keys(hyperparameters.seed).dropout
         if trainer.config.dropout_bits == "device":
             rng = jax.random.wrap_key_data(jnp.tile(jax.random.key_data(rng), 2), impl="rbg")
         rng = jax.random.fold_in(rng, state.step)
         if mapped:
             rng = jax.random.fold_in(rng, jax.lax.axis_index(DATA))
-        return train_step(trainer, state, batch, numbers, rng, mapped=mapped)
+        return train_step(trainer, state, batch, hyperparameters, rng, mapped=mapped)
 
     layout = trainer.layout
     if not layout.pmap:
@@ -221,8 +223,8 @@ def make_step(trainer: Trainer) -> Step:
         out_axes=None,
         devices=list(layout.mesh.devices.flat),
     )
-    return lambda state, batch, numbers: on_each(
-        state, {name: _cut(value, layout.parts) for name, value in batch.items()}, numbers
+    return lambda state, batch, hyperparameters: on_each(
+        state, {name: _parts(value, layout.parts) for name, value in batch.items()}, hyperparameters
     )
 
 
@@ -234,26 +236,26 @@ def jit_step(program: Callable, trainer: Trainer) -> Any:
 
 
 def make_train_steps(trainer: Trainer, make_batch: Callable[[jax.Array, jax.Array], Batch], max_steps: int) -> Any:
-    """Returns a jitted `train_steps(state, numbers, n) -> (state, metrics)`, which takes n steps and donates `state`.
+    """Returns a jitted `train_steps(state, hyperparameters, n) -> (state, metrics)`, which takes n steps.
 
-    `make_batch(key, step)` runs inside. All randomness derives from (seed, step). Metrics are arrays [max_steps]; the
-    first n elements are filled.
+    It donates `state`. `make_batch(key, step)` runs inside. All randomness derives from (seed, step). Metrics are
+    arrays [max_steps]; the first n elements are filled.
 
     One compiled program serves every n up to `max_steps`. So a run that resumes between two calls takes the same steps
     through the same program, and ends with the same bits.
     """
     step = make_step(trainer)
 
-    def train_steps(state: TrainState, numbers: Hyperparameters, n: jax.Array) -> tuple[TrainState, Metrics]:
-        data_key = run_keys(numbers.seed).data
+    def train_steps(state: TrainState, hyperparameters: Hyperparameters, n: jax.Array) -> tuple[TrainState, Metrics]:
+        data_key = run_keys(hyperparameters.seed).data
 
         def body(i: jax.Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
             state, history = carry
             batch = make_batch(jax.random.fold_in(data_key, state.step), state.step)
-            state, metrics = step(state, trainer.layout.shard_tokens(batch), numbers)
+            state, metrics = step(state, trainer.layout.shard_tokens(batch), hyperparameters)
             return state, {name: history[name].at[i].set(value) for name, value in metrics.items()}
 
-        history = {name: jnp.zeros(max_steps) for name in METRICS}
+        history = {name: jnp.zeros(max_steps) for name in STEP_METRICS}
         return jax.lax.fori_loop(0, n, body, (state, history))
 
     return jit_step(train_steps, trainer)
@@ -266,7 +268,7 @@ def make_train_steps_from_iterator(
     seconds_at_peak: Callable[[Batch], float] | None = None,
     programs: dict[Any, Any] | None = None,
 ) -> Callable[[TrainState, Hyperparameters, int], tuple[TrainState, Metrics]]:
-    """Returns `train_steps(state, numbers, n)` like `make_train_steps`, with batches from the iterator `batches`.
+    """Returns `train_steps(state, hyperparameters, n)` like `make_train_steps`, with batches of the iterator `batches`.
 
     Each batch shape compiles one program. The metrics also have `data_seconds`, the time that the host waited for each
     batch.
@@ -279,7 +281,7 @@ def make_train_steps_from_iterator(
     layout = trainer.layout
     step = compiled_by_shape(jit_step(make_step(trainer), trainer), compiling, programs)
 
-    def train_steps(state: TrainState, numbers: Hyperparameters, n: int) -> tuple[TrainState, Metrics]:
+    def train_steps(state: TrainState, hyperparameters: Hyperparameters, n: int) -> tuple[TrainState, Metrics]:
         history = []
         for _ in range(n):
             asked = time.perf_counter()
@@ -288,7 +290,7 @@ def make_train_steps_from_iterator(
             batch = layout.put(of_host, trainer.config.microbatches * layout.parts)
             if seconds_at_peak:
                 seconds["seconds_at_peak"] = seconds_at_peak(batch)
-            state, metrics = step(state, batch, numbers)
+            state, metrics = step(state, batch, hyperparameters)
             history.append(metrics | seconds)
         arrays = jax.device_get(history)
         return state, {name: np.array([metrics[name] for metrics in arrays]) for name in arrays[0]}

@@ -166,7 +166,7 @@ def _with_methods(name: str, tracker: Any) -> Tracker:
 class Trackers:
     """The trackers of a run. One that raises an exception gets no more records, and a warning says so.
 
-    The one who makes them closes them, so that they can receive what is known only after the run.
+    The caller that makes them closes them, so that they can receive figures that are known only after the run.
 
     Args:
       on_record: a function that receives each record of figures too. Its exceptions go on to the caller.

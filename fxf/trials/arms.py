@@ -49,7 +49,7 @@ def with_changes(arm: Arm, changes: Sequence[str]) -> Arm:
     """Returns the arm with changes KEY=VALUE, of the flag --change.
 
     Raises:
-      UserError: a change is none, or changes the seed.
+      UserError: a change is not a valid KEY=VALUE, or changes the seed.
     """
     config, values = command_line.with_changes(ConfigDict(arm.config).lock(), changes, "--change=")
     if "seed" in values:
@@ -65,7 +65,7 @@ def with_functions(arm: Arm, path: str, changes: Sequence[str] = ()) -> Arm:
 
     Raises:
       UserError: the file cannot be executed, registers nothing, or nothing that the arm then names; the arm's own
-        config file registers something too; or a change is none.
+        config file registers something too; or a change is not a valid KEY=VALUE.
     """
     file = load(path)
     if not file.registered:

@@ -43,7 +43,7 @@ class Evidence(NamedTuple):
 
 
 def evidence(differences: Sequence[float], level: float = 0.05) -> Evidence:
-    """Returns what the differences, in the order of their pairs, say about their mean.
+    """Returns the evidence that the differences, in the order of their pairs, give about their mean.
 
     The interval is all numbers while there are fewer differences than `fewest`. If all are equal, it is one number, and
     p depends on n alone. If all are 0, p is 1.

@@ -55,10 +55,10 @@ class Plan(NamedTuple):
     level: float
     content: dict[str, str]
 
-    def seeds_of(self, number: int) -> tuple[int, int]:
-        """Returns the seeds of the two runs of a pair, whose number counts from 0."""
+    def seeds_of(self, index: int) -> tuple[int, int]:
+        """Returns the seeds of the two runs of a pair, by the pair's index."""
         seed = self.first.config["seed"]
-        return (seed + 2 * number, seed + 2 * number + 1) if self.null else (seed + number, seed + number)
+        return (seed + 2 * index, seed + 2 * index + 1) if self.null else (seed + index, seed + index)
 
     def record(self) -> dict[str, Any]:
         """Returns what must stay the same as long as the trial goes on, for plan.json."""
@@ -84,8 +84,8 @@ def make_plan(first: Arm, other: Arm | None, workdir: Path, metric: str = "", le
         that higher is.
 
     Raises:
-      UserError: an arm's config is wrong, the arms are the same, the metric is not a figure of both, no way is known to
-        be better, or the level is not between 0 and 1.
+      UserError: an arm's config is wrong, the arms are the same, the metric is not a figure of both, it is not known
+        whether lower or higher is better, or the level is not between 0 and 1.
     """
     if is_remote(workdir):
         raise UserError(f"--workdir: {workdir}: a trial writes its logs and tables into a local folder")
@@ -133,7 +133,7 @@ def choose_metric(experiment: Experiment, metric: str = "") -> tuple[str, str]:
     Without a metric it is the first of the task. A task with a test part reports the test's loss.
 
     Raises:
-      UserError: it is not a figure of such a run, or no way is known to be better.
+      UserError: it is not a figure of such a run, or it is not known whether lower or higher is better.
     """
     of_task = experiment.task.metrics
     has_test = bool(experiment.config.get("data", {}).get("test"))

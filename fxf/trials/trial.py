@@ -76,16 +76,16 @@ def why_to_stop(plan: Plan, pairs: list[Pair], budget: Budget) -> str:
 
 
 def _pairs(plan: Plan, workdir: Path) -> Iterator[Pair]:
-    """Yields the pairs by their number; runs that have ended are read."""
+    """Yields the pairs in their order; runs that have ended are read."""
     kept: Kept = {}
-    for number in itertools.count():
+    for index in itertools.count():
         runs = []
-        for name, seed in zip(("first", "other"), plan.seeds_of(number), strict=True):
+        for name, seed in zip(("first", "other"), plan.seeds_of(index), strict=True):
             arm = getattr(plan, name)
             config, folder = arm.config | {"seed": seed}, workdir / f"{name}-{seed}"
             runs.append(_ended(config, folder, plan.metric) or _train(config, folder, arm.origin, plan.metric, kept))
         first, other = runs
-        yield Pair(plan.seeds_of(number), first.figure, other.figure, first.seconds + other.seconds)
+        yield Pair(plan.seeds_of(index), first.figure, other.figure, first.seconds + other.seconds)
 
 
 def _train(config: dict[str, Any], folder: Path, origin: dict[str, Any], metric: str, kept: Kept) -> _Run:
@@ -130,6 +130,6 @@ def _require_run_of(config: dict[str, Any], folder: Path) -> None:
     try:
         there = read_json(folder / CONFIG, "a run's config").get("config")
     except FileNotFoundError:
-        raise UserError(f"{folder}: holds a result, but no {CONFIG} that says of what; move it away") from None
+        raise UserError(f"{folder}: holds a result without the {CONFIG} of its run; move it away") from None
     if differing := differences(there if isinstance(there, dict) else {}, config):
         raise UserError(f"{folder}: holds another run: {differing}; move it away, or use another --workdir")

@@ -30,7 +30,7 @@ class Verdict(NamedTuple):
     """What a trial found.
 
     Attributes:
-      verdict: `better`, `worse` or `no difference found`, of the other config beside the first.
+      verdict: `better`, `worse` or `no difference found`, of the other config compared with the first.
       evidence: of the differences of the figure, other - first.
       stopped: why the trial ended, or nothing while it goes on.
     """

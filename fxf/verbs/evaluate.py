@@ -23,7 +23,7 @@ JSON = cli.define_json()
 def main(arguments: list[str]) -> None:
     cli.refuse_arguments(arguments)
     from fxf.runs import run
-    from fxf.training.metrics import Clock
+    from fxf.training.log import Clock
 
     workdir, clock = cli.require_workdir(WORKDIR), Clock(cli.STARTED)
     places = (CONFIG.value, PAIRS.value, OUTPUT.value, BASELINE.value)

@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> None:
     from fxf.reports.pictures import pictures
     from fxf.runs import run
     from fxf.training import processes
-    from fxf.training.metrics import Clock
+    from fxf.training.log import Clock
     from fxf.training.trackers import Trackers
 
     config, origin = cli.config_and_origin(CONFIG)

@@ -10,7 +10,7 @@ file, which runs as code, and what it registers is for the other config alone. -
 runs of a pair have the same seed: the same batches, and the same initial weights where the shapes agree. --null tries a
 config against itself, with two seeds in a pair.
 
-Pairs run in this process until the answer is clear, at most --seeds of them, and as long as --minutes allow another.
+Pairs run in this process until the answer is clear, --seeds pairs have run, or --minutes leave no time for another.
 The test is sequential, so that looking after each pair costs nothing: of trials without a difference, at most the share
 --level ends with better or worse. The plan is written to plan.json before the runs begin. The same command goes on with
 a trial that was stopped; it may have more seeds or minutes, and nothing else may change.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from closeness import assert_close, bound, largest_of
 from fxf.decoding.beam import GROUP, beam_search, best_continuations
 from fxf.decoding.config import DecodeConfig
-from fxf.decoding.turns import decode_in_turns
+from fxf.decoding.slots import decode_in_slots
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.weights import map_weights
@@ -76,7 +76,7 @@ def compiled_search(case):
             config = dataclasses.replace(config, length_penalty=length_penalty, early_stop=case.early_stop)
         model = model_of(case.kind, case.vocab_size)
         method = beam_search(case.max_tokens, END, config)
-        return decode_in_turns(model, params, prompts, method, n_slots=case.n_slots or N_PROMPTS)
+        return decode_in_slots(model, params, prompts, method, n_slots=case.n_slots or N_PROMPTS)
 
     return search
 

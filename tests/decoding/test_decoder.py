@@ -14,8 +14,8 @@ from fxf.decoding.beam import beam_search
 from fxf.decoding.config import DecodeConfig
 from fxf.decoding.decoder import make_decoder
 from fxf.decoding.sampling import sampling
-from fxf.decoding.steps import Method, decode
-from fxf.decoding.turns import decode_in_turns
+from fxf.decoding.slots import decode_in_slots
+from fxf.decoding.steps import Method, decode_batch
 from helpers import VOCAB_SIZE, examples, random_params, random_tokens, scaled, small_model
 
 LENGTH = 23
@@ -155,15 +155,15 @@ def test_prompts_that_take_turns_in_few_slots_are_continued_as_all_at_once(atten
 
     @functools.partial(jax.jit, static_argnums=1)
     def run(prompts, n_slots):
-        return decode_in_turns(model, params, prompts, method, n_slots=n_slots)
+        return decode_in_slots(model, params, prompts, method, n_slots=n_slots)
 
-    tokens, scores = jax.device_get(jax.jit(lambda prompts: decode(model, params, prompts, method))(prompts))
+    tokens, scores = jax.device_get(jax.jit(lambda prompts: decode_batch(model, params, prompts, method))(prompts))
     ends = [np.append(np.flatnonzero(row == end), 9)[0] for row in tokens[:, 0]]
     assert len(set(ends)) > 3  # at different times, or this would try little
-    in_turns, in_turns_scores = run(prompts, 2)
-    np.testing.assert_array_equal(in_turns, tokens)
+    in_slots, in_slots_scores = run(prompts, 2)
+    np.testing.assert_array_equal(in_slots, tokens)
     if width > 1:
-        assert_close(in_turns_scores, scores)
+        assert_close(in_slots_scores, scores)
 
 
 def test_a_slot_is_taken_by_the_next_prompt_as_soon_as_its_own_has_ended():
@@ -175,15 +175,15 @@ def test_a_slot_is_taken_by_the_next_prompt_as_soon_as_its_own_has_ended():
     def ended(state):
         return state[1] == jnp.asarray(lengths)[state[0]]
 
-    def start(number_B, cache):
-        return (number_B, jnp.zeros_like(number_B)), cache
+    def start(index_B, cache):
+        return (index_B, jnp.zeros_like(index_B)), cache
 
     def choose(state, cache, logits_BV):
         return (state[0], state[1] + 1), cache, jnp.zeros(len(logits_BV), jnp.int32)
 
     method = Method(9, start, choose, ended, lambda state: state[1])
     prompts = prompts_of([3] * 9)
-    found = jax.jit(lambda prompts: decode_in_turns(counted, params, prompts, method, n_slots=2))(prompts)
+    found = jax.jit(lambda prompts: decode_in_slots(counted, params, prompts, method, n_slots=2))(prompts)
     jax.effects_barrier()
     np.testing.assert_array_equal(found, lengths)
     assert len(n_steps) == 13  # the other long one begins after four steps
@@ -193,7 +193,7 @@ def test_prompts_that_do_not_count_change_nothing_of_those_that_do():
     model, params, _ = model_and_params(0)
     prompts = prompts_of([4, 1, 6, 3, 2, 0])
     run = jax.jit(
-        lambda prompts, n: decode_in_turns(model, params, prompts, sampling(11, END), n_slots=2, n_prompts=n)[0][:, 0]
+        lambda prompts, n: decode_in_slots(model, params, prompts, sampling(11, END), n_slots=2, n_prompts=n)[0][:, 0]
     )
     whole = decoder(0)(prompts, 11)
     for n in range(7):
@@ -203,7 +203,7 @@ def test_prompts_that_do_not_count_change_nothing_of_those_that_do():
 def test_each_prompt_has_samples_of_its_own(monkeypatch):
     monkeypatch.setattr(decoder_module, "HYPOTHESES", 1)
     monkeypatch.setattr(decoder_module, "LARGEST_CACHE", 1)  # room for no more than one
-    monkeypatch.setattr(decoder_module, "TURNS", 2)
+    monkeypatch.setattr(decoder_module, "PROMPTS_PER_SLOT", 2)
     model, params = small_model(max_len=LENGTH)
     prompts = {"tokens": np.full((12, 2), 5, np.int32), "lengths": np.full(12, 2, np.int32)}
     rows = best(make_decoder(model, -1, config=DecodeConfig(temperature=2.0)), params, prompts, 9)
@@ -220,7 +220,7 @@ def slots_and_rows(monkeypatch, n_prompts, config):
         tokens = jnp.where(jnp.arange(len(prompts["tokens"]))[:, None] < n_prompts, prompts["tokens"], -1)
         return tokens[:, None], None if config.beam_width == 1 else tokens
 
-    monkeypatch.setattr(decoder_module, "decode_in_turns", instead)
+    monkeypatch.setattr(decoder_module, "decode_in_slots", instead)
     prompts = prompts_of([*[1] * (n_prompts - 1), 6])
     tokens, _ = make_decoder(model, END, config=config)(params, prompts, 9)
     np.testing.assert_array_equal(tokens[:, 0], prompts["tokens"])
@@ -250,7 +250,7 @@ def test_many_prompts_have_more_slots_and_similar_numbers_of_them_the_same_progr
 
 def test_prompts_beyond_one_program_are_continued_in_order(monkeypatch):
     monkeypatch.setattr(decoder_module, "LARGEST_CACHE", 1)  # room for no more than one
-    monkeypatch.setattr(decoder_module, "TURNS", 2)
+    monkeypatch.setattr(decoder_module, "PROMPTS_PER_SLOT", 2)
     assert slots_and_rows(monkeypatch, 7, DecodeConfig()) == (1, 4)
 
 
@@ -263,7 +263,7 @@ def test_a_program_compiles_once_for_each_shape_whatever_the_params(monkeypatch)
         entered.append("program")
         yield
 
-    monkeypatch.setattr(decoder_module, "decode_in_turns", lambda *_, **__: (jnp.zeros((3, 1, 5), jnp.int32), None))
+    monkeypatch.setattr(decoder_module, "decode_in_slots", lambda *_, **__: (jnp.zeros((3, 1, 5), jnp.int32), None))
     decode = make_decoder(model, END, compiling=compiling)
     for scale in (1.0, 0.5):
         for lengths in ([4, 1], [3, 4], [2, 2, 4]):

@@ -21,7 +21,7 @@ from fxf.runs.command_line import read_sweep
 from fxf.runs.config_file import load
 from fxf.runs.experiment import build
 from fxf.sweeps.points import check, make_points
-from fxf.training.metrics import Clock
+from fxf.training.log import Clock
 from small_runs import KEPT, new_process, sharing_programs
 
 HERE = Path(__file__).parent

@@ -10,7 +10,7 @@ import pytest
 
 from closeness import assert_close
 from fxf.decoding.sampling import sampling
-from fxf.decoding.steps import decode
+from fxf.decoding.steps import decode_batch
 from fxf.errors import UserError
 from fxf.interop import huggingface
 from fxf.interop.architectures import ARCHITECTURES
@@ -19,7 +19,7 @@ from fxf.models import MODELS
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.masked_lm import MaskedLMConfig
 from fxf.models.transformer_lm import TransformerLMConfig
-from fxf.weights import flatten, without_numbers
+from fxf.weights import flatten, without_indices
 from helpers import random_params, random_tokens
 from pytorch_models import libraries  # noqa: F401  It is a fixture.
 
@@ -169,7 +169,7 @@ def assert_equal_token_for_token(loaded, prompts, there):
 
     @jax.jit
     def continued(end):
-        return decode(loaded.model, loaded.params, prompts, sampling(8, end))[0][:, 0]
+        return decode_batch(loaded.model, loaded.params, prompts, sampling(8, end))[0][:, 0]
 
     free = np.asarray(continued(VOCAB_SIZE))
     assert len(np.unique(free)) > 3
@@ -273,5 +273,5 @@ def test_what_cannot_be_read_is_one_line(tmp_path):
 
 @EVERY
 def test_every_weight_has_a_tensor(name):
-    paths = {without_numbers(path) for path in flatten(ours(name)[0].params)}
+    paths = {without_indices(path) for path in flatten(ours(name)[0].params)}
     assert paths == set(ARCHITECTURES[name].tensors)

@@ -11,7 +11,7 @@ import pytest
 from closeness import assert_close
 from fxf.decoding.beam import beam_search
 from fxf.decoding.config import DecodeConfig
-from fxf.decoding.turns import decode_in_turns
+from fxf.decoding.slots import decode_in_slots
 from fxf.errors import UserError
 from fxf.layers.position_kinds import Positions, alibi, alibi_slopes, rotary
 from fxf.layers.positions import POSITIONS
@@ -154,16 +154,16 @@ def test_slots_and_beams_keep_the_positions_of_their_prompts():
     model, params = small_model(max_len=13, seed=2, positions="learned")
     params = scaled(params, 2)
     method = beam_search(9, 4, DecodeConfig(beam_width=2))
-    in_turns = jax.jit(lambda prompts: decode_in_turns(model, params, prompts, method, n_slots=2))
+    in_slots = jax.jit(lambda prompts: decode_in_slots(model, params, prompts, method, n_slots=2))
     given = np.random.default_rng(4).integers(0, 13, (7, 12)).astype(np.int32)
-    tokens, scores = jax.device_get(in_turns({**PROMPTS, "positions": given}))
+    tokens, scores = jax.device_get(in_slots({**PROMPTS, "positions": given}))
     assert_scored_by_the_full_forward(model, params, tokens, scores, positions=given)
-    of_counted, scores = jax.device_get(in_turns({**PROMPTS, "positions": counted(7, 12)}))
+    of_counted, scores = jax.device_get(in_slots({**PROMPTS, "positions": counted(7, 12)}))
     assert_scored_by_the_full_forward(model, params, of_counted, scores)
     assert not np.array_equal(of_counted, tokens)
     short = {**PROMPTS, "positions": counted(7, 11)}
     with pytest.raises(UserError, match="positions: expected those of 3 tokens of the prompts and 9 new ones, got 11"):
-        in_turns(short)
+        in_slots(short)
 
 
 def test_a_position_beyond_a_table_is_not_a_number():
@@ -248,8 +248,8 @@ def test_beams_and_slots_carry_positions_that_the_tokens_make(counting):
     model, params = small_model(positions="counting_alibi", d_model=12, seed=2)
     params = scaled(params, 2)
     method = beam_search(9, 4, DecodeConfig(beam_width=3))
-    in_turns = jax.jit(lambda prompts: decode_in_turns(model, params, prompts, method, n_slots=2))
-    assert_scored_by_the_full_forward(model, params, *jax.device_get(in_turns(PROMPTS)))
+    in_slots = jax.jit(lambda prompts: decode_in_slots(model, params, prompts, method, n_slots=2))
+    assert_scored_by_the_full_forward(model, params, *jax.device_get(in_slots(PROMPTS)))
 
 
 def test_a_kind_of_positions_has_weights_gradients_and_a_penalty(counting):

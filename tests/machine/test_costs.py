@@ -52,7 +52,7 @@ def test_loops_count_each_turn_also_those_inside_of_others():
     found = cost_of(f, (N, N), (N, N))
     assert flops(found) == 11 * 4 * 2 * N**3
     assert [times for _, times, _ in found.places()] == [1, 11, 44]
-    assert found.loops[0].turns == 11 and found.loops[0].cost.loops[0].turns == 4
+    assert found.loops[0].iterations == 11 and found.loops[0].cost.loops[0].iterations == 4
 
 
 def test_a_loop_whose_turns_are_not_known_counts_once():
@@ -60,7 +60,7 @@ def test_a_loop_whose_turns_are_not_known_counts_once():
         return jax.lax.fori_loop(0, n.astype(int), lambda _, x: x @ x, x)
 
     found = cost_of(f, (N, N), ())
-    assert found.loops[0].turns is None and flops(found) == 2 * N**3
+    assert found.loops[0].iterations is None and flops(found) == 2 * N**3
 
 
 def test_the_condition_tells_the_turns_that_xla_does_not_say():
@@ -85,8 +85,8 @@ def test_the_condition_tells_the_turns_that_xla_does_not_say():
   %y = f32[3]{0} parameter(0)
   %start = (s32[], f32[3]{0}) tuple(%first, %y)
   ROOT %while = (s32[], f32[3]{0}) while(%start), condition=%cond, body=%body"""
-    assert written(body, loop).loops[0].turns == 8
-    assert written(body, loop.replace("constant(17)", "parameter(1)")).loops[0].turns is None
+    assert written(body, loop).loops[0].iterations == 8
+    assert written(body, loop.replace("constant(17)", "parameter(1)")).loops[0].iterations is None
 
 
 def test_a_fusion_reads_only_the_slices_that_it_takes_and_writes_only_what_it_changes():
@@ -97,7 +97,7 @@ def test_a_fusion_reads_only_the_slices_that_it_takes_and_writes_only_what_it_ch
         return jax.lax.fori_loop(0, 100, body, table)
 
     (loop,) = cost_of(f, (100, 64), (64,)).loops
-    assert loop.turns == 100 and 2 * 256 <= loop.cost.n_bytes < 8 * 256
+    assert loop.iterations == 100 and 2 * 256 <= loop.cost.n_bytes < 8 * 256
 
 
 FUSED = """%fused (a: f32[100,4], i: s32[]) -> f32[1,4] {

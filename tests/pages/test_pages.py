@@ -14,7 +14,7 @@ import pytest
 from fxf.errors import UserError
 from fxf.pages import best, compare, figures, page, report, run_files
 from fxf.runs.source import source_of
-from fxf.training.metrics import LogConfig, MetricsLog
+from fxf.training.log import LogConfig, MetricsLog
 from fxf.training.trackers import Trackers
 from small_runs import ROOT, tiny_config
 

@@ -11,7 +11,7 @@ from fxf.reports import probe
 from fxf.runs import run
 from fxf.runs.experiment import build
 from fxf.runs.generation import generate_texts
-from fxf.training.metrics import Clock
+from fxf.training.log import Clock
 from helpers import random_params, with_attributes
 from small_runs import script, tiny_config
 
@@ -31,7 +31,7 @@ def test_attention_weights_are_shown_by_head_with_the_tokens_that_are_read(looke
     assert shown.titles == ["head 0", "head 1"]
     assert shown.row_labels == shown.column_labels == ["0", "3", "1", "0", "1", "3"]
     text = probe.as_text(shown, "weights").splitlines()
-    assert text[:3] == ["weights", "head 0", "    0  3  1  0  1  3"]
+    assert text[:3] == ["weights", "head 0, in percent", "    0  3  1  0  1  3"]
     assert text[3] == "0 100  0  0  0  0  0"
     assert len(text) == 1 + 2 * 8
 

@@ -7,7 +7,7 @@ from fxf.models import MODELS
 from fxf.runs import run
 from fxf.runs.experiment import build, default_config
 from fxf.tasks import reversal
-from fxf.training.metrics import Clock
+from fxf.training.log import Clock
 from small_runs import tiny_config
 
 

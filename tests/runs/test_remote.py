@@ -12,7 +12,7 @@ from fxf.errors import UserError
 from fxf.files import folder_at, is_remote
 from fxf.runs import run
 from fxf.tasks.reversal import Reversal
-from fxf.training.metrics import Clock
+from fxf.training.log import Clock
 from small_runs import tiny_config
 
 ORIGIN = {"config_file": "test", "overrides": {}}

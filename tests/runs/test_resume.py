@@ -10,7 +10,7 @@ import pytest
 import fxf
 from fxf.runs import run
 from fxf.tasks.reversal import Reversal
-from fxf.training.metrics import Clock
+from fxf.training.log import Clock
 from small_runs import tiny_config
 
 KINDS = {

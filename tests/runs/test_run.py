@@ -26,7 +26,7 @@ from fxf.runs.result import sample_text
 from fxf.tasks import TASKS
 from fxf.tasks.reversal import Reversal
 from fxf.training import checkpoint, loop
-from fxf.training.metrics import Clock
+from fxf.training.log import Clock
 from fxf.training.step import make_train_steps
 from helpers import one_device, random_params, with_attributes
 from small_runs import KEPT, sharing_programs, tiny_config

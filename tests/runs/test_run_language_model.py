@@ -12,7 +12,7 @@ from fxf.errors import UserError
 from fxf.runs import run
 from fxf.runs.experiment import build, default_config
 from fxf.runs.generation import generate_texts
-from fxf.training.metrics import Clock
+from fxf.training.log import Clock
 from fxf.weights import initialize
 from small_runs import KEPT, sharing_programs
 

@@ -14,7 +14,7 @@ from fxf.config import flatten
 from fxf.runs import run
 from fxf.runs.command_line import read_config
 from fxf.training import loop
-from fxf.training.metrics import Clock
+from fxf.training.log import Clock
 from small_runs import script
 
 MODEL = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 20, "dropout": 0.1}

@@ -14,7 +14,7 @@ from fxf.runs.experiment import build, default_config
 from fxf.runs.programs import program_key
 from fxf.sweeps.points import alike, make_points
 from fxf.sweeps.together import _logged, train_together
-from fxf.training.metrics import Clock
+from fxf.training.log import Clock
 from small_runs import tiny_config
 
 CONFIG = tiny_config(

@@ -13,7 +13,7 @@ from fxf.runs.experiment import build, default_config
 from fxf.runs.generation import generate_texts
 from fxf.tasks.boolean_map import BooleanMap, BooleanMapConfig, draw_mapping
 from fxf.tasks.task import Evaluator, RunInfo
-from fxf.training.metrics import Clock
+from fxf.training.log import Clock
 from fxf.training.state import TrainState
 from fxf.training.step import TrainConfig, train_step
 from fxf.weights import shapes

@@ -14,7 +14,7 @@ from fxf.runs import run
 from fxf.runs.experiment import default_config
 from fxf.tasks import TASKS, RegisteredTask
 from fxf.tasks.task import Task, language_model_batch
-from fxf.training.metrics import Clock
+from fxf.training.log import Clock
 
 
 @dataclasses.dataclass(frozen=True)

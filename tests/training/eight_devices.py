@@ -32,7 +32,7 @@ from fxf.runs import needs, run
 from fxf.runs.experiment import build
 from fxf.tasks.reversal import Reversal
 from fxf.training import checkpoint
-from fxf.training.metrics import Clock
+from fxf.training.log import Clock
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout
 from fxf.training.state import hyperparameters, init_state, state_shardings

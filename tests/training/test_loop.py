@@ -4,8 +4,8 @@ import pytest
 
 from fxf.errors import UserError
 from fxf.training.checkpoint import CheckpointConfig
+from fxf.training.log import LogConfig
 from fxf.training.loop import Intervals
-from fxf.training.metrics import LogConfig
 from fxf.training.step import TrainConfig
 
 

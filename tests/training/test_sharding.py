@@ -188,11 +188,11 @@ def test_a_weight_that_an_axis_of_the_mesh_cannot_cut_is_named():
         "scale": Weight((8,), ("embed",), None),
         "bias": Weight((7,), ("vocabulary",), None),
     }
-    assert Layout(Devices(fsdp=4, tensor=2)).uncut(spec) == [
+    assert Layout(Devices(fsdp=4, tensor=2)).unsharded(spec) == [
         "parallel.tensor 2 divides no axis of table 7 x 8, bias 7: each of its devices holds all of that",
         "parallel.fsdp 4 divides no axis of bias 7: each of its devices holds all of that",
     ]
-    assert Layout(Devices(data=8)).uncut(spec) == []
+    assert Layout(Devices(data=8)).unsharded(spec) == []
 
 
 AROUND = {"frozen": "embedding/*", "ema_decay": 0.9, "layer_decay": 0.5}

@@ -10,7 +10,7 @@ import pytest
 
 from fxf.errors import UserError
 from fxf.runs import run
-from fxf.training.metrics import Clock, LogConfig
+from fxf.training.log import Clock, LogConfig
 from fxf.training.trackers import TRACKERS, TensorBoard, Trackers
 from small_runs import KEPT, ROOT, no_file_larger_than, tiny_config
 

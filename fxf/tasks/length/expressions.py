@@ -113,7 +113,7 @@ def modular_arithmetic_brackets(key: jax.Array, length: jax.Array, longest: int)
 
 
 def solve_equation(key: jax.Array, length: jax.Array, longest: int) -> Drawn:
-    """The digit behind x in an expression with brackets, + and -, that is set equal to its value.
+    """The digit after x in an expression with brackets, + and -, that is set equal to its value.
 
     Fewer than three symbols are zeros, and so is their answer.
     """

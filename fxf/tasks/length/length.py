@@ -66,7 +66,7 @@ class Length(Task):
     """Strings of a problem and their answers.
 
     `exact_match` is the share of whole answers that are right, and `token_accuracy` that of the answers' symbols. Both
-    are told for the lengths of training, for each longer length N (`exact_match_N`), and as the mean over the longer
+    are reported for the lengths of training, for each longer length N (`exact_match_N`), and as the mean over longer
     lengths (`exact_match_longer`). The papers' score is the mean token accuracy over all longer lengths:
     `token_accuracy_longer` with `task.score_every` 1. Short strings of the scored sample are also met in training.
     """

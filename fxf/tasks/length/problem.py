@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 
 class Drawn(NamedTuple):
-    """A string and its answer, as symbols 0, 1, …; what stands behind their lengths is 0.
+    """A string and its answer, as symbols 0, 1, …; what stands after their lengths is 0.
 
     Attributes:
       symbols_P: int32 [P], of which the first `length` count.
@@ -43,7 +43,7 @@ class Problem(NamedTuple):
 
 
 def drawn(symbols_P: jax.Array, length: jax.Array, answer_U: jax.Array, answer_length: jax.Array | int) -> Drawn:
-    """Returns a string and its answer, with 0 behind their lengths."""
+    """Returns a string and its answer, with 0 after their lengths."""
 
     def cut(x: jax.Array, n: jax.Array | int) -> jax.Array:
         return jnp.where(jnp.arange(len(x)) < n, x, 0).astype(jnp.int32)

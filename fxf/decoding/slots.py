@@ -1,4 +1,4 @@
-"""Continuous batching: many prompts take turns in the slots of a cache, in one compiled loop."""
+"""Continuous batching: many prompts share the slots of a cache, in one compiled loop."""
 
 import dataclasses
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fxf.decoding.steps import Method, Progress, Prompts, begin, decode, step
+from fxf.decoding.steps import Method, Progress, Prompts, begin, decode_batch, step
 from fxf.models.model import Model
 from fxf.weights import Params
 
@@ -21,35 +21,35 @@ class _Work:
     """The progress of X slots, and the outputs of all N prompts."""
 
     slots: Progress
-    number_X: jax.Array  # the number of the prompt in each slot; N where there is none
+    index_X: jax.Array  # the index of the prompt in each slot; N where there is none
     n_waiting: jax.Array
     outputs: Any
 
     def is_free(self, method: Method) -> jax.Array:
-        return (self.number_X == self.n_rows()) | method.is_finished(self.slots.state)
+        return (self.index_X == self.n_rows()) | method.is_finished(self.slots.state)
 
     def n_rows(self) -> int:
         return len(jax.tree.leaves(self.outputs)[0])
 
-    def turn_ends(self, method: Method, n_together: int) -> jax.Array:
+    def round_ends(self, method: Method, n_together: int) -> jax.Array:
         """Returns whether enough slots are free for the next prompts, or, if no prompt waits, whether all are free."""
         next_ones = jnp.minimum(n_together, self.n_waiting)
-        return self.is_free(method).sum() >= jnp.where(self.n_waiting > 0, next_ones, len(self.number_X))
+        return self.is_free(method).sum() >= jnp.where(self.n_waiting > 0, next_ones, len(self.index_X))
 
     def done(self, method: Method) -> jax.Array:
         return (self.n_waiting == 0) & self.is_free(method).all()
 
     def collected(self, method: Method) -> Any:
         """Returns the outputs with those of the free slots."""
-        number_X = jnp.where(self.is_free(method), self.number_X, self.n_rows())
+        index_X = jnp.where(self.is_free(method), self.index_X, self.n_rows())
         return jax.tree.map(
-            lambda outputs, new: outputs.at[number_X].set(new, mode="drop"),
+            lambda outputs, new: outputs.at[index_X].set(new, mode="drop"),
             self.outputs,
             method.output(self.slots.state),
         )
 
 
-def decode_in_turns(
+def decode_in_slots(
     model: Model,
     params: Params,
     prompts: Prompts,
@@ -59,7 +59,7 @@ def decode_in_turns(
     n_prompts: jax.Array | int | None = None,
     shard_rows: Callable[[Any], Any] = lambda rows: rows,
 ) -> Any:
-    """Returns what `decode` returns for N prompts, of which `n_slots` are decoded at a time. Call it under `jax.jit`.
+    """Returns what `decode_batch` returns for N prompts, decoding `n_slots` at a time. Call it under `jax.jit`.
 
     When a prompt is finished, a waiting one takes its slot ("continuous batching", Yu et al. 2022), so short prompts do
     not wait for long ones.
@@ -70,42 +70,43 @@ def decode_in_turns(
     """
     n_rows = len(prompts["tokens"])
     method_start = method.start
-    method = method._replace(start=lambda numbers_B, cache: shard_rows(method_start(numbers_B, cache)))
-    if n_slots >= n_rows:  # the program without turns compiles in half the time
-        return decode(model, params, shard_rows(jax.tree.map(jnp.asarray, prompts)), method)
+    method = method._replace(start=lambda indices_B, cache: shard_rows(method_start(indices_B, cache)))
+    if n_slots >= n_rows:  # `decode_batch` compiles in half the time
+        return decode_batch(model, params, shard_rows(jax.tree.map(jnp.asarray, prompts)), method)
     n_together = -(-n_slots // SHARE_OF_SLOTS)
     n_counted = jnp.int32(n_rows if n_prompts is None else n_prompts)
 
-    def begin_some(numbers_B: jax.Array, max_tokens: int) -> Progress:
-        some = shard_rows({name: jnp.asarray(value)[numbers_B] for name, value in prompts.items()})
-        return begin(model, params, some, method, numbers_B, max_tokens)
+    def begin_some(indices_B: jax.Array, max_tokens: int) -> Progress:
+        some = shard_rows({name: jnp.asarray(value)[indices_B] for name, value in prompts.items()})
+        return begin(model, params, some, method, indices_B, max_tokens)
 
     def fill(work: _Work) -> _Work:  # A new cache has room for the prompt and one token.
-        turn_B = jnp.arange(n_together)
-        number_B = n_counted - work.n_waiting + turn_B
+        order_B = jnp.arange(n_together)
+        index_B = n_counted - work.n_waiting + order_B
         slot_B = jnp.argsort(~work.is_free(method))[:n_together]
-        slot_B = jnp.where(turn_B < work.n_waiting, slot_B, n_slots)  # n_slots is no slot
-        new = begin_some(jnp.minimum(number_B, n_rows - 1), 1)
+        # Index n_slots is out of range, so the update is dropped.
+        slot_B = jnp.where(order_B < work.n_waiting, slot_B, n_slots)
+        new = begin_some(jnp.minimum(index_B, n_rows - 1), 1)
         return _Work(
             slots=shard_rows(jax.tree.map(lambda x, x_new: _put(x, x_new, slot_B, n_slots), work.slots, new)),
-            number_X=work.number_X.at[slot_B].set(number_B, mode="drop"),
+            index_X=work.index_X.at[slot_B].set(index_B, mode="drop"),
             n_waiting=jnp.maximum(work.n_waiting - n_together, 0),
             outputs=work.collected(method),
         )
 
     def one_step(work: _Work) -> _Work:
-        slots = step(model, params, method, work.slots, work.number_X == n_rows)
+        slots = step(model, params, method, work.slots, work.index_X == n_rows)
         return dataclasses.replace(work, slots=slots)
 
-    def turn(work: _Work) -> _Work:
-        return jax.lax.while_loop(lambda work: ~work.turn_ends(method, n_together), one_step, fill(work))
+    def one_round(work: _Work) -> _Work:
+        return jax.lax.while_loop(lambda work: ~work.round_ends(method, n_together), one_step, fill(work))
 
     slots = jax.eval_shape(lambda: begin_some(jnp.arange(n_slots), method.max_tokens))
     one = jax.eval_shape(method.output, slots.state)
     outputs = jax.tree.map(lambda x: jnp.zeros((n_rows, *x.shape[1:]), x.dtype), one)
     slots = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), slots)
     start = _Work(slots, jnp.full(n_slots, n_rows), n_counted, outputs)
-    return jax.lax.while_loop(lambda work: ~work.done(method), turn, start).collected(method)
+    return jax.lax.while_loop(lambda work: ~work.done(method), one_round, start).collected(method)
 
 
 def _put(x: jax.Array, x_new: jax.Array, slot_B: jax.Array, n_slots: int) -> jax.Array:

@@ -36,7 +36,7 @@ def require_fitting_sections(registered: RegisteredTask, sections: Mapping[str, 
 
 
 def make_task(registered: RegisteredTask, section: Any, run: RunInfo) -> Task:
-    """Returns the task. Raises a UserError if it is none, as a class in a config file may be."""
+    """Returns the task. Raises a UserError if it is not a valid task, which a config file may register."""
     where = f"task '{section.name}'"
     try:
         task = registered.make(section, run)

@@ -3,9 +3,9 @@ from types import SimpleNamespace
 
 import pytest
 
+import fxf.training.log
 from fxf.errors import UserError
-from fxf.training import metrics
-from fxf.training.metrics import Clock, LogConfig, MetricsLog
+from fxf.training.log import Clock, LogConfig, MetricsLog
 from fxf.training.trackers import Trackers
 from small_runs import no_file_larger_than
 
@@ -86,7 +86,7 @@ def test_a_line_shows_the_utilization_where_it_is_known(tmp_path, capsys):
 
 def test_a_clock_counts_each_second_for_one_purpose_and_adds_what_came_before(monkeypatch):
     now = 5.0
-    monkeypatch.setattr(metrics, "time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr(fxf.training.log, "time", SimpleNamespace(perf_counter=lambda: now))
     clock = Clock(now)
     clock.add_earlier({"train": 100.0, "compile": 10.0, "evaluate": 0.0, "wall": 200.0})
     with clock.measure("train"):
