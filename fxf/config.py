@@ -94,6 +94,7 @@ def _checked(value: Any, kind: Any, limits: Mapping[str, Any], path: str) -> Any
     if kind is float and value and not FLOAT32[0] <= abs(value) <= FLOAT32[1]:
         raise UserError(f"{path}: expected 0, or a size from {FLOAT32[0]} to {FLOAT32[1]} (float32), got {value}")
     if kind in (int, float):
+        value += 0  # -0.0 becomes 0.0, which would be another config
         minimum, above, below = (limits.get(name) for name in ("minimum", "above", "below"))
         if minimum is not None and not value >= minimum:
             raise UserError(f"{path}: expected at least {minimum}, got {value}")

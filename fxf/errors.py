@@ -65,7 +65,11 @@ def errors_of(path: Path) -> Iterator[None]:
     """Turns an exception of a file into one line that names the file's line."""
     try:
         yield
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) or (
+            not isinstance(error, Exception) and type(error).__module__.startswith("fxf.")
+        ):
+            raise
         cause: BaseException = error
         while cause.__context__ is not None and not line_in(cause, path):
             cause = cause.__context__

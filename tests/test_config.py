@@ -186,6 +186,11 @@ def test_an_int_serves_for_a_float():
     assert type(model(dropout=0).dropout) is float
 
 
+def test_a_zero_with_a_sign_is_zero():
+    config = section(TransformerConfig, {**defaults(TransformerConfig), "dropout": -0.0}, "model")
+    assert str(config.dropout) == "0.0"
+
+
 def test_every_section_there_is_is_among_those_checked_here():
     models = {BilayerConfig, EncoderDecoderConfig, MaskedLMConfig, TransformerLMConfig}
     tasks = {TranslationConfig, DataConfig, ReversalConfig, TimeSeriesConfig, BooleanMapConfig}

@@ -45,6 +45,10 @@ DOCUMENTS = "--config=configs/documents.py:json_lines"
         ),
         ([REVERSAL], ["--workdir: missing"]),
         ([REVERSAL, "--wrkdir=x"], ["wrkdir", "workdir"]),
+        ([REVERSAL, "--flagfile=README.md"], ["--flagfile: unknown flag"]),
+        ([REVERSAL, "--undefok=x", "--x=3"], ["--undefok: unknown flag"]),
+        ([REVERSAL, "--noonly_check_args"], ["only_check_args: unknown flag"]),
+        ([REVERSAL, "--from", "--smoke"], ["--from: expected a value, got the flag '--smoke'"]),
         (
             [REVERSAL, "--config.model.n_layer=4"],
             ["--config.model.n_layer: unknown key; did you mean 'n_layers'? (model has: "],

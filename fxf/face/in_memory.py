@@ -9,22 +9,32 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf import weights
-from fxf.config import defaults, one_of, section
+from fxf.config import LARGEST_INT, defaults, one_of, section
 from fxf.decoding.config import DecodeConfig, changed_decode
 from fxf.decoding.decoder import make_decoder
 from fxf.errors import UserError
-from fxf.face.arguments import require_model, require_params, require_seed, token_rows, vocab_size_of
+from fxf.face.arguments import (
+    after_first,
+    padded,
+    require_batch_of_tokens,
+    require_model,
+    require_params,
+    require_seed,
+    require_sources,
+    require_tokens,
+    token_rows,
+)
 from fxf.layers.config import TransformerConfig
 from fxf.machine.devices import require_devices
 from fxf.models import MODELS
 from fxf.models.model import Batch, Model
-from fxf.runs import contract, misuse, signatures
+from fxf.runs import contract, misuse
 from fxf.tasks import task
 from fxf.training.fine_tuning import evaluated_params, require_frozen, without_frozen_gradient
 from fxf.training.loop import steps_of_next_call
 from fxf.training.optimizer import OptimizerConfig, make_optimizer, optimizer_section
 from fxf.training.parallel import ParallelConfig
-from fxf.training.sharding import make_layout
+from fxf.training.sharding import Layout, make_layout
 from fxf.training.state import TrainState, hyperparameters, run_keys
 from fxf.training.step import TrainConfig, Trainer, batch_loss, make_train_steps
 from fxf.weights import Params
@@ -53,8 +63,8 @@ def model(name: str = "transformer_lm", *, vocab_size: int, **keys: Any) -> Mode
     """
     registered = MODELS[one_of(name, MODELS, "model.name")]
     config: Any = section(registered.config, {**defaults(registered.config), **keys}, "model")
-    if type(vocab_size) is not int or vocab_size < 1:
-        raise UserError(f"vocab_size: expected an int of at least 1, got {vocab_size!r}")
+    if type(vocab_size) is not int or not 1 <= vocab_size <= LARGEST_INT:
+        raise UserError(f"vocab_size: expected an int from 1 to {LARGEST_INT}, got {vocab_size!r}")
     return registered.make(config, vocab_size)
 
 
@@ -94,18 +104,13 @@ def language_model_batch(tokens: Any, weights: Any = None) -> Batch:
 
     Returns:
       inputs int32 [B, T], targets int32 [B, T] and weights float32 [B, T].
+
+    Raises:
+      UserError: they are not tokens, or not weights of the tokens' shape.
     """
-    if isinstance(tokens, list | tuple | str):
-        rows = token_rows("row", tokens)
-        if len({len(row) for row in rows}) != 1:
-            raise UserError("tokens: expected rows of one length")
-        tokens = np.stack(rows)
-    if getattr(tokens, "ndim", 0) != 2 or not jnp.issubdtype(tokens.dtype, jnp.integer):
-        raise UserError(f"tokens: expected ints [B, T], got {signatures.described(jnp.asarray(tokens))}")
-    tokens_BT = jnp.asarray(tokens, jnp.int32)
-    if weights is not None and np.shape(weights) != tokens_BT.shape:
-        raise UserError(f"weights: expected {list(tokens_BT.shape)}, as tokens, got {list(np.shape(weights))}")
-    weights_BT = jnp.ones(tokens_BT.shape) if weights is None else jnp.asarray(weights, jnp.float32)
+    found, of_tokens = require_batch_of_tokens(tokens, weights)
+    tokens_BT = jnp.asarray(found, jnp.int32)
+    weights_BT = jnp.ones(tokens_BT.shape) if of_tokens is None else jnp.asarray(of_tokens, jnp.float32)
     return task.language_model_batch(tokens_BT, weights_BT)
 
 
@@ -144,42 +149,63 @@ def fit(
         require_params(model, params)
     chosen = {"steps": steps, "microbatches": microbatches, "label_smoothing": label_smoothing}
     train = section(TrainConfig, {**defaults(TrainConfig), **chosen}, "train")
+    if "name" in keys:
+        raise UserError("name: the optimizer is named by optimizer=")
     described = optimizer_section({**defaults(OptimizerConfig), "name": optimizer, **keys})
     moves = make_optimizer(described, steps, model.spec)
     require_frozen(model.spec, described.frozen)
     trained = without_frozen_gradient(model, described.frozen) if described.frozen else model
     layout = make_layout(ParallelConfig(data=1), require_devices())
     trainer = Trainer(trained, moves, train, layout)
-    start = initialize(model, seed) if params is None else jax.device_put(params, layout.replicated, may_alias=False)
+    start = initialize(model, seed) if params is None else _own(params, model, layout)
     # Where each call leaves it, else the second call would compile again.
     begin = jax.jit(
         lambda params: TrainState(jnp.int32(0), params, moves.init(params)), out_shardings=layout.replicated
     )
     state = begin(start)
     numbers = hyperparameters(seed, train, described, model.weights_dtype)
-    _require_learnable(model, batch, trainer, seed)
-    train_steps = make_train_steps(trainer, batch, steps)
-    return _fitted(lambda state, n: train_steps(state, numbers, n), state, steps)
+    learnable = _learnable(model, batch, trainer, seed)
+    train_steps = make_train_steps(trainer, learnable.batch, steps)
+    return _fitted(lambda state, n: train_steps(state, numbers, n), state, steps, learnable.require)
 
 
-def _require_learnable(
+def _own(params: Params, model: Model, layout: Layout) -> Params:
+    """Returns a copy of the params on the devices, of the type that training computes with."""
+    typed = jax.tree.map(lambda x: x if isinstance(x, jax.Array) else np.asarray(x), params)
+    typed = jax.tree.map(lambda x: x.astype(model.weights_dtype), typed)
+    return jax.device_put(typed, layout.replicated, may_alias=False)
+
+
+def _learnable(
     model: Model, batch: Callable[[jax.Array, jax.Array], Batch], trainer: Trainer, seed: int
-) -> None:
-    """Raises a UserError if the model cannot learn from the first batch, or it cannot be sharded."""
+) -> contract.Checked:
+    """Returns the batches and their check. Raises a UserError if the model cannot learn from the first one."""
     shapes = contract.shapes_of_batch("batch", batch)
     rows, parts = shapes["weights"].shape[0], trainer.config.microbatches
     if rows % parts:
         raise UserError(f"microbatches: {parts} does not divide the batch's {rows} rows")
+    read: set[str] = set()
     with misuse.reading("batch", shapes):
         params = weights.shapes(model.spec, model.weights_dtype)
         logits = jax.eval_shape(model.apply, params, shapes)
-        jax.eval_shape(lambda params, batch: batch_loss(model, params, batch), params, shapes)
-    first = jax.device_get(jax.jit(batch)(jax.random.fold_in(run_keys(seed).data, 0), np.int32(0)))
-    contract.require_first_batch("batch", first, logits.shape[-1] if model.loss.of_logits else None, model.max_len)
+        jax.eval_shape(lambda params, batch: batch_loss(model, params, contract.Read(batch, read)), params, shapes)
+    for name in shapes:
+        if name not in read:
+            raise UserError(f"batch: {name}: the model does not read it; it reads {', '.join(sorted(read))}")
+    checked = contract.Checked("batch", batch, logits.shape[-1] if model.loss.of_logits else None, model.max_len, seed)
+    checked.require_pure()
+    checked.require(0)
+    return checked
 
 
-def _fitted(train_steps: Callable[..., Any], state: TrainState, steps: int) -> Fitted:
-    """Returns the params and losses after all steps, in calls of about a second."""
+def _fitted(
+    train_steps: Callable[..., Any], state: TrainState, steps: int, require_batch: Callable[[int], None]
+) -> Fitted:
+    """Returns the params and losses after all steps, in calls of about a second.
+
+    Args:
+      require_batch: raises a UserError if the batch of a step is none that a model can learn from.
+    """
     losses: list[np.ndarray] = []
     done, at_once = 0, 1
     while done < steps:
@@ -189,6 +215,7 @@ def _fitted(train_steps: Callable[..., Any], state: TrainState, steps: int) -> F
         losses.append(sums / np.maximum(counts, np.finfo(np.float32).tiny))
         if not np.isfinite(losses[-1]).all():
             first = int(np.argmin(np.isfinite(losses[-1])))
+            require_batch(done + first)
             raise UserError(f"step {done + first + 1}: the loss is {losses[-1][first]}; a lower learning_rate may help")
         done += several
         at_once = steps_of_next_call(several, time.perf_counter() - before)
@@ -242,11 +269,12 @@ def decode(
     if not prompts:
         return []
     method = section(DecodeConfig, changed_decode(defaults(DecodeConfig), keys), "decode")
-    rows = _behind(first_token, prompts)
+    rows = after_first(first_token, prompts)
     if sources is not None:
-        source, counts = _padded(sources)
+        require_sources(sources, model.max_len)
+        source, counts = padded(sources)
         rows |= {"source": source, "source_mask": np.arange(source.shape[1])[None] < counts[:, None]}
-    _require_tokens(model, rows, end_token)
+    require_tokens(model, rows, end_token)
     room, n_tokens = model.max_len, rows["tokens"].shape[1]
     if room is not None and n_tokens + max_tokens > room:
         raise UserError(f"max_tokens: {n_tokens} tokens and {max_tokens} more exceed model.max_len {room}")
@@ -254,36 +282,3 @@ def decode(
     found, _ = decoded(params, rows, max_tokens)
     answers = found[:, 0].tolist()
     return [answer[: answer.index(end_token)] if end_token in answer else answer for answer in answers]
-
-
-def _behind(first_token: int | None, prompts: Sequence[Any]) -> dict[str, np.ndarray]:
-    """Returns the prompts as rows after the token, or after the first token of each if it is None."""
-    tokens_NP, lengths_N = _padded(prompts)
-    if first_token is not None:
-        return {"first": np.full(len(prompts), first_token, np.int64), "tokens": tokens_NP, "lengths": lengths_N}
-    if not lengths_N.all():
-        raise UserError(f"prompt {int(lengths_N.argmin()) + 1}: it is empty; without a first_token it needs a token")
-    return {"first": tokens_NP[:, 0], "tokens": tokens_NP[:, 1:], "lengths": lengths_N - 1}
-
-
-def _padded(rows: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the rows, padded with zeros, int64 [N, P], and their lengths, int32 [N]."""
-    lengths = np.array([len(row) for row in rows], np.int32)
-    tokens = np.zeros((len(rows), max(lengths)), np.int64)
-    for row, values in zip(tokens, rows, strict=True):
-        row[: len(values)] = values
-    return tokens, lengths
-
-
-def _require_tokens(model: Model, rows: dict[str, np.ndarray], end_token: int | None) -> None:
-    """Raises a UserError if the end token or a token of a row is not a valid token, or a source is missing."""
-    vocab_size = vocab_size_of(model, {name: x[:1] for name, x in rows.items() if name in ("source", "source_mask")})
-    if end_token is not None and end_token >= vocab_size:
-        raise UserError(f"end_token: expected one of the tokens 0 … {vocab_size - 1}, got {end_token}")
-    names = {"first": "prompt", "tokens": "prompt", "source": "source"}
-    for name in (name for name in names if name in rows):
-        wrong = np.argwhere((rows[name] < 0) | (rows[name] >= vocab_size))
-        if len(wrong):
-            what, value = f"{names[name]} {wrong[0][0] + 1}", rows[name][tuple(wrong[0])]
-            raise UserError(f"{what}: expected tokens 0 … {vocab_size - 1}, got {value}")
-        rows[name] = rows[name].astype(np.int32)

@@ -3,6 +3,7 @@
 import contextlib
 import contextvars
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from fxf.errors import UserError
 from fxf.machine.kept_memory import keep_memory
 from fxf.machine.status import stage
 
+MOST_CPU_DEVICES = 1024  # many more would take minutes to start
 # Variables that choose devices; an error line shows their values.
 VARIABLES = ("JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "CUDA_VISIBLE_DEVICES", "XLA_FLAGS")
 
@@ -24,16 +26,25 @@ def start_jax() -> None:
     """Imports JAX.
 
     Raises:
-      UserError: JAX or XLA cannot read the value of an environment variable.
+      UserError: JAX, XLA or fxf cannot work with the value of an environment variable.
     """
     if "jax" in sys.modules:
         return
+    counts = {
+        "JAX_NUM_CPU_DEVICES": os.environ.get("JAX_NUM_CPU_DEVICES", ""),
+        "XLA_FLAGS": os.environ.get("XLA_FLAGS", "").partition("host_platform_device_count=")[2],
+    }
+    for name, text in counts.items():
+        if (found := re.match(r"\d+", text)) and (len(found[0]) > 9 or int(found[0]) > MOST_CPU_DEVICES):
+            raise UserError(f"{name}: expected at most {MOST_CPU_DEVICES} devices of a CPU, got {found[0]}")
     if os.environ.get("XLA_FLAGS") and (why := _refused_flags()):
         raise UserError(f"XLA_FLAGS={os.environ['XLA_FLAGS']}: {why}")
     try:
         import jax
     except ValueError as error:
         raise UserError(f"JAX does not start: {error}{_environment()}") from None
+    if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
+        raise UserError("JAX_DISABLE_JIT: fxf compiles its programs before it calls them; unset it")
     from fxf.machine.kept_programs import keep_programs
 
     keep_programs(jax.config)

@@ -157,6 +157,7 @@ def run(main: Callable[[list[str]], None]) -> None:
     handler.setFormatter(_OneLine("%(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     absl_logging.set_verbosity(absl_logging.FATAL)  # Orbax logs the damage that it also raises
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # of several errors in a checkpoint Orbax raises the first
     warnings.filterwarnings("ignore", module="orbax")
     sys.unraisablehook = _unraisable
     try:

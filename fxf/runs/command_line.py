@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from absl import flags
-from ml_collections import ConfigDict
+from ml_collections import ConfigDict, FrozenConfigDict
 from ml_collections.config_flags import config_flags
 
 from fxf.config import flatten
@@ -18,6 +18,8 @@ from fxf.runs.config_file import load
 from fxf.runs.shipped import located, names
 
 MISSING = "--config: missing; for example --config=reversal"
+OF_ABSL = ("flagfile", "undefok")  # flags that absl reads before all others, and that are not among them
+MOST_POINTS = 10_000  # of a sweep, each of which is a run
 # The parser of an override's value, by type. ml_collections parses the flags with the same ones.
 PARSERS: dict[type, Any] = {int: flags.IntegerParser(), float: flags.FloatParser(), bool: flags.BooleanParser()}
 
@@ -117,6 +119,8 @@ def parse(argv: list[str], modules: Sequence[str]) -> list[str]:
     Returns:
       The script's name and the arguments besides flags.
     """
+    known = [flag.name for module in modules for flag in flags.FLAGS.flags_by_module_dict().get(module, [])]
+    _require_known(argv, known)
     _require_each_once(argv)
     if config_file := located(_config_named(argv)).split(":")[0]:
         require_config_file(config_file)
@@ -128,7 +132,7 @@ def parse(argv: list[str], modules: Sequence[str]) -> list[str]:
     except UserError:
         raise
     except flags.UnrecognizedFlagError as error:
-        raise UserError(_unknown_flag(error.flagname, modules)) from None
+        raise UserError(_unknown_flag(error.flagname, known)) from None
     except flags.IllegalFlagValueError as error:
         raise UserError(_wrong_value(text_of(error))) from None
     except Exception as error:
@@ -155,6 +159,21 @@ def require_config_file(config_file: str) -> None:
         raise UserError(f"--config: {what}{near}")
 
 
+def _require_known(argv: Sequence[str], known: Sequence[str]) -> None:
+    """Raises a UserError for a flag of absl, which nothing here reads, or for a flag in the place of a value."""
+    for argument, following in itertools.pairwise([*argv[1:], ""]):
+        if argument == "--":
+            return
+        if not (found := re.match(r"--?(no)?([a-zA-Z_]\w*)(=|$)", argument)):
+            continue
+        names = f"{found[1] or ''}{found[2]}", found[2]
+        name = next((name for name in names if name in flags.FLAGS or name in OF_ABSL), "")
+        if name and name not in known:
+            raise UserError(_unknown_flag(name, known))
+        if name and not found[3] and not flags.FLAGS[name].boolean and re.match(r"--[a-zA-Z_]", following):
+            raise UserError(f"--{name}: expected a value, got the flag '{following}'")
+
+
 def _require_each_once(argv: list[str]) -> None:
     """Raises a UserError if a flag that takes one value is given twice; one of the two would be ignored."""
     seen: dict[str, str] = {}
@@ -178,9 +197,8 @@ def _require_values(argv: list[str]) -> None:
             raise UserError(f"--{found[1]}: expected a value, got ''")
 
 
-def _unknown_flag(name: str, modules: Sequence[str]) -> str:
-    """Returns the error line for a flag that the script does not have."""
-    known = [flag.name for module in modules for flag in flags.FLAGS.flags_by_module_dict().get(module, [])]
+def _unknown_flag(name: str, known: Sequence[str]) -> str:
+    """Returns the error line for a flag that is not among the script's, which are `known`."""
     if not re.fullmatch(r"[a-zA-Z_][\w.]*", name):
         return f"-{name}: unknown flag; put -- in front of an argument that begins with -"
     section, *rest = name.split(".")
@@ -220,8 +238,8 @@ def read_config(config: str) -> ConfigDict:
     path, *argument = located(config).split(":", 1)
     require_config_file(path)
     found = load(path).call("get_config", *argument)
-    if not isinstance(found, ConfigDict):
-        raise UserError(f"--config: {path}: get_config returned no ConfigDict")
+    if not isinstance(found, ConfigDict) or isinstance(found, FrozenConfigDict):
+        raise UserError(f"--config: {path}: get_config returned no ConfigDict, but {type(found).__name__}")
     return found.lock()
 
 
@@ -252,5 +270,11 @@ def read_sweep(config: str) -> list[dict[str, Any]]:
     if not callable(function):
         raise UserError(f"--config: {path}: no function sweep(add) beside get_config")
     takes_argument = len(inspect.signature(function).parameters) > 1
-    loaded.call("sweep", lambda **changes: added.append(changes), *(argument if takes_argument else ()))
+
+    def add(**changes: Any) -> None:
+        if len(added) == MOST_POINTS:
+            raise UserError(f"sweep: expected at most {MOST_POINTS} points")
+        added.append(changes)
+
+    loaded.call("sweep", add, *(argument if takes_argument else ()))
     return added

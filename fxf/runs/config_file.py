@@ -209,6 +209,7 @@ def _execute(path: Path, folder: Path, name: str = "", importers: tuple[Path, ..
             raise UserError(f"{shown(path)}: changed since this process executed it; start another process")
         with registries.registrations(path, {*digests.values()}) as own, errors_of(path):
             module = _run(name, path, texts[path])
+            registries.require_each_once(module, ast.parse(texts[path]))
         known = ConfigFile(path, module, digests, digests if own else registering, inherited | own)
         _executed[path] = known
     sys.modules[name] = known.module

@@ -1,5 +1,6 @@
 """What a user's own task and functions take and return, checked where fxf first meets them."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -89,6 +90,9 @@ def require_first_batch(where: str, batch: Mapping[str, Any], vocab_size: int | 
         wrong = x[((x < 0) | (x >= vocab_size)) & np.broadcast_to(read, x.shape)]
         if len(wrong):
             raise UserError(f"{where}: {name}: expected tokens 0 … {vocab_size - 1}, got {wrong[0]}")
+    for name in (name for name in (*PLACES, "segments") if name in batch):
+        if not np.issubdtype(batch[name].dtype, np.integer) or np.any(batch[name] < 0):
+            raise UserError(f"{where}: {name}: expected ints of at least 0, got {described(batch[name])}")
     for name, of in PLACES.items():
         if name in batch and of in batch and batch[name].shape != batch[of].shape:
             raise UserError(
@@ -96,17 +100,104 @@ def require_first_batch(where: str, batch: Mapping[str, Any], vocab_size: int | 
             )
 
 
-def require_learnable(name: str, task: Any, of_logits: bool, seed: int) -> None:
+def right_tokens(batch: Mapping[str, Any], vocab_size: int) -> jax.Array:
+    """Returns whether all tokens that are read are 0 … vocab_size - 1; traceable."""
+    right = jnp.bool_(True)
+    for name in (name for name in MASKS if name in batch):
+        x, read = batch[name], jnp.asarray(batch.get(MASKS[name], True)) != 0
+        right &= jnp.all(((x >= 0) & (x < vocab_size)) | ~jnp.broadcast_to(read, x.shape))
+    return right
+
+
+class Checked:
+    """Batches of a user's function, whose weights are NaN where a token is none of the model's.
+
+    The loss of such a step is then not finite, and `require` says why. Arguments as of `require_first_batch`.
+    """
+
+    def __init__(
+        self, where: str, batch: Callable[..., Any], vocab_size: int | None, longest: int | None, seed: int
+    ) -> None:
+        self._where, self._batch, self._seed = where, batch, seed
+        self._vocab_size, self._longest = vocab_size, longest
+
+    def batch(self, key: jax.Array, step: Any) -> Any:
+        """Returns the batch of a step; traceable."""
+        found = self._batch(key, step)
+        if self._vocab_size is None:
+            return found
+        weights = jnp.asarray(found["weights"])
+        weights = weights if jnp.issubdtype(weights.dtype, jnp.floating) else weights.astype(jnp.float32)
+        return {**found, "weights": jnp.where(right_tokens(found, self._vocab_size), weights, jnp.nan)}
+
+    def require(self, step: int) -> None:
+        """Raises a UserError if the batch of a step is none that a model can learn from."""
+        key = jax.random.fold_in(run_keys(self._seed).data, step)
+        found = jax.device_get(jax.jit(self._batch)(key, np.int32(step)))
+        where = f"{self._where} of step {step + 1}" if step else self._where
+        require_first_batch(where, found, self._vocab_size, self._longest)
+
+    def require_finite(self, step: int, losses: Any) -> None:
+        """Raises what `require` does for the first step whose loss is not finite; `step` is that of the first loss."""
+        finite = np.isfinite(np.asarray(losses))
+        if not finite.all():
+            self.require(step + int(np.argmin(finite)))
+
+    def require_pure(self) -> None:
+        """Raises a UserError if the function has other constants when it is traced again, such as draws of NumPy."""
+
+        def traced() -> tuple[str, list[Any]]:
+            jaxpr = jax.make_jaxpr(lambda key, step: self._batch(key, step))(random_key(0), np.int32(0))
+            return re.sub(r"0x[0-9a-f]+", "", str(jaxpr)), jaxpr.consts
+
+        text, constants = traced()
+        for again, others in (traced() for _ in range(3)):  # a draw of few numbers may repeat itself
+            if text == again and all(map(np.array_equal, constants, others)):
+                continue
+            raise UserError(
+                f"{self._where}: gives other numbers when it is called again with the same key and step; it is "
+                "compiled once, so draw by jax.random from the key"
+            )
+
+
+class Read(dict[str, Any]):
+    """A batch that adds the names of the arrays that are read to `names`."""
+
+    def __init__(self, batch: Mapping[str, Any], names: set[str]) -> None:
+        super().__init__(batch)
+        self._names = names
+
+    def __getitem__(self, name: str) -> Any:
+        self._names.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        if name in self:
+            self._names.add(name)
+        return super().get(name, default)
+
+
+def of_users(experiment: Any) -> Checked | None:
+    """Returns the checked batches of a user's task, or None for those of fxf and for batches that are not traced."""
+    task, of_logits = experiment.task, experiment.model.loss.of_logits
+    if not is_of_users(task) or task.batch is None:
+        return None
+    where = f"task '{experiment.config['task']['name']}': batch"
+    return Checked(where, task.batch, task.vocab_size if of_logits else None, task.longest, experiment.seed)
+
+
+def require_learnable(experiment: Any) -> None:
     """Raises a UserError if a model cannot learn from the first batch of a user's task; those of fxf are known."""
+    task = experiment.task
     if not is_of_users(task):
         return
-    where = f"task '{name}': batch"
-    if task.batches is not None:
-        first = next(task.batches())
-        _require_arrays(where, first)
-    else:
-        key = jax.random.fold_in(run_keys(seed).data, 0)
-        first = jax.device_get(jax.jit(task.batch)(key, np.int32(0)))
+    if (checked := of_users(experiment)) is not None:
+        checked.require_pure()
+        checked.require(0)
+        return
+    where, first = f"task '{experiment.config['task']['name']}': batch", next(task.batches())
+    _require_arrays(where, first)
+    of_logits = experiment.model.loss.of_logits
     require_first_batch(where, first, task.vocab_size if of_logits else None, task.longest)
 
 

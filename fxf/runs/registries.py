@@ -1,11 +1,14 @@
 """The registries to which a config file may add, and who added what."""
 
+import ast
 import contextlib
 import dataclasses
+import re
 import sys
 import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal
 
 from fxf.errors import UserError, errors_of, nearest, shown
@@ -93,6 +96,19 @@ def registrations(path: Path, digests: set[str], within: str = "") -> Iterator[s
     owners.update(dict.fromkeys(added, digests))
 
 
+def require_each_once(module: ModuleType, tree: ast.Module) -> None:
+    """Raises a UserError if the top level of an executed file registers a name twice; the first entry would be lost."""
+    kinds = {id(registry): kind for kind, registry in by_kind().items()}
+    seen: set[str] = set()
+    for target in (target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets):
+        if not (isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name)):
+            continue
+        kind, name = kinds.get(id(vars(module).get(target.value.id))), ast.unparse(target.slice)
+        if kind and f"{kind} {name}" in seen:
+            raise UserError(f"{kind} {name} is registered twice, again in line {target.lineno}")
+        seen.add(f"{kind} {name}")
+
+
 def _instead(path: Path) -> str:
     """Returns what to do where a name of the file is taken."""
     program = any(getattr(sys.modules.get(name), "__file__", None) == str(path) for name in [path.stem, "__main__"])
@@ -107,6 +123,8 @@ def _require_entry(where: str, kind: str, name: Any, registry: Mapping[Any, Any]
     expected = "a function" if callable(first) else f"{type(first).__module__}.{type(first).__name__}"
     if not isinstance(name, str):
         raise UserError(f"{where}: expected a str for its name")
+    if not name.isprintable() or not re.fullmatch(r"[^\s,]+", name):
+        raise UserError(f"{where}: expected a name without spaces and commas, which a config can hold")
     if not (callable(entry) if callable(first) else isinstance(entry, type(first))):
         raise UserError(f"{where}: expected {expected}, got {type(entry).__name__}")
     sections = entry.sections if kind == "task" else {kind: entry.config} if kind in ("model", "optimizer") else {}

@@ -17,7 +17,7 @@ from fxf.machine import signals, status
 from fxf.machine.compiled import compiled_by_shape
 from fxf.runs import run_folder
 from fxf.runs.config_file import digests_of
-from fxf.runs.contract import figures_of, require_learnable
+from fxf.runs.contract import figures_of, of_users, require_learnable
 from fxf.runs.experiment import Experiment, build
 from fxf.runs.flops import seconds_at_peak
 from fxf.runs.generation import answering, compare, score_pairs, write_answers
@@ -33,7 +33,7 @@ from fxf.training import checkpoint, processes
 from fxf.training.checkpoint import Checkpoints
 from fxf.training.fine_tuning import evaluated_params
 from fxf.training.log import Clock, MetricsLog, NoLog
-from fxf.training.loop import STEPS_AT_ONCE, Calls, Intervals, Record, fit
+from fxf.training.loop import STEPS_AT_ONCE, Calls, Intervals, Record, fit, record_of
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import Layout
 from fxf.training.state import TrainState
@@ -99,8 +99,8 @@ def _train(experiment: Experiment, workdir: Path, origin: dict[str, Any], watch:
         return finished
     if not experiment.programs:  # else a run with the same programs has fitted
         require_training(experiment, layout)
-        name = experiment.config["task"]["name"]
-        require_learnable(name, experiment.task, experiment.model.loss.of_logits, experiment.seed)
+        experiment.hyperparameters()
+        require_learnable(experiment)
     with locked(workdir):
         identity = run_folder.open_for_training(*made_from, origin | start.origin)
         return _train_from_newest(experiment, layout, workdir, identity, watch, figures, start)
@@ -181,7 +181,7 @@ def _newest(
 ) -> tuple[TrainState, Record, bool]:
     """Returns the state and the record of the newest checkpoint, or of the start, and whether there is a checkpoint."""
     if restored := checkpoints.restore(experiment.state_shapes(layout)):
-        record = Record(**restored[2])
+        record = record_of(restored[2])
         clock.add_earlier(record.seconds)
         return restored[1], record, True
     with clock.measure("compile"):
@@ -204,11 +204,15 @@ def _make_steps(
         return lambda state, n: from_iterator(state, hyperparameters, n), batches.get_state
     assert task.batch is not None
     n_steps = min(experiment.log.every, experiment.train.steps, STEPS_AT_ONCE)
-    program = compiled_by_shape(make_train_steps(trainer, task.batch, n_steps), compiling, programs)
+    checked = of_users(experiment)
+    batch = task.batch if checked is None else checked.batch
+    program = compiled_by_shape(make_train_steps(trainer, batch, n_steps), compiling, programs)
     least = {} if at_peak is None else {"seconds_at_peak": np.full(n_steps, at_peak(experiment.batch_shapes()))}
 
     def train_steps(state: TrainState, n: Any) -> tuple[TrainState, Metrics]:
         state, metrics = program(state, hyperparameters, n)
+        if checked is not None:
+            checked.require_finite(int(state.step) - int(n), metrics["loss_sum"][: int(n)])
         return state, metrics | least
 
     return train_steps, lambda: None

@@ -14,10 +14,11 @@ from typing import Any
 from fxf.config import differences, differing_keys, flatten
 from fxf.errors import UserError
 from fxf.files import digest, read_file, read_json, write_atomically
-from fxf.pages.run_files import CONFIG, RESULT, no_run
+from fxf.pages.run_files import CONFIG, OBJECTS, RESULT, no_run
 from fxf.runs.code_version import made_by, other_code
 from fxf.runs.config_file import REGISTERED_BY
 from fxf.training import processes
+from fxf.training.checkpoint_files import require_no_pattern
 from fxf.training.optimizer import make_schedule, optimizer_section
 
 log = logging.getLogger(__name__)
@@ -129,12 +130,13 @@ def source_digest(workdir: Path, path: str) -> dict[str, str]:
 def require_same_run(
     workdir: Path, config: Mapping[str, Any], data: Mapping[str, str], files: Mapping[str, str]
 ) -> None:
-    """Raises a UserError that names the differences if `workdir` holds another run than the one made from these."""
+    """Raises a UserError if `workdir` holds another run than the one made from these, or can hold no checkpoints."""
     _require_same_run(workdir, config, _digests(data, files))
 
 
 def _require_same_run(workdir: Path, config: Mapping[str, Any], digests: Mapping[str, str]) -> dict[str, Any] | None:
     """Returns config.json, or None if there is none. Raises what `require_same_run` does."""
+    require_no_pattern(workdir)
     if not (workdir / CONFIG).exists():
         return None
     there = _read_record(workdir)
@@ -203,6 +205,7 @@ def _read_record(workdir: Path) -> dict[str, Any]:
         for name in record["files"]:
             record["digests"][name]
         other_code([record, *record.get("changes", [])])
+        _ = [record.get(name, {}).items() for name in OBJECTS]
         if (registered_by := record.get(REGISTERED_BY)) is not None:
             _ = Path(registered_by["path"]), ", ".join(registered_by["registers"]), registered_by["sha256"].items()
     except (KeyError, TypeError, AttributeError, StopIteration):

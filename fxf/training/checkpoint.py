@@ -19,7 +19,7 @@ from typing import Any
 import jax
 
 from fxf.config import differences, key
-from fxf.errors import UserError
+from fxf.errors import UserError, text_of
 from fxf.files import is_remote, read_json, remove, why_not_written, write_atomically
 from fxf.machine.status import stage
 from fxf.training import processes
@@ -31,7 +31,7 @@ from fxf.training.checkpoint_files import (
     REMOVED,
     UNFINISHED,
     absolute,
-    damage,
+    by_rank,
     digests,
     steps_in,
     undamaged,
@@ -64,16 +64,13 @@ class CheckpointConfig:
 
 log = logging.getLogger(__name__)
 
+
+class UnreadableError(UserError):
+    """The arrays of a checkpoint cannot be read, though its files have their digests."""
+
+
 # The step, the state, and the record that was saved with them.
 Restored = tuple[int, Any, dict[str, Any]]
-
-
-def rank(metrics: Mapping[str, float], best: str) -> float:
-    """Returns the metric `best`, negated if `best` has a leading -; -inf if the metric is absent."""
-    value = metrics.get(best.removeprefix("-"))
-    if value is None:
-        return -float("inf")
-    return -value if best.startswith("-") else value
 
 
 class Checkpoints:
@@ -112,9 +109,8 @@ class Checkpoints:
         """
         damaged: dict[int, str] = {}
         steps = steps_in(self._directory)
-        newest = next(undamaged(self._directory, steps, damaged), 0)
+        restored = next(_readable(self._directory, steps, damaged, shapes, self._identity), None)
         warn_of_damage(self._directory, steps, damaged)
-        restored = _read(self._directory / str(newest), shapes, self._identity) if newest else None
         for step in damaged if processes.is_first() else ():
             aside = self._directory / f"{step}{DAMAGED}"
             remove(aside)
@@ -173,7 +169,7 @@ class Checkpoints:
         """Removes the checkpoints that are neither among the newest nor the best."""
         steps = steps_in(self._directory)
         kept = set(steps[-self._config.keep :])
-        if self._config.best and (ranked := _by_rank(self._directory, steps, self._config.best)):
+        if self._config.best and (ranked := by_rank(self._directory, steps, self._config.best)):
             kept.add(ranked[0])
         for step in sorted({*steps} - kept):
             folder = self._directory / str(step)
@@ -205,17 +201,15 @@ def load(
     directory = absolute(directory)
 
     def read(steps: list[int]) -> Restored | None:
-        if step is not None:
-            if step not in steps:
-                raise UserError(f"{directory}: no checkpoint of step {step}; there are {steps or 'none'}")
-            if what := damage(directory / str(step)):
-                raise UserError(f"{directory}: the checkpoint of step {step} is damaged: {what}")
-            return _read(directory / str(step), shapes, identity)
         damaged: dict[int, str] = {}
-        ranked = _by_rank(directory, steps, best)[::-1] if best else steps
-        first = next(undamaged(directory, ranked, damaged), None)
+        if step is not None and step not in steps:
+            raise UserError(f"{directory}: no checkpoint of step {step}; there are {steps or 'none'}")
+        ranked = [step] if step is not None else by_rank(directory, steps, best)[::-1] if best else steps
+        first = next(_readable(directory, ranked, damaged, shapes, identity), None)
+        if step is not None and first is None:
+            raise UserError(f"{directory}: the checkpoint of step {step} is damaged: {damaged[step]}")
         warn_of_damage(directory, steps, damaged)
-        return None if first is None else _read(directory / str(first), shapes, identity)
+        return first
 
     return while_it_trains(directory, read)
 
@@ -232,10 +226,8 @@ def load_newest(
 
     def read(steps: list[int]) -> list[Restored]:
         damaged: dict[int, str] = {}
-        found = []
-        for step in itertools.islice(undamaged(directory, steps, damaged), n):
-            _, state, record = _read(directory / str(step), shapes, identity)
-            found.append((step, part(state), record))
+        readable = _readable(directory, steps, damaged, shapes, identity)
+        found = [(step, part(state), record) for step, state, record in itertools.islice(readable, n)]
         warn_of_damage(directory, steps, damaged)
         return found
 
@@ -255,21 +247,26 @@ def kept(directory: Path) -> Iterator[None]:
         raise UserError(f"{directory.parent}: {why}; {what}; once that is mended, the same command resumes") from error
 
 
-def _by_rank(directory: Path, steps: Sequence[int], best: str) -> list[int]:
-    """Returns the steps, the best first, newer before older if equal; steps with an unreadable record come last."""
-
-    def ranked(step: int) -> tuple[float, int]:
+def _readable(
+    directory: Path, steps: Sequence[int], damaged: dict[int, str], shapes: Any, identity: Mapping[str, Any] | None
+) -> Iterator[Restored]:
+    """Yields the undamaged checkpoints of the steps, the last first; adds the others to `damaged`."""
+    for step in undamaged(directory, steps, damaged):
         try:
-            evaluated = read_json(directory / str(step) / CONTENT, "a checkpoint")["record"]["evaluated"]
-            return rank(evaluated, best), step
-        except (OSError, UserError, KeyError, TypeError, AttributeError):
-            return -float("inf"), -1
-
-    return sorted(steps, key=ranked, reverse=True)
+            restored = _read(directory / str(step), shapes, identity)
+        except UnreadableError as error:
+            damaged[step] = str(error)
+        else:
+            yield restored
 
 
 def _read(folder: Path, shapes: Any, identity: Mapping[str, Any] | None) -> Restored:
-    """Returns a checkpoint, after checking that it is of the run and that its arrays fit `shapes`."""
+    """Returns a checkpoint, after checking that it is of the run and that its arrays fit `shapes`.
+
+    Raises:
+      UnreadableError: its arrays cannot be read, or are those of another step.
+      UserError: it is of another run, or does not fit.
+    """
     from orbax.checkpoint import v1 as ocp
 
     content = read_json(folder / CONTENT, "a checkpoint")
@@ -282,7 +279,16 @@ def _read(folder: Path, shapes: Any, identity: Mapping[str, Any] | None) -> Rest
         if saved.get(name) != wanted.get(name):
             what = f"{name} is {saved.get(name, 'absent')} there, {wanted.get(name, 'absent')} here"
             raise UserError(f"{folder}: does not fit this model and optimizer: {what}")
-    return content["step"], ocp.load(folder, placed, checkpointable_name=ARRAYS), content["record"]
+    try:
+        state = ocp.load(folder, placed, checkpointable_name=ARRAYS)
+    except Exception as error:  # Orbax and TensorStore raise many types
+        if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error) or not folder.exists():
+            raise
+        what = f"{type(error).__name__}: {text_of(error)}"
+        raise UnreadableError(f"its arrays cannot be read: {what[:200]}") from error
+    if hasattr(state, "step") and int(state.step) != content["step"]:
+        raise UnreadableError(f"its arrays are those of step {int(state.step)}")
+    return content["step"], state, content["record"]
 
 
 def _arrays(tree: Any) -> dict[str, str]:

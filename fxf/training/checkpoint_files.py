@@ -19,6 +19,13 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+def require_no_pattern(workdir: Path) -> None:
+    """Raises a UserError if checkpoints cannot be saved below a folder with such a path."""
+    if found := [letter for letter in "*?[" if letter in str(absolute(workdir))]:
+        what = f"checkpoints cannot be saved in a folder whose path has '{found[0]}', which Orbax reads as a pattern"
+        raise UserError(f"{workdir}: {what}; choose another --workdir")
+
+
 def steps_in(directory: Path) -> list[int]:
     """Returns the steps of the finished checkpoints in a folder, which need not exist."""
     if not directory.is_dir():
@@ -76,8 +83,14 @@ def damage(folder: Path) -> str:
         differing = sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name))
         if differing:
             return f"{differing[0]} differs from the saved file"
-        step = read_json(folder / CONTENT, "a checkpoint")["step"]
-        return "" if str(step) == folder.name else f"it was saved as step {step}"
+        content = read_json(folder / CONTENT, "a checkpoint")
+        for name in ("identity", "arrays", "record"):
+            if not isinstance(content[name], dict):
+                return f"{CONTENT}: {name}: expected an object"
+        step = content["step"]
+        of_record = content["record"].get("step", step)
+        wrong = [x for x in (step, of_record) if type(x) is not int or str(x) != folder.name]
+        return f"it was saved as step {wrong[0]!r}" if wrong else ""
     except FileNotFoundError as error:
         return f"{Path(error.filename or DIGESTS).name} is missing"
     except OSError as error:
@@ -92,6 +105,27 @@ def digests(folder: Path) -> dict[str, str]:
     """Returns the digest of each file in the folder by its relative path, without DIGESTS and its temporary file."""
     paths = (path for path in files_below(folder) if not path.name.startswith(DIGESTS))
     return {path.relative_to(folder).as_posix(): file_digest(path) for path in paths}
+
+
+def rank(metrics: Mapping[str, float], best: str) -> float:
+    """Returns the metric `best`, negated if `best` has a leading -; -inf if the metric is absent."""
+    value = metrics.get(best.removeprefix("-"))
+    if value is None:
+        return -float("inf")
+    return -value if best.startswith("-") else value
+
+
+def by_rank(directory: Path, steps: Sequence[int], best: str) -> list[int]:
+    """Returns the steps, the best first, newer before older if equal; steps with an unreadable record come last."""
+
+    def ranked(step: int) -> tuple[float, int]:
+        try:
+            evaluated = read_json(directory / str(step) / CONTENT, "a checkpoint")["record"]["evaluated"]
+            return rank(evaluated, best), step
+        except (OSError, UserError, KeyError, TypeError, AttributeError):
+            return -float("inf"), -1
+
+    return sorted(steps, key=ranked, reverse=True)
 
 
 def absolute(directory: Path) -> Path:

@@ -11,7 +11,8 @@ import numpy as np
 from fxf.errors import DivergedError, Interrupted, UserError
 from fxf.machine import memory, signals
 from fxf.training import processes
-from fxf.training.checkpoint import CheckpointConfig, rank
+from fxf.training.checkpoint import CheckpointConfig
+from fxf.training.checkpoint_files import rank
 from fxf.training.log import Clock, LogConfig, MetricsLog
 from fxf.training.state import TrainState
 from fxf.training.step import STEP_METRICS, Metrics, TrainConfig
@@ -48,6 +49,18 @@ class Record:
     skipped: int = 0
     data: Any = None
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+_TYPES = {"step": int, "evaluated": dict, "stopped": bool, "tokens": float | int, "skipped": int, "seconds": dict}
+
+
+def record_of(saved: dict[str, Any]) -> Record:
+    """Returns the record that was saved with a checkpoint. Raises a UserError if it has other parts."""
+    for name in {**vars(Record()), **saved}:
+        right = name in saved and hasattr(Record(), name) and isinstance(saved[name], _TYPES.get(name, object))
+        if not right:
+            raise UserError(f"the checkpoint's record has another '{name}': it was changed, or saved by another fxf")
+    return Record(**saved)
 
 
 class Calls(NamedTuple):

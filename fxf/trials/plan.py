@@ -18,6 +18,7 @@ from fxf.pages.run_files import is_run
 from fxf.runs.code_version import made_by
 from fxf.runs.config_file import REGISTERED_BY, digests_of
 from fxf.runs.experiment import Experiment, build
+from fxf.training.checkpoint_files import require_no_pattern
 from fxf.training.step import batch_loss
 from fxf.trials.arms import Arm
 from fxf.trials.evidence import TEST
@@ -91,6 +92,7 @@ def make_plan(first: Arm, other: Arm | None, workdir: Path, metric: str = "", le
         raise UserError(f"--workdir: {workdir}: a trial writes its logs and tables into a local folder")
     if not 0 < level < 1:
         raise UserError(f"--level: expected a number between 0 and 1, got {level:g}")
+    require_no_pattern(workdir)
     if is_run(workdir):
         raise UserError(f"--workdir: {workdir}: holds a run; a trial needs a folder of its own")
     null, other = other is None, other or first

@@ -38,7 +38,7 @@ def test_a_model_of_plain_keywords_is_that_of_its_config():
         ({"n_layer": 2}, r"model.n_layer: unknown key; did you mean 'n_layers'\?"),
         ({"n_layers": 2.5}, "model.n_layers: expected int, got 2.5"),
         ({"d_model": 7, "n_heads": 2}, "model.n_heads: 2 does not divide model.d_model 7"),
-        ({"vocab_size": 0}, "vocab_size: expected an int of at least 1, got 0"),
+        ({"vocab_size": 0}, "vocab_size: expected an int from 1 to 2147483647, got 0"),
         ({"name": "transformer"}, "model.name: expected one of transformer_lm, .* did you mean 'transformer_lm'"),
     ],
 )
@@ -197,6 +197,10 @@ def test_a_batch_that_takes_other_arguments_or_is_not_cut_into_parts():
         fxf.fit(MODEL, batch, steps=1, microbatches=2, params=PARAMS)
 
 
+def changed_params(function):
+    return jax.tree.map(function, PARAMS)
+
+
 READER = fxf.model("encoder_decoder", vocab_size=5, **SMALL)
 
 
@@ -235,8 +239,31 @@ READER = fxf.model("encoder_decoder", vocab_size=5, **SMALL)
         (lambda: fxf.decode(MODEL, PARAMS, [[2**40]], 1), "prompt 1: expected tokens 0 … 4, got 1099511627776"),
         (lambda: fxf.language_model_batch([1, 2]), "row 1: expected a list of tokens, which are ints, got 1"),
         (lambda: fxf.language_model_batch([[1, 2], [3]]), "tokens: expected rows of one length"),
-        (lambda: fxf.language_model_batch(np.ones((2, 3))), r"tokens: expected ints \[B, T\], got float32 \[2, 3\]"),
+        (lambda: fxf.language_model_batch(np.ones((2, 3))), r"tokens: expected ints \[B, T\], got float64 \[2, 3\]"),
         (lambda: fxf.language_model_batch(ROWS, np.ones(3)), r"weights: expected \[3, 6\], as tokens, got \[3\]"),
+        (lambda: fxf.language_model_batch([[1, 2**40]]), "tokens: expected 0 … 2147483647, got 1 … 1099511627776"),
+        (lambda: fxf.language_model_batch(np.array([[-1, 1]])), "tokens: expected 0 … 2147483647, got -1 … 1"),
+        (lambda: fxf.language_model_batch([[1, 2]], [[1, np.nan]]), "weights: expected finite numbers"),
+        (lambda: fxf.language_model_batch([[1, 2]], [[1, 1j]]), "weights: expected real numbers, got complex128"),
+        (lambda: fxf.language_model_batch(None), r"tokens: expected ints \[B, T\], got object \[\]"),
+        (lambda: fxf.decode(MODEL, changed_params(lambda x: x * np.nan), [[1]], 1), "params: .*: has a value that is"),
+        (
+            lambda: fxf.decode(MODEL, changed_params(lambda x: x * 1j), [[1]], 1),
+            "params: .*: expected floats, got compl",
+        ),
+        (
+            lambda: fxf.fit(MODEL, print, steps=1, params=changed_params(lambda x: x.astype(int))),
+            "params: .*: expected fl",
+        ),
+        (lambda: fxf.fit(MODEL, print, steps=1, name="sgd"), "name: the optimizer is named by optimizer="),
+        (
+            lambda: fxf.decode(READER, random_params(READER.spec), [[1], [1]], 1, sources=[[1], []]),
+            "source 2: it is empty; the model reads at least one token",
+        ),
+        (
+            lambda: fxf.decode(READER, random_params(READER.spec), [[1]], 1, sources=[[1] * 99]),
+            "source 1: expected at most model.max_len .* tokens, got 99",
+        ),
         (lambda: fxf.load(None), "workdir: expected a path, got None"),
         (lambda: fxf.train(3, "x"), r"config: expected FILE\[:ARGUMENT\], or a config as .*, got 3"),
         (lambda: fxf.train("reversal", None), "workdir: expected a path, got None"),
@@ -250,3 +277,22 @@ READER = fxf.model("encoder_decoder", vocab_size=5, **SMALL)
 def test_an_argument_that_is_wrong_is_one_line(call, message):
     with pytest.raises(fxf.UserError, match=f"^{message}"):
         call()
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        (
+            lambda key, step: fxf.language_model_batch(ROWS + (step == 2)),
+            "batch of step 3: .*: expected tokens",
+        ),
+        (
+            lambda key, step: fxf.language_model_batch(np.random.randint(1, 4, (3, 6))),
+            "batch: gives other numbers",
+        ),
+        (lambda key, step: fxf.language_model_batch(ROWS) | {"mask": ROWS}, "batch: mask: the model does not read it"),
+    ],
+)
+def test_a_batch_that_would_be_learned_from_wrongly_is_one_line(batch, message):
+    with pytest.raises(fxf.UserError, match=f"^{message}"):
+        fxf.fit(MODEL, batch, steps=4)

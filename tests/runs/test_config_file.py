@@ -74,6 +74,10 @@ def test_a_copy_of_a_file_registers_nothing_twice(tmp_path):
     ("text", "message"),
     [
         (REGISTERS.format("relu", 2), "mine.py: activation 'relu' is registered already; choose another name"),
+        (2 * REGISTERS.format("scaled", 2), "mine.py: activation 'scaled' is registered twice, again in line"),
+        (REGISTERS.format("a,b", 2), "mine.py: activation 'a,b': expected a name without spaces and commas"),
+        (REGISTERS.format("", 2), "mine.py: activation '': expected a name without spaces and commas"),
+        ("class Stop(BaseException):\n    pass\n\n\nraise Stop('x')\n", "mine.py:5: .*Stop: x"),
         (REGISTERS.format("scaled", 2) + "1 / 0\n", "mine.py:4: ZeroDivisionError: division by zero"),
         ("import beside\n", "beside.py:4: ZeroDivisionError: division by zero"),
         (

@@ -1,5 +1,7 @@
 """A user's own task or function that does not keep its contract ends in one line."""
 
+import jax
+import numpy as np
 import pytest
 
 from fxf.errors import UserError, nearest
@@ -49,6 +51,12 @@ def built(text, path):
         ("b = {k: x[:0] for k, x in b.items()}", r"inputs: expected elements, got none in int32 \[0, 12\]"),
         ("b = {k: jnp.tile(x, 4) for k, x in b.items()}", "inputs: expected at most 12 tokens in a row, got 48"),
         ("b['positons'] = b['inputs']", "positons: no model reads it; did you mean 'positions'"),
+        (
+            "import numpy; b['weights'] *= 1 + numpy.random.rand()",
+            "gives other numbers when it is called again",
+        ),
+        ("b['positions'] = b['inputs'] - 9", r"positions: expected ints of at least 0, got int32 \[5, 12\]"),
+        ("b['documents'] = b['inputs'] * 0.5", r"documents: expected ints of at least 0, got float32 \[5, 12\]"),
         ("b['positions'] = b['inputs'][:, :2]", r"positions \[5, 2\] and inputs \[5, 12\] differ in shape"),
     ],
 )
@@ -56,13 +64,26 @@ def test_a_batch_from_which_no_model_can_learn(change, message, tmp_path):
     experiment = built(COPY.replace(BATCH, f"b = {BATCH[7:]}; {change}; return b"), tmp_path / "mine.py")
     with pytest.raises(UserError, match=f"^task 'copy': batch: {message}"):
         require_training(experiment, experiment.layout())
-        contract.require_learnable("copy", experiment.task, experiment.model.loss.of_logits, experiment.seed)
+        contract.require_learnable(experiment)
 
 
 def test_a_target_without_weight_may_be_any_number(tmp_path):
     unread = "b['targets'] = jnp.where(b['weights'] > 0, b['targets'], -100)"
     experiment = built(COPY.replace(BATCH, f"b = {BATCH[7:]}; {unread}; return b"), tmp_path / "mine.py")
-    contract.require_learnable("copy", experiment.task, True, 0)
+    contract.require_learnable(experiment)
+
+
+def test_a_later_batch_from_which_no_model_can_learn_has_no_finite_loss_and_is_named(tmp_path):
+    late = "b['targets'] = jnp.where(step == 3, 12, b['targets'])"
+    experiment = built(COPY.replace(BATCH, f"b = {BATCH[7:]}; {late}; return b"), tmp_path / "mine.py")
+    contract.require_learnable(experiment)
+    checked = contract.of_users(experiment)
+    weights = [checked.batch(jax.random.key(0), step)["weights"] for step in (2, 3)]
+    assert np.isfinite(weights[0]).all()
+    assert np.isnan(weights[1]).all()
+    checked.require_finite(1, np.array([1.0, 2.0]))
+    with pytest.raises(UserError, match=r"^task 'copy': batch of step 4: targets: expected tokens 0 … 11, got 12"):
+        checked.require_finite(1, np.array([1.0, 2.0, np.nan]))
 
 
 @pytest.mark.parametrize(

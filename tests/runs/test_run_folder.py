@@ -229,3 +229,9 @@ def test_a_folder_removed_while_the_run_trained_is_an_error(tmp_path):
     (tmp_path / "config.json").unlink()
     with pytest.raises(UserError, match="the run folder was removed or moved"):
         run_folder.require_there(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["a[x]", "a*", "a?"])
+def test_a_folder_whose_path_is_a_pattern_can_hold_no_checkpoints(name, tmp_path):
+    with pytest.raises(UserError, match="which Orbax reads as a pattern; choose another --workdir"):
+        run_folder.require_same_run(tmp_path / name, {}, {}, {})

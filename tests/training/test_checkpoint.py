@@ -1,3 +1,5 @@
+import dataclasses
+import json
 import logging
 import shutil
 import threading
@@ -10,8 +12,9 @@ import pytest
 
 from fxf.errors import UserError
 from fxf.runs.experiment import build
-from fxf.training import checkpoint, processes
+from fxf.training import checkpoint, checkpoint_files, processes
 from fxf.training.checkpoint import CheckpointConfig, Checkpoints, load, load_newest
+from fxf.training.state import TrainState
 from helpers import one_device
 from small_runs import tiny_config
 
@@ -47,7 +50,8 @@ def files_of(folder):
 
 
 def warnings_of(caplog):
-    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    ours = (record for record in caplog.records if record.name.startswith("fxf."))  # Orbax writes a log of its own
+    return [record.getMessage() for record in ours if record.levelno >= logging.WARNING]
 
 
 def test_what_is_saved_is_restored_to_the_bit(tmp_path):
@@ -60,7 +64,10 @@ def test_what_is_saved_is_restored_to_the_bit(tmp_path):
 
 def test_a_loop_over_blocks_and_blocks_without_one_read_each_others_checkpoints(tmp_path):
     looped, plain = (build(tiny_config(model={"n_layers": 2, "scan_blocks": scan})) for scan in (True, False))
-    states = [experiment.new_state(one_device()) for experiment in (looped, plain)]
+    states = [
+        dataclasses.replace(experiment.new_state(one_device()), step=jnp.int32(step))
+        for step, experiment in enumerate((looped, plain))
+    ]
     checkpoints = Checkpoints(tmp_path, CheckpointConfig(), RUN)
     for step, state in enumerate(states):
         checkpoints.save(step, state, record_of(step))
@@ -68,7 +75,8 @@ def test_a_loop_over_blocks_and_blocks_without_one_read_each_others_checkpoints(
     for step, expected in enumerate(reversed(states)):
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), expected)
         _, state, _ = load(tmp_path, shapes, step=step)
-        jax.tree.map(np.testing.assert_array_equal, state, expected)
+        jax.tree.map(np.testing.assert_array_equal, state.params, expected.params)
+        assert state.step == step
 
 
 def test_no_folder_and_an_empty_one_restore_nothing(tmp_path):
@@ -212,6 +220,48 @@ def test_damage_to_any_file_of_the_newest_falls_back_to_the_one_before_with_one_
         assert "\n" not in message
         (tmp_path / "2" / name).write_bytes(content)
     assert load(tmp_path, SHAPES)[0] == 2
+
+
+def write_digests_anew(folder):
+    (folder / "digests.json").write_text(json.dumps(checkpoint_files.digests(folder)))
+
+
+@pytest.mark.parametrize("damage", [truncate, remove])
+@pytest.mark.parametrize("name", ["manifest.ocdbt", "_METADATA"])
+def test_arrays_that_cannot_be_read_are_passed_over_though_the_digests_are_theirs(damage, name, tmp_path, caplog):
+    save(tmp_path, 1, 2)
+    newest = tmp_path / "2"
+    damage(newest / "state" / name)
+    write_digests_anew(newest)
+    assert load(tmp_path, SHAPES)[0] == 1
+    (line,) = warnings_of(caplog)
+    assert "step 2" in line
+    with pytest.raises(UserError, match=r"cannot be read|damaged"):
+        load(tmp_path, SHAPES, step=2)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("identity", []), ("arrays", None), ("record", 3), ("record", {"step": 1}), ("step", "2"), ("step", 2.0)],
+)
+def test_a_content_of_other_types_makes_a_checkpoint_damaged(key, value, tmp_path, caplog):
+    save(tmp_path, 1, 2)
+    path = tmp_path / "2" / "checkpoint.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    write_digests_anew(tmp_path / "2")
+    assert load(tmp_path, SHAPES)[0] == 1
+    assert len(warnings_of(caplog)) == 1
+
+
+def test_a_training_state_of_another_step_is_passed_over(tmp_path, caplog):
+    states = [TrainState(jnp.int32(step), state_of(step), ()) for step in (1, 1)]
+    with closing(Checkpoints(tmp_path, CheckpointConfig(), RUN)) as checkpoints:
+        for step, state in enumerate(states, 1):
+            checkpoints.save(step, state, record_of(step))
+        checkpoints.wait()
+    assert load(tmp_path, jax.eval_shape(lambda: states[0]))[0] == 1
+    (line,) = warnings_of(caplog)
+    assert "of step 2" in line and "of step 1" in line
 
 
 @pytest.mark.parametrize("text", ["", "[]", "3", "{}", '{"state": 3}', "[" * 100_000, "\x00", '{"a": "b", "a": "b"}'])

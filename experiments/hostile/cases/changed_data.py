@@ -1,6 +1,6 @@
 """The same paths and folders with other contents."""
 
-from experiments.hostile.case import case, failed, refused
+from experiments.hostile.case import accepted, case, failed, refused
 from experiments.hostile.fixtures import POINTS
 from experiments.hostile.steps import borrow, remove, rewrite, write
 
@@ -11,6 +11,8 @@ TEXTS_SWEEP = (
     POINTS.replace("tiny.json", "characters/config.json").replace("load(file)", 'load(file)["config"]')
     .replace("range(2)", "[0]")
 )
+# The same on pairs.
+PAIRS_SWEEP = TEXTS_SWEEP.replace("characters", "pairs")
 ANOTHER_TEXT = (borrow("other.txt", "text.txt"),)
 ANOTHER_PAIRS = (rewrite("pairs.tsv", lambda text: text.replace("chat", "chien bleu")),)
 ANOTHER_TOKENIZER = (borrow("fresh/tokenizer.json", "characters/tokenizer.json"),)
@@ -36,6 +38,32 @@ CASES = [
         remove("pairs/result.json"), remove("pairs/checkpoints/6"),
     ),
     case("other pairs: evaluate", "evaluate --workdir=pairs", refused("data.path"), *ANOTHER_PAIRS),
+    case(
+        "other pairs: sweep", "sweep --config=pairs.py --workdir=swept --workers=0", refused("data.path"),
+        write("pairs.py", PAIRS_SWEEP), borrow("pairs", "swept/seed=0"), *ANOTHER_PAIRS, runs=("pairs",),
+    ),
+    # These read no data; a run brings its own tokenizer.
+    *(
+        case(f"{what}: {command.split()[0]}", command, accepted(part), *steps)
+        for what, steps, commands in [
+            ("another text", ANOTHER_TEXT, {
+                "generate --workdir=characters 'the cat'": "the cat",
+                "probe --workdir=characters the cat": "params/",
+                "export --workdir=characters --format=safetensors": "params.safetensors",
+            }),
+            ("other pairs", ANOTHER_PAIRS, {
+                "generate --workdir=pairs 'I see the cat.'": "",
+                "probe --workdir=pairs 'I see the cat.' 'Je vois'": "params/",
+                "export --workdir=pairs --format=safetensors": "params.safetensors",
+            }),
+        ]
+        for command, part in commands.items()
+    ),
+    case(
+        "another tokenizer: sweep", "sweep --config=texts.py --workdir=texts --workers=0", refused("tokenizer.json"),
+        write("texts.py", TEXTS_SWEEP), borrow("characters", "texts/seed=0"),
+        borrow("fresh/tokenizer.json", "texts/seed=0/tokenizer.json"), runs=("characters",),
+    ),
     case(
         "a text lost with its tokenizer: resume", "train @characters --workdir=halfway",
         refused("data.path|tokenizer.json"), *ANOTHER_TEXT, remove("halfway/tokenizer.json"),

@@ -1,8 +1,12 @@
 """Damaged checkpoints, and checkpoints of other runs."""
 
+import json
+from pathlib import Path
+
 from experiments.hostile.case import accepted, case, refused
 from experiments.hostile.fixtures import BINARY, DEEP
-from experiments.hostile.steps import borrow, cut, flip, folder, link, move, remove, write
+from experiments.hostile.steps import Step, borrow, change, cut, flip, folder, link, move, remove, write
+from fxf.training.checkpoint_files import digests
 
 # fmt: off
 
@@ -20,7 +24,55 @@ ODD_STEPS = {
     "5,000 digits in spirit": "9" * 200,
 }
 
+
+
+def anew(folder: str, *steps: Step) -> Step:
+    """Changes a checkpoint, and writes the digests of its files anew."""
+
+    def step(box: Path) -> None:
+        for change_files in steps:
+            change_files(box)
+        (box / folder / "digests.json").write_text(json.dumps(digests(box / folder)))
+
+    return step
+
+
 CASES = [
+    *(
+        case(f"digests that fit, {what}: evaluate", "evaluate --workdir=reversal", FALLS_BACK, anew(LAST, *steps))
+        for what, steps in {
+            "a byte changed": (flip(LAST),),
+            "a file cut": (cut(LAST),),
+            "no manifest": (remove(f"{LAST}/state/manifest.ocdbt"),),
+            "no metadata": (remove(f"{LAST}/state/_METADATA"),),
+            "no identity": (change(f"{LAST}/checkpoint.json", "identity", ...),),
+            "an identity of a list": (change(f"{LAST}/checkpoint.json", "identity", []),),
+            "no arrays": (change(f"{LAST}/checkpoint.json", "arrays", ...),),
+            "no record": (change(f"{LAST}/checkpoint.json", "record", ...),),
+            "a record of another step": (change(f"{LAST}/checkpoint.json", "record/step", 4),),
+            "a step of a word": (change(f"{LAST}/checkpoint.json", "step", "6"),),
+            "arrays of another step": (borrow("reversal/checkpoints/4/state", f"{LAST}/state"),),
+        }.items()
+    ),
+    case(
+        "digests that fit, arrays of another step: train", "train @reversal --workdir=half",
+        accepted("resuming at step 2", "skipping"),
+        anew("half/checkpoints/4", borrow("reversal/checkpoints/6/state", "half/checkpoints/4/state")),
+        runs=("reversal",),
+    ),
+    case(
+        "digests that fit, a record of other parts: train", "train @reversal --workdir=half", refused("record", "zz"),
+        anew("half/checkpoints/4", change("half/checkpoints/4/checkpoint.json", "record/zz", 3)),
+    ),
+    case(
+        "digests that fit, a byte changed: a chosen step", "evaluate --workdir=reversal --step=6",
+        refused("step 6", "damaged"), anew(LAST, flip(LAST)),
+    ),
+    case(
+        "digests that fit, a step beyond the last: train", "train @reversal --workdir=reversal", accepted("skipping"),
+        remove("reversal/result.json"), move(LAST, "reversal/checkpoints/1000"),
+        anew("reversal/checkpoints/1000", change("reversal/checkpoints/1000/checkpoint.json", "step", 1000)),
+    ),
     case(
         "a step renamed", "evaluate --workdir=reversal", accepted("skipping", "step 20"),
         move(LAST, "reversal/checkpoints/20"),

@@ -1,6 +1,6 @@
 """Users' config files."""
 
-from experiments.hostile.case import Case, case, refused
+from experiments.hostile.case import Case, case, refused, refused_at_last
 from experiments.hostile.fixtures import BINARY, POINTS
 from experiments.hostile.steps import fifo, link, write
 
@@ -45,7 +45,56 @@ REPLACED = """from fxf.models import MODELS
 MODELS["transformer_lm"] = MODELS["bilayer"]
 """
 
+ACTIVATION = "from fxf.layers.feed_forward import ACTIVATIONS\n\nACTIVATIONS[{name!r}] = abs\n"
+BATCH = """import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+
+from fxf.tasks import TASKS
+from fxf.tasks.reversal import Reversal, ReversalConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class MineConfig(ReversalConfig):
+    name: str = "mine"
+
+
+class Mine(Reversal):
+    def batch(self, key, step):
+        found = super().batch(key, step)
+        return {{**found, "targets": {targets}}}
+
+
+sections = {{**TASKS["reversal"].sections, "task": MineConfig}}
+TASKS["mine"] = TASKS["reversal"]._replace(make=Mine, sections=sections)
+"""
+
+
+def batches(targets: str) -> str:
+    return BATCH.format(targets=targets) + get_config("config.task.name = 'mine'")
+
+
 CASES = [
+    config_file("a batch of NumPy's draws", batches("np.random.randint(1, 3, found['targets'].shape)"), "jax.random"),
+    case(
+        "a config file: a later batch with a token that is none", "train --config=mine.py --workdir=new",
+        refused_at_last("batch of step 4", "1000"),
+        write("mine.py", batches("jnp.where(step == 3, 1000, found['targets'])")), writes="^new",
+    ),
+    config_file("a name registered twice", 2 * ACTIVATION.format(name="mine") + get_config(), "mine", "twice"),
+    *(
+        config_file(f"a name that no config can hold: {name!r}", ACTIVATION.format(name=name) + get_config(), "a name")
+        for name in ("", "a,b", "a\nb")
+    ),
+    config_file("an exception that is none", "class Stop(BaseException):\n    pass\n\n\nraise Stop('x\\ny')\n",
+                "mine.py:5", "Stop"),
+    config_file("a frozen config", get_config("from ml_collections import FrozenConfigDict",
+                                              "config = FrozenConfigDict(config)"), "mine.py", "FrozenConfigDict"),
+    case(
+        "a config file: an endless sweep", "sweep --config=mine.py --workdir=new", refused("mine.py", "points"),
+        write("mine.py", POINTS.replace("for seed in range(2):", "while seed := 1:")),
+    ),
     config_file("a model that cannot generate", DEAF + get_config("config.model.name = 'deaf'"), "generat"),
     config_file("a model in the place of one of fxf's", REPLACED + get_config(), "mine.py", "transformer_lm"),
     config_file("a section lost", get_config("del config.model"), "model"),

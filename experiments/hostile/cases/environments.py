@@ -11,6 +11,13 @@ CASES = [
     case("a device that is none", "describe @reversal", refused("quantum"), env={"JAX_PLATFORMS": "quantum"}),
     case("devices in no number", TRAIN, refused("JAX_NUM_CPU_DEVICES"), env={"JAX_NUM_CPU_DEVICES": "two"}),
     case("a flag that XLA lacks", TRAIN, refused("XLA_FLAGS"), env={"XLA_FLAGS": "--xla_no_such_flag=1"}),
+    case("no compiling", EVALUATE, refused("JAX_DISABLE_JIT"), env={"JAX_DISABLE_JIT": "1"}),
+    case("too many devices", EVALUATE, refused("JAX_NUM_CPU_DEVICES"), env={"JAX_NUM_CPU_DEVICES": "100000"}),
+    case(
+        "too many devices of XLA", EVALUATE, refused("XLA_FLAGS"),
+        env={"XLA_FLAGS": "--xla_force_host_platform_device_count=100000"},
+    ),
+    case("types of 64 bits", TRAIN, refused("JAX_ENABLE_X64"), env={"JAX_ENABLE_X64": "1"}),
     case("no home", EVALUATE, accepted("exact_match"), env={"HOME": None}),
     case("a home that is not there", EVALUATE, accepted("exact_match"), env={"HOME": "/nowhere"}),
     case("prepared data in a file", TRAIN_PAIRS, refused("text.txt"), env={"TFDS_DATA_DIR": "text.txt"}),

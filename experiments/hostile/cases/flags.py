@@ -1,8 +1,8 @@
 """Flags of all commands."""
 
-from experiments.hostile.case import case, refused
-from experiments.hostile.fixtures import LONG, NEAR_ZERO, SHOWN
-from experiments.hostile.steps import remove
+from experiments.hostile.case import accepted, case, refused
+from experiments.hostile.fixtures import LONG, NEAR_ZERO, SHOWN, TRAIN
+from experiments.hostile.steps import move, remove
 
 # fmt: off
 
@@ -81,7 +81,19 @@ CASES = [
     case("prompts twice", f"{SHOWN} --input=prompts.txt 1", refused("--input")),
     case("no file of prompts", f"{SHOWN} --input=prompt.txt", refused("--input", "prompt.txt")),
     case("a flag misspelt", f"{SHOWN} --beam_with=2 1", refused("beam_with", "beam_width")),
-    case("a file of flags that is not there", f"{SHOWN} --flagfile=none 1", refused("none")),
+    *(
+        case(f"a flag of absl: {flag}", f"{TRAIN} {flag}", refused("unknown flag"))
+        for flag in ("--flagfile=text.txt", "--undefok=x --x=3", "-v=1", "--only_check_args", "--nopdb_post_mortem")
+    ),
+    case("a flag for a value", "train @reversal --workdir --smoke", refused("--workdir", "--smoke")),
+    *(
+        case(f"a folder whose name is a pattern: {name}", f"{command} '--workdir={name}'", refused(name, "pattern"))
+        for name, command in {
+            "a[x]": "train @reversal", "b*": "sweep --config=points.py", "c?": "try @reversal --null",
+        }.items()
+    ),
+    case("a folder whose name looks like a format", "evaluate '--workdir=a%s{}'", accepted("exact_match"),
+         move("reversal", "a%s{}"), runs=("reversal",)),
     case("slurm's flags without it", "sweep --config=points.py --workdir=new --minutes=3", refused("--minutes")),
     case("fewer than no workers", "sweep --config=points.py --workdir=new --workers=-1", refused("workers")),
     case(

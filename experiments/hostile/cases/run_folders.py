@@ -50,6 +50,17 @@ CASES = [
     edited("config.json: config is a list", "config", []),
     edited("config.json: config is null", "config", None),
     edited("config.json: not a number", "config/optimizer/eps", float("nan")),
+    *(
+        case(
+            f"config.json: {key} of another type: resume", "train @reversal --workdir=half", refused("config.json"),
+            change("half/config.json", key, value),
+        )
+        for key, value in {"overrides": 3, "expected": [1], "versions": "x", "changes": [3]}.items()
+    ),
+    case(
+        "a zero with a sign is the same config", "train @reversal --workdir=reversal --config.model.dropout=-0.0",
+        accepted("finished already"),
+    ),
     case(
         "config.json: the same key twice", "evaluate --workdir=reversal", refused("config.json"),
         rewrite("reversal/config.json", twice),
