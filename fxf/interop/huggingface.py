@@ -99,6 +99,8 @@ def _section(huggingface: Mapping[str, Any], where: str) -> tuple[Architecture, 
         raise UserError(f"{where}: quantization_config: fxf cannot read quantized weights")
     if huggingface.get("per_layer_config") is not None:
         raise UserError(f"{where}: per_layer_config: fxf has one config for all blocks")
+    if huggingface.get("pruned_heads"):
+        raise UserError(f"{where}: pruned_heads: fxf has as many heads in all blocks")
     architecture = ARCHITECTURES[model_type]
     return architecture, read_config(architecture, huggingface, where)
 

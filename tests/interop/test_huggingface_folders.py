@@ -63,6 +63,7 @@ def refused(folder, message):
         ({"model_type": "bart"}, "model_type: expected one of gpt2, .*; got 'bart'$"),
         ({"model_type": "roberta"}, "model_type: expected one of gpt2, .*; got 'roberta'$"),
         ({"quantization_config": {"bits": 8}}, "quantization_config: fxf cannot read quantized weights"),
+        ({"pruned_heads": {"0": [1]}}, "pruned_heads: fxf has as many heads in all blocks"),
         ({"per_layer_config": {"0": {"n_head": 1}}}, "per_layer_config: fxf has one config for all blocks"),
         ({"is_causal": False}, "is_causal: fxf has GPT2LMHeadModel with True, got False"),
         ({"model_type": {}}, "model_type: expected one of gpt2, .*; got {}$"),

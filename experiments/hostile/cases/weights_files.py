@@ -81,6 +81,7 @@ BAD_CONFIGS: list[tuple[Any, ...]] = [
     ("tie_word_embeddings", False, "tie_word_embeddings"),
     ("add_cross_attention", 1, "add_cross_attention"),
     ("quantization_config", {"bits": 8}, "quantization_config"),
+    ("pruned_heads", {"0": [1]}, "pruned_heads"),
 ]
 LOAD = "load_huggingface gpt2"
 ST = "gpt2/model.safetensors"
