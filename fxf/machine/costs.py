@@ -20,16 +20,26 @@ READS_SLICES = ("dynamic-slice", "gather", "slice")
 WRITES_SLICES = {"dynamic-update-slice": 1, "scatter": 2}  # and which operand has the new values
 WIDE = ("f64", "s64", "u64", "c128")
 # Custom calls of XLA for TPUs that compute nothing.
-MOVES = ("AllocateBuffer", "ConcatBitcast", "AsyncCollectiveStart", "AsyncCollectiveDone", "AssumeGatherIndicesInBound")
+MOVES = (
+    *("AllocateBuffer", "ConcatBitcast", "AsyncCollectiveStart", "AsyncCollectiveDone", "AssumeGatherIndicesInBound"),
+    *("PrepareAsyncCallStart", "PrepareAsyncCallDone"),
+)
 _CHAINED = "async_collective_fusion_config"
+_RING = '"phase_rings":'  # stands once for each ring of a collective on a TPU's SparseCores
 
 
 class Collective(NamedTuple):
-    """An exchange between the devices of each group; `n_bytes` is the whole that a device gives, gathers or sums."""
+    """An exchange between the devices of each group.
+
+    Attributes:
+      n_bytes: the whole that a device gives, gathers or sums.
+      rings: the number of one-way rings that share it, each over one link of a device at a time; None if not known.
+    """
 
     kind: str
     n_bytes: int
     groups: list[list[int]]
+    rings: int | None = None
 
 
 class Loop(NamedTuple):
@@ -117,7 +127,7 @@ class _Reader(NamedTuple):
             names = instruction.called("branch_computations", "true_computation", "false_computation")
             branches = [self.computation(name, fused) for name in names]
             return max(branches, key=lambda c: (c.total(lambda c: c.flops), c.total(lambda c: c.n_bytes)))
-        if opcode in ("call", "async-start"):
+        if opcode in ("call", "call-start", "async-start"):  # a TPU's SparseCores compute what a call-start calls
             (name,) = instruction.called("to_apply", "calls", "called_computations")
             return self.computation(name, fused)
         n_bytes = 0 if fused else self.traffic(computation, instruction)
@@ -166,7 +176,8 @@ class _Reader(NamedTuple):
             kind = "reduce-scatter"
         joined = groups(instruction.attributes, self.n_devices)
         n_bytes = sum(array.n_bytes for operand in computation.operand_arrays(instruction) for array in operand)
-        return Collective(kind, n_bytes * (len(joined[0]) if kind == "all-gather" else 1), joined)
+        rings = instruction.attributes.count(_RING) or None
+        return Collective(kind, n_bytes * (len(joined[0]) if kind == "all-gather" else 1), joined, rings)
 
     def traffic(self, computation: Computation, instruction: Instruction) -> int:
         """Returns the bytes of the main memory that an instruction reads and writes."""

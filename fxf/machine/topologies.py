@@ -93,7 +93,9 @@ class Topology(NamedTuple):
                 for n, along in zip(lengths, axes, strict=True)
                 if len({*along}) > 1
             ]
-            sent = {"ICI": (_sent(collective, len(group)), self.hardware.link * max(sum(ways), 1))}
+            n_links = max(sum(ways), 1)
+            n_links = min(n_links, collective.rings or n_links)
+            sent = {"ICI": (_sent(collective, len(group)), self.hardware.link * n_links)}
         return {link: (n_bytes, n_bytes / rate) for link, (n_bytes, rate) in sent.items() if n_bytes}
 
 

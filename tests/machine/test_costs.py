@@ -241,6 +241,26 @@ def test_fused_collectives_of_a_tpu_count_once_each():
     )
 
 
+RINGS = '{"color_strategies":[{"phase_rings":[{"core_count":"4"}]},{"phase_rings":[{"core_count":"4"}]}]}'
+OFFLOADED = f"""%called (e: f32[12], t: token[]) -> f32[3] {{
+  %t = token[] parameter(1)
+  %e = f32[12]{{0}} parameter(0)
+  ROOT %r = f32[3]{{0}} reduce-scatter(%e), replica_groups=[1,4]<=[4], dimensions={{0}}, backend_config={RINGS}
+}}, execution_thread="sparsecore"
+"""
+
+
+def test_a_collective_of_a_tpus_sparse_cores_counts_once_with_its_traffic_and_the_rings_that_it_names():
+    body = """  %x = f32[12]{0} parameter(0)
+  %p = s32[] custom-call(), custom_call_target="PrepareAsyncCallStart"
+  %q = token[] custom-call(%p), custom_call_target="PrepareAsyncCallDone"
+  %s = ((f32[12]{0}, token[]), f32[3]{0}) call-start(%x, %q), async_execution_thread="sparsecore", to_apply=%called
+  ROOT %d = f32[3]{0} call-done(%s)"""
+    found = written(body, OFFLOADED)
+    assert found.collectives == (Collective("reduce-scatter", 48, [[0, 1, 2, 3]], rings=2),)
+    assert n_bytes(found) == 48 + 12 and found.uncounted == ()
+
+
 def test_numbers_of_64_bits_are_named_with_what_made_them():
     body = "  %x = u32[] parameter(0)\n  ROOT %c = u64[] convert(%x)\n"
     text = f"HloModule m\n\nENTRY %main (x: u32[]) -> u64[] {{\n{body}}}\n"

@@ -3,6 +3,8 @@
 import functools
 import json
 import math
+import os
+import re
 
 import jax
 import numpy as np
@@ -21,7 +23,7 @@ from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout
 from fxf.training.step import loss_and_gradient
 from fxf.weights import count
-from small_runs import tiny_config
+from small_runs import ROOT, script, tiny_config
 
 SMALL = {"n_layers": 1, "d_model": 16, "d_ff": 24, "n_heads": 2}
 CPU = Topology("cpu:1", jax.devices()[:1], Hardware((), flops=1e12, memory=2**30, bandwidth=1e9, link=1e9))
@@ -159,6 +161,29 @@ def test_an_accelerators_step_has_the_models_operations_reuses_all_and_has_no_fo
     assert {found["link"] for found in training["collectives"]} == {link}
     assert sum(found["count"] for found in training["collectives"] if found["kind"] == "all-reduce") >= 8
     assert [found["program"].split(",")[0] for found in decoding] == ["prefill", "decoding step"]
+
+
+@pytest.mark.thorough  # as above
+def test_the_flags_of_the_docs_scatter_the_gradient_of_each_weight_on_a_slice_of_three_dimensions():
+    (flags,) = re.findall(r'export LIBTPU_INIT_ARGS="([^"]*)"', (ROOT / "docs/devices.md").read_text())
+    sizes = {"n_layers": 1, "d_model": 1024, "d_ff": 2048, "n_heads": 8, "dtype": "bfloat16"}
+    sections = {"model": sizes, "parallel": {"fsdp": 64}, "train": {"batch_size": 64}}
+    keys = [f"--config.{name}.{key}={value}" for name, values in sections.items() for key, value in values.items()]
+    given = ["--config=configs/reversal.py", "--topology=v5p:4x4x4", "--program=training", "--json", *keys]
+    finished = script("compile", *given, env={**os.environ, "LIBTPU_INIT_ARGS": flags.replace("\\\n", "")})
+    assert finished.returncode == 0, finished.stderr
+    found = json.loads(finished.stdout)
+    held = {
+        kind: [sum(c[what] for c in found["collectives"] if c["kind"] == kind) for what in ("count", "bytes")]
+        for kind in ("all-gather", "reduce-scatter", "all-reduce")
+    }
+    smallest = 2 * 1024 * 1024  # bytes of a matrix in bfloat16
+    matrices = 4 * smallest + 2 * 2 * smallest
+    tables = 2 * 4 * 128 * 1024  # in float32, the vocabulary padded to 128
+    assert held["reduce-scatter"] == [6 + 2, matrices + tables]
+    assert held["all-gather"][0] >= 2 * 6 and held["all-gather"][1] >= 2 * matrices
+    assert held["all-reduce"][1] < smallest / 4  # of biases, norms and the loss
+    assert found["uncounted"] == []
 
 
 @pytest.mark.thorough  # as above
