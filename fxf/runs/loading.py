@@ -25,25 +25,33 @@ from fxf.training.sharding import Layout
 log = logging.getLogger(__name__)
 
 CHECKPOINTS = "checkpoints"
+LARGE = 2**26  # bytes of data that are read again only to be scored
 
 Place = str | Path
 Changes = dict[str, Any] | None
 
 
 def load(
-    workdir: Place, step: int | None = None, decode: Changes = None, config_file: Place | None = None
+    workdir: Place,
+    step: int | None = None,
+    decode: Changes = None,
+    config_file: Place | None = None,
+    *,
+    scores_data: bool = False,
 ) -> tuple[Experiment, int, weights.Params]:
     """Returns the run's experiment, and the step and params of a checkpoint: of `step`, or the one the run reports.
 
-    XLA computes attention, so the run works on other devices than in training and attention weights can be shown.
+    XLA computes attention, so the run works on other devices than in training and attention weights can be shown. A
+    warning says that other data are now where the run's data were.
 
     Args:
       decode: keys of the `decode` section to change, by `changed_decode`.
       config_file: the run's config file, if it registers something; by default the file at the recorded path.
+      scores_data: whether the data will be scored, so other data are an error.
 
     Raises:
-      UserError: there is no run, no such checkpoint or no undamaged one, a `decode` key is wrong, or the config file is
-        missing.
+      UserError: there is no run, no such checkpoint or no undamaged one, a `decode` key is wrong, the config file is
+        missing, or the data to score are others.
     """
     workdir = folder_at(workdir, "workdir")
     built, identity = open_run(workdir, decode, config_file)
@@ -53,7 +61,26 @@ def load(
     steps, params = load_params(experiment, layout, workdir, identity, step)
     if step is None:
         _warn_of_another(workdir, identity, steps[0])
+    if scores_data:
+        run_folder.require_same_data(workdir, experiment.task.digests())
+    else:
+        _warn_of_other_data(workdir, experiment)
     return experiment, steps[0], params
+
+
+def _warn_of_other_data(workdir: Path, experiment: Experiment) -> None:
+    """Warns if the run's data were changed. Data that are gone, large or prepared on the disk are not looked at."""
+    data = experiment.config.get("data", {})
+    if not data.get("path") or data.get("format", "text") != "text":
+        return
+    path = Path(data["path"]).expanduser()
+    files = [path] if path.is_file() else [each for each in path.glob("*") if each.is_file()]
+    if not files or sum(each.stat().st_size for each in files) > LARGE:
+        return
+    try:
+        run_folder.require_same_data(workdir, experiment.task.digests())
+    except UserError as error:
+        log.warning("warning: %s", error)
 
 
 def _warn_of_another(workdir: Path, identity: run_folder.Identity, step: int) -> None:

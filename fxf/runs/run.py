@@ -239,10 +239,9 @@ def evaluate(
       UserError: as `load`; the data differ from those of the training; or the task has no such answers.
     """
     to = None if output is None else folder_at(output, "--output")
-    experiment, found, params = load(workdir, step, decode, config_file)
+    experiment, found, params = load(workdir, step, decode, config_file, scores_data=pairs is None)
     evaluator = experiment.evaluator(clock, experiment.layout_of_one_copy())(params)
     if pairs is None:
-        run_folder.require_same_data(folder_at(workdir, "workdir"), experiment.task.digests())
         figures = figures_of(f"task '{experiment.config['task']['name']}': test", experiment.task.test(evaluator))
     else:
         figures = score_pairs(experiment, evaluator, Path(pairs))

@@ -42,9 +42,9 @@ CASES = [
         "other pairs: sweep", "sweep --config=pairs.py --workdir=swept --workers=0", refused("data.path"),
         write("pairs.py", PAIRS_SWEEP), borrow("pairs", "swept/seed=0"), *ANOTHER_PAIRS, runs=("pairs",),
     ),
-    # These read no data; a run brings its own tokenizer.
+    # These read no data, because a run brings its own tokenizer, and warn of the change.
     *(
-        case(f"{what}: {command.split()[0]}", command, accepted(part), *steps)
+        case(f"{what}: {command.split()[0]}", command, accepted(part, "warning: ", "other data"), *steps)
         for what, steps, commands in [
             ("another text", ANOTHER_TEXT, {
                 "generate --workdir=characters 'the cat'": "the cat",
