@@ -14,15 +14,16 @@ from fxf.sweeps.points import grid
 from fxf.tasks.length.problems import PROBLEMS
 
 KINDS = ("none", "sinusoidal", "alibi")
-PROBLEMS_OF_CLAIM = ("even_pairs", "cycle_navigation", "bucket_sort", "reverse_string", "odds_first")
+PROBLEMS_OF_CLAIM = ("bucket_sort", "even_pairs", "reverse_string", "cycle_navigation", "odds_first")
 FEW, MANY = 16, 128  # strings of each length if answers are long, and if they have one symbol
 
 
 def get_config() -> ConfigDict:
     config = read_config("length_tape")
-    config.task.score_every, config.task.longest, config.task.examples = 92, 460, FEW
-    config.model.n_layers = 2
-    config.train.steps, config.train.batch_size = 1000, 16
+    config.task.score_every, config.task.longest, config.task.examples = 180, 360, FEW
+    config.model.n_layers, config.model.dropout = 2, 0.0
+    config.optimizer.learning_rate, config.optimizer.schedule, config.optimizer.warmup_steps = 3e-3, "cosine", 50
+    config.train.steps, config.train.batch_size = 600, 16
     config.log.tensorboard = False
     return config
 
