@@ -23,13 +23,16 @@ def scores(rows: list[Row], problem: str, kind: str, figure: str = FIGURE) -> li
 
 
 def judged(rows: list[Row], problem: str) -> dict[tuple[str, str], str]:
-    """Returns reproduced, contradicted or open for each pair of kinds, the better one first, that is judged."""
+    """Returns reproduced, contradicted or open for each pair of kinds, the better one first, that is judged.
+
+    A pair with a kind of fewer than two seeds is "not run".
+    """
     found = {}
     for pair in itertools.permutations(NAMES, 2):
         if quoted(problem, pair[0]) - quoted(problem, pair[1]) < APART:
             continue
         better, worse = (scores(rows, problem, kind) for kind in pair)
-        if not better or not worse:
+        if min(len(better), len(worse)) < 2:
             found[pair] = "not run"
             continue
         gap, span = mean(better) - mean(worse), max(max(each) - min(each) for each in (better, worse))
