@@ -8,10 +8,12 @@ import math
 import pytest
 
 from experiments.studies import conclude
+from experiments.studies.breadth import result as breadth
 from experiments.studies.forecast import result as forecast
 from experiments.studies.forecast.text import ordered
 from experiments.studies.length.result import CLAIMED
 from experiments.studies.qk_norm.result import sensitivity
+from experiments.studies.ranking import result as ranking
 from experiments.studies.recall.result import cells, smallest
 from experiments.studies.width.result import best_rate, spread
 from fxf.runs.command_line import read_config, read_sweep
@@ -51,6 +53,51 @@ def test_the_problems_that_length_claims_are_those_with_several_seeds():
     rows = [row for row in conclude.rows_of("length") if row["model.positions"] == "walks"]
     runs = collections.Counter(row["task.problem"] for row in rows)
     assert {problem for problem, n in runs.items() if n > 1} == set(CLAIMED)
+
+
+def test_the_quoted_figures_have_the_mean_gain_that_the_abstract_tells():
+    gains = [max(figures[6:]) - max(figures[:6]) for figures in breadth.PUBLISHED["accuracy"].values()]
+    assert all(kind.startswith("randomized") is (i >= 6) for i, kind in enumerate(breadth.PUBLISHED["kinds"]))
+    assert len(gains) == 15
+    assert round(sum(gains) / 15, 1) == breadth.PUBLISHED["read"]["mean_gain"]
+
+
+def test_without_positions_a_copied_string_is_as_right_as_its_most_frequent_symbol_is_frequent():
+    def share(n):
+        return sum(math.comb(n, k) * max(k, n - k) for k in range(n + 1)) / 2**n / n
+
+    expected = 100 * sum(map(share, range(41, 501))) / 460
+    for problem in ("reverse_string", "duplicate_string", "odds_first"):
+        assert ranking.quoted(problem, "none") == round(expected, 1)
+
+
+def test_only_a_score_above_every_quoted_kind_is_ahead():
+    def row(problem, share, seed=0):
+        return {"task.problem": problem, breadth.FIGURE: share, "seed": seed}
+
+    rows = [row("even_pairs", 1.0), row("parity", 0.4), row("parity", 0.527, seed=1), row("odds_first", 0.69)]
+    assert breadth.ahead([*rows, {"task.problem": "bucket_sort", "seed": 0}]) == ["parity"]
+    assert breadth.clearly_ahead([*rows, row("odds_first", 0.704, seed=1)]) == ["odds_first"]
+    assert breadth.margins(rows) == pytest.approx({"even_pairs": 0.0, "parity": 0.1, "odds_first": -0.3})
+
+
+def test_a_ranking_is_reproduced_by_a_pair_beyond_the_spread_of_seeds_and_contradicted_by_one_the_other_way():
+    def rows(**seeds):
+        keys = {"task.problem": "bucket_sort"}
+        return [
+            {**keys, "model.positions": kind, "seed": i, breadth.FIGURE: share}
+            for kind, shares in seeds.items()
+            for i, share in enumerate(shares)
+        ]
+
+    found = rows(none=(0.2, 0.21), sinusoidal=(0.2, 0.22), alibi=(0.3, 0.31))  # quoted in this order
+    pairs = {("sinusoidal", "none"): "open", ("alibi", "none"): "reproduced", ("alibi", "sinusoidal"): "reproduced"}
+    assert ranking.judged(found, "bucket_sort") == pairs
+    assert ranking.reproduced(found) == ["bucket_sort"]
+    against = rows(none=(0.4, 0.41), sinusoidal=(0.2, 0.22), alibi=(0.3, 0.31))
+    assert ranking.judged(against, "bucket_sort")["alibi", "none"] == "contradicted"
+    assert ranking.reproduced(against) == []
+    assert set(ranking.judged(rows(alibi=(0.3,)), "bucket_sort").values()) == {"not run"}
 
 
 def test_the_best_rate_is_the_lowest_place_of_a_parabola_over_logarithms():

@@ -16,13 +16,13 @@ from fxf.machine.random_keys import random_key
 from fxf.models.model import Batch
 from fxf.tasks.length.problem import Drawn, Problem
 from fxf.tasks.length.problems import PROBLEMS
+from fxf.tasks.length.scores import FIGURES, Compared, cut, scores, size_of
 from fxf.tasks.prompts import PromptGroup, of_each_prompt, one_group, padded_prompts
 from fxf.tasks.task import Evaluator, RunInfo, Task, language_model_batch
 
 END = 0  # ends strings and answers; a symbol i is the token i + 1
 SAMPLES = 10
 SCORED_AT_ONCE = 2**18  # tokens of strings on a tape whose logits are computed together
-SHRINK = 0.8  # from one size of the arrays of scored strings to the next
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,10 +65,11 @@ class LengthConfig:
 class Length(Task):
     """Strings of a problem and their answers.
 
-    `exact_match` is the share of whole answers that are right, and `token_accuracy` that of the answers' symbols. Both
-    are reported for the lengths of training, for each longer length N (`exact_match_N`), and as the mean over longer
-    lengths (`exact_match_longer`). The papers' score is the mean token accuracy over all longer lengths:
-    `token_accuracy_longer` with `task.score_every` 1. Short strings of the scored sample are also met in training.
+    `exact_match` is the share of whole answers that are right, `token_accuracy` that of the answers' tokens with their
+    ends, and `symbol_accuracy` that of the symbols that the papers count, which have an end only where the length of an
+    answer does not follow from the string's. They are reported for the lengths of training, for each longer length N
+    (`exact_match_N`), and as the mean over the longer lengths (`exact_match_longer`). The papers' score is
+    `symbol_accuracy_longer` with `task.score_every` 1. Short strings of the scored sample are also met in training.
     """
 
     end_token = END
@@ -84,8 +85,7 @@ class Length(Task):
         if 0 < config.position_range < self.longest:
             raise UserError(f"task.position_range: expected 0 or at least {self.longest}, got {config.position_range}")
         self.longest = max(self.longest, config.position_range)
-        names = [f"{name}{of}" for name in ("exact_match", "token_accuracy") for of in self.suffixes()]
-        self.metrics = tuple(names)
+        self.metrics = tuple(f"{name}{of}" for name in FIGURES for of in self.suffixes())
         if self.on_tape:
             self.to_prompts = self.to_text = None  # type: ignore[assignment]
 
@@ -178,40 +178,25 @@ class Length(Task):
 
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
         config, samples = self.config, []
-        exact: dict[str, float] = {}
-        accuracy: dict[str, float] = {}
+        compared: dict[str, Compared] = {}
         for length in (0, *config.longer()):
             # Each scored length has a key of its own; the sample is the same for every seed.
             of_lengths, of_strings = jax.random.split(jax.random.fold_in(random_key(0), length))
             drawn_lengths = jax.random.randint(of_lengths, (config.examples,), 1, config.max_length + 1)
             lengths = np.full(config.examples, length, np.int32) if length else drawn_lengths
             drawn = jax.device_get(self.draw_scored(of_strings, lengths))
-            longest = self.size_of(length or config.max_length)
-            right_NU, counts_NU, found_NU = self.compare(
+            longest = size_of(length or config.max_length, config.longest)
+            suffix = f"_{length}" if length else ""
+            compared[suffix] = self.compare(
                 evaluator, cut(drawn, longest, self.problem), longest, jax.random.fold_in(of_strings, 1)
             )
-            suffix = f"_{length}" if length else ""
-            exact[f"exact_match{suffix}"] = float((right_NU | ~counts_NU).all(1).mean())
-            accuracy[f"token_accuracy{suffix}"] = float(right_NU[counts_NU].mean())
             if not length:
-                samples = self.samples(drawn, found_NU)
-        for figures in (exact, accuracy):
-            of_longer = list(figures.values())[1:]
-            if of_longer:
-                figures[f"{next(iter(figures))}_longer"] = float(np.mean(of_longer))
-        return {**exact, **accuracy, "examples": config.examples, "samples": samples}
+                samples = self.samples(drawn, compared[suffix].found_NU)
+        return {**scores(compared), "examples": config.examples, "samples": samples}
 
-    def size_of(self, length: int) -> int:
-        """Returns the size of the arrays in which strings of a length are scored: one of a few, each compiled once."""
-        size = self.config.longest
-        while int(SHRINK * size) >= length:
-            size = int(SHRINK * size)
-        return size
-
-    def compare(
-        self, evaluator: Evaluator, drawn: Drawn, longest: int, of_positions: jax.Array
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns which symbols [N, U] are right, which count, and the tokens that the model gives."""
+    def compare(self, evaluator: Evaluator, drawn: Drawn, longest: int, of_positions: jax.Array) -> Compared:
+        """Returns what the model answers to strings in arrays of this length."""
+        last_N1 = drawn.answer_length[:, None] - (0 if self.problem.ends else 1)
         if self.on_tape:
             arrays = self.scored_arrays(drawn)
             batch = jax.device_get(
@@ -224,9 +209,8 @@ class Length(Task):
             ]
             found, expected = np.concatenate(parts), batch["targets"]
             places = np.arange(found.shape[1])[None] - drawn.length[:, None]
-            last = drawn.answer_length[:, None] - (0 if self.problem.ends else 1)
-            counts = (places >= 0) & (places <= last)
-            return found == expected, counts, found
+            counts = (places >= 0) & (places <= last_N1)
+            return Compared(found == expected, counts, counts, found)
         read = np.where(np.arange(longest)[None] < drawn.length[:, None], drawn.symbols_P + 1, END)
         tokens = np.pad(read, ((0, 0), (0, 1)))
         places = np.arange(drawn.answer_U.shape[1] + 1)[None]
@@ -236,7 +220,7 @@ class Length(Task):
         positions = self.scored_positions(of_positions, drawn.length, tokens.shape[1] + expected.shape[1])
         prompts = {"tokens": tokens.astype(np.int32), "lengths": lengths, **jax.device_get(positions)}
         found = evaluator.top(prompts, expected.shape[1])
-        return found == expected, places <= drawn.answer_length[:, None], found
+        return Compared(found == expected, places <= drawn.answer_length[:, None], places <= last_N1, found)
 
     def samples(self, drawn: Drawn, found_NU: np.ndarray) -> list[tuple[str, str, str]]:
         """Returns (string, answer, what the model answered) of the first strings."""
@@ -288,9 +272,3 @@ class Length(Task):
         else:
             batch = {"inputs": jnp.array([[END, *tokens, END, *(self.problem.outputs.index(s) + 1 for s in answer)]])}
         return {**batch, **self.scored_positions(random_key(0), jnp.array([len(tokens)]), batch["inputs"].shape[1])}
-
-
-def cut(drawn: Drawn, longest: int, problem: Problem) -> Drawn:
-    """Returns strings of at most this length in arrays of just that size."""
-    n_answer = max(problem.tape(n) for n in range(1, longest + 1))
-    return Drawn(drawn.symbols_P[:, :longest], drawn.length, drawn.answer_U[:, :n_answer], drawn.answer_length)

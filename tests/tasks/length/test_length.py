@@ -5,6 +5,7 @@ import pytest
 from fxf.errors import UserError
 from fxf.tasks.length.length import Length, LengthConfig
 from fxf.tasks.length.problems import PROBLEMS
+from fxf.tasks.length.scores import FIGURES, size_of
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.step import TrainConfig
 
@@ -103,8 +104,7 @@ def test_strings_of_a_batch_have_one_length_if_asked():
 
 
 def test_strings_of_many_lengths_are_scored_in_few_sizes():
-    task = task_of("reverse_string", max_length=40, longest=100, score_every=1)
-    sizes = {length: task.size_of(length) for length in (40, *task.config.longer())}
+    sizes = {length: size_of(length, 100) for length in range(40, 101)}
     assert sorted(set(sizes.values())) == [40, 51, 64, 80, 100]
     assert all(length <= size <= 1.3 * length for length, size in sizes.items())
 
@@ -156,12 +156,40 @@ def test_right_answers_score_one_and_a_wrong_symbol_costs_one_string_at_its_leng
     figures = task.validate(knowing(task))
     lengths = ["", "_6", "_9", "_longer"]
     assert set(figures) == {*task.metrics, "examples", "samples"}
-    assert {f"{name}{n}" for name in ("exact_match", "token_accuracy") for n in lengths} == set(task.metrics)
+    assert {f"{name}{n}" for name in FIGURES for n in lengths} == set(task.metrics)
     assert all(figures[name] == 1 for name in task.metrics)
     figures = task.validate(knowing(task, wrong_from=6))
     assert [figures[f"exact_match{n}"] for n in lengths] == pytest.approx([1, 1, 10 / 11, 1 - 1 / 22])
     assert 0 < 1 - figures["token_accuracy_9"] < 1 / 11
     assert figures["token_accuracy_longer"] == pytest.approx((1 + figures["token_accuracy_9"]) / 2)
+
+
+@pytest.mark.parametrize(
+    ("problem", "answer", "counted"),
+    [
+        ("reverse_string", "generated", False),
+        ("stack_manipulation", "generated", True),
+        thorough("stack_manipulation", "tape", True),
+    ],
+)
+def test_an_end_is_a_symbol_where_its_place_does_not_follow_from_the_string(problem, answer, counted):
+    task = task_of(problem, answer=answer)
+    right, compared = knowing(task), []
+    compare = task.compare
+
+    def without_ends(evaluator, drawn, *rest):
+        it = compare(evaluator, drawn, *rest)
+        places = np.arange(it.right_NU.shape[1])[None] - (drawn.length[:, None] if task.on_tape else 0)
+        compared.append(it._replace(right_NU=it.right_NU & (places != drawn.answer_length[:, None])))
+        return compared[-1]
+
+    task.compare = without_ends
+    figures = task.validate(right)
+    assert (figures["symbol_accuracy_9"] < 1) is counted
+    n_wrong, n_counted = 11, compared[-1].symbols_NU.sum()
+    assert figures["symbol_accuracy_9"] == pytest.approx(1 - n_wrong * counted / n_counted)
+    assert figures["token_accuracy_9"] < 1
+    assert figures["exact_match"] == 0
 
 
 def test_samples_are_strings_with_the_right_and_the_found_answer():

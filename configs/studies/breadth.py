@@ -1,0 +1,36 @@
+"""Study: how do walks along the tokens fare on all fifteen problems by the score of Ruoss et al. 2023?
+
+fxf sweep --config=studies/breadth --workdir=runs/studies/breadth --workers=1 --together=3
+
+Model and training are those of studies/length. The scored lengths are near the middles of equal parts of the papers'
+range.
+"""
+
+from collections.abc import Callable
+
+from ml_collections import ConfigDict
+
+from fxf.runs.command_line import read_config
+from fxf.sweeps.points import grid
+from fxf.tasks.length.problems import PROBLEMS
+
+# Problems of several seeds; the others have one. Those whose answers take longest to decode come last.
+SEVERAL = (
+    *("parity", "even_pairs", "missing_duplicate", "cycle_navigation"),
+    *("reverse_string", "odds_first", "stack_manipulation", "binary_addition", "duplicate_string"),
+)
+FEW, MANY = 32, 256  # strings of each length if answers are long, and if they have one symbol
+
+
+def get_config() -> ConfigDict:
+    config = read_config("studies/length")
+    config.task.score_every, config.task.longest = 92, 460
+    config.task.examples = FEW
+    return config
+
+
+def sweep(add: Callable[..., None]) -> None:
+    for problem in (*SEVERAL[:-1], *(name for name in PROBLEMS if name not in SEVERAL), SEVERAL[-1]):
+        examples = MANY if PROBLEMS[problem].tape(40) == 1 else FEW
+        for point in grid({"seed": range(3 if problem in SEVERAL else 1)}):
+            add(**{"task.problem": problem, "task.examples": examples}, **point)

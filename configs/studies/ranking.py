@@ -1,0 +1,35 @@
+"""Study: does a short training rank three kinds of positions as the table of Ruoss et al. 2023 does?
+
+fxf sweep --config=studies/ranking --workdir=runs/studies/ranking --workers=1 --together=2
+
+The encoder of length_tape, with fewer blocks, strings and steps.
+"""
+
+from collections.abc import Callable
+
+from ml_collections import ConfigDict
+
+from fxf.runs.command_line import read_config
+from fxf.sweeps.points import grid
+from fxf.tasks.length.problems import PROBLEMS
+
+KINDS = ("none", "sinusoidal", "alibi")
+PROBLEMS_OF_CLAIM = ("bucket_sort", "even_pairs", "reverse_string", "cycle_navigation", "odds_first")
+FEW, MANY = 16, 128  # strings of each length if answers are long, and if they have one symbol
+
+
+def get_config() -> ConfigDict:
+    config = read_config("length_tape")
+    config.task.score_every, config.task.longest, config.task.examples = 180, 360, FEW
+    config.model.n_layers, config.model.dropout = 2, 0.0
+    config.optimizer.learning_rate, config.optimizer.schedule, config.optimizer.warmup_steps = 3e-3, "cosine", 50
+    config.train.steps, config.train.batch_size = 600, 16
+    config.log.tensorboard = False
+    return config
+
+
+def sweep(add: Callable[..., None]) -> None:
+    for problem in PROBLEMS_OF_CLAIM:
+        examples = MANY if PROBLEMS[problem].tape(40) == 1 else FEW
+        for point in grid({"model.positions": KINDS, "seed": range(2)}):
+            add(**{"task.problem": problem, "task.examples": examples}, **point)
