@@ -42,7 +42,7 @@ COMPILED = (
     "reversal_v5e-2x4",
     "llama7b_h100-64",
     "llama7b_v5p-4x4x8",
-    "llama7b_v5p-4x4x8_gathers",
+    "llama7b_v5p-4x4x8_sparse_cores",
     "llama70b_v5p-8x8x8",
     "llama70b_v5p-8x8x8_gathers",
 )
@@ -51,7 +51,8 @@ FLASH = {
     "v5e:16x16": ("gpt2_v5e-16x16", "gpt2_v5e-16x16_flash"),
     "v5p:4x4x4": ("gpt2_v5p-4x4x4", "gpt2_v5p-4x4x4_flash"),
 }
-GATHERS = ("llama7b_v5p-4x4x8", "llama70b_v5p-8x8x8")
+# With flags of libtpu that gather and scatter on the SparseCores, or that only gather.
+FLAGS = {"llama7b_v5p-4x4x8": "sparse_cores", "llama70b_v5p-8x8x8": "gathers"}
 
 
 def long_runs(kept: Kept) -> list[Piece]:
@@ -160,12 +161,12 @@ def compiled(kept: Kept) -> list[Piece]:
         table(["file", "program", "bytes a device", "traffic", "roofline, bound by", "share of peak"], rows, "llrrrr"),
         before(kept),
         with_flash(kept),
-        with_gathers(kept),
+        with_flags(kept),
         *beside_maxtext(kept),
         f"it needs {figure(needed, '.1f')} GB",
         f"({figure(turns[0])} to {figure(turns[-1], ',')} turns of its loop)",
         f"Now the loop has {figure(turns_of(kept, COMPILED[0]))} turns",
-        f"flash attention, and compiled in {figure(seconds_of(kept, f'{GATHERS[-1]}_gathers') / 60, '.0f')} minutes",
+        f"flash attention, and compiled in {figure(seconds_of(kept, COMPILED[-1]) / 60, '.0f')} minutes",
     ]
 
 
@@ -231,20 +232,25 @@ def beside_maxtext(kept: Kept) -> list[Piece]:
     ]
 
 
-def with_gathers(kept: Kept) -> Lines:
+def with_flags(kept: Kept) -> Lines:
     rows = []
-    for name in GATHERS:
-        files = (name, f"{name}_gathers")
-        sent, ici = zip(*((_sent(kept, each), _time_of_links(kept, each)) for each in files), strict=True)
-        cells = [f"{sent[0]:.0f} → {sent[1]:.0f} GB", f"{ici[0]:.0f} → {ici[1]:.0f} ms"]
+    for name, flags in FLAGS.items():
+        files = (name, f"{name}_{flags}")
+        pairs = [
+            [shown(_sent(kept, each)) for each in files],
+            [shown(_sent(kept, each, "all-reduce")) for each in files],
+            [shown(_time_of_links(kept, each)) for each in files],
+        ]
+        cells = [f"{a} → {b} {unit}" for (a, b), unit in zip(pairs, ("GB", "GB", "ms"), strict=True)]
         rows.append([*(f"`{each}.txt`" for each in files), *cells, training(kept, files[1]).roofline])
-    return table(["file", "with the flags", "sent by a device", "time of the links", "roofline"], rows, "llrrr")
+    header = ["sent by a device", "of that by sums", "time of the links", "roofline"]
+    return table(["file", "with the flags", *header], rows, "llrrrr")
 
 
-def _sent(kept: Kept, name: str) -> float:
-    """Returns the gigabytes that a device sends in a step."""
+def _sent(kept: Kept, name: str, kind: str = r"\S+") -> float:
+    """Returns the gigabytes that a device sends in a step, or in its collectives of a kind."""
     units = {"TB": 1000.0, "GB": 1.0, "MB": 1e-3, "kB": 1e-6, "B": 1e-9}
-    found = re.findall(r"  (\S+) (\S+) sent", kept.output(f"{name}.txt"))
+    found = re.findall(rf"^    [\d,]+ {kind}  .*  (\S+) (\S+) sent", kept.output(f"{name}.txt"), re.MULTILINE)
     return sum(float(amount) * units[unit] for amount, unit in found)
 
 
