@@ -37,10 +37,6 @@ def gain_of_random_positions(kept: Kept) -> list[float]:
     return [drawn[kind] - plain[kind] for kind in drawn]
 
 
-def solved(kept: Kept, kind: str) -> int:
-    return sum(value >= 0.99 for value in of_rows(kept.table("expressive"), "exact_match", model__attention=kind))
-
-
 def best_rates(kept: Kept, kind: str) -> list[float]:
     """Returns the best learning rate of each width, the narrowest first, with or without `model.base_width`."""
     return [width.best_rate(by_rate) for by_rate in width.losses(kept.table("width"), kind).values()]
@@ -218,16 +214,6 @@ CLAIMS = (
         accepts=at_least(scan.GAIN),
         figures=lambda kept: scan.gains(kept.table("scan")),
         folder=f"{STUDIES}/scan",
-    ),
-    Single(
-        name="gros",
-        says="expressive attention solves more delayed sums than softmax attention",
-        source="Gros 2024, arXiv 2407.18601",
-        what="runs that expressive attention solves more than softmax, of 48",
-        command=f"{SWEEP}expressive",
-        accepts=at_least(1),
-        figures=lambda kept: [solved(kept, "expressive") - solved(kept, "softmax")],
-        folder=f"{STUDIES}/expressive",
     ),
     Single(
         name="idea",

@@ -1,13 +1,12 @@
 """The figures of the studies' pages, from each study's table.csv and config."""
 
-import math
 from collections.abc import Callable, Sequence
 from statistics import mean
 
 from experiments.figures.kept import Kept, Row
 from experiments.figures.length_studies import positions, turns
 from experiments.figures.pieces import Conclusion, Page, figure, table
-from experiments.figures.study_rows import CITED, cell, listed, of, training, where
+from experiments.figures.study_rows import cell, of, training, where
 from experiments.studies.forecast import result as forecast
 from experiments.studies.length.result import solved
 from experiments.studies.recall import result as recall
@@ -151,52 +150,6 @@ def characters(kept: Kept) -> Page:
     )
 
 
-def expressive(kept: Kept) -> Page:
-    rows, config = kept.table("expressive"), kept.config("studies/expressive")
-    of_kind = {kind: where(rows, model__attention=kind) for kind in of(rows, "model.attention")}
-    bases, delays = of(rows, "task.base"), of(rows, "task.delay")
-    cells = [
-        [str(base), str(delay), *(cell(where(each, task__base=base, task__delay=delay)) for each in of_kind.values())]
-        for base in bases
-        for delay in delays
-    ]
-    solved = {kind: [row for row in each if row["exact_match"] >= 0.99] for kind, each in of_kind.items()}
-    others = [row for row in rows if row["exact_match"] < 0.99]
-    small = [row for row in rows if row["task.base"] == bases[0] or row["task.delay"] == delays[0]]
-    return Page(
-        [
-            f"{figure(len(rows))} runs: bases {listed(bases)}; delays {listed(delays)}; three seeds; one block of "
-            f"width "
-            f"{figure(config.model.d_model)} with {figure(config.model.n_heads)} heads, {training(config)} series.",
-            f"the share of contexts whose whole continuation is right, for {seeds(rows)}:",
-            table(["base", "delay", *of_kind], cells, "rr"),
-            Conclusion(
-                f"Both kinds learn base {figure(bases[0])} and delay {figure(delays[0])} in every run",
-                all(row["exact_match"] >= 0.99 for row in small),
-            ),
-            Conclusion(
-                f"softmax attention solves {figure(len(solved['softmax']))} of the "
-                f"{figure(len(of_kind['softmax']))} runs, expressive attention {figure(len(solved['expressive']))}",
-                len(solved["softmax"]) > len(solved["expressive"]),
-            ),
-            f"Of the {figure(len(others))} other runs, {figure(ending(others, 1))} end after "
-            f"{figure(config.train.steps, ',')} steps with the loss of a guess, ln base, and "
-            f"{figure(ending(others, 2))} with",
-            f"have at most {figure(config.task.examples)} contexts, training shows them all",
-        ],
-        {
-            "the formula of a definition": ["z²/(1+z²)", "ln (base / 2)"],
-            CITED: ["reach 100 % where softmax"],
-            "the bound from which a run counts as solved": ["exact match of at least 0.99"],
-        },
-    )
-
-
-def ending(rows: Sequence[Row], part: int) -> int:
-    """Returns how many runs end within 0.05 of the loss of a guess among a part of the numbers."""
-    return sum(abs(row["train_loss"] - math.log(row["task.base"] / part)) < 0.05 for row in rows)
-
-
 def number_of_runs(study: str) -> Callable[[Kept], Page]:
     """Returns the page of a study whose result.py writes the rest."""
     return lambda kept: Page([f"{figure(len(kept.table(study)))} runs."])
@@ -206,7 +159,6 @@ PAGES: dict[str, Callable[[Kept], Page]] = {
     f"{PLACE}/README.md": overview,
     f"{PLACE}/blocks/README.md": blocks,
     f"{PLACE}/characters/README.md": characters,
-    f"{PLACE}/expressive/README.md": expressive,
     f"{PLACE}/positions/README.md": positions,
     f"{PLACE}/turns/README.md": turns,
     **{
