@@ -216,23 +216,6 @@ CLAIMS = (
         folder=f"{STUDIES}/scan",
     ),
     Single(
-        name="idea",
-        says="the “inspirational idea” is a block that learns as the definition's does",
-        source="seed 004",
-        what="exact match of the idea less that of the definition, mean over three rates and seeds",
-        command=f"{SWEEP}blocks",
-        accepts=at_least(-0.02),
-        figures=lambda kept: [
-            a - b
-            for a, b in zip(
-                of_rows(kept.table("blocks"), "exact_match", model__block="idea"),
-                of_rows(kept.table("blocks"), "exact_match", model__block="pre_norm"),
-                strict=True,
-            )
-        ],
-        folder=f"{STUDIES}/blocks",
-    ),
-    Single(
         name="bench_nanogpt",
         says="training is faster than PyTorch's, compiled, at nanoGPT's CPU size",
         source="ours, before it was measured here",

@@ -6,7 +6,7 @@ from statistics import mean
 from experiments.figures.kept import Kept, Row
 from experiments.figures.length_studies import positions, turns
 from experiments.figures.pieces import Conclusion, Page, figure, table
-from experiments.figures.study_rows import cell, of, training, where
+from experiments.figures.study_rows import of, training, where
 from experiments.studies.forecast import result as forecast
 from experiments.studies.length.result import solved
 from experiments.studies.recall import result as recall
@@ -63,48 +63,6 @@ def overview(kept: Kept) -> Page:
     )
 
 
-def blocks(kept: Kept) -> Page:
-    rows, config = kept.table("blocks"), kept.config("studies/blocks")
-    kinds, rates = of(rows, "model.block"), of(rows, "optimizer.learning_rate")
-    cells = [
-        [f"{rate:g}", *(cell(where(rows, model__block=kind, optimizer__learning_rate=rate)) for kind in kinds)]
-        for rate in rates
-    ]
-    means = {
-        (kind, rate): mean(row["exact_match"] for row in where(rows, model__block=kind, optimizer__learning_rate=rate))
-        for kind in kinds
-        for rate in rates
-    }
-    best = all(means["post_norm", rate] == max(means[kind, rate] for kind in kinds) for rate in rates)
-    at = {
-        kind: {
-            rate: [row["exact_match"] for row in where(rows, model__block=kind, optimizer__learning_rate=rate)]
-            for rate in rates
-        }
-        for kind in kinds
-    }
-    only = [kind for kind in kinds if min(at[kind][rates[-1]]) >= 0.99] == ["post_norm"]
-    gap = means["post_norm", rates[1]] - means["pre_norm", rates[1]]
-    close = gap < max(at["pre_norm"][rates[1]]) - min(at["pre_norm"][rates[1]])
-    slower = all(means["idea", rate] == min(means[kind, rate] for kind in kinds) for rate in rates)
-    return Page(
-        [
-            f"{figure(len(rows))} runs: three forms, three learning rates, three seeds; three blocks of width "
-            f"{figure(config.model.d_model)}, {training(config)} sequences of at most {figure(config.task.max_length)} "
-            f"symbols out of {figure(config.task.n_tokens)}, warm-up of {figure(config.optimizer.warmup_steps)} steps.",
-            f"Exact match on {figure(config.task.examples, ',')} held-out sequences, for {seeds(rows)}:",
-            table(["learning rate", "pre_norm (the definition)", "post_norm", "idea"], cells, "r"),
-            Conclusion("its mean is best at every learning rate", best),
-            Conclusion(
-                f"At {figure(rates[1])} it and the definition differ by less than the definition's seeds", close
-            ),
-            Conclusion(f"it is the only form whose seeds all reach 0.99 at {figure(rates[-1])}", only),
-            Conclusion("but reaches less in these steps at every learning rate", slower),
-        ],
-        {"the bound of a conclusion": ["all reach 0.99 at"]},
-    )
-
-
 def seeds(rows: Sequence[Row]) -> str:
     return "seeds " + ", ".join(figure(seed) for seed in of(rows, "seed"))
 
@@ -157,7 +115,6 @@ def number_of_runs(study: str) -> Callable[[Kept], Page]:
 
 PAGES: dict[str, Callable[[Kept], Page]] = {
     f"{PLACE}/README.md": overview,
-    f"{PLACE}/blocks/README.md": blocks,
     f"{PLACE}/characters/README.md": characters,
     f"{PLACE}/positions/README.md": positions,
     f"{PLACE}/turns/README.md": turns,
