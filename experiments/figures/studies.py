@@ -1,12 +1,11 @@
 """The figures of the studies' pages, from each study's table.csv and config."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from statistics import mean
 
-from experiments.figures.kept import Kept, Row
+from experiments.figures.kept import Kept
 from experiments.figures.length_studies import positions, turns
-from experiments.figures.pieces import Conclusion, Page, figure, table
-from experiments.figures.study_rows import of, training, where
+from experiments.figures.pieces import Conclusion, Page, figure
 from experiments.studies.forecast import result as forecast
 from experiments.studies.length.result import solved
 from experiments.studies.recall import result as recall
@@ -18,8 +17,7 @@ PLACE = "experiments/studies"
 
 
 def overview(kept: Kept) -> Page:
-    characters, positions = kept.table("characters"), kept.table("positions")
-    bits = bits_by_kind(characters)
+    positions = kept.table("positions")
     longest = kept.config("studies/turns").task
     strings = kept.config("studies/length").task
     by_width = {kind: losses(kept.table("width"), kind) for kind in ("with", "without")}
@@ -53,57 +51,10 @@ def overview(kept: Kept) -> Page:
             f"with a floor is {figure(off['with a floor'], '.1f')} % too high, and the one without "
             f"{figure(-off['without a floor'], '.1f')} % too low",
             Conclusion("Not within", abs(off["with a floor"]) > 100 * forecast.BOUND),
-            f"Rotary, by {figure(second(bits) - bits['rotary'], '.2f')} bits; ALiBi is no better than trained "
-            f"sinusoids",
             f"only stretched sinusoids reach {figure(max(row['exact_match_30'] for row in positions), '.2f')}",
             f"Can a decoder reverse {figure(longest.longer + longest.max_length, ',')} symbols after training on at "
             f"most "
             f"{figure(longest.max_length)}?",
-        ]
-    )
-
-
-def seeds(rows: Sequence[Row]) -> str:
-    return "seeds " + ", ".join(figure(seed) for seed in of(rows, "seed"))
-
-
-def bits_by_kind(rows: Sequence[Row]) -> dict[str, float]:
-    """Returns the mean bits per character of each kind of positions."""
-    kinds = of(rows, "model.positions")
-    return {kind: mean(row["bits_per_character"] for row in where(rows, model__positions=kind)) for kind in kinds}
-
-
-def second(bits: dict[str, float]) -> float:
-    return sorted(bits.values())[1]
-
-
-def characters(kept: Kept) -> Page:
-    rows, config = kept.table("characters"), kept.config("studies/characters")
-    bits = bits_by_kind(rows)
-    kinds = sorted(bits, key=lambda kind: -bits[kind])
-    cells = [
-        [kind, *(f"{row['bits_per_character']:.2f}" for row in where(rows, model__positions=kind))] for kind in kinds
-    ]
-    gained = bits["sinusoidal"] - bits["sinusoidal_trained"]
-    return Page(
-        [
-            f"{figure(len(rows))} runs: six kinds, two seeds; two blocks of width {figure(config.model.d_model)}, "
-            f"windows of "
-            f"{figure(config.task.length)} characters of the phrase book's English, {training(config)} windows.",
-            f"Bits per character of the text's last {figure(100 * config.data.test, '.0f')} %, which training does "
-            f"not see:",
-            table(["positions", *(f"seed {seed}" for seed in of(rows, "seed"))], cells, "lrr"),
-            Conclusion(
-                f"rotary positions are best by {figure(second(bits) - bits['rotary'], '.2f')} bits",
-                min(bits, key=lambda kind: bits[kind]) == "rotary",
-            ),
-            Conclusion(
-                "ALiBi is no better than trained sinusoids", abs(bits["alibi"] - bits["sinusoidal_trained"]) < 0.01
-            ),
-            Conclusion("is worse than both", bits["learned"] > max(bits["sinusoidal"], bits["alibi"])),
-            f"in {figure(config.train.steps)} steps it has not learned",
-            f"If it starts from sinusoids, training it gains {figure(gained, '.2f')} bits",
-            Conclusion("A model without positions is worst", max(bits, key=lambda kind: bits[kind]) == "none"),
         ]
     )
 
@@ -115,7 +66,6 @@ def number_of_runs(study: str) -> Callable[[Kept], Page]:
 
 PAGES: dict[str, Callable[[Kept], Page]] = {
     f"{PLACE}/README.md": overview,
-    f"{PLACE}/characters/README.md": characters,
     f"{PLACE}/positions/README.md": positions,
     f"{PLACE}/turns/README.md": turns,
     **{
