@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from experiments.claims import comparisons
 from experiments.claims.claim import Single
+from experiments.claims.comparisons import STUDIES, SWEEP
 from experiments.figures.kept import Kept, Row
 from experiments.seeds.claims import at_least, at_most, equal
 from experiments.studies.forecast import result as forecast
@@ -13,9 +15,8 @@ from experiments.studies.recall import result as recall
 from experiments.studies.scan import result as scan
 from experiments.studies.width import result as width
 
-RESULTS, STUDIES = "experiments/results", "experiments/studies"
+RESULTS = "experiments/results"
 TRAIN = "fxf train --config="
-SWEEP = "fxf sweep --config=studies/"
 
 
 def of_rows(rows: Sequence[Row], figure: str, **keys: Any) -> list[float]:
@@ -215,6 +216,7 @@ CLAIMS = (
         figures=lambda kept: scan.gains(kept.table("scan")),
         folder=f"{STUDIES}/scan",
     ),
+    *comparisons.CLAIMS,
     Single(
         name="bench_nanogpt",
         says="training is faster than PyTorch's, compiled, at nanoGPT's CPU size",

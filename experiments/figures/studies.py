@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from statistics import mean
 
+from experiments.figures import comparison_studies
 from experiments.figures.kept import Kept
 from experiments.figures.length_studies import positions, turns
 from experiments.figures.pieces import Conclusion, Page, figure
@@ -34,6 +35,7 @@ def overview(kept: Kept) -> Page:
     longer = {kind: mean(scan.shares(kept.table("scan"), kind, "longer")) for kind in (scan.ABSOLUTE, scan.RELATIVE)}
     return Page(
         [
+            *comparison_studies.overview(kept),
             f"Exact match on longer commands is {figure(longer[scan.ABSOLUTE], '.2f')} with sinusoids and "
             f"{figure(longer[scan.RELATIVE], '.2f')} with rotary positions",
             f"to recall the values of {few} keys, and of {many}? | With linear attention {few} need width "
@@ -70,6 +72,6 @@ PAGES: dict[str, Callable[[Kept], Page]] = {
     f"{PLACE}/turns/README.md": turns,
     **{
         f"{PLACE}/{study}/README.md": number_of_runs(study)
-        for study in ("forecast", "length", "qk_norm", "recall", "scan", "width")
+        for study in ("expressive", "forecast", "length", "qk_norm", "recall", "scan", "width")
     },
 }

@@ -1,0 +1,50 @@
+"""Claims of the studies that compare kinds of a part of a model, each kind at its best learning rate."""
+
+from experiments.claims.claim import Single
+from experiments.figures.kept import Kept
+from experiments.seeds.claims import at_least
+from experiments.studies.expressive import result as expressive
+
+STUDIES, SWEEP = "experiments/studies", "fxf sweep --config=studies/"
+
+
+def of_expressive(kept: Kept) -> expressive.Cells:
+    return expressive.cells(kept.table("expressive"))
+
+
+EXPRESSIVE = (
+    Single(
+        name="gros",
+        says="expressive attention solves delayed sums that softmax attention does not, each at its best rate",
+        source="Gros 2024, arXiv 2407.18601",
+        what="combinations of base and positions, of 9, that it alone solves with both seeds",
+        command=f"{SWEEP}expressive",
+        accepts=at_least(1),
+        figures=lambda kept: [len(expressive.alone(of_expressive(kept), "expressive"))],
+        folder=f"{STUDIES}/expressive",
+    ),
+    Single(
+        name="gros_margin",
+        says="expressive attention does at least as well as softmax attention on delayed sums",
+        source="Gros 2024, arXiv 2407.18601",
+        what="lowest margin of exact match at the best of three rates, of 9 combinations of base and positions",
+        command=f"{SWEEP}expressive",
+        accepts=at_least(-expressive.ALIKE),
+        figures=lambda kept: [min(expressive.margins(of_expressive(kept)).values())],
+        folder=f"{STUDIES}/expressive",
+    ),
+    Single(
+        name="parity",
+        says="a model that fails on delayed sums of an even base has mostly learned their parity alone",
+        source="ours",
+        what="share of the runs below 0.5 whose training loss is within 0.05 of ln (base / 2)",
+        command=f"{SWEEP}expressive",
+        accepts=at_least(0.5),
+        figures=lambda kept: [
+            expressive.stuck(kept.table("expressive"))[1] / expressive.stuck(kept.table("expressive"))[0]
+        ],
+        folder=f"{STUDIES}/expressive",
+    ),
+)
+
+CLAIMS = (*EXPRESSIVE,)

@@ -1,0 +1,22 @@
+"""What the overview of the studies says of those that compare kinds, each kind at its best learning rate."""
+
+from experiments.figures.kept import Kept
+from experiments.figures.pieces import Piece, figure
+from experiments.studies.expressive import result as expressive
+
+
+def of_expressive(kept: Kept) -> list[Piece]:
+    rows = kept.table("expressive")
+    found = expressive.cells(rows)
+    alone = {kind: len(expressive.alone(found, kind)) for kind in expressive.KINDS}
+    n_low, n_parity = expressive.stuck(rows)
+    return [
+        f"It alone solves {figure(alone['expressive'])} of {figure(len(expressive.margins(found)))} combinations of "
+        f"base and positions, softmax attention alone {figure(alone['softmax'])}; "
+        f"of {figure(n_low)} runs of even bases that fail, {figure(n_parity)} know the parity alone",
+    ]
+
+
+def overview(kept: Kept) -> list[Piece]:
+    """Returns the answers of all these studies."""
+    return [*of_expressive(kept)]
