@@ -2,7 +2,8 @@
 
 from experiments.claims.claim import Single
 from experiments.figures.kept import Kept
-from experiments.seeds.claims import at_least
+from experiments.seeds.claims import at_least, at_most
+from experiments.studies.blocks import result as blocks
 from experiments.studies.expressive import result as expressive
 
 STUDIES, SWEEP = "experiments/studies", "fxf sweep --config=studies/"
@@ -47,4 +48,45 @@ EXPRESSIVE = (
     ),
 )
 
-CLAIMS = (*EXPRESSIVE,)
+
+def of_blocks(kept: Kept) -> blocks.Cells:
+    return blocks.cells(kept.table("blocks"))
+
+
+BLOCKS = (
+    Single(
+        name="deep_post_norm",
+        says="twelve post-norm blocks need a warm-up, each at the best of three rates",
+        source="Xiong et al. 2020, arXiv 2002.04745",
+        what="exact match of reversal with a warm-up less that without",
+        command=f"{SWEEP}blocks",
+        accepts=at_least(blocks.NEEDED),
+        figures=lambda kept: [blocks.gain(of_blocks(kept), 12, "post_norm")],
+        folder=f"{STUDIES}/blocks",
+    ),
+    Single(
+        name="deep_pre_norm",
+        says="twelve pre-norm blocks need no warm-up, each at the best of three rates",
+        source="Xiong et al. 2020, arXiv 2002.04745",
+        what="exact match of reversal with a warm-up less that without",
+        command=f"{SWEEP}blocks",
+        accepts=at_most(blocks.ALIKE),
+        figures=lambda kept: [blocks.gain(of_blocks(kept), 12, "pre_norm")],
+        folder=f"{STUDIES}/blocks",
+    ),
+    Single(
+        name="idea",
+        says="the “inspirational idea” is a block that learns as the definition's does, each at its best rate",
+        source="seed 004",
+        what="exact match of the idea less that of the definition, the lower of 2 and 12 blocks",
+        command=f"{SWEEP}blocks",
+        accepts=at_least(-blocks.BEHIND),
+        figures=lambda kept: [min(blocks.idea_less_definition(of_blocks(kept)))],
+        folder=f"{STUDIES}/blocks",
+    ),
+)
+
+CLAIMS = (
+    *EXPRESSIVE,
+    *BLOCKS,
+)

@@ -2,6 +2,7 @@
 
 from experiments.figures.kept import Kept
 from experiments.figures.pieces import Piece, figure
+from experiments.studies.blocks import result as blocks
 from experiments.studies.expressive import result as expressive
 
 
@@ -17,6 +18,16 @@ def of_expressive(kept: Kept) -> list[Piece]:
     ]
 
 
+def of_blocks(kept: Kept) -> list[Piece]:
+    found = blocks.cells(kept.table("blocks"))
+    deep = blocks.depths(found)[-1]
+    gains = {kind: blocks.gain(found, deep, kind) for kind in blocks.KINDS}
+    return [
+        f"With {figure(deep)} blocks, exact match changes by {figure(gains['post_norm'], '.2f')} through a warm-up for "
+        f"post-norm blocks and by {figure(gains['pre_norm'], '.2f')} for pre-norm blocks",
+    ]
+
+
 def overview(kept: Kept) -> list[Piece]:
     """Returns the answers of all these studies."""
-    return [*of_expressive(kept)]
+    return [*of_expressive(kept), *of_blocks(kept)]

@@ -72,6 +72,6 @@ PAGES: dict[str, Callable[[Kept], Page]] = {
     f"{PLACE}/turns/README.md": turns,
     **{
         f"{PLACE}/{study}/README.md": number_of_runs(study)
-        for study in ("expressive", "forecast", "length", "qk_norm", "recall", "scan", "width")
+        for study in ("blocks", "expressive", "forecast", "length", "qk_norm", "recall", "scan", "width")
     },
 }

@@ -3,12 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from experiments.studies.cells import Cell, best, by_rate, listed, mean_of, records, steps_to, verdict
+from experiments.studies.cells import RATE, SOLVED, Cell, best, by_rate, listed, mean_of, records, steps_to, verdict
 from experiments.studies.conclude import Row, mean, table
 
 NAMES = ("model.n_layers", "model.block", "optimizer.warmup_steps")
 KINDS = ("pre_norm", "post_norm", "idea")
 NEEDED, ALIKE, DEEPER, BEHIND = 0.2, 0.05, 0.1, 0.02
+TRAINS = 2.5  # nats; a guess among the symbols and the end has about 2.9
 Cells = dict[tuple[int, str, int], Cell]
 
 
@@ -44,6 +45,12 @@ def idea_less_definition(found: Cells) -> list[float]:
     return [better(depth, "idea") - better(depth, "pre_norm") for depth in depths(found)]
 
 
+def highest_that_trains(rows: list[Row], depth: int, kind: str, warmup: int) -> float | None:
+    """Returns the highest rate at which all seeds end with a training loss below `TRAINS`, or None."""
+    of_rates = by_rate(rows, NAMES)[depth, kind, warmup]
+    return max((cell.rate for cell in of_rates if max(cell.values("train_loss", float("inf"))) < TRAINS), default=None)
+
+
 def text(rows: list[Row]) -> str:
     found, of_runs = cells(rows), records("blocks")
     lines = []
@@ -58,11 +65,11 @@ def text(rows: list[Row]) -> str:
     header = ["blocks", "form", "warm-up", "rate", "exact match", "training loss", "steps to 0.99"]
     return (
         f"Each at its best rate, two seeds:\n\n{table(header, lines)}\n![exact match by learning rate](plot.png)\n\n"
-        f"## Conclusion\n\n{_conclusion(found)}"
+        f"## Conclusion\n\n{_conclusion(rows, found)}"
     )
 
 
-def _conclusion(found: Cells) -> str:
+def _conclusion(rows: list[Row], found: Cells) -> str:
     shallow, deep = depths(found)
     warmup, needs = longest(found), gain(found, deep, "post_norm")
     post, pre = share(found, deep, "post_norm", warmup), share(found, deep, "pre_norm", 0)
@@ -77,6 +84,26 @@ def _conclusion(found: Cells) -> str:
         f"fourth claim {verdict(pre >= post - ALIKE)}.\n"
         f"- The idea, with its better warm-up, has {listed(differences, '+.3f')} more than pre-norm blocks at depths "
         f"{', '.join(map(str, depths(found)))}: the fifth claim {verdict(min(differences) >= -BEHIND)}.\n"
+        f"{_seen(rows, found)}"
+    )
+
+
+def _seen(rows: list[Row], found: Cells) -> str:
+    """Returns what the table shows beside the test."""
+    deep, rates = depths(found)[-1], {row[RATE] for row in rows}
+    trains = {
+        (kind, warmup): f"{highest_that_trains(rows, deep, kind, warmup) or 0:g}"
+        for kind in KINDS
+        for warmup in (0, longest(found))
+    }
+    said = "; ".join(f"{kind} {trains[kind, 0]} and {trains[kind, longest(found)]}" for kind in KINDS)
+    at_edge = sum(cell.rate == max(rates) for cell in found.values())
+    return (
+        f"- Not a part of the test: the highest rate at which both seeds of {deep} blocks end with a training loss "
+        f"below {TRAINS}, without and with a warm-up, is {said} (0: none).\n"
+        f"- The best rate is the highest tried in {at_edge} of {len(found)} cases, and "
+        f"{sum(share(found, *key) >= SOLVED for key in found)} reach a mean of {SOLVED}. So the order is that "
+        "after these steps; what more steps would give is open.\n"
     )
 
 
