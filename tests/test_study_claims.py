@@ -1,6 +1,7 @@
 """The verdicts of the studies of expressive attention, blocks, characters and positions follow from their rows."""
 
 import math
+import re
 
 import pytest
 
@@ -8,6 +9,7 @@ from experiments.studies.blocks import result as blocks
 from experiments.studies.cells import RATE, best, mean_of, steps_to
 from experiments.studies.characters import result as characters
 from experiments.studies.expressive import result as expressive
+from experiments.studies.positions import result as positions
 
 
 def verdicts(text):
@@ -47,11 +49,11 @@ def sums(softmax, expressive_of_base, loss=0.0):
     """Returns rows of two seeds for each base, positions and kind, with these exact matches."""
     rows = []
     for base in (5, 10, 16):
-        for positions in ("p", "q"):
+        for place in ("p", "q"):
             for kind, share in (("softmax", softmax), ("expressive", expressive_of_base[base])):
-                names = {"task.base": base, "model.positions": positions, "model.attention": kind, RATE: 0.1}
+                names = {"task.base": base, "model.positions": place, "model.attention": kind, RATE: 0.1}
                 for seed in range(2):
-                    point = f"{base}{positions}{kind}{seed}"
+                    point = f"{base}{place}{kind}{seed}"
                     rows.append({"point": point, **names, "seed": seed, "exact_match": share, "train_loss": loss})
     return rows
 
@@ -117,3 +119,37 @@ def test_the_claims_of_characters_turn_with_the_rows(changed, expected):
         for seed in range(3)
     ]
     assert verdicts(characters.text(rows)) == expected
+
+
+def lengths(shares):
+    """Returns rows of two seeds of each kind of positions; by default 1 at training lengths and 0 at longer ones."""
+    kinds = [("none", 0, 1.0), ("rotary", 0, 1.0), ("sinusoidal", 0, 1.0)]
+    kinds += [("rotary", 128, 1.0), ("sinusoidal", 128, 1.0), ("rotary", 0, 3.0), ("sinusoidal", 0, 3.0)]
+    rows = []
+    for key in kinds:
+        far = {f"exact_match_{n}": shares.get((*key, n), 0.0) for n in positions.LENGTHS}
+        names = dict(zip(positions.NAMES, key, strict=True))
+        row = {"point": "", **names, RATE: 0.1, "exact_match": shares.get((*key, 10), 1.0), **far}
+        rows += [row, row]
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [
+        ({}, ["holds", "does not hold", "does not hold"]),
+        ({("none", 0, 1.0, 20): 0.02}, ["does not hold", "does not hold", "does not hold"]),
+        ({("none", 0, 1.0, 10): 0.5, ("none", 0, 1.0, 20): 0.4}, ["holds", "does not hold", "does not hold"]),
+        ({(kind, 0, 1.0, 10): 0.5 for kind in ("none", "rotary")}, ["is undecided", "does not hold", "does not hold"]),
+        ({("rotary", 128, 1.0, 15): 0.25}, ["holds", "holds", "does not hold"]),
+        (
+            {("rotary", 128, 1.0, 15): 0.25, ("sinusoidal", 128, 1.0, 10): 0.8},
+            ["holds", "is undecided", "does not hold"],
+        ),
+        ({("rotary", 0, 3.0, 15): 0.1, ("sinusoidal", 0, 3.0, 15): 0.03}, ["holds", "does not hold", "holds"]),
+    ],
+)
+def test_the_claims_of_positions_turn_with_the_rows(monkeypatch, shares, expected):
+    monkeypatch.setattr(positions, "records", lambda study: {"": []})
+    said = positions.text(lengths(shares))
+    assert re.findall(r"claim \*\*(.*?)\*\*", said) == expected

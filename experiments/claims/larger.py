@@ -24,20 +24,6 @@ def of_rows(rows: Sequence[Row], figure: str, **keys: Any) -> list[float]:
     return [row[figure] for row in rows if all(row[name.replace("__", ".")] == value for name, value in keys.items())]
 
 
-def gain_of_random_positions(kept: Kept) -> list[float]:
-    """Returns what random positions gain at length 30, for each kind that was tried with and without."""
-    rows = kept.table("positions")
-    plain, drawn = (
-        {
-            row["model.positions"]: row["exact_match_30"]
-            for row in rows
-            if row["model.position_stretch"] == 1 and bool(row["model.position_range"]) == with_range
-        }
-        for with_range in (False, True)
-    )
-    return [drawn[kind] - plain[kind] for kind in drawn]
-
-
 def best_rates(kept: Kept, kind: str) -> list[float]:
     """Returns the best learning rate of each width, the narrowest first, with or without `model.base_width`."""
     return [width.best_rate(by_rate) for by_rate in width.losses(kept.table("width"), kind).values()]
@@ -91,26 +77,6 @@ CLAIMS = (
         accepts=at_least(0.999),
         figures=lambda kept: [kept.result("configs/reversal")["exact_match"]],
         folder=f"{RESULTS}/configs/reversal",
-    ),
-    Single(
-        name="kazemnejad",
-        says="trained on at most 20, no usual encoding extrapolates to 40",
-        source="Kazemnejad et al. 2023, arXiv 2305.19466",
-        what="largest exact match at length 40",
-        command=f"{SWEEP}positions",
-        accepts=at_most(0.01),
-        figures=lambda kept: [max(of_rows(kept.table("positions"), "exact_match_40"))],
-        folder=f"{STUDIES}/positions",
-    ),
-    Single(
-        name="ruoss",
-        says="random positions gain 12 points of length generalization on average",
-        source="Ruoss et al. 2023, arXiv 2305.16843",
-        what="gain of exact match at length 30, mean over three kinds",
-        command=f"{SWEEP}positions",
-        accepts=at_least(0.12),
-        figures=gain_of_random_positions,
-        folder=f"{STUDIES}/positions",
     ),
     Single(
         name="cho",

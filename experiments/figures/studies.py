@@ -5,7 +5,7 @@ from statistics import mean
 
 from experiments.figures import comparison_studies
 from experiments.figures.kept import Kept
-from experiments.figures.length_studies import positions, turns
+from experiments.figures.length_studies import turns
 from experiments.figures.pieces import Conclusion, Page, figure
 from experiments.studies.forecast import result as forecast
 from experiments.studies.length.result import solved
@@ -18,7 +18,6 @@ PLACE = "experiments/studies"
 
 
 def overview(kept: Kept) -> Page:
-    positions = kept.table("positions")
     longest = kept.config("studies/turns").task
     strings = kept.config("studies/length").task
     by_width = {kind: losses(kept.table("width"), kind) for kind in ("with", "without")}
@@ -53,7 +52,6 @@ def overview(kept: Kept) -> Page:
             f"with a floor is {figure(off['with a floor'], '.1f')} % too high, and the one without "
             f"{figure(-off['without a floor'], '.1f')} % too low",
             Conclusion("Not within", abs(off["with a floor"]) > 100 * forecast.BOUND),
-            f"only stretched sinusoids reach {figure(max(row['exact_match_30'] for row in positions), '.2f')}",
             f"Can a decoder reverse {figure(longest.longer + longest.max_length, ',')} symbols after training on at "
             f"most "
             f"{figure(longest.max_length)}?",
@@ -68,7 +66,6 @@ def number_of_runs(study: str) -> Callable[[Kept], Page]:
 
 PAGES: dict[str, Callable[[Kept], Page]] = {
     f"{PLACE}/README.md": overview,
-    f"{PLACE}/positions/README.md": positions,
     f"{PLACE}/turns/README.md": turns,
     **{
         f"{PLACE}/{study}/README.md": number_of_runs(study)
