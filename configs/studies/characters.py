@@ -29,5 +29,7 @@ def get_config() -> ConfigDict:
 
 
 def sweep(add: Callable[..., None]) -> None:
-    for point in grid({"model.positions": KINDS, "optimizer.learning_rate": [4e-3, 8e-3, 1.6e-2], "seed": range(3)}):
+    for point in grid(
+        {"model.positions": KINDS, "optimizer.learning_rate": [4e-3, 8e-3, 1.6e-2, 3.2e-2], "seed": range(3)}
+    ):
         add(**point)
