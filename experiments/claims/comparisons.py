@@ -1,9 +1,12 @@
 """Claims of the studies that compare kinds of a part of a model, each kind at its best learning rate."""
 
+from collections.abc import Callable
+
 from experiments.claims.claim import Single
 from experiments.figures.kept import Kept
 from experiments.seeds.claims import at_least, at_most
 from experiments.studies.blocks import result as blocks
+from experiments.studies.characters import result as characters
 from experiments.studies.expressive import result as expressive
 
 STUDIES, SWEEP = "experiments/studies", "fxf sweep --config=studies/"
@@ -86,7 +89,31 @@ BLOCKS = (
     ),
 )
 
+
+def lead(kind: str) -> Callable[[Kept], list[float]]:
+    """Returns the figures of a claim: by how many bits a kind is better than the best that is added."""
+    return lambda kept: [characters.lead(characters.cells(kept.table("characters")), kind)]
+
+
+CHARACTERS = tuple(
+    Single(
+        name=f"characters_{kind}",
+        says=f"{name} positions are better for characters than all that are added to embeddings, at their best rates",
+        source=source,
+        what="bits per character of the best added kind less those of it",
+        command=f"{SWEEP}characters --config.data.path=input.txt",
+        accepts=at_least(characters.APART),
+        figures=lead(kind),
+        folder=f"{STUDIES}/characters",
+    )
+    for kind, name, source in (
+        ("rotary", "rotary", "Su et al. 2021, arXiv 2104.09864"),
+        ("alibi", "ALiBi", "Press et al. 2022, arXiv 2108.12409"),
+    )
+)
+
 CLAIMS = (
     *EXPRESSIVE,
     *BLOCKS,
+    *CHARACTERS,
 )

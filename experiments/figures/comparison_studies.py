@@ -1,8 +1,9 @@
 """What the overview of the studies says of those that compare kinds, each kind at its best learning rate."""
 
 from experiments.figures.kept import Kept
-from experiments.figures.pieces import Piece, figure
+from experiments.figures.pieces import Conclusion, Piece, figure
 from experiments.studies.blocks import result as blocks
+from experiments.studies.characters import result as characters
 from experiments.studies.expressive import result as expressive
 
 
@@ -28,6 +29,17 @@ def of_blocks(kept: Kept) -> list[Piece]:
     ]
 
 
+def of_characters(kept: Kept) -> list[Piece]:
+    found = characters.cells(kept.table("characters"))
+    return [
+        Conclusion(
+            f"Rotary: {figure(characters.lead(found, 'rotary'), '.3f')} bits per character fewer than the best kind "
+            f"that is added to embeddings; ALiBi has {figure(characters.lead(found, 'alibi'), '.3f')} fewer",
+            next(iter(found)) == "rotary" and characters.lead(found, "alibi") > 0,
+        ),
+    ]
+
+
 def overview(kept: Kept) -> list[Piece]:
     """Returns the answers of all these studies."""
-    return [*of_expressive(kept), *of_blocks(kept)]
+    return [*of_expressive(kept), *of_blocks(kept), *of_characters(kept)]

@@ -5,8 +5,8 @@ from statistics import mean
 
 from experiments.figures import comparison_studies
 from experiments.figures.kept import Kept
-from experiments.figures.length_studies import turns
 from experiments.figures.pieces import Conclusion, Page, figure
+from experiments.figures.turns_study import turns
 from experiments.studies.forecast import result as forecast
 from experiments.studies.length.result import solved
 from experiments.studies.recall import result as recall
@@ -69,6 +69,6 @@ PAGES: dict[str, Callable[[Kept], Page]] = {
     f"{PLACE}/turns/README.md": turns,
     **{
         f"{PLACE}/{study}/README.md": number_of_runs(study)
-        for study in ("blocks", "expressive", "forecast", "length", "qk_norm", "recall", "scan", "width")
+        for study in ("blocks", "characters", "expressive", "forecast", "length", "qk_norm", "recall", "scan", "width")
     },
 }

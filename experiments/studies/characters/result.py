@@ -48,13 +48,14 @@ def _conclusion(found: dict[str, Cell], rows: list[Row]) -> str:
     worse = bits(found["learned"]) - bits(found["sinusoidal_trained"])
     worst = list(found)[-1]
     rates = sorted({row["optimizer.learning_rate"] for row in rows})
-    inside = [kind for kind, cell in found.items() if cell.rate not in (rates[0], rates[-1])]
+    edge = [kind for kind, cell in found.items() if cell.rate in (rates[0], rates[-1])]
     return (
         "".join(said)
         + f"- A table that begins random is {worse:+.3f} bits worse than one that begins as sinusoids: the "
         f"third claim {verdict(worse > APART)}.\n"
         f"- The worst of the {len(found)} kinds is {worst}: the fourth claim {verdict(worst == 'none')}.\n"
-        f"- The best rate lies between the lowest and the highest tried for {len(inside)} of {len(found)} kinds.\n"
+        f"- The best rate is the lowest or the highest tried for {', '.join(edge) or 'none'}: these may gain by other "
+        "rates.\n"
     )
 
 
@@ -75,5 +76,5 @@ def draw(path: Path, rows: list[Row]) -> None:
     axes.set_xticks(rates, [f"{rate:g}" for rate in rates])
     axes.minorticks_off()
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     figure.savefig(path, dpi=120)
