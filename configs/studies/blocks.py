@@ -1,6 +1,6 @@
-"""Study: pre-norm blocks (the definition's), post-norm blocks, and the idea of seed 004, on reversal.
+"""Study: do deep post-norm blocks need a warm-up, and pre-norm blocks and the idea of seed 004 none, on reversal?
 
-fxf sweep --config=studies/blocks --workdir=runs/studies/blocks --workers=2
+fxf sweep --config=studies/blocks --workdir=runs/studies/blocks --workers=1 --together=20
 """
 
 from collections.abc import Callable
@@ -13,13 +13,13 @@ from fxf.sweeps.points import grid
 
 def get_config() -> ConfigDict:
     config = default_config(task="reversal")
-    config.task.max_length, config.task.examples = 12, 2000
-    config.model.n_layers, config.model.d_model, config.model.d_ff, config.model.n_heads = 3, 64, 128, 4
-    config.model.max_len = 26
-    config.optimizer.schedule, config.optimizer.warmup_steps = "cosine", 50
+    config.task.n_tokens, config.task.max_length, config.task.examples = 20, 6, 500
+    config.model.n_layers, config.model.d_model, config.model.d_ff, config.model.n_heads = 2, 32, 64, 4
+    config.model.max_len, config.model.scan_blocks = 14, True
+    config.optimizer.schedule, config.optimizer.warmup_steps = "cosine", 0
     config.optimizer.b2, config.optimizer.clip_norm = 0.98, 1.0
-    config.train.steps, config.train.batch_size = 800, 64
-    config.log.tensorboard = False
+    config.train.steps, config.train.batch_size, config.train.evaluate_every = 400, 32, 50
+    config.log.tensorboard = config.log.report = False
     return config
 
 
@@ -27,8 +27,10 @@ def sweep(add: Callable[..., None]) -> None:
     for point in grid(
         {
             "model.block": ["pre_norm", "post_norm", "idea"],
+            "model.n_layers": [2, 12],
+            "optimizer.warmup_steps": [0, 100],
             "optimizer.learning_rate": [1e-3, 3e-3, 1e-2],
-            "seed": range(3),
+            "seed": range(2),
         }
     ):
         add(**point)

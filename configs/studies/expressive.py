@@ -1,6 +1,6 @@
 """Study: does expressive attention (Gros 2024) learn delayed-sum series that softmax attention does not, at one size?
 
-fxf sweep --config=studies/expressive --workdir=runs/studies/expressive --workers=2
+fxf sweep --config=studies/expressive --workdir=runs/studies/expressive --workers=1 --together=20
 """
 
 from collections.abc import Callable
@@ -10,6 +10,8 @@ from ml_collections import ConfigDict
 from fxf.runs.experiment import default_config
 from fxf.sweeps.points import grid
 
+STEPS = {5: 500, 10: 2000, 16: 2000}  # of each base
+
 
 def get_config() -> ConfigDict:
     config = default_config(task="time_series")
@@ -18,18 +20,19 @@ def get_config() -> ConfigDict:
     config.model.max_len = config.task.length
     config.optimizer.learning_rate, config.optimizer.schedule, config.optimizer.warmup_steps = 6e-3, "cosine", 20
     config.optimizer.b2, config.optimizer.clip_norm = 0.98, 1.0
-    config.train.steps, config.train.batch_size = 1500, 64
-    config.log.tensorboard = False
+    config.train.steps, config.train.batch_size, config.train.evaluate_every = 1500, 64, 100
+    config.log.tensorboard = config.log.report = False
     return config
 
 
 def sweep(add: Callable[..., None]) -> None:
-    for point in grid(
-        {
-            "task.base": [2, 5, 10, 16],
-            "task.delay": [1, 3, 5, 8],
-            "model.attention": ["softmax", "expressive"],
-            "seed": range(3),
-        }
-    ):
-        add(**point)
+    for base, steps in STEPS.items():
+        for point in grid(
+            {
+                "model.attention": ["softmax", "expressive"],
+                "model.positions": ["learned", "sinusoidal_trained", "rotary"],
+                "optimizer.learning_rate": [3e-3, 1e-2, 3e-2],
+                "seed": range(2),
+            }
+        ):
+            add(**{"task.base": base, "task.delay": 3, "train.steps": steps}, **point)

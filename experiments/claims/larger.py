@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from experiments.claims import comparisons
 from experiments.claims.claim import Single
+from experiments.claims.comparisons import STUDIES, SWEEP
 from experiments.figures.kept import Kept, Row
 from experiments.seeds.claims import at_least, at_most, equal
 from experiments.studies.forecast import result as forecast
@@ -13,32 +15,13 @@ from experiments.studies.recall import result as recall
 from experiments.studies.scan import result as scan
 from experiments.studies.width import result as width
 
-RESULTS, STUDIES = "experiments/results", "experiments/studies"
+RESULTS = "experiments/results"
 TRAIN = "fxf train --config="
-SWEEP = "fxf sweep --config=studies/"
 
 
 def of_rows(rows: Sequence[Row], figure: str, **keys: Any) -> list[float]:
     """Returns a column of the rows of a table that have these values; `__` in a name stands for a point."""
     return [row[figure] for row in rows if all(row[name.replace("__", ".")] == value for name, value in keys.items())]
-
-
-def gain_of_random_positions(kept: Kept) -> list[float]:
-    """Returns what random positions gain at length 30, for each kind that was tried with and without."""
-    rows = kept.table("positions")
-    plain, drawn = (
-        {
-            row["model.positions"]: row["exact_match_30"]
-            for row in rows
-            if row["model.position_stretch"] == 1 and bool(row["model.position_range"]) == with_range
-        }
-        for with_range in (False, True)
-    )
-    return [drawn[kind] - plain[kind] for kind in drawn]
-
-
-def solved(kept: Kept, kind: str) -> int:
-    return sum(value >= 0.99 for value in of_rows(kept.table("expressive"), "exact_match", model__attention=kind))
 
 
 def best_rates(kept: Kept, kind: str) -> list[float]:
@@ -94,26 +77,6 @@ CLAIMS = (
         accepts=at_least(0.999),
         figures=lambda kept: [kept.result("configs/reversal")["exact_match"]],
         folder=f"{RESULTS}/configs/reversal",
-    ),
-    Single(
-        name="kazemnejad",
-        says="trained on at most 20, no usual encoding extrapolates to 40",
-        source="Kazemnejad et al. 2023, arXiv 2305.19466",
-        what="largest exact match at length 40",
-        command=f"{SWEEP}positions",
-        accepts=at_most(0.01),
-        figures=lambda kept: [max(of_rows(kept.table("positions"), "exact_match_40"))],
-        folder=f"{STUDIES}/positions",
-    ),
-    Single(
-        name="ruoss",
-        says="random positions gain 12 points of length generalization on average",
-        source="Ruoss et al. 2023, arXiv 2305.16843",
-        what="gain of exact match at length 30, mean over three kinds",
-        command=f"{SWEEP}positions",
-        accepts=at_least(0.12),
-        figures=gain_of_random_positions,
-        folder=f"{STUDIES}/positions",
     ),
     Single(
         name="cho",
@@ -219,33 +182,7 @@ CLAIMS = (
         figures=lambda kept: scan.gains(kept.table("scan")),
         folder=f"{STUDIES}/scan",
     ),
-    Single(
-        name="gros",
-        says="expressive attention solves more delayed sums than softmax attention",
-        source="Gros 2024, arXiv 2407.18601",
-        what="runs that expressive attention solves more than softmax, of 48",
-        command=f"{SWEEP}expressive",
-        accepts=at_least(1),
-        figures=lambda kept: [solved(kept, "expressive") - solved(kept, "softmax")],
-        folder=f"{STUDIES}/expressive",
-    ),
-    Single(
-        name="idea",
-        says="the “inspirational idea” is a block that learns as the definition's does",
-        source="seed 004",
-        what="exact match of the idea less that of the definition, mean over three rates and seeds",
-        command=f"{SWEEP}blocks",
-        accepts=at_least(-0.02),
-        figures=lambda kept: [
-            a - b
-            for a, b in zip(
-                of_rows(kept.table("blocks"), "exact_match", model__block="idea"),
-                of_rows(kept.table("blocks"), "exact_match", model__block="pre_norm"),
-                strict=True,
-            )
-        ],
-        folder=f"{STUDIES}/blocks",
-    ),
+    *comparisons.CLAIMS,
     Single(
         name="bench_nanogpt",
         says="training is faster than PyTorch's, compiled, at nanoGPT's CPU size",

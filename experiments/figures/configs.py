@@ -178,7 +178,7 @@ PAGES: dict[str, Callable[[Kept], Page]] = {
     f"{PLACE}/studies/blocks.py": only(),
     f"{PLACE}/studies/characters.py": only(),
     f"{PLACE}/studies/expressive.py": only(),
-    f"{PLACE}/studies/positions.py": only("to reverse at most 20 symbols, reverse 30, 40, 50 and 60"),
+    f"{PLACE}/studies/positions.py": only("to reverse at most 10 symbols, reverse 15, 20, 25 and 30"),
     f"{PLACE}/studies/length.py": only("at 500 symbols after training on at most 40"),
     f"{PLACE}/studies/width.py": only("widths 64 to 512"),
     f"{PLACE}/studies/turns.py": only("reverse 1,000 symbols after training on at most 40"),

@@ -52,12 +52,12 @@ CASES = [
             make=refused),
     figures("older figures that are a list", write(f"{RESULTS}/older.json", "[]"), parts=("older.json",), make=refused),
     figures("a table without rows", rewrite(
-        "experiments/studies/blocks/table.csv", lambda text: text.splitlines()[0] + "\n"
-    ), parts=("blocks",), make=refused),
+        "experiments/studies/turns/table.csv", lambda text: text.splitlines()[0] + "\n"
+    ), parts=("turns",), make=refused),
     figures("a table without a column", rewrite(
-        "experiments/studies/blocks/table.csv", lambda text: text.replace("exact_match", "exact", 1)
-    ), parts=("blocks",), make=refused),
-    figures("a table that is binary", write("experiments/studies/blocks/table.csv", BINARY), parts=("blocks",),
+        "experiments/studies/turns/table.csv", lambda text: text.replace("exact_match", "exact", 1)
+    ), parts=("turns",), make=refused),
+    figures("a table that is binary", write("experiments/studies/turns/table.csv", BINARY), parts=("turns",),
             make=refused),
     figures("a page that is gone", remove("README.md"), parts=("README.md",), make=refused),
     figures("a page that is binary", write("docs/trials.md", BINARY), parts=("docs/trials.md",), make=refused),

@@ -1,60 +1,12 @@
-"""The figures of the studies of length: positions and turns."""
+"""The figures of the study of turns."""
 
 from statistics import mean
 from typing import Any
 
 from experiments.figures.kept import Kept, Row
 from experiments.figures.pieces import Conclusion, Page, figure, table
-from experiments.figures.study_rows import CITED, share, training
 
 LENGTHS = (100, 200, 500, 1000)
-
-
-def positions(kept: Kept) -> Page:
-    rows, config = kept.table("positions"), kept.config("studies/positions")
-    drawn = [row for row in rows if row["model.position_range"]]
-    stretched = [row for row in rows if row["model.position_stretch"] > 1]
-    plain = [row for row in rows if row not in drawn and row not in stretched]
-
-    def name(row: Row) -> str:
-        more = f", range {row['model.position_range']}" if row in drawn else ""
-        return (
-            row["model.positions"] + more + (f", stretch {row['model.position_stretch']:g}" if row in stretched else "")
-        )
-
-    lengths = (30, 40, 50, 60)
-    cells = [[name(row), *(share(row[f"exact_match{at}"]) for at in ("", *(f"_{n}" for n in lengths)))] for row in rows]
-    task = config.task
-    return Page(
-        [
-            f"from sequences of at most {figure(task.max_length)} symbols to longer ones",
-            f"{figure(len(rows))} runs, one seed: three blocks of width {figure(config.model.d_model)}, "
-            f"{training(config)} "
-            f"sequences of at most {figure(task.max_length)} symbols out of {figure(task.n_tokens)}.",
-            f"`range 1024` draws positions from {figure(drawn[0]['model.position_range'], ',')} in increasing order",
-            f"so that {figure(config.model.max_len)} of them fit",
-            f"a factor from 1 to {figure(stretched[0]['model.position_stretch'], 'g')} (`model.position_stretch`)",
-            f"Exact match on {figure(task.examples, ',')} held-out sequences of at most {figure(task.max_length)} "
-            f"symbols, "
-            f"and of exactly {figure(30)}, {figure(40)}, {figure(50)} and {figure(60)}:",
-            table(["positions", f"up to {task.max_length}", *map(str, lengths)], cells, "lrrrrr"),
-            Conclusion(
-                f"Every kind is at 0 at length {figure(2 * task.max_length)}, twice the training length",
-                max(row["exact_match_40"] for row in rows) == 0,
-            ),
-            Conclusion(f"are at 0 at length {figure(30)} already", max(row["exact_match_30"] for row in plain) == 0),
-            Conclusion(
-                "Only stretched positions generalize at all",
-                all(row["exact_match_30"] == 0 for row in drawn) and max(r["exact_match_30"] for r in stretched) > 0,
-            ),
-            Conclusion("these runs are at about a half", all(0.3 < row["exact_match"] < 0.7 for row in drawn)),
-        ],
-        {
-            CITED: ["gain 12 points on average"],
-            "a key of the config's sweep": ["with tokens 8 apart", "a factor from 1 to"],
-            "what a conclusion counts as none": ["is at 0 at length", "are at 0 at length"],
-        },
-    )
 
 
 def turns(kept: Kept) -> Page:
