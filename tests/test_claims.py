@@ -84,7 +84,9 @@ def test_a_figure_beyond_its_rule_turns_the_verdict(claim):
     value = claim.accepts.value
     altered = f"{value}0" if isinstance(value, str) else value + (-1 if claim.accepts.sign == "≥" else 1)
     for figure, verdict in ((value, "holds"), (altered, "does not hold")):
-        assert claim._replace(figures=lambda kept, figure=figure: [figure]).outcome({}).verdict == verdict
+        altered_claim = claim._replace(figures=lambda kept, figure=figure: [figure], decided=lambda kept: True)
+        assert altered_claim.outcome({}).verdict == verdict
+        assert altered_claim._replace(decided=lambda kept: False).outcome({}).verdict == "undecided"
 
 
 def test_every_arm_belongs_to_a_claim_and_every_claim_to_arms():

@@ -91,6 +91,7 @@ class Single(NamedTuple):
       accepts: the rule.
       folder: where the results are kept.
       why: why the rule is not the source's own figure.
+      decided: returns whether the results can decide the claim; they can by default.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Single(NamedTuple):
     figures: Callable[[Any], Sequence[Any]]
     folder: str = ""
     why: str = ""
+    decided: Callable[[Any], bool] = lambda results: True
 
     @property
     def rule(self) -> str:
@@ -111,6 +113,8 @@ class Single(NamedTuple):
         figures = self.figures(results)
         value = figures[0] if len(figures) == 1 else mean(figures)
         measured = shown(value) if len(figures) == 1 else spread(figures)
+        if not self.decided(results):
+            return Outcome(measured, "undecided")
         return Outcome(measured, "holds" if self.accepts.accepts(value) else "does not hold")
 
 

@@ -8,6 +8,7 @@ from experiments.seeds.claims import at_least, at_most
 from experiments.studies.blocks import result as blocks
 from experiments.studies.characters import result as characters
 from experiments.studies.expressive import result as expressive
+from experiments.studies.positions import result as positions
 
 STUDIES, SWEEP = "experiments/studies", "fxf sweep --config=studies/"
 
@@ -112,8 +113,51 @@ CHARACTERS = tuple(
     )
 )
 
+
+def of_positions(kept: Kept) -> dict[positions.Key, positions.Cell]:
+    return positions.cells(kept.table("positions"))
+
+
+POSITIONS = (
+    Single(
+        name="kazemnejad",
+        says="no usual encoding that has learned the training lengths extrapolates to twice them; here 10 and 20",
+        source="Kazemnejad et al. 2023, arXiv 2305.19466",
+        what="largest exact match at length 20, mean of two seeds, of the kinds with at least 0.9 in training lengths",
+        command=f"{SWEEP}positions",
+        accepts=at_most(positions.NONE),
+        figures=lambda kept: [positions.farthest(positions.learned(positions.plain(of_positions(kept))))],
+        folder=f"{STUDIES}/positions",
+    ),
+    Single(
+        name="ruoss",
+        says="random positions gain 12 points of length generalization on average",
+        source="Ruoss et al. 2023, arXiv 2305.16843",
+        what="gain of exact match at length 15 after at most 10, mean over two kinds",
+        command=f"{SWEEP}positions",
+        accepts=at_least(positions.GAIN),
+        figures=lambda kept: positions.gains(of_positions(kept), positions.drawn(of_positions(kept))),
+        folder=f"{STUDIES}/positions",
+        why=f"undecided unless both kinds have at least {positions.LEARNED} in training lengths",
+        decided=lambda kept: len(positions.learned(positions.drawn(of_positions(kept)))) == 2,
+    ),
+    Single(
+        name="stretched",
+        says="positions stretched in training carry reversal to 1.5 times the length further than the same as they are",
+        source="ours",
+        what="gain of exact match at length 15 after at most 10, the lower of two kinds",
+        command=f"{SWEEP}positions",
+        accepts=at_least(positions.MORE),
+        figures=lambda kept: [min(positions.gains(of_positions(kept), positions.stretched(of_positions(kept))))],
+        folder=f"{STUDIES}/positions",
+        why=f"undecided unless both kinds have at least {positions.LEARNED} in training lengths",
+        decided=lambda kept: len(positions.learned(positions.stretched(of_positions(kept)))) == 2,
+    ),
+)
+
 CLAIMS = (
     *EXPRESSIVE,
     *BLOCKS,
     *CHARACTERS,
+    *POSITIONS,
 )

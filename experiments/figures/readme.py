@@ -18,13 +18,13 @@ def readme(kept: Kept) -> Page:
     faults, hostile = kept.measured("faults")[-1], kept.measured("hostile")[-1]
     tiny, beam = kept.bench_row("transformer_tiny"), kept.bench_row("beam")
     generate, gpt = kept.bench_row("generate"), kept.bench_row("nanogpt_cpu")
-    turns = kept.table("turns")
+    turns, positions = kept.table("turns"), kept.table("positions")
     solved = [
         row
         for row in turns
         if row["task.max_length"] == 40 and row["model.window"] == 8 and "turns" in row["model.positions"]
     ]
-    task = kept.config("studies/turns").task
+    task, other = kept.config("studies/turns").task, kept.config("studies/positions").task
     walks, length = kept.table("length"), kept.config("studies/length").task
     millions = figure(de["parameters"] / 1e6, ".1f")
     return Page(
@@ -51,6 +51,8 @@ def readme(kept: Kept) -> Page:
                 f"{figure(min(row['exact_match_1000'] for row in solved), 'g')} |",
                 len(solved) == 5,
             ),
+            f"[at most {figure(max(row['exact_match_20'] for row in positions), '.2g')} at {figure(20)}]"
+            f"(experiments/studies/positions/README.md) after {figure(other.max_length)}, other positions",
             f"| {figure(len(carried(walks)))} of {figure(len(PROBLEMS))} problems at {figure(length.longest)} symbols "
             f"after training on at most {figure(length.max_length)}, one setting, five seeds of each | exact match at "
             f"least {figure(BOUND)} in four seeds or five |",

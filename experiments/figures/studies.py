@@ -69,6 +69,17 @@ PAGES: dict[str, Callable[[Kept], Page]] = {
     f"{PLACE}/turns/README.md": turns,
     **{
         f"{PLACE}/{study}/README.md": number_of_runs(study)
-        for study in ("blocks", "characters", "expressive", "forecast", "length", "qk_norm", "recall", "scan", "width")
+        for study in (
+            "blocks",
+            "characters",
+            "expressive",
+            "forecast",
+            "length",
+            "positions",
+            "qk_norm",
+            "recall",
+            "scan",
+            "width",
+        )
     },
 }

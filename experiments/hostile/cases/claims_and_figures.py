@@ -53,7 +53,7 @@ CASES = [
     figures("older figures that are a list", write(f"{RESULTS}/older.json", "[]"), parts=("older.json",), make=refused),
     figures("a table without rows", rewrite(
         "experiments/studies/turns/table.csv", lambda text: text.splitlines()[0] + "\n"
-    ), parts=("turns",), make=refused),
+    ), parts=("README.md",), make=refused),
     figures("a table without a column", rewrite(
         "experiments/studies/turns/table.csv", lambda text: text.replace("exact_match", "exact", 1)
     ), parts=("turns",), make=refused),

@@ -90,7 +90,7 @@ def _conclusion(found: dict[Key, Cell]) -> str:
         f"{listed(by_stretch, '+.3f')} at length 15: the third claim "
         f"{_verdict(min(counted[1], default=0.0) > MORE, of_stretch)}.\n"
         f"- {len(solved)} of {len(found)} kinds have a mean of at least {SOLVED} at the lengths of training"
-        f"{': ' + '; '.join(solved) if solved else ''}.\n"
+        f"{': ' + '; '.join(solved) if solved else ''}. What more steps would give the others is open.\n"
     )
 
 
@@ -108,4 +108,5 @@ def draw(path: Path, rows: list[Row]) -> None:
     axes.set(xlabel="symbols to reverse (10: at most 10, as in training)", ylabel="exact match", ylim=(-0.03, 1.03))
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize="small")
+    axes.set_xticks([10, *LENGTHS])
     figure.savefig(path, dpi=120)
