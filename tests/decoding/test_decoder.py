@@ -166,14 +166,8 @@ def test_prompts_that_take_turns_in_few_slots_are_continued_as_all_at_once(atten
         assert_close(in_slots_scores, scores)
 
 
-def test_a_slot_is_taken_by_the_next_prompt_as_soon_as_its_own_has_ended():
-    n_steps = []
-    model, params = small_model(max_len=LENGTH)
-    counted = model._replace(step=lambda *read: (jax.debug.callback(lambda: n_steps.append(1)), model.step(*read))[1])
-    lengths = np.array([9, 1, 1, 1, 1, 9, 1, 1, 1])  # of the continuations, by number
-
-    def ended(state):
-        return state[1] == jnp.asarray(lengths)[state[0]]
+def counting(lengths):
+    """Returns the method that takes as many steps for each prompt as its length says, and puts out their number."""
 
     def start(index_B, cache):
         return (index_B, jnp.zeros_like(index_B)), cache
@@ -181,12 +175,30 @@ def test_a_slot_is_taken_by_the_next_prompt_as_soon_as_its_own_has_ended():
     def choose(state, cache, logits_BV):
         return (state[0], state[1] + 1), cache, jnp.zeros(len(logits_BV), jnp.int32)
 
-    method = Method(9, start, choose, ended, lambda state: state[1])
+    def ended(state):
+        return state[1] == jnp.asarray(lengths)[state[0]]
+
+    return Method(9, start, choose, ended, lambda state: state[1])
+
+
+def test_a_slot_is_taken_by_the_next_prompt_as_soon_as_its_own_has_ended():
+    n_steps = []
+    model, params = small_model(max_len=LENGTH)
+    counted = model._replace(step=lambda *read: (jax.debug.callback(lambda: n_steps.append(1)), model.step(*read))[1])
+    lengths = np.array([9, 1, 1, 1, 1, 9, 1, 1, 1])
     prompts = prompts_of([3] * 9)
-    found = jax.jit(lambda prompts: decode_in_slots(counted, params, prompts, method, n_slots=2))(prompts)
+    found = jax.jit(lambda prompts: decode_in_slots(counted, params, prompts, counting(lengths), n_slots=2))(prompts)
     jax.effects_barrier()
     np.testing.assert_array_equal(found, lengths)
     assert len(n_steps) == 13  # the other long one begins after four steps
+
+
+def test_the_last_prompt_leaves_the_busy_slots_alone_where_two_prompts_begin_together():
+    model, params = small_model(max_len=LENGTH)
+    lengths = np.array([9, 1, 9, 9, 3, 9, 9, 9, 9, 9, 9])  # when the last one begins, one slot is free
+    prompts = prompts_of([3] * 11)
+    found = jax.jit(lambda prompts: decode_in_slots(model, params, prompts, counting(lengths), n_slots=9))(prompts)
+    np.testing.assert_array_equal(found, lengths)
 
 
 def test_prompts_that_do_not_count_change_nothing_of_those_that_do():
