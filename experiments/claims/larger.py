@@ -1,15 +1,11 @@
 """Claims that take longer than a laptop has, held to kept results: published figures, and our studies."""
 
-from collections.abc import Sequence
-from typing import Any
-
-from experiments.claims import comparisons
+from experiments.claims import comparisons, longer
 from experiments.claims.claim import Single
-from experiments.claims.comparisons import STUDIES, SWEEP
-from experiments.figures.kept import Kept, Row
+from experiments.claims.longer import STUDIES, SWEEP
+from experiments.figures.kept import Kept
 from experiments.seeds.claims import at_least, at_most, equal
 from experiments.studies.forecast import result as forecast
-from experiments.studies.length import result as length
 from experiments.studies.qk_norm import result as qk_norm
 from experiments.studies.recall import result as recall
 from experiments.studies.scan import result as scan
@@ -17,11 +13,6 @@ from experiments.studies.width import result as width
 
 RESULTS = "experiments/results"
 TRAIN = "fxf train --config="
-
-
-def of_rows(rows: Sequence[Row], figure: str, **keys: Any) -> list[float]:
-    """Returns a column of the rows of a table that have these values; `__` in a name stands for a point."""
-    return [row[figure] for row in rows if all(row[name.replace("__", ".")] == value for name, value in keys.items())]
 
 
 def best_rates(kept: Kept, kind: str) -> list[float]:
@@ -78,38 +69,7 @@ CLAIMS = (
         figures=lambda kept: [kept.result("configs/reversal")["exact_match"]],
         folder=f"{RESULTS}/configs/reversal",
     ),
-    Single(
-        name="cho",
-        says="positions that the task gives carry reversal to 50 times the length",
-        source="Cho et al. 2024, arXiv 2405.20671",
-        what="exact match at 1,000 after at most 20, mean over seeds",
-        command=f"{SWEEP}turns",
-        accepts=at_least(0.99),
-        figures=lambda kept: of_rows(kept.table("turns"), "exact_match_1000", task__mirrored="True"),
-        folder=f"{STUDIES}/turns",
-    ),
-    Single(
-        name="turns_1000",
-        says="positions by turns carry reversal from 40 to 1,000 symbols",
-        source="ours",
-        what="exact match at 1,000, mean over seeds",
-        command=f"{SWEEP}turns",
-        accepts=at_least(0.99),
-        figures=lambda kept: of_rows(
-            kept.table("turns"), "exact_match_1000", model__positions="turns", model__window=8, task__max_length=40
-        ),
-        folder=f"{STUDIES}/turns",
-    ),
-    Single(
-        name="walks",
-        says="fixed walks along the tokens solve more than mirrored strings at 12 times the length, with one setting",
-        source="ours",
-        what="problems of eight that four of five seeds solve at 500 symbols after at most 40",
-        command=f"{SWEEP}length",
-        accepts=at_least(len(length.CLAIMED)),
-        figures=lambda kept: [len(length.solved(kept.table("length")))],
-        folder=f"{STUDIES}/length",
-    ),
+    *longer.CLAIMS,
     Single(
         name="mup",
         says="with μP the best learning rate does not depend on the width, here 64 to 512",

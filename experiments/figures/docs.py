@@ -8,6 +8,7 @@ from experiments.figures.kept import Kept
 from experiments.figures.pieces import Lines, Page, figure, table
 from experiments.figures.readme import INTERFACE
 from experiments.seeds.statements import HEADER, statements
+from experiments.studies.breadth.result import clearly_ahead, known
 from experiments.studies.length.result import solved
 from fxf.machine.signals import NOTICE_SECONDS
 from fxf.pages.text_tables import to_markdown
@@ -124,6 +125,8 @@ def tasks(kept: Kept) -> Page:
             f"on strings of at most {figure(series.max_length)} symbols",
             f"for positions it solves {figure(len(solved(kept.table('length'))))} of them at "
             f"{figure(kept.config('studies/length').task.longest)} symbols",
+            f"they are ahead of every kind of a published table in "
+            f"{figure(len(clearly_ahead(known(kept.table('breadth')))))}, if",
             f"{figure(half['gigabytes'])} and {figure(whole['gigabytes'])} GB of JSON lines "
             f"({' and '.join(millions)} million documents) "
             f"held at most {' and '.join(preparing)} MB of anonymous memory while they were prepared",

@@ -7,8 +7,10 @@ from experiments.figures import comparison_studies
 from experiments.figures.kept import Kept
 from experiments.figures.pieces import Conclusion, Page, figure
 from experiments.figures.turns_study import turns
+from experiments.studies.breadth import result as breadth
 from experiments.studies.forecast import result as forecast
 from experiments.studies.length.result import solved
+from experiments.studies.ranking import result as ranking
 from experiments.studies.recall import result as recall
 from experiments.studies.scan import result as scan
 from experiments.studies.width.result import best_rate, losses
@@ -31,6 +33,7 @@ def overview(kept: Kept) -> Page:
     small, _ = forecast.small_and_large(forecasts)
     times = forecast.amount_of(forecasts) / max(map(forecast.compute, small))
     off = {law: 100 * share for law, share in forecast.errors(forecasts).items()}
+    ours, ranked = (breadth.known(kept.table(study)) for study in ("breadth", "ranking"))
     longer = {kind: mean(scan.shares(kept.table("scan"), kind, "longer")) for kind in (scan.ABSOLUTE, scan.RELATIVE)}
     return Page(
         [
@@ -45,6 +48,11 @@ def overview(kept: Kept) -> Page:
             Conclusion("but not everything else", recall.lowest_share(recalled) < recall.SOLVED),
             f"at {figure(strings.longest)} symbols after training on at most {figure(strings.max_length)}? | With "
             f"a bank of fixed walks {figure(len(solved(kept.table('length'))))} of {figure(len(PROBLEMS))}",
+            f"by the table's own score? | With walks in {figure(len(breadth.clearly_ahead(ours)))} of "
+            f"{figure(len(PROBLEMS))} problems, if the table, which is quoted from memory, is right",
+            f"rank three kinds as that table does? | In {figure(len(ranking.reproduced(ranked)))} of "
+            f"{figure(len(ranking.problems(ranked)))} problems, after "
+            f"{figure(kept.config('studies/ranking').train.steps, ',')} steps",
             f"Do models of widths {figure(narrowest)} to {figure(widest)} share their best learning rate? | With "
             f"`base_width`, within a factor of {figure(max(rates[0]) / min(rates[0]), '.2f')}; without it, the best "
             f"rate is {figure(rates[1][0] / rates[1][-1], '.0f')} times lower at {figure(widest)}",

@@ -39,7 +39,7 @@ def scores(by_length: dict[str, Compared]) -> dict[str, float]:
     Args:
       by_length: the suffix of the figures' names and what the model answered; first of all "", the lengths of training.
     """
-    found = {}
+    found: dict[str, float] = {}
     for name, figure in FIGURES.items():
         of_each = {f"{name}{suffix}": figure(compared) for suffix, compared in by_length.items()}
         of_longer = list(of_each.values())[1:]
