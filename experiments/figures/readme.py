@@ -5,7 +5,6 @@ from collections.abc import Callable
 from experiments.figures.kept import Kept, Row
 from experiments.figures.pieces import Conclusion, Page, figure
 from experiments.figures.results import ACCEPTED, REFUSED, shown
-from experiments.studies.breadth.result import clearly_ahead, known
 from experiments.studies.length.result import BOUND, highest
 from experiments.studies.length.result import solved as carried
 from fxf.tasks.length.problems import PROBLEMS
@@ -26,7 +25,6 @@ def readme(kept: Kept) -> Page:
         if row["task.max_length"] == 40 and row["model.window"] == 8 and "turns" in row["model.positions"]
     ]
     task, other = kept.config("studies/turns").task, kept.config("studies/positions").task
-    breadth = known(kept.table("breadth"))
     walks, length = kept.table("length"), kept.config("studies/length").task
     millions = figure(de["parameters"] / 1e6, ".1f")
     return Page(
@@ -59,8 +57,6 @@ def readme(kept: Kept) -> Page:
             f"after training on at most {figure(length.max_length)}, one setting, five seeds of each | exact match at "
             f"least {figure(BOUND)} in four seeds or five |",
             f"| at most {figure(highest(walks, 'rotary'), '.2g')} with rotary positions |",
-            f"| {figure(len(PROBLEMS))} problems, strings longer than {figure(length.max_length)}, accuracy of "
-            f"symbols | above eleven kinds of positions in {figure(len(clearly_ahead(breadth)))} |",
             f"| {figure(faults['times'])} faults: kills, damaged checkpoints, full disks | {figure(faults['resumed'])} "
             f"resumed",
             f"| {figure(hostile['inputs'])} wrong or unusual inputs | {figure(hostile[REFUSED])} refused in one line, "
