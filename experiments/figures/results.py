@@ -44,15 +44,15 @@ COMPILED = (
     "llama7b_v5p-4x4x8",
     "llama7b_v5p-4x4x8_sparse_cores",
     "llama70b_v5p-8x8x8",
-    "llama70b_v5p-8x8x8_gathers",
+    "llama70b_v5p-8x8x8_sparse_cores",
 )
 FLASH = {
     "v5e:2x4": ("gpt2_v5e-2x4_remat", "gpt2_v5e-2x4_flash"),
     "v5e:16x16": ("gpt2_v5e-16x16", "gpt2_v5e-16x16_flash"),
     "v5p:4x4x4": ("gpt2_v5p-4x4x4", "gpt2_v5p-4x4x4_flash"),
 }
-# With flags of libtpu that gather and scatter on the SparseCores, or that only gather.
-FLAGS = {"llama7b_v5p-4x4x8": "sparse_cores", "llama70b_v5p-8x8x8": "gathers"}
+# Also compiled with flags of libtpu that gather and scatter on the SparseCores.
+FLAGS = ("llama7b_v5p-4x4x8", "llama70b_v5p-8x8x8")
 
 
 def long_runs(kept: Kept) -> list[Piece]:
@@ -234,8 +234,8 @@ def beside_maxtext(kept: Kept) -> list[Piece]:
 
 def with_flags(kept: Kept) -> Lines:
     rows = []
-    for name, flags in FLAGS.items():
-        files = (name, f"{name}_{flags}")
+    for name in FLAGS:
+        files = (name, f"{name}_sparse_cores")
         pairs = [
             [shown(_sent(kept, each)) for each in files],
             [shown(_sent(kept, each, "all-reduce")) for each in files],
