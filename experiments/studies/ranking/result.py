@@ -4,7 +4,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from experiments.studies.breadth.result import FIGURE, PUBLISHED
+from experiments.studies.breadth.result import FIGURE, PUBLISHED, effort
 from experiments.studies.conclude import Row, mean, table
 from fxf.tasks.length.problems import PROBLEMS
 
@@ -95,8 +95,6 @@ def text(rows: list[Row]) -> str:
     ]
     held = reproduced(rows)
     verdict = "**holds**, on condition of the quoted figures" if len(held) >= NEEDED else "**does not hold**"
-    n_run = sum(FIGURE in row for row in rows)
-    hours = sum(row["wall_seconds"] for row in rows if "wall_seconds" in row) / 3600
     return (
         "Accuracy of symbols beyond 40, and up to it, in percent:\n\n"
         f"{table(header, lines)}\n{table(['problem', 'pair', 'here'], pairs)}\n"
@@ -104,8 +102,7 @@ def text(rows: list[Row]) -> str:
         f"- The ranking of {len(held)} of {len(problems(rows))} problems is reproduced ({', '.join(held) or 'none'}): "
         f"the claim {verdict}.\n"
         + "".join(f"- {explained(rows, problem)}.\n" for problem in problems(rows) if problem not in held)
-        + f"- {n_run} of {len(rows)} runs have a result. They took {hours:.1f} hours, one after another, on two cores "
-        "that other programs used too.\n"
+        + f"- {effort(rows)}\n"
     )
 
 
