@@ -3,17 +3,18 @@
 import jax
 import jax.numpy as jnp
 
+from fxf.machine.random_keys import random_words
+
 
 def dropout(rng: jax.Array | None, x: jax.Array, rate: float) -> jax.Array:
     """Returns x with each element set to 0 with probability `rate`, or x itself if `rng` is None or the rate is 0.
 
-    The probability is rounded to a multiple of 2^-16, because each random word of 32 bits serves two elements. Drawing
-    the words takes a tenth of a small model's training step.
+    The probability is rounded to a multiple of 2^-16, because each random word of 32 bits serves two elements.
     """
     if rng is None or rate == 0:
         return x
     kept = min(max(round((1 - rate) * 2**16), 1), 2**16 - 1)
-    words = jax.random.bits(rng, (-(-x.size // 2),), jnp.uint32)
+    words = random_words(rng, -(-x.size // 2))
     halves = jax.lax.bitcast_convert_type(words, jnp.uint16).reshape(-1)[: x.size].reshape(x.shape)
     return jnp.where(halves < kept, x * (2**16 / kept), 0)
 

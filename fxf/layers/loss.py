@@ -9,7 +9,8 @@ import jax.numpy as jnp
 
 from fxf.machine.devices import target_devices
 
-# Logits in memory at once: on a CPU 8 MiB, which its cache can hold. An accelerator has no such cache, so there few and
+# Logits in memory at once: on a CPU 8 MiB, which its cache can hold, but half of the weights of the readout where these
+# are more, because each group passes over them and their gradient. An accelerator has no such cache, so there few and
 # large groups are faster: 1 GiB.
 LOGITS_AT_ONCE = 2**21
 LOGITS_AT_ONCE_ON_ACCELERATORS = 2**28
@@ -42,7 +43,7 @@ def cross_entropy(
     """
     rows_ND = features_BTD.reshape(-1, features_BTD.shape[-1])
     n_rows, n_columns = len(rows_ND), jax.eval_shape(readout, rows_ND).shape[1]
-    n_groups = -(-n_rows * n_columns // (at_once or logits_at_once()))
+    n_groups = -(-n_rows * n_columns // (at_once or logits_at_once(rows_ND.shape[1] * n_columns)))
     group = -(-n_rows // n_groups)
     n_groups = -(-n_rows // group)  # no group is all padding
 
@@ -57,9 +58,13 @@ def cross_entropy(
     return _sum_over_groups(one_group, label_smoothing, closed_over, *groups), jnp.sum(weights_BT)
 
 
-def logits_at_once() -> int:
-    """Returns the maximum number of logits in a group on the devices that programs are compiled for."""
-    return LOGITS_AT_ONCE if target_devices()[0].platform == "cpu" else LOGITS_AT_ONCE_ON_ACCELERATORS
+def logits_at_once(n_weights: int) -> int:
+    """Returns the maximum number of logits in a group, for a readout with so many weights.
+
+    It depends on the platform that programs are compiled for.
+    """
+    on_cpu = target_devices()[0].platform == "cpu"
+    return max(LOGITS_AT_ONCE, n_weights // 2) if on_cpu else LOGITS_AT_ONCE_ON_ACCELERATORS
 
 
 def squared_error(

@@ -1,4 +1,5 @@
 import functools
+import math
 from types import SimpleNamespace
 
 import jax
@@ -212,10 +213,10 @@ def test_a_table_that_is_read_and_read_out_gets_the_gradient_of_both():
         assert_close(actual, expected, largest=largest_of(expected))
 
 
-def array_sizes(jaxpr):
-    """Yields the size of every array that a program makes, in its loops and calls too."""
+def array_shapes(jaxpr):
+    """Yields the shape of every array that a program makes, in its loops and calls too."""
     for equation in equations(jaxpr):
-        yield from (variable.aval.size for variable in equation.outvars)
+        yield from (variable.aval.shape for variable in equation.outvars)
 
 
 def test_no_program_holds_the_logits_of_a_whole_batch_over_a_large_vocabulary():
@@ -227,7 +228,20 @@ def test_no_program_holds_the_logits_of_a_whole_batch_over_a_large_vocabulary():
     assert most < 11 * 13 * vocab_size / 3
     for program in (batch_loss, loss_and_gradient):
         jaxpr = jax.make_jaxpr(functools.partial(program, model))(shapes(model.spec), batch).jaxpr
-        assert vocab_size < max(array_sizes(jaxpr)) <= most
+        assert vocab_size < max(map(math.prod, array_shapes(jaxpr))) <= most
+
+
+@pytest.mark.parametrize(("width", "rows"), [(3, 41), (198, 99)])
+def test_the_logits_of_a_group_are_half_as_many_as_a_large_readouts_weights(width, rows):
+    table = jax.ShapeDtypeStruct((width, 50_021), np.float32)
+
+    def loss(table):
+        features, targets, weights = jnp.zeros((1, 300, width)), jnp.zeros((1, 300), int), jnp.ones((1, 300))
+        return cross_entropy(lambda x: x @ table, features, targets, weights)[0]
+
+    shapes = array_shapes(jax.make_jaxpr(loss)(table).jaxpr)
+    n_groups = -(-300 // rows)
+    assert max(shape for shape in shapes if len(shape) == 2 and shape[1] == 50_021) == (-(-300 // n_groups), 50_021)
 
 
 @pytest.mark.parametrize(("microbatches", "smoothing"), [(3, 0.1), pytest.param(9, 0.0, marks=pytest.mark.thorough)])

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fxf.machine.random_keys import random_key
+from fxf.machine.random_keys import random_key, random_words
 
 DRAWS = {
     "words": lambda key: jax.random.bits(key, (3, 5, 7)),
@@ -33,3 +33,12 @@ def test_a_key_draws_the_bits_of_jaxs_key(draw, seed):
 def test_a_program_that_draws_has_no_type_of_64_bits(draw):
     text = jax.jit(lambda seed: draw(random_key(seed))).lower(np.uint32(3)).as_text()
     assert "ui32" in text and "i64>" not in text
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 7, 1001])
+@pytest.mark.parametrize("key", [random_key(3), jax.random.key(3), jax.random.key(3, impl="rbg")], ids=str)
+def test_random_words_are_the_bits_of_jax_for_every_kind_of_key(key, n):
+    keys = jax.random.split(key, 3)
+    expected = jax.vmap(lambda each: jax.random.bits(each, (n,), jnp.uint32))(keys)
+    np.testing.assert_array_equal(jax.vmap(lambda each: random_words(each, n))(keys), expected)
+    np.testing.assert_array_equal(random_words(key, n), jax.random.bits(key, (n,), jnp.uint32))
