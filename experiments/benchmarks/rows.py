@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("fxf", "jax", "jaxlib", "flax", "optax", "numpy", "torch", "transformers")
+PACKAGES = ("fxf", "jax", "jaxlib", "flax", "optax", "numpy", "torch", "transformers", "ctranslate2")
 
 LESS_IS_BETTER = ("s", "MiB")
 

@@ -81,11 +81,13 @@ def search_of(model: Model, params: Params, batch: dict[str, Any]) -> Search:
     return search
 
 
-def search_rows(what: str, peer: str, ours: Search, theirs: Search, settings: Settings) -> Iterator[Row]:
+def search_rows(what: str, ours: Search, peers: dict[str, Search], settings: Settings) -> Iterator[Row]:
     """Yields a row of a batch and a row of sentences one at a time."""
     n = 8 if settings.quick else TOGETHER
-    same = (ours(slice(n)) == theirs(slice(n))).mean()
-    assert same > 0.9, f"only {same:.1%} of the tokens are the same"  # two hypotheses may score almost the same
+    for peer, theirs in peers.items():
+        same = (ours(slice(n)) == theirs(slice(n))).mean()
+        # Two hypotheses may score almost the same.
+        assert same > 0.9, f"{peer}: only {same:.1%} of the tokens are the same"
 
     def each(way: Search, groups: list[slice]) -> None:
         for rows in groups:
@@ -95,14 +97,15 @@ def search_rows(what: str, peer: str, ours: Search, theirs: Search, settings: Se
         f"{n} sentences at a time": [slice(n)],
         "alone": [slice(i, i + 1) for i in range(ALONE)],
     }.items():
-        ways = {"fxf": functools.partial(each, ours, groups), peer: functools.partial(each, theirs, groups)}
+        ways = {name: functools.partial(each, way, groups) for name, way in {"fxf": ours, **peers}.items()}
         amount = sum(rows.stop - (rows.start or 0) for rows in groups)
         yield Row(f"{what}, {title}", "sentences/s", amount, ways)
 
 
 def beam(settings: Settings) -> Iterator[Row]:
-    """A beam of 5 at Transformer-Tiny's size, 24 tokens each, beside a batched search in PyTorch with a cache."""
+    """A beam of 5 at Transformer-Tiny's size, 24 tokens each, beside PyTorch with a cache, and CTranslate2."""
     import torch
+    from peers_ctranslate2 import CTranslator
     from peers_translator import TorchTranslator
 
     torch.set_num_threads(settings.threads)
@@ -115,7 +118,14 @@ def beam(settings: Settings) -> Iterator[Row]:
         options = {"width": BEAM_WIDTH, "max_tokens": MAX_TOKENS, "end_token": NO_END}
         return translator.beam_search(source, padding, **options)[:, 0].numpy()
 
-    yield from search_rows("beam of 5", "PyTorch", search_of(model, params, batch), theirs, settings)
+    compiled = CTranslator(TINY, params, settings.threads)
+
+    def of_ctranslate2(rows: slice) -> np.ndarray:
+        sources = batch["source"][rows].tolist()
+        return np.array(compiled.beam_search(sources, width=BEAM_WIDTH, max_tokens=MAX_TOKENS, least=MAX_TOKENS))
+
+    peers: dict[str, Search] = {"PyTorch": theirs, "CTranslate2": of_ctranslate2}
+    yield from search_rows("beam of 5", search_of(model, params, batch), peers, settings)
 
 
 def generate(settings: Settings) -> Iterator[Row]:
@@ -135,13 +145,14 @@ def generate(settings: Settings) -> Iterator[Row]:
         return marian.generate(source, attention_mask=counts, eos_token_id=None, **options)[:, 1:].numpy()
 
     ours = search_of(loaded.model, loaded.params, batch)
-    yield from search_rows("generate", "transformers", ours, theirs, settings)
+    yield from search_rows("generate", ours, {"transformers": theirs}, settings)
 
 
 class Sentences:
-    """Translation of real sentences with a trained run: in fxf as `fxf generate` does, and in PyTorch in batches."""
+    """Translation of real sentences with a trained run: in fxf as `fxf generate` does, and in the peers in batches."""
 
     def __init__(self, settings: Settings) -> None:
+        from peers_ctranslate2 import CTranslator
         from peers_translator import TorchTranslator
 
         lines = Path(settings.sentences).read_text(encoding="utf-8").splitlines()
@@ -150,6 +161,7 @@ class Sentences:
         self.evaluator = self.experiment.evaluator(Clock(0.0), self.experiment.layout_of_one_copy())(params)
         self.config = EncoderDecoderConfig(**self.experiment.config["model"])
         self.translator = TorchTranslator(self.config, params).eval()
+        self.compiled = CTranslator(self.config, params, settings.threads)
         self.tokenizer = read_tokenizer(Path(settings.run) / TOKENIZER_FILE)
 
     def ours(self) -> list[str]:
@@ -174,6 +186,13 @@ class Sentences:
                 found[i] = self.tokenizer.decode(row[: [*row, EOS].index(EOS)])
         return found
 
+    def of_ctranslate2(self, batch_size: int) -> list[str]:
+        """Sorts the sentences by length, as CTranslate2 does with more than a batch of them."""
+        sources = [[*tokens, EOS] for tokens in self.tokenizer.encode_all(self.lines)]
+        most = 2 * max(map(len, sources)) + 16
+        found = self.compiled.beam_search(sources, width=BEAM_WIDTH, max_tokens=most, at_once=batch_size)
+        return [self.tokenizer.decode(tokens) for tokens in found]
+
 
 def sentences(settings: Settings) -> Iterator[Row]:
     """A beam of 5 on real sentences, which end at the end token. Needs --run and --sentences."""
@@ -184,9 +203,13 @@ def sentences(settings: Settings) -> Iterator[Row]:
     for n in (64, 200):
         ways[f"PyTorch, {n} at a time"] = functools.partial(both.theirs, n, False)
         ways[f"PyTorch, {n} at a time, by length"] = functools.partial(both.theirs, n, True)
-    same = np.mean([one == other for one, other in zip(both.ours(), both.theirs(64, True), strict=True)])
-    assert same > 0.9, f"only {same:.1%} of the translations are the same"
-    note = f"the searches agree on {100 * same:.1f} % of {len(both.lines):,}"
+        ways[f"CTranslate2, {n} at a time, by length"] = functools.partial(both.of_ctranslate2, n)
+    ours, agreed = both.ours(), []
+    for name, theirs in {"PyTorch": both.theirs(64, True), "CTranslate2": both.of_ctranslate2(64)}.items():
+        same = np.mean([one == other for one, other in zip(ours, theirs, strict=True)])
+        assert same > 0.9, f"{name}: only {same:.1%} of the translations are the same"
+        agreed.append(f"{100 * same:.1f} % with {name}")
+    note = f"the searches agree on {' and '.join(agreed)} of {len(both.lines):,}"
     yield Row("beam of 5, real sentences", "sentences/s", len(both.lines), ways, note=lambda: note)
 
 

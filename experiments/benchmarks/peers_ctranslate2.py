@@ -1,0 +1,103 @@
+"""A translator in CTranslate2 (Klein et al. 2020), in float32, which has the weights of fxf's."""
+
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+import ctranslate2
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ctranslate2.specs import transformer_spec
+
+from fxf.data.tokenizer import EOS, PAD
+from fxf.layers.position_kinds import interleaved
+from fxf.models.encoder_decoder import EncoderDecoderConfig
+from fxf.weights import Params
+
+
+class CTranslator:
+    """CTranslate2's beam search. Its tokens are strings, here the numbers of fxf's tokens."""
+
+    def __init__(self, config: EncoderDecoderConfig, params: Params, threads: int) -> None:
+        assert config.embeddings == "shared" and config.positions == "sinusoidal" and config.block == "pre_norm"
+        spec = _spec(config, jax.tree.map(np.asarray, params))
+        with tempfile.TemporaryDirectory() as folder:
+            spec.validate()
+            spec.optimize()
+            spec.save(folder)
+            self.translator = ctranslate2.Translator(
+                folder, device="cpu", compute_type="float32", inter_threads=1, intra_threads=threads
+            )
+
+    def beam_search(
+        self, sources: Sequence[Sequence[int]], *, width: int, max_tokens: int, least: int = 1, at_once: int = 0
+    ) -> list[list[int]]:
+        """Returns the tokens of the best hypothesis for each source, without the end token.
+
+        Args:
+          least: number of tokens before the end token is allowed.
+          at_once: number of sentences in a batch, which have similar lengths; 0 for all.
+        """
+        found = self.translator.translate_batch(
+            [[str(token) for token in source] for source in sources],
+            beam_size=width,
+            max_decoding_length=max_tokens,
+            min_decoding_length=least,
+            max_batch_size=at_once,
+        )
+        return [[int(token) for token in result.hypotheses[0]] for result in found]
+
+
+def _spec(config: EncoderDecoderConfig, params: Params) -> Any:
+    spec = transformer_spec.TransformerSpec.from_config(
+        config.n_layers, config.n_heads, pre_norm=True, no_final_norm=not config.final_norm
+    )
+    table = params["embedding"]["table"]
+    for name, part in (("encoder", spec.encoder), ("decoder", spec.decoder)):
+        embeddings = part.embeddings[0] if isinstance(part.embeddings, list) else part.embeddings
+        embeddings.weight = table
+        part.scale_embeddings = True  # by the root of the width
+        part.position_encodings.encodings = np.array(interleaved(jnp.arange(config.max_len), config.d_model))
+        if config.final_norm:
+            _norm(part.layer_norm, params[name]["norm"])
+        for i, layer in enumerate(part.layer):
+            _block(layer, params[name]["blocks"][str(i)])
+    spec.decoder.projection.weight = table
+    vocabulary = [str(token) for token in range(len(table))]
+    spec.register_source_vocabulary(vocabulary)
+    spec.register_target_vocabulary(vocabulary)
+    spec.config.decoder_start_token, spec.config.eos_token, spec.config.unk_token = str(PAD), str(EOS), str(PAD)
+    spec.config.layer_norm_epsilon = config.norm_epsilon
+    return spec
+
+
+def _block(layer: Any, block: Params) -> None:
+    """Gives a layer the weights of one block."""
+    _attention(layer.self_attention, block["attention"], [("query", "key", "value")])
+    _norm(layer.self_attention.layer_norm, block["attention_norm"])
+    if "cross_attention" in block:
+        _attention(layer.attention, block["cross_attention"], [("query",), ("key", "value")])
+        _norm(layer.attention.layer_norm, block["cross_attention_norm"])
+    _linear(layer.ffn.linear_0, block["feed_forward"]["up"], block["feed_forward"]["up_bias"])
+    _linear(layer.ffn.linear_1, block["feed_forward"]["down"], block["feed_forward"]["down_bias"])
+    _norm(layer.ffn.layer_norm, block["feed_forward_norm"])
+
+
+def _attention(attention: Any, weights: Params, groups: list[tuple[str, ...]]) -> None:
+    """Gives an attention layer its weights; those of a group stand side by side."""
+    for linear, names in zip(attention.linear, groups, strict=False):
+        matrices = [weights[name].reshape(len(weights[name]), -1) for name in names]
+        _linear(
+            linear, np.concatenate(matrices, 1), np.concatenate([weights[f"{name}_bias"].ravel() for name in names])
+        )
+    output = weights["output"]
+    _linear(attention.linear[-1], output.reshape(-1, output.shape[-1]), weights["output_bias"])
+
+
+def _linear(linear: Any, matrix: np.ndarray, bias: np.ndarray) -> None:
+    linear.weight, linear.bias = np.ascontiguousarray(matrix.T), bias
+
+
+def _norm(norm: Any, weights: Params) -> None:
+    norm.gamma, norm.beta = weights["scale"], weights["bias"]
