@@ -15,6 +15,7 @@ from fxf.tasks.length.problems import PROBLEMS
 
 KINDS = ("none", "sinusoidal", "alibi")
 PROBLEMS_OF_CLAIM = ("bucket_sort", "even_pairs", "reverse_string", "cycle_navigation", "odds_first")
+RATES, LONGER = (1e-3, 2e-3, 3e-3), 2400  # of the second test
 FEW, MANY = 16, 128  # strings of each length if answers are long, and if they have one symbol
 
 
@@ -33,3 +34,11 @@ def sweep(add: Callable[..., None]) -> None:
         examples = MANY if PROBLEMS[problem].tape(40) == 1 else FEW
         for point in grid({"model.positions": KINDS, "seed": range(2)}):
             add(**{"task.problem": problem, "task.examples": examples}, **point)
+    add_longer(add)
+
+
+def add_longer(add: Callable[..., None]) -> None:
+    """Adds the points of the second test: sinusoids on bucket sort with more steps and several rates."""
+    for point in grid({"optimizer.learning_rate": RATES, "seed": range(2)}):
+        longer = {"train.steps": LONGER, "model.positions": "sinusoidal"}
+        add(**{"task.problem": "bucket_sort", "task.examples": FEW}, **longer, **point)
