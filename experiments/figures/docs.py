@@ -23,7 +23,7 @@ SIZES = {
     "PLATFORM=tpu": "also libtpu; needs a TPU VM",
     "EXTRAS=test,compile": "also libtpu and JAX's CUDA 13 plugin without CUDA, for `fxf compile`; needs no TPU or GPU",
     "EXTRAS=test,wandb": "also Weights & Biases, a [tracker](trackers.md)",
-    "EXTRAS=test,bench": "also PyTorch, with CUDA libraries of its own on Linux, and transformers",
+    "EXTRAS=test,bench": "also PyTorch, with CUDA libraries of its own on Linux, transformers and CTranslate2",
 }
 
 
