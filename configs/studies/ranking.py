@@ -5,7 +5,7 @@ fxf sweep --config=studies/ranking --workdir=runs/studies/ranking --workers=1 --
 The encoder of length_tape, with fewer blocks, strings and steps.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ml_collections import ConfigDict
 
@@ -15,6 +15,7 @@ from fxf.tasks.length.problems import PROBLEMS
 
 KINDS = ("none", "sinusoidal", "alibi")
 PROBLEMS_OF_CLAIM = ("bucket_sort", "even_pairs", "reverse_string", "cycle_navigation", "odds_first")
+OTHERS = tuple(name for name in PROBLEMS if name not in PROBLEMS_OF_CLAIM)  # of the third test
 RATES, LONGER = (1e-3, 2e-3, 3e-3), 2400  # of the second test
 FEW, MANY = 16, 128  # strings of each length if answers are long, and if they have one symbol
 
@@ -30,11 +31,17 @@ def get_config() -> ConfigDict:
 
 
 def sweep(add: Callable[..., None]) -> None:
-    for problem in PROBLEMS_OF_CLAIM:
+    add_kinds(add, PROBLEMS_OF_CLAIM)
+    add_longer(add)
+    add_kinds(add, OTHERS)
+
+
+def add_kinds(add: Callable[..., None], problems: Sequence[str]) -> None:
+    """Adds the points of the first test, or of the third."""
+    for problem in problems:
         examples = MANY if PROBLEMS[problem].tape(40) == 1 else FEW
         for point in grid({"model.positions": KINDS, "seed": range(2)}):
             add(**{"task.problem": problem, "task.examples": examples}, **point)
-    add_longer(add)
 
 
 def add_longer(add: Callable[..., None]) -> None:
