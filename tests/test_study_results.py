@@ -83,7 +83,7 @@ def test_only_a_score_above_every_quoted_kind_is_ahead():
 
 def test_a_ranking_is_reproduced_by_a_pair_beyond_the_spread_of_seeds_and_contradicted_by_one_the_other_way():
     def rows(**seeds):
-        keys = {"task.problem": "bucket_sort"}
+        keys = {"task.problem": "bucket_sort", "train.steps": 3}
         return [
             {**keys, "model.positions": kind, "seed": i, breadth.FIGURE: share}
             for kind, shares in seeds.items()
@@ -98,6 +98,21 @@ def test_a_ranking_is_reproduced_by_a_pair_beyond_the_spread_of_seeds_and_contra
     assert ranking.judged(against, "bucket_sort")["alibi", "none"] == "contradicted"
     assert ranking.reproduced(against) == []
     assert set(ranking.judged(rows(alibi=(0.3,)), "bucket_sort").values()) == {"not run"}
+
+
+@pytest.mark.parametrize(("longer", "explains"), [((0.2, 0.26), "explains"), ((0.2, 0.24), "does not explain")])
+def test_longer_runs_explain_a_contradiction_if_the_highest_is_above_all_without_positions(longer, explains):
+    here = {"task.problem": "bucket_sort", "symbol_accuracy": 0.9, "train.steps": 3}
+    short = [
+        {**here, "model.positions": kind, "seed": seed, ranking.FIGURE: value}
+        for kind, values in {"none": (0.23, 0.25), "sinusoidal": (0.9, 0.9)}.items()
+        for seed, value in enumerate(values)
+    ]
+    more = {**here, "model.positions": "sinusoidal", "train.steps": 7, "optimizer.learning_rate": 0.1}
+    rows = [*short, *({**more, "seed": seed, ranking.FIGURE: value} for seed, value in enumerate(longer))]
+    assert f"training {explains} the contradiction" in ranking.second_test(rows)[1]
+    assert ranking.scores(rows, "bucket_sort", "sinusoidal") == [90, 90]
+    assert "not run" in ranking.second_test(short)[1]
 
 
 def test_the_best_rate_is_the_lowest_place_of_a_parabola_over_logarithms():

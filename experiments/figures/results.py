@@ -89,6 +89,10 @@ def beside(kept: Kept) -> list[Piece]:
         row = kept.bench_row(name)
         return row["PyTorch"] > row["fxf"]
 
+    def faster(name: str, peer: str) -> bool:
+        row = kept.bench_row(name, "kept_memory")
+        return row[peer] > row["fxf"]
+
     bench, wide, memory = kept.bench(), kept.bench("avx512"), kept.bench("kept_memory")
     products = kept.bench_row("products", "avx512")
     versions, machine = bench["versions"], bench["machine"]
@@ -109,6 +113,8 @@ def beside(kept: Kept) -> list[Piece]:
         + ", ".join(figure(loss, ".3f") for loss in losses[:-1])
         + f" and {figure(losses[-1], '.3f')}",
         f"measured so on {figure(memory['started'][:10])}, on {figure(memory['machine']['cores'])} cores of",
+        Conclusion("CTranslate2 translates faster than fxf", faster("beam", "CTranslate2")),
+        Conclusion("Flax Linen trains faster than fxf", faster("gpt2_small", "Flax Linen")),
         bench_table("what, where memory is kept", memory),
     ]
 
