@@ -100,6 +100,12 @@ def test_a_ranking_is_reproduced_by_a_pair_beyond_the_spread_of_seeds_and_contra
     assert set(ranking.judged(rows(alibi=(0.3,)), "bucket_sort").values()) == {"not run"}
 
 
+def test_the_first_test_counts_its_own_problems_only():
+    names = [f"problem {i}" for i in range(7)]
+    rows = [{"task.problem": name, "seed": seed} for name in names for seed in range(2)]
+    assert ranking.problems(ranking.of_first_test(rows)) == names[:5]
+
+
 @pytest.mark.parametrize(("longer", "explains"), [((0.2, 0.26), "explains"), ((0.2, 0.24), "does not explain")])
 def test_longer_runs_explain_a_contradiction_if_the_highest_is_above_all_without_positions(longer, explains):
     here = {"task.problem": "bucket_sort", "symbol_accuracy": 0.9, "train.steps": 3}
