@@ -39,7 +39,7 @@ def copy(tmp_path_factory):
 @pytest.mark.parametrize(
     ("kept", "old", "new", "page"),
     [
-        ("results/multi30k_de/result.json", '"bleu": 40.3', '"bleu": 41.3', "README.md"),
+        ("results/configs/multi30k_de/seed_0/result.json", '"bleu": 41.9', '"bleu": 42.9', "README.md"),
         ("studies/turns/table.csv", "40191,1.0,0.59,", "40191,1.0,0.69,", f"{STUDIES}/turns/README.md"),
         ("studies/characters/table.csv", "2.9946601", "1.9946601", f"{STUDIES}/README.md"),
         ("results/compile/gpt2_h100-1.txt", "123 GB to memory", "124 GB to memory", "docs/devices.md"),

@@ -9,6 +9,7 @@ import pytest
 
 from experiments.studies import conclude
 from experiments.studies.breadth import result as breadth
+from experiments.studies.drawn import result as drawn
 from experiments.studies.forecast import result as forecast
 from experiments.studies.forecast.text import ordered
 from experiments.studies.length.result import CLAIMED
@@ -98,6 +99,34 @@ def test_a_ranking_is_reproduced_by_a_pair_beyond_the_spread_of_seeds_and_contra
     assert ranking.judged(against, "bucket_sort")["alibi", "none"] == "contradicted"
     assert ranking.reproduced(against) == []
     assert set(ranking.judged(rows(alibi=(0.3,)), "bucket_sort").values()) == {"not run"}
+
+
+def drawn_rows(drawn, rotary, sinusoidal, known=0.9):
+    kinds = {("rotary", 2048): drawn, ("rotary", 0): rotary, ("sinusoidal", 0): sinusoidal}
+    return [
+        {
+            **{"task.problem": "missing_duplicate", "model.positions": kind, "task.position_range": drawn_from},
+            **{"seed": seed, breadth.FIGURE: share, "symbol_accuracy": known},
+        }
+        for (kind, drawn_from), shares in kinds.items()
+        for seed, share in enumerate(shares)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("shares", "holds"),
+    [
+        (((0.7, 0.7, 0.8), (0.5, 0.5, 0.5), (0.4, 0.5, 0.5)), True),
+        (((0.7, 0.7, 0.8), (0.5, 0.5, 0.8), (0.4, 0.5, 0.5)), False),  # within the span of seeds
+        (((0.54, 0.54, 0.54), (0.5, 0.5, 0.5), (0.4, 0.5, 0.5)), False),  # by less than 5 points
+        (((0.7, 0.7, 0.8), (0.5, 0.5, 0.5), (0.51, 0.52, 0.53)), True),  # quoted the other way, but within the span
+        (((0.7, 0.7, 0.8), (0.5, 0.5, 0.5), (0.58, 0.58, 0.58)), False),  # sinusoids ahead of rotary, quoted behind
+    ],
+)
+def test_a_ranking_of_drawn_positions_needs_both_gaps_and_no_pair_the_other_way(shares, holds):
+    assert drawn.reproduced(drawn_rows(*shares)) == ["missing_duplicate"] * holds
+    assert drawn.reproduced(drawn_rows(*shares, known=0.69)) == []  # the lengths of training are not learned
+    assert drawn.reproduced(drawn_rows(*shares)[1:]) == []  # a run without a result
 
 
 def test_the_first_test_counts_its_own_problems_only():

@@ -160,6 +160,11 @@ class Sentences:
         self.experiment, _, params = run.load(Path(settings.run), decode={"beam_width": BEAM_WIDTH})
         self.evaluator = self.experiment.evaluator(Clock(0.0), self.experiment.layout_of_one_copy())(params)
         self.config = EncoderDecoderConfig(**self.experiment.config["model"])
+        if (self.config.positions, self.config.embeddings) != ("sinusoidal", "shared"):
+            wanted = "a run with model.positions 'sinusoidal' and model.embeddings 'shared', which the peers have"
+            raise UserError(
+                f"--run: expected {wanted}; {settings.run} has {self.config.positions!r} and {self.config.embeddings!r}"
+            )
         self.translator = TorchTranslator(self.config, params).eval()
         self.compiled = CTranslator(self.config, params, settings.threads)
         self.tokenizer = read_tokenizer(Path(settings.run) / TOKENIZER_FILE)

@@ -7,6 +7,7 @@ from experiments.claims.claim import Single
 from experiments.figures.kept import Row
 from experiments.seeds.claims import at_least
 from experiments.studies.breadth import result as breadth
+from experiments.studies.drawn import result as drawn
 from experiments.studies.length import result as length
 from experiments.studies.ranking import result as ranking
 
@@ -82,5 +83,16 @@ CLAIMS = (
         accepts=at_least(ranking.NEEDED),
         figures=lambda kept: [len(ranking.reproduced(breadth.known(kept.table("ranking"))))],
         folder=f"{STUDIES}/ranking",
+    ),
+    Single(
+        name="drawn",
+        says="rotary positions drawn from a range are ahead of plain ones and of sinusoids as in Ruoss et al., quoted "
+        "from memory; here by 5 points or more after 1,500 steps",
+        source="Ruoss et al. 2023, arXiv 2305.16843",
+        what="problems of five whose ranking is reproduced",
+        command=f"{SWEEP}drawn",
+        accepts=at_least(drawn.NEEDED),
+        figures=lambda kept: [len(drawn.reproduced(breadth.known(kept.table("drawn"))))],
+        folder=f"{STUDIES}/drawn",
     ),
 )

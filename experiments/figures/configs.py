@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from experiments.figures.kept import Kept
+from experiments.figures.long_runs import MULTI30K, bleu
 from experiments.figures.pieces import Page, figure
 
 CITED = "in the paper or program that the text cites"
@@ -42,13 +43,13 @@ def characters(kept: Kept) -> Page:
 
 
 def translation(kept: Kept) -> Page:
-    french, de, deen = (kept.result(name) for name in (f"{PLACE}/translation", "multi30k_de", "multi30k_deen"))
+    french, de, deen = kept.result(f"{PLACE}/translation"), kept.seeds(MULTI30K), kept.result("multi30k_deen")
     six = kept.config("translation:six")
     width = kept.config("translation:multi30k_de").decode.beam_width
     return Page(
         [
             f"all six right after {figure(six.train.steps)} steps",
-            f"de: test BLEU {figure(de['bleu'], '.1f')} with a beam of {figure(width)}",
+            f"de: test BLEU {figure(bleu(de), '.1f')} with a beam of {figure(width)}",
             f"German to English, greedy                            test BLEU {figure(deen['bleu'], '.1f')}",
             f'{{"bleu": {figure(french["bleu"], ".1f")}, "exact_match": {figure(french["exact_match"], ".2f")}}}',
             f"Adam at 1e-4, {figure(six.train.steps)} steps, a beam of {figure(six.decode.beam_width)}, lower case",

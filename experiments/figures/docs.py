@@ -5,6 +5,7 @@ from collections.abc import Callable
 from statistics import stdev
 
 from experiments.figures.kept import Kept
+from experiments.figures.long_runs import MULTI30K, bleu
 from experiments.figures.pieces import Lines, Page, figure, table
 from experiments.figures.readme import INTERFACE
 from experiments.seeds.statements import HEADER, statements
@@ -142,13 +143,13 @@ def tasks(kept: Kept) -> Page:
 
 
 def translation(kept: Kept) -> Page:
-    result, de = kept.result("configs/translation"), kept.result("multi30k_de")
+    result, de = kept.result("configs/translation"), kept.seeds(MULTI30K)
     return Page(
         [
             f"phrasebook that comes with fxf ({figure(result['training_pairs'], ',')} sentences made by a grammar)",
             f"ends with BLEU (here {figure(result['bleu'], '.1f')}) and the share of exact translations "
             f"({figure(result['exact_match'], '.2f')}) on {figure(result['examples'], ',')} sentences",
-            f"reaches BLEU {figure(de['bleu'], '.1f')} on Multi30k's test set",
+            f"reaches BLEU {figure(bleu(de), '.1f')} on Multi30k's test set",
         ],
         {
             "of the papers that a test goes back to": ["below 0.05 the difference"],

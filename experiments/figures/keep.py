@@ -4,8 +4,8 @@ python -m experiments.figures.keep --data=FOLDER                        # all th
 python -m experiments.figures.keep --only=reversal,documents            # some, by the beginning of their name
 
 A kept run has config.json, result.json, metrics.jsonl, the lines of its log without texts, and made_by.json with
-commit, date, versions and machine. FOLDER has tinyshakespeare/input.txt and goethe/faust.txt; without it their runs are
-left out.
+commit, date, versions and machine. FOLDER has tinyshakespeare/input.txt, goethe/faust.txt and the folder multi30k/tok;
+without it their runs are left out. A run of Multi30k takes about an hour.
 """
 
 import fxf.machine.listen  # noqa: F401  First of all.
@@ -29,7 +29,7 @@ WORKDIR = flags.DEFINE_string("workdir", "runs/kept", "the folder of the runs")
 ONLY = flags.DEFINE_list("only", [""], "beginnings of names")
 DATA = flags.DEFINE_string("data", "", "the folder of texts that do not come with fxf")
 
-SHAKESPEARE, FAUST = "tinyshakespeare/input.txt", "goethe/faust.txt"
+SHAKESPEARE, FAUST, MULTI30K = "tinyshakespeare/input.txt", "goethe/faust.txt", "multi30k/tok"
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in ("reversal", "time_series", "boolean_map", "characters", "masking", "documents")},
     "documents_characters": ("documents:characters", {}),
@@ -38,6 +38,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "length": ("length", {}),
     "characters_fast": ("characters:fast", {"data.path": SHAKESPEARE}),
     "characters_primer": ("characters:primer", {"data.path": FAUST}),
+    **{f"multi30k_de/seed_{n}": ("translation:multi30k_de", {"data.path": MULTI30K, "seed": n}) for n in range(3)},
     "characters_nanogpt_cpu": ("characters:nanogpt_cpu", {"data.path": SHAKESPEARE}),
 }
 
@@ -76,14 +77,14 @@ def train(config: str, changes: dict[str, Any], folder: Path, kept: Any) -> str:
 
 def keep(run_folder: Path, to: Path, log: str) -> None:
     """Copies the small files of a finished run, and writes what made it."""
-    from fxf.runs.code_version import made_by
-
     to.mkdir(parents=True, exist_ok=True)
     for name in ("config.json", "result.json", "metrics.jsonl"):
         shutil.copy(run_folder / name, to / name)
     lines = [line for line in log.splitlines() if re.match(r"(step|task|[a-z_]+) +\d|task ", line)]
     write_atomically(to / "train.log", "".join(f"{line}\n" for line in lines))
-    write_atomically(to / "made_by.json", json.dumps({**made_by(), "date": time.strftime("%F")}, indent=1) + "\n")
+    origin = json.loads((to / "config.json").read_text())
+    made = {name: origin[name] for name in ("code", "versions", "git_commit", "device", "machine")}
+    write_atomically(to / "made_by.json", json.dumps({**made, "date": time.strftime("%F")}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

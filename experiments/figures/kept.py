@@ -77,6 +77,16 @@ class Kept:
             return runs[own]
         return self._json(f"{name}/result.json")
 
+    def seeds(self, name: str) -> list[Row]:
+        """Returns the figures of the runs of a config in `experiments/results`, one for each seed that is kept."""
+        folders = sorted((self.root / "experiments/results" / name).glob("seed_*"))
+        return [self.result(f"{name}/{folder.name}") for folder in folders]
+
+    def tuned(self, name: str) -> list[Row]:
+        """Returns the runs by which a config was tuned: what each changed, and the figures of its last validation."""
+        lines = (self.root / "experiments/results" / name / "tuning.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
     def validations(self, name: str, metric: str) -> list[float]:
         """Returns a figure of a run's validations, in their order."""
         lines = (self.root / "experiments/results" / name / "metrics.jsonl").read_text().splitlines()

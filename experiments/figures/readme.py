@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from experiments.figures.kept import Kept, Row
+from experiments.figures.long_runs import MULTI30K, bleu, of_seeds
 from experiments.figures.pieces import Conclusion, Page, figure
 from experiments.figures.results import ACCEPTED, REFUSED, shown
 from experiments.studies.length.result import BOUND, highest
@@ -13,7 +14,7 @@ INTERFACE = "part of an interface"
 
 
 def readme(kept: Kept) -> Page:
-    de, deen = kept.result("multi30k_de"), kept.result("multi30k_deen")
+    de, deen = kept.seeds(MULTI30K), kept.result("multi30k_deen")
     sentences, (recipe, fast) = kept.bench_row("sentences", "avx512"), kept.bench("avx512_recipe")["rows"]
     faults, hostile = kept.measured("faults")[-1], kept.measured("hostile")[-1]
     tiny, beam = kept.bench_row("transformer_tiny"), kept.bench_row("beam")
@@ -26,11 +27,12 @@ def readme(kept: Kept) -> Page:
     ]
     task, other = kept.config("studies/turns").task, kept.config("studies/positions").task
     walks, length = kept.table("length"), kept.config("studies/length").task
-    millions = figure(de["parameters"] / 1e6, ".1f")
+    millions = figure(deen["parameters"] / 1e6, ".1f")
     return Page(
         [
             f"| Multi30k English–German, {millions} M parameters, beam of "
-            f"{figure(kept.config('translation:multi30k_de').decode.beam_width)} | BLEU {figure(de['bleu'], '.2f')} |",
+            f"{figure(kept.config('translation:multi30k_de').decode.beam_width)}, {of_seeds(de, each=False)} | BLEU "
+            f"{figure(bleu(de), '.2f')} |",
             f"| Multi30k German–English, {millions} M parameters, greedy | BLEU {figure(deen['bleu'], '.2f')} |",
             f"| training, Transformer-Tiny's size | {figure(shown(tiny['fxf']))} tokens/s | PyTorch "
             f"{figure(shown(tiny['PyTorch']))}, compiled {figure(shown(tiny['PyTorch compiled']))} |",

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 
 from experiments.figures.kept import Kept, Program, Row
+from experiments.figures.long_runs import long_runs
 from experiments.figures.pieces import Conclusion, Lines, Page, Piece, figure, table
 
 REFUSED, ACCEPTED = "refused in one line", "accepted and named"  # columns of the hostile inputs
@@ -53,35 +54,6 @@ FLASH = {
 }
 # Also compiled with flags of libtpu that gather and scatter on the SparseCores.
 FLAGS = ("llama7b_v5p-4x4x8", "llama70b_v5p-8x8x8")
-
-
-def long_runs(kept: Kept) -> list[Piece]:
-    de, deen, anki, older = kept.result("multi30k_de"), kept.result("multi30k_deen"), kept.result("anki"), kept.older
-    others, reached = older["translation"], kept.validations("multi30k_de", "bleu")[-1]
-    return [
-        f"BLEU {figure(de['bleu'], '.2f')} with a beam of "
-        f"{figure(kept.config('translation:multi30k_de').decode.beam_width)}"
-        f", chrF {figure(de['chrf'], '.2f')}; {minutes(de)} minutes of training, {epochs(de)} epochs",
-        f"BLEU {figure(deen['bleu'], '.2f')} greedy, chrF {figure(deen['chrf'], '.2f')}; {minutes(deen)} minutes of "
-        f"training, {epochs(deen)} epochs",
-        f"on {figure(anki['examples'], ',')} held-out sentences of Tatoeba (2019): BLEU {figure(anki['bleu'], '.2f')} "
-        f"greedy, chrF {figure(anki['chrf'], '.2f')}; {minutes(anki)} minutes of training",
-        f"The first two models have {figure(de['parameters'], ',')} parameters.",
-        f"ours have at most {figure(kept.config('translation:multi30k_de').data.batch_tokens, ',')}",
-        f"validation BLEU, {figure(reached, '.2f')} at the end, where {figure(others['multi30k_de_steps'], ',')} steps "
-        f"with a dropout of {figure(others['multi30k_de_dropout'])} had {figure(others['multi30k_de_validation'])}",
-        f"had {figure(others['multi30k_deen'])} (an older run",
-        f"and {figure(others['anki_steps'], ',')} steps, `anki` reached BLEU {figure(others['anki'])} in "
-        f"{figure(others['anki_minutes'])} minutes",
-    ]
-
-
-def minutes(result: Row) -> str:
-    return figure(result["train_seconds"] / 60, ".0f")
-
-
-def epochs(result: Row) -> str:
-    return figure(result["steps"] / result["steps_per_epoch"], ".0f")
 
 
 def beside(kept: Kept) -> list[Piece]:

@@ -8,6 +8,7 @@ from experiments.figures.kept import Kept
 from experiments.figures.pieces import Conclusion, Page, figure
 from experiments.figures.turns_study import turns
 from experiments.studies.breadth import result as breadth
+from experiments.studies.drawn import result as drawn
 from experiments.studies.forecast import result as forecast
 from experiments.studies.length.result import solved
 from experiments.studies.ranking import result as ranking
@@ -33,7 +34,7 @@ def overview(kept: Kept) -> Page:
     small, _ = forecast.small_and_large(forecasts)
     times = forecast.amount_of(forecasts) / max(map(forecast.compute, small))
     off = {law: 100 * share for law, share in forecast.errors(forecasts).items()}
-    ours, ranked = (breadth.known(kept.table(study)) for study in ("breadth", "ranking"))
+    ours, ranked, of_range = (breadth.known(kept.table(study)) for study in ("breadth", "ranking", "drawn"))
     longer = {kind: mean(scan.shares(kept.table("scan"), kind, "longer")) for kind in (scan.ABSOLUTE, scan.RELATIVE)}
     return Page(
         [
@@ -53,6 +54,9 @@ def overview(kept: Kept) -> Page:
             f"rank three kinds as that table does? | In {figure(len(ranking.reproduced(ranked)))} of "
             f"{figure(len(ranking.problems(ranked)))} problems, after "
             f"{figure(kept.config('studies/ranking').train.steps, ',')} steps",
+            f"as that table has it? | In {figure(len(drawn.reproduced(of_range)))} of "
+            f"{figure(len(drawn.problems(of_range)))} problems by at least {figure(drawn.GAP)} points, after "
+            f"{figure(kept.config('studies/drawn').train.steps, ',')} steps of Muon",
             f"Do models of widths {figure(narrowest)} to {figure(widest)} share their best learning rate? | With "
             f"`base_width`, within a factor of {figure(max(rates[0]) / min(rates[0]), '.2f')}; without it, the best "
             f"rate is {figure(rates[1][0] / rates[1][-1], '.0f')} times lower at {figure(widest)}",

@@ -28,6 +28,7 @@ def turns(kept: Kept) -> Page:
     ]
     far = [f"exact_match_{n}" for n in range(100, 1001, 100)]
     first = [row for each, _ in kinds[:3] for row in each]
+    hours = sum(row["train_seconds"] + row["evaluate_seconds"] for row in rows) / 3600
     header = ["positions", "trained on", "seeds", "up to that", *(f"{n:,}" for n in LENGTHS)]
     return Page(
         [
@@ -39,7 +40,7 @@ def turns(kept: Kept) -> Page:
             f"had {figure(1)} at {figure(longest)} for four seeds and {figure(0)} for one: two heads of that one "
             f"ended with "
             f"turns of {figure(tried['turns'][0])} and {figure(tried['turns'][1])}, which scoring rounds.",
-            f"{figure(len(rows))} runs.",
+            f"{figure(len(rows))} runs, of {figure(hours, '.1f')} hours one after another.",
             f"every length from {figure(LENGTHS[0])} to {figure(longest)}:",
             table(header, [cells for _, cells in kinds], "llrrrrrr"),
             Conclusion(

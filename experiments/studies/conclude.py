@@ -47,6 +47,15 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def effort(rows: Sequence[Row], rest: str = "") -> str:
+    """Returns how many runs of a table have a result, and their hours; `rest` is said of the others."""
+    seconds = [row["wall_seconds"] for row in rows if "wall_seconds" in row]
+    return (
+        f"{len(seconds)} of {len(rows)} runs have a result{rest}. They took {sum(seconds) / 3600:.1f} hours, one after "
+        "another, on two cores that other programs used too."
+    )
+
+
 def module_of(study: str) -> Any:
     """Returns the module with `text(rows)`, the Markdown of the result, and `draw(path, rows)`."""
     return importlib.import_module(f"experiments.studies.{study}.result")

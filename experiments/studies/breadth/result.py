@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import stdev
 from typing import Any
 
-from experiments.studies.conclude import Row, mean, table
+from experiments.studies.conclude import Row, effort, mean, table
 from fxf.tasks.length.problems import PROBLEMS
 
 AHEAD = 6  # problems of the claim
@@ -91,7 +91,7 @@ def text(rows: list[Row]) -> str:
     level = [problem for problem, margin in found.items() if margin == 0]
     ordered = sorted(found.values(), reverse=True)
     verdict = "**holds**, on condition of the quoted figures" if len(above) >= AHEAD else "**is refuted**"
-    rest = "; there was no time for the other seeds" if with_result(rows) < len(rows) else ""
+    rest = "" if all(FIGURE in row for row in rows) else "; there was no time for the other seeds"
     return (
         "Score in percent, and the mean exact match over the longer lengths. The best published kind is the highest of "
         f"eleven; {PUBLISHED['status']}:\n\n{table(header, lines)}\n"
@@ -106,19 +106,6 @@ def text(rows: list[Row]) -> str:
         f"- {effort(rows, rest)}\n"
         f"- {len(AGAIN)} runs were made again in another folder ({_listed([_problem(each) for each in AGAIN])}); "
         f"{len(equal(rows))} of them have the same figures to the last digit, those of time aside.\n"
-    )
-
-
-def with_result(rows: list[Row]) -> int:
-    return sum(FIGURE in row for row in rows)
-
-
-def effort(rows: list[Row], rest: str = "") -> str:
-    """Returns how many runs of a table have a result, and their hours; `rest` is said of the others."""
-    hours = sum(row["wall_seconds"] for row in rows if "wall_seconds" in row) / 3600
-    return (
-        f"{with_result(rows)} of {len(rows)} runs have a result{rest}. They took {hours:.1f} hours, one after another, "
-        "on two cores that other programs used too."
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.studies.conclude import Row, mean, table
+from experiments.studies.conclude import Row, effort, mean, table
 from fxf.layers.walks import BACK, REFLECT, RETURN, TURN, Effect, first_walks, walk
 from fxf.tasks.length.problems import PROBLEMS
 
@@ -71,6 +71,7 @@ def text(rows: list[Row]) -> str:
         f"{highest(rows, 'rotary'):.2g}.\n"
         f"- The other {len(others)} problems have one seed. Up to 40 symbols {BOUND} is reached by: {_listed(learned)}"
         f"; at 500 by: {_listed(right)}.\n"
+        f"- {effort(rows)}\n"
     )
 
 

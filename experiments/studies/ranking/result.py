@@ -7,8 +7,8 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from experiments.studies.breadth.result import FIGURE, PUBLISHED, effort
-from experiments.studies.conclude import Row, mean, table
+from experiments.studies.breadth.result import FIGURE, PUBLISHED
+from experiments.studies.conclude import Row, effort, mean, table
 from fxf.tasks.length.problems import PROBLEMS
 
 NAMES = {"none": "none", "sinusoidal": "sin/cos", "alibi": "ALiBi"}  # ours, and the table's
