@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from ctranslate2.specs import transformer_spec
 
-from fxf.data.tokenizer import EOS, PAD
+from fxf.data.tokenizer import BOS, EOS, UNK
 from fxf.layers.position_kinds import interleaved
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.weights import Params
@@ -81,7 +81,7 @@ def _spec(config: EncoderDecoderConfig, params: Params) -> Any:
     vocabulary = [str(token) for token in range(len(table))]
     spec.register_source_vocabulary(vocabulary)
     spec.register_target_vocabulary(vocabulary)
-    spec.config.decoder_start_token, spec.config.eos_token, spec.config.unk_token = str(PAD), str(EOS), str(PAD)
+    spec.config.decoder_start_token, spec.config.eos_token, spec.config.unk_token = str(BOS), str(EOS), str(UNK)
     spec.config.layer_norm_epsilon = config.norm_epsilon
     return spec
 

@@ -66,7 +66,7 @@ def beside(kept: Kept) -> list[Piece]:
         return row[peer] > row["fxf"]
 
     bench, wide, memory = kept.bench(), kept.bench("avx512"), kept.bench("kept_memory")
-    products = kept.bench_row("products", "avx512")
+    products, real = kept.bench_row("products", "avx512"), kept.bench_row("sentences", "sentences")
     versions, machine = bench["versions"], bench["machine"]
     losses = kept.older["nanogpt_seeds"]["losses"]
     return [
@@ -88,6 +88,11 @@ def beside(kept: Kept) -> list[Piece]:
         Conclusion("CTranslate2 translates faster than fxf", faster("beam", "CTranslate2")),
         Conclusion("Flax Linen trains faster than fxf", faster("gpt2_small", "Flax Linen")),
         bench_table("what, where memory is kept", memory),
+        Conclusion(
+            "CTranslate2 translates them faster than fxf",
+            all(value > real["fxf"] for way, value in real.items() if way.startswith("CTranslate2")),
+        ),
+        bench_table("what, beside CTranslate2", kept.bench("sentences")),
     ]
 
 
