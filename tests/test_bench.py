@@ -1,11 +1,19 @@
 """The benchmark's table and ceiling, by ways and products that take no time."""
 
+import dataclasses
 import sys
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
+from fxf.data.tokenizer import EOS, PAD
+from fxf.decoding.config import DecodeConfig
+from fxf.decoding.decoder import make_decoder
+from fxf.errors import UserError
+from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
+from helpers import random_params, scaled
 from small_runs import ROOT
 
 SETTINGS = {"repeats": 3, "steps": 1, "threads": 1}
@@ -15,7 +23,7 @@ SETTINGS = {"repeats": 3, "steps": 1, "threads": 1}
 def benchmarks(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "experiments/benchmarks"))
     yield
-    for name in ("rows", "ceilings"):
+    for name in ("rows", "ceilings", "rows_decoding", "peers_ctranslate2"):
         sys.modules.pop(name, None)
 
 
@@ -60,3 +68,36 @@ def test_the_ceiling_counts_each_product_of_a_program_and_those_in_a_loop_once_p
     counts = products(jax.make_jaxpr(program)(x, y).jaxpr)
     assert sorted(counts.values()) == [1, 4]
     assert {_flops(product) for product in counts} == {2 * 2 * 5 * 5}
+
+
+@pytest.mark.parametrize("changes", [{"positions": "rotary"}, {"embeddings": "separate"}, {"block": "post_norm"}])
+def test_real_sentences_need_a_run_that_the_peers_can_have(changes):
+    from rows_decoding import require_peers
+
+    config = EncoderDecoderConfig(positions="sinusoidal", embeddings="shared")
+    require_peers(config, "runs/a")
+    ((name, value),) = changes.items()
+    with pytest.raises(UserError, match=f"model.{name} .* runs/a has '{value}'"):
+        require_peers(dataclasses.replace(config, **changes), "runs/a")
+
+
+def test_ctranslate2_begins_and_ends_where_fxf_does():
+    pytest.importorskip("ctranslate2")
+    from peers_ctranslate2 import CTranslator
+
+    config = EncoderDecoderConfig(
+        **{"n_layers": 1, "d_model": 8, "d_ff": 7, "n_heads": 2, "max_len": 12},
+        **{"positions": "sinusoidal", "embeddings": "shared", "attention_bias": "all", "activation": "relu"},
+    )
+    model = encoder_decoder(config, 9)
+    params = scaled(random_params(model.spec, 1), 3)  # an answer depends on the first token too
+    source = np.random.default_rng(0).integers(5, 9, (7, 5)).astype(np.int32)
+    decode = make_decoder(model, EOS, config=DecodeConfig(beam_width=2))
+    prompts = {"source": source, "source_mask": np.ones(source.shape, bool), "lengths": np.zeros(7, np.int32)}
+    first = {"first": np.full(7, PAD, np.int32)}
+    tokens = np.zeros((7, 0), np.int32)
+    ours, otherwise = (decode(params, {**prompts, **more, "tokens": tokens}, 6)[0][:, 0] for more in ({}, first))
+    assert (ours != otherwise).any(1).sum() > 3  # else this would not tell BOS from padding
+    found = CTranslator(config, params, 1).beam_search(source.tolist(), width=2, max_tokens=6, least=0)
+    assert found == [row[: [*row, EOS].index(EOS)] for row in ours.tolist()]
+    assert len(set(map(len, found))) > 1

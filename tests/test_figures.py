@@ -9,7 +9,8 @@ import pytest
 from experiments.benchmarks import compiled
 from experiments.figures import pages
 from experiments.figures.kept import Kept
-from experiments.figures.pieces import Conclusion, Page, figure, filled, only_docstrings, table, wrong
+from experiments.figures.long_runs import of_seeds
+from experiments.figures.pieces import Conclusion, Page, figure, filled, only_docstrings, plain, table, wrong
 from small_runs import ROOT
 
 STUDIES = "experiments/studies"
@@ -60,6 +61,13 @@ def test_an_altered_result_is_noticed_and_make_figures_writes_it(copy, kept, old
         path.write_text(text)
         pages.rewrite(copy, [page])
     assert pages.differences(copy, [page]) == []
+
+
+def test_a_mean_of_seeds_says_of_which():
+    runs = [{"seed": seed, "bleu": bleu} for seed, bleu in enumerate((40.5, 41.0, 42.5))]
+    assert plain(of_seeds(runs[:1])) == "seed 0"
+    assert plain(of_seeds(runs)) == "mean of 3 seeds (40.50, 41.00, 42.50; deviation 1.04)"
+    assert plain(of_seeds(runs, each=False)) == "mean of 3 seeds"
 
 
 def test_a_number_that_nothing_accounts_for_is_named():

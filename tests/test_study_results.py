@@ -69,7 +69,7 @@ def test_without_positions_a_copied_string_is_as_right_as_its_most_frequent_symb
 
     expected = 100 * sum(map(share, range(41, 501))) / 460
     for problem in ("reverse_string", "duplicate_string", "odds_first"):
-        assert ranking.quoted(problem, "none") == round(expected, 1)
+        assert ranking.KINDS.quoted(problem, "none") == round(expected, 1)
 
 
 def test_only_a_score_above_every_quoted_kind_is_ahead():

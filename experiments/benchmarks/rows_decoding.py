@@ -148,6 +148,15 @@ def generate(settings: Settings) -> Iterator[Row]:
     yield from search_rows("generate", ours, {"transformers": theirs}, settings)
 
 
+def require_peers(config: EncoderDecoderConfig, run: str) -> None:
+    """Raises a UserError if the peers cannot have the model of a run."""
+    wanted = {"positions": "sinusoidal", "embeddings": "shared", "block": "pre_norm"}
+    for name, value in wanted.items():
+        if getattr(config, name) != value:
+            got = f"{run} has {getattr(config, name)!r}"
+            raise UserError(f"--run: expected a run with model.{name} {value!r}, as the peers have; {got}")
+
+
 class Sentences:
     """Translation of real sentences with a trained run: in fxf as `fxf generate` does, and in the peers in batches."""
 
@@ -160,11 +169,7 @@ class Sentences:
         self.experiment, _, params = run.load(Path(settings.run), decode={"beam_width": BEAM_WIDTH})
         self.evaluator = self.experiment.evaluator(Clock(0.0), self.experiment.layout_of_one_copy())(params)
         self.config = EncoderDecoderConfig(**self.experiment.config["model"])
-        if (self.config.positions, self.config.embeddings) != ("sinusoidal", "shared"):
-            wanted = "a run with model.positions 'sinusoidal' and model.embeddings 'shared', which the peers have"
-            raise UserError(
-                f"--run: expected {wanted}; {settings.run} has {self.config.positions!r} and {self.config.embeddings!r}"
-            )
+        require_peers(self.config, settings.run)
         self.translator = TorchTranslator(self.config, params).eval()
         self.compiled = CTranslator(self.config, params, settings.threads)
         self.tokenizer = read_tokenizer(Path(settings.run) / TOKENIZER_FILE)

@@ -4,6 +4,7 @@ from experiments.claims import comparisons, longer
 from experiments.claims.claim import Single
 from experiments.claims.longer import STUDIES, SWEEP
 from experiments.figures.kept import Kept
+from experiments.figures.long_runs import MULTI30K
 from experiments.seeds.claims import at_least, at_most, equal
 from experiments.studies.forecast import result as forecast
 from experiments.studies.qk_norm import result as qk_norm
@@ -35,8 +36,8 @@ CLAIMS = (
         what="BLEU with 2.09 M weights",
         command=f"{TRAIN}translation:multi30k_de --config.data.path=multi30k/tok --config.seed=SEED",
         accepts=at_least(41.02),
-        figures=lambda kept: [run["bleu"] for run in kept.seeds("configs/multi30k_de")],
-        folder=f"{RESULTS}/configs/multi30k_de/seed_0",
+        figures=lambda kept: [run["bleu"] for run in kept.seeds(MULTI30K)],
+        folder=f"{RESULTS}/{MULTI30K}/seed_0",
     ),
     Single(
         name="multi30k_deen",

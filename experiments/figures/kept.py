@@ -87,11 +87,6 @@ class Kept:
         lines = (self.root / "experiments/results" / name / "tuning.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines]
 
-    def validations(self, name: str, metric: str) -> list[float]:
-        """Returns a figure of a run's validations, in their order."""
-        lines = (self.root / "experiments/results" / name / "metrics.jsonl").read_text().splitlines()
-        return [row[metric] for row in map(json.loads, lines) if metric in row]
-
     def made_by(self, folder: str) -> Row:
         """Returns the commit, date, versions and machine of the results in a folder; what nobody noted is unknown."""
         if folder.endswith("/bench"):

@@ -5,7 +5,7 @@ from statistics import mean, stdev
 from experiments.figures.kept import Kept, Row
 from experiments.figures.pieces import Lines, Piece, figure, table
 
-MULTI30K = "configs/multi30k_de"
+MULTI30K = "configs/multi30k_de"  # the folder of its seeds in experiments/results
 
 
 def long_runs(kept: Kept) -> list[Piece]:

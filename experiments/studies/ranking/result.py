@@ -4,21 +4,13 @@ The problems of the first test come first in the table, and those of the third b
 """
 
 import itertools
-from pathlib import Path
-from typing import Any
 
-from experiments.studies.breadth.result import FIGURE, PUBLISHED
+from experiments.studies.beside_quoted import APART, LEARNED, BesideQuoted, gap_and_span, guess, problems
+from experiments.studies.breadth.result import FIGURE
 from experiments.studies.conclude import Row, effort, mean, table
-from fxf.tasks.length.problems import PROBLEMS
 
-NAMES = {"none": "none", "sinusoidal": "sin/cos", "alibi": "ALiBi"}  # ours, and the table's
-APART, NEEDED = 1.0, 4  # points between quoted figures that are judged; problems of the claim
+NEEDED = 4  # problems of the claim
 N_FIRST = 5  # problems of the first test
-LEARNED = 20.0  # points above a guess from which the lengths of training count as learned in part
-
-
-def quoted(problem: str, kind: str) -> float:
-    return PUBLISHED["accuracy"][problem][PUBLISHED["kinds"].index(NAMES[kind])]
 
 
 def longer(rows: list[Row]) -> list[Row]:
@@ -35,20 +27,24 @@ def scores(rows: list[Row], problem: str, kind: str, figure: str = FIGURE) -> li
     return [100 * row[figure] for row in sorted(found, key=lambda row: row["seed"]) if figure in row]
 
 
+KINDS = BesideQuoted({"none": "none", "sinusoidal": "sin/cos", "alibi": "ALiBi"}, scores)
+draw = KINDS.draw
+
+
 def judged(rows: list[Row], problem: str) -> dict[tuple[str, str], str]:
     """Returns reproduced, contradicted or open for each pair of kinds, the better one first, that is judged.
 
     A pair with a kind of fewer than two seeds is "not run".
     """
     found = {}
-    for pair in itertools.permutations(NAMES, 2):
-        if quoted(problem, pair[0]) - quoted(problem, pair[1]) < APART:
+    for pair in itertools.permutations(KINDS.names, 2):
+        if KINDS.quoted(problem, pair[0]) - KINDS.quoted(problem, pair[1]) < APART:
             continue
         better, worse = (scores(rows, problem, kind) for kind in pair)
         if min(len(better), len(worse)) < 2:
             found[pair] = "not run"
             continue
-        gap, span = mean(better) - mean(worse), max(max(each) - min(each) for each in (better, worse))
+        gap, span = gap_and_span(better, worse)
         found[pair] = "reproduced" if gap > span else "contradicted" if -gap > span else "open"
     return found
 
@@ -59,10 +55,6 @@ def reproduced(rows: list[Row]) -> list[str]:
     return [name for name, each in verdicts.items() if "reproduced" in each and "contradicted" not in each]
 
 
-def problems(rows: list[Row]) -> list[str]:
-    return list(dict.fromkeys(row["task.problem"] for row in rows))
-
-
 def of_first_test(rows: list[Row]) -> list[Row]:
     """Returns the runs on the problems of the first test."""
     return [row for row in rows if row["task.problem"] in problems(rows)[:N_FIRST]]
@@ -70,17 +62,13 @@ def of_first_test(rows: list[Row]) -> list[Row]:
 
 def has_learned(rows: list[Row], problem: str) -> bool:
     """Returns whether a kind has learned the lengths of training, in part."""
-    known = (scores(rows, problem, kind, "symbol_accuracy") for kind in NAMES)
+    known = (scores(rows, problem, kind, "symbol_accuracy") for kind in KINDS.names)
     return max(mean(each) for each in known if each) - guess(problem) >= LEARNED
-
-
-def guess(problem: str) -> float:
-    return 100 / len(PROBLEMS[problem].outputs)
 
 
 def explained(rows: list[Row], problem: str) -> str:
     """Returns why a ranking is not reproduced, as far as the lengths of training tell."""
-    known = {kind: scores(rows, problem, kind, "symbol_accuracy") for kind in NAMES}
+    known = {kind: scores(rows, problem, kind, "symbol_accuracy") for kind in KINDS.names}
     means = {kind: mean(each) for kind, each in known.items() if each}
     if not means:
         return f"{problem} was not run, for want of time"
@@ -120,19 +108,6 @@ def second_test(rows: list[Row]) -> tuple[str, str]:
 
 
 def text(rows: list[Row]) -> str:
-    header = ["problem", "positions", "quoted", "ours, each seed", "ours up to 40", "a guess"]
-    lines = [
-        [
-            problem,
-            kind,
-            f"{quoted(problem, kind):.1f}",
-            _listed(scores(rows, problem, kind)),
-            _listed(scores(rows, problem, kind, "symbol_accuracy")),
-            f"{guess(problem):.0f}",
-        ]
-        for problem in problems(rows)
-        for kind in NAMES
-    ]
     pairs = [
         [problem, f"{better} over {worse}", verdict]
         for problem in problems(rows)
@@ -142,8 +117,7 @@ def text(rows: list[Row]) -> str:
     of_longer, told = second_test(rows)
     verdict = "**holds**, on condition of the quoted figures" if len(held) >= NEEDED else "**does not hold**"
     return (
-        "Accuracy of symbols beyond 40, and up to it, in percent:\n\n"
-        f"{table(header, lines)}\n{table(['problem', 'pair', 'here'], pairs)}\n"
+        f"{KINDS.table(rows)}\n{table(['problem', 'pair', 'here'], pairs)}\n"
         f"{of_longer}![accuracy by problem and kind](plot.png)\n\n## Conclusion\n\n"
         f"- First test: the ranking of {len(held)} of {len(first)} problems is reproduced "
         f"({', '.join(held) or 'none'}): the claim {verdict}.\n"
@@ -173,29 +147,3 @@ def third_test(rows: list[Row]) -> str:
         f"the {len(held)} problems no kind is {LEARNED:.0f} points above a guess on the lengths of training: there the "
         "kinds differ in how they fail"
     )
-
-
-def _listed(values: list[float]) -> str:
-    return ", ".join(f"{value:.1f}" for value in values)
-
-
-def draw(path: Path, rows: list[Row]) -> None:
-    """Draws the quoted figure and each of our seeds, by problem and kind."""
-    from matplotlib.figure import Figure
-
-    n_rows = -(-len(problems(rows)) // N_FIRST)
-    figure = Figure(figsize=(9, 2.6 * n_rows), layout="constrained")
-    all_axes: Any = figure.subplots(n_rows, N_FIRST, squeeze=False)
-    for axes, problem in zip(all_axes.flat, problems(rows), strict=True):
-        for i, kind in enumerate(NAMES):
-            axes.plot(i, quoted(problem, kind), "_", color="tab:gray", markersize=20, label=None if i else "quoted")
-            each = scores(rows, problem, kind)
-            axes.plot([i] * len(each), each, "o", color="tab:blue", alpha=0.6, label=None if i else "ours")
-        axes.set(xticks=range(len(NAMES)), xticklabels=NAMES, xlim=(-0.6, len(NAMES) - 0.4))
-        axes.set_title(problem, fontsize=9)
-        axes.tick_params(axis="x", labelrotation=30)
-        axes.spines[["top", "right"]].set_visible(False)
-    for first_axes in all_axes[:, 0]:
-        first_axes.set_ylabel("accuracy of symbols, percent")
-    all_axes[0, 0].legend(frameon=False)
-    figure.savefig(path, dpi=150)
