@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from experiments.studies import conclude
+from experiments.studies import beside_quoted, conclude
 from experiments.studies.breadth import result as breadth
 from experiments.studies.drawn import result as drawn
 from experiments.studies.forecast import result as forecast
@@ -132,7 +132,7 @@ def test_a_ranking_of_drawn_positions_needs_both_gaps_and_no_pair_the_other_way(
 def test_the_first_test_counts_its_own_problems_only():
     names = [f"problem {i}" for i in range(7)]
     rows = [{"task.problem": name, "seed": seed} for name in names for seed in range(2)]
-    assert ranking.problems(ranking.of_first_test(rows)) == names[:5]
+    assert beside_quoted.problems(beside_quoted.of_first_test(rows)) == names[:5]
 
 
 @pytest.mark.parametrize(("longer", "explains"), [((0.2, 0.26), "explains"), ((0.2, 0.24), "does not explain")])

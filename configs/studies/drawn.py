@@ -16,6 +16,7 @@ from fxf.tasks.length.problems import PROBLEMS
 RANGE = 2048  # the positions that are drawn from; 0 draws none
 KINDS = (("sinusoidal", 0), ("rotary", 0), ("rotary", RANGE))
 PROBLEMS_OF_CLAIM = ("even_pairs", "bucket_sort", "missing_duplicate", "reverse_string", "odds_first")
+OTHERS = ("cycle_navigation", "stack_manipulation", "duplicate_string")  # of the second test
 FEW, MANY = 32, 256  # strings of each length if answers are long, and if they have one symbol
 
 
@@ -31,7 +32,7 @@ def get_config() -> ConfigDict:
 
 
 def sweep(add: Callable[..., None]) -> None:
-    for problem in PROBLEMS_OF_CLAIM:
+    for problem in PROBLEMS_OF_CLAIM + OTHERS:
         examples = MANY if PROBLEMS[problem].tape(40) == 1 else FEW
         for positions, drawn_from in KINDS:
             kind = {"model.positions": positions, "task.position_range": drawn_from}

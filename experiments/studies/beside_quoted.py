@@ -11,6 +11,7 @@ from fxf.tasks.length.problems import PROBLEMS
 APART = 1.0  # points between quoted figures that are compared
 LEARNED = 20.0  # points above a guess from which the lengths of training count as learned in part
 N_COLUMNS = 5  # of the picture
+N_FIRST = 5  # problems of a first test; those of later ones stand behind them in the table
 
 
 class BesideQuoted(NamedTuple):
@@ -51,15 +52,17 @@ class BesideQuoted(NamedTuple):
         n_rows = -(-len(problems(rows)) // N_COLUMNS)
         figure = Figure(figsize=(9, 2.6 * n_rows), layout="constrained")
         all_axes: Any = figure.subplots(n_rows, N_COLUMNS, squeeze=False)
-        for axes, problem in zip(all_axes.flat, problems(rows), strict=True):
+        for axes in all_axes.flat[len(problems(rows)) :]:
+            axes.remove()
+        for axes, problem in zip(all_axes.flat, problems(rows), strict=False):
             for i, kind in enumerate(self.names):
                 height, label = self.quoted(problem, kind), None if i else "quoted"
                 axes.plot(i, height, "_", color="tab:gray", markersize=20, label=label)
                 each = self.scores(rows, problem, kind)
                 axes.plot([i] * len(each), each, "o", color="tab:blue", alpha=0.6, label=None if i else "ours")
-            axes.set(xticks=range(len(self.names)), xticklabels=self.names, xlim=(-0.6, len(self.names) - 0.4))
+            axes.set_xlim(-0.6, len(self.names) - 0.4)
+            axes.set_xticks(range(len(self.names)), self.names, rotation=30, horizontalalignment="right")
             axes.set_title(problem, fontsize=9)
-            axes.tick_params(axis="x", labelrotation=30)
             axes.spines[["top", "right"]].set_visible(False)
         for first_axes in all_axes[:, 0]:
             first_axes.set_ylabel("accuracy of symbols, percent")
@@ -69,6 +72,11 @@ class BesideQuoted(NamedTuple):
 
 def problems(rows: list[Row]) -> list[str]:
     return list(dict.fromkeys(row["task.problem"] for row in rows))
+
+
+def of_first_test(rows: list[Row]) -> list[Row]:
+    """Returns the runs on the problems of the first test."""
+    return [row for row in rows if row["task.problem"] in problems(rows)[:N_FIRST]]
 
 
 def guess(problem: str) -> float:

@@ -1,16 +1,12 @@
-"""Three kinds of positions on longer strings: our scores, the quoted ones, and the pairs that they rank alike.
-
-The problems of the first test come first in the table, and those of the third behind them.
-"""
+"""Three kinds of positions on longer strings: our scores, the quoted ones, and the pairs that they rank alike."""
 
 import itertools
 
-from experiments.studies.beside_quoted import APART, LEARNED, BesideQuoted, gap_and_span, guess, problems
+from experiments.studies.beside_quoted import APART, LEARNED, BesideQuoted, gap_and_span, guess, of_first_test, problems
 from experiments.studies.breadth.result import FIGURE
 from experiments.studies.conclude import Row, effort, mean, table
 
 NEEDED = 4  # problems of the claim
-N_FIRST = 5  # problems of the first test
 
 
 def longer(rows: list[Row]) -> list[Row]:
@@ -53,11 +49,6 @@ def reproduced(rows: list[Row]) -> list[str]:
     """Returns the problems whose ranking is reproduced."""
     verdicts = {problem: list(judged(rows, problem).values()) for problem in problems(rows)}
     return [name for name, each in verdicts.items() if "reproduced" in each and "contradicted" not in each]
-
-
-def of_first_test(rows: list[Row]) -> list[Row]:
-    """Returns the runs on the problems of the first test."""
-    return [row for row in rows if row["task.problem"] in problems(rows)[:N_FIRST]]
 
 
 def has_learned(rows: list[Row], problem: str) -> bool:
