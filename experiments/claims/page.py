@@ -51,7 +51,7 @@ SECTIONS: dict[str, tuple[str, tuple[Claim, ...]]] = {
     "Ours": ("What README and the pages say of fxf, measured in small; the tests check more.", ours.CLAIMS),
     "Larger ones": (
         "Published figures and our studies, from kept results. `run` has the commit and date of the results, and how "
-        "many commits have followed when this page was written.",
+        "many commits have followed when this page was written. The commands of runs also need `--workdir=FOLDER`.",
         larger.CLAIMS,
     ),
 }

@@ -6,7 +6,7 @@ from statistics import mean, median, stdev
 from scipy.stats import t as student
 
 from experiments.figures.kept import Kept, Row
-from experiments.figures.pieces import Page, table
+from experiments.figures.pieces import Conclusion, Page, table
 from experiments.race.entries import ENTRIES, TRIALS
 
 LEVEL = 0.95
@@ -41,10 +41,12 @@ def race(kept: Kept) -> Page:
         [TRIALS[name].words, f"{told['effect']:+.4f}", f"{told['low']:+.4f} to {told['high']:+.4f}", str(told["pairs"])]
         for name, told in verdicts.items()
     ]
+    best = min(verdicts.values(), key=lambda told: told["effect"])
     return Page(
         [
             table(header, entries, "lrrrrlr"),
             table(["instead", "loss", "interval", "pairs"], cells, "lrrr"),
+            Conclusion("The highest rate is the best of AdamW's", [*verdicts.values()][-1] == best),
         ],
         {
             "what the race asks": ["1.88, and of 1.60", "the targets 1.88 and 1.60"],

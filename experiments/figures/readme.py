@@ -16,6 +16,7 @@ INTERFACE = "part of an interface"
 def readme(kept: Kept) -> Page:
     de, deen = kept.seeds(MULTI30K), kept.result("multi30k_deen")
     sentences, (recipe, fast) = kept.bench_row("sentences", "avx512"), kept.bench("avx512_recipe")["rows"]
+    real = kept.bench_row("sentences", "sentences")
     faults, hostile = kept.measured("faults")[-1], kept.measured("hostile")[-1]
     tiny, beam = kept.bench_row("transformer_tiny"), kept.bench_row("beam")
     generate, gpt = kept.bench_row("generate"), kept.bench_row("nanogpt_cpu")
@@ -47,6 +48,9 @@ def readme(kept: Kept) -> Page:
             f"| a quicker recipe, `characters:fast`, with AVX-512 | {seconds_and_loss(fast, 'fxf')} |",
             f"Multi30k's test set, with AVX-512 | {figure(shown(sentences['fxf']))} sentences/s | PyTorch "
             f"{figure(shown(sentences['PyTorch, 64 at a time, by length']))}, sorted by length |",
+            f"| the same sentences, another such machine | {figure(shown(real['fxf']))} sentences/s | CTranslate2 "
+            f"{figure(shown(real['CTranslate2, 64 at a time, by length']))}, PyTorch "
+            f"{figure(shown(real['PyTorch, 64 at a time, by length']))}, sorted by length |",
             Conclusion(
                 f"| reversal of {figure(task.longer + task.max_length, ',')} symbols after training on at most "
                 f"{figure(task.max_length)}, five seeds | exact match "
@@ -56,9 +60,9 @@ def readme(kept: Kept) -> Page:
             f"[at most {figure(max(row['exact_match_20'] for row in positions), '.2g')} at {figure(20)}]"
             f"(experiments/studies/positions/README.md) after {figure(other.max_length)}, other positions",
             f"| {figure(len(carried(walks)))} of {figure(len(PROBLEMS))} problems at {figure(length.longest)} symbols "
-            f"after training on at most {figure(length.max_length)}, one setting, five seeds of each | exact match at "
+            f"after training on at most {figure(length.max_length)}, fixed walks, five seeds of each | exact match at "
             f"least {figure(BOUND)} in four seeds or five |",
-            f"| at most {figure(highest(walks, 'rotary'), '.2g')} with rotary positions |",
+            f"| at most {figure(highest(walks, 'rotary'), '.2g')} with rotary positions, one seed |",
             f"| {figure(faults['times'])} faults: kills, damaged checkpoints, full disks | {figure(faults['resumed'])} "
             f"resumed",
             f"| {figure(hostile['inputs'])} wrong or unusual inputs | {figure(hostile[REFUSED])} refused in one line, "

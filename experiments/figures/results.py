@@ -86,7 +86,10 @@ def beside(kept: Kept) -> list[Piece]:
         + f" and {figure(losses[-1], '.3f')}",
         f"measured so on {figure(memory['started'][:10])}, on {figure(memory['machine']['cores'])} cores of",
         Conclusion("CTranslate2 translates faster than fxf", faster("beam", "CTranslate2")),
-        Conclusion("Flax Linen trains faster than fxf", faster("gpt2_small", "Flax Linen")),
+        Conclusion(
+            "Flax and compiled PyTorch train faster than fxf",
+            all(faster("gpt2_small", peer) for peer in ("Flax Linen", "Flax NNX", "PyTorch compiled")),
+        ),
         bench_table("what, where memory is kept", memory),
         Conclusion(
             "CTranslate2 translates them faster than fxf",
@@ -147,8 +150,8 @@ def compiled(kept: Kept) -> list[Piece]:
         with_flags(kept),
         *beside_maxtext(kept),
         f"it needs {figure(needed, '.1f')} GB",
-        f"({figure(turns[0])} to {figure(turns[-1], ',')} turns of its loop)",
-        f"Now the loop has {figure(turns_of(kept, COMPILED[0]))} turns",
+        f"({figure(turns[0])} to {figure(turns[-1], ',')} iterations of its loop)",
+        f"Now the loop has {figure(turns_of(kept, COMPILED[0]))} iterations",
         f"flash attention, and compiled in {figure(seconds_of(kept, COMPILED[-1]) / 60, '.0f')} minutes",
     ]
 
@@ -257,7 +260,7 @@ def page(kept: Kept) -> Page:
                 "and 36.52 for German–English, greedy, with 9 million",
             ],
             "a name of the data": ["test (Multi30k: 2016)", "Tatoeba (2019)", "test set of 2016"],
-            "what was measured": ["With 24 tokens for every sentence", "the 1,000 sentences of"],
+            "what was measured": ["In the rows of 64 sentences every answer has 24 tokens", "the 1,000 sentences of"],
             "part of an interface": ["exit code 2"],
             "a size of what was compiled": [
                 "GPT-2 has 124M weights, bfloat16, 32 sequences of 1,024 tokens a device, and its vocabulary of 50,257",

@@ -36,6 +36,11 @@ def gain(found: Cells, depth: int, kind: str) -> float:
     return share(found, depth, kind, longest(found)) - share(found, depth, kind, 0)
 
 
+def learns(found: Cells, depth: int, kind: str) -> list[bool]:
+    """Returns whether the mean exact match is at least a half, without and with a warm-up."""
+    return [share(found, depth, kind, warmup) >= 0.5 for warmup in (0, longest(found))]
+
+
 def idea_less_definition(found: Cells) -> list[float]:
     """Returns the mean exact match of the idea less that of pre-norm, each with its better warm-up, at each depth."""
 

@@ -41,8 +41,12 @@ def failures(rows: list[Row], problem: str) -> list[str]:
     found = []
     for kind in (ROTARY, SINUSOIDAL):
         difference, span = gap(rows, problem, DRAWN, kind)
-        if difference < GAP or difference <= span:
-            found.append(f"the gap to {kind} positions is {difference:.1f} points, and the span of seeds {span:.1f}")
+        if difference < GAP:
+            found.append(f"the gap to {kind} positions is {difference:.1f} points, and {GAP} were needed")
+        elif difference <= span:
+            found.append(
+                f"the gap to {kind} positions is {difference:.1f} points, within the span of seeds, {span:.1f}"
+            )
     apart = KINDS.quoted(problem, ROTARY) - KINDS.quoted(problem, SINUSOIDAL)
     difference, span = gap(rows, problem, ROTARY, SINUSOIDAL)
     if abs(apart) >= APART and difference * apart < 0 and abs(difference) > span:

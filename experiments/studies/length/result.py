@@ -53,7 +53,7 @@ def highest(rows: list[Row], positions: str) -> float:
 def text(rows: list[Row]) -> str:
     problems = list(dict.fromkeys(row["task.problem"] for row in rows))
     others = [problem for problem in problems if problem not in CLAIMED]
-    header = ["problem", "positions", "seeds", "at most 40", "500", "symbols at most 40", "symbols at 500"]
+    header = ["problem", "positions", "seeds", "at most 40", "500", "tokens at most 40", "tokens at 500"]
     lines = [line(rows, problem, kind) for problem in CLAIMED for kind in ("walks", "rotary")]
     lines += [line(rows, problem, "walks") for problem in others]
     held = solved(rows)
@@ -62,7 +62,8 @@ def text(rows: list[Row]) -> str:
     right = [problem for problem in others if _mean(rows, problem, "walks") >= BOUND]
     learned = [problem for problem in others if _mean(rows, problem, "walks", "exact_match") >= BOUND]
     return (
-        f"Exact match of whole answers, of each seed where seeds differ:\n\n{table(header, lines)}\n"
+        "Exact match of whole answers, and the share of right tokens, the end among them; of each seed where seeds "
+        f"differ:\n\n{table(header, lines)}\n"
         "![exact match by problem, and the walks of three](plot.png)\n\n"
         "## Conclusion\n\n"
         f"- {len(held)} of {len(CLAIMED)} problems have exact match of at least {BOUND} at 500 in {SEEDS} of five "

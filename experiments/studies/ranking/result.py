@@ -134,7 +134,7 @@ def third_test(rows: list[Row]) -> str:
     return (
         f"of {len(verdicts)} problems {told}. The published ranking is {found} again on at least {NEEDED}, on "
         f"condition of the quoted figures. Of {len(pairs)} pairs {pairs.count('reproduced')} are reproduced and "
-        f"{pairs.count('contradicted')} contradicted, where chance would bring as many of each. In {len(unlearned)} of "
-        f"the {len(held)} problems no kind is {LEARNED:.0f} points above a guess on the lengths of training: there the "
-        "kinds differ in how they fail"
+        f"{pairs.count('contradicted')} contradicted, where chance alone would bring equal numbers of both. In "
+        f"{len(unlearned)} of the {len(held)} problems no kind is {LEARNED:.0f} points above a guess on the lengths of "
+        "training: there the kinds differ in how they fail"
     )

@@ -62,6 +62,11 @@ def with_steps(rows: list[Row]) -> list[Row]:
     return [{**row, **found.get(row["point"], {})} for row in rows]
 
 
+def n_solved(found: dict[tuple[str, int, int], Cell], kind: str) -> int:
+    """Returns the number of cells of a kind whose mean of the seeds is solved."""
+    return sum(cell.share >= SOLVED for (of, _, _), cell in found.items() if of == kind)
+
+
 def lowest_share(found: dict[tuple[str, int, int], Cell]) -> float:
     """Returns the lowest share among the cells of softmax attention."""
     return min(cell.share for (kind, _, _), cell in found.items() if kind == "softmax")
