@@ -106,13 +106,14 @@ def bench_table(what: str, *tables: Row) -> Lines:
 
 
 def bench_cells(row: Row) -> list[str]:
-    """Returns a row of the benchmark: fxf's median, then each other way with fxf's ratio to it."""
-    (_, ours), *others = row["figures"].items()
+    """Returns a row of the benchmark: the median of the first way, fxf's, then each other with the ratio to it."""
+    (way, ours), *others = row["figures"].items()
     first = ours["median"]
     ratios = [each["median"] / first if row["unit"] in LESS_IS_BETTER else first / each["median"] for _, each in others]
     told = [f"{name} {shown(each['median'])} ({ratio:.2f})" for (name, each), ratio in zip(others, ratios, strict=True)]
     note = f" ({row['note']})" if row["note"] else ""
-    return [f"{row['what']}, {row['unit']}{note}", shown(first), ", ".join(told)]
+    of = "" if way == "fxf" else f" ({way})"
+    return [f"{row['what']}, {row['unit']}{note}", shown(first) + of, ", ".join(told)]
 
 
 def shown(value: float) -> str:
