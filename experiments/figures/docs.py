@@ -149,7 +149,7 @@ def translation(kept: Kept) -> Page:
             f"phrasebook that comes with fxf ({figure(result['training_pairs'], ',')} sentences made by a grammar)",
             f"ends with BLEU (here {figure(result['bleu'], '.1f')}) and the share of exact translations "
             f"({figure(result['exact_match'], '.2f')}) on {figure(result['examples'], ',')} sentences",
-            f"reaches BLEU {figure(bleu(de), '.1f')} on Multi30k's test set after {minutes(de[0])} minutes of "
+            f"reaches BLEU {figure(bleu(de), '.1f')} on Multi30k's test set after {minutes(*de)} minutes of "
             "training on one CPU core",
         ],
         {

@@ -13,7 +13,7 @@ def long_runs(kept: Kept) -> list[Piece]:
     others, config = older["translation"], kept.config("translation:multi30k_de")
     return [
         f"BLEU {figure(bleu(de), '.2f')} with a beam of {figure(config.decode.beam_width)}, {of_seeds(de)}, chrF "
-        f"{figure(mean(run['chrf'] for run in de), '.2f')}; {minutes(de[0])} minutes of training each, "
+        f"{figure(mean(run['chrf'] for run in de), '.2f')}; {minutes(*de)} minutes of training each, "
         f"{epochs(de[0])} epochs",
         f"BLEU {figure(deen['bleu'], '.2f')} greedy, chrF {figure(deen['chrf'], '.2f')}; {minutes(deen)} minutes of "
         f"training, {epochs(deen)} epochs",
@@ -62,8 +62,10 @@ def tuning(kept: Kept) -> Lines:
     return table(header, rows, "lrlrrrrr")
 
 
-def minutes(result: Row) -> str:
-    return figure(result["train_seconds"] / 60, ".0f")
+def minutes(*runs: Row) -> str:
+    """Returns the minutes of training: of one run, or the least and the most of several."""
+    least, most = (figure(of(run["train_seconds"] for run in runs) / 60, ".0f") for of in (min, max))
+    return least if len(runs) == 1 else f"{least} to {most}"
 
 
 def epochs(result: Row) -> str:
