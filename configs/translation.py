@@ -7,7 +7,7 @@ argument         what                                                 expect (se
 (none), fr, es   the phrase book, held-out combinations of words      fr: EXPECTED, below
 six              six everyday phrases, by seed 003's recipe           all six right after 100 steps
 anki             a file of English TAB French, by seed 000's recipe   data.path is manythings.org/anki's fra.txt
-multi30k_de, fr  to German or French, at Transformer-Tiny's size      de: test BLEU 41.4 with a beam of 5, mean of 3 seeds
+multi30k_de, fr  to German or French, at Transformer-Tiny's size      de: test BLEU 41.4, beam of 5, mean of 3 seeds
 multi30k_deen    German to English, greedy                            test BLEU 39.3
 
 For multi30k, data.path is the folder data/task1/tok of github.com/multi30k/dataset.

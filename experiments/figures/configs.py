@@ -49,7 +49,7 @@ def translation(kept: Kept) -> Page:
     return Page(
         [
             f"all six right after {figure(six.train.steps)} steps",
-            f"de: test BLEU {figure(bleu(de), '.1f')} with a beam of {figure(width)}, {of_seeds(de, each=False)}",
+            f"de: test BLEU {figure(bleu(de), '.1f')}, beam of {figure(width)}, {of_seeds(de, each=False)}",
             f"German to English, greedy                            test BLEU {figure(deen['bleu'], '.1f')}",
             f'{{"bleu": {figure(french["bleu"], ".1f")}, "exact_match": {figure(french["exact_match"], ".2f")}}}',
             f"Adam at 1e-4, {figure(six.train.steps)} steps, a beam of {figure(six.decode.beam_width)}, lower case",
