@@ -1,4 +1,4 @@
-"""The walks of docs/architecture.md: each function is called, in the order that the page tells."""
+"""The paths of docs/architecture.md: each function is called, in the order that the page tells."""
 
 import re
 import sys
@@ -13,7 +13,7 @@ from small_runs import ROOT, TINY
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 SECTIONS = re.findall(r"^### (.*)\n\n((?:\d\. .*\n)+)", PAGE, re.MULTILINE)
-WALKS = {title: re.findall(r"^\d\. `([\w/]+\.py)` `([\w.]+)`: ", text, re.MULTILINE) for title, text in SECTIONS}
+PATHS = {title: re.findall(r"^\d\. `([\w/]+\.py)` `([\w.]+)`: ", text, re.MULTILINE) for title, text in SECTIONS}
 SMALL = {
     **TINY,
     "task": {**TINY["task"], "longer": 0},
@@ -32,7 +32,7 @@ def calls(tmp_path_factory):
         if event == "call" and (code := frame.f_code).co_filename.startswith(ours):
             found.append((code.co_filename.removeprefix(ours), code.co_qualname.replace(".<locals>", "")))
 
-    folder = tmp_path_factory.mktemp("walk")
+    folder = tmp_path_factory.mktemp("path")
     before = sys.getprofile()
     sys.setprofile(profile)
     try:
@@ -46,14 +46,14 @@ def calls(tmp_path_factory):
     return found
 
 
-def test_there_are_four_walks_of_at_most_eight_stops():
-    assert len(WALKS) == 4
-    assert all(2 <= len(stops) <= 8 for stops in WALKS.values())
-    assert [len(stops) for stops in WALKS.values()] == [text.count("\n") for _, text in SECTIONS]
+def test_there_are_four_paths_of_at_most_eight_stops():
+    assert len(PATHS) == 4
+    assert all(2 <= len(stops) <= 8 for stops in PATHS.values())
+    assert [len(stops) for stops in PATHS.values()] == [text.count("\n") for _, text in SECTIONS]
 
 
-@pytest.mark.parametrize("walk", WALKS)
-def test_the_stops_of_a_walk_are_met_in_their_order(walk, calls):
+@pytest.mark.parametrize("path", PATHS)
+def test_the_stops_of_a_path_are_met_in_their_order(path, calls):
     rest = iter(calls)
-    for stop in WALKS[walk]:
+    for stop in PATHS[path]:
         assert stop in rest, f"not met after the one before: {stop}"

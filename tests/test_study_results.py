@@ -129,6 +129,15 @@ def test_a_ranking_of_drawn_positions_needs_both_gaps_and_no_pair_the_other_way(
     assert drawn.reproduced(drawn_rows(*shares)[1:]) == []  # a run without a result
 
 
+def test_the_second_test_of_drawn_positions_is_told_only_when_all_its_runs_have_a_result():
+    rows = drawn_rows((0.7, 0.7, 0.8), (0.5, 0.5, 0.5), (0.4, 0.5, 0.5))
+    assert drawn.second_test(rows[1:]) == "not all of its runs have a result"
+    assert drawn.second_test(rows).endswith("is reproduced (missing_duplicate): it is not found again")
+    names = ("missing_duplicate", "even_pairs", "bucket_sort", "reverse_string")
+    four = [{**row, "task.problem": name} for name in names for row in rows]
+    assert drawn.second_test(four).endswith("it is found again, on condition of the quoted figures")
+
+
 def test_the_first_test_counts_its_own_problems_only():
     names = [f"problem {i}" for i in range(7)]
     rows = [{"task.problem": name, "seed": seed} for name in names for seed in range(2)]

@@ -1,4 +1,4 @@
-"""The rooms of the package: few modules on top, and imports that only go down."""
+"""The folders of the package: few modules on top, and imports that only go down."""
 
 import ast
 import re
@@ -11,7 +11,7 @@ FILES = sorted((ROOT / "fxf").rglob("*.py"))
 ARCHITECTURE = (ROOT / "docs/architecture.md").read_text()
 ON_TOP = {path.stem for path in (ROOT / "fxf").glob("*.py")} - {"__init__"}
 # As docs/architecture.md lists them, the lowest first.
-ROOMS = re.findall(r"^    fxf/(\w+)/ ", ARCHITECTURE, re.MULTILINE)
+FOLDERS = re.findall(r"^    fxf/(\w+)/ ", ARCHITECTURE, re.MULTILINE)
 
 
 def module(path):
@@ -33,13 +33,13 @@ def imported(path):
 
 
 def height(name):
-    room = name.split(".")[1] if name.count(".") else ""
-    return 1 + ROOMS.index(room) if room in ROOMS else 0
+    folder = name.split(".")[1] if name.count(".") else ""
+    return 1 + FOLDERS.index(folder) if folder in FOLDERS else 0
 
 
-def test_the_layout_lists_every_room_and_every_module_on_top():
+def test_the_layout_lists_every_folder_and_every_module_on_top():
     folders = {path.name for path in (ROOT / "fxf").iterdir() if (path / "__init__.py").exists()}
-    assert len(ROOMS) == len(set(ROOMS)) and set(ROOMS) == folders
+    assert len(FOLDERS) == len(set(FOLDERS)) and set(FOLDERS) == folders
     assert all(re.search(rf"^    fxf/.*\b{name}\.py", ARCHITECTURE, re.MULTILINE) for name in ON_TOP)
 
 
@@ -47,7 +47,7 @@ def test_at_most_six_modules_stand_on_top():
     assert len(ON_TOP) <= 6
 
 
-def test_no_module_imports_from_a_higher_room():
+def test_no_module_imports_from_a_higher_folder():
     """On top stand the lowest modules, the doors (the face and the command), and what tests a user's model."""
     allowed = {"fxf", "fxf.__main__", "fxf.testing"}
     up = [(a, b) for a, path in MODULES.items() for b in imported(path) if height(b) > height(a) and a not in allowed]
@@ -62,9 +62,9 @@ def test_no_import_goes_in_a_circle():
     assert edges == {}
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_room_says_in_one_line_what_it_is_for(room):
-    assert ast.get_docstring(ast.parse((ROOT / "fxf" / room / "__init__.py").read_text()))
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_folder_says_in_one_line_what_it_is_for(folder):
+    assert ast.get_docstring(ast.parse((ROOT / "fxf" / folder / "__init__.py").read_text()))
 
 
 def functions(path):
