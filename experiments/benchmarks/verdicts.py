@@ -35,7 +35,7 @@ import numpy as np
 from absl import flags
 
 from fxf.files import write_atomically
-from fxf.machine.compiled import compiled_by_shape
+from fxf.machine.compiled import CompiledByShape
 from fxf.pages.text_tables import Row, to_csv, to_markdown
 from fxf.runs import cli
 from fxf.runs.code_version import made_by
@@ -123,7 +123,7 @@ class Runs:
         self.layout = self.experiment.layout()
         n_steps = min(self.experiment.log.every, self.experiment.train.steps)
         steps = make_train_steps(self.experiment.trainer(self.layout), self.experiment.task.batch, n_steps)  # type: ignore[arg-type]
-        self.steps = compiled_by_shape(steps, nullcontext)
+        self.steps = CompiledByShape(steps, nullcontext)
         self.evaluator = self.experiment.evaluator(Clock(0.0), self.layout)
 
     def __getitem__(self, seed: int) -> dict[str, float]:

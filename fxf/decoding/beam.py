@@ -42,8 +42,8 @@ def beam_search(max_tokens: int, end_token: int, decode: DecodeConfig) -> Method
     """
     width = decode.beam_width
 
-    def start(index_B: jax.Array, cache: Cache) -> tuple[_Beams, Cache]:
-        batch_size = len(index_B)
+    def start(number_B: jax.Array, cache: Cache) -> tuple[_Beams, Cache]:
+        batch_size = len(number_B)
         nothing_BW = jnp.full((batch_size, width), -jnp.inf)
         tokens_BWU = jnp.full((batch_size, width, max_tokens), end_token, jnp.int32)
         beams = _Beams(

@@ -16,14 +16,18 @@ from fxf.decoding.sampling import sampling
 from fxf.decoding.slots import decode_in_slots
 from fxf.decoding.steps import Method, Progress, Prompts, begin
 from fxf.machine import memory
-from fxf.machine.compiled import compiled_by_shape
+from fxf.machine.compiled import CompiledByShape
 from fxf.machine.memory import Part
 from fxf.machine.random_keys import random_key
 from fxf.machine.status import stage
+from fxf.machine.work import by_threads, n_cores
 from fxf.models.model import Model
 from fxf.weights import Params, shapes
 
 HYPOTHESES = 320  # decoded at a time; more if each slot has at least PROMPTS_PER_SLOT prompts
+# Most operations of a step of a small model are too small for several cores, so each core of a CPU decodes a stream of
+# prompts by a program of its own: if a stream has so many hypotheses, and the weights have at most so many bytes.
+WORTHWHILE, SMALL_WEIGHTS = 8, 2**24
 PROMPTS_PER_SLOT = 8
 LARGEST_CACHE = 2**28  # bytes
 
@@ -34,11 +38,13 @@ class Placement(NamedTuple):
     Attributes:
       gather, shard_rows: constrain, inside the program, how devices share the params and the rows of a batch.
       out_shardings: the sharding of the outputs, as in `jax.jit`.
+      n_devices: the number of these devices.
     """
 
     gather: Callable[[Params], Params] = lambda params: params
     shard_rows: Callable[[Any], Any] = lambda rows: rows
     out_shardings: Any = None
+    n_devices: int = 1
 
 
 def make_decoder(
@@ -65,28 +71,38 @@ def make_decoder(
     row_bytes = programs = {} if programs is None else programs
     method = functools.partial(method_of, end_token, config)
     program = decoding_program(model, method, placement)
-    search = compiled_by_shape(program, compiling, programs)
+    search = CompiledByShape(program, compiling, programs)
 
     def decode(params: Params, prompts: Prompts, max_tokens: int) -> tuple[np.ndarray, np.ndarray | None]:
         n_prompts, width = len(prompts["tokens"]), config.beam_width
         row_shape = (max_tokens, *((name, value.shape[1:]) for name, value in sorted(prompts.items())))
         if row_shape not in row_bytes:
             row_bytes[row_shape] = _cache_bytes(model, prompts, method(max_tokens, random_key(seed)), width)
-        n_slots = _n_slots(n_prompts, width, row_bytes[row_shape])
-        n_rows = n_slots if n_prompts == n_slots else n_slots * 2 * PROMPTS_PER_SLOT
-        outputs = []
+        n_streams = _n_streams(params, n_prompts, width, placement)
+        of_stream = -(-n_prompts // n_streams)
+        n_slots = _n_slots(of_stream, width, row_bytes[row_shape], n_streams)
+        n_rows = n_slots if of_stream == n_slots else n_slots * 2 * PROMPTS_PER_SLOT
+        n_chunks = n_streams * -(-of_stream // n_rows)
+        chunks = [np.arange(first, n_prompts, n_chunks, dtype=np.int32) for first in range(n_chunks)]
+        key = random_key(seed)
+
+        def prompts_of(chunk: np.ndarray) -> Prompts:
+            # Copies of the last prompt fill up the rows; they are not decoded.
+            numbers = np.pad(chunk, (0, n_rows - len(chunk)), "edge")
+            return {**{name: np.asarray(value)[numbers] for name, value in prompts.items()}, "numbers": numbers}
+
+        def searched(chunk: np.ndarray) -> Any:
+            found = compiled(params, prompts_of(chunk), np.int32(len(chunk)), key)
+            return jax.tree.map(lambda x: x[: len(chunk)], jax.device_get(found))
+
+        outputs, static = [], {"max_tokens": max_tokens, "n_slots": n_slots}
+        compiled = search.program(params, prompts_of(chunks[0]), np.int32(0), key, **static)
         with stage("decoding", n_prompts) as progress:
-            for start in range(0, n_prompts, n_rows):
-                # Copies of the last prompt fill up the rows; they are not decoded.
-                rows = np.minimum(np.arange(start, start + n_rows), n_prompts - 1)
-                some = {name: np.asarray(value)[rows] for name, value in prompts.items()}
-                key = jax.random.fold_in(random_key(seed), start)
-                counted = np.int32(min(n_rows, n_prompts - start))
-                found = search(params, some, counted, key, max_tokens=max_tokens, n_slots=n_slots)
-                outputs.append(jax.device_get(found))
-                progress.advance(int(counted))
-        tokens, scores = zip(*outputs, strict=True)
-        return np.concatenate(tokens)[:n_prompts], None if scores[0] is None else np.concatenate(scores)[:n_prompts]
+            for chunk, found in zip(chunks, by_threads(searched, chunks, n_streams), strict=True):
+                outputs.append(found)
+                progress.advance(len(chunk))
+        order = np.argsort(np.concatenate(chunks))
+        return jax.tree.map(lambda *parts: np.concatenate(parts)[order], *outputs)
 
     return decode
 
@@ -113,11 +129,19 @@ def method_of(end_token: int, config: DecodeConfig, max_tokens: int, key: jax.Ar
     return sampling(max_tokens, end_token, config, key)
 
 
-def _n_slots(n_prompts: int, width: int, row_bytes: int) -> int:
-    """Returns how many prompts are decoded at a time. Similar numbers of prompts have the same program."""
+def _n_streams(params: Params, n_prompts: int, width: int, placement: Placement) -> int:
+    """Returns how many programs run side by side, each on a share of the prompts: one for each core of a CPU."""
+    n_bytes = sum(weight.nbytes for weight in jax.tree.leaves(params))
+    if jax.default_backend() != "cpu" or placement.n_devices > 1 or n_bytes > SMALL_WEIGHTS:
+        return 1
+    return max(1, min(n_cores(), n_prompts, n_prompts * width // WORTHWHILE))
+
+
+def _n_slots(n_prompts: int, width: int, row_bytes: int, n_streams: int) -> int:
+    """Returns how many prompts a stream decodes at a time. Similar numbers of prompts have the same program."""
     many = 2 ** int(math.log2(max(n_prompts // PROMPTS_PER_SLOT, 1)))
-    limit = LARGEST_CACHE // row_bytes
-    return min(n_prompts, max(1, min(max(HYPOTHESES // width, many), limit)))
+    limit = LARGEST_CACHE // (row_bytes * n_streams)
+    return min(n_prompts, max(1, min(max(HYPOTHESES // (width * n_streams), many), limit)))
 
 
 def _cache_bytes(model: Model, prompts: Prompts, method: Method, width: int) -> int:

@@ -16,9 +16,9 @@ from fxf.machine.random_keys import random_key
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class _Continuation:
-    """One continuation of each of B prompts: the prompt's index, the number of new tokens, and these tokens."""
+    """One continuation of each of B prompts: the prompt's number, how many new tokens it has, and these tokens."""
 
-    index_B: jax.Array
+    number_B: jax.Array
     n_tokens_B: jax.Array
     tokens_BU: jax.Array
     has_end_B: jax.Array
@@ -33,17 +33,17 @@ def sampling(
     places after an end token.
 
     Args:
-      key: the key for sampling; greedy decoding does not read it. Prompt n draws from `fold_in(key, n)`.
+      key: the key for sampling; greedy decoding does not read it. The prompt of number n draws from `fold_in(key, n)`.
     """
 
-    def start(index_B: jax.Array, cache: Cache) -> tuple[_Continuation, Cache]:
-        batch_size = len(index_B)
+    def start(number_B: jax.Array, cache: Cache) -> tuple[_Continuation, Cache]:
+        batch_size = len(number_B)
         tokens_BU = jnp.full((batch_size, max_tokens), end_token, jnp.int32)
         nothing_B, has_end_B = jnp.zeros(batch_size, jnp.int32), jnp.zeros(batch_size, bool)
-        return _Continuation(index_B, nothing_B, tokens_BU, has_end_B), cache
+        return _Continuation(number_B, nothing_B, tokens_BU, has_end_B), cache
 
-    def next_key(index: jax.Array, n_tokens: jax.Array) -> jax.Array:
-        prompt_key = jax.random.fold_in(random_key(0) if key is None else key, index)
+    def next_key(number: jax.Array, n_tokens: jax.Array) -> jax.Array:
+        prompt_key = jax.random.fold_in(random_key(0) if key is None else key, number)
         return jax.random.fold_in(prompt_key, n_tokens)
 
     def choose_next(state: _Continuation, cache: Cache, logits_BV: jax.Array) -> tuple[_Continuation, Cache, jax.Array]:
@@ -51,9 +51,9 @@ def sampling(
         if size := decode.no_repeat_ngram:
             repeating_BV = repeating(state.tokens_BU, n_tokens_B, size, logits_BV.shape[1])
             logits_BV = jnp.where(repeating_BV, -jnp.inf, logits_BV)
-        token_B = choose(decode, logits_BV, jax.vmap(next_key)(state.index_B, n_tokens_B))
+        token_B = choose(decode, logits_BV, jax.vmap(next_key)(state.number_B, n_tokens_B))
         tokens_BU = state.tokens_BU.at[jnp.arange(len(token_B)), n_tokens_B].set(token_B)
-        state = _Continuation(state.index_B, n_tokens_B + 1, tokens_BU, token_B == end_token)
+        state = _Continuation(state.number_B, n_tokens_B + 1, tokens_BU, token_B == end_token)
         return state, cache, token_B
 
     def is_finished(state: _Continuation) -> jax.Array:

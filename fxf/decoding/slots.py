@@ -70,7 +70,7 @@ def decode_in_slots(
     """
     n_rows = len(prompts["tokens"])
     method_start = method.start
-    method = method._replace(start=lambda indices_B, cache: shard_rows(method_start(indices_B, cache)))
+    method = method._replace(start=lambda numbers_B, cache: shard_rows(method_start(numbers_B, cache)))
     if n_slots >= n_rows:  # `decode_batch` compiles in half the time
         return decode_batch(model, params, shard_rows(jax.tree.map(jnp.asarray, prompts)), method)
     n_together = -(-n_slots // SHARE_OF_SLOTS)

@@ -18,6 +18,7 @@ from fxf.weights import Params
 #   first [N], int32, optional: the token that the decoder reads before the others; 0 by default.
 #   positions [N, T], optional: positions[n, 0] is the position of `first[n]`, and positions[n, t] that of token t after
 #     it, of the prompt or new. T is at least P + max_tokens; the last new token is never read.
+#   numbers [N], int32, optional: the numbers from which the prompts' samples are drawn; 0, 1, … by default.
 #   Other arrays that the model's prefill reads, such as `source`.
 Prompts = dict[str, Any]
 
@@ -29,8 +30,7 @@ class Method(NamedTuple):
 
     Attributes:
       max_tokens: the largest number of new tokens.
-      start: `start(indices_B, cache)` returns the state and the cache of prompts without new tokens. The
-        indices are those of the prompts among all N.
+      start: `start(numbers_B, cache)` returns the state and the cache of prompts without new tokens.
       choose: `choose(state, cache, logits_RV)` returns the state, the cache and the next token of each row, int32 [R].
       is_finished: `is_finished(state)` returns whether a prompt has all its tokens, bool [B].
       output: `output(state)` returns the result, a tree of arrays [B, ...].
@@ -75,14 +75,15 @@ def begin(model: Model, params: Params, prompts: Prompts, method: Method, indice
     The first step reads the last token of each prompt; its logits choose the first new token.
 
     Args:
-      indices_B: the indices of the prompts among all N.
+      indices_B: the indices of the prompts among all N, which are their numbers by default.
 
     Raises:
       UserError: the prompts have too few positions.
     """
     rest = dict(prompts)
     tokens_BP, lengths_B = (jnp.asarray(rest.pop(name)) for name in ("tokens", "lengths"))
-    first_B = jnp.asarray(rest.pop("first")) if "first" in rest else jnp.zeros_like(lengths_B)
+    defaults = {"first": jnp.zeros_like(lengths_B), "numbers": indices_B}
+    first_B, numbers_B = (jnp.asarray(rest.pop(name, other)) for name, other in defaults.items())
     inputs_BT = jnp.concatenate([first_B[:, None], tokens_BP], axis=1)
     last_B = jnp.take_along_axis(inputs_BT, lengths_B[:, None], axis=1)[:, 0]
     if "positions" in rest and rest["positions"].shape[1] < tokens_BP.shape[1] + method.max_tokens:
@@ -91,7 +92,7 @@ def begin(model: Model, params: Params, prompts: Prompts, method: Method, indice
     assert model.prefill is not None
     batch = {**rest, "inputs": inputs_BT[:, :-1], "lengths": lengths_B}
     cache = model.prefill(params, batch, tokens_BP.shape[1] + room)
-    state, cache = method.start(indices_B, cache)
+    state, cache = method.start(numbers_B, cache)
     return Progress(cache, _by_row(last_B, cache), state)
 
 

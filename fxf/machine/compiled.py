@@ -8,26 +8,31 @@ import jax
 import numpy as np
 
 
-def compiled_by_shape(
-    jitted: Any, compiling: Callable[[], AbstractContextManager], programs: dict[Any, Any] | None = None
-) -> Callable[..., Any]:
-    """Returns a function that compiles `jitted` once for each shape of the arguments after the first.
+class CompiledByShape:
+    """A function that compiles once for each shape of the arguments after the first.
 
     The first argument, params or a state, always has the same shapes. Static arguments are passed by name.
-
-    Args:
-      compiling: returns a context that is entered while a program compiles.
-      programs: keeps the compiled programs, for other functions that are the same; by default they are kept with the
-        returned function.
     """
-    programs = {} if programs is None else programs
 
-    def call(first: Any, *others: Any, **static: Any) -> Any:
+    def __init__(
+        self, jitted: Any, compiling: Callable[[], AbstractContextManager], programs: dict[Any, Any] | None = None
+    ) -> None:
+        """Compiles nothing yet.
+
+        Args:
+          compiling: returns a context that is entered while a program compiles.
+          programs: keeps the compiled programs, for other functions that are the same; by default they are kept here.
+        """
+        self._jitted, self._compiling, self._programs = jitted, compiling, {} if programs is None else programs
+
+    def program(self, first: Any, *others: Any, **static: Any) -> Any:
+        """Returns the compiled program for arguments of these shapes; it takes all but the static ones."""
         leaves, structure = jax.tree.flatten(others)
         shape = (structure, tuple(map(np.shape, leaves)), tuple(static.items()))
-        if shape not in programs:
-            with compiling():
-                programs[shape] = jitted.lower(first, *others, **static).compile()
-        return programs[shape](first, *others)
+        if shape not in self._programs:
+            with self._compiling():
+                self._programs[shape] = self._jitted.lower(first, *others, **static).compile()
+        return self._programs[shape]
 
-    return call
+    def __call__(self, first: Any, *others: Any, **static: Any) -> Any:
+        return self.program(first, *others, **static)(first, *others)

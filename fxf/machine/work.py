@@ -10,14 +10,25 @@ X = TypeVar("X")
 Y = TypeVar("Y")
 
 
-def by_threads(function: Callable[[X], Y], items: Iterable[X]) -> Iterator[Y]:
-    """Yields `function(item)` of each item in order, computed by a thread for each core, at most a few items ahead."""
-    n_threads = os.cpu_count() or 1
+def n_cores() -> int:
+    return os.cpu_count() or 1
+
+
+def by_threads(function: Callable[[X], Y], items: Iterable[X], n_threads: int = 0) -> Iterator[Y]:
+    """Yields `function(item)` of each item in order, computed by threads, at most a few items ahead.
+
+    Args:
+      n_threads: 0 for one thread for each core.
+    """
+    n_threads = n_threads or n_cores()
     with ThreadPoolExecutor(n_threads) as pool:
         waiting: deque[Future[Y]] = deque()
-        for item in items:
-            waiting.append(pool.submit(function, item))
-            if len(waiting) > 2 * n_threads:
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) > 2 * n_threads:
+                    yield waiting.popleft().result()
+            while waiting:
                 yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)  # what has not begun is not needed after an error or an interruption

@@ -20,7 +20,7 @@ from fxf.decoding.config import DecodeConfig
 from fxf.decoding.decoder import Placement, make_decoder
 from fxf.errors import UserError, nearest
 from fxf.layers.attention import require_implementation
-from fxf.machine.compiled import compiled_by_shape
+from fxf.machine.compiled import CompiledByShape
 from fxf.machine.devices import require_devices, target_devices
 from fxf.machine.on_cpu import drawing_options
 from fxf.machine.status import stage
@@ -148,7 +148,7 @@ class Experiment(NamedTuple):
         init = functools.partial(init_state, self.model, self.optimizer)
         shardings = state_shardings(self.model, self.optimizer, layout)
         jitted = jax.jit(init, out_shardings=shardings, compiler_options=options)
-        return compiled_by_shape(jitted, nullcontext, self.programs["state", layout])(run_keys(self.seed).params, given)
+        return CompiledByShape(jitted, nullcontext, self.programs["state", layout])(run_keys(self.seed).params, given)
 
     def state_shapes(self, layout: Layout) -> TrainState:
         """Returns the state's shapes, dtypes and shardings; allocates nothing."""
@@ -181,7 +181,7 @@ class Experiment(NamedTuple):
                 return function(gather(params), layout.shard_tokens(batch))
 
             jitted = jax.jit(on_devices, out_shardings=layout.replicated)
-            return compiled_by_shape(jitted, compiling, self.programs[name, layout])
+            return CompiledByShape(jitted, compiling, self.programs[name, layout])
 
         decode = make_decoder(
             model,
@@ -189,7 +189,7 @@ class Experiment(NamedTuple):
             config=self.decode,
             seed=seed,
             compiling=compiling,
-            placement=Placement(gather, layout.shard_rows, layout.replicated),  # each process can read the outputs
+            placement=Placement(gather, layout.shard_rows, layout.replicated, layout.mesh.size),  # read by each process
             programs=self.programs["decode", layout],
         )
         loss, logits = of_batch("loss", functools.partial(batch_loss, model)), of_batch("logits", model.apply)

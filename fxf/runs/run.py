@@ -14,7 +14,7 @@ from fxf.config import section
 from fxf.errors import UserError
 from fxf.files import folder_at
 from fxf.machine import signals, status
-from fxf.machine.compiled import compiled_by_shape
+from fxf.machine.compiled import CompiledByShape
 from fxf.runs import run_folder
 from fxf.runs.config_file import digests_of
 from fxf.runs.contract import figures_of, of_users, require_learnable
@@ -206,7 +206,7 @@ def _make_steps(
     n_steps = min(experiment.log.every, experiment.train.steps, STEPS_AT_ONCE)
     checked = of_users(experiment)
     batch = task.batch if checked is None else checked.batch
-    program = compiled_by_shape(make_train_steps(trainer, batch, n_steps), compiling, programs)
+    program = CompiledByShape(make_train_steps(trainer, batch, n_steps), compiling, programs)
     least = {} if at_peak is None else {"seconds_at_peak": np.full(n_steps, at_peak(experiment.batch_shapes()))}
 
     def train_steps(state: TrainState, n: Any) -> tuple[TrainState, Metrics]:

@@ -15,7 +15,7 @@ import optax
 
 from fxf.config import key
 from fxf.layers.loss import mean
-from fxf.machine.compiled import compiled_by_shape
+from fxf.machine.compiled import CompiledByShape
 from fxf.models.model import Batch, Model
 from fxf.training.sharding import DATA, SEQUENCE, TENSOR, Layout
 from fxf.training.state import Hyperparameters, TrainState, run_keys, state_shardings
@@ -279,7 +279,7 @@ def make_train_steps_from_iterator(
       programs: keeps the compiled programs.
     """
     layout = trainer.layout
-    step = compiled_by_shape(jit_step(make_step(trainer), trainer), compiling, programs)
+    step = CompiledByShape(jit_step(make_step(trainer), trainer), compiling, programs)
 
     def train_steps(state: TrainState, hyperparameters: Hyperparameters, n: int) -> tuple[TrainState, Metrics]:
         history = []

@@ -12,7 +12,7 @@ from closeness import assert_close
 from fxf.decoding import decoder as decoder_module
 from fxf.decoding.beam import beam_search
 from fxf.decoding.config import DecodeConfig
-from fxf.decoding.decoder import make_decoder
+from fxf.decoding.decoder import Placement, make_decoder
 from fxf.decoding.sampling import sampling
 from fxf.decoding.slots import decode_in_slots
 from fxf.decoding.steps import Method, decode_batch
@@ -222,9 +222,10 @@ def test_each_prompt_has_samples_of_its_own(monkeypatch):
     assert len({tuple(row) for row in rows.tolist()}) == 12
 
 
-def slots_and_rows(monkeypatch, n_prompts, config):
+def slots_and_rows(monkeypatch, n_prompts, config, n_cores=1):
     """Returns how many slots and rows a decoder's program has, and checks that it hands over what comes back."""
     model, params, _ = model_and_params(0)
+    monkeypatch.setattr(decoder_module, "n_cores", lambda: n_cores)
     seen = []
 
     def instead(model, params, prompts, method, *, n_slots, n_prompts, shard_rows):
@@ -258,6 +259,49 @@ def test_many_prompts_have_more_slots_and_similar_numbers_of_them_the_same_progr
 ):
     monkeypatch.setattr(decoder_module, "HYPOTHESES", 8)
     assert slots_and_rows(monkeypatch, n_prompts, DecodeConfig(beam_width=width)) == expected
+
+
+@pytest.mark.parametrize(
+    ("n_prompts", "width", "n_cores", "expected"),
+    [
+        (7, 1, 2, (4, 4)),
+        (7, 1, 3, (2, 32)),
+        (2, 1, 9, (1, 1)),
+        (21, 1, 2, (4, 64)),
+        (21, 2, 2, (2, 32)),
+        (1, 2, 2, (1, 1)),
+    ],
+)
+def test_streams_share_the_prompts_and_the_slots(monkeypatch, n_prompts, width, n_cores, expected):
+    monkeypatch.setattr(decoder_module, "HYPOTHESES", 8)
+    monkeypatch.setattr(decoder_module, "WORTHWHILE", 1)
+    assert slots_and_rows(monkeypatch, n_prompts, DecodeConfig(beam_width=width), n_cores) == expected
+
+
+def test_streams_are_for_enough_hypotheses_of_a_small_model_on_one_device(monkeypatch):
+    monkeypatch.setattr(decoder_module, "n_cores", lambda: 3)
+    monkeypatch.setattr(decoder_module, "WORTHWHILE", 8)
+    _, params, _ = model_and_params(0)
+    streams = {n: decoder_module._n_streams(params, n, 2, Placement()) for n in (1, 7, 8, 11, 12, 99)}
+    assert streams == {1: 1, 7: 1, 8: 2, 11: 2, 12: 3, 99: 3}
+    assert decoder_module._n_streams(params, 99, 2, Placement(n_devices=2)) == 1
+    monkeypatch.setattr(decoder_module, "SMALL_WEIGHTS", 4)
+    assert decoder_module._n_streams({"scale": np.ones(1, np.float32)}, 99, 2, Placement()) == 3
+    assert decoder_module._n_streams({"scale": np.ones(2, np.float32)}, 99, 2, Placement()) == 1
+
+
+@pytest.mark.parametrize("config", [DecodeConfig(), DecodeConfig(temperature=2.0), DecodeConfig(beam_width=2)], ids=str)
+def test_any_number_of_streams_gives_the_same_answers(monkeypatch, config):
+    _, params, _ = model_and_params(1)
+    prompts, found = prompts_of([4, 0, 6, 3, 2, 5, 1], 2), []
+    monkeypatch.setattr(decoder_module, "WORTHWHILE", 1)
+    for n_cores in (1, 2, 3):
+        monkeypatch.setattr(decoder_module, "n_cores", lambda n=n_cores: n)
+        found.append(decoder_of(config, 0)(params, prompts, 11))
+    for tokens, scores in found[1:]:
+        np.testing.assert_array_equal(tokens, found[0][0])
+        if scores is not None:
+            assert_close(scores, found[0][1])
 
 
 def test_prompts_beyond_one_program_are_continued_in_order(monkeypatch):

@@ -184,7 +184,7 @@ def test_the_time_that_a_batch_took_is_told_and_that_of_its_step_at_the_peak(mon
             now += n_rows / 4
             yield {"weights": np.ones((n_rows, 3), np.float32)}
 
-    monkeypatch.setattr(step_module, "compiled_by_shape", lambda *_: take)
+    monkeypatch.setattr(step_module, "CompiledByShape", lambda *_: take)
     arguments = (make_trainer(), batches(), contextlib.nullcontext)
     _, metrics = make_train_steps_from_iterator(*arguments, lambda batch: len(batch["weights"]) / 8)(None, None, 2)
     assert metrics["data_seconds"].tolist() == [0.5, 1.5]
