@@ -25,7 +25,12 @@ class CTranslator:
     In one process its threads and PyTorch's would wait for each other, and both would be several times as slow.
     """
 
-    def __init__(self, config: EncoderDecoderConfig, params: Params, threads: int) -> None:
+    def __init__(self, config: EncoderDecoderConfig, params: Params, threads: int, batches: int = 1) -> None:
+        """Starts the process.
+
+        Args:
+          batches: number of batches that are translated side by side, each by its share of the threads.
+        """
         assert config.embeddings == "shared" and config.positions == "sinusoidal" and config.block == "pre_norm"
         spec = _spec(config, jax.tree.map(np.asarray, params))
         with tempfile.TemporaryDirectory() as folder:
@@ -34,7 +39,7 @@ class CTranslator:
             spec.save(folder)
             self.connection, theirs = multiprocessing.Pipe()
             context = multiprocessing.get_context("spawn")
-            context.Process(target=_serve, args=(folder, threads, theirs), daemon=True).start()
+            context.Process(target=_serve, args=(folder, threads, batches, theirs), daemon=True).start()
             self.connection.recv()  # the weights have been read
 
     def beam_search(
@@ -51,9 +56,10 @@ class CTranslator:
         return self.connection.recv()
 
 
-def _serve(folder: str, threads: int, connection: Connection) -> None:
+def _serve(folder: str, threads: int, batches: int, connection: Connection) -> None:
     """Translates what comes, until the other process ends."""
-    translator = ctranslate2.Translator(folder, compute_type="float32", inter_threads=1, intra_threads=threads)
+    shares = {"inter_threads": batches, "intra_threads": max(threads // batches, 1)}
+    translator = ctranslate2.Translator(folder, compute_type="float32", **shares)
     connection.send("ready")
     with contextlib.suppress(EOFError):
         while True:

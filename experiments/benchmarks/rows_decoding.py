@@ -102,6 +102,12 @@ def search_rows(what: str, ours: Search, peers: dict[str, Search], settings: Set
         yield Row(f"{what}, {title}", "sentences/s", amount, ways)
 
 
+def ctranslators(settings: Settings) -> dict[str, int]:
+    """Returns the names of CTranslate2's ways, and how many batches each translates side by side."""
+    names = {"CTranslate2": 1, "CTranslate2, a core for each batch": settings.threads}
+    return names if settings.threads > 1 else {"CTranslate2": 1}
+
+
 def beam(settings: Settings) -> Iterator[Row]:
     """A beam of 5 at Transformer-Tiny's size, 24 tokens each, beside PyTorch with a cache, and CTranslate2."""
     import torch
@@ -118,13 +124,15 @@ def beam(settings: Settings) -> Iterator[Row]:
         options = {"width": BEAM_WIDTH, "max_tokens": MAX_TOKENS, "end_token": NO_END}
         return translator.beam_search(source, padding, **options)[:, 0].numpy()
 
-    compiled = CTranslator(TINY, params, settings.threads)
-
-    def of_ctranslate2(rows: slice) -> np.ndarray:
+    def of_ctranslate2(translator: CTranslator, batches: int, rows: slice) -> np.ndarray:
         sources = batch["source"][rows].tolist()
-        return np.array(compiled.beam_search(sources, width=BEAM_WIDTH, max_tokens=MAX_TOKENS, least=MAX_TOKENS))
+        options = {"max_tokens": MAX_TOKENS, "least": MAX_TOKENS, "at_once": -(-len(sources) // batches)}
+        return np.array(translator.beam_search(sources, width=BEAM_WIDTH, **options))
 
-    peers: dict[str, Search] = {"PyTorch": theirs, "CTranslate2": of_ctranslate2}
+    peers: dict[str, Search] = {"PyTorch": theirs}
+    for name, batches in ctranslators(settings).items():
+        translator_of = CTranslator(TINY, params, settings.threads, batches)
+        peers[name] = functools.partial(of_ctranslate2, translator_of, batches)
     yield from search_rows("beam of 5", search_of(model, params, batch), peers, settings)
 
 
@@ -171,7 +179,10 @@ class Sentences:
         self.config = EncoderDecoderConfig(**self.experiment.config["model"])
         require_peers(self.config, settings.run)
         self.translator = TorchTranslator(self.config, params).eval()
-        self.compiled = CTranslator(self.config, params, settings.threads)
+        self.compiled = {
+            name: CTranslator(self.config, params, settings.threads, batches)
+            for name, batches in ctranslators(settings).items()
+        }
         self.tokenizer = read_tokenizer(Path(settings.run) / TOKENIZER_FILE)
 
     def ours(self) -> list[str]:
@@ -196,11 +207,11 @@ class Sentences:
                 found[i] = self.tokenizer.decode(row[: [*row, EOS].index(EOS)])
         return found
 
-    def of_ctranslate2(self, batch_size: int) -> list[str]:
+    def of_ctranslate2(self, name: str, batch_size: int) -> list[str]:
         """Sorts the sentences by length, as CTranslate2 does with more than a batch of them."""
         sources = [[*tokens, EOS] for tokens in self.tokenizer.encode_all(self.lines)]
         most = 2 * max(map(len, sources)) + 16
-        found = self.compiled.beam_search(sources, width=BEAM_WIDTH, max_tokens=most, at_once=batch_size)
+        found = self.compiled[name].beam_search(sources, width=BEAM_WIDTH, max_tokens=most, at_once=batch_size)
         return [self.tokenizer.decode(tokens) for tokens in found]
 
 
@@ -213,9 +224,13 @@ def sentences(settings: Settings) -> Iterator[Row]:
     for n in (64, 200):
         ways[f"PyTorch, {n} at a time"] = functools.partial(both.theirs, n, False)
         ways[f"PyTorch, {n} at a time, by length"] = functools.partial(both.theirs, n, True)
-        ways[f"CTranslate2, {n} at a time, by length"] = functools.partial(both.of_ctranslate2, n)
+        for name in both.compiled:
+            ways[f"{name}, {n} at a time, by length"] = functools.partial(both.of_ctranslate2, name, n)
     ours, agreed = both.ours(), []
-    for name, theirs in {"PyTorch": both.theirs(64, True), "CTranslate2": both.of_ctranslate2(64)}.items():
+    for name, theirs in {
+        "PyTorch": both.theirs(64, True),
+        "CTranslate2": both.of_ctranslate2("CTranslate2", 64),
+    }.items():
         same = np.mean([one == other for one, other in zip(ours, theirs, strict=True)])
         assert same > 0.9, f"{name}: only {same:.1%} of the translations are the same"
         agreed.append(f"{100 * same:.1f} % with {name}")

@@ -57,46 +57,44 @@ FLAGS = ("llama7b_v5p-4x4x8", "llama70b_v5p-8x8x8")
 
 
 def beside(kept: Kept) -> list[Piece]:
-    def peer_wins(name: str) -> bool:
-        row = kept.bench_row(name)
-        return row["PyTorch"] > row["fxf"]
+    def behind(row: str, way: str = "PyTorch", table: str = "bench") -> bool:
+        figures = kept.bench_row(row, table)
+        return figures[way] > figures["fxf"]
 
-    def faster(name: str, peer: str) -> bool:
-        row = kept.bench_row(name, "kept_memory")
-        return row[peer] > row["fxf"]
-
-    bench, wide, memory = kept.bench(), kept.bench("avx512"), kept.bench("kept_memory")
-    products, real = kept.bench_row("products", "avx512"), kept.bench_row("sentences", "sentences")
-    versions, machine = bench["versions"], bench["machine"]
-    losses = kept.older["nanogpt_seeds"]["losses"]
+    bench, wide, narrow = kept.bench(), kept.bench("avx512"), kept.bench("without_avx512")
+    versions, machine, losses = bench["versions"], bench["machine"], kept.older["nanogpt_seeds"]["losses"]
+    of_ctranslate2 = {way: value for way, value in kept.bench_row("sentences").items() if "CTranslate2" in way}
+    slower = [way for way, value in of_ctranslate2.items() if value < kept.bench_row("sentences")["fxf"]]
     return [
         f"on {figure(bench['started'][:10])}, with PyTorch {figure(versions['torch'].split('+')[0])} and JAX "
-        f"{figure(versions['jax'])}, on {figure(machine['cores'])} cores of an AMD EPYC without AVX-512 (its load was "
-        f"{figure(machine['load_at_start'])} at the start):",
-        Conclusion(
-            "PyTorch trains both sizes of nanoGPT and GPT-2 small faster than fxf", all(map(peer_wins, DECODERS))
-        ),
-        Conclusion("and the two translators slower", not any(map(peer_wins, TRANSLATORS))),
+        f"{figure(versions['jax'])}, on {figure(machine['cores'])} cores of an AMD EPYC with AVX-512 (its load was "
+        f"{figure(machine['load_at_start'])} at the start)",
         bench_table("what", bench),
-        f"product of two matrices is {figure(products['XLA'] / products['PyTorch'], '.2f')} times as fast as PyTorch's",
-        f"on {figure(wide['started'][:10])}, on {figure(wide['machine']['cores'])} cores of an AMD EPYC with AVX-512",
-        bench_table("what, with AVX-512", wide, kept.bench("avx512_recipe")),
+        Conclusion("CTranslate2 translates real sentences faster than fxf", not slower),
+        f"product of two matrices is {figure(times_as_fast(kept, 'avx512'), '.2f')} times as fast as PyTorch's, and on "
+        f"the one above {figure(times_as_fast(kept, 'bench'), '.2f')} times",
+        f"measured on {figure(wide['started'][:10])} on {figure(wide['machine']['cores'])} such cores",
+        bench_table("what, where XLA's products are faster", wide, kept.bench("avx512_recipe")),
         f"Seeds {figure(0)} to {figure(len(losses) - 1)} of nanoGPT's recipe ended at "
         + ", ".join(figure(loss, ".3f") for loss in losses[:-1])
         + f" and {figure(losses[-1], '.3f')}",
-        f"measured so on {figure(memory['started'][:10])}, on {figure(memory['machine']['cores'])} cores of",
-        Conclusion("CTranslate2 translates faster than fxf", faster("beam", "CTranslate2")),
+        f"measured on {figure(narrow['started'][:10])} on {figure(narrow['machine']['cores'])} cores of an AMD EPYC "
+        "without AVX-512",
         Conclusion(
-            "Flax and compiled PyTorch train faster than fxf",
-            all(faster("gpt2_small", peer) for peer in ("Flax Linen", "Flax NNX", "PyTorch compiled")),
+            "PyTorch trains both sizes of nanoGPT and GPT-2 small faster than fxf",
+            all(behind(row, table="without_avx512") for row in DECODERS),
         ),
-        bench_table("what, where memory is kept", memory),
         Conclusion(
-            "CTranslate2 translates them faster than fxf",
-            all(value > real["fxf"] for way, value in real.items() if way.startswith("CTranslate2")),
+            "and the two translators slower", not any(behind(row, table="without_avx512") for row in TRANSLATORS)
         ),
-        bench_table("what, beside CTranslate2", kept.bench("sentences")),
+        bench_table("what, without AVX-512", narrow),
     ]
+
+
+def times_as_fast(kept: Kept, table: str) -> float:
+    """Returns how many times as fast as PyTorch's XLA's product of two matrices is."""
+    products = kept.bench_row("products", table)
+    return products["XLA"] / products["PyTorch"]
 
 
 def bench_table(what: str, *tables: Row) -> Lines:

@@ -22,9 +22,9 @@ HEADING = "\n## Result\n\n"  # what follows in a page is written by this program
 Row = dict[str, Any]
 
 
-def rows_of(study: str) -> list[Row]:
+def rows_of(study: str, name: str = "table") -> list[Row]:
     """Returns the rows of a study's table, numbers as numbers; runs without a result have no figures."""
-    with (FOLDER / study / "table.csv").open() as file:
+    with (FOLDER / study / f"{name}.csv").open() as file:
         return [{name: _value(text) for name, text in row.items() if text} for row in csv.DictReader(file)]
 
 
