@@ -173,7 +173,9 @@ CLAIMS = (
         what="sentences/s, fxf's over PyTorch's",
         command="make bench",
         accepts=at_least(1),
-        figures=lambda kept: [kept.bench_row("beam")["fxf"] / kept.bench_row("beam")["PyTorch"]],
+        figures=lambda kept: [
+            kept.bench_row("beam", "translation")["fxf"] / kept.bench_row("beam", "translation")["PyTorch"]
+        ],
         folder=f"{RESULTS}/bench",
     ),
 )

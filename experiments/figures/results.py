@@ -63,18 +63,25 @@ def beside(kept: Kept) -> list[Piece]:
 
     bench, wide, narrow = kept.bench(), kept.bench("avx512"), kept.bench("without_avx512")
     versions, machine, losses = bench["versions"], bench["machine"], kept.older["nanogpt_seeds"]["losses"]
-    of_ctranslate2 = {way: value for way, value in kept.bench_row("sentences").items() if "CTranslate2" in way}
-    slower = [way for way, value in of_ctranslate2.items() if value < kept.bench_row("sentences")["fxf"]]
+    translation = kept.bench("translation")
+    real = kept.bench_row("sentences", "translation")
     return [
         f"on {figure(bench['started'][:10])}, with PyTorch {figure(versions['torch'].split('+')[0])} and JAX "
         f"{figure(versions['jax'])}, on {figure(machine['cores'])} cores of an AMD EPYC with AVX-512 (its load was "
         f"{figure(machine['load_at_start'])} at the start)",
-        bench_table("what", bench),
-        Conclusion("CTranslate2 translates real sentences faster than fxf", not slower),
+        bench_table("what", bench, translation),
+        Conclusion(
+            "PyTorch trains nanoGPT's GPU size and GPT-2 small faster than fxf, and the other sizes slower",
+            [row for row in (*DECODERS, *TRANSLATORS) if behind(row)] == ["nanogpt_gpu", "gpt2_small"],
+        ),
+        Conclusion(
+            "CTranslate2 translates real sentences faster than fxf",
+            all(value > real["fxf"] for way, value in real.items() if way.startswith("CTranslate2")),
+        ),
         f"product of two matrices is {figure(times_as_fast(kept, 'avx512'), '.2f')} times as fast as PyTorch's, and on "
         f"the one above {figure(times_as_fast(kept, 'bench'), '.2f')} times",
         f"measured on {figure(wide['started'][:10])} on {figure(wide['machine']['cores'])} such cores",
-        bench_table("what, where XLA's products are faster", wide, kept.bench("avx512_recipe")),
+        bench_table("what, where XLA multiplies faster", wide, kept.bench("avx512_recipe")),
         f"Seeds {figure(0)} to {figure(len(losses) - 1)} of nanoGPT's recipe ended at "
         + ", ".join(figure(loss, ".3f") for loss in losses[:-1])
         + f" and {figure(losses[-1], '.3f')}",
