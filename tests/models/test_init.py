@@ -98,7 +98,7 @@ def test_steps_change_activations_of_all_widths_alike_with_a_base_and_more_in_wi
         {"make": encoder_decoder},
         {"make": encoder_decoder, "embeddings": "shared"},
     ],
-    ids=str,
+    ids=lambda keys: str({name: getattr(value, "__name__", value) for name, value in keys.items()}),
 )
 def test_the_changes_are_alike_for_every_kind_of_model(keys):
     found = growth(changes(128, **keys), changes(32, **keys))
