@@ -119,7 +119,7 @@ def test_the_script_looks_into_a_run(tmp_path):
     listed = script("probe", f"--workdir={tmp_path}", "3 1", "2").stdout
     assert "block_0/attention/weights" in listed and "params/embedding/table" in listed
     shown = script("probe", f"--workdir={tmp_path}", "--name=block_0/attention/weights", "--head=1", "3 1")
-    assert shown.stdout.splitlines()[1] == "head 1"
+    assert shown.stdout.splitlines()[1] == "head 1, in percent"
     assert shown.stdout.splitlines()[2].split() == ["0", "3", "1", "0", *answer.split()][: experiment.max_len]
     lens = script("probe", f"--workdir={tmp_path}", "--lens", "3 1", "2")
     assert lens.stdout.split()[:3] == ["reads", "embedding", "block_0"]
