@@ -12,6 +12,7 @@ from experiments.studies.breadth import result as breadth
 from experiments.studies.drawn import result as drawn
 from experiments.studies.forecast import result as forecast
 from experiments.studies.forecast.text import ordered
+from experiments.studies.length import result as length
 from experiments.studies.length.result import CLAIMED
 from experiments.studies.qk_norm.result import sensitivity
 from experiments.studies.ranking import result as ranking
@@ -54,6 +55,30 @@ def test_the_problems_that_length_claims_are_those_with_several_seeds():
     rows = [row for row in conclude.rows_of("length") if row["model.positions"] == "walks"]
     runs = collections.Counter(row["task.problem"] for row in rows)
     assert {problem for problem, n in runs.items() if n > 1} == set(CLAIMED)
+
+
+def test_a_problem_of_length_counts_only_if_it_holds_in_both_makings_of_the_study(monkeypatch):
+    def making(**changed):
+        runs = [
+            {
+                "task.problem": name,
+                "seed": seed,
+                "model.positions": "walks",
+                "exact_match_500": 1.0,
+                "point": f"{name}{seed}",
+            }
+            for name in CLAIMED
+            for seed in range(5)
+        ]
+        return [{**run, "exact_match_500": changed.get(run["point"], 1.0)} for run in runs]
+
+    monkeypatch.setattr(length, "EARLIER", making(parity0=0.9, parity1=0.9))
+    assert length.solved(making()) == [name for name in CLAIMED if name != "parity"]
+    assert "38 of 40 runs" in length.changes(making())
+    assert length.changes(making()).endswith("parity seed 0 0.9 and 1, parity seed 1 0.9 and 1.")
+    monkeypatch.setattr(length, "EARLIER", making())
+    assert length.solved(making(parity0=0.9, parity1=0.9)) == [name for name in CLAIMED if name != "parity"]
+    assert length.solved(making(parity0=0.9)) == list(CLAIMED)
 
 
 def test_the_quoted_figures_have_the_mean_gain_that_the_abstract_tells():

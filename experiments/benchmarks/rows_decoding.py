@@ -104,8 +104,8 @@ def search_rows(what: str, ours: Search, peers: dict[str, Search], settings: Set
 
 def ctranslators(settings: Settings) -> dict[str, int]:
     """Returns the names of CTranslate2's ways, and how many batches each translates side by side."""
-    names = {"CTranslate2": 1, "CTranslate2, a core for each batch": settings.threads}
-    return names if settings.threads > 1 else {"CTranslate2": 1}
+    several = {"CTranslate2, a core for each batch": settings.threads} if settings.threads > 1 else {}
+    return {"CTranslate2": 1, **several}
 
 
 def beam(settings: Settings) -> Iterator[Row]:

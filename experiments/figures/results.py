@@ -57,9 +57,9 @@ FLAGS = ("llama7b_v5p-4x4x8", "llama70b_v5p-8x8x8")
 
 
 def beside(kept: Kept) -> list[Piece]:
-    def behind(row: str, way: str = "PyTorch", table: str = "bench") -> bool:
+    def behind(row: str, table: str = "bench") -> bool:
         figures = kept.bench_row(row, table)
-        return figures[way] > figures["fxf"]
+        return figures["PyTorch"] > figures["fxf"]
 
     bench, wide, narrow = kept.bench(), kept.bench("avx512"), kept.bench("without_avx512")
     versions, machine, losses = bench["versions"], bench["machine"], kept.older["nanogpt_seeds"]["losses"]
@@ -89,11 +89,9 @@ def beside(kept: Kept) -> list[Piece]:
         "without AVX-512",
         Conclusion(
             "PyTorch trains both sizes of nanoGPT and GPT-2 small faster than fxf",
-            all(behind(row, table="without_avx512") for row in DECODERS),
+            all(behind(row, "without_avx512") for row in DECODERS),
         ),
-        Conclusion(
-            "and the two translators slower", not any(behind(row, table="without_avx512") for row in TRANSLATORS)
-        ),
+        Conclusion("and the two translators slower", not any(behind(row, "without_avx512") for row in TRANSLATORS)),
         bench_table("what, without AVX-512", narrow),
     ]
 

@@ -11,6 +11,7 @@ Y = TypeVar("Y")
 
 
 def n_cores() -> int:
+    """Returns the number of the machine's cores."""
     return os.cpu_count() or 1
 
 
