@@ -10,7 +10,7 @@ from closeness import assert_close, largest_of
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.masked_lm import MaskedLMConfig, masked_lm
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
-from fxf.training.step import loss_and_gradient
+from fxf.training.gradient import loss_and_gradient
 from helpers import VOCAB_SIZE, random_params, random_tokens, small
 
 MODELS = {TransformerLMConfig: transformer_lm, MaskedLMConfig: masked_lm, EncoderDecoderConfig: encoder_decoder}

@@ -1,6 +1,7 @@
 """The benchmark's table and ceiling, by ways and products that take no time."""
 
 import dataclasses
+import os
 import sys
 
 import jax
@@ -16,19 +17,19 @@ from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from helpers import random_params, scaled
 from small_runs import ROOT
 
-SETTINGS = {"repeats": 3, "steps": 1, "threads": 1}
+SETTINGS = {"repeats": 1, "steps": 1, "threads": 1}
 
 
 @pytest.fixture(autouse=True)
 def benchmarks(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "experiments/benchmarks"))
     yield
-    for name in ("rows", "ceilings", "rows_decoding", "peers_ctranslate2"):
+    for name in ("rows", "ceilings", "rows_decoding", "rows_training", "peers_ctranslate2", "bench_rows"):
         sys.modules.pop(name, None)
 
 
 def test_ways_take_turns_and_the_first_turn_does_not_count():
-    from rows import Measured, Row, Settings, measured
+    from rows import Measured, Row, Way, measured
 
     called = []
 
@@ -37,14 +38,38 @@ def test_ways_take_turns_and_the_first_turn_does_not_count():
             called.append(name)
             return Measured(seconds[called.count(name) - 1])
 
-        return run
+        return Way(run, lambda: f"{name} after {len(called)}")
 
-    row = Row("work", "tokens/s", 12, {"fxf": way("fxf", [99, 1, 4, 2]), "peer": way("peer", [99, 3, 3, 3])})
-    assert measured(row, Settings(**SETTINGS))["figures"] == {
+    ways = {"fxf": way("fxf", [99, 1, 4, 2]), "peer": way("peer", [99, 3, 3, 3])}
+    found = measured(Row("work", "tokens/s", 12, {}, lambda facts: facts["fxf"]), ways, 3)
+    assert found["figures"] == {
         "fxf": {"median": 6, "least": 3, "most": 12},
         "peer": {"median": 4, "least": 4, "most": 4},
     }
+    assert found["note"] == "fxf after 8"
     assert called == ["fxf", "peer"] * 4
+
+
+def test_each_way_has_a_process_of_its_own():
+    from rows import Settings, measured_in_processes
+
+    from bench_rows import processes
+
+    (row,) = measured_in_processes(processes, Settings(**SETTINGS))
+    assert row["figures"]["fxf"]["median"] == 12 / 2  # its second turn
+    numbers = {os.getpid(), *map(int, row["note"].split())}
+    assert len(numbers) == 3
+    (row,) = measured_in_processes(processes, Settings(**SETTINGS, ways=("peer",)))
+    assert list(row["figures"]) == ["peer"]
+
+
+def test_a_way_that_fails_ends_the_row_with_its_error():
+    from rows import Settings, measured_in_processes
+
+    from bench_rows import failing
+
+    with pytest.raises(RuntimeError, match=r"^peer: ValueError: no such weights$"):
+        list(measured_in_processes(failing, Settings(**SETTINGS)))
 
 
 @pytest.mark.parametrize(("unit", "ratio"), [("tokens/s", "0.50"), ("s", "2.00"), ("MiB", "2.00")])
@@ -101,3 +126,12 @@ def test_ctranslate2_begins_and_ends_where_fxf_does():
     found = CTranslator(config, params, 1).beam_search(source.tolist(), width=2, max_tokens=6, least=0)
     assert found == [row[: [*row, EOS].index(EOS)] for row in ours.tolist()]
     assert len(set(map(len, found))) > 1
+
+
+def test_a_peer_that_starts_from_another_loss_fails_the_row():
+    from rows_training import FirstLoss, agreement
+
+    facts = {"fxf": FirstLoss(2.0, "predicted 5"), "ceiling": None, "peer": FirstLoss(2.1)}
+    assert agreement(facts, 0.1) == "predicted 5"
+    with pytest.raises(AssertionError, match="peer"):
+        agreement(facts, 0.01)

@@ -28,9 +28,10 @@ from fxf.runs.warm_start import start_of
 from fxf.sweeps.points import make_points
 from fxf.tasks import TASKS
 from fxf.tasks.task import Evaluator
+from fxf.training.gradient import batch_loss
 from fxf.training.log import Clock
 from fxf.training.state import TrainState, run_keys
-from fxf.training.step import batch_loss, make_step
+from fxf.training.step import make_step
 from fxf.weights import initialize, leaves, shapes
 from helpers import one_device, random_params, scaled
 from key_cases import CASES, COMMON, TINY

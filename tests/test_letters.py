@@ -29,7 +29,8 @@ from fxf.tasks.masking import masked_batch
 from fxf.tasks.reversal import Reversal, ReversalConfig
 from fxf.tasks.task import RunInfo
 from fxf.tasks.time_series import TimeSeries, TimeSeriesConfig
-from fxf.training.step import TrainConfig, batch_loss, loss_and_gradient
+from fxf.training.gradient import batch_loss, loss_and_gradient
+from fxf.training.step import TrainConfig
 from fxf.weights import Weight, fan_in, shapes
 from small_runs import ROOT
 

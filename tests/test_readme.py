@@ -29,7 +29,7 @@ from fxf.testing import (
     assert_padding_unread,
     assert_rows_independent,
 )
-from fxf.training.step import loss_and_gradient
+from fxf.training.gradient import loss_and_gradient
 from helpers import VOCAB_SIZE, random_params, random_tokens, small, small_model
 from page_code import code_of, write_files
 from small_runs import KEPT, ROOT, new_process, script, tiny_config

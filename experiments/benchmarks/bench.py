@@ -6,8 +6,9 @@ python experiments/benchmarks/bench.py --rows=recipe --text=input.txt
 python experiments/benchmarks/bench.py --rows=sentences --run=runs/multi30k_de --sentences=sentences.txt
 
 The rows are functions of the files `rows_*.py` beside this one; each says what it compares. The ways of a row take
-turns. The median of each counts, without the first turn, which compiles. `ceiling` is the step's products, each at the
-rate that a product of its shape has here alone, and the optimizer's bytes at copying speed, measured between the turns.
+turns, each in a process of its own. The median of each counts, without the first turn, which compiles. `ceiling` is the
+step's products, each at the rate that a product of its shape has here alone, and the optimizer's bytes at copying
+speed, measured between the turns.
 The table shows every row, also where a peer is faster. It is written to OUTPUT.md, and with versions, commit and
 machine to OUTPUT.json. Peers that are not installed are left out (`make environment EXTRAS=test,bench`).
 """
@@ -23,8 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from absl import flags
-from rows import ROOT, Rows, Settings, commit, machine, markdown, measured, versions
+from rows import ROOT, Rows, Settings, commit, machine, markdown, measured_in_processes, versions
 from rows_decoding import ROWS as DECODING
+from rows_growth import ROWS as GROWTH
 from rows_machine import ROWS as MACHINE
 from rows_process import ROWS as PROCESS
 from rows_recipe import ROWS as RECIPE
@@ -35,7 +37,7 @@ from fxf.errors import one_line
 from fxf.machine.devices import require_devices
 from fxf.runs import cli
 
-EVERY: dict[str, Rows] = {**MACHINE, **TRAINING, **RECIPE, **DECODING, **PROCESS}
+EVERY: dict[str, Rows] = {**MACHINE, **TRAINING, **GROWTH, **RECIPE, **DECODING, **PROCESS}
 NEEDS_A_PATH = ("recipe", "sentences")
 
 ROWS = flags.DEFINE_list("rows", [name for name in EVERY if name not in NEEDS_A_PATH], f"of {', '.join(EVERY)}")
@@ -81,8 +83,8 @@ def main(arguments: list[str]) -> None:
     output = Path(OUTPUT.value)
     for name in names:
         try:
-            for row in EVERY[name](settings):
-                results.append({"row": name, **measured(row, settings)})
+            for figures in measured_in_processes(EVERY[name], settings):
+                results.append({"row": name, **figures})
                 print(markdown(results[-1:]).split("\n", 2)[2], end="", flush=True)
                 write(output, facts, results)
         except Exception as error:  # one row, for example a peer's, must not end the others

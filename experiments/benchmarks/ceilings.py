@@ -14,7 +14,7 @@ from fxf import weights
 from fxf.machine.memory import inner_jaxprs
 from fxf.machine.speed import timed
 from fxf.models.model import Batch, Model
-from fxf.training.step import loss_and_gradient
+from fxf.training.gradient import loss_and_gradient
 
 OPTIMIZER_PASSES = 7  # Adam reads params, gradient and two moments, and writes all but the gradient
 COPIED = 2**26  # bytes of the array whose copying is timed

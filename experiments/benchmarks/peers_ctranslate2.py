@@ -1,10 +1,7 @@
 """A translator in CTranslate2 (Klein et al. 2020), in float32, which has the weights of fxf's."""
 
-import contextlib
-import multiprocessing
 import tempfile
 from collections.abc import Sequence
-from multiprocessing.connection import Connection
 from typing import Any
 
 import ctranslate2
@@ -20,27 +17,22 @@ from fxf.weights import Params
 
 
 class CTranslator:
-    """CTranslate2's beam search, in a process of its own. Its tokens are strings, here the numbers of fxf's tokens.
-
-    In one process its threads and PyTorch's would wait for each other, and both would be several times as slow.
-    """
+    """CTranslate2's beam search. Its tokens are strings, here the numbers of fxf's tokens."""
 
     def __init__(self, config: EncoderDecoderConfig, params: Params, threads: int, batches: int = 1) -> None:
-        """Starts the process.
+        """Reads the weights.
 
         Args:
           batches: number of batches that are translated side by side, each by its share of the threads.
         """
         assert config.embeddings == "shared" and config.positions == "sinusoidal" and config.block == "pre_norm"
         spec = _spec(config, jax.tree.map(np.asarray, params))
+        shares = {"inter_threads": batches, "intra_threads": max(threads // batches, 1)}
         with tempfile.TemporaryDirectory() as folder:
             spec.validate()
             spec.optimize()
             spec.save(folder)
-            self.connection, theirs = multiprocessing.Pipe()
-            context = multiprocessing.get_context("spawn")
-            context.Process(target=_serve, args=(folder, threads, batches, theirs), daemon=True).start()
-            self.connection.recv()  # the weights have been read
+            self.translator = ctranslate2.Translator(folder, compute_type="float32", **shares)
 
     def beam_search(
         self, sources: Sequence[Sequence[int]], *, width: int, max_tokens: int, least: int = 1, at_once: int = 0
@@ -51,22 +43,10 @@ class CTranslator:
           least: number of tokens before the end token is allowed.
           at_once: number of sentences in a batch, which have similar lengths; 0 for all.
         """
+        strings = [[str(token) for token in source] for source in sources]
         options = {"beam_size": width, "max_decoding_length": max_tokens, "min_decoding_length": least}
-        self.connection.send((sources, {**options, "max_batch_size": at_once}))
-        return self.connection.recv()
-
-
-def _serve(folder: str, threads: int, batches: int, connection: Connection) -> None:
-    """Translates what comes, until the other process ends."""
-    shares = {"inter_threads": batches, "intra_threads": max(threads // batches, 1)}
-    translator = ctranslate2.Translator(folder, compute_type="float32", **shares)
-    connection.send("ready")
-    with contextlib.suppress(EOFError):
-        while True:
-            sources, options = connection.recv()
-            strings = [[str(token) for token in source] for source in sources]
-            found = translator.translate_batch(strings, **options)
-            connection.send([[int(token) for token in result.hypotheses[0]] for result in found])
+        found = self.translator.translate_batch(strings, max_batch_size=at_once, **options)
+        return [[int(token) for token in result.hypotheses[0]] for result in found]
 
 
 def _spec(config: EncoderDecoderConfig, params: Params) -> Any:

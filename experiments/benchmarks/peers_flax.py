@@ -42,17 +42,17 @@ class _LinenGPT(nn.Module):
         return table.attend(nn.LayerNorm(use_bias=s.gpt2)(x))
 
 
-def linen(sizes: Any, batch: dict[str, Any], steps: int) -> Callable[[], float]:
-    """Returns a function that takes some training steps and returns the last loss."""
+def linen(sizes: Any, batch: dict[str, Any], steps: int) -> tuple[float, Callable[[], float]]:
+    """Returns the first loss, and a function that takes some training steps."""
     model, inputs, targets = _LinenGPT(sizes), jnp.asarray(batch["inputs"]), jnp.asarray(batch["targets"])
     params = jax.jit(model.init)(jax.random.key(0), inputs)["params"]
     state = TrainState.create(apply_fn=model.apply, params=params, tx=_optimizer())
 
+    def loss(p: Any) -> jax.Array:
+        return _mean_loss(jnp.asarray(model.apply({"params": p}, inputs)), targets)
+
     @jax.jit
     def step(state: TrainState) -> tuple[TrainState, jax.Array]:
-        def loss(p: Any) -> jax.Array:
-            return _mean_loss(state.apply_fn({"params": p}, inputs), targets)
-
         value, gradient = jax.value_and_grad(loss)(state.params)
         return state.apply_gradients(grads=gradient), value
 
@@ -62,7 +62,7 @@ def linen(sizes: Any, batch: dict[str, Any], steps: int) -> Callable[[], float]:
             state, value = step(state)
         return float(value)
 
-    return run
+    return float(jax.jit(loss)(params)), run
 
 
 class _NNXBlock(nnx.Module):
@@ -94,14 +94,17 @@ class _NNXGPT(nnx.Module):
         return self.table.attend(self.norm(x))
 
 
-def nnx_(sizes: Any, batch: dict[str, Any], steps: int) -> Callable[[], float]:
-    """Returns a function that takes some training steps and returns the last loss."""
+def nnx_(sizes: Any, batch: dict[str, Any], steps: int) -> tuple[float, Callable[[], float]]:
+    """Returns the first loss, and a function that takes some training steps."""
     model, inputs, targets = _NNXGPT(sizes, nnx.Rngs(0)), jnp.asarray(batch["inputs"]), jnp.asarray(batch["targets"])
     optimizer = nnx.Optimizer(model, _optimizer(), wrt=nnx.Param)
 
+    def loss(m: _NNXGPT) -> jax.Array:
+        return _mean_loss(m(inputs), targets)
+
     @nnx.jit
     def step(model: _NNXGPT, optimizer: nnx.Optimizer) -> jax.Array:
-        value, gradient = nnx.value_and_grad(lambda m: _mean_loss(m(inputs), targets))(model)
+        value, gradient = nnx.value_and_grad(loss)(model)
         optimizer.update(model, gradient)
         return value
 
@@ -110,4 +113,4 @@ def nnx_(sizes: Any, batch: dict[str, Any], steps: int) -> Callable[[], float]:
             value = step(model, optimizer)
         return float(value)
 
-    return run
+    return float(nnx.jit(loss)(model)), run

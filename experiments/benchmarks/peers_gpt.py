@@ -87,14 +87,18 @@ def _steps(model: nn.Module, loss: Callable[[], torch.Tensor], optimizer: Any, n
     return run
 
 
-def gpt_training(sizes: Sizes, batch: dict[str, Any], steps: int, *, compiled: bool) -> Callable[[], float]:
-    """Returns a function that takes some training steps of a GPT on one batch, with AdamW and clipping."""
+def gpt_training(
+    sizes: Sizes, batch: dict[str, Any], steps: int, *, compiled: bool
+) -> tuple[float, Callable[[], float]]:
+    """Returns the first loss, and a function that takes some training steps of a GPT with AdamW and clipping."""
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     gpt = GPT(sizes).to(device)
     model: Any = torch.compile(gpt) if compiled else gpt
     x, y = (torch.tensor(batch[name], device=device).long() for name in ("inputs", "targets"))
-    return _steps(gpt, lambda: model(x, y), adamw(gpt, 1e-3, (0.9, 0.99), 0.1), steps)
+    with torch.no_grad():
+        first = gpt(x, y).item()
+    return first, _steps(gpt, lambda: model(x, y), adamw(gpt, 1e-3, (0.9, 0.99), 0.1), steps)
 
 
 class NanoGPT:
@@ -107,8 +111,8 @@ class NanoGPT:
         self.tokens, self.validation = (torch.tensor(part.astype(np.int64)) for part in (train, validation))
         self.sizes = Sizes(vocab_size, self.LENGTH, 4, 4, 128)
 
-    def train(self, losses: dict[str, float], steps: int = 0) -> None:
-        """Trains a new model, and puts its validation loss, in nats per character, into `losses`."""
+    def train(self, steps: int = 0) -> float:
+        """Trains a new model, and returns its validation loss, in nats per character."""
         torch.manual_seed(0)
         model, n = GPT(self.sizes), steps or self.STEPS
         optimizer = adamw(model, self.PEAK, self.BETAS, self.DECAY)
@@ -124,4 +128,4 @@ class NanoGPT:
         x, y = (self.validation[i : n_rows * self.LENGTH + i].view(-1, self.LENGTH) for i in (0, 1))
         with torch.no_grad():
             parts = zip(x.split(128), y.split(128), strict=True)
-            losses["PyTorch"] = sum(model(a, b).item() * len(a) for a, b in parts) / n_rows
+            return sum(model(a, b).item() * len(a) for a, b in parts) / n_rows

@@ -1,10 +1,15 @@
-"""What a row of the benchmark is, and how its ways are measured."""
+"""What a row of the benchmark is, and how its ways are measured, each in a process of its own."""
 
+import contextlib
+import itertools
+import multiprocessing
 import platform
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
+from importlib.util import find_spec
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +44,18 @@ class Settings(NamedTuple):
     sentences: str = ""
 
 
+class Way(NamedTuple):
+    """A way to do the work of a row.
+
+    Attributes:
+      run: does the work once. A result that is `Measured` counts in place of its seconds.
+      fact: returns what the row compares or tells, after the last turn.
+    """
+
+    run: Callable[[], Any]
+    fact: Callable[[], Any] = lambda: None
+
+
 class Row(NamedTuple):
     """Ways to do the same work.
 
@@ -46,44 +63,97 @@ class Row(NamedTuple):
       what: the work in words.
       unit: the unit of the figures: amounts a second, or `s`, or another if the ways measure themselves.
       amount: the amount of work of a call; 0 if the figures are seconds, or what the ways return.
-      ways: each does the work once; the first is fxf's. A result that is `Measured` counts in place of its seconds.
-      ceiling: measures the seconds that the work takes at least.
-      note: told beside the figures, when all is measured.
+      ways: each makes a way, in the process where it runs; the first is fxf's. `ceiling` measures the seconds that the
+        work takes at least.
+      note: returns what is told beside the figures, from the facts of the ways. Fails if they disagree.
     """
 
     what: str
     unit: str
     amount: float
-    ways: Mapping[str, Callable[[], Any]]
-    ceiling: Callable[[], float] | None = None
-    note: Callable[[], str] = str
+    ways: Mapping[str, Callable[[], Way]]
+    note: Callable[[dict[str, Any]], str] = lambda facts: ""
 
 
 Rows = Callable[[Settings], Iterator[Row]]
 
 
-def measured(row: Row, settings: Settings) -> dict[str, Any]:
+def measured_in_processes(rows: Rows, settings: Settings) -> Iterator[dict[str, Any]]:
+    """Yields the figures of each row. Each way has a process of its own, so none has the memory that another keeps."""
+    for number, row in enumerate(rows(settings)):
+        with contextlib.ExitStack() as stack:
+            names = [name for name in row.ways if not settings.ways or name in settings.ways]
+            ways = {name: stack.enter_context(_elsewhere(rows, number, name, settings)) for name in names}
+            yield measured(row, ways, settings.repeats)
+
+
+def measured(row: Row, ways: Mapping[str, Way], repeats: int) -> dict[str, Any]:
     """Returns the row's figures. The ways take turns, so that a slow minute of the machine affects all."""
-    ways = {name: way for name, way in row.ways.items() if not settings.ways or name in settings.ways}
-    turns: dict[str, list[float]] = {name: [] for name in (*ways, *(("ceiling",) if row.ceiling else ()))}
-    for turn in range(settings.repeats + 1):
+    turns: dict[str, list[float]] = {name: [] for name in ways}
+    for turn in range(repeats + 1):
         for name, way in ways.items():
-            start = time.perf_counter()
-            told = way()
-            took = time.perf_counter() - start
-            if turn or settings.repeats == 0:
-                turns[name].append(told if isinstance(told, Measured) else took)
-        if row.ceiling and (turn or settings.repeats == 0):
-            turns["ceiling"].append(row.ceiling())
+            taken = timed(way)
+            if turn or repeats == 0:
+                turns[name].append(taken)
     figures = {}
     for name, seconds in turns.items():
         values = [row.amount / value if row.amount else float(value) for value in seconds]
         figures[name] = {"median": float(np.median(values)), "least": min(values), "most": max(values)}
-    return {"what": row.what, "unit": row.unit, "figures": figures, "note": row.note()}
+    note = row.note({name: way.fact() for name, way in ways.items()})
+    return {"what": row.what, "unit": row.unit, "figures": figures, "note": note}
+
+
+def timed(way: Way) -> float:
+    """Returns the seconds that a way takes, or what it measured itself."""
+    start = time.perf_counter()
+    told = way.run()
+    took = time.perf_counter() - start
+    return told if isinstance(told, Measured) else took
+
+
+@contextlib.contextmanager
+def _elsewhere(rows: Rows, number: int, name: str, settings: Settings) -> Iterator[Way]:
+    """Gives a way that runs in a process of its own, which ends with the context."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(rows, number, name, settings, theirs))
+    process.start()
+    theirs.close()
+
+    def asked(what: str) -> Any:
+        ours.send(what)
+        error, answer = ours.recv()
+        if error:
+            raise RuntimeError(f"{name}: {error}")
+        return answer
+
+    try:
+        yield Way(lambda: Measured(asked("turn")), lambda: asked("fact"))
+    finally:
+        ours.close()
+        process.join()
+
+
+def _serve(rows: Rows, number: int, name: str, settings: Settings, connection: Connection) -> None:
+    """Makes one way of a row and takes turns, until the other process ends."""
+    way = None
+    with contextlib.suppress(EOFError):
+        while True:
+            asked = connection.recv()
+            try:
+                if way is None:
+                    way = next(itertools.islice(rows(settings), number, None)).ways[name]()
+                connection.send(("", float(timed(way)) if asked == "turn" else way.fact()))
+            except Exception as error:  # the other process tells it
+                connection.send((f"{type(error).__name__}: {error}", None))
 
 
 class Measured(float):
     """A figure that a way measured itself."""
+
+
+def is_here(module: str) -> bool:
+    return find_spec(module.split(".")[0]) is not None
 
 
 def versions() -> dict[str, str]:

@@ -7,10 +7,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
-from rows import ROOT, Measured, Row, Rows, Settings
+from rows import ROOT, Measured, Row, Rows, Settings, Way, is_here
 from rows_training import NANOGPT_CPU, NANOGPT_ROWS
 
 POINTS = 24  # of the sweep of configs/reversal.py
@@ -36,8 +37,8 @@ def seconds(command: list[str], **environment: str) -> Measured:
 def imports(settings: Settings) -> Iterator[Row]:
     """The import of fxf's model and training functions, beside other libraries'."""
     del settings
-    programs = {"fxf.fit": "import fxf; fxf.fit", **{name: f"import {name}" for name in MODULES if _is_here(name)}}
-    ways = {name: functools.partial(seconds, [sys.executable, "-c", code]) for name, code in programs.items()}
+    programs = {"fxf.fit": "import fxf; fxf.fit", **{name: f"import {name}" for name in MODULES if is_here(name)}}
+    ways = {name: _way(seconds, [sys.executable, "-c", code]) for name, code in programs.items()}
     yield Row("import", "s", 0, ways)
 
 
@@ -55,7 +56,7 @@ def start(settings: Settings) -> Iterator[Row]:
         "21 steps of reversal:example0 in a process",
         "s",
         0,
-        {"warm": lambda: one_step(False), "cold": lambda: one_step(True)},
+        {"warm": _way(one_step, False), "cold": _way(one_step, True)},
     )
 
 
@@ -65,8 +66,8 @@ def peak_memory(settings: Settings) -> Iterator[Row]:
     def peak(way: str) -> Measured:
         return _of_training(f"memory_of({way!r})")
 
-    names = ["fxf", *(["PyTorch"] if _is_here("torch") else []), "Flax Linen", "Flax NNX"]
-    ways = {name: functools.partial(peak, name) for name in names}
+    names = ["fxf", *(["PyTorch"] if is_here("torch") else []), "Flax Linen", "Flax NNX"]
+    ways = {name: _way(peak, name) for name in names}
     del settings
     yield Row("peak memory that training adds, nanoGPT's CPU size", "MiB", 0, ways)
 
@@ -79,10 +80,8 @@ def kept_memory(settings: Settings) -> Iterator[Row]:
         "malloc's defaults": {"MALLOC_ARENA_TEST": "8"},  # the default; the variable is what counts
         "huge pages": {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"},
     }
-    ways = {
-        name: functools.partial(_of_training, f"seconds_of_steps({steps})", **variables)
-        for name, variables in chosen.items()
-    }
+    call = f"seconds_of_steps({steps})"
+    ways = {name: _way(_of_training, call, **variables) for name, variables in chosen.items()}
     tokens = NANOGPT_ROWS * NANOGPT_CPU[3] * steps
     yield Row("training steps at nanoGPT's CPU size, where memory is kept", "tokens/s", tokens, ways)
 
@@ -106,7 +105,14 @@ def sweep(settings: Settings) -> Iterator[Row]:
             shutil.rmtree(folder)
         return Measured(total * POINTS / 2)
 
-    yield Row(f"sweep of {POINTS} points", "points/s", POINTS, {"fxf": together, "one after another": alone})
+    yield Row(
+        f"sweep of {POINTS} points", "points/s", POINTS, {"fxf": _way(together), "one after another": _way(alone)}
+    )
+
+
+def _way(run: Callable[..., Any], *args: Any, **options: Any) -> Callable[[], Way]:
+    """Returns what makes the way that calls a function."""
+    return lambda: Way(functools.partial(run, *args, **options))
 
 
 def _of_training(call: str, **environment: str) -> Measured:
@@ -114,12 +120,6 @@ def _of_training(call: str, **environment: str) -> Measured:
     here = str(Path(__file__).parent)
     code = f"import sys; sys.path.insert(0, {here!r}); import rows_training; print(rows_training.{call})"
     return Measured(output([sys.executable, "-c", code], **environment).split()[-1])
-
-
-def _is_here(module: str) -> bool:
-    from importlib.util import find_spec
-
-    return find_spec(module.split(".")[0]) is not None
 
 
 ROWS: dict[str, Rows] = {

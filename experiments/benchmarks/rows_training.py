@@ -1,7 +1,8 @@
 """Rows of training: the same model, batch and optimizer in fxf, PyTorch (eager and compiled), Flax Linen and NNX.
 
 Each step reads the same random batch. Losses before the first step must agree: within float rounding where the peer has
-fxf's weights (the translators), else within a tenth.
+fxf's weights (the translators), else within a tenth. By default glibc returns freed memory to Linux, and fxf keeps it
+(`fxf/machine/kept_memory.py`); a row also has PyTorch with it kept.
 """
 
 import functools
@@ -11,33 +12,28 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from ceilings import Ceiling
-from rows import Row, Rows, Settings, added_bytes
+from rows import Measured, Row, Rows, Settings, Way, added_bytes, is_here
 
 from fxf.layers.chunked_attention import SEVERAL, WORTHWHILE
 from fxf.machine.devices import require_devices
+from fxf.machine.kept_memory import keep_memory
 from fxf.models.encoder_decoder import PRESETS, EncoderDecoderConfig, encoder_decoder
 from fxf.models.model import Model
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.reports.describe import times
+from fxf.training.gradient import batch_loss
 from fxf.training.optimizer import OptimizerConfig, make_optimizer
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout
 from fxf.training.state import TrainState, hyperparameters
-from fxf.training.step import (
-    TrainConfig,
-    Trainer,
-    batch_loss,
-    jit_step,
-    make_step,
-    make_train_steps_from_iterator,
-)
-from fxf.weights import initialize
+from fxf.training.step import TrainConfig, Trainer, jit_step, make_step, make_train_steps_from_iterator
+from fxf.weights import Params, initialize
 
 TINY_CHOICES: dict[str, Any] = {
     **{"n_layers": 4, "d_model": 128, "d_ff": 256, "n_heads": 4, "max_len": 64},
@@ -50,8 +46,10 @@ TINY_VOCAB_SIZE = 9712
 SIX = EncoderDecoderConfig(**PRESETS["annotated"])
 SIX_VOCAB_SIZE = 32
 NANOGPT_CPU, NANOGPT_ROWS = (4, 128, 4, 64, 65), 12
-LENGTHS, DEPTHS, WIDTHS, VOCABULARIES = (128, 512, 2048, 8192), (2, 8, 24, 48), (64, 256, 1024), (256, 4096, 65536)
-LONG = (2048, 4096, 8192)  # with attention in chunks
+
+
+def drawn(model: Model) -> Params:
+    return jax.jit(functools.partial(initialize, model.spec))(jax.random.key(0))
 
 
 class Fxf:
@@ -61,7 +59,7 @@ class Fxf:
         self.model, self.batch = model, batch
         made = make_optimizer(optimizer, train.steps, model.spec)
         self.trainer = Trainer(model, made, train, make_layout(ParallelConfig(data=1), require_devices()))
-        params = jax.jit(functools.partial(initialize, model.spec))(jax.random.key(0))
+        params = drawn(model)
         state = TrainState(jnp.int32(0), params, jax.jit(made.init)(params))
         self.state = jax.device_put(state, self.trainer.layout.replicated)
         self.numbers = hyperparameters(0, train, optimizer)
@@ -82,8 +80,8 @@ class Fxf:
         """Returns the bytes that the compiled step needs besides its arguments."""
         return self.compiled().memory_analysis().temp_size_in_bytes
 
-    def prediction(self, tokens: int) -> str:
-        """Returns the speed that `fxf describe` would predict for a step of so many tokens."""
+    def predicted(self, tokens: int) -> str:
+        """Returns the speed that `fxf describe` predicts for a step of so many tokens."""
         seconds, *_ = times(self.compiled()).values()
         return f"predicted {tokens / seconds:,.4g}"
 
@@ -126,7 +124,7 @@ def memory_of(way: str) -> float:
     sizes = sizes_of(*NANOGPT_CPU)
     batch, settings = random_tokens(NANOGPT_ROWS, sizes.length, sizes.vocab_size), Settings(0, 4, os.cpu_count() or 1)
     peers = _gpt_peers(sizes, batch, settings)  # imports their libraries
-    return added_bytes(lambda: fxf_gpt(sizes, batch).run(settings.steps) if way == "fxf" else peers[way]()()) / 2**20
+    return added_bytes(lambda: fxf_gpt(sizes, batch).run(settings.steps) if way == "fxf" else peers[way]()[1]()) / 2**20
 
 
 def seconds_of_steps(steps: int) -> float:
@@ -139,43 +137,84 @@ def seconds_of_steps(steps: int) -> float:
     return time.perf_counter() - start
 
 
+class FirstLoss(NamedTuple):
+    """The fact of a way that trains: its loss before the first step, and a remark."""
+
+    value: float
+    remark: str = ""
+
+
+Peer = Callable[[], tuple[float, Callable[[], Any]]]  # returns the first loss, and a function that takes steps
+
+
+def training_ways(
+    make: Callable[[], Fxf], peers: dict[str, Peer], smoothing: float, settings: Settings, tokens: int
+) -> dict[str, Callable[[], Way]]:
+    """Returns fxf's way to train, those of the peers, and the ceiling."""
+
+    def ours() -> Way:
+        fxf = make()
+        first = fxf.loss(smoothing)
+        return Way(lambda: fxf.run(settings.steps), lambda: FirstLoss(first, fxf.predicted(tokens)))
+
+    def theirs(peer: Peer, keeps: bool) -> Way:
+        if keeps:
+            keep_memory(jax.config)
+        first, run = peer()
+        return Way(run, lambda: FirstLoss(first))
+
+    def ceiling() -> Way:
+        fxf = make()
+        measure = Ceiling(fxf.model, fxf.batch)
+        return Way(lambda: Measured(settings.steps * measure()))
+
+    of_peers = {name: functools.partial(theirs, peer, False) for name, peer in peers.items()}
+    if "PyTorch" in peers:
+        of_peers["PyTorch, memory kept"] = functools.partial(theirs, peers["PyTorch"], True)
+    return {"fxf": ours, **of_peers, "ceiling": ceiling}
+
+
+def agreement(facts: dict[str, Any], within: float) -> str:
+    """Returns fxf's remark. Fails if the first losses differ by a larger share than `within`."""
+    losses = {name: fact for name, fact in facts.items() if fact is not None}
+    for name, (loss, _) in losses.items():
+        np.testing.assert_allclose(loss, next(iter(losses.values())).value, rtol=within, err_msg=name)
+    return losses["fxf"].remark if "fxf" in losses else ""
+
+
 def gpt_row(what: str, sizes: Any, rows: int, settings: Settings) -> Row:
     """Returns a training row of a GPT with AdamW, clipping, and no dropout, beside PyTorch and Flax."""
-    batch = random_tokens(rows, sizes.length, sizes.vocab_size)
-    ours = fxf_gpt(sizes, batch)
-    ways: dict[str, Callable[[], Any]] = {"fxf": lambda: ours.run(settings.steps)}
+    batch, tokens = random_tokens(rows, sizes.length, sizes.vocab_size), rows * sizes.length
+    peers = _gpt_peers(sizes, batch, settings)
+    ways = training_ways(lambda: fxf_gpt(sizes, batch), peers, 0.0, settings, tokens)
     if sizes.length >= SEVERAL * WORTHWHILE:
-        chunked = fxf_gpt(sizes, batch, "chunked")
-        ways["fxf, attention in chunks"] = lambda: chunked.run(settings.steps)
-    first = ours.loss(0.0)
-    for name, make in _gpt_peers(sizes, batch, settings).items():
-        if not settings.ways or name in settings.ways:
-            ways[name] = make()
-    assert abs(first / math.log(sizes.vocab_size) - 1) < 0.1  # the peers' too start near the loss of a guess
-    ceiling, tokens = Ceiling(ours.model, batch), rows * sizes.length
-    note = functools.partial(ours.prediction, tokens)
-    return Row(what, "tokens/s", tokens * settings.steps, ways, lambda: settings.steps * ceiling(), note)
+
+        def chunked() -> Way:
+            fxf = fxf_gpt(sizes, batch, "chunked")
+            return Way(lambda: fxf.run(settings.steps))
+
+        ways["fxf, attention in chunks"] = chunked
+    return Row(what, "tokens/s", tokens * settings.steps, ways, functools.partial(agreement, within=0.1))
 
 
-def _gpt_peers(sizes: Any, batch: dict[str, Any], settings: Settings) -> dict[str, Callable[[], Callable[[], Any]]]:
+def _gpt_peers(sizes: Any, batch: dict[str, Any], settings: Settings) -> dict[str, Peer]:
     import peers_flax
 
-    found = {
+    found: dict[str, Peer] = {
         "Flax Linen": lambda: peers_flax.linen(sizes, batch, settings.steps),
         "Flax NNX": lambda: peers_flax.nnx_(sizes, batch, settings.steps),
     }
-    try:
-        import torch
-    except ImportError:
+    if not is_here("torch"):
         return found
-    from peers_gpt import gpt_training
 
-    torch.set_num_threads(settings.threads)
-    return {
-        "PyTorch": lambda: gpt_training(sizes, batch, settings.steps, compiled=False),
-        "PyTorch compiled": lambda: gpt_training(sizes, batch, settings.steps, compiled=True),
-        **found,
-    }
+    def of_torch(compiled: bool) -> tuple[float, Callable[[], Any]]:
+        import torch
+        from peers_gpt import gpt_training
+
+        torch.set_num_threads(settings.threads)
+        return gpt_training(sizes, batch, settings.steps, compiled=compiled)
+
+    return {"PyTorch": lambda: of_torch(False), "PyTorch compiled": lambda: of_torch(True), **found}
 
 
 def translator_row(
@@ -187,28 +226,23 @@ def translator_row(
     smoothing: float,
 ) -> Row:
     """Returns a training row of an encoder–decoder with Adam, beside `torch.nn.Transformer` with the same weights."""
-    batch = random_pairs(*shape, vocab_size)
-    rate = OptimizerConfig(learning_rate=1e-3)
-    ours = Fxf(encoder_decoder(config, vocab_size), batch, rate, TrainConfig(label_smoothing=smoothing))
-    ways: dict[str, Callable[[], Any]] = {"fxf": lambda: ours.run(settings.steps)}
-    try:
+    model, batch, tokens = encoder_decoder(config, vocab_size), random_pairs(*shape, vocab_size), math.prod(shape)
+
+    def of_torch(compiled: bool) -> tuple[float, Callable[[], Any]]:
         import torch
-    except ImportError:
-        pass
-    else:
         from peers_translator import translator_training
 
         torch.set_num_threads(settings.threads)
-        for name, compiled in (("PyTorch", False), ("PyTorch compiled", True)):
-            if settings.ways and name not in settings.ways:
-                continue
-            loss, ways[name] = translator_training(
-                config, ours.state.params, batch, smoothing, settings.steps, compiled=compiled
-            )
-            np.testing.assert_allclose(loss, ours.loss(smoothing), rtol=1e-4)
-    ceiling, tokens = Ceiling(ours.model, batch), math.prod(shape)
-    note = functools.partial(ours.prediction, tokens)
-    return Row(what, "tokens/s", tokens * settings.steps, ways, lambda: settings.steps * ceiling(), note)
+        return translator_training(config, drawn(model), batch, smoothing, settings.steps, compiled=compiled)
+
+    def ours() -> Fxf:
+        return Fxf(model, batch, OptimizerConfig(learning_rate=1e-3), TrainConfig(label_smoothing=smoothing))
+
+    peers: dict[str, Peer] = {}
+    if is_here("torch"):
+        peers = {"PyTorch": lambda: of_torch(False), "PyTorch compiled": lambda: of_torch(True)}
+    ways = training_ways(ours, peers, smoothing, settings, tokens)
+    return Row(what, "tokens/s", tokens * settings.steps, ways, functools.partial(agreement, within=1e-4))
 
 
 def nanogpt_cpu(settings: Settings) -> Iterator[Row]:
@@ -240,37 +274,10 @@ def seed_003(settings: Settings) -> Iterator[Row]:
     yield translator_row("training step, seed 003's size", SIX, SIX_VOCAB_SIZE, (6, 20), settings, 0.0)
 
 
-def growth(settings: Settings) -> Iterator[Row]:
-    """How a step grows with length, depth (blocks scanned), width and vocabulary; the note has the plan's memory."""
-    settings = settings._replace(steps=1)
-    axes: dict[str, list[tuple[Any, ...]]] = {
-        "length": [(2, 64, 2, n, 65) for n in LENGTHS],
-        "length in chunks": [(2, 64, 2, n, 65) for n in LONG],
-        "depth": [(n, 64, 2, 64, 65) for n in DEPTHS],
-        "width": [(2, n, 2, 64, 65) for n in WIDTHS],
-        "vocabulary": [(2, 64, 2, 64, n) for n in VOCABULARIES],
-    }
-    for axis, all_sizes in axes.items():
-        for sizes in all_sizes[:1] if settings.quick else all_sizes:
-            made = sizes_of(*sizes)
-            field = {"depth": "n_layers", "width": "d_model", "vocabulary": "vocab_size"}.get(axis, "length")
-            batch = random_tokens(1, made.length, made.vocab_size)
-            attention = "chunked" if axis == "length in chunks" else "xla"
-            model = lm(made, scan_blocks=axis == "depth", attention_implementation=attention)
-            ours = Fxf(model, batch, OptimizerConfig(), TrainConfig())
-            note = f"plan {ours.planned_bytes() / 2**20:.0f} MiB"
-            ways: dict[str, Callable[[], Any]] = {"fxf": functools.partial(ours.run, settings.steps)}
-            tokens = made.length * settings.steps
-            yield Row(
-                f"growth, {axis} {getattr(made, field):,}", "tokens/s", tokens, ways, note=functools.partial(str, note)
-            )
-
-
 ROWS: dict[str, Rows] = {
     "nanogpt_cpu": nanogpt_cpu,
     "nanogpt_gpu": nanogpt_gpu,
     "transformer_tiny": transformer_tiny,
     "seed_003": seed_003,
     "gpt2_small": gpt2_small,
-    "growth": growth,
 }

@@ -18,7 +18,7 @@ import fxf
 from experiments.claims.claim import Single
 from experiments.seeds.claims import at_least, at_most, equal
 from fxf.layers.loss import cross_entropy
-from fxf.training.step import batch_loss
+from fxf.training.gradient import batch_loss
 
 COMMAND = "python -m experiments.claims --only=ours"
 

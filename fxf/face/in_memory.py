@@ -31,12 +31,13 @@ from fxf.models.model import Batch, Model
 from fxf.runs import contract, misuse
 from fxf.tasks import task
 from fxf.training.fine_tuning import evaluated_params, require_frozen, without_frozen_gradient
+from fxf.training.gradient import batch_loss
 from fxf.training.loop import steps_of_next_call
 from fxf.training.optimizer import OptimizerConfig, make_optimizer, optimizer_section
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import Layout, make_layout
 from fxf.training.state import TrainState, hyperparameters, run_keys
-from fxf.training.step import TrainConfig, Trainer, batch_loss, make_train_steps
+from fxf.training.step import TrainConfig, Trainer, make_train_steps
 from fxf.weights import Params
 
 

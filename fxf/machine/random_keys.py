@@ -18,8 +18,23 @@ PARITY = 0x1BD11BDA
 
 
 def random_key(seed: Any) -> jax.Array:
-    """Returns a key from a seed, whose bits are those of `jax.random.key(seed)`: Threefry's (Salmon et al. 2011)."""
+    """Returns a key from a seed, whose bits are those of `jax.random.key(seed)`: Threefry's (Salmon et al. 2011).
+
+    The third word of the key counts the parts before its own (`key_of_part`). Keys that derive from it keep that word.
+    """
     return jax.random.key(seed, impl=_KEYS)
+
+
+def key_of_part(key: jax.Array, number: jax.Array | int) -> jax.Array:
+    """Returns a key for part `number` of an array's rows, from 0.
+
+    It draws for the part what `key` draws for it as a part of the whole array, if the part has an even number of
+    elements, and the parts are equal. Of a key that is not one of `random_key`, it is a key of that number.
+    """
+    if jax.random.key_impl(key) != _KEYS:
+        return jax.random.fold_in(key, number)
+    words = jax.random.key_data(key)
+    return jax.random.wrap_key_data(words.at[..., 2].set(jnp.asarray(number, jnp.uint32)), impl=_KEYS)
 
 
 def random_words(key: jax.Array, n: int) -> jax.Array:
@@ -33,7 +48,7 @@ def random_words(key: jax.Array, n: int) -> jax.Array:
         return jax.random.bits(key, (n,), jnp.uint32)
     half = -(-n // 2)
     words, counts = jax.random.key_data(key), jax.lax.iota(jnp.uint32, half)
-    starts = jnp.array([0, half], jnp.uint32)
+    starts = jnp.array([0, half], jnp.uint32) + words[2] * jnp.uint32(n)
     return jax.lax.map(lambda start: _threefry(words, start + counts), starts).reshape(-1)[:n]
 
 
@@ -52,7 +67,7 @@ def _threefry(key: jax.Array, counts: jax.Array) -> jax.Array:
 
 def _words(key: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
     """Returns two random words for each element, by its index in row-major order. Fewer than 2^32 elements."""
-    counts = jnp.zeros(shape, jnp.uint32)
+    counts = jnp.broadcast_to(key[2] * jnp.uint32(math.prod(shape)), shape)
     for axis in range(len(shape)):
         stride = jnp.uint32(math.prod(shape[axis + 1 :]))
         counts += stride * jax.lax.broadcasted_iota(jnp.uint32, shape, axis)
@@ -60,22 +75,33 @@ def _words(key: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array
 
 
 def _split(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    return jnp.stack(_words(key, shape), axis=-1)
+    first = key.at[2].set(0)
+    words = jnp.stack(_words(first, shape), axis=-1)
+    return jnp.concatenate([words, jnp.broadcast_to(key[2], (*shape, 1))], axis=-1)
+
+
+def _seed(seed: jax.Array) -> jax.Array:
+    return jnp.append(threefry_prng_impl.seed(seed), jnp.uint32(0))
+
+
+def _fold_in(key: jax.Array, number: Any) -> jax.Array:
+    return jnp.append(threefry_prng_impl.fold_in(key[:2], number), key[2])
 
 
 def _random_bits(key: jax.Array, width: int, shape: tuple[int, ...]) -> jax.Array:
     if width == 64 or math.prod(shape) >= 2**32:
-        return threefry_prng_impl.random_bits(key, width, shape)
+        of_part = jnp.where(key[2] == 0, key[:2], threefry_prng_impl.fold_in(key[:2], key[2]))
+        return threefry_prng_impl.random_bits(of_part, width, shape)
     first, second = _words(key, shape)
     return (first ^ second).astype(f"uint{width}")
 
 
 _KEYS = define_prng_impl(
-    key_shape=threefry_prng_impl.key_shape,
-    seed=threefry_prng_impl.seed,
+    key_shape=(3,),
+    seed=_seed,
     split=_split,
     random_bits=_random_bits,
-    fold_in=threefry_prng_impl.fold_in,
-    name="threefry2x32 with 32-bit counts",
+    fold_in=_fold_in,
+    name="threefry2x32 with 32-bit counts, in parts",
     tag="fxf",
 )

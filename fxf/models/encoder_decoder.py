@@ -16,7 +16,7 @@ from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import position_penalty, whole_positions
 from fxf.models.cached import prefill_and_step
 from fxf.models.init import initialized_as
-from fxf.models.model import Batch, Model
+from fxf.models.model import Batch, Model, sizes_of
 from fxf.weights import Params, Spec
 
 
@@ -139,6 +139,5 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
         return params[tables["target"]], params["decoder"]["blocks"]
 
     prefill, step = prefill_and_step(config, embed, parts, readout, encode)
-    spec = encoder_decoder_spec(config, vocab_size)
-    penalty = position_penalty(config, *dict.fromkeys(tables.values()))
-    return Model(spec, features, readout, prefill, step, max_len=config.max_len, penalty=penalty, dtype=config.dtype)
+    options = {"penalty": position_penalty(config, *dict.fromkeys(tables.values())), **sizes_of(config)}
+    return Model(encoder_decoder_spec(config, vocab_size), features, readout, prefill, step, **options)

@@ -9,7 +9,7 @@ from fxf.config import key
 from fxf.layers.position_kinds import random_rows
 from fxf.layers.positions import position_penalty
 from fxf.models.init import initialized_as
-from fxf.models.model import Batch, Model
+from fxf.models.model import Batch, Model, sizes_of
 from fxf.models.transformer_lm import TransformerLMConfig, logits, transformer_lm_spec, whole_sequences
 from fxf.weights import Params, Spec, Weight
 
@@ -45,4 +45,4 @@ def masked_lm(config: MaskedLMConfig, vocab_size: int) -> Model:
 
     spec = masked_lm_spec(config, vocab_size)
     penalty = position_penalty(config, "embedding")
-    return Model(spec, features, readout, max_len=config.max_len, penalty=penalty, dtype=config.dtype)
+    return Model(spec, features, readout, penalty=penalty, **sizes_of(config))

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 
 from fxf.layers.cache import Cache
+from fxf.layers.config import TransformerConfig
 from fxf.layers.loss import CROSS_ENTROPY, Loss
 from fxf.weights import Params, Spec
 
@@ -31,6 +32,8 @@ class Model(NamedTuple):
       penalty: `penalty(params, step)` returns a scalar that training adds to the mean loss; None for no penalty.
       max_len: the maximum number of tokens in a row when decoding; None for no maximum.
       dtype: the type of its products with weights.
+      width: the size D of the residual stream, if no row of a batch depends on another, so that a CPU may compute the
+        gradient of a large batch in parts; None where it must not.
     """
 
     spec: Spec
@@ -42,6 +45,7 @@ class Model(NamedTuple):
     penalty: Callable[[Any, jax.Array], jax.Array] | None = None
     max_len: int | None = None
     dtype: str = "float32"
+    width: int | None = None
 
     @property
     def weights_dtype(self) -> str:
@@ -51,3 +55,8 @@ class Model(NamedTuple):
     def apply(self, params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
         """Returns the logits of a batch, [B, T, V]."""
         return self.readout(params, self.features(params, batch, rng=rng))
+
+
+def sizes_of(config: TransformerConfig) -> dict[str, Any]:
+    """Returns the attributes of a `Model` that are keys of its config."""
+    return {"max_len": config.max_len, "dtype": config.dtype, "width": config.d_model}

@@ -18,7 +18,7 @@ from fxf.layers.positions import position_penalty, whole_positions
 from fxf.layers.transform import transform, transform_spec
 from fxf.models.cached import prefill_and_step
 from fxf.models.init import initialized_as
-from fxf.models.model import Batch, Model
+from fxf.models.model import Batch, Model, sizes_of
 from fxf.weights import Params, Spec
 
 
@@ -105,4 +105,4 @@ def transformer_lm(config: TransformerLMConfig, vocab_size: int) -> Model:
     prefill, step = prefill_and_step(config, functools.partial(embed, config), parts, readout)
     spec = transformer_lm_spec(config, vocab_size)
     penalty = position_penalty(config, "embedding")
-    return Model(spec, features, readout, prefill, step, max_len=config.max_len, penalty=penalty, dtype=config.dtype)
+    return Model(spec, features, readout, prefill, step, penalty=penalty, **sizes_of(config))

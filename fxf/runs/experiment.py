@@ -32,6 +32,7 @@ from fxf.tasks import TASKS, RegisteredTask
 from fxf.tasks.task import Evaluator, RunInfo, Task
 from fxf.training.checkpoint import CheckpointConfig
 from fxf.training.fine_tuning import without_frozen_gradient
+from fxf.training.gradient import batch_loss
 from fxf.training.log import Clock, LogConfig
 from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer, make_schedule, optimizer_section
 from fxf.training.parallel import ParallelConfig
@@ -45,7 +46,7 @@ from fxf.training.state import (
     state_shapes,
     state_shardings,
 )
-from fxf.training.step import TrainConfig, Trainer, batch_loss
+from fxf.training.step import TrainConfig, Trainer
 
 # The sections that every config has besides those of its task and its model, and the classes that read them.
 SECTIONS = {
@@ -236,8 +237,7 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
       folder: the run folder, from which a task reads the files of an earlier part of the run.
 
     Raises:
-      UserError: a key is unknown, missing or has a wrong value; two sections do not fit each other; or there is no
-        device.
+      UserError: a key is unknown, missing or wrong; two sections do not fit each other; or there is no device.
     """
     require_devices()
     config = config.to_dict() if isinstance(config, ConfigDict) else config

@@ -14,8 +14,8 @@ from fxf.machine.memory import inner_jaxprs
 from fxf.models.model import Batch
 from fxf.runs import needs
 from fxf.runs.experiment import Experiment
+from fxf.training.gradient import loss_and_gradient
 from fxf.training.sharding import Layout
-from fxf.training.step import loss_and_gradient
 
 
 def flops_per_token(experiment: Experiment) -> tuple[float, float]:

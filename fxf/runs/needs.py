@@ -12,8 +12,8 @@ from fxf.machine import memory
 from fxf.machine.memory import Part
 from fxf.runs import contract, misuse
 from fxf.runs.experiment import Experiment
+from fxf.training.gradient import batch_loss, parts_in_cache
 from fxf.training.sharding import SEQUENCE, TENSOR, Layout
-from fxf.training.step import batch_loss
 
 # The keys that set the size of an axis of a weight. A config has some of them.
 AXIS_KEYS = {
@@ -57,13 +57,17 @@ def training(experiment: Experiment, layout: Layout, free: int) -> list[Part]:
     """
     held = state(experiment, layout)
     parts = [*held, *_gradient(experiment, held[0]), *_program(experiment)]
+    if memory.total(parts) > free:
+        return parts
+    shapes, one_block = experiment.batch_shapes(), experiment.with_model(n_layers=1).model
+    microbatches = experiment.train.microbatches
+    microbatches *= parts_in_cache(one_block, shapes["weights"].shape, microbatches, layout)
     # XLA may fuse a batch made on the device into its readers, unless it is cut into microbatches.
-    if experiment.task.batches is not None or experiment.train.microbatches > 1:
-        shapes = experiment.batch_shapes()
+    if experiment.task.batches is not None or microbatches > 1:
         cut = layout.parts * layout.mesh.shape[SEQUENCE]
         n_bytes = sum(math.prod(x.shape) * x.dtype.itemsize for x in shapes.values()) // cut
         parts.append(Part("batch", n_bytes, _present(experiment, (*BATCH_KEYS, *LENGTH_KEYS))))
-    return parts if memory.total(parts) > free else [*parts, *_activations(experiment, layout)]
+    return parts if memory.total(parts) > free else [*parts, *_activations(experiment, layout, microbatches)]
 
 
 def scoring(experiment: Experiment) -> list[Part]:
@@ -120,9 +124,9 @@ def _program(experiment: Experiment) -> list[Part]:
     return [Part("compiled program", PROGRAM_BYTES * config["n_layers"], ("model.n_layers", "model.scan_blocks"))]
 
 
-def _activations(experiment: Experiment, layout: Layout) -> list[Part]:
+def _activations(experiment: Experiment, layout: Layout, microbatches: int) -> list[Part]:
     """Returns the inputs of the blocks, which the gradient needs, and the largest array that a product writes."""
-    cut, sequence = layout.parts * experiment.train.microbatches, layout.mesh.shape[SEQUENCE]
+    cut, sequence = layout.parts * microbatches, layout.mesh.shape[SEQUENCE]
     shapes = {
         name: jax.ShapeDtypeStruct((-(-len(x) // cut), *x.shape[1:]), x.dtype)
         for name, x in experiment.batch_shapes().items()

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -17,9 +16,9 @@ from fxf.config import key
 from fxf.layers.loss import mean
 from fxf.machine.compiled import CompiledByShape
 from fxf.models.model import Batch, Model
-from fxf.training.sharding import DATA, SEQUENCE, TENSOR, Layout
+from fxf.training.gradient import loss_and_gradient, parts_of
+from fxf.training.sharding import DATA, Layout
 from fxf.training.state import Hyperparameters, TrainState, run_keys, state_shardings
-from fxf.weights import Params
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,98 +57,6 @@ class Trainer(NamedTuple):
     optimizer: optax.GradientTransformation
     config: TrainConfig
     layout: Layout
-
-
-def batch_loss(
-    model: Model,
-    params: Params,
-    batch: Batch,
-    rng: jax.Array | None = None,
-    label_smoothing: jax.Array | float | None = None,
-    layout: Layout | None = None,
-) -> tuple[jax.Array, jax.Array]:
-    """Returns (loss_sum, weight_sum) of a batch.
-
-    Args:
-      label_smoothing: None means 0.
-      layout: the devices over which the batch's tokens are sharded; None if they are not.
-    """
-    of_features = of_readout = params
-    if layout:
-        of_features, of_readout = layout.gather(model, params, pad=model.loss.of_logits)
-        model, batch = layout.with_mesh(model), layout.shard_tokens(batch)
-    features = model.features(of_features, batch, rng=rng)
-    options = _loss_options(model, params, features, layout) if layout else {}
-
-    def sums_of_readout(
-        params: Params, features: jax.Array, targets: jax.Array, weights: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
-        readout = functools.partial(model.readout, params)
-        return model.loss.sums(readout, features, targets, weights, label_smoothing, **options)
-
-    arrays = (features, batch["targets"], batch["weights"])
-    if layout is None or layout.parts * layout.mesh.shape[SEQUENCE] == 1:
-        return sums_of_readout(of_readout, *arrays)
-    # The loss computes the logits of one group of tokens after another. Each device has groups of its own tokens and a
-    # copy of the weights. So no group waits for other devices; one sum over the devices follows.
-    parts = [layout.shards_of_tokens(x) for x in layout.shard_tokens(arrays)]
-    copies = jax.tree.map(lambda p: jnp.broadcast_to(p[None], (len(parts[0]), *p.shape)), of_readout)
-    sums = jax.vmap(sums_of_readout)(copies, *parts)
-    return jax.tree.map(jnp.sum, sums)
-
-
-def _loss_options(model: Model, params: Params, features: jax.Array, layout: Layout) -> dict[str, int]:
-    """Returns how many of a row's logits are not padding on these devices, and how many logits are computed at once."""
-    if not model.loss.of_logits or not layout.pads:
-        return {}
-    *rows, vocab_size = jax.eval_shape(model.readout, params, features).shape
-    if layout.mesh.shape[TENSOR] == 1:
-        return {"vocab_size": vocab_size}
-    # A device has a part of each row's logits, so groups of rows would each wait for a sum over the devices.
-    return {"vocab_size": vocab_size, "at_once": math.prod(rows) * layout.padded_vocabulary(vocab_size)}
-
-
-def _parts(x: jax.Array, parts: int) -> jax.Array:
-    """Returns the rows [B, ...] as [parts, B / parts, ...]."""
-    return x.reshape(parts, -1, *x.shape[1:])
-
-
-def loss_and_gradient(
-    model: Model,
-    params: Params,
-    batch: Batch,
-    rng: jax.Array | None = None,
-    *,
-    label_smoothing: jax.Array | float | None = None,
-    microbatches: int = 1,
-    layout: Layout | None = None,
-) -> tuple[jax.Array, jax.Array, Params]:
-    """Returns (loss_sum, weight_sum, gradient of loss_sum). Sums of a batch's parts add up to the batch's.
-
-    Args:
-      microbatches: number of equal parts, computed one after the other in the same memory.
-      layout: the devices that hold the params, and over which the rows of each part are sharded.
-    """
-    if microbatches == 1:
-        sums_and_gradient = jax.value_and_grad(batch_loss, argnums=1, has_aux=True)
-        (loss_sum, weight_sum), gradient = sums_and_gradient(model, params, batch, rng, label_smoothing, layout)
-        return loss_sum, weight_sum, gradient
-
-    def add(total: Any, one: Any) -> tuple[Any, None]:
-        i, part = one
-        of_part = loss_and_gradient(
-            model,
-            params,
-            part,
-            None if rng is None else jax.random.fold_in(rng, i),
-            label_smoothing=label_smoothing,
-            layout=layout,
-        )
-        return jax.tree.map(jnp.add, total, of_part), None
-
-    parts = {name: _parts(value, microbatches) for name, value in batch.items()}
-    start = (jnp.zeros(()), jnp.zeros(()), jax.tree.map(jnp.zeros_like, params))
-    return jax.lax.scan(add, start, (jnp.arange(microbatches), parts))[0]
 
 
 def train_step(
@@ -207,7 +114,7 @@ def make_step(trainer: Trainer) -> Step:
     def step(state: TrainState, batch: Batch, hyperparameters: Hyperparameters, mapped: bool = False) -> Any:
         rng = run_keys(hyperparameters.seed).dropout
         if trainer.config.dropout_bits == "device":
-            rng = jax.random.wrap_key_data(jnp.tile(jax.random.key_data(rng), 2), impl="rbg")
+            rng = jax.random.wrap_key_data(jnp.tile(jax.random.key_data(rng)[:2], 2), impl="rbg")
         rng = jax.random.fold_in(rng, state.step)
         if mapped:
             rng = jax.random.fold_in(rng, jax.lax.axis_index(DATA))
@@ -224,7 +131,7 @@ def make_step(trainer: Trainer) -> Step:
         devices=list(layout.mesh.devices.flat),
     )
     return lambda state, batch, hyperparameters: on_each(
-        state, {name: _parts(value, layout.parts) for name, value in batch.items()}, hyperparameters
+        state, {name: parts_of(value, layout.parts) for name, value in batch.items()}, hyperparameters
     )
 
 

@@ -19,7 +19,7 @@ from fxf.runs.code_version import made_by
 from fxf.runs.config_file import REGISTERED_BY, digests_of
 from fxf.runs.experiment import Experiment, build
 from fxf.training.checkpoint_files import require_no_pattern
-from fxf.training.step import batch_loss
+from fxf.training.gradient import batch_loss
 from fxf.trials.arms import Arm
 from fxf.trials.evidence import TEST
 from fxf.weights import shapes

@@ -15,7 +15,7 @@ from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.masked_lm import MaskedLMConfig, masked_lm
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs.experiment import build
-from fxf.training.step import batch_loss, loss_and_gradient
+from fxf.training.gradient import batch_loss, loss_and_gradient
 from fxf.weights import shapes
 from helpers import VOCAB_SIZE, random_params, random_tokens, small
 from small_runs import tiny_config

@@ -17,7 +17,7 @@ from fxf.layers.loss import cross_entropy, mean, squared_error
 from fxf.machine.devices import compiling_for
 from fxf.models.transformer_lm import transformer_lm
 from fxf.tasks.task import language_model_batch
-from fxf.training.step import batch_loss, loss_and_gradient
+from fxf.training.gradient import batch_loss, loss_and_gradient
 from fxf.weights import shapes
 from helpers import random_tokens, small, small_model
 
@@ -242,31 +242,6 @@ def test_the_logits_of_a_group_are_half_as_many_as_a_large_readouts_weights(widt
     shapes = array_shapes(jax.make_jaxpr(loss)(table).jaxpr)
     n_groups = -(-300 // rows)
     assert max(shape for shape in shapes if len(shape) == 2 and shape[1] == 50_021) == (-(-300 // n_groups), 50_021)
-
-
-@pytest.mark.parametrize(("microbatches", "smoothing"), [(3, 0.1), pytest.param(9, 0.0, marks=pytest.mark.thorough)])
-def test_microbatches_give_the_loss_and_gradient_of_the_whole_batch(microbatches, smoothing):
-    weights = random_weights((9, 7))
-    weights *= np.array(
-        [[1], [0.05], [0], [0], [0], [0], [3], [0], [0.5]], np.float32
-    )  # of 3 parts, one counts nothing
-    batch = batch_of(random_tokens((9, 7)), weights)
-    whole = loss_of(batch, smoothing)
-    cut = functools.partial(loss_and_gradient, MODEL, label_smoothing=smoothing, microbatches=microbatches)
-    parts = jax.jit(cut)(PARAMS, batch)
-    assert_close(whole, parts, largest=largest_of(whole))
-    assert_close(parts[1], weights.sum())
-
-
-def test_microbatches_drop_out_differently():
-    model, params = small_model(dropout=0.5)
-    row, key = batch_of(random_tokens((1, 7)), np.ones((1, 7))), jax.random.key(0)
-    twice = jax.tree.map(lambda x: np.repeat(x, 2, axis=0), row)
-    loss = jax.jit(lambda i: batch_loss(model, params, row, jax.random.fold_in(key, i))[0])
-    first, second = float(loss(0)), float(loss(1))
-    assert first != pytest.approx(second, rel=1e-3)
-    both = jax.jit(lambda batch: loss_and_gradient(model, params, batch, key, microbatches=2)[0])(twice)
-    assert_close(both, first + second)
 
 
 @pytest.mark.parametrize("tokens", [False, True])

@@ -20,7 +20,7 @@ from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.masked_lm import MaskedLMConfig, masked_lm
 from fxf.models.transformer_lm import transformer_lm
 from fxf.testing import assert_cached_equals_full, assert_causal, assert_padding_unread
-from fxf.training.step import batch_loss, loss_and_gradient
+from fxf.training.gradient import batch_loss, loss_and_gradient
 from fxf.weights import Weight
 from helpers import VOCAB_SIZE, full_logits, random_params, random_tokens, scaled, small, small_model, twice
 

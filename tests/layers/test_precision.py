@@ -8,7 +8,7 @@ import pytest
 from closeness import assert_close
 from fxf.layers.intermediates import intermediates
 from fxf.layers.normalization import normalize
-from fxf.training.step import loss_and_gradient
+from fxf.training.gradient import loss_and_gradient
 from helpers import random_tokens, small, small_model
 
 BATCH = {"inputs": random_tokens((3, 11)), "targets": random_tokens((3, 11), seed=1), "weights": np.ones((3, 11), "f")}

@@ -11,7 +11,7 @@ from closeness import assert_close, largest_of
 from fxf.layers.block import block_spec
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs.flops import matrix_flops
-from fxf.training.step import batch_loss
+from fxf.training.gradient import batch_loss
 from fxf.weights import shapes
 from helpers import random_tokens, small_model
 

@@ -13,7 +13,7 @@ from fxf.errors import UserError
 from fxf.layers.turns import rounded, turns_of, undecided, walk
 from fxf.models.transformer_lm import transformer_lm
 from fxf.testing import assert_cached_equals_full, assert_causal
-from fxf.training.step import loss_and_gradient
+from fxf.training.gradient import loss_and_gradient
 from helpers import random_params, random_tokens, small, twice
 
 V, H, B, T = 5, 3, 2, 9

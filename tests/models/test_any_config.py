@@ -17,7 +17,7 @@ from fxf.layers.positions import POSITIONS
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.testing import assert_cached_equals_full
-from fxf.training.step import loss_and_gradient
+from fxf.training.gradient import loss_and_gradient
 from helpers import examples, random_params, random_tokens
 
 pytestmark = pytest.mark.thorough

@@ -10,7 +10,7 @@ from fxf.decoding.sampling import sampling
 from fxf.decoding.steps import decode_batch
 from fxf.layers.intermediates import intermediates
 from fxf.models.bilayer import BilayerConfig, as_vectors, bilayer
-from fxf.training.step import batch_loss, loss_and_gradient
+from fxf.training.gradient import batch_loss, loss_and_gradient
 from fxf.weights import decay_mask, initialize, leaves, shapes
 
 WIDTH = 3

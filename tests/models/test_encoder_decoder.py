@@ -11,7 +11,7 @@ from fxf.layers.attention import ATTENTIONS
 from fxf.layers.normalization import normalize
 from fxf.models.encoder_decoder import PRESETS, EncoderDecoderConfig, encoder_decoder, encoder_decoder_spec
 from fxf.testing import assert_cached_equals_full
-from fxf.training.step import loss_and_gradient
+from fxf.training.gradient import loss_and_gradient
 from fxf.weights import count, map_weights
 from oracle import float64
 

@@ -19,9 +19,9 @@ from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.reports import roofline
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token
+from fxf.training.gradient import loss_and_gradient
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout
-from fxf.training.step import loss_and_gradient
 from fxf.weights import count
 from small_runs import ROOT, script, tiny_config
 

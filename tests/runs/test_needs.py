@@ -74,7 +74,7 @@ def test_a_layout_cuts_what_a_device_needs():
         ("reversal", {"model": {"d_model": 10**9}}, ["params", "optimizer state", "model.d_model"]),
         ("reversal", {"model": {"n_layers": 10**6, "init": "gpt2"}}, ["params", "model.n_layers"]),
         ("reversal", {"model": {"max_len": 10**9}}, ["params", "model.max_len"]),
-        ("reversal", {"train": {"batch_size": 10**9}}, ["input of every block", "train.batch_size"]),
+        ("reversal", {"train": {"batch_size": 10**9}}, ["batch", "train.batch_size"]),
         ("reversal", {"train": {"batch_size": 10**9, "microbatches": 10**9}}, ["batch", "train.batch_size"]),
         ("reversal", {"task": {"n_tokens": 10**9}}, ["params", "task.n_tokens"]),
         ("reversal", {"task": {"examples": 10**9}}, ["scoring: ", "sample to score", "task.examples"]),

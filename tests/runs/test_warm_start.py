@@ -22,9 +22,9 @@ from fxf.runs import run
 from fxf.runs.experiment import build, default_config
 from fxf.runs.source import StartConfig
 from fxf.runs.warm_start import Start, chosen, config_from, start_of
+from fxf.training.gradient import batch_loss
 from fxf.training.log import Clock
 from fxf.training.state import run_keys
-from fxf.training.step import batch_loss
 from fxf.weights import flatten, leaves
 from helpers import one_device, random_params
 from small_runs import KEPT, script, tiny_config

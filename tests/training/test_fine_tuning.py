@@ -10,8 +10,8 @@ import fxf
 from closeness import assert_close
 from fxf.errors import UserError
 from fxf.training.fine_tuning import at_own_rates, averaging, rates_by_layer, require_frozen, without_frozen_gradient
+from fxf.training.gradient import loss_and_gradient
 from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer
-from fxf.training.step import loss_and_gradient
 from fxf.weights import Weight, flatten, matching
 from helpers import random_params, random_tokens
 

@@ -14,16 +14,10 @@ from closeness import assert_close, largest_of
 from fxf.tasks.reversal import Reversal, ReversalConfig
 from fxf.tasks.task import RunInfo
 from fxf.training import step as step_module
+from fxf.training.gradient import loss_and_gradient
 from fxf.training.optimizer import OptimizerConfig, make_optimizer
 from fxf.training.state import hyperparameters, run_keys
-from fxf.training.step import (
-    TrainConfig,
-    Trainer,
-    loss_and_gradient,
-    make_train_steps,
-    make_train_steps_from_iterator,
-    train_step,
-)
+from fxf.training.step import TrainConfig, Trainer, make_train_steps, make_train_steps_from_iterator, train_step
 from helpers import initial_state, one_device, small_model
 
 TRAIN = TrainConfig(batch_size=6)
