@@ -102,3 +102,8 @@ def with_attributes(task, **changes):
     task = copy.copy(task)
     vars(task).update(changes)
     return task
+
+
+def in_groups(decode):
+    """Returns the `decode` of an evaluator, from one of the prompts of a group and their largest number of tokens."""
+    return lambda groups: [decode(group.prompts, group.max_tokens) for group in groups]

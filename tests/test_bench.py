@@ -11,7 +11,7 @@ import pytest
 
 from fxf.data.tokenizer import EOS, PAD
 from fxf.decoding.config import DecodeConfig
-from fxf.decoding.decoder import make_decoder
+from fxf.decoding.decoder import Decoder
 from fxf.errors import UserError
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from helpers import random_params, scaled
@@ -117,7 +117,7 @@ def test_ctranslate2_begins_and_ends_where_fxf_does():
     model = encoder_decoder(config, 9)
     params = scaled(random_params(model.spec, 1), 3)  # an answer depends on the first token too
     source = np.random.default_rng(0).integers(5, 9, (7, 5)).astype(np.int32)
-    decode = make_decoder(model, EOS, config=DecodeConfig(beam_width=2))
+    decode = Decoder(model, EOS, config=DecodeConfig(beam_width=2))
     prompts = {"source": source, "source_mask": np.ones(source.shape, bool), "lengths": np.zeros(7, np.int32)}
     first = {"first": np.full(7, PAD, np.int32)}
     tokens = np.zeros((7, 0), np.int32)

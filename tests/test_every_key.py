@@ -33,7 +33,7 @@ from fxf.training.log import Clock
 from fxf.training.state import TrainState, run_keys
 from fxf.training.step import make_step
 from fxf.weights import initialize, leaves, shapes
-from helpers import one_device, random_params, scaled
+from helpers import in_groups, one_device, random_params, scaled
 from key_cases import CASES, COMMON, TINY
 
 
@@ -164,7 +164,9 @@ def figures(experiment):
     def loss_sums(batch):
         return float((batch["targets"] * batch["weights"]).sum()), float(batch["weights"].sum())
 
-    evaluator = Evaluator(decode, loss_sums, lambda batch: np.tile(always_V, (*batch["inputs"].shape[:2], 1)))
+    evaluator = Evaluator(
+        in_groups(decode), loss_sums, lambda batch: np.tile(always_V, (*batch["inputs"].shape[:2], 1))
+    )
     return task.figures(), task.validate(evaluator), task.test(evaluator)
 
 

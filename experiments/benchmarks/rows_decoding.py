@@ -16,7 +16,7 @@ from rows_training import TINY, TINY_VOCAB_SIZE, drawn, random_pairs
 
 from fxf.data.tokenizer import EOS, PAD, TOKENIZER_FILE, read_tokenizer
 from fxf.decoding.config import DecodeConfig
-from fxf.decoding.decoder import make_decoder
+from fxf.decoding.decoder import Decoder
 from fxf.errors import UserError
 from fxf.interop import huggingface
 from fxf.machine.devices import require_devices
@@ -50,7 +50,7 @@ def greedy(settings: Settings) -> Iterator[Row]:
 
     def ours() -> Way:
         require_devices()
-        params, decode = drawn(model), make_decoder(model, NO_END)
+        params, decode = drawn(model), Decoder(model, NO_END)
         prompts = {"tokens": first, "lengths": np.ones(n, np.int32)}
         return Way(lambda: decode(params, prompts, length))
 
@@ -78,7 +78,7 @@ def greedy(settings: Settings) -> Iterator[Row]:
 def search_of(model: Model, params: Params, batch: dict[str, Any]) -> Search:
     """Returns fxf's beam search."""
     require_devices()
-    decode = make_decoder(model, NO_END, config=DecodeConfig(beam_width=BEAM_WIDTH))
+    decode = Decoder(model, NO_END, config=DecodeConfig(beam_width=BEAM_WIDTH))
 
     def search(rows: slice) -> np.ndarray:
         source = {name: batch[name][rows] for name in ("source", "source_mask")}

@@ -19,6 +19,7 @@ GROUP = 32  # columns in a group, whose maximum `best_continuations` compares
 class _Beams:
     """The state of the search for B prompts, with W hypotheses of each."""
 
+    limit_B: jax.Array  # the largest number of new tokens
     n_tokens_B: jax.Array  # number of new tokens of each live hypothesis
     live_BWU: jax.Array  # tokens of the live hypotheses
     live_log_BW: jax.Array  # log-probabilities of the live hypotheses
@@ -32,21 +33,22 @@ def beam_search(max_tokens: int, end_token: int, decode: DecodeConfig) -> Method
 
     The score of a hypothesis is log-probability / length^length_penalty; both include its end token. Each step looks at
     the A = 2W best continuations of the W live hypotheses. Those among the first W that end are finished. The W best of
-    the others stay live. At `max_tokens` the live hypotheses are finished as they are. With early_stop the search for a
-    prompt stops when W hypotheses are finished, so a beam of width 1 is greedy decoding. Without early_stop it stops
-    when no live hypothesis can win: its log-probability, divided by the penalty of the largest length, is at most the
-    score of the last of the W best.
+    the others stay live. At `max_tokens`, or the limit of a prompt, the live hypotheses are finished as they are. With
+    early_stop the search for a prompt stops when W hypotheses are finished, so a beam of width 1 is greedy decoding.
+    Without early_stop it stops when no live hypothesis can win: its log-probability, divided by the penalty of the
+    largest length, is at most the score of the last of the W best.
 
     The output is int32 tokens [N, W, U] and scores [N, W], the best first, where U is `max_tokens`. End tokens fill the
     places after an end token. The score -inf marks a hypothesis that does not exist.
     """
     width = decode.beam_width
 
-    def start(number_B: jax.Array, cache: Cache) -> tuple[_Beams, Cache]:
+    def start(number_B: jax.Array, limit_B: jax.Array, cache: Cache) -> tuple[_Beams, Cache]:
         batch_size = len(number_B)
         nothing_BW = jnp.full((batch_size, width), -jnp.inf)
         tokens_BWU = jnp.full((batch_size, width, max_tokens), end_token, jnp.int32)
         beams = _Beams(
+            limit_B=limit_B,
             n_tokens_B=jnp.zeros(batch_size, jnp.int32),
             live_BWU=tokens_BWU,
             live_log_BW=nothing_BW.at[:, 0].set(0),  # one hypothesis is enough while all are the same
@@ -71,27 +73,30 @@ def beam_search(max_tokens: int, end_token: int, decode: DecodeConfig) -> Method
         finished_score_BW, finished_BWU = _merge(beams, score_BA, tokens_BAU)
 
         live_log_BW, chosen_BW = jax.lax.top_k(jnp.where(ends_BA, -jnp.inf, log_BA), width)
-        stopped_B = _stopped(finished_score_BW, live_log_BW, max_tokens, decode)
+        stopped_B = _stopped(finished_score_BW, live_log_BW, beams.limit_B, decode)
         live_BWU = _take(tokens_BAU, chosen_BW)
-        beams = _Beams(n_tokens_B, live_BWU, live_log_BW, finished_BWU, finished_score_BW, stopped_B)
+        beams = _Beams(beams.limit_B, n_tokens_B, live_BWU, live_log_BW, finished_BWU, finished_score_BW, stopped_B)
         return beams, cache.select(_take(parent_BA, chosen_BW)), _take(token_BA, chosen_BW).reshape(-1)
 
     def is_finished(beams: _Beams) -> jax.Array:
-        return beams.stopped_B | (beams.n_tokens_B == max_tokens)
+        return beams.stopped_B | (beams.n_tokens_B == beams.limit_B)
 
     def output(beams: _Beams) -> tuple[jax.Array, jax.Array]:
-        score_BW = jnp.where(beams.stopped_B[:, None], -jnp.inf, beams.live_log_BW / _length(max_tokens, decode))
+        of_live_BW = beams.live_log_BW / _length(beams.limit_B, decode)[:, None]
+        score_BW = jnp.where(beams.stopped_B[:, None], -jnp.inf, of_live_BW)
         score_BW, tokens_BWU = _merge(beams, score_BW, beams.live_BWU)
         return tokens_BWU, score_BW
 
-    return Method(max_tokens, start, choose, is_finished, output)
+    return Method(max_tokens, start, choose, is_finished, output, lambda beams: beams.n_tokens_B)
 
 
-def _stopped(finished_score_BW: jax.Array, live_log_BW: jax.Array, max_tokens: int, decode: DecodeConfig) -> jax.Array:
+def _stopped(
+    finished_score_BW: jax.Array, live_log_BW: jax.Array, limit_B: jax.Array, decode: DecodeConfig
+) -> jax.Array:
     """Returns whether the search for each prompt stops, bool [B]."""
     if decode.early_stop:
         return finished_score_BW[:, -1] > -jnp.inf
-    return finished_score_BW[:, -1] >= live_log_BW[:, 0] / _length(max_tokens, decode)
+    return finished_score_BW[:, -1] >= live_log_BW[:, 0] / _length(limit_B, decode)
 
 
 def _length(n_tokens: Any, decode: DecodeConfig) -> jax.Array:

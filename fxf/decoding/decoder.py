@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from fxf.decoding.beam import beam_search
 from fxf.decoding.config import DecodeConfig
 from fxf.decoding.sampling import sampling
 from fxf.decoding.slots import decode_in_slots
-from fxf.decoding.steps import Method, Progress, Prompts, begin
+from fxf.decoding.steps import Method, Progress, PromptGroup, Prompts, begin, within
 from fxf.machine import memory
 from fxf.machine.compiled import CompiledByShape
 from fxf.machine.memory import Part
@@ -30,6 +30,9 @@ HYPOTHESES = 320  # decoded at a time; more if each slot has at least PROMPTS_PE
 WORTHWHILE, SMALL_WEIGHTS = 8, 2**24
 PROMPTS_PER_SLOT = 8
 LARGEST_CACHE = 2**28  # bytes
+
+# Tokens [N, W, max_tokens] of W hypotheses of each prompt; and their scores [N, W], or None without a beam search.
+Decoded = tuple[np.ndarray, np.ndarray | None]
 
 
 class Placement(NamedTuple):
@@ -47,79 +50,161 @@ class Placement(NamedTuple):
     n_devices: int = 1
 
 
-def make_decoder(
-    model: Model,
-    end_token: int,
-    *,
-    config: DecodeConfig = DecodeConfig(),
-    seed: int = 0,
-    compiling: Callable[[], AbstractContextManager] = nullcontext,
-    placement: Placement = Placement(),
-    programs: dict[Any, Any] | None = None,
-) -> Callable[[Params, Prompts, int], tuple[np.ndarray, np.ndarray | None]]:
-    """Returns `decode(params, prompts, max_tokens) -> (tokens, scores)` for any number N of prompts.
+class Decoder:
+    """Decodes any number of prompts by programs that compile once for each shape, and serve all params.
 
-    Tokens are [N, W, U], the best hypothesis first; W is the beam's width and U is `max_tokens`. End tokens fill the
-    places after an end token. Scores are [N, W], or None without a beam. A program compiles once for each shape, and
-    serves all params.
-
-    Args:
-      compiling: returns a context that is entered while a program compiles, to count that time apart.
-      placement: how devices share the work; by default one device does it.
-      programs: keeps what is computed once for each shape: the compiled programs, and the bytes of a prompt's cache.
+    Tokens are int32 [N, W, U], the best hypothesis first; W is the beam's width and U is `max_tokens`. End tokens fill
+    the places after an end token. Scores are [N, W], or None without a beam.
     """
-    row_bytes = programs = {} if programs is None else programs
-    method = functools.partial(method_of, end_token, config)
-    program = decoding_program(model, method, placement)
-    search = CompiledByShape(program, compiling, programs)
 
-    def decode(params: Params, prompts: Prompts, max_tokens: int) -> tuple[np.ndarray, np.ndarray | None]:
-        n_prompts, width = len(prompts["tokens"]), config.beam_width
+    def __init__(
+        self,
+        model: Model,
+        end_token: int,
+        *,
+        config: DecodeConfig = DecodeConfig(),
+        seed: int = 0,
+        compiling: Callable[[], AbstractContextManager] = nullcontext,
+        placement: Placement = Placement(),
+        programs: dict[Any, Any] | None = None,
+    ) -> None:
+        """Makes the decoder; compiles nothing.
+
+        Args:
+          compiling: returns a context that is entered while a program compiles, to count that time apart.
+          placement: how devices share the work; by default one device does it.
+          programs: keeps what is computed once for each shape: the programs, and the bytes of a prompt's cache.
+        """
+        self.model, self.placement, self.width, self.key = model, placement, config.beam_width, random_key(seed)
+        self.method = functools.partial(method_of, end_token, config)
+        self.row_bytes = programs = {} if programs is None else programs
+        self.search = CompiledByShape(decoding_program(model, self.method, placement), compiling, programs)
+
+    def __call__(self, params: Params, prompts: Prompts, max_tokens: int) -> Decoded:
+        """Returns (tokens, scores) of N prompts."""
+        return self.groups(params, [PromptGroup((), prompts, max_tokens)])[0]
+
+    def groups(self, params: Params, groups: Sequence[PromptGroup]) -> list[Decoded]:
+        """Returns (tokens, scores) of each group."""
+        groups = [group._replace(prompts=_numbered(group.prompts), room=self._room(group)) for group in groups]
+        found = self._found(params, groups)
+        roomed = [number for number, group in enumerate(groups) if group.room]
+        again = [(number, place) for number in roomed for place in np.flatnonzero(~found[number][1]).tolist()]
+        decoded = [answers[0] if group.room else answers for group, answers in zip(groups, found, strict=True)]
+        if again:
+            joined = _joined([groups[number] for number in roomed], [(groups[i], place) for i, place in again])
+            ((tokens_NWU, scores_NW),) = self._found(params, [joined])
+            for row, (number, place) in enumerate(again):
+                tokens, scores = decoded[number]
+                tokens[place] = tokens_NWU[row, :, : groups[number].max_tokens]
+                if scores is not None:
+                    scores[place] = scores_NW[row]
+        return decoded
+
+    def _room(self, group: PromptGroup) -> int:
+        """Returns the room of a group, or 0 where it is not worthwhile to decode in less than all."""
+        is_less = 0 < group.room < group.max_tokens and "positions" not in group.prompts
+        return group.room if is_less and len(group.prompts["tokens"]) * self.width > HYPOTHESES else 0
+
+    def _found(self, params: Params, groups: Sequence[PromptGroup]) -> list[Any]:
+        """Returns (tokens, scores) of each group, or, if it has a room, that and which prompts it was enough for."""
+        works = [self._work(params, group) for group in groups]
+        # Those that may take many steps begin first, so that none runs on alone.
+        order = sorted(range(len(groups)), key=lambda i: -groups[i].max_tokens)
+        tasks = [(works[i], chunk) for i in order for chunk in works[i].chunks]
+        with stage("decoding", sum(len(chunk) for _, chunk in tasks)) as progress:
+            n_streams = max(work.n_streams for work in works)
+            found = by_threads(lambda task: task[0].search(task[1]), tasks, n_streams)
+            for (work, chunk), outputs in zip(tasks, found, strict=True):
+                work.outputs.append(outputs)
+                progress.advance(len(chunk))
+        return [work.whole() for work in works]
+
+    def _work(self, params: Params, group: PromptGroup) -> "_Work":
+        """Returns a group's chunks of prompts, and the compiled search for one."""
+        prompts, max_tokens, room = group.prompts, group.max_tokens, group.room
+        n_prompts = len(prompts["tokens"])
         row_shape = (max_tokens, *((name, value.shape[1:]) for name, value in sorted(prompts.items())))
-        if row_shape not in row_bytes:
-            row_bytes[row_shape] = _cache_bytes(model, prompts, method(max_tokens, random_key(seed)), width)
-        n_streams = _n_streams(params, n_prompts, width, placement)
+        if row_shape not in self.row_bytes:
+            method = self.method(max_tokens, self.key)
+            self.row_bytes[row_shape] = _cache_bytes(self.model, prompts, method, self.width)
+        n_streams = _n_streams(params, n_prompts, self.width, self.placement)
         of_stream = -(-n_prompts // n_streams)
-        n_slots = _n_slots(of_stream, width, row_bytes[row_shape], n_streams)
+        n_slots = _n_slots(of_stream, self.width, self.row_bytes[row_shape], n_streams)
         n_rows = n_slots if of_stream == n_slots else n_slots * 2 * PROMPTS_PER_SLOT
         n_chunks = n_streams * -(-of_stream // n_rows)
-        chunks = [np.arange(first, n_prompts, n_chunks, dtype=np.int32) for first in range(n_chunks)]
-        key = random_key(seed)
+        chunks = [np.arange(first, n_prompts, n_chunks) for first in range(n_chunks)]
 
         def prompts_of(chunk: np.ndarray) -> Prompts:
             # Copies of the last prompt fill up the rows; they are not decoded.
-            numbers = np.pad(chunk, (0, n_rows - len(chunk)), "edge")
-            return {**{name: np.asarray(value)[numbers] for name, value in prompts.items()}, "numbers": numbers}
+            rows = np.pad(chunk, (0, n_rows - len(chunk)), "edge")
+            return {name: np.asarray(value)[rows] for name, value in prompts.items()}
 
-        def searched(chunk: np.ndarray) -> Any:
-            found = compiled(params, prompts_of(chunk), np.int32(len(chunk)), key)
-            return jax.tree.map(lambda x: x[: len(chunk)], jax.device_get(found))
+        def search(chunk: np.ndarray) -> Any:
+            found = compiled(params, prompts_of(chunk), np.int32(len(chunk)), self.key)
+            return jax.tree.map(lambda x: np.array(x[: len(chunk)]), jax.device_get(found))
 
-        outputs, static = [], {"max_tokens": max_tokens, "n_slots": n_slots}
-        compiled = search.program(params, prompts_of(chunks[0]), np.int32(0), key, **static)
-        with stage("decoding", n_prompts) as progress:
-            for chunk, found in zip(chunks, by_threads(searched, chunks, n_streams), strict=True):
-                outputs.append(found)
-                progress.advance(len(chunk))
-        order = np.argsort(np.concatenate(chunks))
-        return jax.tree.map(lambda *parts: np.concatenate(parts)[order], *outputs)
+        static = {"max_tokens": max_tokens, "n_slots": n_slots, "room": room}
+        compiled = self.search.program(params, prompts_of(chunks[0]), np.int32(0), self.key, **static)
+        return _Work(chunks, n_streams, search, [])
 
-    return decode
+
+class _Work(NamedTuple):
+    """The work for a group: its chunks of prompts, which so many streams share, and the outputs that are there."""
+
+    chunks: list[np.ndarray]
+    n_streams: int
+    search: Callable[[np.ndarray], Any]
+    outputs: list[Any]
+
+    def whole(self) -> Any:
+        """Returns the outputs in the order of the prompts."""
+        order = np.argsort(np.concatenate(self.chunks))
+        return jax.tree.map(lambda *parts: np.concatenate(parts)[order], *self.outputs)
+
+
+def _numbered(prompts: Prompts) -> Prompts:
+    return {"numbers": np.arange(len(prompts["tokens"]), dtype=np.int32), **prompts}
+
+
+def _joined(groups: Sequence[PromptGroup], chosen: Sequence[tuple[PromptGroup, int]]) -> PromptGroup:
+    """Returns one group of chosen prompts, with padding up to the largest shapes of all groups.
+
+    Copies make their number a power of two, so that a few programs serve any number.
+    """
+    copied = [chosen[i % len(chosen)] for i in range(2 ** math.ceil(math.log2(len(chosen))))]
+    prompts = {}
+    for name in groups[0].prompts:
+        shapes = zip(*(np.shape(group.prompts[name])[1:] for group in groups), strict=True)
+        values = [np.asarray(group.prompts[name][place]) for group, place in copied]
+        prompts[name] = np.zeros((len(copied), *map(max, shapes)), values[0].dtype)
+        for row, value in enumerate(values):
+            beginning: Any = (row, *(slice(n) for n in value.shape))
+            prompts[name][beginning] = value
+    prompts["limits"] = np.array([group.max_tokens for group, _ in copied], np.int32)
+    return PromptGroup((), prompts, max(group.max_tokens for group in groups))
 
 
 def decoding_program(
     model: Model, method: Callable[[int, jax.Array], Method], placement: Placement = Placement()
 ) -> Any:
-    """Returns the jitted `run(params, prompts, n_prompts, key, max_tokens=…, n_slots=…)` of a decoder."""
+    """Returns the jitted `run(params, prompts, n_prompts, key, max_tokens=…, n_slots=…, room=…)` of a decoder."""
 
     def run(
-        params: Params, prompts: Prompts, n_prompts: jax.Array, key: jax.Array, *, max_tokens: int, n_slots: int
+        params: Params,
+        prompts: Prompts,
+        n_prompts: jax.Array,
+        key: jax.Array,
+        *,
+        max_tokens: int,
+        n_slots: int,
+        room: int = 0,
     ) -> Any:
-        chosen = method(max_tokens, key)
+        chosen = within(method(max_tokens, key), room) if room else method(max_tokens, key)
         of_slots: Any = {"n_slots": n_slots, "n_prompts": n_prompts, "shard_rows": placement.shard_rows}
         return decode_in_slots(model, placement.gather(params), prompts, chosen, **of_slots)
 
-    return jax.jit(run, static_argnames=("max_tokens", "n_slots"), out_shardings=placement.out_shardings)
+    return jax.jit(run, static_argnames=("max_tokens", "n_slots", "room"), out_shardings=placement.out_shardings)
 
 
 def method_of(end_token: int, config: DecodeConfig, max_tokens: int, key: jax.Array) -> Method:

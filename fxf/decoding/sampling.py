@@ -19,6 +19,7 @@ class _Continuation:
     """One continuation of each of B prompts: the prompt's number, how many new tokens it has, and these tokens."""
 
     number_B: jax.Array
+    limit_B: jax.Array
     n_tokens_B: jax.Array
     tokens_BU: jax.Array
     has_end_B: jax.Array
@@ -36,11 +37,11 @@ def sampling(
       key: the key for sampling; greedy decoding does not read it. The prompt of number n draws from `fold_in(key, n)`.
     """
 
-    def start(number_B: jax.Array, cache: Cache) -> tuple[_Continuation, Cache]:
+    def start(number_B: jax.Array, limit_B: jax.Array, cache: Cache) -> tuple[_Continuation, Cache]:
         batch_size = len(number_B)
         tokens_BU = jnp.full((batch_size, max_tokens), end_token, jnp.int32)
         nothing_B, has_end_B = jnp.zeros(batch_size, jnp.int32), jnp.zeros(batch_size, bool)
-        return _Continuation(number_B, nothing_B, tokens_BU, has_end_B), cache
+        return _Continuation(number_B, limit_B, nothing_B, tokens_BU, has_end_B), cache
 
     def next_key(number: jax.Array, n_tokens: jax.Array) -> jax.Array:
         prompt_key = jax.random.fold_in(random_key(0) if key is None else key, number)
@@ -53,16 +54,16 @@ def sampling(
             logits_BV = jnp.where(repeating_BV, -jnp.inf, logits_BV)
         token_B = choose(decode, logits_BV, jax.vmap(next_key)(state.number_B, n_tokens_B))
         tokens_BU = state.tokens_BU.at[jnp.arange(len(token_B)), n_tokens_B].set(token_B)
-        state = _Continuation(state.number_B, n_tokens_B + 1, tokens_BU, token_B == end_token)
+        state = _Continuation(state.number_B, state.limit_B, n_tokens_B + 1, tokens_BU, token_B == end_token)
         return state, cache, token_B
 
     def is_finished(state: _Continuation) -> jax.Array:
-        return state.has_end_B | (state.n_tokens_B == max_tokens)
+        return state.has_end_B | (state.n_tokens_B == state.limit_B)
 
     def output(state: _Continuation) -> Any:
         return state.tokens_BU[:, None], None
 
-    return Method(max_tokens, start, choose_next, is_finished, output)
+    return Method(max_tokens, start, choose_next, is_finished, output, lambda state: state.n_tokens_B)
 
 
 def choose(decode: DecodeConfig, logits_BV: jax.Array, keys_B: jax.Array) -> jax.Array:

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fxf.decoding.steps import Method, Progress, Prompts, begin, decode_batch, step
+from fxf.decoding.steps import Method, Progress, Prompts, begin, decode_batch, room_of, step
 from fxf.models.model import Model
 from fxf.weights import Params
 
@@ -70,7 +70,7 @@ def decode_in_slots(
     """
     n_rows = len(prompts["tokens"])
     method_start = method.start
-    method = method._replace(start=lambda numbers_B, cache: shard_rows(method_start(numbers_B, cache)))
+    method = method._replace(start=lambda *of_prompts: shard_rows(method_start(*of_prompts)))
     if n_slots >= n_rows:  # `decode_batch` compiles in half the time
         return decode_batch(model, params, shard_rows(jax.tree.map(jnp.asarray, prompts)), method)
     n_together = -(-n_slots // SHARE_OF_SLOTS)
@@ -101,7 +101,7 @@ def decode_in_slots(
     def one_round(work: _Work) -> _Work:
         return jax.lax.while_loop(lambda work: ~work.round_ends(method, n_together), one_step, fill(work))
 
-    slots = jax.eval_shape(lambda: begin_some(jnp.arange(n_slots), method.max_tokens))
+    slots = jax.eval_shape(lambda: begin_some(jnp.arange(n_slots), room_of(method)))
     one = jax.eval_shape(method.output, slots.state)
     outputs = jax.tree.map(lambda x: jnp.zeros((n_rows, *x.shape[1:]), x.dtype), one)
     slots = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), slots)

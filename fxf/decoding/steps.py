@@ -1,7 +1,7 @@
 """Decoding step by step: the model reads the newest token of each row, and a method chooses the next one."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +19,7 @@ from fxf.weights import Params
 #   positions [N, T], optional: positions[n, 0] is the position of `first[n]`, and positions[n, t] that of token t after
 #     it, of the prompt or new. T is at least P + max_tokens; the last new token is never read.
 #   numbers [N], int32, optional: the numbers from which the prompts' samples are drawn; 0, 1, … by default.
+#   limits [N], int32, optional: the largest numbers of new tokens, at most that of the method, which is the default.
 #   Other arrays that the model's prefill reads, such as `source`.
 Prompts = dict[str, Any]
 
@@ -30,17 +31,52 @@ class Method(NamedTuple):
 
     Attributes:
       max_tokens: the largest number of new tokens.
-      start: `start(numbers_B, cache)` returns the state and the cache of prompts without new tokens.
+      start: `start(numbers_B, limits_B, cache)` returns the state and the cache of prompts without new tokens.
       choose: `choose(state, cache, logits_RV)` returns the state, the cache and the next token of each row, int32 [R].
       is_finished: `is_finished(state)` returns whether a prompt has all its tokens, bool [B].
       output: `output(state)` returns the result, a tree of arrays [B, ...].
+      n_tokens: `n_tokens(state)` returns the number of new tokens of each prompt, int32 [B].
+      room: number of new tokens of a prompt for which the cache has room; 0 for `max_tokens`.
     """
 
     max_tokens: int
-    start: Callable[[jax.Array, Cache], tuple[Any, Cache]]
+    start: Callable[[jax.Array, jax.Array, Cache], tuple[Any, Cache]]
     choose: Callable[[Any, Cache, jax.Array], tuple[Any, Cache, jax.Array]]
     is_finished: Callable[[Any], jax.Array]
     output: Callable[[Any], Any]
+    n_tokens: Callable[[Any], jax.Array]
+    room: int = 0
+
+
+class PromptGroup(NamedTuple):
+    """Prompts that are decoded together.
+
+    Attributes:
+      places: the indices of their texts, which decoding does not read.
+      max_tokens: the largest number of new tokens.
+      room: the number of new tokens that is enough for nearly all; 0 if unknown. Many prompts are decoded in a cache
+        with so much room, whose steps are faster, and those that need more are decoded again.
+    """
+
+    places: Sequence[int]
+    prompts: Prompts
+    max_tokens: int
+    room: int = 0
+
+
+def within(method: Method, room: int) -> Method:
+    """Returns the method for a cache with room for so many new tokens of a prompt, fewer than `max_tokens`.
+
+    A prompt that needs more ends there. The output is that of the method, and whether it counts, bool [B].
+    """
+
+    def is_finished(state: Any) -> jax.Array:
+        return method.is_finished(state) | (method.n_tokens(state) >= room)
+
+    def output(state: Any) -> Any:
+        return method.output(state), method.is_finished(state)
+
+    return method._replace(is_finished=is_finished, output=output, room=room)
 
 
 @jax.tree_util.register_dataclass
@@ -65,8 +101,13 @@ def decode_batch(model: Model, params: Params, prompts: Prompts, method: Method)
     def one_step(progress: Progress) -> Progress:
         return step(model, params, method, progress)
 
-    start = begin(model, params, prompts, method, jnp.arange(len(prompts["tokens"])), method.max_tokens)
+    start = begin(model, params, prompts, method, jnp.arange(len(prompts["tokens"])), room_of(method))
     return method.output(jax.lax.while_loop(unfinished, one_step, start).state)
+
+
+def room_of(method: Method) -> int:
+    """Returns the number of new tokens of a prompt for which the cache of a method has room."""
+    return method.room or method.max_tokens
 
 
 def begin(model: Model, params: Params, prompts: Prompts, method: Method, indices_B: jax.Array, room: int) -> Progress:
@@ -82,17 +123,20 @@ def begin(model: Model, params: Params, prompts: Prompts, method: Method, indice
     """
     rest = dict(prompts)
     tokens_BP, lengths_B = (jnp.asarray(rest.pop(name)) for name in ("tokens", "lengths"))
-    defaults = {"first": jnp.zeros_like(lengths_B), "numbers": indices_B}
-    first_B, numbers_B = (jnp.asarray(rest.pop(name, other)) for name, other in defaults.items())
+    limits_B = jnp.full_like(lengths_B, method.max_tokens)
+    defaults = {"first": jnp.zeros_like(lengths_B), "numbers": indices_B, "limits": limits_B}
+    first_B, numbers_B, limits_B = (jnp.asarray(rest.pop(name, other)) for name, other in defaults.items())
     inputs_BT = jnp.concatenate([first_B[:, None], tokens_BP], axis=1)
     last_B = jnp.take_along_axis(inputs_BT, lengths_B[:, None], axis=1)[:, 0]
     if "positions" in rest and rest["positions"].shape[1] < tokens_BP.shape[1] + method.max_tokens:
         needed = f"{tokens_BP.shape[1]} tokens of the prompts and {method.max_tokens} new ones"
         raise UserError(f"positions: expected those of {needed}, got {rest['positions'].shape[1]}")
+    if "positions" in rest:
+        rest["positions"] = rest["positions"][:, : tokens_BP.shape[1] + room_of(method)]
     assert model.prefill is not None
     batch = {**rest, "inputs": inputs_BT[:, :-1], "lengths": lengths_B}
     cache = model.prefill(params, batch, tokens_BP.shape[1] + room)
-    state, cache = method.start(numbers_B, cache)
+    state, cache = method.start(numbers_B, limits_B, cache)
     return Progress(cache, _by_row(last_B, cache), state)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from fxf import weights
 from fxf.config import LARGEST_INT, defaults, one_of, section
 from fxf.decoding.config import DecodeConfig, changed_decode
-from fxf.decoding.decoder import make_decoder
+from fxf.decoding.decoder import Decoder
 from fxf.errors import UserError
 from fxf.face.arguments import (
     after_first,
@@ -279,7 +279,7 @@ def decode(
     room, n_tokens = model.max_len, rows["tokens"].shape[1]
     if room is not None and n_tokens + max_tokens > room:
         raise UserError(f"max_tokens: {n_tokens} tokens and {max_tokens} more exceed model.max_len {room}")
-    decoded = make_decoder(model, -1 if end_token is None else end_token, config=method, seed=seed)
+    decoded = Decoder(model, -1 if end_token is None else end_token, config=method, seed=seed)
     found, _ = decoded(params, rows, max_tokens)
     answers = found[:, 0].tolist()
     return [answer[: answer.index(end_token)] if end_token in answer else answer for answer in answers]

@@ -23,7 +23,7 @@ OF_TASKS = {
     "validate": "evaluator",
     "test": "evaluator",
     "test_pairs": "evaluator, pairs",
-    "decode": "evaluator, prompts, max_tokens",
+    "decode": "evaluator, groups",
     "to_prompts": "texts, max_tokens, max_len",
     "to_text": "text, tokens",
     "to_batch": "text, answer",

@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 from fxf import weights
 from fxf.config import defaults, one_of, require_short, section
 from fxf.decoding.config import DecodeConfig
-from fxf.decoding.decoder import Placement, make_decoder
+from fxf.decoding.decoder import Decoder, Placement
 from fxf.errors import UserError, nearest
 from fxf.layers.attention import require_implementation
 from fxf.machine.compiled import CompiledByShape
@@ -184,7 +184,7 @@ class Experiment(NamedTuple):
             jitted = jax.jit(on_devices, out_shardings=layout.replicated)
             return CompiledByShape(jitted, compiling, self.programs[name, layout])
 
-        decode = make_decoder(
+        decoder = Decoder(
             model,
             self.task.end_token,
             config=self.decode,
@@ -201,7 +201,7 @@ class Experiment(NamedTuple):
                 return float(loss_sum), float(weight_sum)
 
             return Evaluator(
-                decode=functools.partial(decode, params),
+                decode=functools.partial(decoder.groups, params),
                 loss=loss_sums,
                 logits=lambda batch: np.asarray(logits(params, batch)),
                 in_nats=model.loss.of_logits,

@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import jax
@@ -13,7 +13,6 @@ from fxf.config import key
 from fxf.data.text import draw_windows
 from fxf.data.tokenizer import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, TOKENIZERS
 from fxf.data.tokenizer_file import is_file
-from fxf.decoding.steps import Prompts
 from fxf.errors import UserError
 from fxf.machine.random_keys import random_key
 from fxf.models.model import Batch
@@ -113,9 +112,10 @@ class Masking(TextTask):
             inputs_1T[0, : len(row)] = row
         return [PromptGroup([place], {"inputs": inputs_1T}, 0) for place, inputs_1T in enumerate(inputs_N1T)]
 
-    def decode(self, evaluator: Evaluator, prompts: Prompts, max_tokens: int) -> Decoded:
+    def decode(self, evaluator: Evaluator, groups: Sequence[PromptGroup]) -> list[Decoded]:
         """Returns the prompts with their blanks filled in."""
-        return filled(prompts["inputs"], predicted(evaluator, prompts["inputs"]))[:, None], None
+        rows = (group.prompts["inputs"] for group in groups)
+        return [(filled(inputs, predicted(evaluator, inputs))[:, None], None) for inputs in rows]
 
     def to_text(self, text: str, tokens: list[int]) -> str:
         return self.tokenizer.decode(tokens)

@@ -1,32 +1,21 @@
 """Steps that tasks share, from texts to prompts and from decoded tokens to texts."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from fxf.decoding.steps import Prompts
+from fxf.decoding.decoder import Decoded
+from fxf.decoding.steps import PromptGroup, Prompts
 from fxf.errors import UserError
-from fxf.machine.status import stage
 
 T = TypeVar("T")
-
-# Tokens [N, W, max_tokens] of W hypotheses of each prompt; and their scores [N, W], or None without a beam search.
-Decoded = tuple[np.ndarray, np.ndarray | None]
 
 # The tokens of a continuation before its end token, and its score.
 Hypothesis = tuple[list[int], float | None]
 
 # The text of an answer, and its score where a beam search found it.
 Answer = tuple[str, float | None]
-
-
-class PromptGroup(NamedTuple):
-    """Prompts that are decoded together, the indices of their texts, and the maximum number of new tokens."""
-
-    places: Sequence[int]
-    prompts: Prompts
-    max_tokens: int
 
 
 def one_group(prompts: Prompts, max_tokens: int, max_len: int) -> list[PromptGroup]:
@@ -97,14 +86,14 @@ def to_hypotheses(decoded: Decoded, end_token: int) -> list[list[Hypothesis]]:
 
 
 def decode_groups(
-    decode: Callable[[Prompts, int], Decoded], groups: Sequence[PromptGroup], end_token: int, n_prompts: int
+    decode: Callable[[Sequence[PromptGroup]], Sequence[Decoded]],
+    groups: Sequence[PromptGroup],
+    end_token: int,
+    n_prompts: int,
 ) -> list[list[Hypothesis]]:
     """Returns the hypotheses of each prompt, in the order of the texts. A text in no group has one empty hypothesis."""
     found: list[list[Hypothesis]] = [[([], 0.0)]] * n_prompts
-    with stage("groups of prompts", len(groups)) as progress:
-        for group in groups:
-            hypotheses = to_hypotheses(decode(group.prompts, group.max_tokens), end_token)
-            for place, of_prompt in zip(group.places, hypotheses, strict=True):
-                found[place] = of_prompt
-            progress.advance()
+    for group, decoded in zip(groups, decode(groups) if groups else [], strict=True):
+        for place, of_prompt in zip(group.places, to_hypotheses(decoded, end_token), strict=True):
+            found[place] = of_prompt
     return found

@@ -30,21 +30,23 @@ class Evaluator(NamedTuple):
     """A model with its params, as a task uses it.
 
     Attributes:
-      decode: `decode(prompts, max_tokens) -> (tokens, scores)`. Tokens are int32 [N, W, max_tokens], W hypotheses of
-        each prompt with the best first. An end token fills all places after it. Scores are [N, W], or None.
+      decode: `decode(groups)` returns (tokens, scores) of each `PromptGroup`. Tokens are int32 [N, W, max_tokens], W
+        hypotheses of each prompt with the best first. An end token fills all places after it. Scores are [N, W], or
+        None.
       loss: `loss(batch) -> (loss_sum, weight_sum)`, the sums of the model's loss without dropout or smoothing.
       logits: `logits(batch)` [B, T, V].
       in_nats: whether the loss is in nats, as a loss of logits is.
     """
 
-    decode: Callable[[Prompts, int], Decoded]
+    decode: Callable[[Sequence[PromptGroup]], Sequence[Decoded]]
     loss: Callable[[Mapping[str, Any]], tuple[float, float]]
     logits: Callable[[Mapping[str, Any]], np.ndarray]
     in_nats: bool = True
 
     def top(self, prompts: Prompts, max_tokens: int) -> np.ndarray:
         """Returns the best hypothesis of each prompt, int32 [N, max_tokens]."""
-        return self.decode(prompts, max_tokens)[0][:, 0]
+        ((tokens_NWU, _),) = self.decode([PromptGroup((), prompts, max_tokens)])
+        return tokens_NWU[:, 0]
 
 
 class Task(abc.ABC):
@@ -112,9 +114,9 @@ class Task(abc.ABC):
         """
         return self.validate(evaluator)
 
-    def decode(self, evaluator: Evaluator, prompts: Prompts, max_tokens: int) -> Decoded:
-        """Returns the tokens and scores for the prompts of a group. By default the model generates them."""
-        return evaluator.decode(prompts, max_tokens)
+    def decode(self, evaluator: Evaluator, groups: Sequence[PromptGroup]) -> Sequence[Decoded]:
+        """Returns the tokens and scores for each group of prompts. By default the model generates them."""
+        return evaluator.decode(groups)
 
 
 def language_model_batch(targets_BT: jax.Array, weights_BT: jax.Array, first: int = 0) -> Batch:

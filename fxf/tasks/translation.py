@@ -130,6 +130,7 @@ class Translation(TokenizedTask):
         """Returns the prompts of sources in groups of similar length.
 
         The longest of a group come first. If a long one came last, it would run on alone after the others have ended.
+        Few translations are longer than their source by more than half a step.
         """
         lengths = np.array([len(source) for source in sources])
         order, classes = np.argsort(-lengths, kind="stable"), -(-lengths // LENGTH_STEP) * LENGTH_STEP
@@ -137,7 +138,8 @@ class Translation(TokenizedTask):
         for length in np.unique(classes).tolist():
             places = order[classes[order] == length].tolist()
             prompts = source_prompts([sources[i] for i in places], length)
-            groups.append(PromptGroup(places, prompts, max_tokens or min(limit, 2 * length + LENGTH_STEP)))
+            limits = (max_tokens or min(limit, 2 * length + LENGTH_STEP), length + LENGTH_STEP // 2)
+            groups.append(PromptGroup(places, prompts, *limits))
         return groups
 
     def to_text(self, text: str, tokens: list[int]) -> str:

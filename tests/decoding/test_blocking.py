@@ -36,7 +36,7 @@ def decoded(method, width=1):
     """Returns the method's output for N prompts."""
 
     def run():
-        state, _ = method.start(jnp.arange(N), CACHE)
+        state, _ = method.start(jnp.arange(N), jnp.full(N, method.max_tokens), CACHE)
 
         def choose(state, logits_NV):
             return method.choose(state, CACHE, jnp.repeat(logits_NV, width, axis=0))[0], None

@@ -12,10 +12,10 @@ from closeness import assert_close
 from fxf.decoding import decoder as decoder_module
 from fxf.decoding.beam import beam_search
 from fxf.decoding.config import DecodeConfig
-from fxf.decoding.decoder import Placement, make_decoder
+from fxf.decoding.decoder import Decoder, Placement
 from fxf.decoding.sampling import sampling
 from fxf.decoding.slots import decode_in_slots
-from fxf.decoding.steps import Method, decode_batch
+from fxf.decoding.steps import Method, PromptGroup, decode_batch
 from helpers import VOCAB_SIZE, examples, random_params, random_tokens, scaled, small_model
 
 LENGTH = 23
@@ -56,7 +56,7 @@ def decoder(seed, config=DecodeConfig(), key=0):
 
 @functools.cache
 def decoder_of(config, key):
-    return make_decoder(MODEL, END, config=config, seed=key, programs=programs_of(config))
+    return Decoder(MODEL, END, config=config, seed=key, programs=programs_of(config))
 
 
 @functools.cache
@@ -169,7 +169,7 @@ def test_prompts_that_take_turns_in_few_slots_are_continued_as_all_at_once(atten
 def counting(lengths):
     """Returns the method that takes as many steps for each prompt as its length says, and puts out their number."""
 
-    def start(index_B, cache):
+    def start(index_B, limit_B, cache):
         return (index_B, jnp.zeros_like(index_B)), cache
 
     def choose(state, cache, logits_BV):
@@ -178,7 +178,7 @@ def counting(lengths):
     def ended(state):
         return state[1] == jnp.asarray(lengths)[state[0]]
 
-    return Method(9, start, choose, ended, lambda state: state[1])
+    return Method(9, start, choose, ended, *[lambda state: state[1]] * 2)
 
 
 def test_a_slot_is_taken_by_the_next_prompt_as_soon_as_its_own_has_ended():
@@ -218,7 +218,7 @@ def test_each_prompt_has_samples_of_its_own(monkeypatch):
     monkeypatch.setattr(decoder_module, "PROMPTS_PER_SLOT", 2)
     model, params = small_model(max_len=LENGTH)
     prompts = {"tokens": np.full((12, 2), 5, np.int32), "lengths": np.full(12, 2, np.int32)}
-    rows = best(make_decoder(model, -1, config=DecodeConfig(temperature=2.0)), params, prompts, 9)
+    rows = best(Decoder(model, -1, config=DecodeConfig(temperature=2.0)), params, prompts, 9)
     assert len({tuple(row) for row in rows.tolist()}) == 12
 
 
@@ -235,7 +235,7 @@ def slots_and_rows(monkeypatch, n_prompts, config, n_cores=1):
 
     monkeypatch.setattr(decoder_module, "decode_in_slots", instead)
     prompts = prompts_of([*[1] * (n_prompts - 1), 6])
-    tokens, _ = make_decoder(model, END, config=config)(params, prompts, 9)
+    tokens, _ = Decoder(model, END, config=config)(params, prompts, 9)
     np.testing.assert_array_equal(tokens[:, 0], prompts["tokens"])
     ((n_slots, n_rows, *rest),) = seen
     assert rest == [6, 9]
@@ -320,11 +320,78 @@ def test_a_program_compiles_once_for_each_shape_whatever_the_params(monkeypatch)
         yield
 
     monkeypatch.setattr(decoder_module, "decode_in_slots", lambda *_, **__: (jnp.zeros((3, 1, 5), jnp.int32), None))
-    decode = make_decoder(model, END, compiling=compiling)
+    decode = Decoder(model, END, compiling=compiling)
     for scale in (1.0, 0.5):
         for lengths in ([4, 1], [3, 4], [2, 2, 4]):
             decode(scaled(params, scale), prompts_of(lengths), 5)
     assert entered == ["program"] * 2
+
+
+def watched(monkeypatch, decode):
+    """Returns the list of rooms in which prompts are decoded from now on, and of how many prompts each time."""
+    seen, work = [], decode._work
+
+    def watch(params, group):
+        seen.append((group.room, len(group.prompts["tokens"])))
+        return work(params, group)
+
+    monkeypatch.setattr(decode, "_work", watch)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("config", "end_token", "seed"),  # of models whose answers differ in length
+    [(DecodeConfig(), 0, 2), (DecodeConfig(temperature=1.5), 3, 1), (DecodeConfig(beam_width=3), 1, 0)],
+    ids=["greedy", "sampled", "beam"],
+)
+def test_groups_in_less_room_have_the_answers_of_those_in_all_of_it(monkeypatch, config, end_token, seed):
+    monkeypatch.setattr(decoder_module, "HYPOTHESES", 3)
+    monkeypatch.setattr(decoder_module, "WORTHWHILE", 1)
+    monkeypatch.setattr(decoder_module, "n_cores", lambda: 2)
+    _, params, _ = model_and_params(seed)
+    prompts = [prompts_of([4, 1, 0, 2, 3, 3, 2, 4]), prompts_of([6, 2, 5, 1, 6, 3, 4, 2, 1], 1)]
+    decode, limits = Decoder(MODEL, end_token, config=config), (9, 13)
+    whole = [decode(params, *group) for group in zip(prompts, limits, strict=True)]
+    seen = watched(monkeypatch, decode)
+    found = decode.groups(params, [PromptGroup((), *group, 5) for group in zip(prompts, limits, strict=True)])
+    assert seen[:2] == [(5, 8), (5, 9)]
+    ((room, n_again),) = seen[2:]
+    assert (room, n_again) in {(0, 1), (0, 2), (0, 4), (0, 8)}  # some of the 17 prompts, with copies
+    for (tokens, scores), (expected, expected_scores) in zip(found, whole, strict=True):
+        np.testing.assert_array_equal(tokens, expected)
+        if scores is not None:
+            assert_close(scores, expected_scores)
+
+
+def test_only_many_prompts_are_decoded_in_less_room(monkeypatch):
+    monkeypatch.setattr(decoder_module, "HYPOTHESES", 4)
+    prompts = prompts_of([4, 1, 0, 2, 3, 3])
+    decode, params = Decoder(MODEL, END), model_and_params(0)[1]  # whose answers are short
+    seen = watched(monkeypatch, decode)
+    cases = [
+        (PromptGroup((), prompts, 9, 5), (5, 6)),
+        (PromptGroup((), prompts, 9, 9), (0, 6)),
+        (PromptGroup((), prompts, 9), (0, 6)),
+        (PromptGroup((), prompts_of([4, 1, 0, 2]), 9, 5), (0, 4)),
+        (PromptGroup((), {**prompts, "positions": np.tile(np.arange(14), (6, 1))}, 9, 5), (0, 6)),
+    ]
+    for group, _ in cases:
+        decode.groups(params, [group])
+    assert seen == [expected for _, expected in cases]
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_a_prompt_has_at_most_as_many_new_tokens_as_its_limit(width):
+    _, params, _ = model_and_params(1)
+    prompts, decode = prompts_of([4, 1, 0, 2]), decoder_of(DecodeConfig(beam_width=width), 0)
+    limits = [2, 9, 5, 1]
+    tokens, scores = decode(params, {**prompts, "limits": np.array(limits, np.int32)}, 9)
+    for row, limit in enumerate(limits):
+        expected, expected_scores = decode(params, prompts, limit)
+        np.testing.assert_array_equal(tokens[row, :, :limit], expected[row])
+        assert (tokens[row, :, limit:] == END).all()
+        if width > 1:
+            assert_close(scores[row], expected_scores[row])
 
 
 def test_a_given_first_token_stands_in_front_of_the_prompt():

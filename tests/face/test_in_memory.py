@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fxf
-from fxf.decoding.decoder import make_decoder
+from fxf.decoding.decoder import Decoder
 from fxf.face import in_memory
 from fxf.layers.attention import attention, attention_spec
 from fxf.layers.mask import self_mask
@@ -124,7 +124,7 @@ def test_an_answer_ends_before_the_end_token_by_any_method(fitted, keys):
 @pytest.fixture
 def one_program(monkeypatch):
     """Lets all calls of a test decode by the same program, as they differ in their arguments alone."""
-    monkeypatch.setattr(in_memory, "make_decoder", partial(make_decoder, programs={}))
+    monkeypatch.setattr(in_memory, "Decoder", partial(Decoder, programs={}))
 
 
 def test_prompts_stand_behind_the_first_token_or_begin_with_their_own(fitted, one_program):

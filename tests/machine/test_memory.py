@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fxf.decoding.config import DecodeConfig
-from fxf.decoding.decoder import make_decoder
+from fxf.decoding.decoder import Decoder
 from fxf.errors import UserError
 from fxf.machine import memory
 from fxf.machine.memory import GIB, Part
@@ -124,7 +124,7 @@ def test_the_largest_product_is_found_in_loops_and_those_over_one_element_do_not
 def test_a_beam_or_a_text_that_cannot_fit_is_refused_before_it_compiles(monkeypatch, width, max_tokens, part):
     monkeypatch.setattr(memory, "free_on_the_host", lambda: 20 * GIB)
     model, params = small_model()
-    decode = make_decoder(model, 0, config=DecodeConfig(beam_width=width))
+    decode = Decoder(model, 0, config=DecodeConfig(beam_width=width))
     prompts = {"tokens": np.ones((1, 3), np.int32), "lengths": np.array([3], np.int32)}
     with pytest.raises(UserError, match=rf"generation: needs at least .* {part} .* GiB.*; change .*max_tokens"):
         decode(params, prompts, max_tokens)

@@ -510,11 +510,11 @@ def test_a_model_that_slides_generates_as_many_tokens_as_are_asked_for(monkeypat
     experiment = build(tiny_config() | {"model": defaults(BilayerConfig) | {"max_len": 6}})
     params, asked = random_params(experiment.model.spec), []
 
-    def decode(params, prompts, max_tokens):
-        asked.append(max_tokens)
-        return np.ones((len(prompts["tokens"]), 1, max_tokens), np.int32), None
+    def groups(decoder, params, groups):
+        asked.extend(group.max_tokens for group in groups)
+        return [(np.ones((len(group.prompts["tokens"]), 1, group.max_tokens), np.int32), None) for group in groups]
 
-    monkeypatch.setattr(experiment_module, "make_decoder", lambda *_, **__: decode)
+    monkeypatch.setattr(experiment_module.Decoder, "groups", groups)
     (answers,) = generate_texts(experiment, params, ["1 2 3 1 2 3 1"], max_tokens=17)
     assert (answers[0][0], asked) == (" ".join("1" * 17), [17])
     with pytest.raises(UserError, match=r"prompt 1: 8 tokens and 1 to generate; model.max_len is 6"):

@@ -11,7 +11,7 @@ from fxf.errors import UserError
 from fxf.tasks.language_model import LanguageModel, LanguageModelConfig
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.step import TrainConfig
-from helpers import generated
+from helpers import generated, in_groups
 
 LINES = "".join(f"{i} and {i * i}\n" for i in range(60))
 
@@ -30,7 +30,7 @@ def evaluator(loss=None, continuation=None):
         rows = np.tile(np.resize(continuation, max_tokens), (len(prompts["tokens"]), 1))
         return rows[:, None], None
 
-    return Evaluator(decode_prompts, loss, lambda batch: None)
+    return Evaluator(in_groups(decode_prompts), loss, lambda batch: None)
 
 
 def test_inputs_are_the_windows_behind_bos_and_every_token_counts(tmp_path):
@@ -82,7 +82,7 @@ def test_a_prompt_is_read_behind_bos_or_by_itself(tmp_path, bos, expected):
         )
         return np.zeros((len(rows), 1, max_tokens), np.int32), None
 
-    generated(task, Evaluator(decode_prompts, None, None), ["1 a", ""], 2, 9)
+    generated(task, Evaluator(in_groups(decode_prompts), None, None), ["1 a", ""], 2, 9)
     assert read == expected
     inputs = np.asarray(task.to_batch("1 a", "1 and")["inputs"])[0]
     assert [decode([token]) for token in inputs.tolist()] == [*[""] * bos, *"1 and"]
@@ -213,7 +213,7 @@ def window_evaluator(asked):
         )
         return np.full((len(prompts["tokens"]), 1, max_tokens), 7), None
 
-    return Evaluator(decode_prompts, lambda batch: (1.0, batch["weights"].sum()), None)
+    return Evaluator(in_groups(decode_prompts), lambda batch: (1.0, batch["weights"].sum()), None)
 
 
 @pytest.mark.parametrize("bos", [True, False])
@@ -312,7 +312,7 @@ def test_documents_begin_and_end_with_their_special_tokens_in_batches_and_prompt
         read.extend(prompts["first"].tolist())
         return np.full((len(prompts["tokens"]), 1, max_tokens), special.eos), None
 
-    (((answer, _),),) = generated(task, Evaluator(decode_prompts, None, None), ["1 an"], 3, 9)
+    (((answer, _),),) = generated(task, Evaluator(in_groups(decode_prompts), None, None), ["1 an"], 3, 9)
     assert (answer, read) == ("1 an", [first])
 
 

@@ -3,6 +3,7 @@ import pytest
 
 from fxf.errors import UserError
 from fxf.tasks.prompts import PromptGroup, decode_groups, of_each_prompt, one_group, padded_prompts, to_hypotheses
+from helpers import in_groups
 
 
 def test_hypotheses_end_before_their_end_token_and_leave_out_what_a_beam_did_not_find():
@@ -20,7 +21,7 @@ def test_groups_are_decoded_apart_and_their_hypotheses_put_in_order():
         new = prompts["lengths"][:, None] + np.arange(max_tokens)[None]
         return new[:, None], None
 
-    found = decode_groups(decode, groups, 3, 4)
+    found = decode_groups(in_groups(decode), groups, 3, 4)
     assert found == [[([1, 2], None)], [([0, 1, 2], None)], [([], 0.0)], [([1, 2], None)]]
 
 

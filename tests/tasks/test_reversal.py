@@ -8,7 +8,7 @@ from fxf.errors import UserError
 from fxf.tasks.reversal import Reversal, ReversalConfig, continuations, draw_sample, exact_match, whole_domain
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.step import TrainConfig
-from helpers import generated
+from helpers import generated, in_groups
 
 SEED_EXAMPLES = {100: (10, 2, 2), 36: (3, 2, 3), 336: (4, 2, 4)}
 
@@ -59,7 +59,7 @@ def evaluator(continue_prompts):
     def no_loss(batch):
         raise AssertionError("reversal is scored without the loss")
 
-    return Evaluator(decode, no_loss, no_loss)
+    return Evaluator(in_groups(decode), no_loss, no_loss)
 
 
 PERFECT = evaluator(reversed_prompts)
@@ -174,9 +174,9 @@ def answers_to(texts, max_tokens=0, max_len=10):
     """Returns the answers of a model that reverses, and what it was asked."""
     asked = []
 
-    def decode(prompts, max_tokens):
-        asked.append((prompts["tokens"].tolist(), prompts["lengths"].tolist(), max_tokens))
-        return PERFECT.decode(prompts, max_tokens)
+    def decode(groups):
+        asked.extend((p["tokens"].tolist(), p["lengths"].tolist(), max_tokens) for _, p, max_tokens, _ in groups)
+        return PERFECT.decode(groups)
 
     answers = generated(Reversal(config(), run_info()), PERFECT._replace(decode=decode), texts, max_tokens, max_len)
     assert len(asked) == 1

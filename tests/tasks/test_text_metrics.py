@@ -8,6 +8,7 @@ from fxf.tasks.task import Evaluator, RunInfo
 from fxf.tasks.text_metrics import METRICS, MetricsConfig, TextMetrics, paired_bootstrap, reference_columns
 from fxf.tasks.time_series import TimeSeries, TimeSeriesConfig
 from fxf.training.step import TrainConfig
+from helpers import in_groups
 
 RUN = RunInfo(TrainConfig(batch_size=3))
 
@@ -31,7 +32,7 @@ def always(token):
         tokens[:, :, 0] = token
         return tokens, None
 
-    return Evaluator(decode, None, None)
+    return Evaluator(in_groups(decode), None, None)
 
 
 def test_a_metric_from_outside_joins_the_figures_of_a_task_and_can_choose_a_checkpoint(registered):

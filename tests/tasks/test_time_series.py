@@ -7,7 +7,7 @@ from fxf.tasks.held_out import held_out
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.tasks.time_series import TimeSeries, TimeSeriesConfig, draw_sample, period, series, whole_domain
 from fxf.training.step import TrainConfig
-from helpers import generated
+from helpers import generated, in_groups
 
 # Seed 002's table, period by base for delays 1 to 9. It prints 2889 for 889 and 3558 for 3556.
 PERIODS = {
@@ -47,7 +47,7 @@ def evaluator(base, spoil=lambda tokens: None):
         spoil(tokens)
         return np.stack([tokens, tokens + 1], axis=1), None
 
-    return Evaluator(decode, None, None)
+    return Evaluator(in_groups(decode), None, None)
 
 
 @pytest.mark.parametrize("base", [2, 8, pytest.param(16, marks=pytest.mark.thorough)])

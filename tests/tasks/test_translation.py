@@ -14,7 +14,7 @@ from fxf.runs.generation import compare, score_pairs, write_answers
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.tasks.translation import Translation, TranslationConfig, group_by_source, scores
 from fxf.training.step import TrainConfig
-from helpers import generated
+from helpers import generated, in_groups
 
 WORDS = {"a": "un", "b": "deux", "c": "trois", "d": "quatre", "e": "cinq"}
 
@@ -53,7 +53,7 @@ def perfect_decode(task_data, tokenizer, spoil=0):
             rows.append(([*tokens, EOS] + [EOS] * max_tokens)[:max_tokens])
         return np.array(rows)[:, None], None
 
-    return decode
+    return in_groups(decode)
 
 
 def no_logits(batch):
@@ -239,6 +239,11 @@ def test_bleu_is_sacrebleus_of_the_text_and_of_lower_cased_words():
     assert tokenized["bleu"] < figures["bleu"]
 
 
+def test_groups_have_room_for_answers_that_are_half_a_step_longer_than_the_longest_source(data):
+    groups = make(data).groups([[5] * n for n in (3, 16, 17, 30)])
+    assert [(len(group.places), group.max_tokens, group.room) for group in groups] == [(2, 41, 24), (2, 41, 40)]
+
+
 def test_grouping_keeps_every_source_once_with_all_its_translations(data):
     corpus = read_corpus(data)
     twice = [*corpus.test, corpus.test[0]._replace(target="autre")]
@@ -251,6 +256,7 @@ def test_grouping_keeps_every_source_once_with_all_its_translations(data):
 def test_what_the_vocabulary_lacks_of_a_prompt_is_told_after_it_is_lowered(data, tmp_path, caplog):
     data = DataConfig(**{**vars(data), "lower_case": True})
     task = make(data)
-    nothing = Evaluator(lambda prompts, n: (np.full((len(prompts["tokens"]), 1, n), EOS), None), None, no_logits)
+    of_group = in_groups(lambda prompts, n: (np.full((len(prompts["tokens"]), 1, n), EOS), None))
+    nothing = Evaluator(of_group, None, no_logits)
     generated(task, nothing, ["A b", "a X"], 0, 41)
     assert caplog.messages == ["warning: prompt 2: the vocabulary lacks 'x'; read as <unk>"]

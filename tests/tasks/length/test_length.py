@@ -8,6 +8,7 @@ from fxf.tasks.length.problems import PROBLEMS
 from fxf.tasks.length.scores import FIGURES, size_of
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.step import TrainConfig
+from helpers import in_groups
 
 
 def task_of(problem, batch_size=7, **keys):
@@ -86,7 +87,7 @@ def test_scored_strings_and_typed_ones_have_drawn_positions_for_their_answers_to
         seen.append((prompts["tokens"].shape[1] + max_tokens, prompts["positions"], prompts["lengths"]))
         return np.zeros((len(prompts["tokens"]), 1, max_tokens), np.int32), None
 
-    task.validate(Evaluator(decode, None, None, True))
+    task.validate(Evaluator(in_groups(decode), None, None, True))
     (group,) = task.to_prompts(["01", "1"], 0, 70)
     seen.append((group.prompts["tokens"].shape[1] + group.max_tokens, group.prompts["positions"], np.array([3, 2])))
     for n_tokens, positions, lengths in seen:
@@ -138,7 +139,7 @@ def knowing(task, wrong_from=None):
         found[0, draws["now"].length[0]] += wrong_from is not None and draws["now"].length.max() > wrong_from
         return np.eye(task.vocab_size + 1)[found]
 
-    return Evaluator(decode, None, logits)
+    return Evaluator(in_groups(decode), None, logits)
 
 
 @pytest.mark.parametrize(
