@@ -29,3 +29,9 @@ def failing(settings):
         raise ValueError("no such weights")
 
     yield Row("work", "s", 0, {"fxf": lambda: Way(list), "peer": peer})
+
+
+def dying(settings):
+    """Yields a row with a way whose process ends."""
+    del settings
+    yield Row("work", "s", 0, {"fxf": lambda: Way(list), "peer": lambda: Way(lambda: os._exit(1))})

@@ -121,8 +121,11 @@ def _elsewhere(rows: Rows, number: int, name: str, settings: Settings) -> Iterat
     theirs.close()
 
     def asked(what: str) -> Any:
-        ours.send(what)
-        error, answer = ours.recv()
+        try:
+            ours.send(what)
+            error, answer = ours.recv()
+        except (EOFError, OSError):
+            error, answer = "its process ended, perhaps for lack of memory", None
         if error:
             raise RuntimeError(f"{name}: {error}")
         return answer

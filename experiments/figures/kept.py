@@ -32,6 +32,8 @@ class Program(NamedTuple):
     bound: str = ""
     share: str = ""
 
+TABLES = ("bench", "rest")  # of `make bench` on one machine: the rows of the second run are not in the first
+
 
 class Kept:
     """The results in a checkout, each read once."""
@@ -48,9 +50,10 @@ class Kept:
         """Returns versions, commit, machine and `rows` of a table of `make bench`."""
         return self._json(f"bench/{name}.json")
 
-    def bench_row(self, what: str, name: str = "bench") -> dict[str, float]:
-        """Returns the median of each way of the first row of that name in a table."""
-        row = next(row for row in self.bench(name)["rows"] if row["row"] == what and "error" not in row)
+    def bench_row(self, what: str, *names: str) -> dict[str, float]:
+        """Returns the median of each way of the first row of that name in some tables, by default in `TABLES`."""
+        rows = (row for name in names or TABLES for row in self.bench(name)["rows"])
+        row = next(row for row in rows if row["row"] == what and "error" not in row)
         return {way: each["median"] for way, each in row["figures"].items()}
 
     @functools.cached_property

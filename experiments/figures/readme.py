@@ -16,9 +16,9 @@ FASTEST = "CTranslate2, a core for each batch, 64 at a time, by length"
 
 def readme(kept: Kept) -> Page:
     de, deen = kept.seeds(MULTI30K), kept.result("multi30k_deen")
-    sentences, (recipe, fast) = kept.bench_row("sentences", "translation"), kept.bench("avx512_recipe")["rows"]
+    sentences, (recipe, fast) = kept.bench_row("sentences"), kept.bench("avx512_recipe")["rows"]
     faults, hostile = kept.measured("faults")[-1], kept.measured("hostile")[-1]
-    tiny, beam = kept.bench_row("transformer_tiny"), kept.bench_row("beam", "translation")
+    tiny, beam = kept.bench_row("transformer_tiny"), kept.bench_row("beam")
     generate, gpt = kept.bench_row("generate"), kept.bench_row("nanogpt_cpu")
     turns, positions = kept.table("turns"), kept.table("positions")
     solved = [

@@ -15,7 +15,7 @@ from fxf.machine.products import Product
 
 TYPES = {"f32": jnp.float32, "f64": jnp.float64, "bf16": jnp.bfloat16, "f16": jnp.float16, "s32": jnp.int32}
 COPIED = 2**26  # bytes of the largest array whose copying is timed
-SECONDS, CALLS, LONGEST = 2e-3, 3, 0.3  # of a timing: at least so many seconds and calls, but no more after the longest
+SECONDS, CALLS, LONGEST = 1e-2, 5, 0.3  # of a timing: at least so many seconds and calls, but no more after the longest
 
 
 class Prediction(NamedTuple):
