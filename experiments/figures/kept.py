@@ -32,7 +32,8 @@ class Program(NamedTuple):
     bound: str = ""
     share: str = ""
 
-TABLES = ("bench", "rest")  # of `make bench` on one machine: the rows of the second run are not in the first
+
+TABLES = ("bench", "rest", "earlier")  # of `make bench` on one machine, each with rows that the others lack
 
 
 class Kept:

@@ -29,7 +29,7 @@ class TrainConfig:
     batch_size: int = key(64, "sequences per step; a maximum if data.batch_tokens sets the batches", minimum=1)
     microbatches: int = key(
         1,
-        "equal parts of a batch whose gradients are computed one after the other and summed; a CPU cuts large ones more",
+        "equal parts of a batch, whose gradients are computed one by one and summed; a CPU cuts large ones again",
         minimum=1,
     )
     label_smoothing: float = key(0.0, "share of a target's probability spread over all tokens", minimum=0, below=1)
