@@ -341,8 +341,11 @@ def watched(monkeypatch, decode):
 
 @pytest.mark.parametrize(
     ("config", "end_token", "seed"),  # of models whose answers differ in length
-    [(DecodeConfig(), 0, 2), (DecodeConfig(temperature=1.5), 3, 1), (DecodeConfig(beam_width=3), 1, 0)],
-    ids=["greedy", "sampled", "beam"],
+    [
+        pytest.param(DecodeConfig(), 0, 2, marks=pytest.mark.thorough, id="greedy"),
+        pytest.param(DecodeConfig(temperature=1.5), 3, 1, id="sampled"),
+        pytest.param(DecodeConfig(beam_width=3), 1, 0, id="beam"),
+    ],
 )
 def test_groups_in_less_room_have_the_answers_of_those_in_all_of_it(monkeypatch, config, end_token, seed):
     monkeypatch.setattr(decoder_module, "HYPOTHESES", 3)
