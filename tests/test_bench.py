@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import signal
 import sys
 
 import jax
@@ -61,6 +62,19 @@ def test_each_way_has_a_process_of_its_own():
     assert len(numbers) == 3
     (row,) = measured_in_processes(processes, Settings(**SETTINGS, ways=("peer",)))
     assert list(row["figures"]) == ["peer"]
+
+
+def test_processes_of_ways_leave_signals_to_the_thread_that_waits_for_them():
+    from rows import Settings, measured_in_processes
+
+    from bench_rows import processes
+
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+    try:
+        list(measured_in_processes(processes, Settings(**SETTINGS, ways=("fxf",))))
+        assert {signal.SIGTERM, signal.SIGINT} <= signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def test_a_way_that_fails_ends_the_row_with_its_error():

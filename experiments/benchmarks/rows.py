@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import multiprocessing
 import platform
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -117,7 +118,9 @@ def _elsewhere(rows: Rows, number: int, name: str, settings: Settings) -> Iterat
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(rows, number, name, settings, theirs))
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     process.start()
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)  # `start` unblocks signals, for which a thread waits
     theirs.close()
 
     def asked(what: str) -> Any:
