@@ -86,7 +86,10 @@ class Decoder:
 
     def groups(self, params: Params, groups: Sequence[PromptGroup]) -> list[Decoded]:
         """Returns (tokens, scores) of each group."""
-        groups = [group._replace(prompts=_numbered(group.prompts), room=self._room(group)) for group in groups]
+        are_many = sum(len(group.prompts["tokens"]) for group in groups) * self.width > HYPOTHESES
+        groups = [
+            group._replace(prompts=_numbered(group.prompts), room=_room(group) if are_many else 0) for group in groups
+        ]
         found = self._found(params, groups)
         roomed = [number for number, group in enumerate(groups) if group.room]
         again = [(number, place) for number in roomed for place in np.flatnonzero(~found[number][1]).tolist()]
@@ -100,11 +103,6 @@ class Decoder:
                 if scores is not None:
                     scores[place] = scores_NW[row]
         return decoded
-
-    def _room(self, group: PromptGroup) -> int:
-        """Returns the room of a group, or 0 where it is not worthwhile to decode in less than all."""
-        is_less = 0 < group.room < group.max_tokens and "positions" not in group.prompts
-        return group.room if is_less and len(group.prompts["tokens"]) * self.width > HYPOTHESES else 0
 
     def _found(self, params: Params, groups: Sequence[PromptGroup]) -> list[Any]:
         """Returns (tokens, scores) of each group, or, if it has a room, that and which prompts it was enough for."""
@@ -161,6 +159,11 @@ class _Work(NamedTuple):
         """Returns the outputs in the order of the prompts."""
         order = np.argsort(np.concatenate(self.chunks))
         return jax.tree.map(lambda *parts: np.concatenate(parts)[order], *self.outputs)
+
+
+def _room(group: PromptGroup) -> int:
+    """Returns the room of a group, or 0 where there is no less than all."""
+    return group.room if group.room < group.max_tokens and "positions" not in group.prompts else 0
 
 
 def _numbered(prompts: Prompts) -> Prompts:

@@ -54,8 +54,8 @@ class PromptGroup(NamedTuple):
     Attributes:
       places: the indices of their texts, which decoding does not read.
       max_tokens: the largest number of new tokens.
-      room: the number of new tokens that is enough for nearly all; 0 if unknown. Many prompts are decoded in a cache
-        with so much room, whose steps are faster, and those that need more are decoded again.
+      room: the number of new tokens that is enough for nearly all; 0 if unknown. Where the prompts of all groups are
+        many, they are decoded in a cache with so much room, whose steps are faster, and those that need more again.
     """
 
     places: Sequence[int]

@@ -371,16 +371,18 @@ def test_only_many_prompts_are_decoded_in_less_room(monkeypatch):
     prompts = prompts_of([4, 1, 0, 2, 3, 3])
     decode, params = Decoder(MODEL, END), model_and_params(0)[1]  # whose answers are short
     seen = watched(monkeypatch, decode)
+    few = PromptGroup((), prompts_of([4, 1, 0, 2]), 9, 5)
     cases = [
-        (PromptGroup((), prompts, 9, 5), (5, 6)),
-        (PromptGroup((), prompts, 9, 9), (0, 6)),
-        (PromptGroup((), prompts, 9), (0, 6)),
-        (PromptGroup((), prompts_of([4, 1, 0, 2]), 9, 5), (0, 4)),
-        (PromptGroup((), {**prompts, "positions": np.tile(np.arange(14), (6, 1))}, 9, 5), (0, 6)),
+        ([PromptGroup((), prompts, 9, 5)], [(5, 6)]),
+        ([PromptGroup((), prompts, 9, 9)], [(0, 6)]),
+        ([PromptGroup((), prompts, 9)], [(0, 6)]),
+        ([few], [(0, 4)]),
+        ([few, few], [(5, 4), (5, 4)]),  # together they are many
+        ([PromptGroup((), {**prompts, "positions": np.tile(np.arange(14), (6, 1))}, 9, 5)], [(0, 6)]),
     ]
-    for group, _ in cases:
-        decode.groups(params, [group])
-    assert seen == [expected for _, expected in cases]
+    for groups, _ in cases:
+        decode.groups(params, groups)
+    assert seen == [one for _, expected in cases for one in expected]
 
 
 @pytest.mark.parametrize("width", [1, 2])
