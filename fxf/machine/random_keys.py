@@ -3,6 +3,7 @@
 JAX's default keys count the numbers that they draw in 64 bits, which accelerators compute slowly or in halves.
 """
 
+import functools
 import math
 from typing import Any
 
@@ -74,16 +75,19 @@ def _words(key: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array
     return threefry2x32_p.bind(key[0], key[1], jnp.zeros_like(counts), counts)
 
 
+@functools.partial(jax.jit, static_argnums=1)  # one program, where nothing else is compiled around it
 def _split(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     first = key.at[2].set(0)
     words = jnp.stack(_words(first, shape), axis=-1)
     return jnp.concatenate([words, jnp.broadcast_to(key[2], (*shape, 1))], axis=-1)
 
 
+@jax.jit
 def _seed(seed: jax.Array) -> jax.Array:
     return jnp.append(threefry_prng_impl.seed(seed), jnp.uint32(0))
 
 
+@jax.jit
 def _fold_in(key: jax.Array, number: Any) -> jax.Array:
     return jnp.append(threefry_prng_impl.fold_in(key[:2], number), key[2])
 

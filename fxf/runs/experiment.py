@@ -34,7 +34,7 @@ from fxf.training.checkpoint import CheckpointConfig
 from fxf.training.fine_tuning import without_frozen_gradient
 from fxf.training.gradient import batch_loss
 from fxf.training.log import Clock, LogConfig
-from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer, make_schedule, optimizer_section
+from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer, optimizer_section
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import Layout, make_layout, require_divisible
 from fxf.training.state import (
@@ -79,7 +79,6 @@ class Experiment(NamedTuple):
     model: Model
     max_len: int
     optimizer: optax.GradientTransformation
-    learning_rate: Any
     programs: dict[Any, dict[Any, Any]]
 
     @property
@@ -146,10 +145,12 @@ class Experiment(NamedTuple):
     def new_state(self, layout: Layout, given: Mapping[str, jax.Array] | None = None) -> TrainState:
         """Returns the state of step 0, with the weights `given` by path. One compiled call draws the others."""
         options = drawing_options(layout.mesh.devices.flat[0].platform)
-        init = functools.partial(init_state, self.model, self.optimizer)
-        shardings = state_shardings(self.model, self.optimizer, layout)
-        jitted = jax.jit(init, out_shardings=shardings, compiler_options=options)
-        return CompiledByShape(jitted, nullcontext, self.programs["state", layout])(run_keys(self.seed).params, given)
+        jitted = jax.jit(
+            lambda seed, given: init_state(self.model, self.optimizer, run_keys(seed).params, given),
+            out_shardings=state_shardings(self.model, self.optimizer, layout),
+            compiler_options=options,
+        )
+        return CompiledByShape(jitted, nullcontext, self.programs["state", layout])(np.uint32(self.seed), given)
 
     def state_shapes(self, layout: Layout) -> TrainState:
         """Returns the state's shapes, dtypes and shardings; allocates nothing."""
@@ -262,7 +263,6 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
         model=model,
         max_len=sections["model"].max_len,
         optimizer=make_optimizer(sections["optimizer"], train.steps, model.spec),
-        learning_rate=make_schedule(sections["optimizer"], train.steps),
         programs=defaultdict(dict),
     )
 

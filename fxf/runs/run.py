@@ -1,31 +1,28 @@
 """Runs: training in a run folder, and evaluation and generation from it."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 from fxf.config import section
 from fxf.errors import UserError
 from fxf.files import folder_at
 from fxf.machine import signals, status
-from fxf.machine.compiled import CompiledByShape
 from fxf.runs import run_folder
 from fxf.runs.config_file import digests_of
-from fxf.runs.contract import figures_of, of_users, require_learnable
+from fxf.runs.contract import figures_of, require_learnable
 from fxf.runs.experiment import Experiment, build
-from fxf.runs.flops import seconds_at_peak
 from fxf.runs.generation import answering, compare, score_pairs, write_answers
 from fxf.runs.loading import CHECKPOINTS, Changes, Place, load, load_params
 from fxf.runs.lock import locked
 from fxf.runs.needs import require_training
 from fxf.runs.programs import Kept, share
 from fxf.runs.result import result_of, sample_text
+from fxf.runs.steps import make_steps
 from fxf.runs.warm_start import Start, start_of
 from fxf.tasks.prompts import Answer
 from fxf.tasks.task import Evaluator
@@ -33,11 +30,10 @@ from fxf.training import checkpoint, processes
 from fxf.training.checkpoint import Checkpoints
 from fxf.training.fine_tuning import evaluated_params
 from fxf.training.log import Clock, MetricsLog, NoLog
-from fxf.training.loop import STEPS_AT_ONCE, Calls, Intervals, Record, fit, record_of
+from fxf.training.loop import Calls, Intervals, Record, fit, record_of
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import Layout
 from fxf.training.state import TrainState
-from fxf.training.step import Metrics, make_train_steps, make_train_steps_from_iterator
 from fxf.training.trackers import Trackers
 
 
@@ -118,7 +114,7 @@ def _train_from_newest(
     """Trains from the newest checkpoint or the start, tests, and returns the result. `figures` describe the data."""
     task, clock, named = experiment.task, watch.clock, f"task '{experiment.config['task']['name']}'"
     checkpoints = Checkpoints(workdir / CHECKPOINTS, experiment.checkpoint, identity)
-    state, record, resumed = _newest(checkpoints, experiment, layout, start, clock)
+    newest, record, resumed = _newest(checkpoints, experiment, layout, start, clock)
     intervals = Intervals(experiment.train, experiment.checkpoint, experiment.log)
     if watch.profile:
         intervals.require_profile(record.step)
@@ -143,21 +139,21 @@ def _train_from_newest(
         for line in (*of_data, *layout.unsharded(experiment.model.spec), *came_from):
             metrics_log.print_line(line)
         if record.step < experiment.train.steps or intervals.evaluation_is_missing(record):
-            train_steps, position = _make_steps(experiment, layout, state, record, clock)
+            made = make_steps(experiment, layout, record, clock)
             metrics_log.begin("compiling", record.step)
             with status.stage("training", experiment.train.steps, record.step) as training:
                 calls = Calls(
-                    train_steps=train_steps,
-                    learning_rate=experiment.learning_rate,
+                    train_steps=made.train,
+                    learning_rate=made.learning_rate,
                     evaluate=evaluate,
                     save=save,
                     wait=checkpoints.wait,
-                    position=position,
+                    position=made.position,
                     interrupted=lambda: processes.any_of(signals.asked()),
                     traced=metrics_log.traced if watch.profile else None,
                     advance=training.advance,
                 )
-                _, record = fit(state, record, calls, intervals, metrics_log, clock)
+                _, record = fit(newest(), record, calls, intervals, metrics_log, clock)
         steps, params = load_params(experiment, layout, workdir, identity)
         metrics_log.begin("testing", record.step)
         with clock.measure("evaluate"):
@@ -178,44 +174,21 @@ def _test(experiment: Experiment, evaluator: Evaluator, metrics_log: MetricsLog,
 
 def _newest(
     checkpoints: Checkpoints, experiment: Experiment, layout: Layout, start: Start, clock: Clock
-) -> tuple[TrainState, Record, bool]:
-    """Returns the state and the record of the newest checkpoint, or of the start, and whether there is a checkpoint."""
+) -> tuple[Callable[[], TrainState], Record, bool]:
+    """Returns the newest checkpoint's state and record, or those of the start, and whether there is a checkpoint.
+
+    The state is behind a call, so that the program that draws a new one compiles beside the step's.
+    """
     if restored := checkpoints.restore(experiment.state_shapes(layout)):
         record = record_of(restored[2])
         clock.add_earlier(record.seconds)
-        return restored[1], record, True
-    with clock.measure("compile"):
-        return jax.block_until_ready(start.state(experiment, layout)), Record(), False
+        return lambda: restored[1], record, True
 
+    def drawn() -> TrainState:
+        with clock.measure("compile"):
+            return jax.block_until_ready(start.state(experiment, layout))
 
-def _make_steps(
-    experiment: Experiment, layout: Layout, state: TrainState, record: Record, clock: Clock
-) -> tuple[Callable[[TrainState, Any], tuple[TrainState, Metrics]], Callable[[], Any]]:
-    """Returns `train_steps(state, n)`, and a function that returns the position in the data."""
-    task, trainer, programs = experiment.task, experiment.trainer(layout), experiment.programs["train", layout]
-    hyperparameters = jax.device_put(experiment.hyperparameters(), layout.replicated)
-    compiling = functools.partial(clock.measure, "compile")
-    at_peak = seconds_at_peak(experiment, layout, compiling)
-    if task.batches is not None:
-        batches = task.batches()
-        if record.step:
-            batches.set_state(record.data)
-        from_iterator = make_train_steps_from_iterator(trainer, batches, compiling, at_peak, programs)
-        return lambda state, n: from_iterator(state, hyperparameters, n), batches.get_state
-    assert task.batch is not None
-    n_steps = min(experiment.log.every, experiment.train.steps, STEPS_AT_ONCE)
-    checked = of_users(experiment)
-    batch = task.batch if checked is None else checked.batch
-    program = CompiledByShape(make_train_steps(trainer, batch, n_steps), compiling, programs)
-    least = {} if at_peak is None else {"seconds_at_peak": np.full(n_steps, at_peak(experiment.batch_shapes()))}
-
-    def train_steps(state: TrainState, n: Any) -> tuple[TrainState, Metrics]:
-        state, metrics = program(state, hyperparameters, n)
-        if checked is not None:
-            checked.require_finite(int(state.step) - int(n), metrics["loss_sum"][: int(n)])
-        return state, metrics | least
-
-    return train_steps, lambda: None
+    return drawn, Record(), False
 
 
 def evaluate(
