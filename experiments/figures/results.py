@@ -105,8 +105,11 @@ def times_as_fast(kept: Kept, table: str) -> float:
 
 
 def bench_table(what: str, *tables: Row) -> Lines:
-    """Returns the rows of `make bench`'s tables that were measured."""
-    cells = [bench_cells(row) for bench in tables for row in bench["rows"] if "error" not in row]
+    """Returns the rows of `make bench`'s tables that were measured, each from the first table that has it."""
+    rows: dict[str, Row] = {}
+    for row in (row for bench in tables for row in bench["rows"] if "error" not in row):
+        rows.setdefault(row["what"], row)
+    cells = [bench_cells(row) for row in rows.values()]
     return table([what, "fxf", "beside it, and how many times as good fxf is"], cells, "lr")
 
 
