@@ -6,9 +6,10 @@ import os
 import secrets
 import shutil
 import socket
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -60,10 +61,11 @@ class TensorBoard:
     """
 
     def __init__(self, folder: Path, resumed_at: int) -> None:
-        # Imported here because it takes a tenth of a second.
-        from tensorboardX import summary
-        from tensorboardX.proto.event_pb2 import Event, SessionLog
-        from tensorboardX.record_writer import RecordWriter
+        # Imported here because it takes a tenth of a second; an installed PyTorch, which it would import, a second.
+        with _hidden("torch"):
+            from tensorboardX import summary
+            from tensorboardX.proto.event_pb2 import Event, SessionLog
+            from tensorboardX.record_writer import RecordWriter
 
         self._summary, self._event = summary, Event
         place = folder / "tensorboard"
@@ -99,6 +101,19 @@ class TensorBoard:
 
     def close(self) -> None:
         self._writer.close()
+
+
+@contextmanager
+def _hidden(library: str) -> Iterator[None]:
+    """Makes a library, unless it is imported already, seem not to be installed."""
+    if library in sys.modules:
+        yield
+        return
+    sys.modules[library] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[library]
 
 
 class WeightsAndBiases:

@@ -57,6 +57,15 @@ def test_a_run_tells_its_trackers_config_figures_by_group_and_samples(recording,
     assert [step for step, _ in records] == [3, 3, 6, 6]
 
 
+def test_tensorboard_imports_no_installed_pytorch_which_others_may_import_afterwards(tmp_path):
+    (tmp_path / "torch.py").write_text("print('imported')")
+    imports = "from pathlib import Path; from fxf.training.trackers import TensorBoard"
+    code = f"{imports}; TensorBoard(Path({str(tmp_path)!r}), 0); print('made'); import torch"
+    command = [sys.executable, "-c", code]
+    made = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert made.stdout.split() == ["made", "imported"]
+
+
 def test_a_resumed_run_tells_its_trackers_the_step_it_goes_on_from(recording, tmp_path):
     config = tiny_config(log={"trackers": "recording"})
     for _ in range(2):
