@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 from hypothesis import settings
+from jax.extend.core import jaxprs_in_params
 
 import fxf.phrasebook
 from fxf import testing
@@ -47,6 +48,14 @@ def small_model(vocab_size=VOCAB_SIZE, seed=0, **changes):
 
 def random_tokens(shape, vocab_size=VOCAB_SIZE, seed=0):
     return np.random.default_rng(seed).integers(0, vocab_size, shape).astype(np.int32)
+
+
+def equations(jaxpr):
+    """Yields the equations of a program, those of its loops and calls too."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for inner in jaxprs_in_params(equation.params):
+            yield from equations(inner)
 
 
 def full_logits(model, params, batch):

@@ -4,6 +4,7 @@ make bench
 python experiments/benchmarks/bench.py --rows=nanogpt_cpu,beam --repeats=5
 python experiments/benchmarks/bench.py --rows=recipe --text=input.txt
 python experiments/benchmarks/bench.py --rows=sentences --run=runs/multi30k_de --sentences=sentences.txt
+python experiments/benchmarks/bench.py --rows=gpu_products,gpu_gpt2,gpu_gpt2_scores --steps=20 --output=gpu
 
 The rows are functions of the files `rows_*.py` beside this one; each says what it compares. The ways of a row take
 turns, each in a process of its own. The median of each counts, without the first turn, which compiles. `ceiling` is the
@@ -26,6 +27,7 @@ from typing import Any
 from absl import flags
 from rows import ROOT, Rows, Settings, commit, machine, markdown, measured_in_processes, versions
 from rows_decoding import ROWS as DECODING
+from rows_gpu import ROWS as GPU
 from rows_growth import ROWS as GROWTH
 from rows_machine import ROWS as MACHINE
 from rows_process import ROWS as PROCESS
@@ -37,10 +39,10 @@ from fxf.errors import one_line
 from fxf.machine.devices import require_devices
 from fxf.runs import cli
 
-EVERY: dict[str, Rows] = {**MACHINE, **TRAINING, **GROWTH, **RECIPE, **DECODING, **PROCESS}
-NEEDS_A_PATH = ("recipe", "sentences")
+EVERY: dict[str, Rows] = {**MACHINE, **TRAINING, **GROWTH, **RECIPE, **DECODING, **PROCESS, **GPU}
+ASKED_FOR = ("recipe", "sentences", *GPU)  # need a path, or a GPU
 
-ROWS = flags.DEFINE_list("rows", [name for name in EVERY if name not in NEEDS_A_PATH], f"of {', '.join(EVERY)}")
+ROWS = flags.DEFINE_list("rows", [name for name in EVERY if name not in ASKED_FOR], f"of {', '.join(EVERY)}")
 WAYS = flags.DEFINE_list("ways", [], "only these ways, by name; for example fxf,PyTorch")
 REPEATS = flags.DEFINE_integer("repeats", 5, "timings of each way", 0)
 STEPS = flags.DEFINE_integer("steps", 4, "training steps in a timing", 1)

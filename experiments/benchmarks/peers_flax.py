@@ -30,16 +30,17 @@ class _LinenGPT(nn.Module):
 
     @nn.compact
     def __call__(self, tokens: jax.Array) -> jax.Array:
-        s, d = self.sizes, self.sizes.d_model
-        table = nn.Embed(s.vocab_size, d, embedding_init=nn.initializers.normal(0.02))
-        x = table(tokens) + nn.Embed(s.length, d)(jnp.arange(tokens.shape[1])[None])
+        s, d, of_type = self.sizes, self.sizes.d_model, {"dtype": jnp.dtype(self.sizes.dtype)}
+        choices = {"use_bias": s.gpt2, **of_type}
+        table = nn.Embed(s.vocab_size, d, embedding_init=nn.initializers.normal(0.02), **of_type)
+        x = table(tokens) + nn.Embed(s.length, d, **of_type)(jnp.arange(tokens.shape[1])[None])
         mask = nn.make_causal_mask(tokens)
         for _ in range(s.n_layers):
-            attention = nn.MultiHeadDotProductAttention(s.n_heads, use_bias=s.gpt2)
-            x = x + attention(nn.LayerNorm(use_bias=s.gpt2)(x), mask=mask)
-            h = nn.Dense(4 * d, use_bias=s.gpt2)(nn.LayerNorm(use_bias=s.gpt2)(x))
-            x = x + nn.Dense(d, use_bias=s.gpt2)(nn.gelu(h, approximate=s.gpt2))
-        return table.attend(nn.LayerNorm(use_bias=s.gpt2)(x))
+            attention = nn.MultiHeadDotProductAttention(s.n_heads, **choices)
+            x = x + attention(nn.LayerNorm(**choices)(x), mask=mask)
+            h = nn.Dense(4 * d, **choices)(nn.LayerNorm(**choices)(x))
+            x = x + nn.Dense(d, **choices)(nn.gelu(h, approximate=s.gpt2))
+        return table.attend(nn.LayerNorm(**choices)(x)).astype(jnp.float32)
 
 
 def linen(sizes: Any, batch: dict[str, Any], steps: int) -> tuple[float, Callable[[], float]]:
@@ -67,11 +68,11 @@ def linen(sizes: Any, batch: dict[str, Any], steps: int) -> tuple[float, Callabl
 
 class _NNXBlock(nnx.Module):
     def __init__(self, s: Any, rngs: nnx.Rngs) -> None:
-        d = s.d_model
-        self.norm1, self.norm2 = (nnx.LayerNorm(d, use_bias=s.gpt2, rngs=rngs) for _ in range(2))
-        self.attention = nnx.MultiHeadAttention(s.n_heads, d, use_bias=s.gpt2, decode=False, rngs=rngs)
-        self.up = nnx.Linear(d, 4 * d, use_bias=s.gpt2, rngs=rngs)
-        self.down = nnx.Linear(4 * d, d, use_bias=s.gpt2, rngs=rngs)
+        d, choices = s.d_model, {"use_bias": s.gpt2, "dtype": jnp.dtype(s.dtype), "rngs": rngs}
+        self.norm1, self.norm2 = (nnx.LayerNorm(d, **choices) for _ in range(2))
+        self.attention = nnx.MultiHeadAttention(s.n_heads, d, decode=False, **choices)
+        self.up = nnx.Linear(d, 4 * d, **choices)
+        self.down = nnx.Linear(4 * d, d, **choices)
         self.approximate = s.gpt2
 
     def __call__(self, x: jax.Array, mask: jax.Array) -> jax.Array:
@@ -81,17 +82,18 @@ class _NNXBlock(nnx.Module):
 
 class _NNXGPT(nnx.Module):
     def __init__(self, s: Any, rngs: nnx.Rngs) -> None:
-        self.table = nnx.Embed(s.vocab_size, s.d_model, embedding_init=nnx.initializers.normal(0.02), rngs=rngs)
-        self.positions = nnx.Embed(s.length, s.d_model, rngs=rngs)
+        choices = {"dtype": jnp.dtype(s.dtype), "rngs": rngs}
+        self.table = nnx.Embed(s.vocab_size, s.d_model, embedding_init=nnx.initializers.normal(0.02), **choices)
+        self.positions = nnx.Embed(s.length, s.d_model, **choices)
         self.blocks = nnx.List([_NNXBlock(s, rngs) for _ in range(s.n_layers)])
-        self.norm = nnx.LayerNorm(s.d_model, use_bias=s.gpt2, rngs=rngs)
+        self.norm = nnx.LayerNorm(s.d_model, use_bias=s.gpt2, **choices)
 
     def __call__(self, tokens: jax.Array) -> jax.Array:
         x = self.table(tokens) + self.positions(jnp.arange(tokens.shape[1])[None])
         mask = nnx.make_causal_mask(tokens)
         for block in self.blocks:
             x = block(x, mask)
-        return self.table.attend(self.norm(x))
+        return self.table.attend(self.norm(x)).astype(jnp.float32)
 
 
 def nnx_(sizes: Any, batch: dict[str, Any], steps: int) -> tuple[float, Callable[[], float]]:

@@ -11,7 +11,12 @@ from torch.nn import functional
 
 
 class Sizes(NamedTuple):
-    """Sizes of a GPT with d_ff = 4 d_model; `gpt2` chooses GPT-2's biases and its approximation of GELU."""
+    """Sizes of a GPT with d_ff = 4 d_model.
+
+    Attributes:
+      gpt2: whether it has GPT-2's biases and its approximation of GELU.
+      dtype: the type of its products; weights and losses are in float32.
+    """
 
     vocab_size: int
     length: int
@@ -19,6 +24,7 @@ class Sizes(NamedTuple):
     n_heads: int
     d_model: int
     gpt2: bool = False
+    dtype: str = "float32"
 
 
 class Block(nn.Module):
@@ -96,9 +102,14 @@ def gpt_training(
     gpt = GPT(sizes).to(device)
     model: Any = torch.compile(gpt) if compiled else gpt
     x, y = (torch.tensor(batch[name], device=device).long() for name in ("inputs", "targets"))
+
+    def loss(model: Any) -> torch.Tensor:
+        with torch.autocast(device, getattr(torch, sizes.dtype), enabled=sizes.dtype != "float32"):
+            return model(x, y)
+
     with torch.no_grad():
-        first = gpt(x, y).item()
-    return first, _steps(gpt, lambda: model(x, y), adamw(gpt, 1e-3, (0.9, 0.99), 0.1), steps)
+        first = loss(gpt).item()
+    return first, _steps(gpt, lambda: loss(model), adamw(gpt, 1e-3, (0.9, 0.99), 0.1), steps)
 
 
 class NanoGPT:

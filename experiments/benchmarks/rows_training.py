@@ -92,15 +92,20 @@ def sizes_of(n_layers: int, d_model: int, n_heads: int, length: int, vocab_size:
     return Sizes(vocab_size, length, n_layers, n_heads, d_model, gpt2)
 
 
-def lm(sizes: Any, **changes: Any) -> Model:
-    """Returns fxf's GPT of these sizes."""
+def lm_config(sizes: Any, **changes: Any) -> TransformerLMConfig:
+    """Returns the config of fxf's GPT of these sizes."""
     choices: dict[str, Any] = {
         **{"n_layers": sizes.n_layers, "d_model": sizes.d_model, "d_ff": 4 * sizes.d_model, "n_heads": sizes.n_heads},
         **{"max_len": sizes.length, "positions": "learned", "tied_embeddings": True, "init": "gpt2"},
         **{"activation": "gelu_tanh" if sizes.gpt2 else "gelu", "norm_epsilon": 1e-5, "norm_epsilon_in": "variance"},
-        "attention_bias": "all" if sizes.gpt2 else "none",
+        **{"attention_bias": "all" if sizes.gpt2 else "none", "dtype": sizes.dtype},
     }
-    return transformer_lm(TransformerLMConfig(**{**choices, **changes}), sizes.vocab_size)
+    return TransformerLMConfig(**{**choices, **changes})
+
+
+def lm(sizes: Any, **changes: Any) -> Model:
+    """Returns fxf's GPT of these sizes."""
+    return transformer_lm(lm_config(sizes, **changes), sizes.vocab_size)
 
 
 def random_tokens(rows: int, length: int, vocab_size: int) -> dict[str, Any]:

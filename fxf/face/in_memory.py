@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import jax
@@ -25,7 +26,9 @@ from fxf.face.arguments import (
     token_rows,
 )
 from fxf.layers.config import TransformerConfig
+from fxf.machine.compiled import CompiledByShape
 from fxf.machine.devices import require_devices
+from fxf.machine.on_gpu import in_order
 from fxf.models import MODELS
 from fxf.models.model import Batch, Model
 from fxf.runs import contract, misuse
@@ -166,7 +169,7 @@ def fit(
     state = begin(start)
     numbers = hyperparameters(seed, train, described, model.weights_dtype)
     learnable = _learnable(model, batch, trainer, seed)
-    train_steps = make_train_steps(trainer, learnable.batch, steps)
+    train_steps = CompiledByShape(make_train_steps(trainer, learnable.batch, steps), nullcontext, options=in_order)
     return _fitted(lambda state, n: train_steps(state, numbers, n), state, steps, learnable.require)
 
 

@@ -12,6 +12,7 @@ from fxf.layers.linear import as_float32, linear
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import positional_encoding, positional_encoding_spec
 from fxf.layers.soft_cap import soft_cap
+from fxf.machine.on_gpu import rows_of
 from fxf.weights import Params, Spec, Weight, fan_in
 
 
@@ -53,11 +54,12 @@ def embedding(
         by √base_width if there is one.
     """
     with jax.named_scope("embedding"):
-        x_BTD = params["table"][tokens_BT]
+        x_BTD = rows_of(params["table"], tokens_BT)
         if scaled:
             x_BTD = x_BTD * jnp.sqrt(jnp.asarray(config.base_d_model, x_BTD.dtype))
         if "segments" in params:
-            x_BTD = x_BTD + params["segments"][jnp.zeros_like(tokens_BT) if segments_BT is None else segments_BT]
+            segments_BT = jnp.zeros_like(tokens_BT) if segments_BT is None else segments_BT
+            x_BTD = x_BTD + rows_of(params["segments"], segments_BT)
         x_BTD = positional_encoding(config, params, x_BTD, positions_BT, states_BMTJ)
         if config.embedding_norm:
             x_BTD = normalize(config, params["norm"], x_BTD)

@@ -8,6 +8,7 @@ import jax
 from fxf.config import one_of
 from fxf.layers.config import TransformerConfig
 from fxf.layers.linear import linear
+from fxf.machine.on_gpu import recomputed
 from fxf.weights import Params, Spec, Weight, fan_in
 
 ACTIVATIONS = {
@@ -57,9 +58,10 @@ def dense(config: TransformerConfig, params: Params, x_BTD: jax.Array) -> jax.Ar
     activation = ACTIVATIONS[config.activation]
     hidden_BTF = linear(x_BTD, params["up"], params.get("up_bias"))
     if config.gated:
-        hidden_BTF = activation(linear(x_BTD, params["gate"], params.get("gate_bias"))) * hidden_BTF
+        gate_BTF = linear(x_BTD, params["gate"], params.get("gate_bias"))
+        hidden_BTF = recomputed(lambda gate, hidden: activation(gate) * hidden)(gate_BTF, hidden_BTF)
     else:
-        hidden_BTF = activation(hidden_BTF)
+        hidden_BTF = recomputed(activation)(hidden_BTF)
     return linear(hidden_BTF, params["down"], params.get("down_bias"))
 
 

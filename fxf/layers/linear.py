@@ -1,5 +1,7 @@
 """The product with a weight matrix, which all dense layers share, and the type of norms, softmaxes and logits."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -12,11 +14,21 @@ def as_float32(x: jax.Array) -> jax.Array:
 
 
 def linear(x: jax.Array, w: jax.Array, bias: jax.Array | None = None) -> jax.Array:
-    """Returns x w + bias [..., O] for x [..., I], w [I, O] and bias [O].
-
-    The sum with the bias is in the wider of their types, and the output in the type of x.
-    """
+    """Returns x w + bias [..., O] for x [..., I], w [I, O] and bias [O], in the type of x."""
     y = product(in_rows(x), w.astype(x.dtype))
     if bias is not None:
-        y = y + bias.reshape(*(1 for _ in y.shape[1:]), -1)
-    return y.astype(x.dtype).reshape(*x.shape[:-1], w.shape[1])
+        y = _plus(y, bias.reshape(*(1 for _ in y.shape[1:]), -1))
+    return y.reshape(*x.shape[:-1], w.shape[1])
+
+
+@jax.custom_jvp
+def _plus(y: jax.Array, bias: jax.Array) -> jax.Array:
+    """Returns y + bias in the type of y, so that a GPU adds the bias within the product."""
+    return y + bias.astype(y.dtype)
+
+
+@_plus.defjvp
+def _plus_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+    """Sums the gradient of the bias over rows in the bias's own type, which is wider than that of y in bfloat16."""
+    (y, bias), (dy, dbias) = primals, tangents
+    return _plus(y, bias), (dy.astype(dbias.dtype) + dbias).astype(y.dtype)

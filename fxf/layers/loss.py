@@ -11,9 +11,9 @@ from fxf.machine.devices import target_devices
 
 # Logits in memory at once: on a CPU 8 MiB, which its cache can hold, but half of the weights of the readout where these
 # are more, because each group passes over them and their gradient. An accelerator has no such cache, so there few and
-# large groups are faster: 1 GiB.
+# large groups are faster: 2 GiB in float32.
 LOGITS_AT_ONCE = 2**21
-LOGITS_AT_ONCE_ON_ACCELERATORS = 2**28
+LOGITS_AT_ONCE_ON_ACCELERATORS = 2**29
 
 
 def cross_entropy(

@@ -1,7 +1,8 @@
 """Normalization: layer norm (seed 004, "Normalization layers"; Ba et al. 2016), RMS norm (Zhang and Sennrich 2019)."""
 
+import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 from fxf.config import one_of
 from fxf.layers.config import TransformerConfig
 from fxf.layers.linear import as_float32
+from fxf.machine.on_gpu import apart
 from fxf.weights import Params, Spec, Weight
 
 
@@ -49,14 +51,36 @@ def _layer_spec(config: TransformerConfig) -> Spec:
     return {**_rms_spec(config), "bias": Weight((config.d_model,), ("embed",), jax.nn.initializers.zeros)}
 
 
-def _rms(config: TransformerConfig, params: Params, rows: jax.Array) -> jax.Array:
-    """Returns rows over their deviation from 0, times the scale.
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _standardized(epsilon: float, centered: bool, rows: jax.Array) -> jax.Array:
+    """Returns rows, less their mean if `centered`, over √(mean square + epsilon)."""
+    return over_root_mean_square(_centered(rows) if centered else rows, epsilon)
+
+
+@_standardized.defjvp
+def _standardized_jvp(epsilon: float, centered: bool, primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+    """Takes both means of a row at once, and lets the gradient read what the norm has computed of it."""
+    (rows,), (change,) = primals, tangents
+    mean, mean_change = (x.mean(-1, keepdims=True) if centered else 0.0 for x in (rows, change))
+    inverse = jax.lax.rsqrt(jnp.square(rows - mean).mean(-1, keepdims=True) + epsilon)
+    mean, inverse = apart((mean, inverse))
+    y = (rows - mean) * inverse
+    return y, (change - mean_change - y * (y * change).mean(-1, keepdims=True)) * inverse
+
+
+def _centered(rows: jax.Array) -> jax.Array:
+    return rows - rows.mean(-1, keepdims=True)
+
+
+def _rms(config: TransformerConfig, params: Params, rows: jax.Array, centered: bool = False) -> jax.Array:
+    """Returns rows, less their mean if `centered`, over their deviation from 0, times the scale.
 
     The divisor is (deviation + epsilon), or √(mean square + epsilon) with norm_epsilon_in='variance'.
     """
     if config.norm_epsilon_in == "variance":
-        rows = over_root_mean_square(rows, config.norm_epsilon)
+        rows = _standardized(config.norm_epsilon, centered, rows)
     else:
+        rows = _centered(rows) if centered else rows
         variance = jnp.square(rows).mean(-1, keepdims=True)
         # √ has no derivative at 0: the deviation of a constant vector is 0 and has no gradient.
         positive = variance > 0
@@ -67,7 +91,7 @@ def _rms(config: TransformerConfig, params: Params, rows: jax.Array) -> jax.Arra
 
 def _layer(config: TransformerConfig, params: Params, rows: jax.Array) -> jax.Array:
     """Returns the RMS norm of rows less their mean, shifted by a bias."""
-    return _rms(config, params, rows - rows.mean(-1, keepdims=True)) + params["bias"][None]
+    return _rms(config, params, rows, centered=True) + params["bias"][None]
 
 
 NORMS: dict[str, Norm] = {"layer": Norm(_layer_spec, _layer), "rms": Norm(_rms_spec, _rms)}

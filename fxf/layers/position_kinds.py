@@ -11,6 +11,7 @@ import numpy as np
 from fxf.errors import UserError
 from fxf.layers.config import TransformerConfig
 from fxf.layers.rotary_frequencies import rotary_frequencies
+from fxf.machine.on_gpu import rows_of
 from fxf.weights import Params, Spec
 
 
@@ -116,7 +117,7 @@ def look_up(params: Params, positions_BT: jax.Array, d_model: int) -> jax.Array:
     del d_model
     if not jnp.issubdtype(positions_BT.dtype, jnp.integer):
         raise UserError(f"positions: a table has a row for each whole number; expected ints, got {positions_BT.dtype}")
-    return params["positions"].at[positions_BT].get(mode="fill", fill_value=jnp.nan)
+    return rows_of(params["positions"], positions_BT, beyond=math.nan)
 
 
 def rotary(

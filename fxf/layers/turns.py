@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from fxf.layers.config import TransformerConfig
 from fxf.layers.position_kinds import Positions, alibi, alibi_slopes, rotary
+from fxf.machine.on_gpu import rows_of
 from fxf.weights import VOCABULARY, Params, Spec, Weight
 
 PER_TURN = 10.0  # a turn is its weight times this; with a model's usual learning rate 20 steps can reverse it
@@ -53,7 +54,7 @@ def walk(params: Params, tokens_BT: jax.Array, before_BMJ: jax.Array) -> jax.Arr
     Args:
       before_BMJ: position and direction of the token before, which are 0 at the start of a row.
     """
-    turns_BHT = turns_of(params)[tokens_BT].transpose(0, 2, 1)
+    turns_BHT = rows_of(turns_of(params), tokens_BT).transpose(0, 2, 1)
     position_BH1, direction_BH1 = jnp.split(before_BMJ, 2, axis=-1)
     is_first_BH1 = direction_BH1 == 0
     direction_BH1 = jnp.where(is_first_BH1, 1, direction_BH1)

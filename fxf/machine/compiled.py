@@ -16,15 +16,21 @@ class CompiledByShape:
     """
 
     def __init__(
-        self, jitted: Any, compiling: Callable[[], AbstractContextManager], programs: dict[Any, Any] | None = None
+        self,
+        jitted: Any,
+        compiling: Callable[[], AbstractContextManager],
+        programs: dict[Any, Any] | None = None,
+        options: Callable[[Any], dict[str, Any] | None] = lambda lowered: None,
     ) -> None:
         """Compiles nothing yet.
 
         Args:
           compiling: returns a context that is entered while a program compiles.
           programs: keeps the compiled programs, for other functions that are the same; by default they are kept here.
+          options: returns the compiler's options for a lowered program.
         """
-        self._jitted, self._compiling, self._programs = jitted, compiling, {} if programs is None else programs
+        self._jitted, self._compiling, self._options = jitted, compiling, options
+        self._programs = {} if programs is None else programs
 
     def begin(self, first: Any, *others: Any, **static: Any) -> None:
         """Traces the function for arguments of these shapes, and compiles it in a thread, for a later call."""
@@ -32,8 +38,9 @@ class CompiledByShape:
         if shape not in self._programs:
             with self._compiling():
                 lowered = self._jitted.lower(first, *others, **static)
+                options = self._options(lowered)
             thread = ThreadPoolExecutor(1)
-            self._programs[shape] = thread.submit(lowered.compile)
+            self._programs[shape] = thread.submit(lowered.compile, options)
             thread.shutdown(wait=False)
 
     def program(self, first: Any, *others: Any, **static: Any) -> Any:
@@ -41,7 +48,8 @@ class CompiledByShape:
         shape = _shape(others, static)
         if shape not in self._programs:
             with self._compiling():
-                self._programs[shape] = self._jitted.lower(first, *others, **static).compile()
+                lowered = self._jitted.lower(first, *others, **static)
+                self._programs[shape] = lowered.compile(self._options(lowered))
         if isinstance(begun := self._programs[shape], Future):
             with self._compiling():
                 self._programs[shape] = begun.result()

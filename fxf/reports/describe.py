@@ -9,6 +9,7 @@ from jax.sharding import NamedSharding
 from fxf import weights
 from fxf.machine import costs, hlo
 from fxf.machine.memory import total
+from fxf.machine.on_gpu import in_order
 from fxf.machine.speed import predicted
 from fxf.machine.status import stage
 from fxf.reports.text_table import aligned
@@ -86,7 +87,8 @@ def compiled_step(experiment: Experiment) -> Any:
     shapes = {name: (rows, *x.shape[1:]) for name, x in batch.items()}
     batch = {name: jax.ShapeDtypeStruct(shapes[name], x.dtype, sharding=layout.tokens) for name, x in batch.items()}
     trainer, hyperparameters = experiment.trainer(layout), experiment.hyperparameters()
-    return jit_step(make_step(trainer), trainer).lower(state, batch, hyperparameters).compile()
+    lowered = jit_step(make_step(trainer), trainer).lower(state, batch, hyperparameters)
+    return lowered.compile(in_order(lowered))
 
 
 def memory(experiment: Experiment, step: Any) -> dict[str, int]:

@@ -5,7 +5,8 @@ bandwidth, or all exchange over a link at that link's, whichever is longest (Wil
 """
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +18,7 @@ from fxf.machine import costs, hlo
 from fxf.machine.costs import Cost, Loop
 from fxf.machine.memory import gib
 from fxf.machine.on_cpu import CPU_ONLY
+from fxf.machine.on_gpu import in_order
 from fxf.machine.random_keys import random_key
 from fxf.machine.status import stage
 from fxf.machine.topologies import Topology
@@ -39,6 +41,7 @@ class Program(NamedTuple):
       donated: the number of arrays that its results may replace.
       temporary: what its temporary arrays are.
       flops: the operations of the model on each device, or None.
+      options: the compiler's options, besides those of the topology.
       parts: the names of what to report. The last is one iteration of the loop whose number of iterations is known only
         when it runs, or the whole program if there is no such loop. One before it is the rest of the program.
     """
@@ -49,6 +52,7 @@ class Program(NamedTuple):
     donated: int = 0
     temporary: str = "activations and temporaries"
     flops: float | None = None
+    options: Mapping[str, Any] = MappingProxyType({})
     parts: tuple[str, ...] = ("training step",)
 
 
@@ -93,6 +97,7 @@ def training(experiment: Experiment) -> Program:
         {"weights": device_bytes(state.params), "optimizer state": device_bytes(state.opt_state)},
         donated=len(jax.tree.leaves(state)),
         flops=model_flops(experiment, shapes) / layout.mesh.size,
+        options=in_order(lowered) or {},
     )
 
 
@@ -135,7 +140,7 @@ def figures(program: Program, topology: Topology) -> Iterator[Figures]:
     head = {"topology": topology.name, "mesh": {name: int(size) for name, size in mesh.shape.items()}}
     try:
         with stage(f"compiling {' and '.join(program.parts)}"):
-            compiled = program.lowered.compile(topology.compiler_options)
+            compiled = program.lowered.compile({**topology.compiler_options, **program.options})
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise

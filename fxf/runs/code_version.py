@@ -11,10 +11,11 @@ from typing import Any
 
 import jax
 
+from fxf import __version__
 from fxf.files import digest, file_digest, files_below
 
 PACKAGE = Path(__file__).parent.parent  # the code of a run
-PACKAGES = ("fxf", "jax", "flax", "optax", "orbax-checkpoint", "numpy")
+PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
 def made_by() -> dict[str, Any]:
@@ -38,7 +39,8 @@ def code_digest() -> str:
 
 @functools.cache
 def _versions() -> dict[str, str]:
-    return {"python": platform.python_version()} | {name: metadata.version(name) for name in PACKAGES}
+    ours = {"python": platform.python_version(), "fxf": __version__}
+    return ours | {name: metadata.version(name) for name in PACKAGES}
 
 
 @functools.cache

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from fxf.machine.compiled import CompiledByShape
+from fxf.machine.on_gpu import in_order
 from fxf.runs.contract import of_users
 from fxf.runs.experiment import Experiment
 from fxf.runs.flops import seconds_at_peak
@@ -59,7 +60,7 @@ def make_steps(experiment: Experiment, layout: Layout, record: Record, clock: Cl
     n_steps = min(experiment.log.every, experiment.train.steps, STEPS_AT_ONCE)
     checked = of_users(experiment)
     batch = task.batch if checked is None else checked.batch
-    program = CompiledByShape(make_train_steps(trainer, batch, n_steps), compiling, programs)
+    program = CompiledByShape(make_train_steps(trainer, batch, n_steps), compiling, programs, in_order)
     program.begin(experiment.state_shapes(layout), hyperparameters, np.int32(0))
     least = {} if at_peak is None else {"seconds_at_peak": np.full(n_steps, at_peak(experiment.batch_shapes()))}
 

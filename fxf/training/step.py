@@ -15,6 +15,7 @@ import optax
 from fxf.config import key
 from fxf.layers.loss import mean
 from fxf.machine.compiled import CompiledByShape
+from fxf.machine.on_gpu import in_order
 from fxf.models.model import Batch, Model
 from fxf.training.gradient import loss_and_gradient, parts_of
 from fxf.training.sharding import DATA, Layout
@@ -188,7 +189,7 @@ def make_train_steps_from_iterator(
       programs: keeps the compiled programs.
     """
     layout = trainer.layout
-    step = CompiledByShape(jit_step(make_step(trainer), trainer), compiling, programs)
+    step = CompiledByShape(jit_step(make_step(trainer), trainer), compiling, programs, in_order)
 
     def train_steps(state: TrainState, hyperparameters: Hyperparameters, n: int) -> tuple[TrainState, Metrics]:
         history = []

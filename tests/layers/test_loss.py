@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jax.extend.core import jaxprs_in_params
 
 import oracle
 from closeness import assert_close, largest_of
@@ -19,7 +18,7 @@ from fxf.models.transformer_lm import transformer_lm
 from fxf.tasks.task import language_model_batch
 from fxf.training.gradient import batch_loss, loss_and_gradient
 from fxf.weights import shapes
-from helpers import random_tokens, small, small_model
+from helpers import equations, random_tokens, small, small_model
 
 MODEL, PARAMS = small_model()
 learn = jax.jit(lambda batch, smoothing: loss_and_gradient(MODEL, PARAMS, batch, label_smoothing=smoothing))
@@ -155,7 +154,7 @@ def test_the_loss_in_groups_equals_the_plain_one_and_so_does_its_gradient(at_onc
     assert_close(value, np.exp(np.float64(expected[0]) / 2))
 
 
-@pytest.mark.parametrize(("platform", "n_groups"), [("cpu", 781), ("tpu", 7)])
+@pytest.mark.parametrize(("platform", "n_groups"), [("cpu", 781), ("tpu", 4)])
 def test_the_devices_of_a_program_say_how_many_logits_make_a_group(platform, n_groups):
     """At GPT-2's size; a CPU's cache holds few logits, and large groups are faster on an accelerator."""
     rows, targets, weights = (
@@ -166,14 +165,6 @@ def test_the_devices_of_a_program_say_how_many_logits_make_a_group(platform, n_g
         loss = lambda rows, table, *of: cross_entropy(lambda x_ND: x_ND @ table, rows, *of)[0]  # noqa: E731
         program = jax.make_jaxpr(loss)(rows, table, targets, weights).jaxpr
     assert n_groups in [equation.params["length"] for equation in equations(program) if "length" in equation.params]
-
-
-def equations(jaxpr):
-    """Yields the equations of a program, those of its loops and calls too."""
-    for equation in jaxpr.eqns:
-        yield equation
-        for inner in jaxprs_in_params(equation.params):
-            yield from equations(inner)
 
 
 def test_logits_that_are_padding_change_neither_loss_nor_gradient():

@@ -37,7 +37,7 @@ class Jitted:
         self.traced.append(threading.current_thread())
         return self
 
-    def compile(self):
+    def compile(self, options=None):
         self.compiled.append(threading.current_thread())
         if len(self.compiled) > 1:
             raise ValueError("no memory")

@@ -13,6 +13,7 @@ import shutil
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 sys.path.append(str(Path(__file__).parents[1]))
 
@@ -25,7 +26,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from closeness import bound, largest_of, without_key_biases
 from fxf.layers import loss
 from fxf.layers.splash_attention import mapped
-from fxf.machine.devices import over_mesh
+from fxf.machine.devices import compiling_for, over_mesh
+from fxf.machine.on_gpu import rows_of
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.reports.describe import describe
 from fxf.runs import needs, run
@@ -237,12 +239,30 @@ def mapped_kernel():
     return found
 
 
+def rows_of_a_table():
+    """Returns how far a GPU's gradient of rows over a mesh is from the whole one, for rows that it divides or not."""
+
+    def total(table, indices):
+        read = rows_of(table, indices)
+        return (read * jax.numpy.arange(read.size).reshape(read.shape)).sum()
+
+    mesh, found = make_layout(ParallelConfig(fsdp=2, sequence=2, tensor=2), jax.devices()).mesh, []
+    for shape in ((4, 6), (3, 6), (1, 5)):
+        rng = np.random.default_rng(0)
+        table, indices = rng.normal(size=(5, 2)).astype(np.float32), rng.integers(0, 5, shape)
+        whole = jax.jit(jax.value_and_grad(total))(table, indices)
+        with over_mesh(mesh), compiling_for([SimpleNamespace(platform="gpu")]):
+            found.append(distance(jax.jit(jax.value_and_grad(lambda *given: total(*given)))(table, indices), whole))
+    return found
+
+
 def figures(folder):
     return {
         "share": save(folder),
         "distances": compare(folder),
         "described": described_without_a_step(),
         "mapped_kernel": mapped_kernel(),
+        "rows_of_a_table": rows_of_a_table(),
         "memory": [memory_of_a_long_sequence(parts) for parts in (1, 8)],
     }
 

@@ -89,6 +89,10 @@ def test_a_kernel_that_is_mapped_over_the_mesh_has_the_numbers_and_gradients_of_
     assert max(figures["mapped_kernel"]) <= 1
 
 
+def test_the_gradient_of_a_tables_rows_on_gpus_is_that_of_one_device(figures):
+    assert max(figures["rows_of_a_table"]) <= 1
+
+
 def test_two_processes_have_the_numbers_of_one_device(figures_of_two_processes):
     distances = figures_of_two_processes["distances"]
     assert distances["loss"] <= 1

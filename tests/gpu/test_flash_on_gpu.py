@@ -1,0 +1,59 @@
+"""cuDNN's flash attention on an NVIDIA GPU computes what fxf's own path does, within the precision of bfloat16."""
+
+import jax
+import numpy as np
+import pytest
+
+from flash_models import MODELS, B, T, a_batch, assert_close_in_bfloat16, of_both
+from fxf.models.encoder_decoder import EncoderDecoderConfig
+from fxf.models.masked_lm import MaskedLMConfig
+from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from helpers import VOCAB_SIZE, random_params, small
+
+pytestmark = pytest.mark.gpu
+SIZES = {"d_model": 24, "n_layers": 2, "dtype": "bfloat16"}  # heads of a width that cuDNN has
+CASES = [
+    (TransformerLMConfig, T, {"positions": "rotary"}),
+    (TransformerLMConfig, 64, {"positions": "sinusoidal", "n_kv_heads": 1}),
+    (TransformerLMConfig, T, {"positions": "alibi"}),
+    (TransformerLMConfig, 12, {"window": 3, "global_every": 2, "query_scale": 2.0, "head_dim": 16}),
+    (TransformerLMConfig, T, {"positions": "alibi_geometric", "window": 5, "n_kv_heads": 1, "remat": "full"}),
+    (MaskedLMConfig, T, {}),
+    (MaskedLMConfig, T, {"positions": "alibi", "window": 4, "scan_blocks": True}),
+    (EncoderDecoderConfig, T, {"attention_bias": "all", "block": "post_norm"}),
+    (EncoderDecoderConfig, T, {"window": 7, "n_kv_heads": 1}),
+]
+
+
+def name_of(case):
+    config_class, length, changes = case
+    return f"{config_class.__name__} {length} {' '.join(changes)}"
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_losses_and_gradients_are_those_of_the_default(case):
+    config_class, length, changes = case
+    sizes = {**SIZES, **changes, "max_len": 70}
+    names = ("xla", "flash")
+    models = [MODELS[config_class](small(config_class, **sizes, attention_implementation=x), VOCAB_SIZE) for x in names]
+    assert_close_in_bfloat16(*of_both(models, a_batch(config_class, length)))
+
+
+def test_documents_that_share_a_row_are_kept_apart():
+    batch = a_batch(TransformerLMConfig)
+    positions = np.concatenate([np.arange(n, dtype=np.int32) for n in (4, 1, 6)])
+    batch["positions"] = np.tile(positions, (B, 1))
+    batch["documents"] = np.cumsum(batch["positions"] == 0, axis=1, dtype=np.int32)
+    sizes = {**SIZES, "positions": "rotary"}
+    models = [transformer_lm(small(**sizes, attention_implementation=x), VOCAB_SIZE) for x in ("xla", "flash")]
+    assert_close_in_bfloat16(*of_both(models, batch))
+
+
+def test_cached_decoding_gives_the_logits_of_the_whole():
+    model = transformer_lm(small(**SIZES, attention_implementation="flash"), VOCAB_SIZE)
+    params, batch = random_params(model.spec), a_batch(TransformerLMConfig)
+    prompt = {**batch, "inputs": batch["inputs"][:, :5], "lengths": np.full(B, 5)}
+    cache = jax.jit(model.prefill, static_argnums=2)(params, prompt, T)
+    logits, _ = jax.jit(model.step)(params, cache, batch["inputs"][:, 5])
+    whole = np.asarray(jax.jit(model.apply)(params, batch))[:, 5]
+    assert np.abs(logits - whole).max() <= 0.05 * np.abs(whole).max()

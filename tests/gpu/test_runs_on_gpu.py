@@ -1,0 +1,59 @@
+"""On a GPU a run has the same bits each time, also if it was stopped, and nearly the numbers of a CPU."""
+
+import shutil
+import time
+
+import jax
+import numpy as np
+import pytest
+
+import fxf
+from closeness import assert_close, largest_of
+from flash_models import MODELS, a_batch
+from fxf.models.encoder_decoder import EncoderDecoderConfig
+from fxf.models.masked_lm import MaskedLMConfig
+from fxf.models.transformer_lm import TransformerLMConfig
+from fxf.runs import run
+from fxf.training.gradient import loss_and_gradient
+from fxf.training.log import Clock
+from helpers import VOCAB_SIZE, random_params, small
+from small_runs import tiny_config
+
+pytestmark = pytest.mark.gpu
+
+
+def params_of(folder, **sections):
+    """Trains a run, if it is not finished, and returns its weights."""
+    config = tiny_config(**sections)
+    run.train(config, folder, Clock(time.perf_counter()), {"config_file": "test", "overrides": {}})
+    return fxf.load(folder).params
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_run_that_goes_on_has_the_bits_of_the_run_that_never_stopped(dtype, tmp_path, capsys):
+    sizes = {"d_model": 64, "d_ff": 128, "dtype": dtype}
+    sections = {"model": sizes, "task": {"max_length": 20}, "train": {"batch_size": 128, "steps": 40}}
+    sections |= {"model": {**sizes, "max_len": 64, "dropout": 0.1}, "checkpoint": {"every": 20}}
+    whole = params_of(tmp_path / "whole", **sections)
+    shutil.copytree(tmp_path / "whole", tmp_path / "parts")
+    (tmp_path / "parts" / "result.json").unlink()
+    shutil.rmtree(tmp_path / "parts" / "checkpoints" / "40")
+    parts = params_of(tmp_path / "parts", **sections)
+    assert "resuming at step 20" in capsys.readouterr().err
+    jax.tree.map(np.testing.assert_array_equal, parts, whole)
+    again = params_of(tmp_path / "again", **sections)
+    jax.tree.map(np.testing.assert_array_equal, again, whole)
+
+
+@pytest.mark.parametrize("config_class", [TransformerLMConfig, MaskedLMConfig, EncoderDecoderConfig])
+def test_losses_and_gradients_are_those_of_a_cpu(config_class):
+    """In float32, with products in float32 too."""
+    model, batch = MODELS[config_class](small(config_class), VOCAB_SIZE), a_batch(config_class)
+
+    def on(platform):
+        with jax.default_device(jax.devices(platform)[0]):
+            compute = jax.jit(lambda params: loss_and_gradient(model, params, batch))
+            return jax.device_get(compute(random_params(model.spec)))
+
+    expected = on("cpu")
+    assert_close(on("gpu"), expected, largest=largest_of(expected))
