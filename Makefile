@@ -16,7 +16,7 @@ ifneq ($(filter-out bench compile gcs interop slurm test wandb,$(subst $(comma),
 $(error EXTRAS: expected some of bench, compile, gcs, interop, slurm, test, wandb, got '$(EXTRAS)')
 endif
 
-.PHONY: help environment reversal translation seeds claims figures smoke bench test test-all fuzz lint check format clean
+.PHONY: help environment reversal translation seeds claims figures smoke bench test test-all test-gpu fuzz lint check format clean
 .DEFAULT_GOAL := help
 
 help:  ## print this list
@@ -49,8 +49,11 @@ bench: $(READY)  ## measure fxf beside its peers (EXTRAS=test,bench has them), i
 test: $(READY)  ## run the tests
 	$(BIN)/python -m pytest
 
-test-all: $(READY)  ## also run tests that take minutes or need rare hardware; none may be skipped
-	$(BIN)/python -m pytest -m '' --no-skips
+test-all: $(READY)  ## also run tests that take minutes or need rare software; none may be skipped
+	$(BIN)/python -m pytest -m 'not gpu' --no-skips
+
+test-gpu: $(READY)  ## run the tests that need an NVIDIA GPU
+	JAX_PLATFORMS=cuda,cpu XLA_PYTHON_CLIENT_PREALLOCATE=false $(BIN)/python -m pytest -m gpu --no-skips tests/gpu
 
 MINUTES ?= 20
 fuzz: $(READY)  ## try new cases of the property tests for MINUTES=20

@@ -63,7 +63,7 @@ def beside(kept: Kept) -> list[Piece]:
 
     bench, wide, narrow = kept.bench(), kept.bench("avx512"), kept.bench("without_avx512")
     versions, machine, losses = bench["versions"], bench["machine"], kept.older["nanogpt_seeds"]["losses"]
-    real = kept.bench_row("sentences")
+    real, gpu = kept.bench_row("sentences"), kept.bench("gpu")
     return [
         f"on {figure(bench['started'][:10])}, with PyTorch {figure(versions['torch'].split('+')[0])} and JAX "
         f"{figure(versions['jax'])}, on {figure(machine['cores'])} cores of an AMD EPYC with AVX-512 (its load was "
@@ -80,6 +80,14 @@ def beside(kept: Kept) -> list[Piece]:
             )
             and abs(real["CTranslate2, 64 at a time, by length"] / real["fxf"] - 1) < 0.1,
         ),
+        f"was measured on {figure(gpu['started'][:10])} on one NVIDIA H100, with JAX {figure(gpu['versions']['jax'])} "
+        f"and PyTorch {figure(gpu['versions']['torch'])}",
+        Conclusion("fxf trains faster than PyTorch", not behind("gpu_gpt2", "gpu")),
+        Conclusion(
+            "and compiled PyTorch trains faster than fxf",
+            kept.bench_row("gpu_gpt2", "gpu")["PyTorch compiled"] > kept.bench_row("gpu_gpt2", "gpu")["fxf"],
+        ),
+        bench_table("what, on a GPU", gpu),
         f"product of two matrices is {figure(times_as_fast(kept, 'avx512'), '.2f')} times as fast as PyTorch's, and on "
         f"the one above {figure(times_as_fast(kept, 'bench'), '.2f')} times",
         f"measured on {figure(wide['started'][:10])} on {figure(wide['machine']['cores'])} such cores",
