@@ -25,7 +25,7 @@ SETTINGS = {"repeats": 1, "steps": 1, "threads": 1}
 def benchmarks(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "experiments/benchmarks"))
     yield
-    for name in ("rows", "ceilings", "rows_decoding", "rows_training", "peers_ctranslate2", "bench_rows"):
+    for name in ("rows", "ceilings", "rows_decoding", "rows_training", "rows_gpu", "peers_ctranslate2", "bench_rows"):
         sys.modules.pop(name, None)
 
 
@@ -149,3 +149,16 @@ def test_a_peer_that_starts_from_another_loss_fails_the_row():
     assert agreement(facts, 0.1) == "predicted 5"
     with pytest.raises(AssertionError, match="peer"):
         agreement(facts, 0.01)
+
+
+def test_rows_of_a_gpu_are_refused_where_there_is_none_and_can_be_tried_quickly(monkeypatch):
+    from rows import Settings, measured
+    from rows_gpu import ROWS, products
+
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "true")
+    for rows in ROWS.values():
+        with pytest.raises(UserError, match="need an NVIDIA GPU"):
+            next(rows(Settings(**SETTINGS)))
+    (row,) = products(Settings(**SETTINGS, quick=True))
+    assert measured(row, {"XLA": row.ways["XLA"]()}, 1)["figures"]["XLA"]["median"] > 0
+    assert os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"

@@ -1,6 +1,7 @@
 from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -50,3 +51,18 @@ def test_the_gradient_of_a_narrowing_map_of_many_rows_is_taken_transposed():
     )
     assert "optimization_barrier" in narrowing
     assert "optimization_barrier" not in widening
+
+
+def test_in_bfloat16_a_bias_is_added_in_the_type_of_the_product_and_learns_from_a_sum_in_its_own():
+    n = 1001  # of which a sum in bfloat16 would reach 256 only
+    x, w, bias = jnp.ones((n, 3), jnp.bfloat16), np.ones((3, 2), np.float32), np.full(2, 2**-9, np.float32)
+
+    @jax.jit
+    def learned(bias):
+        y, pullback = jax.vjp(lambda bias: linear(x, w, bias), bias)
+        return y, pullback(jnp.ones_like(y))[0]
+
+    y, gradient = learned(bias)
+    assert y.dtype == jnp.bfloat16 and gradient.dtype == jnp.float32
+    np.testing.assert_array_equal(y.astype(np.float32), 3.0)  # the bias is less than a half of its last place
+    np.testing.assert_array_equal(gradient, n)

@@ -67,6 +67,7 @@ CASES = [
         TransformerLMConfig,
         {"positions": "rotary", "norm": "rms", "norm_epsilon_in": "variance", "gated": True, "d_model": 12},
     ),
+    (TransformerLMConfig, {"n_layers": 2, "remat": "full", "scan_blocks": True, "norm_epsilon_in": "variance"}),
     (MaskedLMConfig, {"positions": "sinusoidal_trained", "segments": 2}),
     (EncoderDecoderConfig, {"norm_epsilon_in": "variance", "activation": "gelu"}),
 ]
