@@ -19,6 +19,7 @@ def readme(kept: Kept) -> Page:
     sentences, (recipe, fast) = kept.bench_row("sentences"), kept.bench("avx512_recipe")["rows"]
     faults, hostile = kept.measured("faults")[-1], kept.measured("hostile")[-1]
     tiny, beam = kept.bench_row("transformer_tiny"), kept.bench_row("beam")
+    gpu = kept.bench_row("gpu_gpt2", "gpu")
     generate, gpt = kept.bench_row("generate"), kept.bench_row("nanogpt_cpu")
     turns, positions = kept.table("turns"), kept.table("positions")
     solved = [
@@ -39,6 +40,8 @@ def readme(kept: Kept) -> Page:
             f"{figure(shown(tiny['PyTorch']))}, compiled {figure(shown(tiny['PyTorch compiled']))} |",
             f"| training, nanoGPT's CPU size | {figure(shown(gpt['fxf']))} tokens/s | PyTorch "
             f"{figure(shown(gpt['PyTorch']))}, compiled {figure(shown(gpt['PyTorch compiled']))} |",
+            f"| training, GPT-2 small in bfloat16, on an H100 | {figure(shown(gpu['fxf']))} tokens/s | PyTorch "
+            f"{figure(shown(gpu['PyTorch']))}, compiled {figure(shown(gpu['PyTorch compiled']))} |",
             f"| beam of 5, 64 sentences at a time | {figure(shown(beam['fxf']))} sentences/s | PyTorch "
             f"{figure(shown(beam['PyTorch']))} |",
             f"| `generate` of transformers, 64 sentences at a time | {figure(shown(generate['fxf']))} sentences/s | "
