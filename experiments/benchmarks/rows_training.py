@@ -23,6 +23,7 @@ from rows import Measured, Row, Rows, Settings, Way, added_bytes, is_here
 from fxf.layers.chunked_attention import SEVERAL, WORTHWHILE
 from fxf.machine.devices import require_devices
 from fxf.machine.kept_memory import keep_memory
+from fxf.machine.on_gpu import in_order
 from fxf.models.encoder_decoder import PRESETS, EncoderDecoderConfig, encoder_decoder
 from fxf.models.model import Model
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
@@ -74,7 +75,8 @@ class Fxf:
         self.state, _ = self.steps(self.state, self.numbers, n)
 
     def compiled(self) -> Any:
-        return jit_step(make_step(self.trainer), self.trainer).lower(self.state, self.batch, self.numbers).compile()
+        lowered = jit_step(make_step(self.trainer), self.trainer).lower(self.state, self.batch, self.numbers)
+        return lowered.compile(in_order(lowered))
 
     def planned_bytes(self) -> int:
         """Returns the bytes that the compiled step needs besides its arguments."""

@@ -28,7 +28,7 @@ from fxf.face.arguments import (
 from fxf.layers.config import TransformerConfig
 from fxf.machine.compiled import CompiledByShape
 from fxf.machine.devices import require_devices
-from fxf.machine.on_gpu import in_order
+from fxf.machine.on_gpu import in_order, on_gpu
 from fxf.models import MODELS
 from fxf.models.model import Batch, Model
 from fxf.runs import contract, misuse
@@ -169,7 +169,9 @@ def fit(
     state = begin(start)
     numbers = hyperparameters(seed, train, described, model.weights_dtype)
     learnable = _learnable(model, batch, trainer, seed)
-    train_steps = CompiledByShape(make_train_steps(trainer, learnable.batch, steps), nullcontext, options=in_order)
+    train_steps = make_train_steps(trainer, learnable.batch, steps)
+    if on_gpu():
+        train_steps = CompiledByShape(train_steps, nullcontext, options=in_order)
     return _fitted(lambda state, n: train_steps(state, numbers, n), state, steps, learnable.require)
 
 

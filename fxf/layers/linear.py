@@ -29,6 +29,6 @@ def _plus(y: jax.Array, bias: jax.Array) -> jax.Array:
 
 @_plus.defjvp
 def _plus_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
-    """Sums the gradient of the bias over rows in the bias's own type, which is wider than that of y in bfloat16."""
+    """Adds in the wider type, so that the gradient of a float32 bias is a sum in float32 also if y is in bfloat16."""
     (y, bias), (dy, dbias) = primals, tangents
-    return _plus(y, bias), (dy.astype(dbias.dtype) + dbias).astype(y.dtype)
+    return _plus(y, bias), (dy + dbias).astype(y.dtype)

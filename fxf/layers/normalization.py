@@ -59,7 +59,7 @@ def _standardized(epsilon: float, centered: bool, rows: jax.Array) -> jax.Array:
 
 @_standardized.defjvp
 def _standardized_jvp(epsilon: float, centered: bool, primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
-    """Takes both means of a row at once, and lets the gradient read what the norm has computed of it."""
+    """Lets the gradient take both means of a row at once, and read what the norm has computed of it."""
     (rows,), (change,) = primals, tangents
     mean, mean_change = (x.mean(-1, keepdims=True) if centered else 0.0 for x in (rows, change))
     inverse = jax.lax.rsqrt(jnp.square(rows - mean).mean(-1, keepdims=True) + epsilon)

@@ -14,17 +14,18 @@ from jax.sharding import PartitionSpec
 
 from fxf.machine.devices import DATA, FSDP, SEQUENCE, target_devices, target_mesh
 
-FLASH_GRADIENT = "__cudnn$fmhaSoftmaxBackward"  # cuDNN's kernel, by the name that XLA has for it
+# Names that a lowered program has for cuDNN's flash attention: of its kernels, or of what puts them there for a mesh.
+FLASH = ("__cudnn$fmha", "CustomSPMDPartitioning")
 
 
 def in_order(lowered: Any) -> dict[str, bool] | None:
     """Returns the compiler's options for a lowered training step, so that it has the same bits each time.
 
-    A GPU's threads would otherwise add to one place in any order. So they still do in the gradient of cuDNN's flash
-    attention: with the option XLA compiles the first of several equal kernels, and cannot find those of the others
-    (`CuDnnCustomCallCompiler` changes the name by which it keeps the first).
+    A GPU's threads would otherwise add to one place in any order. So they still do in a program with cuDNN's flash
+    attention: with the option XLA compiles the first of several equal kernels, and does not find it for the others
+    (`CuDnnCustomCallCompiler` changes the name under which it keeps the first).
     """
-    if not on_gpu() or FLASH_GRADIENT in lowered.as_text():
+    if not on_gpu() or any(name in lowered.as_text() for name in FLASH):
         return None
     return {"xla_gpu_exclude_nondeterministic_ops": True}
 
@@ -45,10 +46,12 @@ def recomputed(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
 
 
 def rows_of(table_VD: jax.Array, indices: jax.Array, *, beyond: float | None = None) -> jax.Array:
-    """Returns the rows of a table at the indices [...], which are 0 or more, [..., D].
+    """Returns the rows of a table at the indices [...], [..., D].
 
     Its gradient on a GPU adds the rows of an index in a fixed order: it sorts them, and sums neighbors in pairs. Each
-    device of the mesh does so for its own indices [B, T], and the sums of the devices are added.
+    device of the mesh does so for its own indices [B, T], and the sums of the devices are added. XLA's own order, which
+    `in_order` asks for, would sort every element. On a GPU `jax.jvp` of the rows is not possible; that of a gradient
+    is.
 
     Args:
       beyond: the elements of the rows beyond the table; None if there are none.
@@ -103,8 +106,9 @@ _rows_in_order.defvjp(_forward, _backward)
 
 def _sums_in_order(n_rows: int, indices: jax.Array, added: jax.Array) -> jax.Array:
     """Returns, for each index below n_rows, the sum of the rows [..., D] added there, [V, D]."""
-    added_ND = added.reshape(-1, added.shape[-1])
-    sorted_N, order_N = jax.lax.sort((jnp.ravel(indices), jnp.arange(len(added_ND))), num_keys=1)
+    added_ND, indices_N = added.reshape(-1, added.shape[-1]), jnp.ravel(indices)
+    indices_N = jnp.where(indices_N < 0, indices_N + n_rows, indices_N)  # -1 is the last row
+    sorted_N, order_N = jax.lax.sort((indices_N, jnp.arange(len(added_ND))), num_keys=1)
     differ, end = sorted_N[1:] != sorted_N[:-1], jnp.array([True])
     is_first_N1 = jnp.concatenate([end, differ])[:, None]
     is_last_N = jnp.concatenate([differ, end])

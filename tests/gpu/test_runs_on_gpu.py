@@ -45,6 +45,13 @@ def test_a_run_that_goes_on_has_the_bits_of_the_run_that_never_stopped(dtype, tm
     jax.tree.map(np.testing.assert_array_equal, again, whole)
 
 
+@pytest.mark.parametrize("positions", ["rotary", "alibi"])  # without and with a bias, which has a kernel of its own
+def test_a_run_with_several_layers_of_flash_attention_trains_to_its_end(positions, tmp_path):
+    sizes = {"d_model": 64, "n_layers": 3, "dtype": "bfloat16", "attention_implementation": "flash"}
+    params = params_of(tmp_path / "flash", model={**sizes, "positions": positions, "max_len": 64})
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params))
+
+
 @pytest.mark.parametrize("config_class", [TransformerLMConfig, MaskedLMConfig, EncoderDecoderConfig])
 def test_losses_and_gradients_are_those_of_a_cpu(config_class):
     """In float32, with products in float32 too."""

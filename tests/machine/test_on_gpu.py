@@ -11,7 +11,7 @@ from jax.extend.core import jaxpr_as_fun
 from closeness import assert_close, largest_of
 from flash_models import MODELS, a_batch
 from fxf.machine.devices import compiling_for
-from fxf.machine.on_gpu import FLASH_GRADIENT, in_order, recomputed, rows_of
+from fxf.machine.on_gpu import in_order, recomputed, rows_of
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.masked_lm import MaskedLMConfig
 from fxf.models.transformer_lm import TransformerLMConfig
@@ -27,7 +27,9 @@ def traced_for(device, function, *arguments):
         return jax.make_jaxpr(function)(*arguments)
 
 
-@pytest.mark.parametrize("indices", [[[3, 0, 3], [1, 3, 1]], [[2]], [[4, 4, 4, 4]], [[6, 0, 5], [5, 0, 2]]])
+@pytest.mark.parametrize(
+    "indices", [[[3, 0, 3], [1, 3, 1]], [[2]], [[4, 4, 4, 4]], [[6, 0, 5], [5, 0, 2]], [[-1, 4, -3], [2, -5, 4]]]
+)
 def test_a_gpu_sums_the_gradient_of_rows_like_additions_one_by_one(indices):
     indices = np.array(indices)
     table, change = (np.random.default_rng(0).normal(size=(*n, 2)).astype("f4") for n in ((5,), indices.shape))
@@ -37,7 +39,7 @@ def test_a_gpu_sums_the_gradient_of_rows_like_additions_one_by_one(indices):
 
     program = traced_for(GPU, gradient, table, change)
     expected = np.zeros((7, 2))
-    np.add.at(expected, indices, change)
+    np.add.at(expected, np.where(indices < 0, indices + 5, indices), change)
     assert_close(jax.jit(jaxpr_as_fun(program))(table, change)[0], expected[:5], largest=largest_of(change) * 4)
 
 
@@ -97,7 +99,14 @@ def test_nothing_in_a_gpus_step_adds_to_one_place_in_any_order(config_class, cha
 
 
 @pytest.mark.parametrize(
-    ("platform", "text", "asked"), [("gpu", "", True), ("gpu", f"call @{FLASH_GRADIENT}", False), ("cpu", "", False)]
+    ("platform", "text", "asked"),
+    [
+        ("gpu", "call @cublas", True),
+        ("gpu", "call @__cudnn$fmhaSoftmaxBackward", False),
+        ("gpu", "call @__cudnn$fmhaScaleBiasSoftmaxBackward", False),
+        ("gpu", "call @CustomSPMDPartitioning", False),
+        ("cpu", "", False),
+    ],
 )
 def test_a_gpus_compiler_is_asked_for_a_fixed_order_except_with_flash_attention(platform, text, asked):
     with compiling_for([SimpleNamespace(platform=platform)]):
