@@ -58,8 +58,7 @@ def dense(config: TransformerConfig, params: Params, x_BTD: jax.Array) -> jax.Ar
     activation = ACTIVATIONS[config.activation]
     hidden_BTF = linear(x_BTD, params["up"], params.get("up_bias"))
     if config.gated:
-        gate_BTF = linear(x_BTD, params["gate"], params.get("gate_bias"))
-        hidden_BTF = recomputed(lambda gate, hidden: activation(gate) * hidden)(gate_BTF, hidden_BTF)
+        hidden_BTF = activation(linear(x_BTD, params["gate"], params.get("gate_bias"))) * hidden_BTF
     else:
         hidden_BTF = recomputed(activation)(hidden_BTF)
     return linear(hidden_BTF, params["down"], params.get("down_bias"))

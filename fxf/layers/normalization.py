@@ -63,7 +63,8 @@ def _standardized_jvp(epsilon: float, centered: bool, primals: Any, tangents: An
     (rows,), (change,) = primals, tangents
     mean, mean_change = (x.mean(-1, keepdims=True) if centered else 0.0 for x in (rows, change))
     inverse = jax.lax.rsqrt(jnp.square(rows - mean).mean(-1, keepdims=True) + epsilon)
-    mean, inverse = apart((mean, inverse))
+    if centered:  # without a mean XLA passes less data as it is
+        mean, inverse = apart((mean, inverse))
     y = (rows - mean) * inverse
     return y, (change - mean_change - y * (y * change).mean(-1, keepdims=True)) * inverse
 
