@@ -63,7 +63,7 @@ def beside(kept: Kept) -> list[Piece]:
 
     bench, wide, narrow = kept.bench(), kept.bench("avx512"), kept.bench("without_avx512")
     versions, machine, losses = bench["versions"], bench["machine"], kept.older["nanogpt_seeds"]["losses"]
-    real, gpu = kept.bench_row("sentences"), kept.bench("gpu")
+    real, gpu, intel = kept.bench_row("sentences"), kept.bench("gpu"), kept.bench("intel")
     return [
         f"on {figure(bench['started'][:10])}, with PyTorch {figure(versions['torch'].split('+')[0])} and JAX "
         f"{figure(versions['jax'])}, on {figure(machine['cores'])} cores of an AMD EPYC with AVX-512 (its load was "
@@ -80,6 +80,11 @@ def beside(kept: Kept) -> list[Piece]:
             )
             and abs(real["CTranslate2, 64 at a time, by length"] / real["fxf"] - 1) < 0.1,
         ),
+        f"product of two matrices is {figure(times_as_fast(kept, 'intel'), '.2f')} times as fast as PyTorch's. PyTorch",
+        Conclusion("PyTorch then trains nanoGPT's CPU size faster than fxf", behind("nanogpt_cpu", "intel")),
+        Conclusion("and the two translators slower. These", not any(behind(row, "intel") for row in TRANSLATORS)),
+        f"measured on {figure(intel['started'][:10])} on {figure(intel['machine']['cores'])} of its cores",
+        bench_table("what, where PyTorch multiplies faster", intel),
         f"was measured on {figure(gpu['started'][:10])} on one NVIDIA H100, with JAX {figure(gpu['versions']['jax'])} "
         f"and PyTorch {figure(gpu['versions']['torch'])}",
         Conclusion("fxf trains faster than PyTorch", not behind("gpu_gpt2", "gpu")),
