@@ -45,7 +45,7 @@ def recomputed(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     return jax.checkpoint(function) if on_gpu() else function
 
 
-def rows_of(table_VD: jax.Array, indices: jax.Array, *, beyond: float | None = None) -> jax.Array:
+def rows_of(table: jax.Array, indices: jax.Array, *, beyond: float | None = None) -> jax.Array:
     """Returns the rows of a table at the indices [...], [..., D].
 
     Its gradient on a GPU adds the rows of an index in a fixed order: it sorts them, and sums neighbors in pairs. Each
@@ -57,14 +57,14 @@ def rows_of(table_VD: jax.Array, indices: jax.Array, *, beyond: float | None = N
       beyond: the elements of the rows beyond the table; None if there are none.
     """
     if on_gpu():
-        return _rows_in_order(_Fixed(beyond, len(table_VD), target_mesh()), table_VD, indices)
-    return _rows(beyond, table_VD, indices)
+        return _rows_in_order(_Fixed(beyond, len(table), target_mesh()), table, indices)
+    return _rows(beyond, table, indices)
 
 
-def _rows(beyond: float | None, table_VD: jax.Array, indices: jax.Array) -> jax.Array:
+def _rows(beyond: float | None, table: jax.Array, indices: jax.Array) -> jax.Array:
     if beyond is None:
-        return table_VD[indices]
-    return table_VD.at[indices].get(mode="fill", fill_value=beyond)
+        return table[indices]
+    return table.at[indices].get(mode="fill", fill_value=beyond)
 
 
 class _Fixed(NamedTuple):
@@ -76,12 +76,12 @@ class _Fixed(NamedTuple):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _rows_in_order(fixed: _Fixed, table_VD: jax.Array, indices: jax.Array) -> jax.Array:
-    return _rows(fixed.beyond, table_VD, indices)
+def _rows_in_order(fixed: _Fixed, table: jax.Array, indices: jax.Array) -> jax.Array:
+    return _rows(fixed.beyond, table, indices)
 
 
-def _forward(fixed: _Fixed, table_VD: jax.Array, indices: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return _rows(fixed.beyond, table_VD, indices), indices
+def _forward(fixed: _Fixed, table: jax.Array, indices: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return _rows(fixed.beyond, table, indices), indices
 
 
 def _backward(fixed: _Fixed, indices: jax.Array, gradient: jax.Array) -> tuple[jax.Array, None]:
@@ -105,7 +105,7 @@ _rows_in_order.defvjp(_forward, _backward)
 
 
 def _sums_in_order(n_rows: int, indices: jax.Array, added: jax.Array) -> jax.Array:
-    """Returns, for each index below n_rows, the sum of the rows [..., D] added there, [V, D]."""
+    """Returns, for each index below n_rows, the sum of the rows [..., D] added there, [n_rows, D]."""
     added_ND, indices_N = added.reshape(-1, added.shape[-1]), jnp.ravel(indices)
     indices_N = jnp.where(indices_N < 0, indices_N + n_rows, indices_N)  # -1 is the last row
     sorted_N, order_N = jax.lax.sort((indices_N, jnp.arange(len(added_ND))), num_keys=1)
@@ -121,5 +121,5 @@ def _sums_in_order(n_rows: int, indices: jax.Array, added: jax.Array) -> jax.Arr
     _, sums_ND = jax.lax.associative_scan(join, (is_first_N1, added_ND[order_N]))
     beyond_N = n_rows + jnp.arange(len(added_ND))  # is dropped
     places_N = jnp.where(is_last_N, sorted_N, beyond_N)
-    zeros_VD = jnp.zeros((n_rows, added_ND.shape[1]), added_ND.dtype)
-    return zeros_VD.at[places_N].set(sums_ND, mode="drop", unique_indices=True)
+    zeros = jnp.zeros((n_rows, added_ND.shape[1]), added_ND.dtype)
+    return zeros.at[places_N].set(sums_ND, mode="drop", unique_indices=True)

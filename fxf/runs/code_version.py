@@ -11,11 +11,10 @@ from typing import Any
 
 import jax
 
-from fxf import __version__
 from fxf.files import digest, file_digest, files_below
 
 PACKAGE = Path(__file__).parent.parent  # the code of a run
-PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy")
+PACKAGES = ("fxf", "jax", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
 def made_by() -> dict[str, Any]:
@@ -39,8 +38,7 @@ def code_digest() -> str:
 
 @functools.cache
 def _versions() -> dict[str, str]:
-    ours = {"python": platform.python_version(), "fxf": __version__}
-    return ours | {name: metadata.version(name) for name in PACKAGES}
+    return {"python": platform.python_version()} | {name: metadata.version(name) for name in PACKAGES}
 
 
 @functools.cache
