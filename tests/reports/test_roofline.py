@@ -181,7 +181,8 @@ def test_the_flags_of_the_docs_scatter_the_gradient_of_each_weight_on_a_slice_of
     matrices = 4 * smallest + 2 * 2 * smallest
     tables = 2 * 4 * 128 * 1024  # in float32, the vocabulary padded to 128
     assert held["reduce-scatter"] == [6 + 2, matrices + tables]
-    assert held["all-gather"][0] >= 2 * 6 and held["all-gather"][1] >= 2 * matrices
+    last = 2 * smallest  # which both passes read one after the other, from one gather
+    assert held["all-gather"][0] >= 2 * 6 and held["all-gather"][1] >= 2 * matrices - last
     assert held["all-reduce"][1] < smallest / 4  # of biases, norms and the loss
     assert found["uncounted"] == []
 
