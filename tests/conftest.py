@@ -74,6 +74,12 @@ def pytest_collection_modifyitems(items):
     gc.freeze()  # Python no longer looks through what is imported
 
 
+def pytest_runtest_setup(item):
+    """Fails a test of a GPU where there is none, because it would compare a CPU with itself."""
+    if item.get_closest_marker("gpu") and jax.default_backend() != "gpu":
+        pytest.fail("needs an NVIDIA GPU, and JAX with CUDA: make environment PLATFORM=cuda", pytrace=False)
+
+
 def not_skipped(report, config):
     """Returns a report of a test or a file, under --no-skips a failed one where it says skipped."""
     if report.skipped and config.getoption("--no-skips") and not hasattr(report, "wasxfail"):
