@@ -25,9 +25,10 @@ def in_order(lowered: Any) -> dict[str, bool] | None:
     attention: with the option XLA compiles the first of several equal kernels, and does not find it for the others
     (`CuDnnCustomCallCompiler` changes the name under which it keeps the first).
     """
-    if not on_gpu() or any(name in lowered.as_text() for name in FLASH):
+    if not on_gpu():
         return None
-    return {"xla_gpu_exclude_nondeterministic_ops": True}
+    text = lowered.as_text()
+    return None if any(name in text for name in FLASH) else {"xla_gpu_exclude_nondeterministic_ops": True}
 
 
 def on_gpu() -> bool:

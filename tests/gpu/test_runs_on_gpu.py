@@ -10,6 +10,7 @@ import pytest
 import fxf
 from closeness import assert_close, largest_of
 from flash_models import MODELS, a_batch
+from fxf.machine.devices import compiling_for
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.masked_lm import MaskedLMConfig
 from fxf.models.transformer_lm import TransformerLMConfig
@@ -54,11 +55,12 @@ def test_a_run_with_several_layers_of_flash_attention_trains_to_its_end(position
 
 @pytest.mark.parametrize("config_class", [TransformerLMConfig, MaskedLMConfig, EncoderDecoderConfig])
 def test_losses_and_gradients_are_those_of_a_cpu(config_class):
-    """In float32, with products in float32 too."""
+    """In float32, with products in float32 too, and with the formulas of each."""
     model, batch = MODELS[config_class](small(config_class), VOCAB_SIZE), a_batch(config_class)
 
     def on(platform):
-        with jax.default_device(jax.devices(platform)[0]):
+        device = jax.devices(platform)[0]
+        with jax.default_device(device), compiling_for([device]):
             compute = jax.jit(lambda params: loss_and_gradient(model, params, batch))
             return jax.device_get(compute(random_params(model.spec)))
 
