@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from fxf.machine.devices import target_devices
 
@@ -66,12 +65,14 @@ def n_parts(n_rows: int, row_size: int) -> int:
     return parts if n_rows // parts * row_size >= SMALL else 1
 
 
-def scale_to_norm(tree: Any, max_norm: float) -> Any:
-    """Returns the tree, scaled down to the global norm `max_norm` if its own is larger.
+def after(x: jax.Array, factor: jax.Array) -> jax.Array:
+    """Returns `factor`, which a CPU's program then has only after the number x; NaN there if x is NaN.
 
-    One factor scales all arrays. `optax.clip_by_global_norm` divides by the norm, which takes a pass over each array.
+    With x, the norm of a gradient, an update may write a weight only when no product still reads it. Else XLA's program
+    for a CPU begins with a copy of each weight. It ignores a barrier there.
     """
-    return optax.tree.scale(max_norm / jnp.maximum(optax.tree.norm(tree), max_norm), tree)
+    cpu = jax.named_scope(CPU_ONLY)(lambda x, factor: jnp.where(jnp.isnan(x), x, factor))
+    return jax.lax.platform_dependent(x, factor, cpu=cpu, default=lambda x, factor: factor)
 
 
 def drawing_options(platform: str) -> dict[str, int] | None:

@@ -10,7 +10,6 @@ import optax
 
 from fxf.config import arguments, defaults, key, one_of, section
 from fxf.errors import UserError
-from fxf.machine.on_cpu import scale_to_norm
 from fxf.training.fine_tuning import at_own_rates, averaging, freeze, rates_by_layer
 from fxf.weights import Spec, decay_mask, matrix_axes, without_repeats
 
@@ -185,7 +184,8 @@ def optimizer_section(values: Mapping[str, Any]) -> OptimizerConfig:
 def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.GradientTransformationExtraArgs:
     """Builds the optimizer for the weights of `spec` and a run of `steps` steps.
 
-    Its `update` takes `numbers`, which replace the config's values for the keys of `arguments`.
+    Its `update` takes `numbers`, which replace the config's values for the keys of `arguments`, and `norm`, the global
+    norm of the gradient, if it is known.
     """
     registered = OPTIMIZERS[one_of(config.name, OPTIMIZERS, "optimizer.name")]
     per_optimizer = {name for each in OPTIMIZERS.values() for name in each.reads}
@@ -195,12 +195,12 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
         able = ", ".join(name for name, each in OPTIMIZERS.items() if each.unit_steps)
         raise UserError(f"optimizer.name: with model.base_width expected one of {able}, got '{config.name}'")
 
-    def with_numbers(numbers: Mapping[str, Any]) -> optax.GradientTransformation:
+    def optimizer_of(numbers: Mapping[str, Any], norm: jax.Array | None = None) -> optax.GradientTransformation:
         names = (*registered.reads, *registered.own)
         keywords = {name: numbers.get(name, getattr(config, name)) for name in names}
         optimizer = registered.build(make_schedule(config, steps, numbers), spec, **keywords)
         if config.clip_norm:
-            optimizer = optax.chain(clip_by_global_norm(config.clip_norm), optimizer)
+            optimizer = optax.chain(clip_by_global_norm(config.clip_norm, norm), optimizer)
         if config.frozen:
             optimizer = freeze(optimizer, spec, config.frozen)
         if own_rates:
@@ -210,19 +210,33 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
         return averaging(optimizer, config.ema_decay) if config.ema_decay else optimizer
 
     def update(
-        updates: Any, state: Any, params: Any = None, *, numbers: Mapping[str, Any] | None = None, **_: Any
+        updates: Any,
+        state: Any,
+        params: Any = None,
+        *,
+        numbers: Mapping[str, Any] | None = None,
+        norm: jax.Array | None = None,
+        **_: Any,
     ) -> tuple[Any, Any]:
-        return with_numbers(numbers or {}).update(updates, state, params)
+        of_updated = None if config.frozen else norm  # the gradient of frozen weights does not count
+        return optimizer_of(numbers or {}, of_updated).update(updates, state, params)
 
-    return optax.GradientTransformationExtraArgs(with_numbers({}).init, update)
+    return optax.GradientTransformationExtraArgs(optimizer_of({}).init, update)
 
 
-def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
-    """Returns the transformation that scales updates down to a global norm, as optax's of the same name does."""
+def clip_by_global_norm(max_norm: float, norm: jax.Array | None = None) -> optax.GradientTransformation:
+    """Returns the transformation that scales updates down to a global norm, as optax's of the same name does.
+
+    One factor scales all arrays; optax divides by the norm, which takes a pass over each array.
+
+    Args:
+      norm: the global norm of the updates, if it is known.
+    """
 
     def update(updates: optax.Updates, state: optax.OptState, params: Any = None) -> tuple[optax.Updates, Any]:
         del params
-        return scale_to_norm(updates, max_norm), state
+        known = optax.tree.norm(updates) if norm is None else norm
+        return optax.tree.scale(max_norm / jnp.maximum(known, max_norm), updates), state
 
     return optax.GradientTransformation(optax.init_empty_state, update)
 

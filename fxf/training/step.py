@@ -15,6 +15,7 @@ import optax
 from fxf.config import key
 from fxf.layers.loss import mean
 from fxf.machine.compiled import CompiledByShape
+from fxf.machine.on_cpu import after
 from fxf.machine.on_gpu import in_order
 from fxf.models.model import Batch, Model
 from fxf.training.gradient import loss_and_gradient, parts_of
@@ -92,11 +93,13 @@ def train_step(
     if trainer.model.penalty is not None:
         of_penalty = jax.grad(trainer.model.penalty)(state.params, state.step)
         gradient = jax.tree.map(lambda g, p: g + weight_sum * p, gradient, of_penalty)
-    gradient = optax.tree.scale(mean(jnp.asarray(1, loss_sum.dtype), weight_sum), gradient)
+    factor = mean(jnp.asarray(1, loss_sum.dtype), weight_sum)
+    norm = factor * optax.tree.norm(gradient)  # of arrays that are there; the scaled ones would have to be written
+    gradient = optax.tree.scale(after(norm, factor), gradient)
     optimizer = optax.with_extra_args_support(trainer.optimizer)
-    updates, opt_state = optimizer.update(gradient, state.opt_state, state.params, numbers=hyperparameters.optimizer)
+    known = {"numbers": hyperparameters.optimizer, "norm": norm}
+    updates, opt_state = optimizer.update(gradient, state.opt_state, state.params, **known)
     params = optax.apply_updates(state.params, updates)
-    norm = optax.tree.norm(gradient)
     if trainer.config.skip_nonfinite:
         finite = jnp.isfinite(loss_sum) & jnp.isfinite(norm)
         moved, unmoved = (params, opt_state), (state.params, state.opt_state)

@@ -134,6 +134,21 @@ def test_clipping_bounds_the_global_norm():
     assert not differ(unclipped, move(1, name="sgd", learning_rate=1.0))
 
 
+def test_clipping_goes_by_the_norm_that_it_is_told_but_not_where_weights_are_frozen():
+    norm = optax.tree.norm(GRADIENTS[0])
+    for frozen in ("", "bias"):
+        config = OptimizerConfig(name="sgd", learning_rate=1.0, clip_norm=float(norm) / 4, frozen=frozen)
+        optimizer = make_optimizer(config, 10, SPEC)
+        state = optimizer.init(PARAMS)
+        by_itself, told, told_twice = (
+            optimizer.update(GRADIENTS[0], state, PARAMS, **known)[0]
+            for known in ({}, {"norm": norm}, {"norm": 2 * norm})
+        )
+        assert not differ(by_itself, told)
+        expected = by_itself if frozen else optax.tree.scale(0.5, by_itself)
+        assert not differ(told_twice, expected)
+
+
 def rates(steps=10, **settings):
     schedule = make_schedule(OptimizerConfig(learning_rate=0.4, **settings), steps)
     return np.array([float(schedule(i)) for i in range(steps)])

@@ -3,6 +3,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import re
 from types import SimpleNamespace
 
 import jax
@@ -17,7 +18,15 @@ from fxf.training import step as step_module
 from fxf.training.gradient import loss_and_gradient
 from fxf.training.optimizer import OptimizerConfig, make_optimizer
 from fxf.training.state import hyperparameters, run_keys
-from fxf.training.step import TrainConfig, Trainer, make_train_steps, make_train_steps_from_iterator, train_step
+from fxf.training.step import (
+    TrainConfig,
+    Trainer,
+    jit_step,
+    make_step,
+    make_train_steps,
+    make_train_steps_from_iterator,
+    train_step,
+)
 from helpers import initial_state, one_device, small_model
 
 TRAIN = TrainConfig(batch_size=6)
@@ -239,3 +248,14 @@ def test_a_penalty_of_the_model_is_added_to_the_mean_loss(config):
     (_, plain, _), (_, penalized, _) = one_step(**config), one_step(penalty, **config)
     assert_close(penalized["final"]["bias"], plain["final"]["bias"] - 2, largest=2)
     assert_same_bits(penalized["embedding"], plain["embedding"])
+
+
+def test_the_step_of_a_cpu_updates_matrices_where_they_are_without_a_copy():
+    trainer = make_trainer()
+    trainer = trainer._replace(optimizer=make_optimizer(OptimizerConfig(), 20, trainer.model.spec))
+    state = initial_state(trainer.model, trainer.optimizer)
+    step = jit_step(make_step(trainer), trainer)
+    text = step.lower(state, host_batch(0), hyperparameters(0, TRAIN, OptimizerConfig())).compile().as_text()
+    assert "%state_params" in text
+    if jax.default_backend() == "cpu":
+        assert not re.findall(r"\[\d+,[\d,]+\]\S* copy\(%state_params\w+", text)
