@@ -43,8 +43,11 @@ def imports(settings: Settings) -> Iterator[Row]:
 
 
 def seconds_to_line(beginning: str, command: list[str], **environment: str) -> Measured:
-    """Returns the seconds until a process prints a line with this beginning. It runs on to its end."""
-    start, found = time.perf_counter(), 0.0
+    """Returns the seconds until a process prints a line with this beginning. It runs on to its end.
+
+    Raises the last line that it prints if it fails, or has no such line.
+    """
+    start, found, line = time.perf_counter(), 0.0, "no message"
     env = {**os.environ, **environment}
     with subprocess.Popen(
         command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -53,7 +56,7 @@ def seconds_to_line(beginning: str, command: list[str], **environment: str) -> M
             if not found and line.startswith(beginning):
                 found = time.perf_counter() - start
     if process.returncode or not found:
-        raise RuntimeError(f"exit code {process.returncode}; expected a line that begins with {beginning!r}")
+        raise RuntimeError(line.strip())
     return Measured(found)
 
 
