@@ -13,7 +13,7 @@ same letters. A digit is an axis of that size, and an axis of size 1 may repeat.
     B  rows of a batch: sequences or prompts
     T  tokens of a row: queries
     S  tokens of a source
-    C  keys that a query may see: those of a sequence, or the capacity of a prompt's cache
+    C  keys that a query may see: those of a sequence, or the places of a prompt's cache
     D  d_model
     F  d_ff
     H  heads
@@ -30,7 +30,7 @@ same letters. A digit is an axis of that size, and an axis of size 1 may repeat.
     R  rows of a cache: B · W
     W  hypotheses of a beam (its width)
     A  alternatives that a beam chooses from
-    L  tokens that a row of a cache has room for: C = W · L
+    L  symbols of a word
     X  slots of continuous batching
     M  walks along the tokens of a row, which make positions
     J  elements of a walk's state

@@ -61,9 +61,12 @@ def test_a_kind_of_attention_that_is_wrong_is_found(monkeypatch, weigh, message)
 
 def test_a_cache_that_hypotheses_spoil_for_each_other_is_found(monkeypatch):
     model, params = small_model()
-    blind = model._replace(
-        step=lambda p, cache, tokens: model.step(p, dataclasses.replace(cache, ancestors=cache.ancestors * 0), tokens)
-    )
+
+    def reads_all(cache):
+        reads = None if cache.reads_BWC is None else jnp.ones_like(cache.reads_BWC)
+        return dataclasses.replace(cache, reads_BWC=reads)
+
+    blind = model._replace(step=lambda p, cache, tokens: model.step(p, reads_all(cache), tokens))
     testing.assert_cached_equals_full(blind, params, BATCH, capacities=[7], n_hypotheses=1)
     with pytest.raises(AssertionError, match="with a cache for 7 tokens"):
         testing.assert_cached_equals_full(blind, params, BATCH)

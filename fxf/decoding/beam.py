@@ -87,7 +87,7 @@ def beam_search(max_tokens: int, end_token: int, decode: DecodeConfig) -> Method
         score_BW, tokens_BWU = _merge(beams, score_BW, beams.live_BWU)
         return tokens_BWU, score_BW
 
-    return Method(max_tokens, start, choose, is_finished, output, lambda beams: beams.n_tokens_B)
+    return Method(max_tokens, start, choose, is_finished, output, room=width * max_tokens)
 
 
 def _stopped(

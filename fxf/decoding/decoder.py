@@ -29,6 +29,7 @@ HYPOTHESES = 320  # decoded at a time; more if each slot has at least PROMPTS_PE
 # prompts by a program of its own: if a stream has so many hypotheses, and the weights have at most so many bytes.
 WORTHWHILE, SMALL_WEIGHTS = 8, 2**24
 PROMPTS_PER_SLOT = 8
+OF_THEIR_OWN = 8  # tokens that one hypothesis of a beam reads alone: nearly always less than so many of each
 LARGEST_CACHE = 2**28  # bytes
 
 # Tokens [N, W, max_tokens] of W hypotheses of each prompt; and their scores [N, W], or None without a beam search.
@@ -88,21 +89,40 @@ class Decoder:
         """Returns (tokens, scores) of each group."""
         are_many = sum(len(group.prompts["tokens"]) for group in groups) * self.width > HYPOTHESES
         groups = [
-            group._replace(prompts=_numbered(group.prompts), room=_room(group) if are_many else 0) for group in groups
+            group._replace(prompts=_numbered(group.prompts), room=self._room(group) if are_many else 0)
+            for group in groups
         ]
-        found = self._found(params, groups)
-        roomed = [number for number, group in enumerate(groups) if group.room]
-        again = [(number, place) for number in roomed for place in np.flatnonzero(~found[number][1]).tolist()]
-        decoded = [answers[0] if group.room else answers for group, answers in zip(groups, found, strict=True)]
-        if again:
-            joined = _joined([groups[number] for number in roomed], [(groups[i], place) for i, place in again])
-            ((tokens_NWU, scores_NW),) = self._found(params, [joined])
-            for row, (number, place) in enumerate(again):
+        decoded, again = [], []
+        for number, (group, answers) in enumerate(zip(groups, self._found(params, groups), strict=True)):
+            if group.room:
+                answers, enough_N = answers
+                again += [(number, place) for place in np.flatnonzero(~enough_N).tolist()]
+            decoded.append(answers)
+        roomed = [group for group in groups if group.room]
+        for room in (2 * max((group.room for group in roomed), default=0), 0):
+            if not again:
+                break
+            joined = _joined(roomed, [(groups[number], place) for number, place in again])
+            joined = joined._replace(room=room if room < self._whole_room(joined) else 0)
+            (answers,) = self._found(params, [joined])
+            (tokens_NWU, scores_NW), enough_N = answers if joined.room else (answers, np.ones(len(again), bool))
+            for row in np.flatnonzero(enough_N[: len(again)]).tolist():
+                number, place = again[row]
                 tokens, scores = decoded[number]
                 tokens[place] = tokens_NWU[row, :, : groups[number].max_tokens]
                 if scores is not None:
                     scores[place] = scores_NW[row]
+            again = [one for one, is_enough in zip(again, enough_N, strict=False) if not is_enough]
         return decoded
+
+    def _whole_room(self, group: PromptGroup) -> int:
+        """Returns the number of places of a cache with room for all new tokens of a prompt."""
+        return self.width * group.max_tokens
+
+    def _room(self, group: PromptGroup) -> int:
+        """Returns the number of places that is enough for nearly all prompts, or 0 where it is not below all."""
+        room = (group.room or group.max_tokens) + (OF_THEIR_OWN * self.width if self.width > 1 else 0)
+        return room if room < self._whole_room(group) and "positions" not in group.prompts else 0
 
     def _found(self, params: Params, groups: Sequence[PromptGroup]) -> list[Any]:
         """Returns (tokens, scores) of each group, or, if it has a room, that and which prompts it was enough for."""
@@ -122,9 +142,9 @@ class Decoder:
         """Returns a group's chunks of prompts, and the compiled search for one."""
         prompts, max_tokens, room = group.prompts, group.max_tokens, group.room
         n_prompts = len(prompts["tokens"])
-        row_shape = (max_tokens, *((name, value.shape[1:]) for name, value in sorted(prompts.items())))
+        row_shape = (max_tokens, room, *((name, value.shape[1:]) for name, value in sorted(prompts.items())))
         if row_shape not in self.row_bytes:
-            method = self.method(max_tokens, self.key)
+            method = within(self.method(max_tokens, self.key), room)
             self.row_bytes[row_shape] = _cache_bytes(self.model, prompts, method, self.width)
         n_streams = _n_streams(params, n_prompts, self.width, self.placement)
         of_stream = -(-n_prompts // n_streams)
@@ -159,11 +179,6 @@ class _Work(NamedTuple):
         """Returns the outputs in the order of the prompts."""
         order = np.argsort(np.concatenate(self.chunks))
         return jax.tree.map(lambda *parts: np.concatenate(parts)[order], *self.outputs)
-
-
-def _room(group: PromptGroup) -> int:
-    """Returns the room of a group, or 0 where there is no less than all."""
-    return group.room if group.room < group.max_tokens and "positions" not in group.prompts else 0
 
 
 def _numbered(prompts: Prompts) -> Prompts:
@@ -203,7 +218,7 @@ def decoding_program(
         n_slots: int,
         room: int = 0,
     ) -> Any:
-        chosen = within(method(max_tokens, key), room) if room else method(max_tokens, key)
+        chosen = within(method(max_tokens, key), room)
         of_slots: Any = {"n_slots": n_slots, "n_prompts": n_prompts, "shard_rows": placement.shard_rows}
         return decode_in_slots(model, placement.gather(params), prompts, chosen, **of_slots)
 
@@ -245,7 +260,7 @@ def _cache_bytes(model: Model, prompts: Prompts, method: Method, width: int) -> 
     params = shapes(model.spec, model.weights_dtype)
 
     def one(params: Params, prompt: Prompts) -> Progress:
-        return begin(model, params, prompt, method, jnp.zeros(1, jnp.int32), method.max_tokens)
+        return begin(model, params, prompt, method, jnp.zeros(1, jnp.int32))
 
     start = jax.eval_shape(one, params, row)
     n_bytes = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(start.cache))

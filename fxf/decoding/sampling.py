@@ -63,7 +63,7 @@ def sampling(
     def output(state: _Continuation) -> Any:
         return state.tokens_BU[:, None], None
 
-    return Method(max_tokens, start, choose_next, is_finished, output, lambda state: state.n_tokens_B)
+    return Method(max_tokens, start, choose_next, is_finished, output, room=max_tokens)
 
 
 def choose(decode: DecodeConfig, logits_BV: jax.Array, keys_B: jax.Array) -> jax.Array:

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fxf.decoding.steps import Method, Progress, Prompts, begin, decode_batch, room_of, step
+from fxf.decoding.steps import Method, Progress, Prompts, begin, decode_batch, step
 from fxf.models.model import Model
 from fxf.weights import Params
 
@@ -26,7 +26,7 @@ class _Work:
     outputs: Any
 
     def is_free(self, method: Method) -> jax.Array:
-        return (self.index_X == self.n_rows()) | method.is_finished(self.slots.state)
+        return (self.index_X == self.n_rows()) | self.slots.is_finished(method)
 
     def n_rows(self) -> int:
         return len(jax.tree.leaves(self.outputs)[0])
@@ -76,17 +76,17 @@ def decode_in_slots(
     n_together = -(-n_slots // SHARE_OF_SLOTS)
     n_counted = jnp.int32(n_rows if n_prompts is None else n_prompts)
 
-    def begin_some(indices_B: jax.Array, max_tokens: int) -> Progress:
+    def begin_some(indices_B: jax.Array) -> Progress:
         some = shard_rows({name: jnp.asarray(value)[indices_B] for name, value in prompts.items()})
-        return begin(model, params, some, method, indices_B, max_tokens)
+        return begin(model, params, some, method, indices_B)
 
-    def fill(work: _Work) -> _Work:  # A new cache has room for the prompt and one token.
+    def fill(work: _Work) -> _Work:
         order_B = jnp.arange(n_together)
         index_B = n_counted - work.n_waiting + order_B
         slot_B = jnp.argsort(~work.is_free(method))[:n_together]
         # Index n_slots is out of range, so the update is dropped.
         slot_B = jnp.where(order_B < work.n_waiting, slot_B, n_slots)
-        new = begin_some(jnp.minimum(index_B, n_rows - 1), 1)
+        new = begin_some(jnp.minimum(index_B, n_rows - 1))
         return _Work(
             slots=shard_rows(jax.tree.map(lambda x, x_new: _put(x, x_new, slot_B, n_slots), work.slots, new)),
             index_X=work.index_X.at[slot_B].set(index_B, mode="drop"),
@@ -101,7 +101,7 @@ def decode_in_slots(
     def one_round(work: _Work) -> _Work:
         return jax.lax.while_loop(lambda work: ~work.round_ends(method, n_together), one_step, fill(work))
 
-    slots = jax.eval_shape(lambda: begin_some(jnp.arange(n_slots), room_of(method)))
+    slots = jax.eval_shape(lambda: begin_some(jnp.arange(n_slots)))
     one = jax.eval_shape(method.output, slots.state)
     outputs = jax.tree.map(lambda x: jnp.zeros((n_rows, *x.shape[1:]), x.dtype), one)
     slots = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), slots)
@@ -113,5 +113,4 @@ def _put(x: jax.Array, x_new: jax.Array, slot_B: jax.Array, n_slots: int) -> jax
     """Returns an array of X slots with that of B prompts in their slots. The rows of a prompt are adjacent."""
     slots = x.reshape(n_slots, len(x) // n_slots, *x.shape[1:])
     new = x_new.reshape(len(slot_B), len(x_new) // len(slot_B), *x_new.shape[1:])
-    beginning = (slice(0, n) for n in new.shape[1:])
-    return slots.at[slot_B, *beginning].set(new, mode="drop").reshape(x.shape)
+    return slots.at[slot_B].set(new, mode="drop").reshape(x.shape)

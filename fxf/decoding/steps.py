@@ -35,8 +35,7 @@ class Method(NamedTuple):
       choose: `choose(state, cache, logits_RV)` returns the state, the cache and the next token of each row, int32 [R].
       is_finished: `is_finished(state)` returns whether a prompt has all its tokens, bool [B].
       output: `output(state)` returns the result, a tree of arrays [B, ...].
-      n_tokens: `n_tokens(state)` returns the number of new tokens of each prompt, int32 [B].
-      room: number of new tokens of a prompt for which the cache has room; 0 for `max_tokens`.
+      room: number of places of a prompt's cache for new tokens of its rows.
     """
 
     max_tokens: int
@@ -44,8 +43,7 @@ class Method(NamedTuple):
     choose: Callable[[Any, Cache, jax.Array], tuple[Any, Cache, jax.Array]]
     is_finished: Callable[[Any], jax.Array]
     output: Callable[[Any], Any]
-    n_tokens: Callable[[Any], jax.Array]
-    room: int = 0
+    room: int
 
 
 class PromptGroup(NamedTuple):
@@ -55,7 +53,7 @@ class PromptGroup(NamedTuple):
       places: the indices of their texts, which decoding does not read.
       max_tokens: the largest number of new tokens.
       room: the number of new tokens that is enough for nearly all; 0 if unknown. Where the prompts of all groups are
-        many, they are decoded in a cache with so much room, whose steps are faster, and those that need more again.
+        many, they are decoded in a cache with room for these, whose steps are faster, and those that need more again.
     """
 
     places: Sequence[int]
@@ -65,53 +63,56 @@ class PromptGroup(NamedTuple):
 
 
 def within(method: Method, room: int) -> Method:
-    """Returns the method for a cache with room for so many new tokens of a prompt, fewer than `max_tokens`.
+    """Returns the method for a cache with fewer places, where a prompt ends when there is none for its next tokens.
 
-    A prompt that needs more ends there. The output is that of the method, and whether it counts, bool [B].
+    The output is that of the method, and whether it counts, bool [B]. With room 0 it is the method as it was.
     """
-
-    def is_finished(state: Any) -> jax.Array:
-        return method.is_finished(state) | (method.n_tokens(state) >= room)
+    if not room:
+        return method
 
     def output(state: Any) -> Any:
         return method.output(state), method.is_finished(state)
 
-    return method._replace(is_finished=is_finished, output=output, room=room)
+    return method._replace(output=output, room=room)
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """The progress of B prompts: their cache with R rows, the newest token of each row, and the method's state.
+    """The progress of B prompts.
 
-    The newest token is not in the cache yet.
+    Attributes:
+      cache: their cache, with R rows.
+      last_R: the newest token of each row, which is not in the cache yet.
+      state: the method's state.
+      is_full_B: whether the cache had no place for the next tokens of a prompt, which then stays as it was.
     """
 
     cache: Cache
     last_R: jax.Array
     state: Any
+    is_full_B: jax.Array
+
+    def is_finished(self, method: Method) -> jax.Array:
+        """Returns whether a prompt takes no more steps, bool [B]."""
+        return method.is_finished(self.state) | self.is_full_B
 
 
 def decode_batch(model: Model, params: Params, prompts: Prompts, method: Method) -> Any:
     """Returns the method's output for N prompts, a tree of arrays [N, ...]. Call it under `jax.jit`."""
 
     def unfinished(progress: Progress) -> jax.Array:
-        return ~method.is_finished(progress.state).all()
+        return ~progress.is_finished(method).all()
 
     def one_step(progress: Progress) -> Progress:
         return step(model, params, method, progress)
 
-    start = begin(model, params, prompts, method, jnp.arange(len(prompts["tokens"])), room_of(method))
+    start = begin(model, params, prompts, method, jnp.arange(len(prompts["tokens"])))
     return method.output(jax.lax.while_loop(unfinished, one_step, start).state)
 
 
-def room_of(method: Method) -> int:
-    """Returns the number of new tokens of a prompt for which the cache of a method has room."""
-    return method.room or method.max_tokens
-
-
-def begin(model: Model, params: Params, prompts: Prompts, method: Method, indices_B: jax.Array, room: int) -> Progress:
-    """Returns the progress of prompts that have been read into a cache with room for so many tokens more.
+def begin(model: Model, params: Params, prompts: Prompts, method: Method, indices_B: jax.Array) -> Progress:
+    """Returns the progress of prompts that have been read into a cache with the method's room.
 
     The first step reads the last token of each prompt; its logits choose the first new token.
 
@@ -131,13 +132,14 @@ def begin(model: Model, params: Params, prompts: Prompts, method: Method, indice
     if "positions" in rest and rest["positions"].shape[1] < tokens_BP.shape[1] + method.max_tokens:
         needed = f"{tokens_BP.shape[1]} tokens of the prompts and {method.max_tokens} new ones"
         raise UserError(f"positions: expected those of {needed}, got {rest['positions'].shape[1]}")
+    n_tokens = tokens_BP.shape[1] + min(method.max_tokens, method.room)
     if "positions" in rest:
-        rest["positions"] = rest["positions"][:, : tokens_BP.shape[1] + room_of(method)]
+        rest["positions"] = rest["positions"][:, :n_tokens]
     assert model.prefill is not None
     batch = {**rest, "inputs": inputs_BT[:, :-1], "lengths": lengths_B}
-    cache = model.prefill(params, batch, tokens_BP.shape[1] + room)
-    state, cache = method.start(numbers_B, limits_B, cache)
-    return Progress(cache, _by_row(last_B, cache), state)
+    state, cache = method.start(numbers_B, limits_B, model.prefill(params, batch, n_tokens))
+    cache = cache.with_places(tokens_BP.shape[1] + method.room)
+    return Progress(cache, _by_row(last_B, cache), state, jnp.zeros(len(lengths_B), bool))
 
 
 def step(model: Model, params: Params, method: Method, progress: Progress, idle_B: jax.Array | None = None) -> Progress:
@@ -146,7 +148,9 @@ def step(model: Model, params: Params, method: Method, progress: Progress, idle_
     The state of finished and idle prompts does not change. Their cache may change where no query reads it.
     """
     assert model.step is not None
-    finished_B = method.is_finished(progress.state) if idle_B is None else idle_B | method.is_finished(progress.state)
+    is_full_B = progress.is_full_B | progress.cache.is_full()
+    finished_B = method.is_finished(progress.state) | is_full_B
+    finished_B = finished_B if idle_B is None else idle_B | finished_B
     logits_RV, cache = model.step(params, progress.cache, progress.last_R)
     state, cache, tokens_R = method.choose(progress.state, cache, logits_RV)
 
@@ -157,7 +161,7 @@ def step(model: Model, params: Params, method: Method, progress: Progress, idle_
     # The length of a finished row stays, so its keys go to the same indices again and never beyond the last one.
     stays_R = _by_row(finished_B | method.is_finished(state), cache)
     lengths_R = jnp.where(stays_R, progress.cache.lengths, cache.lengths)
-    return Progress(dataclasses.replace(cache, lengths=lengths_R), tokens_R, state)
+    return Progress(dataclasses.replace(cache, lengths=lengths_R), tokens_R, state, is_full_B)
 
 
 def _by_row(x_B: jax.Array, cache: Cache) -> jax.Array:

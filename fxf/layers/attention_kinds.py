@@ -92,8 +92,9 @@ def weighted(weigh: Callable[[jax.Array, jax.Array], jax.Array]) -> Attention:
         rng: jax.Array | None,
     ) -> tuple[jax.Array, KeysValues | None]:
         if cache is not None:
-            assert mask.cache_indices is not None
-            new = cache = write(cache, mask.cache_indices, new)
+            assert mask.places is not None
+            cache = write(cache, mask.places, new)
+            new = cache
         return attend(config, q_BHTK, new, mask, rng), cache
 
     return Attention(lambda config, new, mask: new, attend, attend_causally, init_keys_values, scores=True)

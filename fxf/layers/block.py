@@ -155,11 +155,10 @@ def init_cache(
     """
     kind, batch_size = ATTENTIONS[config.attention], lengths_B.shape[0]
     blocks = (kind.init_cache(config, batch_size, length, config.dtype),) * config.n_layers
-    ancestors_B1L = jnp.zeros((batch_size, 1, length), jnp.int32) if kind.scores else None
     walks_BMCJ = None
     if n_walks:
         walks_BMCJ = jnp.zeros((batch_size, n_walks, length, POSITIONS[config.positions].n_state))
-    return Cache(blocks, lengths_B, None, ancestors_B1L, positions, walks_BMCJ)
+    return Cache(blocks, lengths_B, None, positions, walks_BMCJ, n_places=length if kind.scores else 0)
 
 
 def train_blocks(

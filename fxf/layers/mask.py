@@ -25,7 +25,7 @@ class Mask:
       positions: positions of the queries, [B, T], or [B, H, T] for each head; None in cross-attention.
       is_token: bool [B, C], false on padding; None if there is no padding. In decoding it is that of the new tokens,
         [B, T].
-      cache_indices: the cache indices of the new tokens, int32 [B, T]; None without a cache.
+      places: the places of the new tokens in the cache, int32 [B, T]; None without a cache.
       documents_BT: the index of each token's document, int32 [B, T]; None if each row is one document. A query sees
         its own document only.
       causal: whether no query sees later tokens.
@@ -36,7 +36,7 @@ class Mask:
     bias: jax.Array
     positions: jax.Array | None = None
     is_token: jax.Array | None = None
-    cache_indices: jax.Array | None = None
+    places: jax.Array | None = None
     documents_BT: jax.Array | None = None
     causal: bool = dataclasses.field(default=False, metadata={"static": True})
     global_bias: jax.Array | None = None
@@ -129,25 +129,30 @@ def _biases_of_rows(config: TransformerConfig, mask: Mask, rows: Rows) -> tuple[
 def cached_mask(
     config: TransformerConfig,
     cache: Cache,
+    places_BT: jax.Array,
     indices_BT: jax.Array,
     positions: jax.Array,
     is_token_BT: jax.Array | None = None,
 ) -> Mask:
-    """Returns the mask of new tokens, with `indices_BT` in their rows, over a cache into which they will be written."""
-    if cache.ancestors is None:
+    """Returns the mask of new tokens over a cache into which they will be written.
+
+    Args:
+      places_BT: the places of the new tokens.
+      indices_BT: their indices in their rows.
+    """
+    if not cache.n_places:
         return Mask(jnp.zeros((1, 1, 1, 1)), positions, is_token_BT, causal=True)
-    indices_1C = cache.token_indices()
-    key_positions = token_positions(config, indices_1C, cache.positions)
+    indices_BC = cache.token_indices()
+    key_positions = token_positions(config, indices_BC, cache.positions)
     key_positions = attention_positions(config, key_positions, cache.walks_BMCJ)
-    biases = _biases(config, positions, key_positions, (indices_BT, indices_1C))
-    bias, global_bias = jax.tree.map(cache.mask_other_hypotheses, biases)
+    biases = _biases(config, positions, key_positions, (indices_BT, indices_BC))
+    bias, global_bias = jax.tree.map(cache.hide_unread, biases)
     if _overwrites(config) and is_token_BT is not None:
         bias = _hide_overwritten(bias, key_positions, indices_BT)
     elif _overwrites(config):
         distances_BHTC = of_queries(positions) - of_keys(key_positions)
-        bias = _last_of_each_position(bias, distances_BHTC, indices_1C, config.window)
-    cache_indices_BT = cache.cache_indices(indices_BT)
-    return Mask(bias, positions, is_token_BT, cache_indices_BT, causal=True, global_bias=global_bias)
+        bias = _last_of_each_position(bias, distances_BHTC, indices_BC, config.window)
+    return Mask(bias, positions, is_token_BT, places_BT, causal=True, global_bias=global_bias)
 
 
 def cross_mask(is_token_BS: jax.Array) -> Mask:

@@ -40,9 +40,10 @@ def prefill_and_step(
         positions_BT = token_positions(config, indices_BT, cache.positions)
         states_BMTJ = _new_states(config, table, cache, tokens_BT, are_prompts=is_token_BT is not None)
         attended_positions = attention_positions(config, positions_BT, states_BMTJ)
+        cache, places_BT = cache.with_new(indices_BT)
         if states_BMTJ is not None:
-            cache = cache.write_states(cache.cache_indices(indices_BT), states_BMTJ)
-        mask = cached_mask(config, cache, indices_BT, attended_positions, is_token_BT)
+            cache = cache.write_states(places_BT, states_BMTJ)
+        mask = cached_mask(config, cache, places_BT, indices_BT, attended_positions, is_token_BT)
         x_BTD = embed(params, tokens_BT, positions_BT, states_BMTJ=states_BMTJ)
         x_BTD, caches = cached_blocks(config, blocks, x_BTD, mask, cache.blocks, sources=cache.source)
         return x_BTD, dataclasses.replace(cache, blocks=caches)

@@ -178,7 +178,7 @@ def counting(lengths):
     def ended(state):
         return state[1] == jnp.asarray(lengths)[state[0]]
 
-    return Method(9, start, choose, ended, *[lambda state: state[1]] * 2)
+    return Method(9, start, choose, ended, lambda state: state[1], room=9)
 
 
 def test_a_slot_is_taken_by_the_next_prompt_as_soon_as_its_own_has_ended():
@@ -244,8 +244,9 @@ def slots_and_rows(monkeypatch, n_prompts, config, n_cores=1):
 
 @pytest.mark.parametrize("width", [1, 2])
 def test_there_are_as_many_slots_as_the_cache_may_be_large(monkeypatch, width):
-    # Layers, keys and values, D, positions, bytes; and one length, and the ancestors.
-    row_bytes = width * (2 * 2 * 6 * 15 * 4 + 4 + 15 * 4)
+    n_places = 6 + 9 * width  # of a prompt's tokens, and of new ones
+    row_bytes = 2 * 2 * 6 * n_places * 4 + 4 * width  # layers, keys and values, D, places, bytes; and the lengths
+    row_bytes += (width + 4) * n_places if width > 1 else 0  # what each hypothesis reads, and the tokens' indices
     monkeypatch.setattr(decoder_module, "LARGEST_CACHE", 3 * row_bytes)
     assert slots_and_rows(monkeypatch, 7, DecodeConfig(beam_width=width)) == (3, 48)
 
@@ -351,15 +352,18 @@ def test_groups_in_less_room_have_the_answers_of_those_in_all_of_it(monkeypatch,
     monkeypatch.setattr(decoder_module, "HYPOTHESES", 3)
     monkeypatch.setattr(decoder_module, "WORTHWHILE", 1)
     monkeypatch.setattr(decoder_module, "n_cores", lambda: 2)
+    monkeypatch.setattr(decoder_module, "OF_THEIR_OWN", 1)
     _, params, _ = model_and_params(seed)
     prompts = [prompts_of([4, 1, 0, 2, 3, 3, 2, 4]), prompts_of([6, 2, 5, 1, 6, 3, 4, 2, 1], 1)]
     decode, limits = Decoder(MODEL, end_token, config=config), (9, 13)
     whole = [decode(params, *group) for group in zip(prompts, limits, strict=True)]
     seen = watched(monkeypatch, decode)
     found = decode.groups(params, [PromptGroup((), *group, 5) for group in zip(prompts, limits, strict=True)])
-    assert seen[:2] == [(5, 8), (5, 9)]
-    ((room, n_again),) = seen[2:]
-    assert (room, n_again) in {(0, 1), (0, 2), (0, 4), (0, 8)}  # some of the 17 prompts, with copies
+    room = 5 if config.beam_width == 1 else 5 + config.beam_width
+    assert seen[:2] == [(room, 8), (room, 9)]
+    rooms, numbers = zip(*seen[2:], strict=True)
+    assert rooms == (2 * room, 0)[: len(rooms)]
+    assert set(numbers) <= {1, 2, 4, 8}  # some of the 17 prompts, with copies
     for (tokens, scores), (expected, expected_scores) in zip(found, whole, strict=True):
         np.testing.assert_array_equal(tokens, expected)
         if scores is not None:

@@ -118,7 +118,7 @@ def test_the_largest_product_is_found_in_loops_and_those_over_one_element_do_not
 @pytest.mark.parametrize(("width", "max_tokens", "part"), [
     (10**9, 31, "new tokens"),
     (10**9, 1, "cache of a prompt"),
-    (10**6, 3, "scores of attention or logits"),
+    (5 * 10**4, 3, "scores of attention or logits"),
     (1, 10**18, "new tokens"),
 ])  # fmt: skip
 def test_a_beam_or_a_text_that_cannot_fit_is_refused_before_it_compiles(monkeypatch, width, max_tokens, part):
