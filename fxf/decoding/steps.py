@@ -132,7 +132,7 @@ def begin(model: Model, params: Params, prompts: Prompts, method: Method, indice
     if "positions" in rest and rest["positions"].shape[1] < tokens_BP.shape[1] + method.max_tokens:
         needed = f"{tokens_BP.shape[1]} tokens of the prompts and {method.max_tokens} new ones"
         raise UserError(f"positions: expected those of {needed}, got {rest['positions'].shape[1]}")
-    n_tokens = tokens_BP.shape[1] + min(method.max_tokens, method.room)
+    n_tokens = tokens_BP.shape[1] + method.max_tokens  # a cache of its own for each row needs room for all
     if "positions" in rest:
         rest["positions"] = rest["positions"][:, :n_tokens]
     assert model.prefill is not None

@@ -370,6 +370,26 @@ def test_groups_in_less_room_have_the_answers_of_those_in_all_of_it(monkeypatch,
             assert_close(scores, expected_scores)
 
 
+@pytest.mark.parametrize("config", [DecodeConfig(), DecodeConfig(beam_width=3)], ids=["greedy", "beam"])
+def test_a_cache_without_places_has_room_for_all_tokens_and_is_decoded_once(monkeypatch, config):
+    monkeypatch.setattr(decoder_module, "HYPOTHESES", 1)
+    monkeypatch.setattr(decoder_module, "OF_THEIR_OWN", 1)
+    model, params = small_model(max_len=LENGTH, attention="linear", positions="none")
+    lengths, prompts = [], prompts_of([4, 1, 0, 2, 3])
+
+    def prefill(params, batch, length):
+        lengths.append(length - prompts["tokens"].shape[1])
+        return model.prefill(params, batch, length)
+
+    decode = Decoder(model._replace(prefill=prefill), -1, config=config)
+    expected, _ = decode(params, prompts, 9)
+    seen = watched(monkeypatch, decode)
+    ((tokens, _),) = decode.groups(params, [PromptGroup((), prompts, 9, 2)])
+    np.testing.assert_array_equal(tokens, expected)
+    assert [(room > 0, n) for room, n in seen] == [(True, 5)]
+    assert set(lengths) == {9}
+
+
 def test_only_many_prompts_are_decoded_in_less_room(monkeypatch):
     monkeypatch.setattr(decoder_module, "HYPOTHESES", 4)
     prompts = prompts_of([4, 1, 0, 2, 3, 3])
