@@ -52,8 +52,9 @@ class PromptGroup(NamedTuple):
     Attributes:
       places: the indices of their texts, which decoding does not read.
       max_tokens: the largest number of new tokens.
-      room: the number of new tokens that is enough for nearly all; 0 if unknown. Where the prompts of all groups are
-        many, they are decoded in a cache with room for these, whose steps are faster, and those that need more again.
+      room: the number of new tokens that is enough for nearly all; 0 for `max_tokens`. Where the prompts of all groups
+        are many, they are decoded in a cache with few places beyond these, whose steps are faster, and those that need
+        more again.
     """
 
     places: Sequence[int]
@@ -145,7 +146,7 @@ def begin(model: Model, params: Params, prompts: Prompts, method: Method, indice
 def step(model: Model, params: Params, method: Method, progress: Progress, idle_B: jax.Array | None = None) -> Progress:
     """Returns the progress after reading the newest token of each row and choosing the next.
 
-    The state of finished and idle prompts does not change. Their cache may change where no query reads it.
+    The state of prompts that are finished, idle or full does not change. Their cache may.
     """
     assert model.step is not None
     is_full_B = progress.is_full_B | progress.cache.is_full()
@@ -158,7 +159,7 @@ def step(model: Model, params: Params, method: Method, progress: Progress, idle_
         return jnp.where(finished_B.reshape(-1, *[1] * (old.ndim - 1)), old, new)
 
     state = jax.tree.map(unless_finished, progress.state, state)
-    # The length of a finished row stays, so its keys go to the same indices again and never beyond the last one.
+    # The length of such a row stays, so its keys go to the same index again; beyond the last place they are dropped.
     stays_R = _by_row(finished_B | method.is_finished(state), cache)
     lengths_R = jnp.where(stays_R, progress.cache.lengths, cache.lengths)
     return Progress(dataclasses.replace(cache, lengths=lengths_R), tokens_R, state, is_full_B)
