@@ -139,10 +139,10 @@ class Cache:
             return dataclasses.replace(self, lengths=lengths_R, reads_BWC=reads_BWC)
         if width == 1:
             return self
-        cache = self.with_places(width * self.n_places)
-        indices_BC = jnp.broadcast_to(jnp.arange(cache.n_places)[None], (batch_size, cache.n_places))
-        reads_BWC = indices_BC[:, None] < lengths_R.reshape(batch_size, width, 1)
-        return dataclasses.replace(cache, lengths=lengths_R, reads_BWC=reads_BWC, indices_BC=indices_BC)
+        n_places = width * self.n_places
+        indices = jnp.broadcast_to(jnp.arange(n_places)[None], (batch_size, n_places))
+        reads = indices[:, None] < lengths_R.reshape(batch_size, width, 1)
+        return dataclasses.replace(self.with_places(n_places), lengths=lengths_R, reads_BWC=reads, indices_BC=indices)
 
     def with_places(self, n_places: int) -> "Cache":
         """Returns the cache with so many places, which must include all that a hypothesis reads."""
