@@ -92,16 +92,29 @@ class Decoder:
             group._replace(prompts=_numbered(group.prompts), room=self._room(group) if are_many else 0)
             for group in groups
         ]
-        decoded, again = [], []
-        for number, (group, answers) in enumerate(zip(groups, self._found(params, groups), strict=True)):
-            if group.room:
-                answers, enough_N = answers
-                again += [(number, place) for place in np.flatnonzero(~enough_N).tolist()]
+        decoded, left = [], []
+        for group, answers in zip(groups, self._found(params, groups), strict=True):
+            answers, enough_N = answers if group.room else (answers, np.ones(len(answers[0]), bool))
             decoded.append(answers)
+            left.append(np.flatnonzero(~enough_N))
+        # Where many of a group need more room, the group has programs of its own again; a few of all groups share one.
+        crowded = [number for number, rows in enumerate(left) if len(rows) * self.width > HYPOTHESES]
+        wholes = [_some(groups[number], left[number]) for number in crowded]
+        for number, answers in zip(crowded, self._found(params, wholes) if wholes else [], strict=True):
+            jax.tree.map(functools.partial(_put, left[number]), decoded[number], answers)
+            left[number] = left[number][:0]
+        self._decode_again(params, groups, decoded, left)
+        return decoded
+
+    def _decode_again(
+        self, params: Params, groups: Sequence[PromptGroup], decoded: list[Decoded], left: list[np.ndarray]
+    ) -> None:
+        """Decodes the prompts left in each group in twice the room, then in all, and writes what it finds."""
+        again = [(number, place) for number, rows in enumerate(left) for place in rows.tolist()]
         roomed = [group for group in groups if group.room]
         for room in (2 * max((group.room for group in roomed), default=0), 0):
             if not again:
-                break
+                return
             joined = _joined(roomed, [(groups[number], place) for number, place in again])
             joined = joined._replace(room=room if room < self._whole_room(joined) else 0)
             (answers,) = self._found(params, [joined])
@@ -113,7 +126,6 @@ class Decoder:
                 if scores is not None:
                     scores[place] = scores_NW[row]
             again = [one for one, is_enough in zip(again, enough_N, strict=False) if not is_enough]
-        return decoded
 
     def _whole_room(self, group: PromptGroup) -> int:
         """Returns the number of places of a cache with room for all new tokens of a prompt."""
@@ -183,6 +195,15 @@ class _Work(NamedTuple):
 
 def _numbered(prompts: Prompts) -> Prompts:
     return {"numbers": np.arange(len(prompts["tokens"]), dtype=np.int32), **prompts}
+
+
+def _some(group: PromptGroup, rows: np.ndarray) -> PromptGroup:
+    """Returns some prompts of a group, with room for all new tokens."""
+    return group._replace(prompts={name: np.asarray(value)[rows] for name, value in group.prompts.items()}, room=0)
+
+
+def _put(rows: np.ndarray, x: np.ndarray, x_new: np.ndarray) -> None:
+    x[rows] = x_new
 
 
 def _joined(groups: Sequence[PromptGroup], chosen: Sequence[tuple[PromptGroup, int]]) -> PromptGroup:

@@ -23,6 +23,7 @@ class _Work:
     slots: Progress
     index_X: jax.Array  # the index of the prompt in each slot; N where there is none
     n_waiting: jax.Array
+    n_full: jax.Array  # how many prompts have left their slots because the cache was full
     outputs: Any
 
     def is_free(self, method: Method) -> jax.Array:
@@ -36,8 +37,15 @@ class _Work:
         next_ones = jnp.minimum(n_together, self.n_waiting)
         return self.is_free(method).sum() >= jnp.where(self.n_waiting > 0, next_ones, len(self.index_X))
 
-    def done(self, method: Method) -> jax.Array:
-        return (self.n_waiting == 0) & self.is_free(method).all()
+    def is_full(self, method: Method) -> jax.Array:
+        """Returns in which slots the cache has no place left for a prompt that is not finished, bool [X]."""
+        return (self.index_X < self.n_rows()) & self.slots.is_full_B & ~method.is_finished(self.slots.state)
+
+    def done(self, method: Method, n_counted: jax.Array) -> jax.Array:
+        """Returns whether no prompt is left, or more of them have filled the cache than have finished."""
+        n_busy = (~self.is_free(method)).sum()
+        n_ended, n_full = n_counted - self.n_waiting - n_busy, self.n_full + self.is_full(method).sum()
+        return (self.n_waiting + n_busy == 0) | (2 * n_full > n_ended)
 
     def collected(self, method: Method) -> Any:
         """Returns the outputs with those of the free slots."""
@@ -62,7 +70,7 @@ def decode_in_slots(
     """Returns what `decode_batch` returns for N prompts, decoding `n_slots` at a time. Call it under `jax.jit`.
 
     When a prompt is finished, a waiting one takes its slot ("continuous batching", Yu et al. 2022), so short prompts do
-    not wait for long ones.
+    not wait for long ones. If more prompts fill a cache than finish, the others are left: their outputs are zeros.
 
     Args:
       n_prompts: the number of prompts to decode, from the first; all by default.
@@ -91,6 +99,7 @@ def decode_in_slots(
             slots=shard_rows(jax.tree.map(lambda x, x_new: _put(x, x_new, slot_B, n_slots), work.slots, new)),
             index_X=work.index_X.at[slot_B].set(index_B, mode="drop"),
             n_waiting=jnp.maximum(work.n_waiting - n_together, 0),
+            n_full=work.n_full + work.is_full(method).at[slot_B].get(mode="fill", fill_value=False).sum(),
             outputs=work.collected(method),
         )
 
@@ -105,8 +114,8 @@ def decode_in_slots(
     one = jax.eval_shape(method.output, slots.state)
     outputs = jax.tree.map(lambda x: jnp.zeros((n_rows, *x.shape[1:]), x.dtype), one)
     slots = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), slots)
-    start = _Work(slots, jnp.full(n_slots, n_rows), n_counted, outputs)
-    return jax.lax.while_loop(lambda work: ~work.done(method), one_round, start).collected(method)
+    start = _Work(slots, jnp.full(n_slots, n_rows), n_counted, jnp.zeros_like(n_counted), outputs)
+    return jax.lax.while_loop(lambda work: ~work.done(method, n_counted), one_round, start).collected(method)
 
 
 def _put(x: jax.Array, x_new: jax.Array, slot_B: jax.Array, n_slots: int) -> jax.Array:

@@ -349,7 +349,7 @@ def watched(monkeypatch, decode):
     ],
 )
 def test_groups_in_less_room_have_the_answers_of_those_in_all_of_it(monkeypatch, config, end_token, seed):
-    monkeypatch.setattr(decoder_module, "HYPOTHESES", 3)
+    monkeypatch.setattr(decoder_module, "HYPOTHESES", 5 * config.beam_width)
     monkeypatch.setattr(decoder_module, "WORTHWHILE", 1)
     monkeypatch.setattr(decoder_module, "n_cores", lambda: 2)
     monkeypatch.setattr(decoder_module, "OF_THEIR_OWN", 1)
@@ -364,11 +364,36 @@ def test_groups_in_less_room_have_the_answers_of_those_in_all_of_it(monkeypatch,
     assert seen[:2] == [(room, 8), (room, 9)]
     rooms, numbers = zip(*seen[2:], strict=True)
     assert rooms == (2 * room, 0)[: len(rooms)]
-    assert set(numbers) <= {1, 2, 4, 8}  # some of the 17 prompts, with copies
+    assert set(numbers) <= {1, 2, 4, 8, 16}  # some of the 17 prompts, with copies
     for (tokens, scores), (expected, expected_scores) in zip(found, whole, strict=True):
         np.testing.assert_array_equal(tokens, expected)
         if scores is not None:
             assert_close(scores, expected_scores)
+
+
+@pytest.mark.parametrize(
+    "config", [pytest.param(DecodeConfig(), marks=pytest.mark.thorough), DecodeConfig(beam_width=3)]
+)
+def test_a_room_that_is_too_small_for_most_prompts_is_given_up_after_the_first_ones(monkeypatch, config):
+    monkeypatch.setattr(decoder_module, "n_cores", lambda: 1)
+    n_steps = []
+    counted = MODEL._replace(step=lambda *read: (jax.debug.callback(lambda: n_steps.append(1)), MODEL.step(*read))[1])
+    _, params, _ = model_and_params(0)
+    decode, prompts = Decoder(counted, -1, config=config), prompts_of([3] * 16)  # no prompt ends before nine tokens
+    monkeypatch.setattr(decoder_module, "HYPOTHESES", 2 * config.beam_width)
+    expected, expected_scores = decode(params, prompts, 9)
+    jax.effects_barrier()
+    n_whole = len(n_steps)
+    assert n_whole == 9 * 16 / 2
+    monkeypatch.setattr(decoder_module, "OF_THEIR_OWN", 1)
+    seen = watched(monkeypatch, decode)
+    ((tokens, scores),) = decode.groups(params, [PromptGroup((), prompts, 9, 2)])
+    jax.effects_barrier()
+    np.testing.assert_array_equal(tokens, expected)
+    if scores is not None:
+        assert_close(scores, expected_scores)
+    assert [(room > 0, n) for room, n in seen] == [(True, 16), (False, 16)]
+    assert len(n_steps) - 2 * n_whole <= seen[0][0] + 1  # of the first two prompts; the last step finds no place
 
 
 @pytest.mark.parametrize("config", [DecodeConfig(), DecodeConfig(beam_width=3)], ids=["greedy", "beam"])
