@@ -44,8 +44,11 @@ class TokenizedTask(Task):
     def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the tokens of each prompt. It warns of text that the vocabulary lacks."""
         cased = list(map(self.cased, texts))
-        warn_of_unknown(self.tokenizer, [[text] for text in cased])
-        return self.tokenizer.encode_all(cased)
+        prompts, unk = self.tokenizer.encode_all(cased), self.tokenizer.special.unk
+        # Few prompts need the second reading, which tells what is unknown.
+        lacking = [[text] if unk in tokens else [] for text, tokens in zip(cased, prompts, strict=True)]
+        warn_of_unknown(self.tokenizer, lacking)
+        return prompts
 
 
 class TextTask(TokenizedTask):
