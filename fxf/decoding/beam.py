@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fxf.decoding.blocking import repeating
+from fxf.decoding.blocking import repeating, unless_blocked
 from fxf.decoding.config import DecodeConfig
 from fxf.decoding.steps import Method
 from fxf.layers.cache import Cache
@@ -33,13 +33,12 @@ def beam_search(max_tokens: int, end_token: int, decode: DecodeConfig) -> Method
 
     The score of a hypothesis is log-probability / length^length_penalty; both include its end token. Each step looks at
     the A = 2W best continuations of the W live hypotheses. Those among the first W that end are finished. The W best of
-    the others stay live. At `max_tokens`, or the limit of a prompt, the live hypotheses are finished as they are. With
-    early_stop the search for a prompt stops when W hypotheses are finished, so a beam of width 1 is greedy decoding.
-    Without early_stop it stops when no live hypothesis can win: its log-probability, divided by the penalty of the
-    largest length, is at most the score of the last of the W best.
+    the others stay live. At `max_tokens`, the limit of a prompt, or where no_repeat_ngram leaves no continuation, the
+    live hypotheses are finished as they are. With early_stop the search for a prompt stops when W hypotheses are
+    finished, so a beam of width 1 is greedy decoding. Without early_stop it stops when no live hypothesis can win.
 
     The output is int32 tokens [N, W, U] and scores [N, W], the best first, where U is `max_tokens`. End tokens fill the
-    places after an end token. The score -inf marks a hypothesis that does not exist.
+    places after a hypothesis. The score -inf marks a hypothesis that does not exist.
     """
     width = decode.beam_width
 
@@ -75,8 +74,9 @@ def beam_search(max_tokens: int, end_token: int, decode: DecodeConfig) -> Method
         live_log_BW, chosen_BW = jax.lax.top_k(jnp.where(ends_BA, -jnp.inf, log_BA), width)
         stopped_B = _stopped(finished_score_BW, live_log_BW, beams.limit_B, decode)
         live_BWU = _take(tokens_BAU, chosen_BW)
-        beams = _Beams(beams.limit_B, n_tokens_B, live_BWU, live_log_BW, finished_BWU, finished_score_BW, stopped_B)
-        return beams, cache.select(_take(parent_BA, chosen_BW)), _take(token_BA, chosen_BW).reshape(-1)
+        new = _Beams(beams.limit_B, n_tokens_B, live_BWU, live_log_BW, finished_BWU, finished_score_BW, stopped_B)
+        new = unless_blocked(log_BA[:, 0] == -jnp.inf, beams, new) if decode.no_repeat_ngram else new
+        return new, cache.select(_take(parent_BA, chosen_BW)), _take(token_BA, chosen_BW).reshape(-1)
 
     def is_finished(beams: _Beams) -> jax.Array:
         return beams.stopped_B | (beams.n_tokens_B == beams.limit_B)
@@ -93,7 +93,11 @@ def beam_search(max_tokens: int, end_token: int, decode: DecodeConfig) -> Method
 def _stopped(
     finished_score_BW: jax.Array, live_log_BW: jax.Array, limit_B: jax.Array, decode: DecodeConfig
 ) -> jax.Array:
-    """Returns whether the search for each prompt stops, bool [B]."""
+    """Returns whether the search for each prompt stops, bool [B].
+
+    A live hypothesis cannot win if its log-probability, divided by the penalty of the largest length, is at most the
+    score of the last of the W best.
+    """
     if decode.early_stop:
         return finished_score_BW[:, -1] > -jnp.inf
     return finished_score_BW[:, -1] >= live_log_BW[:, 0] / _length(limit_B, decode)

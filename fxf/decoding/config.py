@@ -18,7 +18,10 @@ class DecodeConfig:
     top_k: int = key(0, "a token is drawn among the k most probable; 0: among all", minimum=0)
     top_p: float = key(1.0, "a token is drawn among the fewest tokens that have this share of the probability", above=0)
     no_repeat_ngram: int = key(
-        0, "no n-gram of so many tokens occurs twice among the new tokens of an answer; 0: any may", minimum=0
+        0,
+        "no n-gram of so many tokens occurs twice among the new tokens of an answer, which ends where no other token "
+        "is left; 0: any may",
+        minimum=0,
     )
     beam_width: int = key(1, "number of hypotheses in the beam search; 1: no beam search", minimum=1)
     length_penalty: float = key(1.0, "the score of a hypothesis is log-probability / length^length_penalty", minimum=0)

@@ -220,7 +220,10 @@ def _joined(groups: Sequence[PromptGroup], chosen: Sequence[tuple[PromptGroup, i
         for row, value in enumerate(values):
             beginning: Any = (row, *(slice(n) for n in value.shape))
             prompts[name][beginning] = value
-    prompts["limits"] = np.array([group.max_tokens for group, _ in copied], np.int32)
+    limits = [
+        group.prompts["limits"][place] if "limits" in group.prompts else group.max_tokens for group, place in copied
+    ]
+    prompts["limits"] = np.array(limits, np.int32)
     return PromptGroup((), prompts, max(group.max_tokens for group in groups))
 
 

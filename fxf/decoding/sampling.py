@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fxf.decoding.blocking import repeating
+from fxf.decoding.blocking import repeating, unless_blocked
 from fxf.decoding.config import DecodeConfig
 from fxf.decoding.steps import Method
 from fxf.layers.cache import Cache
@@ -31,7 +31,7 @@ def sampling(
     """Returns the method that continues each prompt until the end token or `max_tokens`.
 
     The output is int32 tokens [N, 1, U], where U is `max_tokens`, and None in place of scores. End tokens fill the
-    places after an end token.
+    places after an end token, or after the last token where no_repeat_ngram allows no other.
 
     Args:
       key: the key for sampling; greedy decoding does not read it. The prompt of number n draws from `fold_in(key, n)`.
@@ -49,13 +49,16 @@ def sampling(
 
     def choose_next(state: _Continuation, cache: Cache, logits_BV: jax.Array) -> tuple[_Continuation, Cache, jax.Array]:
         n_tokens_B = state.n_tokens_B
+        repeating_BV = None
         if size := decode.no_repeat_ngram:
             repeating_BV = repeating(state.tokens_BU, n_tokens_B, size, logits_BV.shape[1])
             logits_BV = jnp.where(repeating_BV, -jnp.inf, logits_BV)
         token_B = choose(decode, logits_BV, jax.vmap(next_key)(state.number_B, n_tokens_B))
         tokens_BU = state.tokens_BU.at[jnp.arange(len(token_B)), n_tokens_B].set(token_B)
-        state = _Continuation(state.number_B, state.limit_B, n_tokens_B + 1, tokens_BU, token_B == end_token)
-        return state, cache, token_B
+        new = _Continuation(state.number_B, state.limit_B, n_tokens_B + 1, tokens_BU, token_B == end_token)
+        if repeating_BV is not None:
+            new = unless_blocked(repeating_BV.all(axis=1), state, new)
+        return new, cache, token_B
 
     def is_finished(state: _Continuation) -> jax.Array:
         return state.has_end_B | (state.n_tokens_B == state.limit_B)

@@ -30,7 +30,7 @@ class Method(NamedTuple):
     The cache has R rows. Each prompt has one row, or as many rows as `start` gives it.
 
     Attributes:
-      max_tokens: the largest number of new tokens.
+      max_tokens: the largest number of new tokens, at least 1.
       start: `start(numbers_B, limits_B, cache)` returns the state and the cache of prompts without new tokens.
       choose: `choose(state, cache, logits_RV)` returns the state, the cache and the next token of each row, int32 [R].
       is_finished: `is_finished(state)` returns whether a prompt has all its tokens, bool [B].
@@ -51,7 +51,7 @@ class PromptGroup(NamedTuple):
 
     Attributes:
       places: the indices of their texts, which decoding does not read.
-      max_tokens: the largest number of new tokens.
+      max_tokens: the largest number of new tokens, at least 1.
       room: the number of new tokens that is enough for nearly all; 0 for `max_tokens`. Where the prompts of all groups
         are many, they are decoded in a cache with few places beyond these, whose steps are faster, and those that need
         more again.
@@ -155,14 +155,20 @@ def step(model: Model, params: Params, method: Method, progress: Progress, idle_
     logits_RV, cache = model.step(params, progress.cache, progress.last_R)
     state, cache, tokens_R = method.choose(progress.state, cache, logits_RV)
 
-    def unless_finished(old: jax.Array, new: jax.Array) -> jax.Array:
-        return jnp.where(finished_B.reshape(-1, *[1] * (old.ndim - 1)), old, new)
-
-    state = jax.tree.map(unless_finished, progress.state, state)
+    state = where_prompts(finished_B, progress.state, state)
     # The length of such a row stays, so its keys go to the same index again; beyond the last place they are dropped.
     stays_R = _by_row(finished_B | method.is_finished(state), cache)
     lengths_R = jnp.where(stays_R, progress.cache.lengths, cache.lengths)
     return Progress(dataclasses.replace(cache, lengths=lengths_R), tokens_R, state, is_full_B)
+
+
+def where_prompts(condition_B: jax.Array, tree: Any, other: Any) -> Any:
+    """Returns the elements of a tree of arrays [B, ...] for the prompts where the condition holds, else of another."""
+
+    def where(x: jax.Array, y: jax.Array) -> jax.Array:
+        return jnp.where(condition_B.reshape(-1, *[1] * (x.ndim - 1)), x, y)
+
+    return jax.tree.map(where, tree, other)
 
 
 def _by_row(x_B: jax.Array, cache: Cache) -> jax.Array:

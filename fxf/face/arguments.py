@@ -18,6 +18,13 @@ def require_seed(seed: Any) -> None:
         raise UserError(f"seed: expected an int from 0 to 2**32 - 1, got {seed!r}")
 
 
+def require_counts(**given: Any) -> None:
+    """Raises a UserError that names an argument which is no int of at least 0."""
+    for name, value in given.items():
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+            raise UserError(f"{name}: expected an int of at least 0, got {value!r}")
+
+
 def require_numbers(**given: Any) -> None:
     """Raises a UserError that names an argument which is no number."""
     for name, value in given.items():

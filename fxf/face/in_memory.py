@@ -18,6 +18,7 @@ from fxf.face.arguments import (
     after_first,
     padded,
     require_batch_of_tokens,
+    require_counts,
     require_model,
     require_params,
     require_seed,
@@ -33,6 +34,7 @@ from fxf.models import MODELS
 from fxf.models.model import Batch, Model
 from fxf.runs import contract, misuse
 from fxf.tasks import task
+from fxf.tasks.prompts import before_end
 from fxf.training.fine_tuning import evaluated_params, require_frozen, without_frozen_gradient
 from fxf.training.gradient import batch_loss
 from fxf.training.loop import steps_of_next_call
@@ -248,7 +250,8 @@ def decode(
       prompts: lists of tokens, which may differ in length and may be empty.
       max_tokens: maximum number of new tokens for each prompt.
       first_token: the token that the model reads before each prompt; None for no such token, and no empty prompt.
-      end_token: the token that ends an answer; without it every answer has `max_tokens` tokens.
+      end_token: the token that ends an answer; without it an answer has `max_tokens` tokens, or fewer where
+        `no_repeat_ngram` leaves no other.
       sources: the encoder's tokens, a list for each prompt.
       seed: the seed of sampling, which a temperature above 0 turns on.
       keys: those of the config's `decode` section, such as `temperature`, `top_k` and `beam_width`.
@@ -262,10 +265,8 @@ def decode(
     require_model(model)
     require_params(model, params)
     require_seed(seed)
-    for name, number in {"max_tokens": max_tokens, "first_token": first_token, "end_token": end_token}.items():
-        lacking = number is None and name != "max_tokens"
-        if not lacking and (isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 0):
-            raise UserError(f"{name}: expected an int of at least 0, got {number!r}")
+    given = {"first_token": first_token, "end_token": end_token}
+    require_counts(max_tokens=max_tokens, **{name: number for name, number in given.items() if number is not None})
     if model.prefill is None:
         raise UserError("model: cannot generate tokens, because it has no prefill and step")
     prompts = token_rows("prompt", prompts)
@@ -284,7 +285,8 @@ def decode(
     room, n_tokens = model.max_len, rows["tokens"].shape[1]
     if room is not None and n_tokens + max_tokens > room:
         raise UserError(f"max_tokens: {n_tokens} tokens and {max_tokens} more exceed model.max_len {room}")
-    decoded = Decoder(model, -1 if end_token is None else end_token, config=method, seed=seed)
-    found, _ = decoded(params, rows, max_tokens)
-    answers = found[:, 0].tolist()
-    return [answer[: answer.index(end_token)] if end_token in answer else answer for answer in answers]
+    if max_tokens == 0:
+        return [[] for _ in prompts]
+    end_token = task.NO_END if end_token is None else end_token
+    found, _ = Decoder(model, end_token, config=method, seed=seed)(params, rows, max_tokens)
+    return [before_end(answer, end_token) for answer in found[:, 0].tolist()]

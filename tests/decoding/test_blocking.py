@@ -47,6 +47,31 @@ def decoded(method, width=1):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_greedy_or_drawn_answer_ends_where_no_token_is_allowed(temperature):
+    config = DecodeConfig(no_repeat_ngram=1, temperature=temperature)
+    tokens, _ = decoded(sampling(U, -1, config, jax.random.key(0)))
+    for answer in np.asarray(tokens)[:, 0].tolist():
+        assert sorted(answer[:V]) == list(range(V)) and answer[V:] == [-1] * (U - V)
+
+
+def test_the_hypotheses_of_a_beam_end_where_no_token_is_allowed():
+    width = 7
+    tokens, scores = decoded(beam_search(U, -1, DecodeConfig(no_repeat_ngram=1, beam_width=width)), width)
+    log = LOGITS_UNV - np.log(np.exp(LOGITS_UNV.astype(np.float64)).sum(axis=-1, keepdims=True))
+    for row in range(N):
+        every = {
+            answer: sum(log[t, row, token] for t, token in enumerate(answer)) / V
+            for answer in itertools.permutations(range(V))
+        }
+        ranked = sorted(every, key=every.__getitem__, reverse=True)
+        np.testing.assert_array_equal(tokens[row, : len(every)], [[*answer, *[-1] * (U - V)] for answer in ranked])
+        assert_close(
+            scores[row, : len(every)], np.array([every[answer] for answer in ranked]), operations=20, largest=5
+        )
+        assert np.isneginf(scores[row, len(every) :]).all() and len(every) < width
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_greedy_and_drawn_answers_repeat_no_ngram_and_greedy_ones_take_the_best_token_left(temperature):
     config = DecodeConfig(no_repeat_ngram=2, temperature=temperature)
     tokens, _ = decoded(sampling(U, -1, config, jax.random.key(0)))

@@ -127,6 +127,15 @@ def one_program(monkeypatch):
     monkeypatch.setattr(in_memory, "Decoder", partial(Decoder, programs={}))
 
 
+@pytest.mark.parametrize("keys", [{}, {"temperature": 1.0}, {"beam_width": 3}], ids=["greedy", "sampled", "beam"])
+def test_an_answer_without_an_end_token_has_as_many_tokens_as_are_asked_for_and_allowed(keys):
+    prompts, vocab_size = [[1], [2, 3]], 5
+    for n in (0, 1, vocab_size + 2):
+        answers = fxf.decode(MODEL, PARAMS, prompts, n, no_repeat_ngram=1, **keys)
+        assert [len(set(answer)) for answer in answers] == [min(n, vocab_size)] * 2
+        assert [len(answer) for answer in answers] == [min(n, vocab_size)] * 2
+
+
 def test_prompts_stand_behind_the_first_token_or_begin_with_their_own(fitted, one_program):
     expected = fxf.decode(MODEL, fitted.params, [[1, 2], [4]], 3)
     assert fxf.decode(MODEL, fitted.params, [[0, 1, 2], [0, 4]], 3, first_token=None) == expected
