@@ -209,9 +209,9 @@ def _put(rows: np.ndarray, x: np.ndarray, x_new: np.ndarray) -> None:
 def _joined(groups: Sequence[PromptGroup], chosen: Sequence[tuple[PromptGroup, int]]) -> PromptGroup:
     """Returns one group of chosen prompts, with padding up to the largest shapes of all groups.
 
-    Copies make their number a power of two, so that a few programs serve any number.
+    Copies make their number a power of four, so that a few programs serve any number.
     """
-    copied = [chosen[i % len(chosen)] for i in range(2 ** math.ceil(math.log2(len(chosen))))]
+    copied = [chosen[i % len(chosen)] for i in range(4 ** max(1, math.ceil(math.log(len(chosen), 4))))]
     prompts = {}
     for name in groups[0].prompts:
         shapes = zip(*(np.shape(group.prompts[name])[1:] for group in groups), strict=True)

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from fxf import weights
@@ -26,7 +27,7 @@ from fxf.weights import Params
 log = logging.getLogger(__name__)
 
 EXAMPLES = 2
-MOST_TOKENS = 64  # of each side of a map
+MOST_TOKENS = 64  # of each side of a map; examples are padded to a multiple of as many
 MOST_HEADS = 8  # of a layer
 MOST_CELLS = 120_000  # of the maps of an example
 FIRST_CHARACTERS = 48  # of a text without a prompt
@@ -97,14 +98,41 @@ def _texts(records: list[Record]) -> list[tuple[str, str]]:
 def _example(experiment: Experiment, params: Params, prompt: str, answer: str, first: bool) -> dict[str, Any]:
     given = answer if experiment.task.generates else None
     batch = probe.what_is_read(experiment, params, prompt, given, is_own=True)
-    inside = probe.intermediates_of(experiment, params, batch)
+    whole = padded(experiment, batch)
+    inside = probe.intermediates_of(experiment, params, whole)
+    lens = probe.logit_lens(experiment, params, whole, inside)[: 1 + batch["inputs"].shape[1]]
+    inside = {name: _without_padding(name, value, batch) for name, value in inside.items()}
     names = [name for name in inside if name.endswith("/weights")]
     maps = [_attention(experiment, inside, name, batch) for name in _within_bounds(inside, names)]
     if first:
         maps = [_vectors(experiment, inside, name, batch) for name in VECTORS if name in inside] + maps
-    lens = probe.logit_lens(experiment, params, batch, inside)
     title = f"{prompt} → {answer}" if answer else prompt
     return {"title": shortened(title), "maps": maps, "lens": [list(row) for row in lens]}
+
+
+def padded(experiment: Experiment, batch: Batch) -> Batch:
+    """Returns a batch of one row with padding, so that few programs read all examples, those of other seeds too.
+
+    A model that generates reads the tokens before the padding as without it. Where padding might change what is read,
+    there is none.
+    """
+    if experiment.model.step is None or not batch.keys() <= {"inputs", "positions", "source", "source_mask"}:
+        return batch
+
+    def longer(name: str, value: jax.Array) -> jax.Array:
+        length = min(-(-value.shape[1] // MOST_TOKENS) * MOST_TOKENS, experiment.max_len)
+        more = max(length - value.shape[1], 0)
+        rows = np.pad(np.asarray(value), ((0, 0), (0, more)), "edge" if name == "positions" else "constant")
+        return jax.device_put(rows)
+
+    return {name: longer(name, value) for name, value in batch.items()}
+
+
+def _without_padding(name: str, value: np.ndarray, batch: Batch) -> np.ndarray:
+    rows = batch["source" if name.startswith("encoder/") else "inputs"].shape[1]
+    if not name.endswith("/weights"):
+        return value[:, :rows]
+    return value[:, :, :rows, : batch["source"].shape[1] if "cross_attention" in name else rows]
 
 
 def _within_bounds(inside: dict[str, np.ndarray], names: list[str]) -> list[str]:

@@ -125,7 +125,8 @@ class LanguageModel(TokenizedTask):
 
     def to_batch(self, text: str, answer: str) -> Batch:
         whole = answer if answer.startswith(text) else text + answer
-        return {"inputs": jnp.array([self.inputs(self.tokenizer.encode(self.cased(whole)))])}
+        tokens = self.inputs(self.tokenizer.encode(self.cased(whole)))
+        return jax.device_put({"inputs": np.array([tokens], np.int32)})
 
 
 class RunningText:

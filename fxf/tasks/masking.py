@@ -121,8 +121,8 @@ class Masking(TextTask):
         return self.tokenizer.decode(tokens)
 
     def to_batch(self, text: str, answer: str) -> Batch:
-        tokens = jnp.array([self.encode(text)])  # the answer stands in the blanks
-        return {"inputs": tokens, "input_mask": jnp.ones(tokens.shape, bool)}
+        tokens = np.array([self.encode(text)], np.int32)  # the answer stands in the blanks
+        return jax.device_put({"inputs": tokens, "input_mask": np.ones(tokens.shape, bool)})
 
     def pieces(self, text: str) -> list[str]:
         """Returns the pieces of a text between its blanks."""

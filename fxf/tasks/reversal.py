@@ -134,10 +134,10 @@ class Reversal(Task):
 
     def to_batch(self, text: str, answer: str) -> Batch:
         tokens = self.encode(text)
-        inputs = jnp.array([[END, *tokens, END, *self.encode(answer)]])
+        inputs = np.array([[END, *tokens, END, *self.encode(answer)]], np.int32)
         lengths = jnp.array([[len(tokens)]])
         positions = {"positions": mirrored_positions(lengths, inputs.shape[1])} if self.config.mirrored else {}
-        return {"inputs": inputs} | positions
+        return {"inputs": jax.device_put(inputs)} | positions
 
     def encode(self, text: str) -> list[int]:
         """Returns the tokens of a sequence."""

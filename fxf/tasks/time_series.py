@@ -101,7 +101,8 @@ class TimeSeries(Task):
 
     def to_batch(self, text: str, answer: str) -> Batch:
         numbers = whole_numbers(answer, 0, self.config.base - 1, "answer: expected numbers")
-        return {"inputs": jnp.array([[*self.encode(text, "prompt"), *(number + 1 for number in numbers)]])}
+        tokens = [*self.encode(text, "prompt"), *(number + 1 for number in numbers)]
+        return jax.device_put({"inputs": np.array([tokens], np.int32)})
 
     def encode(self, text: str, where: str) -> list[int]:
         """Returns token 0 and the tokens of a context. Raises a UserError that begins with `where`."""

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fxf.config import key
@@ -148,7 +147,7 @@ class Translation(TokenizedTask):
     def to_batch(self, text: str, answer: str) -> Batch:
         source, target = self.tokenizer.encode_all(map(self.cased, (text, answer)))
         batch = seq2seq_batch([TokenPair([*source, EOS], [*target, EOS])], 1, len(source) + 1, len(target) + 1)
-        return {name: jnp.asarray(batch[name]) for name in ("source", "source_mask", "inputs")}
+        return jax.device_put({name: batch[name] for name in ("source", "source_mask", "inputs")})
 
     def digests(self) -> dict[str, str]:
         return self.corpus().digests

@@ -365,7 +365,7 @@ def test_groups_in_less_room_have_the_answers_of_those_in_all_of_it(monkeypatch,
     assert seen[:2] == [(room, 8), (room, 9)]
     rooms, numbers = zip(*seen[2:], strict=True)
     assert rooms == (2 * room, 0)[: len(rooms)]
-    assert set(numbers) <= {1, 2, 4, 8, 16}  # some of the 17 prompts, with copies
+    assert set(numbers) <= {4, 16}  # some of the 17 prompts, with copies
     for (tokens, scores), (expected, expected_scores) in zip(found, whole, strict=True):
         np.testing.assert_array_equal(tokens, expected)
         if scores is not None:

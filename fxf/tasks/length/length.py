@@ -267,8 +267,10 @@ class Length(Task):
     def to_batch(self, text: str, answer: str) -> Batch:
         tokens = self.encode(text)
         if self.on_tape:
-            inputs = jnp.array([tokens + [self.empty] * self.problem.tape(len(tokens))])
-            batch: Batch = {"inputs": inputs, "input_mask": jnp.ones(inputs.shape, bool)}
+            whole = tokens + [self.empty] * self.problem.tape(len(tokens))
         else:
-            batch = {"inputs": jnp.array([[END, *tokens, END, *(self.problem.outputs.index(s) + 1 for s in answer)]])}
-        return {**batch, **self.scored_positions(random_key(0), jnp.array([len(tokens)]), batch["inputs"].shape[1])}
+            whole = [END, *tokens, END, *(self.problem.outputs.index(symbol) + 1 for symbol in answer)]
+        batch = {"inputs": np.array([whole], np.int32)}
+        if self.on_tape:
+            batch["input_mask"] = np.ones((1, len(whole)), bool)
+        return {**jax.device_put(batch), **self.scored_positions(random_key(0), jnp.array([len(tokens)]), len(whole))}
