@@ -60,7 +60,8 @@ def section(cls: type[SectionT], values: Any, path: str) -> SectionT:
     types = typing.get_type_hints(cls)
     for name in values:
         if name not in types:
-            raise UserError(f"{path}.{name}: unknown key{nearest(str(name), types)}")
+            near = nearest(str(name), types) or f" ({path} has: {', '.join(types)})"
+            raise UserError(f"{path}.{name}: unknown key{near}")
     missing = [name for name in types if name not in values]
     if missing:
         raise UserError(f"{path}: missing {', '.join(missing)}; a section holds all its keys")
