@@ -101,8 +101,8 @@ def _example(experiment: Experiment, params: Params, prompt: str, answer: str, f
     whole = padded(experiment, batch)
     inside = probe.intermediates_of(experiment, params, whole)
     lens = probe.logit_lens(experiment, params, whole, inside)[: 1 + batch["inputs"].shape[1]]
-    inside = {name: _without_padding(name, value, batch) for name, value in inside.items()}
     names = [name for name in inside if name.endswith("/weights")]
+    inside = {name: _without_padding(name, inside[name], batch) for name in (*names, *VECTORS) if name in inside}
     maps = [_attention(experiment, inside, name, batch) for name in _within_bounds(inside, names)]
     if first:
         maps = [_vectors(experiment, inside, name, batch) for name in VECTORS if name in inside] + maps

@@ -3,8 +3,10 @@
 import json
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.ad_checkpoint import checkpoint_name
 
 import fxf
 from closeness import assert_close
@@ -68,6 +70,19 @@ def test_padding_changes_nothing_of_what_is_read_and_lengths_near_each_other_sha
             assert_close(inside._without_padding(name, np.asarray(read[name]), batch), expected, operations=200)
     assert len(shapes) == 1
     assert inside.padded(experiment, {"inputs": np.ones((1, 23), np.int32)})["inputs"].shape == (1, 24)
+
+
+def test_other_arrays_that_a_model_names_are_left_out_whatever_their_shapes(found, monkeypatch):
+    experiment, params, shown = found
+
+    def features(*read, **options):
+        checkpoint_name(jnp.float32(3), "number")
+        return experiment.model.features(*read, **options)
+
+    named = experiment._replace(model=experiment.model._replace(features=features))
+    monkeypatch.setattr(type(named), "with_model", lambda self, **keys: self)
+    assert "number" in probe.intermediates_of(named, params, {"inputs": np.ones((1, 3), np.int32)})
+    assert inside.contents(named, 4, params, [("3 1", "1 3")]) == shown
 
 
 def test_a_batch_with_a_mask_of_its_own_and_a_model_that_reads_both_ways_have_no_padding(found):
