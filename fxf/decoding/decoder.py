@@ -167,7 +167,7 @@ class Decoder:
 
         def prompts_of(chunk: np.ndarray) -> Prompts:
             # Copies of the last prompt fill up the rows; they are not decoded.
-            rows = np.pad(chunk, (0, n_rows - len(chunk)), "edge")
+            rows = chunk[np.minimum(np.arange(n_rows), len(chunk) - 1)]
             return {name: np.asarray(value)[rows] for name, value in prompts.items()}
 
         def search(chunk: np.ndarray) -> Any:
@@ -258,10 +258,11 @@ def method_of(end_token: int, config: DecodeConfig, max_tokens: int, key: jax.Ar
 
 def _n_streams(params: Params, n_prompts: int, width: int, placement: Placement) -> int:
     """Returns how many programs run side by side, each on a share of the prompts: one for each core of a CPU."""
-    n_bytes = sum(weight.nbytes for weight in jax.tree.leaves(params))
-    if jax.default_backend() != "cpu" or placement.n_devices > 1 or n_bytes > SMALL_WEIGHTS:
+    n_streams = min(n_cores(), n_prompts, n_prompts * width // WORTHWHILE)
+    if n_streams <= 1 or jax.default_backend() != "cpu" or placement.n_devices > 1:
         return 1
-    return max(1, min(n_cores(), n_prompts, n_prompts * width // WORTHWHILE))
+    n_bytes = sum(weight.nbytes for weight in jax.tree.leaves(params))
+    return n_streams if n_bytes <= SMALL_WEIGHTS else 1
 
 
 def _n_slots(n_prompts: int, width: int, row_bytes: int, n_streams: int) -> int:

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import threading
 import time
 
@@ -47,3 +49,36 @@ def test_items_that_have_not_begun_are_left_out_after_an_error():
     with pytest.raises(ZeroDivisionError):
         list(by_threads(work, range(9), 1))
     assert 2 not in begun
+
+
+def test_a_call_ends_with_its_running_items_and_the_threads_serve_the_next_calls():
+    threads, ended = set(), []
+
+    def work(i):
+        threads.add(threading.get_ident())
+        if i == 1:
+            time.sleep(0.2)
+            ended.append(i)
+        return 1 // i
+
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError):
+            list(by_threads(work, range(2), 2))
+    assert ended == [1, 1, 1]
+    assert len(threads) <= 2
+
+
+def test_a_forked_process_has_threads_of_its_own():
+    program = """
+import os, time
+from fxf.machine import work
+from fxf.machine.work import by_threads
+work.n_cores = lambda: 1
+assert list(by_threads(abs, [-1, 2])) == [1, 2]
+time.sleep(0.1)  # the thread waits for work
+if os.fork():
+    assert os.wait()[1] == 0
+else:
+    assert list(by_threads(abs, [-3, 4])) == [3, 4]
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
