@@ -60,7 +60,8 @@ class _Line:
         self.inside = False  # another text stands on the last line of the terminal, which has not ended
         self.hidden = 0
         self.terminal: Any = None  # where the line is drawn while stderr goes elsewhere
-        self.ended: threading.Event = threading.Event()
+        self.working = threading.Event()
+        self.thread = threading.Thread()  # draws; it stays, because to begin one takes as long as a short stage
         self.said, self.silence = time.monotonic(), SILENCE[0]
 
     def text(self) -> str:
@@ -70,7 +71,7 @@ class _Line:
     def draw(self) -> None:
         """Writes the line, if it has changed, or now and then where there is no terminal."""
         with self.lock:
-            if self.ended.is_set() or self.hidden or not self.stages:
+            if not self.working.is_set() or self.hidden or not self.stages:
                 return
             text = self.text()
             if not _is_terminal():
@@ -87,9 +88,10 @@ class _Line:
                 self.drawn = ""
                 _write(ERASE)
 
-    def run(self, ended: threading.Event) -> None:
+    def run(self) -> None:
         with suppress(OSError, ValueError):  # a terminal that is gone
-            while not ended.wait(TICK):
+            while self.working.wait():
+                time.sleep(TICK)
                 self.draw()
 
 
@@ -177,7 +179,7 @@ def hidden() -> Iterator[None]:
 
 def end() -> None:
     """Erases the line, and draws none any more, also where another thread hangs while it writes to the terminal."""
-    _line.ended.set()
+    _line.working.clear()
     if _line.lock.acquire(timeout=TICK):
         try:
             _line.erase()
@@ -186,13 +188,16 @@ def end() -> None:
 
 
 def _begin() -> None:
-    _line.ended, _line.inside, _line.said, _line.silence = threading.Event(), False, time.monotonic(), SILENCE[0]
+    _line.inside, _line.said, _line.silence = False, time.monotonic(), SILENCE[0]
+    _line.working.set()
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is not None and stream.isatty() and _is_terminal():
             setattr(sys, name, _Above(stream))
     _line.draw()
-    threading.Thread(target=_line.run, args=(_line.ended,), name="status", daemon=True).start()
+    if not _line.thread.is_alive():
+        _line.thread = threading.Thread(target=_line.run, name="status", daemon=True)
+        _line.thread.start()
 
 
 def _is_terminal() -> bool:

@@ -1,7 +1,6 @@
 """The line that says what a process does: on a terminal it is written again and again, in a log it follows silence."""
 
 import os
-import threading
 import time
 from types import SimpleNamespace
 
@@ -30,6 +29,12 @@ class Terminal:
 
     def isatty(self):
         return True
+
+
+@pytest.fixture(autouse=True)
+def line(monkeypatch):
+    """Gives each test a line of its own, which the thread of an earlier test does not draw."""
+    monkeypatch.setattr(status, "_line", status._Line())
 
 
 @pytest.fixture
@@ -158,16 +163,31 @@ def test_a_quick_process_says_nothing_in_a_log(capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_thread_draws_the_line_and_ends_with_the_outermost_stage(terminal, monkeypatch):
+def test_one_thread_draws_the_lines_of_all_stages_and_nothing_between_them(terminal, monkeypatch):
     monkeypatch.setattr(status, "TICK", 0.001)
-    with stage("outer"), stage("inner"):
-        limit = time.monotonic() + 20
-        while not terminal.shown.startswith("inner") and time.monotonic() < limit:
-            time.sleep(0.001)
-        assert terminal.shown.startswith("inner")
-        thread = next(thread for thread in threading.enumerate() if thread.name == "status")
-    thread.join(60)
-    assert not thread.is_alive()
+    for inner in ("first", "second"):
+        with stage("outer"), stage(inner):
+            limit = time.monotonic() + 20
+            while not terminal.shown.startswith(inner) and time.monotonic() < limit:
+                time.sleep(0.001)
+            assert terminal.shown.startswith(inner)
+        n_written = len(terminal.written)
+        time.sleep(0.05)
+        assert (terminal.shown, len(terminal.written)) == ("", n_written)
+    assert status._line.thread.name == "status" and status._line.thread.is_alive()
+
+
+def test_a_thread_draws_again_after_its_terminal_was_gone(terminal, monkeypatch):
+    monkeypatch.setattr(status, "TICK", 0.001)
+    draws = status._Line.draw
+    with stage("first"):
+        first = status._line.thread
+        monkeypatch.setattr(status._Line, "draw", lambda line: terminal.fileno())  # raises an OSError
+        first.join(60)
+        assert not first.is_alive()
+        monkeypatch.setattr(status._Line, "draw", draws)
+    with stage("second"):
+        assert status._line.thread.is_alive()
 
 
 def test_the_line_stays_on_the_terminal_while_stderr_goes_to_a_log(monkeypatch, clock, tmp_path):
