@@ -25,6 +25,7 @@ class Stage:
 
     def __init__(self, name: str, total: int, done: int) -> None:
         self.name, self.total, self.done, self.text = name, total, done, ""
+        self.thread_id = threading.get_ident()
         self._started = time.monotonic()
         self._first: tuple[float, int] | None = None  # when something was done first, and how much was done then
 
@@ -124,17 +125,24 @@ def stage(name: str, total: int = 0, done: int = 0) -> Iterator[Stage]:
     """
     entered = Stage(name, total, done)
     _line.stages.append(entered)
-    if len(_line.stages) == 1:
-        _begin()
     try:
+        if len(_line.stages) == 1:
+            _begin()
         yield entered
     finally:
-        del _line.stages[_line.stages.index(entered) :]
-        if not _line.stages:
-            end()
-            for stream in ("stdout", "stderr"):
-                if isinstance(above := getattr(sys, stream), _Above):
-                    setattr(sys, stream, above._stream)
+        _leave(entered)
+
+
+def _leave(entered: Stage) -> None:
+    """Leaves a stage and those that its thread has entered within it. If no stage is left, the line ends."""
+    if entered in _line.stages:
+        place = _line.stages.index(entered)
+        _line.stages[place:] = [stage for stage in _line.stages[place:] if stage.thread_id != entered.thread_id]
+    if not _line.stages:
+        end()
+        for stream in ("stdout", "stderr"):
+            if isinstance(above := getattr(sys, stream), _Above):
+                setattr(sys, stream, above._stream)
 
 
 def say(text: str) -> None:
@@ -192,7 +200,7 @@ def _begin() -> None:
     _line.working.set()
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is not None and stream.isatty() and _is_terminal():
+        if _is_open(stream) and stream.isatty() and _is_terminal():
             setattr(sys, name, _Above(stream))
     _line.draw()
     if not _line.thread.is_alive():
@@ -203,7 +211,11 @@ def _begin() -> None:
 def _is_terminal() -> bool:
     if _line.terminal is not None:
         return True
-    return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    return _is_open(sys.stderr) and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _is_open(stream: Any) -> bool:
+    return stream is not None and not getattr(stream, "closed", False)
 
 
 def _columns() -> int:

@@ -1,6 +1,7 @@
 """The line that says what a process does: on a terminal it is written again and again, in a log it follows silence."""
 
 import os
+import threading
 import time
 from types import SimpleNamespace
 
@@ -212,3 +213,43 @@ def test_the_line_stays_on_the_terminal_while_stderr_goes_to_a_log(monkeypatch, 
     assert "training  0:00:00  loss 2" in seen
     assert seen.index("loss 2") < seen.index("pair 1")
     assert (tmp_path / "log").read_text() == "step 1  loss 2\n"
+
+
+def test_the_stages_of_a_thread_stay_when_another_leaves_its_own(terminal):
+    entered, left = threading.Event(), threading.Event()
+
+    def other():
+        with stage("other"):
+            entered.set()
+            left.wait(60)
+            draw()
+            shown.append(terminal.shown)
+
+    shown, thread = [], threading.Thread(target=other)
+    with stage("outer"), stage("inner"):
+        thread.start()
+        assert entered.wait(60)
+    left.set()
+    thread.join(60)
+    assert shown == ["other  0:00:00"]
+    assert terminal.shown == "" and not status._line.stages
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_closed_stream_gets_no_line_and_keeps_nothing_from_its_work(stream, monkeypatch, tmp_path):
+    with (tmp_path / "closed").open("w") as closed:
+        pass
+    monkeypatch.setattr(status.sys, stream, closed)
+    with stage("reading"):
+        draw()
+    assert not status._line.stages and not status._line.working.is_set()
+
+
+def test_a_stage_that_cannot_show_itself_is_left(terminal, monkeypatch):
+    def refuse(text):
+        raise BlockingIOError
+
+    monkeypatch.setattr(terminal, "write", refuse)
+    with pytest.raises(BlockingIOError), stage("reading"):
+        pass
+    assert not status._line.stages and not status._line.working.is_set()
