@@ -2,6 +2,7 @@ import os
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +24,23 @@ for _ in range(10):
 print(min(pages))
 """
 
+# Prints whether Linux gives the heap huge pages, and how many bytes of memory the advice takes.
+ADVISED = """
+import re
+import jax
+from fxf.machine.kept_memory import keep_memory
+
+def read(name):
+    return open(f"/proc/self/{name}").read()
+
+before = int(re.search(r"VmRSS:\\s+(\\d+)", read("status"))[1])
+keep_memory(jax.config)
+after = int(re.search(r"VmRSS:\\s+(\\d+)", read("status"))[1])
+heaps = re.findall(r"\\[heap\\]\\n(?:[A-Z]\\w+:.*\\n)+", read("smaps"))
+sizes = [int(re.search(r"Size: +(\\d+)", heap)[1]) for heap in heaps if " hg" in heap]
+print(max(sizes, default=0), after - before)
+"""
+
 
 class Config:
     """Records what `keep_memory` changes of `jax.config`."""
@@ -42,6 +60,17 @@ def test_a_step_gets_the_memory_that_the_step_before_has_freed():
     )
     new_pages = 16 * 2**20 // os.sysconf("SC_PAGE_SIZE")
     assert int(done.stdout) < new_pages / 10 or platform.libc_ver()[0] != "glibc"
+
+
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="no huge pages")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="no glibc")
+def test_the_heap_is_in_huge_pages_and_no_memory_is_used_for_that():
+    unset = {name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES" and name[:7] != "MALLOC_"}
+    done = subprocess.run(
+        [sys.executable, "-c", ADVISED], env=unset, capture_output=True, text=True, check=True, timeout=120
+    )
+    advised, used = map(int, done.stdout.split())
+    assert advised >= 2**20 and used < 2**13  # kilobytes
 
 
 @pytest.mark.parametrize("variable", ["MALLOC_ARENA_MAX=4", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1"])
