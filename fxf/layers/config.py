@@ -102,8 +102,8 @@ class TransformerConfig:
     attention_implementation: Literal["xla", "chunked", "flash"] = key(
         "xla",
         "how training computes attention; xla: with all scores in memory; chunked: with the scores of at most 256 "
-        "queries at a time; flash: by a kernel that never holds all scores in memory, for softmax in bfloat16 on "
-        "NVIDIA GPUs from Ampere on (cuDNN) and on TPUs (splash attention)",
+        "queries at a time, where there are more than 1,024; flash: by a kernel that never holds all scores in memory, "
+        "for softmax in bfloat16 on NVIDIA GPUs from Ampere on (cuDNN) and on TPUs (splash attention)",
     )
     feature_map: str = key("elu", "feature map of linear attention: one of fxf.layers.linear_attention.FEATURE_MAPS")
     window: int = key(0, "self-attention sees tokens at a distance below this; 0: all tokens", minimum=0)

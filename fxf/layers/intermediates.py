@@ -18,14 +18,19 @@ def intermediates(function: Callable[..., Any], *args: Any) -> dict[str, jax.Arr
     It leaves out arrays inside a loop over blocks (model.scan_blocks), and arrays that a backward pass recomputes
     (model.remat).
     """
+    return reader(function, *args)(*args)
+
+
+def reader(function: Callable[..., Any], *args: Any) -> Callable[..., dict[str, jax.Array]]:
+    """Returns the function that `intermediates` calls, which compiles once for all arguments of these shapes."""
     closed = jax.make_jaxpr(function)(*args)
     found = {
         _path(equation): equation.outvars[0] for equation in closed.jaxpr.eqns if equation.primitive.name == "name"
     }
     debug_info = closed.jaxpr.debug_info._replace(result_paths=None)
     jaxpr = closed.jaxpr.replace(outvars=list(found.values()), debug_info=debug_info)
-    compute = core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, closed.consts))
-    return dict(zip(found, jax.jit(compute)(*jax.tree.leaves(args)), strict=True))
+    compute = jax.jit(core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, closed.consts)))
+    return lambda *args: dict(zip(found, compute(*jax.tree.leaves(args)), strict=True))
 
 
 def _path(equation: Any) -> str:
