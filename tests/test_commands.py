@@ -94,6 +94,7 @@ def short(words, folder):
     flags = set() if AS_IT_IS.issubset(arguments) else SHORT.get(verb, set()) - set(arguments)
     if verb == "sweep" and not any(word.startswith(("--together", "--dry_run")) for word in arguments):
         flags |= {"--points=1"}  # else each point is a process
+        arguments = [word for word in arguments if not word.startswith("--workers")]
     done = script(verb, *arguments, *flags, stdin="thank you\n", env=env, cwd=folder)
     if "--smoke" in {*flags, *arguments} and done.returncode == 0:
         (place,) = [word.removeprefix("--workdir=") for word in arguments if word.startswith("--workdir=")]

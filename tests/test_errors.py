@@ -93,6 +93,7 @@ def test_a_wrong_config(flags, parts, tmp_path):
         ("try", "--seeds=1", "--seeds: expected at least 2, got 1"),
         ("sweep", "--workers=-1", "--workers: expected at least 0, got -1"),
         ("sweep", "--together=0", "--together: expected at least 1, got 0"),
+        ("sweep", "--dry_run=maybe", "--dry_run: expected bool, got 'maybe'"),
     ],
 )
 def test_a_wrong_flag(verb, flag, line, tmp_path):

@@ -21,6 +21,7 @@ from fxf.pages.run_files import INSIDE, SAMPLES, Record, read
 from fxf.reports import probe
 from fxf.runs import run
 from fxf.runs.experiment import Experiment
+from fxf.runs.programs import Kept, share
 from fxf.training.log import Clock
 from fxf.weights import Params
 
@@ -35,7 +36,7 @@ VECTORS = {"embedding/positions": "positions", "embedding/residual": "embedding 
 
 
 @stage("writing the page")
-def write(folder: Path, step: int | None = None, config_file: str | None = None) -> Path:
+def write(folder: Path, step: int | None = None, config_file: str | None = None, kept: Kept | None = None) -> Path:
     """Loads the run in `folder`, writes inside.json and the page there, and returns the path of the page.
 
     Without a checkpoint that can be loaded, or without room for what is found, the page has the figures alone, and a
@@ -43,6 +44,7 @@ def write(folder: Path, step: int | None = None, config_file: str | None = None)
 
     Args:
       step, config_file: as in `fxf.runs.run.load`.
+      kept: the programs of earlier runs of this process.
 
     Raises:
       UserError: there is no run.
@@ -50,6 +52,7 @@ def write(folder: Path, step: int | None = None, config_file: str | None = None)
     read(folder)  # raises an error if there is no run
     try:
         experiment, found, params = run.load(folder, step, config_file=config_file)
+        experiment = experiment if kept is None else share(experiment, kept)
         if not read(folder).samples and (rows := _tested(experiment, params)):
             write_atomically(folder / SAMPLES, json.dumps({"step": found, "test": True, "rows": rows}) + "\n")
         files = read(folder)

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from fxf.errors import UserError, nearest
-from fxf.layers.intermediates import intermediates
+from fxf.layers.intermediates import reader
 from fxf.machine.status import stage
 from fxf.models.model import Batch
 from fxf.runs.experiment import Experiment
@@ -132,9 +132,12 @@ def arrays_inside(experiment: Experiment, params: Params, batch: Batch) -> dict[
 @stage("reading the text")
 def intermediates_of(experiment: Experiment, params: Params, batch: Batch) -> dict[str, np.ndarray]:
     """Returns the named intermediates of a batch by name."""
-    # The same function, but each block has intermediates of its own.
-    model = experiment.with_model(scan_blocks=False, remat="none").model
-    return {name: np.asarray(value) for name, value in intermediates(model.apply, params, batch).items()}
+    readers, shape = experiment.programs.setdefault("intermediates", {}), str(jax.tree.map(np.shape, batch))
+    if shape not in readers:
+        # The same function, but each block has intermediates of its own.
+        model = experiment.with_model(scan_blocks=False, remat="none").model
+        readers[shape] = reader(model.apply, params, batch)
+    return {name: np.asarray(value) for name, value in readers[shape](params, batch).items()}
 
 
 def matrices(experiment: Experiment, arrays: dict[str, np.ndarray], name: str, batch: Batch) -> Matrices:
@@ -241,7 +244,8 @@ def logit_lens(
     """
     inside = intermediates_of(experiment, params, batch) if inside is None else inside
     streams = {name: value for name, value in inside.items() if name.endswith("residual") and "encoder/" not in name}
-    read = jax.jit(lambda params, x: jax.nn.softmax(experiment.model.readout(params, x)))
+    lens = experiment.programs.setdefault("logit_lens", {})
+    read = lens.setdefault("", jax.jit(lambda params, x: jax.nn.softmax(experiment.model.readout(params, x))))
     columns: list[list[str]] = []
     for name, stream in streams.items():
         probabilities = np.asarray(read(params, stream))[0]

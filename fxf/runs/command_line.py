@@ -217,7 +217,7 @@ def _wrong_value(message: str) -> str:
     """Returns absl's message about a flag's value, in the words of the message about a config key."""
     kinds = {"invalid literal for int": "int", "could not convert string to float": "float", "Non-boolean": "bool"}
     bounds = {"a positive": "1", "a non-negative": "0"}
-    found = re.match(rf"flag (--\S+?)=(.*?): ({'|'.join(kinds)})", message)
+    found = re.match(rf"flag (--\S+?)=(.*?): \W*({'|'.join(kinds)})", message)
     if found:
         return f"{found[1]}: expected {kinds[found[3]]}, got {found[2]!r}"
     found = re.match(rf"flag (--\S+?)=.*?: (.*) is not ({'|'.join(bounds)}|(?:an? )?\w+ >=) ?(\S+)$", message)

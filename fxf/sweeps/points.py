@@ -133,17 +133,23 @@ def alike(points: Sequence[Point], n: int) -> list[list[int]]:
 
 
 @stage("checking the points")
-def check(points: Iterable[Point], workdir: Path, origin: Mapping[str, Any] | None = None) -> list[str]:
+def check(
+    points: Sequence[Point],
+    workdir: Path,
+    origin: Mapping[str, Any] | None = None,
+    numbers: Sequence[int] | None = None,
+) -> list[str]:
     """Builds every point, which also prepares its data; returns the names of their tasks' metrics.
 
     Args:
       origin: what the points come from, as config.json will say.
+      numbers: the numbers of the points in their sweep; 1, 2, … by default.
 
     Raises:
       UserError: a point's config is wrong, or its folder in `workdir` holds a run of another config; names the point.
     """
     metrics: dict[str, None] = {}
-    for number, point in enumerate(points, 1):
+    for number, point in zip(numbers or range(1, len(points) + 1), points, strict=True):
         folder = workdir / point.name
         try:
             experiment = build(point.config, folder)

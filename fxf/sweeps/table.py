@@ -44,13 +44,26 @@ def _written(
     workdir.mkdir(parents=True, exist_ok=True)
     write_atomically(paths[0], to_csv(rows))
     write_atomically(paths[1], to_markdown(rows, shown))
-    finished = [row for row in rows if row["status"] == FINISHED]
+    finished, figures = _figures(rows, keys)
     if not finished or not keys:
         return paths[:2]
-    figures = [name for row in finished for name in row if name not in keys and is_number(row[name])]
-    y = one_of(y, dict.fromkeys(figures), "--y") if y else next(name for name in shown if name in figures)
+    y = one_of(y, figures, "--y") if y else next(name for name in shown if name in figures)
     plot_lines(paths[2], finished, keys, x or choose_x(rows, keys), y)
     return paths
+
+
+def require_figure(name: str, points: Sequence[Point], workdir: Path) -> None:
+    """Raises a UserError if results are there already and none has a number of this name."""
+    finished, figures = _figures(read_rows(points, workdir), changed_keys(points))
+    if finished:
+        one_of(name, figures, "--y")
+
+
+def _figures(rows: Sequence[Row], keys: Sequence[str]) -> tuple[list[Row], dict[str, None]]:
+    """Returns the rows of finished points, and the names of their figures in order."""
+    finished = [row for row in rows if row["status"] == FINISHED]
+    names = [name for row in finished for name in row if name not in keys and is_number(row[name])]
+    return finished, dict.fromkeys(names)
 
 
 def read_rows(points: Sequence[Point], workdir: Path) -> list[Row]:

@@ -11,7 +11,8 @@ from typing import Any
 
 from fxf.errors import Interrupted, UserError
 from fxf.machine import signals, status
-from fxf.runs import cli, run
+from fxf.reports import whole_run
+from fxf.runs import cli
 from fxf.runs.programs import Kept
 from fxf.sweeps.points import Point
 from fxf.sweeps.workers import open_log
@@ -53,7 +54,7 @@ def train_logged(config: Mapping[str, Any], folder: Path, origin: dict[str, Any]
     """
     with _logged(folder):
         try:
-            result = run.train(config, folder, Clock(time.perf_counter()), origin, kept=kept)
+            result = whole_run.train(config, folder, Clock(time.perf_counter()), origin, kept=kept)
         except Interrupted:
             raise
         except Exception as error:

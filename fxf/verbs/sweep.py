@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> None:
     from fxf.pages import best
     from fxf.runs import run_folder
     from fxf.sweeps.points import changed_keys, check, make_points
-    from fxf.sweeps.table import report
+    from fxf.sweeps.table import report, require_figure
     from fxf.sweeps.workers import last_line, run_all
 
     for flag in (PARTITION, MINUTES, CPUS, GPUS):
@@ -69,13 +69,12 @@ def main(arguments: list[str]) -> None:
         raise UserError(f"--workdir: {workdir}: a sweep writes its logs and tables into a local folder")
     points = make_points(config, read_sweep(config_file), overrides)
     if POINTS.value is not None:
-        for other in (DRY_RUN, SLURM):
-            if other.value:
-                raise UserError(f"--{other.name}: --points trains in this process; give one of them")
-        _train(_numbered(points, POINTS.value), config_file, overrides, workdir)
+        _train(points, workdir, origin)
         return
     if X.value:
         one_of(X.value, changed_keys(points), "--x")
+    if Y.value:
+        require_figure(Y.value, points, workdir)
     metrics = check(points, workdir, origin)
     without_result = [i for i, point in enumerate(points) if run_folder.read_result(workdir / point.name) is None]
     jobs = _jobs(points, without_result, config_file, overrides, workdir)
@@ -88,8 +87,12 @@ def main(arguments: list[str]) -> None:
         return
 
     failures = run_all(jobs, WORKERS.value) if WORKERS.value else {}
-    for path in report(points, workdir, metrics, X.value, Y.value):
-        print(path)
+    wrong = None  # what is said after the reasons of the points without a result
+    try:
+        for path in report(points, workdir, metrics, X.value, Y.value):
+            print(path)
+    except UserError as error:
+        wrong = error
     if found := best.comparison_in(workdir):
         for line in best.lines(found):
             print(line, file=sys.stderr)
@@ -97,25 +100,35 @@ def main(arguments: list[str]) -> None:
     missing = [folder for folder in folders if run_folder.read_result(folder) is None]
     for folder in missing:
         print(one_line(f"{folder}: {failures.get(folder, 'no result')}; {last_line(folder)}"), file=sys.stderr)
+    if wrong:
+        raise wrong
     if missing:
         sys.exit(1)
 
 
-def _train(points: list[Any], config_file: str, overrides: dict[str, Any], workdir: Path) -> None:
-    """Trains points in this process; exits with 1 if one fails."""
+def _train(points: list[Any], workdir: Path, origin: dict[str, Any]) -> None:
+    """Trains the points of --points in this process; exits with 1 if one fails."""
+    from fxf.sweeps.points import check
     from fxf.sweeps.together import train_together
 
-    if train_together(points, workdir, lambda point: origin_of(config_file, {**overrides, **point.changes})):
+    for other in (DRY_RUN, SLURM, WORKERS, TOGETHER, X, Y):
+        if other.present:
+            raise UserError(f"--{other.name}: --points trains in this process; give one of them")
+    numbers = _numbers(POINTS.value or [], len(points))
+    chosen = [points[number - 1] for number in numbers]
+    check(chosen, workdir, origin, numbers)
+    config_file, overrides = origin["config_file"], origin["overrides"]
+    if train_together(chosen, workdir, lambda point: origin_of(config_file, {**overrides, **point.changes})):
         sys.exit(1)
 
 
-def _numbered(points: list[Any], numbers: list[str]) -> list[Any]:
+def _numbers(texts: list[str], n_points: int) -> list[int]:
     from fxf.tasks.prompts import is_number
 
-    for number in numbers:
-        if not is_number(number, 1, len(points)):
-            raise UserError(f"--points: expected numbers from 1 to {len(points)}, got '{number}'")
-    return [points[int(number) - 1] for number in numbers]
+    for text in texts:
+        if not is_number(text, 1, n_points):
+            raise UserError(f"--points: expected numbers from 1 to {n_points}, got '{text}'")
+    return list(map(int, texts))
 
 
 def _jobs(

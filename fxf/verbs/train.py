@@ -17,11 +17,8 @@ from typing import Any
 from absl import flags
 
 from fxf.errors import one_line
-from fxf.files import is_remote
 from fxf.machine import status
 from fxf.runs import cli
-
-FILES = ("config.json", "metrics.jsonl", "result.json", "report.html")  # for trackers
 
 CONFIG, WORKDIR = cli.define_config(), cli.define_workdir()
 FROM = flags.DEFINE_string("from", None, "the source of the weights: RUN, RUN:STEP, FILE.safetensors or a folder")
@@ -32,13 +29,9 @@ JSON = cli.define_json()
 
 def main(arguments: list[str]) -> None:
     cli.refuse_arguments(arguments)
-    import jax
-
-    from fxf.reports.pictures import pictures
-    from fxf.runs import run
+    from fxf.reports import whole_run
     from fxf.training import processes
     from fxf.training.log import Clock
-    from fxf.training.trackers import Trackers
 
     config, origin = cli.config_and_origin(CONFIG)
     workdir = cli.require_workdir(WORKDIR)
@@ -48,14 +41,8 @@ def main(arguments: list[str]) -> None:
         config = config_from(config, FROM.value, workdir, origin["overrides"])
     if SMOKE.value:
         config, workdir = _smoke(config, workdir, origin)
-    with Trackers() as trackers:
-        with contextlib.redirect_stdout(sys.stderr) if JSON.value else contextlib.nullcontext():  # the samples
-            result = run.train(config, workdir, Clock(cli.STARTED), origin, PROFILE.value, trackers=trackers)
-        if config["log"]["report"] and jax.process_count() == 1:
-            _add_the_inside(workdir)
-        if trackers.are_open() and not is_remote(workdir):
-            trackers.pictures(result["steps"], pictures(workdir))
-            trackers.files([workdir / name for name in FILES])
+    with contextlib.redirect_stdout(sys.stderr) if JSON.value else contextlib.nullcontext():  # the samples
+        result = whole_run.train(config, workdir, Clock(cli.STARTED), origin, PROFILE.value)
     if processes.is_first():
         cli.print_figures(result, JSON.value)
 
@@ -70,11 +57,3 @@ def _smoke(config: dict[str, Any], workdir: Path, origin: dict[str, Any]) -> tup
     origin[smoke.MARK] = True
     status.say(one_line("smoke run with " + "  ".join(f"{key} {value}" for key, value in changes.items())))
     return smoke.changed(config, changes), folder
-
-
-def _add_the_inside(workdir: Path) -> None:
-    """Adds attention, positions and logit lens to the page of a run that has just ended."""
-    from fxf.reports import inside
-
-    if not inside.is_of_the_result(workdir):
-        print(inside.write(workdir), file=sys.stderr)

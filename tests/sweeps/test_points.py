@@ -172,6 +172,12 @@ def test_flags_that_nothing_reads_end_in_one_line(tmp_path):
         (["--points=3,25"], "--points: expected numbers from 1 to 24, got '25'"),
         ([f"--points={'1' * 5000}"], "--points: expected numbers from 1 to 24, got '111"),
         (["--points=1", "--dry_run"], "--dry_run: --points trains in this process; give one of them"),
+        (["--points=1", "--y=exact_match"], "--y: --points trains in this process; give one of them"),
+        (["--points=1", "--workers=2"], "--workers: --points trains in this process; give one of them"),
+        (
+            ["--points=3,2", "--config.model.n_heads=7"],
+            "sweep: point 3 (model.n_layers=1,optimizer.learning_rate=0.0001,seed=2): model.n_heads: 7 does not divide",
+        ),
         (["--together=2", *TWO_PROCESSES], "--together: points share one process; leave parallel.processes at 1"),
     ):
         finished = script("sweep", *reversal, *flags)

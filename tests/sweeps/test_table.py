@@ -8,7 +8,7 @@ import pytest
 
 from fxf.errors import UserError
 from fxf.sweeps.points import make_points
-from fxf.sweeps.table import read_rows, report, to_csv, to_markdown
+from fxf.sweeps.table import read_rows, report, require_figure, to_csv, to_markdown
 from small_runs import tiny_config
 
 RESULT = {"identity": "12ab", "task": "reversal", "seed": 1, "exact_match": 0.123456, "note": "a|b", "train_loss": 2.0}
@@ -67,6 +67,13 @@ def test_a_figure_that_no_result_has_is_refused_and_the_table_is_there(points, t
     with pytest.raises(UserError, match=r"--y: expected one of exact_match, train_loss.*did you mean 'exact_match'\?"):
         report(points, tmp_path, ["exact_match"], y="exact_matches")
     assert (tmp_path / "table.md").exists()
+
+
+def test_a_figure_is_known_as_wrong_from_the_first_result_on(points, tmp_path):
+    require_figure("train_loss", points, tmp_path)
+    require_figure("exact_matches", points[2:], tmp_path)
+    with pytest.raises(UserError, match=r"--y: expected one of exact_match, train_loss.*did you mean 'exact_match'\?"):
+        require_figure("exact_matches", points, tmp_path)
 
 
 def test_a_result_overwrites_no_column_of_the_sweep(points, tmp_path):

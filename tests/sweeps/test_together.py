@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fxf.errors import Interrupted, UserError
+from fxf.reports import whole_run
 from fxf.runs import run
 from fxf.runs.experiment import build, default_config
 from fxf.runs.programs import program_key
@@ -66,6 +67,20 @@ def test_a_point_has_the_bits_of_the_same_run_alone(together, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, alone, shared)
     for name in ("config.json", "metrics.jsonl", "result.json"):
         assert without_times(tmp_path / "alone" / name) == without_times(folder / name)
+
+
+def test_a_point_has_the_page_of_the_same_run_alone_and_only_the_first_compiles_for_it(tmp_path):
+    events = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, _, **__: events.extend([event] if "backend_compile" in event else [])
+    )
+    compiled, points = [], make_points(tiny_config(log={"report": True}), [{"seed": 1}, {"seed": 2}])
+    assert not train_together(points, tmp_path, lambda point: compiled.append(len(events)) or ORIGIN)
+    assert len(events) == compiled[1] > compiled[0]
+    whole_run.train(points[1].config, tmp_path / "alone", Clock(time.perf_counter()), ORIGIN)
+    alone, shared = (json.loads((tmp_path / name / "inside.json").read_text()) for name in ("alone", points[1].name))
+    assert shared["examples"] == alone["examples"] and len(shared["examples"]) == 2
+    assert shared["result"] == json.loads((tmp_path / points[1].name / "result.json").read_text())
 
 
 def without_times(path):
