@@ -87,21 +87,17 @@ def main(arguments: list[str]) -> None:
         return
 
     failures = run_all(jobs, WORKERS.value) if WORKERS.value else {}
-    wrong = None  # what is said after the reasons of the points without a result
     try:
         for path in report(points, workdir, metrics, X.value, Y.value):
             print(path)
-    except UserError as error:
-        wrong = error
-    if found := best.comparison_in(workdir):
-        for line in best.lines(found):
-            print(line, file=sys.stderr)
-    folders = [workdir / points[i].name for i in without_result]
-    missing = [folder for folder in folders if run_folder.read_result(folder) is None]
-    for folder in missing:
-        print(one_line(f"{folder}: {failures.get(folder, 'no result')}; {last_line(folder)}"), file=sys.stderr)
-    if wrong:
-        raise wrong
+        if found := best.comparison_in(workdir):
+            for line in best.lines(found):
+                print(line, file=sys.stderr)
+    finally:
+        folders = [workdir / points[i].name for i in without_result]
+        missing = [folder for folder in folders if run_folder.read_result(folder) is None]
+        for folder in missing:
+            print(one_line(f"{folder}: {failures.get(folder, 'no result')}; {last_line(folder)}"), file=sys.stderr)
     if missing:
         sys.exit(1)
 

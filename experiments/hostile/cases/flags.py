@@ -80,6 +80,7 @@ CASES = [
     case("a temperature next to nothing", f"{SHOWN} --temperature={NEAR_ZERO} 1", refused("temperature")),
     case("prompts twice", f"{SHOWN} --input=prompts.txt 1", refused("--input")),
     case("no file of prompts", f"{SHOWN} --input=prompt.txt", refused("--input", "prompt.txt")),
+    case("a switch with a number", f"{TRAIN} --smoke=3", refused("--smoke: expected bool, got '3'")),
     case("a flag misspelt", f"{SHOWN} --beam_with=2 1", refused("beam_with", "beam_width")),
     *(
         case(f"a flag of absl: {flag}", f"{TRAIN} {flag}", refused("unknown flag"))

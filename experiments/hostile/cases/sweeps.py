@@ -48,6 +48,18 @@ CASES = [
         "a table: one that cannot be written", "sweep --config=points.py --workdir=sweep --workers=0",
         refused("table.csv"), folder("sweep/table.csv"),
     ),
+    case(
+        "a sweep: a figure that no result has", "sweep --config=points.py --workdir=sweep --workers=0 --y=exact",
+        refused("--y", "exact_match"),
+    ),
+    case(
+        "points in this process: a wrong value",
+        "sweep --config=points.py --workdir=new --points=2 --config.model.n_heads=7", refused("point 2", "n_heads: 7"),
+    ),
+    case(
+        "points in this process: a flag that they do not read",
+        "sweep --config=points.py --workdir=new --points=1 --together=2", refused("--together", "--points"),
+    ),
     case("a sweep: its folder a file", "sweep --config=points.py --workdir=text.txt --workers=0", refused("text.txt")),
     case(
         "a sweep: a point's folder holds another run", "sweep --config=points.py --workdir=sweep --workers=0",
