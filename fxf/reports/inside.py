@@ -21,7 +21,7 @@ from fxf.pages.run_files import INSIDE, SAMPLES, Record, read
 from fxf.reports import probe
 from fxf.runs import run
 from fxf.runs.experiment import Experiment
-from fxf.runs.programs import Kept, share
+from fxf.runs.programs import Kept, program_key
 from fxf.training.log import Clock
 from fxf.weights import Params
 
@@ -52,7 +52,9 @@ def write(folder: Path, step: int | None = None, config_file: str | None = None,
     read(folder)  # raises an error if there is no run
     try:
         experiment, found, params = run.load(folder, step, config_file=config_file)
-        experiment = experiment if kept is None else share(experiment, kept)
+        if kept is not None:  # apart from those of training, which may compute attention otherwise
+            programs = kept.setdefault(f"page {program_key(experiment)}", experiment.programs)
+            experiment = experiment._replace(programs=programs)
         if not read(folder).samples and (rows := _tested(experiment, params)):
             write_atomically(folder / SAMPLES, json.dumps({"step": found, "test": True, "rows": rows}) + "\n")
         files = read(folder)

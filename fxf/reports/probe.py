@@ -132,10 +132,10 @@ def arrays_inside(experiment: Experiment, params: Params, batch: Batch) -> dict[
 @stage("reading the text")
 def intermediates_of(experiment: Experiment, params: Params, batch: Batch) -> dict[str, np.ndarray]:
     """Returns the named intermediates of a batch by name."""
-    readers, shape = experiment.programs.setdefault("intermediates", {}), str(jax.tree.map(np.shape, batch))
+    readers, shape = experiment.programs["intermediates"], str(jax.tree.map(np.shape, batch))
     if shape not in readers:
-        # The same function, but each block has intermediates of its own.
-        model = experiment.with_model(scan_blocks=False, remat="none").model
+        # The same function, but each block has intermediates of its own, and attention has weights.
+        model = experiment.with_model(attention_implementation="xla", scan_blocks=False, remat="none").model
         readers[shape] = reader(model.apply, params, batch)
     return {name: np.asarray(value) for name, value in readers[shape](params, batch).items()}
 
@@ -244,8 +244,8 @@ def logit_lens(
     """
     inside = intermediates_of(experiment, params, batch) if inside is None else inside
     streams = {name: value for name, value in inside.items() if name.endswith("residual") and "encoder/" not in name}
-    lens = experiment.programs.setdefault("logit_lens", {})
-    read = lens.setdefault("", jax.jit(lambda params, x: jax.nn.softmax(experiment.model.readout(params, x))))
+    programs = experiment.programs["logit_lens"]  # the jitted function compiles once for each shape
+    read = programs.setdefault("read", jax.jit(lambda params, x: jax.nn.softmax(experiment.model.readout(params, x))))
     columns: list[list[str]] = []
     for name, stream in streams.items():
         probabilities = np.asarray(read(params, stream))[0]

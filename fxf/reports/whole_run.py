@@ -27,7 +27,7 @@ def train(
     """Trains a run, or resumes it, and returns its result. Arguments and errors are those of `fxf.runs.run.train`."""
     with Trackers() as trackers:
         result = run.train(config, workdir, clock, origin, profile, kept, trackers)
-        # Imported here, so that the first step does not wait for them.
+        # Imports that the first step need not wait for.
         from fxf.reports import inside
         from fxf.reports.pictures import pictures
 

@@ -24,7 +24,7 @@ for _ in range(10):
 print(min(pages))
 """
 
-# Prints whether Linux gives the heap huge pages, and how many bytes of memory the advice takes.
+# Prints the size of the heap for which huge pages are asked, and the memory that this takes, in kilobytes.
 ADVISED = """
 import re
 import jax
@@ -52,24 +52,25 @@ class Config:
         self.changed[name] = value
 
 
-def test_a_step_gets_the_memory_that_the_step_before_has_freed():
+def printed_by(program):
+    """Returns what a program prints on a CPU without variables of malloc."""
     unset = {name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES" and name[:7] != "MALLOC_"}
     environment = {**unset, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
-    done = subprocess.run(
-        [sys.executable, "-c", PAGES], env=environment, capture_output=True, text=True, check=True, timeout=120
-    )
+    return subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, timeout=120
+    ).stdout
+
+
+def test_a_step_gets_the_memory_that_the_step_before_has_freed():
+    printed = printed_by(PAGES)
     new_pages = 16 * 2**20 // os.sysconf("SC_PAGE_SIZE")
-    assert int(done.stdout) < new_pages / 10 or platform.libc_ver()[0] != "glibc"
+    assert int(printed) < new_pages / 10 or platform.libc_ver()[0] != "glibc"
 
 
 @pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="no huge pages")
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="no glibc")
-def test_the_heap_is_in_huge_pages_and_no_memory_is_used_for_that():
-    unset = {name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES" and name[:7] != "MALLOC_"}
-    done = subprocess.run(
-        [sys.executable, "-c", ADVISED], env=unset, capture_output=True, text=True, check=True, timeout=120
-    )
-    advised, used = map(int, done.stdout.split())
+def test_huge_pages_are_asked_for_the_heap_and_no_memory_is_used_for_that():
+    advised, used = map(int, printed_by(ADVISED).split())
     assert advised >= 2**20 and used < 2**13  # kilobytes
 
 

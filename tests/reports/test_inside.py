@@ -1,6 +1,7 @@
 """What the page of a run shows of its model."""
 
 import json
+from collections import defaultdict
 
 import jax
 import jax.numpy as jnp
@@ -79,7 +80,7 @@ def test_other_arrays_that_a_model_names_are_left_out_whatever_their_shapes(foun
         checkpoint_name(jnp.float32(3), "number")
         return experiment.model.features(*read, **options)
 
-    named = experiment._replace(model=experiment.model._replace(features=features))
+    named = experiment._replace(model=experiment.model._replace(features=features), programs=defaultdict(dict))
     monkeypatch.setattr(type(named), "with_model", lambda self, **keys: self)
     assert "number" in probe.intermediates_of(named, params, {"inputs": np.ones((1, 3), np.int32)})
     assert inside.contents(named, 4, params, [("3 1", "1 3")]) == shown

@@ -7,6 +7,7 @@ import treescope
 
 import fxf.face.runs
 from fxf.errors import UserError
+from fxf.layers import chunked_attention
 from fxf.reports import probe
 from fxf.runs import run
 from fxf.runs.experiment import build
@@ -75,6 +76,14 @@ def test_a_loop_over_blocks_that_are_computed_again_shows_the_same(looked_into):
     experiment, params, batch, arrays = looked_into
     looped = build({**experiment.config, "model": {**experiment.config["model"], "scan_blocks": True, "remat": "full"}})
     found = probe.arrays_inside(looped, params, batch)
+    jax.tree.map(np.testing.assert_array_equal, found, arrays)
+
+
+def test_attention_in_chunks_shows_the_same(looked_into, monkeypatch):
+    monkeypatch.setattr(chunked_attention, "WORTHWHILE", 2)  # so that few tokens are several chunks
+    experiment, params, batch, arrays = looked_into
+    changed = {**experiment.config["model"], "scan_blocks": True, "attention_implementation": "chunked"}
+    found = probe.arrays_inside(build({**experiment.config, "model": changed}), params, batch)
     jax.tree.map(np.testing.assert_array_equal, found, arrays)
 
 
