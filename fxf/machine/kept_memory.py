@@ -2,12 +2,16 @@
 
 import ctypes
 import os
+import threading
 from typing import Any
+
+from fxf.machine.work import n_cores
 
 # The parameters of glibc's mallopt, with their numbers in malloc.h.
 TRIM_THRESHOLD, TOP_PAD, MMAP_MAX = -1, -2, -4
 LARGEST = 2**31 - 1  # bytes that may stay free at the end of the main thread's heap
 HEAP = 2**26  # bytes of another thread's heap; with so much room asked for, glibc keeps an empty one
+HEAPS_PER_CORE, MOST_HEAPS = 4, 64  # of other threads, made beforehand; to make 64 takes about 20 ms
 HUGE_PAGE, MADV_HUGEPAGE = 2**21, 14  # bytes; and the advice's number in Linux
 
 
@@ -24,24 +28,39 @@ def keep_memory(config: Any) -> None:
     """
     if any(name.startswith("MALLOC_") for name in os.environ) or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", ""):
         return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt:
-        mallopt(MMAP_MAX, 0)
-        mallopt(TRIM_THRESHOLD, LARGEST)
-        mallopt(TOP_PAD, HEAP)
-        _ask_for_huge_pages()
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(MMAP_MAX, 0)
+        libc.mallopt(TRIM_THRESHOLD, LARGEST)
+        libc.mallopt(TOP_PAD, HEAP)
+        _ask_for_huge_pages(LARGEST - 2 * HEAP)
+        _make_heaps(min(HEAPS_PER_CORE * n_cores(), MOST_HEAPS))
         config.update("jax_cpu_enable_async_dispatch", False)
 
 
-def _ask_for_huge_pages() -> None:
-    """Asks Linux for huge pages where the main thread's heap grows first, up to the size that glibc keeps.
+def _make_heaps(n_heaps: int) -> None:
+    """Makes heaps in huge pages for threads that begin later: glibc gives them the heaps of threads that have ended."""
+    all_have_one = threading.Barrier(n_heaps)
+
+    def make() -> None:
+        _ask_for_huge_pages(HEAP - HUGE_PAGE)
+        all_have_one.wait()
+
+    threads = [threading.Thread(target=make) for _ in range(n_heaps)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _ask_for_huge_pages(size: int) -> None:
+    """Asks Linux for huge pages where so many bytes of the calling thread's heap are, or will be when it grows.
 
     The buffers of a step are then in few pages, whose addresses the processor remembers. No memory is used for that.
     """
     libc = ctypes.CDLL(None)
     libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
     libc.madvise.argtypes, libc.free.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int], [ctypes.c_void_p]
-    size = LARGEST - 2 * HEAP
     start = libc.malloc(size)
     if start:
         first = -(-start // HUGE_PAGE) * HUGE_PAGE

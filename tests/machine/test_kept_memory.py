@@ -41,6 +41,28 @@ sizes = [int(re.search(r"Size: +(\\d+)", heap)[1]) for heap in heaps if " hg" in
 print(max(sizes, default=0), after - before)
 """
 
+# Prints the flags of the memory that a thread allocates.
+OF_A_THREAD = """
+import ctypes
+import re
+import threading
+import jax
+from fxf.machine.kept_memory import keep_memory
+
+keep_memory(jax.config)
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+starts = []
+thread = threading.Thread(target=lambda: starts.append(libc.malloc(2**25)))
+thread.start()
+thread.join()
+areas = re.findall(r"(?ms)^([0-9a-f]+)-([0-9a-f]+) .*?^VmFlags: (.*?)$", open("/proc/self/smaps").read())
+middle = starts[0] + 2**24
+print(*[flags for first, end, flags in areas if int(first, 16) <= middle < int(end, 16)])
+"""
+
+HAS_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage").exists() and platform.libc_ver()[0] == "glibc"
+
 
 class Config:
     """Records what `keep_memory` changes of `jax.config`."""
@@ -67,11 +89,15 @@ def test_a_step_gets_the_memory_that_the_step_before_has_freed():
     assert int(printed) < new_pages / 10 or platform.libc_ver()[0] != "glibc"
 
 
-@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="no huge pages")
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="no glibc")
+@pytest.mark.skipif(not HAS_HUGE_PAGES, reason="needs huge pages and glibc")
 def test_huge_pages_are_asked_for_the_heap_and_no_memory_is_used_for_that():
     advised, used = map(int, printed_by(ADVISED).split())
     assert advised >= 2**20 and used < 2**13  # kilobytes
+
+
+@pytest.mark.skipif(not HAS_HUGE_PAGES, reason="needs huge pages and glibc")
+def test_huge_pages_are_asked_for_the_memory_of_another_thread():
+    assert "hg" in printed_by(OF_A_THREAD).split()
 
 
 @pytest.mark.parametrize("variable", ["MALLOC_ARENA_MAX=4", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1"])

@@ -56,6 +56,29 @@ def test_one_thread_is_that_of_the_caller_and_takes_nothing_ahead():
     assert taken == [0]
 
 
+def test_the_next_call_has_the_same_threads():
+    def threads_of_a_call():
+        both = threading.Barrier(2, timeout=60)
+        return set(by_threads(lambda i: both.wait() * 0 + threading.get_ident(), range(2), 2))
+
+    assert threads_of_a_call() == threads_of_a_call() and len(threads_of_a_call()) == 2
+
+
+def test_a_call_within_another_has_threads_of_its_own():
+    def inner(i):
+        return threading.get_ident(), set(by_threads(lambda j: threading.get_ident(), range(3), 2))
+
+    for outer, inners in by_threads(inner, range(5), 2):
+        assert outer not in inners
+
+
+def test_threads_whose_work_has_failed_work_again():
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError):
+            list(by_threads(lambda i: 1 // i, range(9), 2))
+    assert list(by_threads(lambda i: i + 1, range(9), 2)) == list(range(1, 10))
+
+
 def test_the_work_of_several_callers_is_done_side_by_side():
     both = threading.Barrier(2, timeout=60)
 
