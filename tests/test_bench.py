@@ -51,6 +51,22 @@ def test_ways_take_turns_and_the_first_turn_does_not_count():
     assert called == ["fxf", "peer"] * 4
 
 
+@pytest.mark.parametrize(
+    ("seconds", "figure"), [((1.5, 0.25), 0.25), ((2.5,), 2.5)], ids=["short work runs before", "long work does not"]
+)
+def test_the_time_that_counts_is_not_that_of_short_work_after_a_pause(seconds, figure, monkeypatch):
+    import rows
+
+    clock, left = [0.0], list(seconds)
+    monkeypatch.setattr(rows.time, "perf_counter", lambda: clock[0])
+
+    def work():
+        clock[0] += left.pop(0)
+
+    assert rows.timed(rows.Way(work)) == figure
+    assert not left
+
+
 def test_each_way_has_a_process_of_its_own():
     from rows import Settings, measured_in_processes
 

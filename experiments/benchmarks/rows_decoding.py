@@ -36,7 +36,7 @@ MARIAN: dict[str, Any] = {
     **{"decoder_layers": 4, "decoder_attention_heads": 4, "decoder_ffn_dim": 256},
 }
 BEAM_WIDTH, MAX_TOKENS = 5, 24
-TOGETHER, ALONE = 64, 4  # sentences of a batch, and sentences translated one at a time
+TOGETHER, ALONE = 64, 16  # sentences of a batch, and sentences translated one at a time
 NO_END = -1  # no token has this number, so that all ways take the same number of steps
 
 Search = Callable[[slice], np.ndarray]  # returns the tokens of the best hypotheses for some sentences of the batch
