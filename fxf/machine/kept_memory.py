@@ -1,6 +1,7 @@
 """Freed memory stays with the process, in huge pages, so that the buffers of the next step need no new pages."""
 
 import ctypes
+import functools
 import os
 import threading
 from typing import Any
@@ -15,13 +16,14 @@ HEAPS_PER_CORE, MOST_HEAPS = 4, 64  # of other threads, made beforehand; to make
 HUGE_PAGE, MADV_HUGEPAGE = 2**21, 14  # bytes; and the advice's number in Linux
 
 
+@functools.cache
 def keep_memory(config: Any) -> None:
     """Lets glibc keep memory that is freed, unless the environment has variables of its malloc.
 
     XLA allocates the buffers of a step on a CPU, and frees them after it. By default glibc returns large ones to Linux,
     which then fills the pages of the next step with zeros: about a third of the time of a small model's step. Only the
     heap of the main thread keeps buffers of any size, so steps run in that thread, if JAX has not started its devices
-    yet. Where malloc is not glibc's, nothing changes.
+    yet. Where malloc is not glibc's, nothing changes. All of this is done once in a process.
 
     Args:
       config: `jax.config`.

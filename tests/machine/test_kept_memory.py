@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fxf.machine import kept_memory
 from fxf.machine.kept_memory import keep_memory
 
 # Prints the pages of memory that a step of 16 MiB of activations needs: the fewest of ten, as some steps grow the heap.
@@ -98,6 +99,16 @@ def test_huge_pages_are_asked_for_the_heap_and_no_memory_is_used_for_that():
 @pytest.mark.skipif(not HAS_HUGE_PAGES, reason="needs huge pages and glibc")
 def test_huge_pages_are_asked_for_the_memory_of_another_thread():
     assert "hg" in printed_by(OF_A_THREAD).split()
+
+
+def test_memory_is_prepared_once_in_a_process(monkeypatch):
+    made = []
+    monkeypatch.setattr(kept_memory, "_make_heaps", made.append)
+    monkeypatch.setattr(kept_memory, "_ask_for_huge_pages", lambda size: None)
+    config = Config()
+    kept_memory.keep_memory(config)
+    kept_memory.keep_memory(config)
+    assert len(made) <= 1
 
 
 @pytest.mark.parametrize("variable", ["MALLOC_ARENA_MAX=4", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1"])
