@@ -1,5 +1,6 @@
 """Freed memory stays with the process, in huge pages, so that the buffers of the next step need no new pages."""
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -41,16 +42,26 @@ def keep_memory(config: Any) -> None:
 
 
 def _make_heaps(n_heaps: int) -> None:
-    """Makes heaps in huge pages for threads that begin later: glibc gives them the heaps of threads that have ended."""
-    all_have_one = threading.Barrier(n_heaps)
+    """Makes heaps in huge pages for threads that begin later: glibc gives them the heaps of threads that have ended.
+
+    Where the machine allows fewer threads, there are fewer heaps.
+    """
+    made, may_end = threading.Semaphore(0), threading.Event()
 
     def make() -> None:
         _ask_for_huge_pages(HEAP - HUGE_PAGE)
-        all_have_one.wait()
+        made.release()
+        may_end.wait()  # until each has a heap of its own
 
-    threads = [threading.Thread(target=make) for _ in range(n_heaps)]
-    for thread in threads:
-        thread.start()
+    threads: list[threading.Thread] = []
+    with contextlib.suppress(RuntimeError):
+        while len(threads) < n_heaps:
+            thread = threading.Thread(target=make)
+            thread.start()
+            threads.append(thread)
+    for _ in threads:
+        made.acquire()
+    may_end.set()
     for thread in threads:
         thread.join()
 

@@ -10,6 +10,8 @@ X = TypeVar("X")
 Y = TypeVar("Y")
 
 _idle: dict[int, list[ThreadPoolExecutor]] = {}  # threads that wait for work, by how many they are
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_idle.clear)  # a forked process does not have these threads
 
 
 def n_cores() -> int:

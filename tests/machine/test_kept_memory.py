@@ -111,6 +111,23 @@ def test_memory_is_prepared_once_in_a_process(monkeypatch):
     assert len(made) <= 1
 
 
+def test_a_machine_that_allows_fewer_threads_gets_fewer_heaps_and_no_thread_stays(monkeypatch):
+    allowed, made, start = [None] * 2, [], kept_memory.threading.Thread.start
+
+    def start_if_allowed(thread):
+        if not allowed:
+            raise RuntimeError("can't start new thread")
+        allowed.pop()
+        start(thread)
+
+    monkeypatch.setattr(kept_memory.threading.Thread, "start", start_if_allowed)
+    monkeypatch.setattr(kept_memory, "_ask_for_huge_pages", made.append)
+    before = set(kept_memory.threading.enumerate())
+    kept_memory._make_heaps(5)
+    assert len(made) == 2
+    assert set(kept_memory.threading.enumerate()) <= before
+
+
 @pytest.mark.parametrize("variable", ["MALLOC_ARENA_MAX=4", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1"])
 def test_the_variables_of_malloc_choose_otherwise(variable, monkeypatch):
     name, _, value = variable.partition("=")

@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -5,6 +8,17 @@ import pytest
 
 from fxf.machine import work
 from fxf.machine.work import by_threads
+
+# Works in a process and in one that is forked from it, and prints the exit status of the latter.
+FORKED = """
+import os
+from fxf.machine.work import by_threads
+
+assert list(by_threads(abs, range(9), 2)) == list(range(9))
+if not (child := os.fork()):
+    os._exit(list(by_threads(abs, range(9), 2)) != list(range(9)))
+print(os.waitpid(child, 0)[1])
+"""
 
 
 def test_results_come_in_the_order_of_the_items_whoever_is_first():
@@ -77,6 +91,12 @@ def test_threads_whose_work_has_failed_work_again():
         with pytest.raises(ZeroDivisionError):
             list(by_threads(lambda i: 1 // i, range(9), 2))
     assert list(by_threads(lambda i: i + 1, range(9), 2)) == list(range(1, 10))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
+def test_a_forked_process_has_threads_of_its_own():
+    printed = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=True, timeout=60)
+    assert printed.stdout == "0\n"
 
 
 def test_the_work_of_several_callers_is_done_side_by_side():
