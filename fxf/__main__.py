@@ -7,7 +7,7 @@ import sys
 
 from fxf import __version__, verbs
 from fxf.errors import EXIT_USER_ERROR, nearest, one_line
-from fxf.machine import signals, status, streams
+from fxf.machine import signals, status
 
 HELP = ("help", "--help", "-help", "-h")
 
@@ -18,15 +18,12 @@ def main(verb: str = "") -> None:
     Args:
       verb: the verb; without it, the first argument names one.
     """
-    streams.occupy()
-    streams.tolerate()
     if not verb:
         verb, *arguments = sys.argv[1:] or HELP
         if verb in HELP and arguments and arguments[0] not in HELP:
             verb, arguments = arguments[0], ["--help"]
         if verb in HELP or verb == "--version":
             print(f"fxf {__version__}" if verb == "--version" else _overview())
-            streams.end_if_lost()
             return
         if verb not in verbs.VERBS:
             known = ", ".join(verbs.VERBS)

@@ -25,7 +25,6 @@ import tokenizers  # noqa: F401
 
 import fxf.runs.run  # noqa: F401
 import quick  # noqa: F401
-from fxf.machine import status
 
 gc.freeze()
 logging.root.handlers.clear()  # a library's, which a script is ahead of
@@ -58,7 +57,6 @@ if request := child_with_a_request():
     os.chdir(request["cwd"])
     sys.argv = request["arguments"]
     sys.path[0] = os.path.dirname(sys.argv[0])
-    status.SILENCE = (SECONDS, SECONDS)  # a busy machine says no more than an idle one
     code = 0
     try:
         runpy.run_path(sys.argv[0], run_name="__main__")

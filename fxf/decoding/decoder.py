@@ -15,9 +15,7 @@ from fxf.decoding.config import DecodeConfig
 from fxf.decoding.sampling import sampling
 from fxf.decoding.slots import decode_in_slots
 from fxf.decoding.steps import Method, Progress, PromptGroup, Prompts, begin, within
-from fxf.machine import memory
 from fxf.machine.compiled import CompiledByShape
-from fxf.machine.memory import Part
 from fxf.machine.random_keys import random_key
 from fxf.machine.status import stage
 from fxf.machine.work import by_threads, n_cores
@@ -157,7 +155,7 @@ class Decoder:
         row_shape = (max_tokens, room, *((name, value.shape[1:]) for name, value in sorted(prompts.items())))
         if row_shape not in self.row_bytes:
             method = within(self.method(max_tokens, self.key), room)
-            self.row_bytes[row_shape] = _cache_bytes(self.model, prompts, method, self.width)
+            self.row_bytes[row_shape] = _cache_bytes(self.model, prompts, method)
         n_streams = _n_streams(params, n_prompts, self.width, self.placement)
         of_stream = -(-n_prompts // n_streams)
         n_slots = _n_slots(of_stream, self.width, self.row_bytes[row_shape], n_streams)
@@ -272,15 +270,8 @@ def _n_slots(n_prompts: int, width: int, row_bytes: int, n_streams: int) -> int:
     return min(n_prompts, max(1, min(max(HYPOTHESES // (width * n_streams), many), limit)))
 
 
-def _cache_bytes(model: Model, prompts: Prompts, method: Method, width: int) -> int:
-    """Returns the size of one prompt's cache in bytes, without allocating it.
-
-    Raises:
-      UserError: the free memory cannot hold one prompt.
-    """
-    free, keys = memory.free_on_a_device(), ("decode.beam_width", "max_tokens") if width > 1 else ("max_tokens",)
-    tokens = Part("new tokens", 4 * width * method.max_tokens, keys)
-    memory.require("generation", [tokens], free)  # checked first, because no program can name too large an array
+def _cache_bytes(model: Model, prompts: Prompts, method: Method) -> int:
+    """Returns the size of one prompt's cache in bytes, without allocating it."""
     row = {name: jax.ShapeDtypeStruct((1, *value.shape[1:]), value.dtype) for name, value in prompts.items()}
     params = shapes(model.spec, model.weights_dtype)
 
@@ -288,10 +279,4 @@ def _cache_bytes(model: Model, prompts: Prompts, method: Method, width: int) -> 
         return begin(model, params, prompt, method, jnp.zeros(1, jnp.int32))
 
     start = jax.eval_shape(one, params, row)
-    n_bytes = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(start.cache))
-    parts = [tokens, Part("cache of a prompt", n_bytes, keys)]
-    memory.require("generation", parts, free)
-    if width > 1 and model.step is not None:
-        product = memory.largest_product(jax.make_jaxpr(model.step)(params, start.cache, start.last_R).jaxpr)
-        memory.require("generation", [*parts, Part("scores of attention or logits", product, keys)], free)
-    return n_bytes
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(start.cache))

@@ -1,20 +1,14 @@
-"""Freed memory stays with the process, in huge pages, so that the buffers of the next step need no new pages."""
+"""Freed memory stays with the process, so that the buffers of the next step need no new pages."""
 
-import contextlib
 import ctypes
 import functools
 import os
-import threading
 from typing import Any
-
-from fxf.machine.work import n_cores
 
 # The parameters of glibc's mallopt, with their numbers in malloc.h.
 TRIM_THRESHOLD, TOP_PAD, MMAP_MAX = -1, -2, -4
 LARGEST = 2**31 - 1  # bytes that may stay free at the end of the main thread's heap
-HEAP = 2**26  # bytes of another thread's heap; with so much room asked for, glibc keeps an empty one
-HEAPS_PER_CORE, MOST_HEAPS = 4, 64  # of other threads, made beforehand; to make 64 takes about 20 ms
-HUGE_PAGE, MADV_HUGEPAGE = 2**21, 14  # bytes; and the advice's number in Linux
+HEAP = 2**26  # bytes that glibc asks Linux for at a time
 
 
 @functools.cache
@@ -36,46 +30,4 @@ def keep_memory(config: Any) -> None:
         libc.mallopt(MMAP_MAX, 0)
         libc.mallopt(TRIM_THRESHOLD, LARGEST)
         libc.mallopt(TOP_PAD, HEAP)
-        _ask_for_huge_pages(LARGEST - 2 * HEAP)
-        _make_heaps(min(HEAPS_PER_CORE * n_cores(), MOST_HEAPS))
         config.update("jax_cpu_enable_async_dispatch", False)
-
-
-def _make_heaps(n_heaps: int) -> None:
-    """Makes heaps in huge pages for threads that begin later: glibc gives them the heaps of threads that have ended.
-
-    Where the machine allows fewer threads, there are fewer heaps.
-    """
-    made, may_end = threading.Semaphore(0), threading.Event()
-
-    def make() -> None:
-        _ask_for_huge_pages(HEAP - HUGE_PAGE)
-        made.release()
-        may_end.wait()  # until each has a heap of its own
-
-    threads: list[threading.Thread] = []
-    with contextlib.suppress(RuntimeError):
-        while len(threads) < n_heaps:
-            thread = threading.Thread(target=make)
-            thread.start()
-            threads.append(thread)
-    for _ in threads:
-        made.acquire()
-    may_end.set()
-    for thread in threads:
-        thread.join()
-
-
-def _ask_for_huge_pages(size: int) -> None:
-    """Asks Linux for huge pages where so many bytes of the calling thread's heap are, or will be when it grows.
-
-    The buffers of a step are then in few pages, whose addresses the processor remembers. No memory is used for that.
-    """
-    libc = ctypes.CDLL(None)
-    libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-    libc.madvise.argtypes, libc.free.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int], [ctypes.c_void_p]
-    start = libc.malloc(size)
-    if start:
-        first = -(-start // HUGE_PAGE) * HUGE_PAGE
-        libc.madvise(first, (start + size - first) // HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE)
-        libc.free(start)

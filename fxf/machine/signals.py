@@ -100,8 +100,7 @@ def print_last_line(line: str) -> None:
         _printed = True
         status.end()
         for descriptor in _to:
-            start = status.ERASE if os.isatty(descriptor) else ""
-            os.write(descriptor, f"{start}{line}\n".encode(errors="backslashreplace"))
+            os.write(descriptor, f"{line}\n".encode(errors="backslashreplace"))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The parameters, operations per token, memory and time of a step of an experiment, without training it."""
+"""The parameters, operations per token and memory of a step of an experiment, without training it."""
 
 import math
 from typing import Any
@@ -7,55 +7,33 @@ import jax
 from jax.sharding import NamedSharding
 
 from fxf import weights
-from fxf.machine import costs, hlo
-from fxf.machine.memory import total
 from fxf.machine.on_gpu import in_order
-from fxf.machine.speed import predicted
 from fxf.machine.status import stage
 from fxf.reports.text_table import aligned
-from fxf.runs import needs
 from fxf.runs.experiment import Experiment
 from fxf.runs.flops import flops_per_token
 from fxf.runs.needs import device_bytes
 from fxf.training.sharding import Layout, partition
 from fxf.training.step import jit_step, make_step
 
-MAX_AXIS = 2**24  # the longest axis of a weight to trace; a traced program has constants as long
-
 
 def describe(experiment: Experiment) -> str:
-    """Returns the parameter table and the estimates as text; allocates no array of the model, whatever its sizes.
+    """Returns the parameter table and the estimates as text; allocates no array of the model.
 
-    The training step is compiled to know its memory and its products, if the lower bound of its memory fits. If one
-    device trains, products of the same shapes are then timed on this machine, and copying. On several devices the table
-    also shows the mesh axis that shards each axis of a weight (- for none) and the bytes that a device holds of the
-    weight. Memory is that of one device.
+    The training step is compiled to know its memory. On several devices the table also shows the mesh axis that shards
+    each axis of a weight (- for none) and the bytes that a device holds of the weight. Memory is that of one device.
     """
     layout, spec = experiment.layout(), experiment.model.spec
     several = layout.mesh.size > 1
     unsharded = layout.unsharded(spec)
     table = [*aligned(_table(spec, layout)), *(["", *unsharded] if unsharded else [])]
 
-    estimates: list[tuple[str, str]] = []
-    too_long = [path for path, weight, _ in weights.without_repeats(spec) if max(weight.shape, default=1) > MAX_AXIS]
-    if too_long:
-        estimates.append(("FLOPs a token", f"not counted: {too_long[0]} has an axis longer than {MAX_AXIS:,}"))
-    else:
-        flops = flops_per_token(experiment)
-        names = ("FLOPs a token, forward", "FLOPs a token, training")
-        estimates += [(name, f"{n:,.0f}") for name, n in zip(names, flops, strict=True)]
+    names = ("FLOPs a token, forward", "FLOPs a token, training")
+    estimates = [(name, f"{n:,.0f}") for name, n in zip(names, flops_per_token(experiment), strict=True)]
     per_device = f", on each of {layout.mesh.size} devices" if several else ""
-    free = needs.free_for(layout)
-    parts = needs.training(experiment, layout, free)
-    if total(parts) <= free:
-        plan = compiled_step(experiment)
-        estimates += [(name + per_device, _mib(size)) for name, size in memory(experiment, plan).items()]
-        if not several:
-            estimates += [(name, f"{1e3 * seconds:,.3g} ms") for name, seconds in times(plan).items()]
-        return "\n".join([*table, "", *aligned(estimates)])
-    estimates += [(part.name + per_device, f"at least {_mib(part.n_bytes)}") for part in parts]
-    note = f"The training step is not compiled: it needs at least {_mib(total(parts))} and {_mib(free)} are free here."
-    return "\n".join([*table, "", *aligned(estimates), "", note])
+    held = memory(experiment, compiled_step(experiment))
+    estimates += [(name + per_device, f"{n_bytes / 2**20:,.1f} MiB") for name, n_bytes in held.items()]
+    return "\n".join([*table, "", *aligned(estimates)])
 
 
 def _table(spec: weights.Spec, layout: Layout) -> list[tuple[str, ...]]:
@@ -99,24 +77,6 @@ def memory(experiment: Experiment, step: Any) -> dict[str, int]:
         "optimizer state": device_bytes(state.opt_state),
         "gradient, activations and batch": step.memory_analysis().temp_size_in_bytes,
     }
-
-
-@stage("measuring this machine")
-def times(step: Any) -> dict[str, float]:
-    """Returns the seconds that a compiled step of one device should take here, and those of its parts."""
-    plan = step.memory_analysis()
-    found = predicted(
-        costs.cost(hlo.read(step.as_text()), n_devices=1), plan.argument_size_in_bytes + plan.temp_size_in_bytes
-    )
-    return {
-        "time of a step here, predicted": found.seconds,
-        "of that, products of matrices": found.products,
-        "of that, other traffic to memory": found.traffic,
-    }
-
-
-def _mib(n_bytes: int) -> str:
-    return f"{n_bytes / 2**20:,.1f} MiB"
 
 
 def _by(shape: tuple[int, ...]) -> str:

@@ -5,6 +5,7 @@ import time
 STARTED = time.perf_counter()
 
 import dataclasses  # noqa: E402  STARTED comes first, because wall_seconds counts the imports.
+import io  # noqa: E402
 import json  # noqa: E402
 import logging  # noqa: E402
 import os  # noqa: E402
@@ -20,17 +21,16 @@ from ml_collections import config_flags  # noqa: E402
 
 from fxf.errors import EXIT_USER_ERROR, Interrupted, UserError, one_line, printable  # noqa: E402
 from fxf.files import folder_at, read_file  # noqa: E402
-from fxf.machine import signals, status, streams  # noqa: E402
+from fxf.machine import signals, status  # noqa: E402
 from fxf.machine.devices import start_jax  # noqa: E402
 from fxf.runs import command_line  # noqa: E402
 from fxf.runs.config_file import line_of_file  # noqa: E402
 from fxf.runs.misuse import line_of_misuse  # noqa: E402
 
-streams.occupy()
-
 MAX_INPUT = 2**28  # bytes of prompts
 MAX_PROMPT = 2**20  # characters
 MAX_MESSAGE = 1000  # characters
+EXIT_BROKEN_PIPE = 128 + 13  # a shell's code for a process that SIGPIPE ended
 
 EXITS = """exit codes:
   0    done
@@ -115,7 +115,7 @@ def lines_of_standard_input() -> Iterator[bytes]:
     if sys.stdin is None:
         raise UserError("standard input: it is closed")
     try:
-        while not streams.lost_output() and (line := sys.stdin.buffer.readline(MAX_INPUT)):
+        while line := sys.stdin.buffer.readline(MAX_INPUT):
             if len(line) == MAX_INPUT:
                 raise UserError(f"standard input: expected lines of less than {MAX_INPUT} bytes")
             yield line
@@ -152,7 +152,9 @@ def _standard_input() -> bytes:
 
 def run(main: Callable[[list[str]], None]) -> None:
     """Parses the command line and calls `main(positional arguments)`; a UserError ends in one line and exit code 2."""
-    streams.tolerate()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a character that its encoding lacks ends nothing
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_OneLine("%(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
@@ -173,6 +175,9 @@ def run(main: Callable[[list[str]], None]) -> None:
             main(arguments)
     except UserError as error:
         _end(str(error))
+    except BrokenPipeError:  # as after `fxf generate … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # where Python flushes the rest at its end
+        sys.exit(EXIT_BROKEN_PIPE)
     except Interrupted as stop:
         signals.print_last_line(str(stop))
         sys.exit(signals.exit_code())
@@ -180,7 +185,6 @@ def run(main: Callable[[list[str]], None]) -> None:
         if why := why_not_ours(error):
             _end(why)
         raise
-    streams.end_if_lost()
 
 
 def _require_working_directory() -> None:

@@ -16,7 +16,6 @@ from fxf.machine.status import stage
 from fxf.runs import run_folder
 from fxf.runs.config_file import load_of_run
 from fxf.runs.experiment import Experiment, build, default_config
-from fxf.runs.needs import require_state
 from fxf.training import checkpoint
 from fxf.training.checkpoint_files import steps_in
 from fxf.training.fine_tuning import evaluated_params
@@ -57,7 +56,6 @@ def load(
     built, identity = open_run(workdir, decode, config_file)
     experiment = built.with_model(attention_implementation="xla")
     layout = experiment.layout_of_one_copy()
-    require_state(experiment, layout)
     steps, params = load_params(experiment, layout, workdir, identity, step)
     if step is None:
         _warn_of_another(workdir, identity, steps[0])

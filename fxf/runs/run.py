@@ -19,7 +19,6 @@ from fxf.runs.experiment import Experiment, build
 from fxf.runs.generation import answering, compare, score_pairs, write_answers
 from fxf.runs.loading import CHECKPOINTS, Changes, Place, load, load_params
 from fxf.runs.lock import locked
-from fxf.runs.needs import require_training
 from fxf.runs.programs import Kept, share
 from fxf.runs.result import result_of, sample_text
 from fxf.runs.steps import make_steps
@@ -94,7 +93,6 @@ def _train(experiment: Experiment, workdir: Path, origin: dict[str, Any], watch:
             print(f"{workdir}: finished already, nothing to do")
         return finished
     if not experiment.programs:  # else a run with the same programs has fitted
-        require_training(experiment, layout)
         experiment.hyperparameters()
         require_learnable(experiment)
     with locked(workdir):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fxf.errors import Interrupted, UserError
-from fxf.machine import signals, status
+from fxf.machine import signals
 from fxf.reports import whole_run
 from fxf.runs import cli
 from fxf.runs.programs import Kept
@@ -77,7 +77,7 @@ def _logged(folder: Path) -> Iterator[None]:
     Raises:
       UserError: another process holds the log.
     """
-    with status.staying_on_the_terminal(), open_log(folder) as log:
+    with open_log(folder) as log:
         before = os.dup(1), os.dup(2)
         _print_to(log.fileno(), log.fileno())
         try:

@@ -21,11 +21,6 @@ def drawn_for(n: int) -> int:
     return 2 * SHARE * n
 
 
-def sample_bytes(n: int, length: int) -> int:
-    """Returns the bytes of the rows, int32 [drawn_for(n), length], from which a sample of n is taken."""
-    return 4 * drawn_for(n) * length
-
-
 def power_within(limit: int, base: int, exponent: int) -> bool:
     """Returns whether base^exponent is at most `limit`, without computing a large power."""
     return base == 1 or (exponent <= limit.bit_length() and base**exponent <= limit)

@@ -12,7 +12,7 @@ from fxf.config import key
 from fxf.decoding.steps import Prompts
 from fxf.errors import UserError
 from fxf.models.model import Batch
-from fxf.tasks.held_out import drawn_for, held_out, power_within, sample_bytes, sample_held_out
+from fxf.tasks.held_out import drawn_for, held_out, power_within, sample_held_out
 from fxf.tasks.prompts import PromptGroup, before_end, of_each_prompt, one_group, padded_prompts, whole_numbers
 from fxf.tasks.task import Evaluator, RunInfo, Task, language_model_batch
 from fxf.tasks.text_metrics import MetricsConfig, TextMetrics
@@ -81,8 +81,6 @@ class Reversal(Task):
             exact.append("exact_match_longer")
         self.text_metrics = TextMetrics(config, (*exact, "examples", "examples_longer"))
         self.metrics = (*exact, *self.text_metrics.names)
-        if not self.scored_whole or config.longer:
-            self.sample_bytes = sample_bytes(config.examples, config.max_length)
 
     def batch(self, key: jax.Array, step: jax.Array) -> Batch:
         del step

@@ -65,7 +65,6 @@ class Task(abc.ABC):
         the lowest where the name has a - in front.
       end_token: the token that ends a generated sequence.
       generates: whether scores or answers take tokens that the model generates.
-      sample_bytes: a lower bound on the host's memory, in bytes, that scoring holds at once.
       files: texts that a run of this task keeps in its folder, by file name.
       batch: `batch(key, step)` returns the batch of a step; it is a pure function that runs on the device.
       batches: `batches()` returns a Grain iterator with a batch for each step; its position can be saved.
@@ -86,7 +85,6 @@ class Task(abc.ABC):
     metrics: tuple[str, ...]
     end_token: int = NO_END
     generates: bool = False
-    sample_bytes: int = 0
     files: Mapping[str, str] = {}
     batch: Callable[[jax.Array, jax.Array], Batch] | None = None
     batches: Callable[[], Any] | None = None

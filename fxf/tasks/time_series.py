@@ -16,7 +16,7 @@ import numpy as np
 from fxf.config import key
 from fxf.errors import UserError
 from fxf.models.model import Batch
-from fxf.tasks.held_out import drawn_for, held_out, power_within, sample_bytes, sample_held_out
+from fxf.tasks.held_out import drawn_for, held_out, power_within, sample_held_out
 from fxf.tasks.prompts import PromptGroup, is_number, one_group, padded_prompts, whole_numbers
 from fxf.tasks.task import Evaluator, RunInfo, Task, language_model_batch
 from fxf.tasks.text_metrics import MetricsConfig, TextMetrics
@@ -61,8 +61,6 @@ class TimeSeries(Task):
         own = ("exact_match", "token_accuracy")
         self.text_metrics = TextMetrics(config, (*own, "examples"))
         self.metrics = (*own, *self.text_metrics.names)
-        whole_bytes = 4 * self.context * config.base**self.context if self.scored_whole else 0
-        self.sample_bytes = whole_bytes or sample_bytes(config.examples, self.context)
 
     def batch(self, key: jax.Array, step: jax.Array) -> Batch:
         del step

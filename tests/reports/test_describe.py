@@ -2,11 +2,11 @@ import math
 
 import pytest
 
-from fxf.reports.describe import compiled_step, describe, memory, times
+from fxf.reports.describe import compiled_step, describe, memory
 from fxf.runs.experiment import build, default_config
 from fxf.runs.flops import flops_per_token
 from fxf.weights import count
-from small_runs import script, tiny_config
+from small_runs import tiny_config
 
 
 @pytest.fixture
@@ -14,7 +14,6 @@ def no_memory(monkeypatch):
     """Compiles no step for a test of the other figures."""
     monkeypatch.setattr("fxf.reports.describe.compiled_step", lambda experiment: None)
     monkeypatch.setattr("fxf.reports.describe.memory", lambda experiment, step: {})
-    monkeypatch.setattr("fxf.reports.describe.times", lambda step: {})
 
 
 def test_every_weight_stands_in_the_table_with_its_shape_axes_and_count(no_memory):
@@ -75,14 +74,3 @@ def test_memory_is_that_of_the_state(tiny):
     assert figures["params"] == n_bytes
     assert figures["optimizer state"] == 2 * n_bytes + math.prod((2, 4))  # two moments and two int32 counts
     assert figures["gradient, activations and batch"] > n_bytes
-
-
-def test_the_time_of_a_step_is_that_of_its_products_and_of_the_rest(tiny):
-    whole, products, traffic = times(tiny[1]).values()
-    assert products > 0 and traffic > 0 and whole == products + traffic
-
-
-def test_a_model_that_no_machine_could_hold_is_described():
-    finished = script("describe", "--config=configs/reversal.py", "--config.model.d_ff=100000000")
-    assert finished.returncode == 0, finished.stderr
-    assert "2 x 64 x 100000000" in finished.stdout

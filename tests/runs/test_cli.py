@@ -145,11 +145,9 @@ def test_prompts_come_from_a_file_or_from_standard_input_alone(tmp_path, monkeyp
 FIGURES = {"task": "reversal", "train_loss": 0.123456789, "steps": 7}
 
 
-def test_a_conversation_ends_where_nobody_reads_and_at_a_line_without_an_end(monkeypatch):
+def test_a_conversation_has_the_lines_of_standard_input_and_ends_at_one_without_an_end(monkeypatch):
     monkeypatch.setattr(cli.sys, "stdin", io.TextIOWrapper(io.BytesIO(b"1\n2\n3\n")))
-    lost = [None, OSError(), None]
-    monkeypatch.setattr(cli.streams, "lost_output", lambda: lost.pop(0))
-    assert list(cli.lines_of_standard_input()) == [b"1\n"]
+    assert list(cli.lines_of_standard_input()) == [b"1\n", b"2\n", b"3\n"]
     monkeypatch.setattr(cli, "MAX_INPUT", 2)
     monkeypatch.setattr(cli.sys, "stdin", io.TextIOWrapper(io.BytesIO(b"123\n")))
     with pytest.raises(UserError, match="standard input: expected lines of less than 2 bytes"):

@@ -4,10 +4,7 @@ import pytest
 
 from fxf.errors import UserError
 from fxf.models import MODELS
-from fxf.runs import run
 from fxf.runs.experiment import build, default_config
-from fxf.tasks import reversal
-from fxf.training.log import Clock
 from small_runs import tiny_config
 
 
@@ -107,13 +104,3 @@ def test_documents_that_the_model_cannot_keep_apart_are_refused_before_they_are_
     data = {"path": text, "format": "files"}
     with pytest.raises(UserError, match=f"^task.document_mask: {message}"):
         build(config_of("language_model", "transformer_lm", "", data=data, model=model))
-
-
-def test_a_size_beyond_memory_is_refused_before_a_batch_is_traced(tmp_path, monkeypatch):
-    def traced(*_):
-        raise AssertionError("an array of that size would be made")
-
-    monkeypatch.setattr(reversal, "held_out", traced)
-    config = tiny_config(task={"max_length": 10**9}, model={"max_len": 2**31 - 1})
-    with pytest.raises(UserError, match=r"^training: needs at least .* change model.max_len"):
-        run.train(config, tmp_path, Clock(0.0), {"config_file": "test", "overrides": {}})
