@@ -6,15 +6,17 @@ name, type, default, range and meaning.
 """
 
 import dataclasses
+import importlib
 import math
 import re
 import typing
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from fxf.errors import UserError, nearest
 
 SectionT = TypeVar("SectionT")
+ChoiceT = TypeVar("ChoiceT")
 
 LARGEST_INT = 2**31 - 1  # steps, positions and sizes are int32 on the device
 LONGEST_INT = 4096  # bits; a larger one than any key takes, for a line that quotes it
@@ -50,10 +52,10 @@ def defaults(cls: type) -> dict[str, Any]:
 
 
 def section(cls: type[SectionT], values: Any, path: str) -> SectionT:
-    """Builds the section class `cls` from a mapping that holds exactly its keys.
+    """Builds the section class `cls` from a mapping of its keys; an absent key has its default.
 
     Raises:
-      UserError: a key is unknown, missing, of the wrong type or out of range; the text names `path.key`.
+      UserError: a key is unknown, of the wrong type or out of range; the text names `path.key`.
     """
     if not isinstance(values, Mapping):
         raise UserError(f"{path}: expected a section of keys, got {values!r}")
@@ -62,11 +64,8 @@ def section(cls: type[SectionT], values: Any, path: str) -> SectionT:
         if name not in types:
             near = nearest(str(name), types) or f" ({path} has: {', '.join(types)})"
             raise UserError(f"{path}.{name}: unknown key{near}")
-    missing = [name for name in types if name not in values]
-    if missing:
-        raise UserError(f"{path}: missing {', '.join(missing)}; a section holds all its keys")
-    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
-    return cls(**{f.name: _checked(values[f.name], types[f.name], f.metadata, f"{path}.{f.name}") for f in fields})
+    limits = {f.name: f.metadata for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    return cls(**{name: _checked(value, types[name], limits[name], f"{path}.{name}") for name, value in values.items()})
 
 
 def require_short(value: Any, path: str) -> Any:
@@ -107,10 +106,63 @@ def _checked(value: Any, kind: Any, limits: Mapping[str, Any], path: str) -> Any
 
 
 def one_of(value: Any, valid: Any, path: str) -> Any:
-    """Returns `value` if it is among the names `valid`, else raises a UserError that names `path`."""
+    """Returns `value` if it is among the names `valid`, else raises a UserError that names `path`.
+
+    Where the names are `Choices`, it may also be the path of something to import.
+    """
     if not isinstance(value, str) or value not in valid:
-        raise UserError(f"{path}: expected one of {', '.join(valid)}; got {value!r}{nearest(str(value), valid)}")
+        own = "; or module:name of your own" if isinstance(valid, Choices) else ""
+        raise UserError(f"{path}: expected one of {', '.join(valid)}{own}; got {value!r}{nearest(str(value), valid)}")
+    if value not in [*valid]:
+        try:
+            valid[value]
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
     return value
+
+
+class Choices(dict[str, ChoiceT]):
+    """What a key may name: entries of fxf by name, and a user's own by path, `module:name`, which is imported.
+
+        ATTENTIONS = Choices(softmax=...)
+        ATTENTIONS["my_file:sigmoid"]  # `sigmoid` in my_file.py, beside the config file or in the working directory
+
+    A module is imported once in a process. An exception that it raises stays as it is. A file may also add an entry
+    under a name of its own: `ATTENTIONS["sigmoid"] = ...`.
+    """
+
+    added: ClassVar[list[tuple["Choices", str, Any]]] = []  # what was set, in order, with the entry before or None
+
+    def __setitem__(self, name: str, value: ChoiceT) -> None:
+        self.added.append((self, name, self.get(name)))
+        super().__setitem__(name, value)
+
+    def __contains__(self, name: Any) -> bool:
+        return super().__contains__(name) or (isinstance(name, str) and ":" in name)
+
+    def __missing__(self, name: str) -> ChoiceT:
+        """Returns what the path names.
+
+        Raises:
+          UserError: there is no such module, it has no such name, or that is of another type than the other entries.
+        """
+        module_name, colon, attribute = name.partition(":")
+        if not colon:
+            raise KeyError(name)
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            if error.name and not f"{module_name}.".startswith(f"{error.name}."):
+                raise  # an import inside the user's module
+            places = "beside the config file, in the working directory and among installed packages"
+            raise UserError(f"{name}: no module '{module_name}' {places}") from None
+        if not hasattr(module, attribute):
+            near = nearest(attribute, vars(module))
+            raise UserError(f"{name}: {module.__file__} has no '{attribute}'{near}")
+        found, first = getattr(module, attribute), next(iter(self.values()))
+        if not isinstance(found, type(first)) and not (callable(first) and callable(found)):
+            raise UserError(f"{name}: expected {type(first).__module__}.{type(first).__name__}, got {found!r}")
+        return found
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

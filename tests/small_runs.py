@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from fxf.runs import config_file, registries, run
+from fxf.config import Choices
+from fxf.runs import guests, run
 from fxf.runs.experiment import default_config
 from fxf.runs.programs import share
 
@@ -154,25 +155,28 @@ def no_file_larger_than(n_bytes):
 
 @contextmanager
 def new_process():
-    """Forgets in the end which config files were executed, what they registered, and the modules beside them."""
-    every = registries.by_kind()
+    """Forgets before and after which files were executed, what they added to choices, and the modules beside them."""
     with pytest.MonkeyPatch.context() as patch:
-        for kind, name in registries.owners:
-            patch.delitem(every[kind], name)
-        for name in modules_of(config_file._executed):
+        patch.setattr(sys, "path", [*sys.path])
+        for choices, name, before in Choices.added:
+            if before is None and name in [*choices]:
+                patch.delitem(choices, name)
+        patch.setattr(Choices, "added", added := [])
+        for name in modules_of(guests._executed):
             patch.delitem(sys.modules, name)
-        patch.setattr(config_file, "_executed", executed := {})
-        patch.setattr(registries, "owners", owners := {})
+        patch.setattr(guests, "_executed", executed := {})
         try:
             yield
         finally:
-            for kind, name in owners:
-                del every[kind][name]
+            for choices, name, before in added:
+                if before is None:
+                    choices.pop(name, None)
             for name in modules_of(executed):
                 del sys.modules[name]
 
 
 def modules_of(executed):
-    """Returns the names of the modules that were executed from these files."""
-    files = set(map(str, executed))  # made for each of thousands of modules, paths would take longer than a small test
-    return [name for name, module in sys.modules.items() if getattr(module, "__file__", None) in files]
+    """Returns the names of the modules in the folders of these files, but for the tests' own."""
+    folders = {str(path.parent) for path in executed}
+    files = {name: getattr(module, "__file__", None) or "" for name, module in sys.modules.items()}
+    return [name for name, file in files.items() if file.rpartition("/")[0] in folders and not name.startswith("test_")]

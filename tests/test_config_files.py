@@ -10,8 +10,8 @@ from fxf.config import section
 from fxf.data import text
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs.command_line import read_sweep
-from fxf.runs.config_file import load
 from fxf.runs.experiment import build
+from fxf.runs.guests import load
 from fxf.sweeps.points import check, make_points
 from fxf.tasks import language_model
 from fxf.weights import count
@@ -22,7 +22,7 @@ NAMES = sorted(str(path.relative_to(ROOT / "configs").with_suffix("")) for path 
 
 
 def module_of(name):
-    return load(str(ROOT / "configs" / f"{name}.py")).module
+    return load(str(ROOT / "configs" / f"{name}.py"))
 
 
 def arguments_of(name):

@@ -21,7 +21,7 @@ from fxf.layers.mask import self_mask
 from fxf.layers.normalization import normalize
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.runs import command_line, run
-from fxf.runs.config_file import load
+from fxf.runs.guests import load
 from fxf.testing import (
     assert_cached_equals_full,
     assert_causal,
@@ -176,7 +176,7 @@ def test_the_tracker_of_the_page_receives_a_run(tmp_path, capsys):
     (code,) = code_of("docs/trackers.md")
     (tmp_path / "mine.py").write_text(code)
     with new_process():
-        named = load(tmp_path / "mine.py").call("get_config").log.trackers
+        named = load(tmp_path / "mine.py").get_config().log.trackers
         fxf.train(example0(log={"trackers": named}), tmp_path / "run")
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("run ")]
     assert told[0] == "run has 2 blocks" and told[-1] == "run ends"
@@ -188,14 +188,14 @@ def test_the_task_of_the_page_trains_scores_answers_and_has_a_sweep(own_files, t
     monkeypatch.chdir(tmp_path)
     with new_process():
         file = load(own_files / "sort.py")
-        config = file.call("get_config")
+        config = file.get_config()
         config.model.n_layers, config.model.d_model, config.task.examples = 1, 8, 5
         config.train.steps, config.log.tensorboard = 4, False
         figures = fxf.train(config, "runs/longer")
         assert 0 <= figures["exact_match"] <= 1 and figures["steps"] == 4
         exec(code, {})
         points = []
-        file.call("sweep", lambda **changes: points.append(changes))
+        file.sweep(lambda **changes: points.append(changes))
         assert len(points) == 4
     assert re.search(r"^\['[\d: ]*'\]$", capsys.readouterr().out, re.MULTILINE)
 
@@ -204,7 +204,7 @@ def test_the_corpus_of_the_page_reads_json_lines(own_files, tmp_path):
     rows = [{"en": f"say {n}", "fr": f"dis {n}"} for n in range(10)]
     (tmp_path / "pairs.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     with new_process():
-        data = load(own_files / "pairs.py").call("get_config").data.to_dict()
+        data = load(own_files / "pairs.py").get_config().data.to_dict()
         corpus = read_corpus(section(DataConfig, {**data, "path": str(tmp_path / "pairs.jsonl")}, "data"))
     assert [len(part) for part in (corpus.train, corpus.validation, corpus.test)] == [8, 1, 1]
     assert corpus.train[-1] == ("say 9", "dis 9", f"{tmp_path}/pairs.jsonl:10")
@@ -212,10 +212,14 @@ def test_the_corpus_of_the_page_reads_json_lines(own_files, tmp_path):
 
 def test_the_block_of_the_page_adds_the_outputs_of_one_stream(own_files):
     with new_process():
-        assert load(own_files / "parallel.py").call("get_config").model.block == "parallel"
-        model, params = small_model(block="parallel")
+        assert load(own_files / "parallel.py").get_config().model.block == "parallel:PARALLEL"
+        model, params = small_model(block="parallel:PARALLEL")
         assert_consistent(model, params, {"inputs": random_tokens((3, 5))})
-        config, weights, x_BTD = small(block="parallel"), params["blocks"]["0"], params["embedding"]["table"][None, :5]
+        config, weights, x_BTD = (
+            small(block="parallel:PARALLEL"),
+            params["blocks"]["0"],
+            params["embedding"]["table"][None, :5],
+        )
         mask = self_mask(config, np.arange(5)[None], causal=True)
 
         @jax.jit
@@ -232,10 +236,10 @@ def test_the_penalty_of_the_page_moves_the_last_map(own_files):
     tokens, moved = random_tokens((3, 5)), []
     batch = {"inputs": tokens, "targets": tokens, "weights": np.ones((3, 5), np.float32)}
     with new_process():
-        assert load(own_files / "penalty.py").call("get_config").model.name == "penalized"
+        assert load(own_files / "penalty.py").get_config().model.name == "penalty:PENALIZED"
         for strength in (0.0, 1.0):
             sizes = {"n_layers": 1, "d_model": 8, "d_ff": 8, "n_heads": 2, "max_len": 8}
-            model = fxf.model("penalized", vocab_size=VOCAB_SIZE, strength=strength, **sizes)
+            model = fxf.model("penalty:PENALIZED", vocab_size=VOCAB_SIZE, strength=strength, **sizes)
             start = random_params(model.spec)
             params, _ = fxf.fit(
                 model, lambda key, step: batch, steps=1, optimizer="sgd", learning_rate=0.1, params=start
@@ -250,12 +254,12 @@ def sigmoid(tmp_path):
     code = code_of("docs/extending.md")[0]
     (tmp_path / "mine.py").write_text(code)
     with new_process():
-        assert load(tmp_path / "mine.py").call("get_config").model.attention == "sigmoid"
+        assert load(tmp_path / "mine.py").get_config().model.attention == "mine:attention"
         yield
 
 
 def test_the_worked_example_of_a_kind_of_attention_trains(sigmoid):
-    model, params = small_model(attention="sigmoid")
+    model, params = small_model(attention="mine:attention")
     tokens = random_tokens((3, 5))
     batch = {"inputs": tokens, "targets": tokens, "weights": np.ones((3, 5), np.float32)}
     step = jax.jit(lambda p: loss_and_gradient(model, p, batch))
@@ -267,7 +271,7 @@ def test_the_worked_example_of_a_kind_of_attention_trains(sigmoid):
 def test_the_worked_example_of_a_kind_of_attention_decodes_as_it_trains(sigmoid):
     batch = {"inputs": random_tokens((3, 6))}
     choices = {"window": 3, "positions": "alibi", "n_kv_heads": 1, "n_layers": 2, "scan_blocks": True}
-    model, params = small_model(attention="sigmoid", **choices)
+    model, params = small_model(attention="mine:attention", **choices)
     assert_causal(model, params, batch)
     assert_cached_equals_full(model, params, batch, capacities=[40])
 
@@ -275,7 +279,7 @@ def test_the_worked_example_of_a_kind_of_attention_decodes_as_it_trains(sigmoid)
 def test_the_worked_example_of_a_kind_of_attention_reads_no_padding(sigmoid):
     source, n = random_tokens((3, 5), seed=1), np.array([[2], [5], [1]])
     batch = {"inputs": random_tokens((3, 6)), "source": source, "source_mask": np.arange(5)[None] < n}
-    model = encoder_decoder(small(EncoderDecoderConfig, attention="sigmoid"), VOCAB_SIZE)
+    model = encoder_decoder(small(EncoderDecoderConfig, attention="mine:attention"), VOCAB_SIZE)
     params = random_params(model.spec)
     assert_padding_unread(model, params, batch)
     assert_rows_independent(model, params, batch)

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from fxf.config import key, one_of
+from fxf.config import Choices, key, one_of
 from fxf.data.sentence_files import Line, aligned, good_lines, read_text_file, split_by_source, tab_separated
 from fxf.data.tokenizer import EOS, TOKENIZERS, Tokenizer
 from fxf.errors import UserError
@@ -278,10 +278,12 @@ class RegisteredCorpus(NamedTuple):
     keys: tuple[str, ...] = ()
 
 
-CORPORA: dict[str, RegisteredCorpus] = {
-    "phrasebook": RegisteredCorpus(_phrasebook, ("target",)),
-    "six": RegisteredCorpus(_six),
-    "pairs": RegisteredCorpus(_pairs, ("path", "columns", "source", "target", "held_out")),
-    "parallel": RegisteredCorpus(_parallel, ("path", "source", "target", "train", "validation", "test")),
-    "tfds": RegisteredCorpus(_tfds, ("path", "source", "target", "train", "validation", "test")),
-}
+CORPORA: Choices[RegisteredCorpus] = Choices(
+    {
+        "phrasebook": RegisteredCorpus(_phrasebook, ("target",)),
+        "six": RegisteredCorpus(_six),
+        "pairs": RegisteredCorpus(_pairs, ("path", "columns", "source", "target", "held_out")),
+        "parallel": RegisteredCorpus(_parallel, ("path", "source", "target", "train", "validation", "test")),
+        "tfds": RegisteredCorpus(_tfds, ("path", "source", "target", "train", "validation", "test")),
+    }
+)

@@ -15,7 +15,7 @@ import numpy as np
 import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
-from fxf.config import one_of
+from fxf.config import Choices, one_of
 from fxf.errors import LibraryPanicError, UserError, one_line, panics_as_errors
 from fxf.files import read_file
 
@@ -40,20 +40,22 @@ class Level(NamedTuple):
     minimum: int
 
 
-TOKENIZERS = {
-    "character": Level(pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"), decoders.Fuse(), 1),
-    "word": Level(pre_tokenizers.WhitespaceSplit(), None, 1),  # no decoder: the library puts a space between tokens
-    "bpe": Level(
-        pre_tokenizers.Sequence(
-            [
-                pre_tokenizers.ByteLevel(add_prefix_space=False),
-                pre_tokenizers.Split(Regex(rf"[\s\S]{{1,{MAX_PIECE}}}"), "isolated"),
-            ]
+TOKENIZERS = Choices(
+    {
+        "character": Level(pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"), decoders.Fuse(), 1),
+        "word": Level(pre_tokenizers.WhitespaceSplit(), None, 1),  # no decoder: the library puts a space between tokens
+        "bpe": Level(
+            pre_tokenizers.Sequence(
+                [
+                    pre_tokenizers.ByteLevel(add_prefix_space=False),
+                    pre_tokenizers.Split(Regex(rf"[\s\S]{{1,{MAX_PIECE}}}"), "isolated"),
+                ]
+            ),
+            decoders.ByteLevel(),
+            256,
         ),
-        decoders.ByteLevel(),
-        256,
-    ),
-}
+    }
+)
 
 
 NO_TOKEN = -1

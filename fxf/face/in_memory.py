@@ -32,11 +32,10 @@ from fxf.machine.devices import require_devices
 from fxf.machine.on_gpu import in_order, on_gpu
 from fxf.models import MODELS
 from fxf.models.model import Batch, Model
-from fxf.runs import contract, misuse
+from fxf.runs import contract
 from fxf.tasks import task
 from fxf.tasks.prompts import before_end
 from fxf.training.fine_tuning import evaluated_params, require_frozen, without_frozen_gradient
-from fxf.training.gradient import batch_loss
 from fxf.training.loop import steps_of_next_call
 from fxf.training.optimizer import OptimizerConfig, make_optimizer, optimizer_section
 from fxf.training.parallel import ParallelConfig
@@ -170,11 +169,14 @@ def fit(
     )
     state = begin(start)
     numbers = hyperparameters(seed, train, described, model.weights_dtype)
-    learnable = _learnable(model, batch, trainer, seed)
-    train_steps = make_train_steps(trainer, learnable.batch, steps)
+    first = contract.first_batch(batch, seed)
+    contract.require_first_batch("batch", first, _vocab_size(model, first), model.max_len)
+    if (rows := len(first["weights"])) % microbatches:
+        raise UserError(f"microbatches: {microbatches} does not divide the batch's {rows} rows")
+    train_steps = make_train_steps(trainer, batch, steps)
     if on_gpu():
         train_steps = CompiledByShape(train_steps, nullcontext, options=in_order)
-    return _fitted(lambda state, n: train_steps(state, numbers, n), state, steps, learnable.require)
+    return _fitted(lambda state, n: train_steps(state, numbers, n), state, steps)
 
 
 def _own(params: Params, model: Model, layout: Layout) -> Params:
@@ -184,36 +186,15 @@ def _own(params: Params, model: Model, layout: Layout) -> Params:
     return jax.device_put(typed, layout.replicated, may_alias=False)
 
 
-def _learnable(
-    model: Model, batch: Callable[[jax.Array, jax.Array], Batch], trainer: Trainer, seed: int
-) -> contract.Checked:
-    """Returns the batches and their check. Raises a UserError if the model cannot learn from the first one."""
-    shapes = contract.shapes_of_batch("batch", batch)
-    rows, parts = shapes["weights"].shape[0], trainer.config.microbatches
-    if rows % parts:
-        raise UserError(f"microbatches: {parts} does not divide the batch's {rows} rows")
-    read: set[str] = set()
-    with misuse.reading("batch", shapes):
-        params = weights.shapes(model.spec, model.weights_dtype)
-        logits = jax.eval_shape(model.apply, params, shapes)
-        jax.eval_shape(lambda params, batch: batch_loss(model, params, contract.Read(batch, read)), params, shapes)
-    for name in shapes:
-        if name not in read:
-            raise UserError(f"batch: {name}: the model does not read it; it reads {', '.join(sorted(read))}")
-    checked = contract.Checked("batch", batch, logits.shape[-1] if model.loss.of_logits else None, model.max_len, seed)
-    checked.require_pure()
-    checked.require(0)
-    return checked
+def _vocab_size(model: Model, batch: Batch) -> int | None:
+    """Returns the number of the model's tokens; None for a model whose outputs are not logits."""
+    if not model.loss.of_logits:
+        return None
+    return jax.eval_shape(model.apply, weights.shapes(model.spec, model.weights_dtype), batch).shape[-1]
 
 
-def _fitted(
-    train_steps: Callable[..., Any], state: TrainState, steps: int, require_batch: Callable[[int], None]
-) -> Fitted:
-    """Returns the params and losses after all steps, in calls of about a second.
-
-    Args:
-      require_batch: raises a UserError if the batch of a step is none that a model can learn from.
-    """
+def _fitted(train_steps: Callable[..., Any], state: TrainState, steps: int) -> Fitted:
+    """Returns the params and losses after all steps, in calls of about a second."""
     losses: list[np.ndarray] = []
     done, at_once = 0, 1
     while done < steps:
@@ -223,7 +204,6 @@ def _fitted(
         losses.append(sums / np.maximum(counts, np.finfo(np.float32).tiny))
         if not np.isfinite(losses[-1]).all():
             first = int(np.argmin(np.isfinite(losses[-1])))
-            require_batch(done + first)
             raise UserError(f"step {done + first + 1}: the loss is {losses[-1][first]}; a lower learning_rate may help")
         done += several
         at_once = steps_of_next_call(several, time.perf_counter() - before)

@@ -11,10 +11,9 @@ from fxf.errors import UserError
 from fxf.face.arguments import require_numbers
 from fxf.files import folder_at
 from fxf.models.model import Model
-from fxf.runs import command_line, config_file, run
+from fxf.runs import command_line, run
 from fxf.runs.experiment import Experiment
 from fxf.runs.generation import generate_texts
-from fxf.runs.signatures import require_takes
 from fxf.runs.warm_start import config_from
 from fxf.training.log import Clock
 from fxf.training.trackers import OnRecord, Trackers
@@ -48,7 +47,7 @@ def train(
 ) -> dict[str, Any]:
     """Trains the run in `workdir`, or resumes it from its newest checkpoint, as `fxf train` does.
 
-    Where a config file registers what the config names, the run records the file's path and digests.
+    The run records the paths and digests of the files that the config names.
 
     Args:
       config: FILE[:ARGUMENT] or NAME[:ARGUMENT], or every key of every section, as `read_config` returns it.
@@ -65,12 +64,10 @@ def train(
       UserError: the config is wrong, the folder holds another run, the loss is not finite, or the disk is full.
     """
     clock = Clock(time.perf_counter())
-    if on_record is not None:
-        require_takes("on_record", on_record, "step, figures")
     plain = _plain(config)
     if start is not None:
         plain = config_from(plain, str(start), folder_at(workdir, "workdir"))
-    origin = command_line.origin_of(config, {}) if isinstance(config, str) else config_file.origin_of(plain)
+    origin = command_line.origin_of(config, {}) if isinstance(config, str) else {}
     with Trackers(on_record) as trackers:
         return run.train(plain, workdir, clock, origin, trackers=trackers)
 
@@ -114,7 +111,7 @@ def trial(
 
     def arm(config: str | ConfigDict | Mapping[str, Any]) -> Arm:
         plain = _plain(config)
-        named = command_line.origin_of(config, {}) if isinstance(config, str) else config_file.origin_of(plain)
+        named = command_line.origin_of(config, {}) if isinstance(config, str) else {}
         return Arm(plain, named)
 
     require_numbers(seeds=seeds, minutes=minutes, level=level)
@@ -194,7 +191,7 @@ def load(workdir: str | Path, step: int | None = None, *, config_file: str | Pat
     Args:
       workdir: the run folder.
       step: the step of the checkpoint; by default the one that the run's result used.
-      config_file: the run's config file, if it registers something and has moved. It runs as code.
+      config_file: the new path of the run's config file, if files that the config names have moved. It runs as code.
       decode: keys of the config's `decode` section to change, such as `temperature` and `beam_width`.
 
     Raises:

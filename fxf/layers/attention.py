@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from fxf.config import one_of
+from fxf.config import Choices, one_of
 from fxf.errors import UserError
 from fxf.layers import flash_attention
 from fxf.layers.attention_kinds import Attention, expressive, of_whole_sequences, softmax, weighted
@@ -22,11 +22,13 @@ from fxf.layers.normalization import over_root_mean_square, scale_factor, scale_
 from fxf.layers.positions import POSITIONS
 from fxf.weights import Params, Spec, Weight, fan_in
 
-ATTENTIONS: dict[str, Attention] = {
-    "softmax": weighted(softmax),
-    "expressive": weighted(expressive),
-    "linear": LINEAR,
-}
+ATTENTIONS: Choices[Attention] = Choices(
+    {
+        "softmax": weighted(softmax),
+        "expressive": weighted(expressive),
+        "linear": LINEAR,
+    }
+)
 FLASH = of_whole_sequences(ATTENTIONS["softmax"], flash_attention.attend)
 
 

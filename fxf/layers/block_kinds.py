@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import jax
 
+from fxf.config import Choices
+
 
 class Sublayer(NamedTuple):
     """A sublayer of a block, by functions that map [B, T, D] to [B, T, D].
@@ -64,9 +66,11 @@ def idea(x_BTD: jax.Array, sublayers: Sequence[Sublayer]) -> jax.Array:
     return x_BTD + last.dropout(last.output(last.norm(pre_norm(x_BTD, others))))
 
 
-BLOCKS: dict[str, Block] = {
-    "pre_norm": Block(pre_norm),
-    "post_norm": Block(post_norm),
-    "sandwich": Block(sandwich, has_post_norms=True),
-    "idea": Block(idea),
-}
+BLOCKS: Choices[Block] = Choices(
+    {
+        "pre_norm": Block(pre_norm),
+        "post_norm": Block(post_norm),
+        "sandwich": Block(sandwich, has_post_norms=True),
+        "idea": Block(idea),
+    }
+)

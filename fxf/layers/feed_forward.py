@@ -5,19 +5,21 @@ from typing import NamedTuple
 
 import jax
 
-from fxf.config import one_of
+from fxf.config import Choices, one_of
 from fxf.layers.config import TransformerConfig
 from fxf.layers.linear import linear
 from fxf.machine.on_gpu import recomputed
 from fxf.weights import Params, Spec, Weight, fan_in
 
-ACTIVATIONS = {
-    "relu": jax.nn.relu,
-    # By erf, as in the paper (Hendrycks and Gimpel 2016). The erfc of jax.nn.gelu takes a CPU three times as long.
-    "gelu": lambda x: x * (1 + jax.lax.erf(x * 0.5**0.5)) / 2,
-    "gelu_tanh": lambda x: jax.nn.gelu(x, approximate=True),
-    "silu": jax.nn.silu,
-}
+ACTIVATIONS = Choices(
+    {
+        "relu": jax.nn.relu,
+        # By erf, as in the paper (Hendrycks and Gimpel 2016). The erfc of jax.nn.gelu takes a CPU three times as long.
+        "gelu": lambda x: x * (1 + jax.lax.erf(x * 0.5**0.5)) / 2,
+        "gelu_tanh": lambda x: jax.nn.gelu(x, approximate=True),
+        "silu": jax.nn.silu,
+    }
+)
 
 
 class FeedForward(NamedTuple):
@@ -64,7 +66,7 @@ def dense(config: TransformerConfig, params: Params, x_BTD: jax.Array) -> jax.Ar
     return linear(hidden_BTF, params["down"], params.get("down_bias"))
 
 
-FEED_FORWARDS: dict[str, FeedForward] = {"dense": FeedForward(dense_spec, dense)}
+FEED_FORWARDS: Choices[FeedForward] = Choices({"dense": FeedForward(dense_spec, dense)})
 
 
 def feed_forward_spec(config: TransformerConfig) -> Spec:

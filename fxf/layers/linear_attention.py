@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
+from fxf.config import Choices
 from fxf.layers.attention_kinds import Attention
 from fxf.layers.cache import KeysValues
 from fxf.layers.config import TransformerConfig
@@ -21,11 +22,13 @@ from fxf.layers.mask import Mask
 CHUNK = 64
 
 # Features are positive, and so are the weights. A small number keeps their sum from being zero.
-FEATURE_MAPS = {
-    "elu": lambda x: jax.nn.elu(x) + (1 + 1e-6),
-    "relu": lambda x: jax.nn.relu(x) + 1e-6,
-    "exp": lambda x: jnp.exp(jnp.minimum(x, 30.0)) + 1e-6,
-}
+FEATURE_MAPS = Choices(
+    {
+        "elu": lambda x: jax.nn.elu(x) + (1 + 1e-6),
+        "relu": lambda x: jax.nn.relu(x) + 1e-6,
+        "exp": lambda x: jnp.exp(jnp.minimum(x, 30.0)) + 1e-6,
+    }
+)
 
 
 @jax.tree_util.register_dataclass

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fxf.config import one_of
+from fxf.config import Choices, one_of
 from fxf.layers.config import TransformerConfig
 from fxf.layers.linear import as_float32
 from fxf.machine.on_gpu import apart
@@ -95,7 +95,7 @@ def _layer(config: TransformerConfig, params: Params, rows: jax.Array) -> jax.Ar
     return _rms(config, params, rows, centered=True) + params["bias"][None]
 
 
-NORMS: dict[str, Norm] = {"layer": Norm(_layer_spec, _layer), "rms": Norm(_rms_spec, _rms)}
+NORMS: Choices[Norm] = Choices({"layer": Norm(_layer_spec, _layer), "rms": Norm(_rms_spec, _rms)})
 
 
 def normalization_spec(config: TransformerConfig) -> Spec:

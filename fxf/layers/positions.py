@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from fxf.config import one_of
+from fxf.config import Choices, one_of
 from fxf.errors import UserError
 from fxf.layers.config import TransformerConfig
 from fxf.layers.position_kinds import (
@@ -30,19 +30,21 @@ from fxf.layers.turns import TURNS
 from fxf.layers.walks import WALKS
 from fxf.weights import Params, Spec, Weight
 
-POSITIONS = {
-    "none": Positions(),
-    "sinusoidal_trained": Positions(embed=look_up, table=sinusoids),
-    "learned": Positions(embed=look_up, table=random_rows),
-    "sinusoidal": Positions(embed=lambda _, positions, d_model: interleaved(positions, d_model)),
-    "sinusoidal_concatenated": Positions(embed=lambda _, positions, d_model: concatenated(positions, d_model)),
-    "sinusoidal_halves": Positions(embed=lambda _, positions, d_model: halves(positions, d_model)),
-    "rotary": Positions(rotate=rotary),
-    "alibi": alibi(alibi_slopes),
-    "alibi_geometric": alibi(alibi_geometric_slopes),
-    "turns": TURNS,
-    "walks": WALKS,
-}
+POSITIONS = Choices(
+    {
+        "none": Positions(),
+        "sinusoidal_trained": Positions(embed=look_up, table=sinusoids),
+        "learned": Positions(embed=look_up, table=random_rows),
+        "sinusoidal": Positions(embed=lambda _, positions, d_model: interleaved(positions, d_model)),
+        "sinusoidal_concatenated": Positions(embed=lambda _, positions, d_model: concatenated(positions, d_model)),
+        "sinusoidal_halves": Positions(embed=lambda _, positions, d_model: halves(positions, d_model)),
+        "rotary": Positions(rotate=rotary),
+        "alibi": alibi(alibi_slopes),
+        "alibi_geometric": alibi(alibi_geometric_slopes),
+        "turns": TURNS,
+        "walks": WALKS,
+    }
+)
 
 
 def positional_encoding_spec(config: TransformerConfig, vocab_size: int) -> Spec:

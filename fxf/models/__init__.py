@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from fxf.config import Choices
 from fxf.models.bilayer import BilayerConfig, bilayer
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.masked_lm import MaskedLMConfig, masked_lm
@@ -21,9 +22,11 @@ class RegisteredModel(NamedTuple):
     in_place_of: str = ""
 
 
-MODELS: dict[str, RegisteredModel] = {
-    "transformer_lm": RegisteredModel(TransformerLMConfig, transformer_lm),
-    "masked_lm": RegisteredModel(MaskedLMConfig, masked_lm),
-    "encoder_decoder": RegisteredModel(EncoderDecoderConfig, encoder_decoder),
-    "bilayer": RegisteredModel(BilayerConfig, bilayer),
-}
+MODELS: Choices[RegisteredModel] = Choices(
+    {
+        "transformer_lm": RegisteredModel(TransformerLMConfig, transformer_lm),
+        "masked_lm": RegisteredModel(MaskedLMConfig, masked_lm),
+        "encoder_decoder": RegisteredModel(EncoderDecoderConfig, encoder_decoder),
+        "bilayer": RegisteredModel(BilayerConfig, bilayer),
+    }
+)

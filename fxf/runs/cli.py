@@ -24,8 +24,6 @@ from fxf.files import folder_at, read_file  # noqa: E402
 from fxf.machine import signals, status  # noqa: E402
 from fxf.machine.devices import start_jax  # noqa: E402
 from fxf.runs import command_line  # noqa: E402
-from fxf.runs.config_file import line_of_file  # noqa: E402
-from fxf.runs.misuse import line_of_misuse  # noqa: E402
 
 MAX_INPUT = 2**28  # bytes of prompts
 MAX_PROMPT = 2**20  # characters
@@ -59,8 +57,8 @@ def define_config_file() -> flags.FlagHolder[str | None]:
     return flags.DEFINE_string(
         "config",
         None,
-        "the run's config file, if it registers something and is no longer at its recorded path; it is Python and "
-        "runs as code",
+        "the new path of the run's config file, if files that the config names have moved; it is Python and runs as "
+        "code",
     )
 
 
@@ -201,15 +199,13 @@ def _end(line: str) -> NoReturn:
 
 def why_not_ours(error: BaseException) -> str:
     """Returns the line for an error that is not a bug of this code, or an empty string."""
-    if line := line_of_file(error):
-        return line
     kind, text = type(error).__name__, command_line.text_of(error)
     if isinstance(error, MemoryError) or (kind == "JaxRuntimeError" and text.startswith("RESOURCE_EXHAUSTED")):
         less = "a smaller train.batch_size, model or decode.beam_width, or more train.microbatches, may help"
         return f"out of memory: {text or 'of the host'}; {less}"
     if kind == "PanicException":  # from a library in Rust; it is not an Exception
         return f"a library failed: {text}"
-    return line_of_misuse(error)
+    return ""
 
 
 def shortened(line: str) -> str:

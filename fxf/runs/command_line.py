@@ -2,6 +2,7 @@
 
 import inspect
 import itertools
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,9 +13,9 @@ from ml_collections import ConfigDict, FrozenConfigDict
 from ml_collections.config_flags import config_flags
 
 from fxf.config import flatten
-from fxf.errors import UserError, nearest, text_of
+from fxf.errors import UserError, errors_of, nearest, shown, text_of
 from fxf.machine.devices import start_jax
-from fxf.runs.config_file import load
+from fxf.runs.guests import load
 from fxf.runs.shipped import located, names
 
 MISSING = "--config: missing; for example --config=reversal"
@@ -237,7 +238,7 @@ def read_config(config: str) -> ConfigDict:
         raise UserError(f"config: expected FILE[:ARGUMENT] or NAME[:ARGUMENT], got {config!r}")
     path, *argument = located(config).split(":", 1)
     require_config_file(path)
-    found = load(path).call("get_config", *argument)
+    found = _call(path, "get_config", *argument)
     if not isinstance(found, ConfigDict) or isinstance(found, FrozenConfigDict):
         raise UserError(f"--config: {path}: get_config returned no ConfigDict, but {type(found).__name__}")
     return found.lock()
@@ -249,10 +250,11 @@ def origin_of(config: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
     It has the figures that the file expects of this argument, if it says any.
     """
     path, *argument = located(config).split(":", 1)
-    loaded = load(path)
-    expected = loaded.expected("".join(argument))
-    said = {"expected": expected} if expected else {}
-    return {"config_file": config, "overrides": dict(overrides), **said, **loaded.origin()}
+    of_arguments = getattr(load(path), "EXPECTED", {})
+    expected = of_arguments.get("".join(argument), {}) if isinstance(of_arguments, dict) else None
+    if not isinstance(expected, dict) or not all(type(value) in (int, float) for value in expected.values()):
+        raise UserError(f"{path}: EXPECTED: expected figures by argument, as {{'': {{'bleu': 39.7}}}}")
+    return {"config_file": config, "overrides": dict(overrides), **({"expected": expected} if expected else {})}
 
 
 def read_sweep(config: str) -> list[dict[str, Any]]:
@@ -265,8 +267,7 @@ def read_sweep(config: str) -> list[dict[str, Any]]:
       UserError: the file has no such function, or the function raises an exception.
     """
     path, *argument = located(config).split(":", 1)
-    loaded, added = load(path), list[dict[str, Any]]()
-    function = getattr(loaded.module, "sweep", None)
+    function, added = getattr(load(path), "sweep", None), list[dict[str, Any]]()
     if not callable(function):
         raise UserError(f"--config: {path}: no function sweep(add) beside get_config")
     takes_argument = len(inspect.signature(function).parameters) > 1
@@ -276,5 +277,14 @@ def read_sweep(config: str) -> list[dict[str, Any]]:
             raise UserError(f"sweep: expected at most {MOST_POINTS} points")
         added.append(changes)
 
-    loaded.call("sweep", add, *(argument if takes_argument else ()))
+    _call(path, "sweep", add, *(argument if takes_argument else ()))
     return added
+
+
+def _call(path: str, name: str, *arguments: Any) -> Any:
+    """Calls a function of a config file. A mistake in it is one line, which names the line of the file."""
+    function, absolute = getattr(load(path), name, None), Path(os.path.abspath(path))
+    if not callable(function):
+        raise UserError(f"{shown(absolute)}: no function {name}")
+    with errors_of(absolute):
+        return function(*arguments)

@@ -4,8 +4,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from fxf.config import one_of
 from fxf.decoding.config import DecodeConfig
 from fxf.errors import UserError
@@ -13,10 +11,8 @@ from fxf.layers.attention import ATTENTIONS
 from fxf.layers.positions import POSITIONS
 from fxf.models import MODELS
 from fxf.models.model import Model
-from fxf.runs.contract import OF_TASKS
-from fxf.runs.signatures import require_takes
 from fxf.tasks import RegisteredTask
-from fxf.tasks.task import NO_END, RunInfo, Task
+from fxf.tasks.task import Task
 from fxf.training.fine_tuning import require_frozen
 
 
@@ -33,34 +29,6 @@ def require_fitting_sections(registered: RegisteredTask, sections: Mapping[str, 
         _require_separate_documents(model)
     if train.batch_size % train.microbatches:
         raise UserError(f"train.microbatches: {train.microbatches} does not divide train.batch_size {train.batch_size}")
-
-
-def make_task(registered: RegisteredTask, section: Any, run: RunInfo) -> Task:
-    """Returns the task. Raises a UserError if it is not a valid task, which a config file may register."""
-    where = f"task '{section.name}'"
-    try:
-        task = registered.make(section, run)
-    except TypeError as error:
-        if error.__traceback__ and error.__traceback__.tb_next:  # inside the class
-            raise
-        raise UserError(f"{where}: cannot be made of its section and a RunInfo: {error}") from None
-    if not isinstance(task, Task):
-        raise UserError(f"{where}: expected a subclass of fxf.tasks.task.Task, got {type(task).__name__}")
-    for name, minimum in (("vocab_size", 1), ("longest", 1), ("end_token", NO_END)):
-        value = getattr(task, name, None)
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < minimum:
-            raise UserError(f"{where}: {name}: expected an int of at least {minimum}, got {value!r}")
-    if task.end_token >= task.vocab_size:
-        raise UserError(f"{where}: end_token: expected less than vocab_size {task.vocab_size}, got {task.end_token}")
-    metrics = getattr(task, "metrics", None)
-    if not isinstance(metrics, tuple | list) or not all(isinstance(name, str) for name in metrics):
-        raise UserError(f"{where}: metrics: expected a tuple of names, got {metrics!r}")
-    if task.batch is None and task.batches is None:
-        raise UserError(f"{where}: expected a function batch or batches")
-    for name, names in OF_TASKS.items():
-        if (function := getattr(task, name)) is not None:
-            require_takes(f"{where}: {name}", function, names)
-    return task
 
 
 def require_fitting_task(task: Task, sections: Mapping[str, Any]) -> None:

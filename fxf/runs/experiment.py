@@ -163,7 +163,7 @@ class Experiment(NamedTuple):
         if self.task.largest_batch is not None:
             return self.task.largest_batch()
         assert self.task.batch is not None
-        return contract.shapes_of_batch(f"task '{self.config['task']['name']}': batch", self.task.batch)
+        return contract.shapes_of_batch(self.task.batch)
 
     def evaluator(self, clock: Clock, layout: Layout, seed: int = 0) -> Callable[[weights.Params], Evaluator]:
         """Returns `evaluator(params) -> Evaluator`, whose programs compile once for all params.
@@ -225,7 +225,8 @@ def default_config(task: str, model: str = "", optimizer: str = "adam") -> Confi
     optimizer_class = OPTIMIZERS[one_of(optimizer, OPTIMIZERS, "optimizer.name")].config
     classes = {**registered.sections, "model": model_class, **SECTIONS, "optimizer": optimizer_class}
     config = ConfigDict({"seed": 0, **{name: defaults(cls) for name, cls in classes.items()}})
-    config.optimizer.name = optimizer
+    config.task.name, config.optimizer.name = task, optimizer
+    config.model.name = model or registered.models[0]
     return config
 
 
@@ -234,7 +235,7 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
     """Builds task, model and optimizer.
 
     Args:
-      config: nested, with every key of every section, as `default_config` returns it or as plain dicts.
+      config: nested, as `default_config` returns it or as plain dicts; an absent key or section has its default.
       folder: the run folder, from which a task reads the files of an earlier part of the run.
 
     Raises:
@@ -243,16 +244,16 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
     require_devices()
     config = config.to_dict() if isinstance(config, ConfigDict) else config
     registered, registered_model = TASKS[_name(config, "task", TASKS)], MODELS[_name(config, "model", MODELS)]
-    sections = _sections(config, registered, registered_model)
+    sections, seed = _sections(config, registered, registered_model), _seed(config)
     compatibility.require_fitting_sections(registered, sections)
     train, start = sections["train"], sections["start"]
-    run_info = RunInfo(train, sections.get("data"), config["seed"], folder_of_files(start, folder))
-    task = compatibility.make_task(registered, sections["task"], run_info)
+    run_info = RunInfo(train, sections.get("data"), seed, folder_of_files(start, folder))
+    task = registered.make(sections["task"], run_info)
     compatibility.require_fitting_task(task, sections)
     model = registered_model.make(sections["model"], task.vocab_size)
     compatibility.require_fitting_model(task, model, sections)
     return Experiment(
-        config={"seed": config["seed"], **{name: dataclasses.asdict(value) for name, value in sections.items()}},
+        config={"seed": seed, **{name: dataclasses.asdict(value) for name, value in sections.items()}},
         start=start,
         train=train,
         parallel=sections["parallel"],
@@ -268,33 +269,29 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
 
 
 def _sections(config: Mapping[str, Any], task: RegisteredTask, model: RegisteredModel) -> dict[str, Any]:
-    """Returns each section of the config as an instance of its class.
+    """Returns each section of the config as an instance of its class; an absent one has its defaults.
 
     Raises:
-      UserError: a section or a key is unknown or missing, or a key has a wrong value.
+      UserError: a section or a key is unknown, or a key has a wrong value.
     """
     classes: dict[str, Any] = {**task.sections, "model": model.config, **SECTIONS}
-    names = ("seed", *classes)
     for name in config:
-        if name not in names:
-            raise UserError(f"{name}: unknown section{nearest(str(name), names)}")
-    for name in names:
-        if name not in config:
-            raise UserError(f"{name}: missing; a config holds {', '.join(names)}")
-    if type(require_short(config["seed"], "seed")) is not int or not 0 <= config["seed"] < 2**32:
-        raise UserError(f"seed: expected an int from 0 to 2**32 - 1, got {config['seed']!r}")
-    _name(config, "optimizer", OPTIMIZERS)
-    return {
-        name: optimizer_section(config[name]) if name == "optimizer" else section(cls, config[name], name)
-        for name, cls in classes.items()
-    }
+        if name not in ("seed", *classes):
+            raise UserError(f"{name}: unknown section{nearest(str(name), classes)}")
+    found = {name: section(cls, config.get(name, {}), name) for name, cls in classes.items() if name != "optimizer"}
+    return {**found, "optimizer": optimizer_section(config.get("optimizer", {}))}
+
+
+def _seed(config: Mapping[str, Any]) -> int:
+    seed = require_short(config.get("seed", 0), "seed")
+    if type(seed) is not int or not 0 <= seed < 2**32:
+        raise UserError(f"seed: expected an int from 0 to 2**32 - 1, got {seed!r}")
+    return seed
 
 
 def _name(config: Mapping[str, Any], section_name: str, registry: Mapping[str, Any]) -> str:
     """Returns the `name` key of a section, which chooses its class."""
-    if section_name not in config:
-        raise UserError(f"{section_name}: missing; it names what to build")
-    values = config[section_name]
+    values = config.get(section_name)
     if not isinstance(values, Mapping) or "name" not in values:
-        raise UserError(f"{section_name}: missing name; a section holds all its keys")
+        raise UserError(f"{section_name}: missing name, which says what to build")
     return one_of(values["name"], registry, f"{section_name}.name")

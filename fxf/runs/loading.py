@@ -8,14 +8,13 @@ from typing import Any
 import jax
 
 from fxf import weights
-from fxf.config import flatten, section
+from fxf.config import section
 from fxf.decoding.config import DecodeConfig, changed_decode
 from fxf.errors import UserError
 from fxf.files import folder_at
 from fxf.machine.status import stage
-from fxf.runs import run_folder
-from fxf.runs.config_file import load_of_run
-from fxf.runs.experiment import Experiment, build, default_config
+from fxf.runs import guests, run_folder
+from fxf.runs.experiment import Experiment, build
 from fxf.training import checkpoint
 from fxf.training.checkpoint_files import steps_in
 from fxf.training.fine_tuning import evaluated_params
@@ -45,7 +44,7 @@ def load(
 
     Args:
       decode: keys of the `decode` section to change, by `changed_decode`.
-      config_file: the run's config file, if it registers something; by default the file at the recorded path.
+      config_file: the new path of the run's config file, if the files that the config names have moved with it.
       scores_data: whether the data will be scored, so other data are an error.
 
     Raises:
@@ -94,23 +93,10 @@ def open_run(
     workdir: Path, decode: Changes = None, config_file: Place | None = None
 ) -> tuple[Experiment, run_folder.Identity]:
     """Returns the experiment and the identity of the run in `workdir`; arguments and errors as in `load`."""
-    config, identity, registered_by = run_folder.read_config(workdir)
-    load_of_run(workdir, registered_by, config_file)
-    config = _with_newer_keys(workdir, config)
-    saved = dataclasses.asdict(section(DecodeConfig, config.get("decode"), "decode"))
+    config, identity, recorded = run_folder.read_config(workdir)
+    guests.restore(workdir, recorded, config_file)
+    saved = dataclasses.asdict(section(DecodeConfig, config.get("decode", {}), "decode"))
     return build({**config, "decode": changed_decode(saved, decode or {})}, workdir), identity
-
-
-def _with_newer_keys(workdir: Path, config: dict[str, Any]) -> dict[str, Any]:
-    """Returns a run's config with the defaults of keys that came after the run; a warning names them."""
-    names = [config[part]["name"] for part in ("task", "model", "optimizer")]
-    default = default_config(*names).to_dict()
-    full = {part: values for part, values in default.items() if isinstance(values, dict) and part in config}
-    known = dict(flatten(config))
-    newer = [f"{key} ({value} now)" for key, value in flatten(full) if key not in known]
-    if newer:
-        log.warning("warning: %s: older than the keys %s", workdir, ", ".join(newer))
-    return {**config, **{part: {**values, **config[part]} for part, values in full.items()}}
 
 
 @stage("reading the checkpoint")

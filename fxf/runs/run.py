@@ -12,8 +12,7 @@ from fxf.config import section
 from fxf.errors import UserError
 from fxf.files import folder_at
 from fxf.machine import signals, status
-from fxf.runs import run_folder
-from fxf.runs.config_file import digests_of
+from fxf.runs import guests, run_folder
 from fxf.runs.contract import figures_of, require_learnable
 from fxf.runs.experiment import Experiment, build
 from fxf.runs.generation import answering, compare, score_pairs, write_answers
@@ -81,7 +80,8 @@ class Watch(NamedTuple):
 
 
 def _train(experiment: Experiment, workdir: Path, origin: dict[str, Any], watch: Watch) -> dict[str, Any]:
-    code = digests_of(origin, workdir)
+    code = guests.digests(experiment.config, workdir)
+    origin = {**origin, guests.GUESTS: guests.record(experiment.config)}
     processes.require_same_config({**experiment.config, **code})
     layout, figures = experiment.layout(), experiment.task.figures()
     start = start_of(experiment, layout, workdir)

@@ -16,7 +16,7 @@ from fxf.errors import UserError
 from fxf.files import digest, read_file, read_json, write_atomically
 from fxf.pages.run_files import CONFIG, OBJECTS, RESULT, no_run
 from fxf.runs.code_version import made_by, other_code
-from fxf.runs.config_file import REGISTERED_BY
+from fxf.runs.guests import GUESTS
 from fxf.training import processes
 from fxf.training.checkpoint_files import require_no_pattern
 from fxf.training.optimizer import make_schedule, optimizer_section
@@ -93,8 +93,12 @@ def open_for_training(
             if _steps(there) < config["train"]["steps"]:
                 (workdir / RESULT).unlink(missing_ok=True)  # of fewer steps
             changes = {"time": time.strftime("%F %T"), **changes}
-            place = {REGISTERED_BY: origin[REGISTERED_BY]} if REGISTERED_BY in origin else {}
-            record = {**there, **place, "config": config, "changes": [*there.get("changes", []), changes]}
+            record = {
+                **there,
+                GUESTS: origin.get(GUESTS, {}),
+                "config": config,
+                "changes": [*there.get("changes", []), changes],
+            }
             write_atomically(workdir / CONFIG, _as_text(record))
     except OSError as error:
         raise UserError(f"{workdir}: cannot write the run folder: {error.strerror or error}") from error
@@ -168,10 +172,10 @@ def require_same_data(workdir: Path, digests: Mapping[str, str]) -> None:
         raise UserError(f"{workdir}: was trained on other data: {differing}; put the data back{where}")
 
 
-def read_config(workdir: Path) -> tuple[dict[str, Any], Identity, dict[str, Any] | None]:
-    """Returns the resolved config of the run in `workdir`, its identity, and the record of its config file.
+def read_config(workdir: Path) -> tuple[dict[str, Any], Identity, dict[str, Any]]:
+    """Returns the resolved config of the run in `workdir`, its identity, and the record of what it names by path.
 
-    The record is None if the config file registers nothing. A warning names code that differs from the run's.
+    A warning names code that differs from the run's.
 
     Raises:
       UserError: there is no run, or config.json or another file of the run is damaged or was changed.
@@ -185,7 +189,7 @@ def read_config(workdir: Path) -> tuple[dict[str, Any], Identity, dict[str, Any]
             raise UserError(f"{path}: differs from the file that the run was made with; put that one back")
     if code := other_code([record, *record.get("changes", [])]):
         log.warning("warning: %s: was trained by other code: %s", workdir, differences(*code))
-    return record["config"], _identity_in(record), record.get(REGISTERED_BY)
+    return record["config"], _identity_in(record), record.get(GUESTS, {})
 
 
 def _read_record(workdir: Path) -> dict[str, Any]:
@@ -206,8 +210,7 @@ def _read_record(workdir: Path) -> dict[str, Any]:
             record["digests"][name]
         other_code([record, *record.get("changes", [])])
         _ = [record.get(name, {}).items() for name in OBJECTS]
-        if (registered_by := record.get(REGISTERED_BY)) is not None:
-            _ = Path(registered_by["path"]), ", ".join(registered_by["registers"]), registered_by["sha256"].items()
+        _ = [(Path(guest["path"]), guest["sha256"].items()) for guest in record.get(GUESTS, {}).values()]
     except (KeyError, TypeError, AttributeError, StopIteration):
         raise UserError(f"{path}: not a run's config: a part is missing or of another type{mend}") from None
     return record
@@ -286,6 +289,6 @@ def _changes(
         log.warning("warning: %s: goes on with other keys: %s%s", workdir, keys, _other_rates(there["config"], config))
     if code:
         log.warning("warning: %s: goes on with other code: %s", workdir, differences(*code))
-    place = origin.get(REGISTERED_BY)
-    moved = {REGISTERED_BY: place} if place and place != there.get(REGISTERED_BY) else {}
+    guests = origin.get(GUESTS, {})
+    moved = {GUESTS: guests} if guests != there.get(GUESTS, {}) else {}
     return {**({"keys": keys} if keys else {}), **(code[1] if code else {}), **moved}

@@ -9,7 +9,6 @@ import numpy as np
 
 from fxf.machine.compiled import CompiledByShape
 from fxf.machine.on_gpu import in_order
-from fxf.runs.contract import of_users
 from fxf.runs.experiment import Experiment
 from fxf.runs.flops import seconds_at_peak
 from fxf.training.log import Clock
@@ -58,16 +57,12 @@ def make_steps(experiment: Experiment, layout: Layout, record: Record, clock: Cl
         return Steps(lambda state, n: from_iterator(state, hyperparameters, n), learning_rate, batches.get_state)
     assert task.batch is not None
     n_steps = min(experiment.log.every, experiment.train.steps, STEPS_AT_ONCE)
-    checked = of_users(experiment)
-    batch = task.batch if checked is None else checked.batch
-    program = CompiledByShape(make_train_steps(trainer, batch, n_steps), compiling, programs, in_order)
+    program = CompiledByShape(make_train_steps(trainer, task.batch, n_steps), compiling, programs, in_order)
     program.begin(experiment.state_shapes(layout), hyperparameters, np.int32(0))
     least = {} if at_peak is None else {"seconds_at_peak": np.full(n_steps, at_peak(experiment.batch_shapes()))}
 
     def train(state: TrainState, n: Any) -> tuple[TrainState, Metrics]:
         state, metrics = program(state, hyperparameters, n)
-        if checked is not None:
-            checked.require_finite(int(state.step) - int(n), metrics["loss_sum"][: int(n)])
         return state, metrics | least
 
     return Steps(train, learning_rate, lambda: None)

@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 from fxf.config import flatten, require_short
 from fxf.errors import UserError, nearest
 from fxf.machine.status import stage
-from fxf.runs import run_folder
-from fxf.runs.config_file import digests_of
+from fxf.runs import guests, run_folder
 from fxf.runs.experiment import build
 from fxf.runs.programs import without_numbers
 
@@ -136,13 +135,11 @@ def alike(points: Sequence[Point], n: int) -> list[list[int]]:
 def check(
     points: Sequence[Point],
     workdir: Path,
-    origin: Mapping[str, Any] | None = None,
     numbers: Sequence[int] | None = None,
 ) -> list[str]:
     """Builds every point, which also prepares its data; returns the names of their tasks' metrics.
 
     Args:
-      origin: what the points come from, as config.json will say.
       numbers: the numbers of the points in their sweep; 1, 2, … by default.
 
     Raises:
@@ -156,7 +153,7 @@ def check(
             task = experiment.task
             metrics |= dict.fromkeys(task.metrics)
             of_source = run_folder.source_digest(folder, experiment.start.path)
-            digests = task.digests() | digests_of(origin or {}, folder) | of_source
+            digests = task.digests() | guests.digests(experiment.config, folder) | of_source
             if folder.exists() and not folder.is_dir():
                 raise UserError(f"{folder}: expected a run folder, got a file")
             run_folder.require_same_run(folder, experiment.config, digests, task.files)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from fxf.config import Choices
 from fxf.data.corpus import DataConfig
 from fxf.data.documents import DocumentsConfig
 from fxf.data.text import TextConfig
@@ -27,14 +28,18 @@ class RegisteredTask(NamedTuple):
     models: tuple[str, ...]
 
 
-TASKS: dict[str, RegisteredTask] = {
-    "reversal": RegisteredTask({"task": ReversalConfig}, Reversal, ("transformer_lm",)),
-    "translation": RegisteredTask({"task": TranslationConfig, "data": DataConfig}, Translation, ("encoder_decoder",)),
-    "time_series": RegisteredTask({"task": TimeSeriesConfig}, TimeSeries, ("transformer_lm",)),
-    "boolean_map": RegisteredTask({"task": BooleanMapConfig}, BooleanMap, ("bilayer",)),
-    "language_model": RegisteredTask(
-        {"task": LanguageModelConfig, "data": DocumentsConfig}, LanguageModel, ("transformer_lm", "bilayer")
-    ),
-    "length": RegisteredTask({"task": LengthConfig}, Length, ("transformer_lm", "masked_lm")),
-    "masking": RegisteredTask({"task": MaskingConfig, "data": TextConfig}, Masking, ("masked_lm",)),
-}
+TASKS: Choices[RegisteredTask] = Choices(
+    {
+        "reversal": RegisteredTask({"task": ReversalConfig}, Reversal, ("transformer_lm",)),
+        "translation": RegisteredTask(
+            {"task": TranslationConfig, "data": DataConfig}, Translation, ("encoder_decoder",)
+        ),
+        "time_series": RegisteredTask({"task": TimeSeriesConfig}, TimeSeries, ("transformer_lm",)),
+        "boolean_map": RegisteredTask({"task": BooleanMapConfig}, BooleanMap, ("bilayer",)),
+        "language_model": RegisteredTask(
+            {"task": LanguageModelConfig, "data": DocumentsConfig}, LanguageModel, ("transformer_lm", "bilayer")
+        ),
+        "length": RegisteredTask({"task": LengthConfig}, Length, ("transformer_lm", "masked_lm")),
+        "masking": RegisteredTask({"task": MaskingConfig, "data": TextConfig}, Masking, ("masked_lm",)),
+    }
+)

@@ -1,7 +1,7 @@
 """Metrics that compare answers with reference texts. The key `task.metrics` adds them to the figures of a task.
 
-`METRICS["name"] = function` registers another metric. `function(answers, references)` returns a number, given the
-answer to each prompt, list[str], and all right answers to it, list[list[str]].
+A metric of a user's own is named by its path, as `my_file:function`; its figure is `function`. `function(answers,
+references)` returns a number, given the answer to each prompt, list[str], and all right answers to it, list[list[str]].
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fxf.config import key, one_of
+from fxf.config import Choices, key, one_of
 from fxf.errors import UserError
 from fxf.tasks.prompts import before_end
 
@@ -21,7 +21,10 @@ Metric = Callable[[list[str], list[list[str]]], float]
 class MetricsConfig:
     """The key of the tasks whose answers are compared with reference texts."""
 
-    metrics: str = key("", "more metrics of the answers: names in fxf.tasks.text_metrics.METRICS, separated by commas")
+    metrics: str = key(
+        "",
+        "more metrics of the answers: names in fxf.tasks.text_metrics.METRICS or module:function, separated by commas",
+    )
 
 
 def ter(answers: list[str], references: list[list[str]]) -> float:
@@ -31,7 +34,7 @@ def ter(answers: list[str], references: list[list[str]]) -> float:
     return TER().corpus_score(answers, reference_columns(references)).score
 
 
-METRICS: dict[str, Metric] = {"ter": ter}
+METRICS: Choices[Metric] = Choices({"ter": ter})
 
 
 def reference_columns(references: list[list[str]]) -> Any:
@@ -82,7 +85,8 @@ class TextMetrics:
         """Raises a UserError if a name is not registered, or is one of `of_task`, the task's own figures."""
         self._chosen: dict[str, Metric] = {}
         for name in (part.strip() for part in config.metrics.split(",") if config.metrics):
-            self._chosen[name] = METRICS[one_of(name, METRICS, "task.metrics")]
+            metric, name = METRICS[one_of(name, METRICS, "task.metrics")], name.rpartition(":")[2]
+            self._chosen[name] = metric
             if name in of_task:
                 raise UserError(f"task.metrics: this task has a figure '{name}' of its own; register another name")
         self.names = (*self._chosen, *(f"-{name}" for name in self._chosen))

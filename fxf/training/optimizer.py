@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fxf.config import arguments, defaults, key, one_of, section
+from fxf.config import Choices, arguments, defaults, key, one_of, section
 from fxf.errors import UserError
 from fxf.training.fine_tuning import at_own_rates, averaging, freeze, rates_by_layer
 from fxf.weights import Spec, decay_mask, matrix_axes, without_repeats
@@ -104,17 +104,19 @@ class RegisteredOptimizer(NamedTuple):
         return {name: default for name, default in defaults(self.config).items() if name not in common}
 
 
-OPTIMIZERS: dict[str, RegisteredOptimizer] = {
-    "sgd": RegisteredOptimizer(plain(optax.sgd), ("momentum",)),
-    "adam": RegisteredOptimizer(plain(optax.adam), ("b1", "b2", "eps"), unit_steps=True),
-    "adamw": RegisteredOptimizer(decaying(optax.adamw), ("b1", "b2", "eps", "weight_decay"), unit_steps=True),
-    "nadamw": RegisteredOptimizer(decaying(optax.nadamw), ("b1", "b2", "eps", "weight_decay"), unit_steps=True),
-    "lamb": RegisteredOptimizer(decaying(optax.lamb), ("b1", "b2", "eps", "weight_decay")),
-    "lion": RegisteredOptimizer(decaying(optax.lion), ("b1", "b2", "weight_decay"), unit_steps=True),
-    "rmsprop": RegisteredOptimizer(plain(optax.rmsprop), ("eps", "momentum"), unit_steps=True),
-    "muon": RegisteredOptimizer(muon, ("b1", "b2", "eps", "weight_decay")),
-    "adafactor": RegisteredOptimizer(plain(optax.adafactor)),
-}
+OPTIMIZERS: Choices[RegisteredOptimizer] = Choices(
+    {
+        "sgd": RegisteredOptimizer(plain(optax.sgd), ("momentum",)),
+        "adam": RegisteredOptimizer(plain(optax.adam), ("b1", "b2", "eps"), unit_steps=True),
+        "adamw": RegisteredOptimizer(decaying(optax.adamw), ("b1", "b2", "eps", "weight_decay"), unit_steps=True),
+        "nadamw": RegisteredOptimizer(decaying(optax.nadamw), ("b1", "b2", "eps", "weight_decay"), unit_steps=True),
+        "lamb": RegisteredOptimizer(decaying(optax.lamb), ("b1", "b2", "eps", "weight_decay")),
+        "lion": RegisteredOptimizer(decaying(optax.lion), ("b1", "b2", "weight_decay"), unit_steps=True),
+        "rmsprop": RegisteredOptimizer(plain(optax.rmsprop), ("eps", "momentum"), unit_steps=True),
+        "muon": RegisteredOptimizer(muon, ("b1", "b2", "eps", "weight_decay")),
+        "adafactor": RegisteredOptimizer(plain(optax.adafactor)),
+    }
+)
 
 
 def stable_then_linear(peak: Any, final: Any, steps: int, config: OptimizerConfig) -> Schedule:
@@ -127,13 +129,17 @@ def stable_then_linear(peak: Any, final: Any, steps: int, config: OptimizerConfi
 
 
 # Each schedule: learning rate after the warm-up, from (peak, final, steps left after the warm-up, the section).
-SCHEDULES: dict[str, Callable[[Any, Any, int, OptimizerConfig], Schedule]] = {
-    "constant": lambda peak, final, steps, config: optax.constant_schedule(peak),
-    "linear": lambda peak, final, steps, config: optax.linear_schedule(peak, final, steps),
-    "cosine": lambda peak, final, steps, config: optax.cosine_decay_schedule(peak, steps, final / peak),
-    "inverse_sqrt": lambda peak, final, steps, config: lambda n: peak / jnp.sqrt(1 + n / max(config.warmup_steps, 1)),
-    "wsd": stable_then_linear,
-}
+SCHEDULES: Choices[Callable[[Any, Any, int, OptimizerConfig], Schedule]] = Choices(
+    {
+        "constant": lambda peak, final, steps, config: optax.constant_schedule(peak),
+        "linear": lambda peak, final, steps, config: optax.linear_schedule(peak, final, steps),
+        "cosine": lambda peak, final, steps, config: optax.cosine_decay_schedule(peak, steps, final / peak),
+        "inverse_sqrt": lambda peak, final, steps, config: (
+            lambda n: peak / jnp.sqrt(1 + n / max(config.warmup_steps, 1))
+        ),
+        "wsd": stable_then_linear,
+    }
+)
 # The keys that a schedule of fxf does not read. One of a user's own may read all.
 _UNREAD = {
     "constant": {"final_learning_rate", "decay_steps"},
@@ -171,14 +177,15 @@ def optimizer_section(values: Mapping[str, Any]) -> OptimizerConfig:
     Raises:
       UserError: as `section`, or a key of another optimizer differs from its default.
     """
-    registered = OPTIMIZERS[one_of(values["name"], OPTIMIZERS, "optimizer.name")]
-    others = {name: x for each in OPTIMIZERS.values() for name, x in each.own.items() if name not in registered.own}
-    for name, default in others.items():
-        if values.get(name, default) != default:
-            reader = f"optimizer '{values['name']}'"
-            raise UserError(f"optimizer.{name}: {reader} does not read it; leave it at {default}")
-    read = {name: value for name, value in values.items() if name not in others}
-    return section(registered.config, {**registered.own, **read}, "optimizer")
+    if not isinstance(values, Mapping):
+        raise UserError(f"optimizer: expected a section of keys, got {values!r}")
+    name = values.get("name", OptimizerConfig.name)
+    registered = OPTIMIZERS[one_of(name, OPTIMIZERS, "optimizer.name")]
+    others = {key: x for each in OPTIMIZERS.values() for key, x in each.own.items() if key not in registered.own}
+    for other, default in others.items():
+        if values.get(other, default) != default:
+            raise UserError(f"optimizer.{other}: optimizer '{name}' does not read it; leave it at {default}")
+    return section(registered.config, {key: x for key, x in values.items() if key not in others}, "optimizer")
 
 
 def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.GradientTransformationExtraArgs:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fxf.config import one_of
+from fxf.config import Choices, one_of
 from fxf.errors import UserError, one_line
 
 log = logging.getLogger(__name__)
@@ -162,7 +162,7 @@ class WeightsAndBiases:
 
 
 # Each is made as `TRACKERS[name](folder, resumed_at)`; a config file may add its own.
-TRACKERS: dict[str, Callable[[Path, int], Tracker]] = {"wandb": WeightsAndBiases}
+TRACKERS: Choices[Callable[[Path, int], Tracker]] = Choices({"wandb": WeightsAndBiases})
 
 
 def require_trackers(names: str) -> list[str]:

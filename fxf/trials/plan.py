@@ -1,6 +1,5 @@
 """The plan of a trial, which is written down before its runs begin."""
 
-import functools
 import json
 import math
 import time
@@ -8,21 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
-
 from fxf.config import differences
 from fxf.errors import UserError, nearest
 from fxf.files import is_remote, read_json, write_atomically
 from fxf.pages.figures import HIGHER, LOWER, figure
 from fxf.pages.run_files import is_run
+from fxf.runs import guests
 from fxf.runs.code_version import made_by
-from fxf.runs.config_file import REGISTERED_BY, digests_of
 from fxf.runs.experiment import Experiment, build
 from fxf.training.checkpoint_files import require_no_pattern
-from fxf.training.gradient import batch_loss
 from fxf.trials.arms import Arm
 from fxf.trials.evidence import TEST
-from fxf.weights import shapes
 
 PLAN = "plan.json"
 ALWAYS = ("train_loss", "train_seconds", "tokens_per_second")  # figures of every run, besides those of its task
@@ -106,9 +101,7 @@ def make_plan(first: Arm, other: Arm | None, workdir: Path, metric: str = "", le
             if arm.config["parallel"]["processes"] != 1:
                 raise UserError("parallel.processes: the runs of a trial share one process; leave it at 1")
             experiment = build(arm.config)
-            if REGISTERED_BY in arm.origin:
-                _require_loss(experiment)
-            files = digests_of(arm.origin, workdir)
+            files = guests.digests(arm.config, workdir)
             chosen.append(choose_metric(experiment, metric))
         except UserError as error:
             raise UserError(f"the {name} config: {error}") from None
@@ -116,17 +109,6 @@ def make_plan(first: Arm, other: Arm | None, workdir: Path, metric: str = "", le
     if chosen[0] != chosen[1]:
         raise UserError(f"--metric: the first config has {chosen[0][0]}, the other {chosen[1][0]}; name one of both")
     return Plan(first, other, *chosen[0], bool(metric), null, level, content)
-
-
-def _require_loss(experiment: Experiment) -> None:
-    """Raises a UserError if a function of the user's own cannot compute the model's loss, before any run trains."""
-    try:
-        params, batch = shapes(experiment.model.spec), experiment.batch_shapes()
-        jax.eval_shape(functools.partial(batch_loss, experiment.model), params, batch)
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(f"its loss cannot be computed: {type(error).__name__}: {error}") from error
 
 
 def choose_metric(experiment: Experiment, metric: str = "") -> tuple[str, str]:

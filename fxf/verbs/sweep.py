@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> None:
         one_of(X.value, changed_keys(points), "--x")
     if Y.value:
         require_figure(Y.value, points, workdir)
-    metrics = check(points, workdir, origin)
+    metrics = check(points, workdir)
     without_result = [i for i, point in enumerate(points) if run_folder.read_result(workdir / point.name) is None]
     jobs = _jobs(points, without_result, config_file, overrides, workdir)
     if DRY_RUN.value:
@@ -112,7 +112,7 @@ def _train(points: list[Any], workdir: Path, origin: dict[str, Any]) -> None:
             raise UserError(f"--{other.name}: --points trains in this process; give one of them")
     numbers = _numbers(POINTS.value or [], len(points))
     chosen = [points[number - 1] for number in numbers]
-    check(chosen, workdir, origin, numbers)
+    check(chosen, workdir, numbers)
     config_file, overrides = origin["config_file"], origin["overrides"]
     if train_together(chosen, workdir, lambda point: origin_of(config_file, {**overrides, **point.changes})):
         sys.exit(1)

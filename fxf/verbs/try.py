@@ -2,13 +2,12 @@
 
 fxf try --config=reversal:example0 --change=model.activation=silu --workdir=runs/silu
 fxf try --config=characters --other=mine.py --metric=test_loss --minutes=30 --workdir=runs/mine
-fxf try --config=reversal:example0 --functions=mine.py --workdir=runs/mine
+fxf try --config=reversal:example0 --change=model.attention=mine:sigmoid --workdir=runs/mine
 fxf try --config=reversal:example0 --null --workdir=runs/null
 
-The other config is --other, or that of --config. Each --change=KEY=VALUE changes it alone. --functions names a Python
-file, which runs as code, and what it registers is for the other config alone. --config.KEY=VALUE changes both. The two
-runs of a pair have the same seed: the same batches, and the same initial weights where the shapes agree. --null tries a
-config against itself, with two seeds in a pair.
+The other config is --other, or that of --config. Each --change=KEY=VALUE changes it alone. --config.KEY=VALUE changes
+both. The two runs of a pair have the same seed: the same batches, and the same initial weights where the shapes agree.
+--null tries a config against itself, with two seeds in a pair.
 
 Pairs run in this process until the answer is clear, --seeds pairs have run, or --minutes leave no time for another.
 The test is sequential, so that looking after each pair costs nothing: of trials without a difference, at most the share
@@ -29,7 +28,6 @@ from fxf.runs import cli
 CONFIG, WORKDIR = cli.define_config(), flags.DEFINE_string("workdir", None, "folder of the trial, and of its runs")
 OTHER = flags.DEFINE_string("other", None, "the other config; by default that of --config")
 CHANGE = flags.DEFINE_multi_string("change", [], "KEY=VALUE, a key of the other config; may be repeated")
-FUNCTIONS = flags.DEFINE_string("functions", None, "a Python file; the other config uses what it registers")
 NULL = flags.DEFINE_boolean("null", False, "try the config against itself")
 METRIC = flags.DEFINE_string("metric", "", "the figure of result.json that decides; by default the task's first")
 SEEDS = flags.DEFINE_integer("seeds", 32, "the most pairs of seeds", 2)
@@ -50,17 +48,14 @@ def main(arguments: list[str]) -> None:
     workdir = cli.require_workdir(WORKDIR)
     first, other = arms.Arm(config, origin), None
     if NULL.value:
-        for flag in (OTHER, CHANGE, FUNCTIONS):
+        for flag in (OTHER, CHANGE):
             if flag.value:
                 raise UserError(f"--{flag.name}: --null tries the config of --config against itself")
-    elif not (OTHER.value or CHANGE.value or FUNCTIONS.value):
-        raise UserError("nothing to try: give --other, --change or --functions, or --null")
+    elif not (OTHER.value or CHANGE.value):
+        raise UserError("nothing to try: give --other or --change, or --null")
     else:
         other = arms.other_config(OTHER.value, origin["overrides"]) if OTHER.value else first
-        if FUNCTIONS.value:
-            other = arms.with_functions(other, FUNCTIONS.value, CHANGE.value)
-        else:
-            other = arms.with_changes(other, CHANGE.value)
+        other = arms.with_changes(other, CHANGE.value)
     plan, budget = make_plan(first, other, workdir, METRIC.value, LEVEL.value), Budget(SEEDS.value, MINUTES.value)
     keep_plan(plan, budget, workdir)
     if other is not None and not OTHER.value:

@@ -50,21 +50,22 @@ def test_what_is_wrong_is_one_line(workdir):
             call()
 
 
-GUEST = """from fxf.layers.feed_forward import ACTIVATIONS
-from fxf.runs.experiment import default_config
+GUEST = """from fxf.runs.experiment import default_config
 
-ACTIVATIONS["tripled"] = lambda x: 3 * x
+
+def tripled(x):
+    return 3 * x
 
 
 def get_config(steps="3"):
     config = default_config("reversal")
     config.update_from_flattened_dict({changes})
-    config.model.activation, config.train.steps = "tripled", int(steps)
+    config.model.activation, config.train.steps = "mine:tripled", int(steps)
     return config
 """
 
 
-def test_a_run_of_a_config_file_that_registers_something_is_loaded_in_another_process(tmp_path, monkeypatch):
+def test_a_run_whose_config_names_a_function_of_its_file_is_loaded_in_another_process(tmp_path, monkeypatch):
     sharing_programs(monkeypatch)
     (tmp_path / "a").mkdir()
     monkeypatch.chdir(tmp_path / "a")
@@ -79,9 +80,9 @@ def test_a_run_of_a_config_file_that_registers_something_is_loaded_in_another_pr
     with new_process():
         answers = fxf.load("a/run").generate(["1 2"])
         assert len(answers) == 1
-    moved = Path("a/mine.py").rename(tmp_path / "moved.py")
+    moved = Path("a/mine.py").rename(tmp_path / "mine.py")
     with new_process():
-        with pytest.raises(fxf.UserError, match=r"mine.py, which registers .*, is missing"):
+        with pytest.raises(fxf.UserError, match=r"mine.py, a file that the run's config names, is missing"):
             fxf.load("a/run")
         assert fxf.load("a/run", config_file=moved).generate(["1 2"]) == answers
 

@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 
-from fxf.layers.attention import ATTENTIONS
 from fxf.layers.attention_kinds import weighted
 from fxf.runs.experiment import default_config
 
@@ -13,10 +12,10 @@ def sigmoid(scores_BHTC, bias_BHTC):
     return jax.nn.sigmoid(scores_BHTC + bias_BHTC - jnp.log(n_BHT1))
 
 
-ATTENTIONS["sigmoid"] = weighted(sigmoid)
+SIGMOID = weighted(sigmoid)
 
 
 def get_config():
     config = default_config("reversal")
-    config.model.attention = "sigmoid"
+    config.model.attention = "attention:SIGMOID"
     return config

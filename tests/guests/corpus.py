@@ -1,6 +1,6 @@
 """A corpus: numbers, and the same with their digits reversed."""
 
-from fxf.data.corpus import CORPORA, Corpus, Example, RegisteredCorpus
+from fxf.data.corpus import Corpus, Example, RegisteredCorpus
 from fxf.files import digest
 from fxf.runs.experiment import default_config
 
@@ -10,10 +10,10 @@ def numbers(config):
     return Corpus(examples[20:], examples[:10], examples[10:20], 0, {"numbers": digest(repr(examples).encode())})
 
 
-CORPORA["numbers"] = RegisteredCorpus(numbers)
+NUMBERS = RegisteredCorpus(numbers)
 
 
 def get_config():
     config = default_config("translation")
-    config.data.name = "numbers"
+    config.data.name = "corpus:NUMBERS"
     return config

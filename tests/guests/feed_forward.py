@@ -2,7 +2,7 @@
 
 import jax
 
-from fxf.layers.feed_forward import FEED_FORWARDS, FeedForward, dense, dense_spec
+from fxf.layers.feed_forward import FeedForward, dense, dense_spec
 from fxf.layers.linear import linear
 from fxf.runs.experiment import default_config
 from fxf.weights import Weight, fan_in
@@ -19,10 +19,10 @@ def mixture(config, params, x_BTD):
     return weights_BT2[..., :1] * first_BTD + weights_BT2[..., 1:] * second_BTD
 
 
-FEED_FORWARDS["mixture"] = FeedForward(spec, mixture)
+MIXTURE = FeedForward(spec, mixture)
 
 
 def get_config():
     config = default_config("reversal")
-    config.model.feed_forward = "mixture"
+    config.model.feed_forward = "feed_forward:MIXTURE"
     return config

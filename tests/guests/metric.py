@@ -1,17 +1,13 @@
 """A metric: the length of all answers over that of the right ones, both in characters."""
 
 from fxf.runs.experiment import default_config
-from fxf.tasks.text_metrics import METRICS
 
 
 def length_ratio(answers, references):
     return sum(map(len, answers)) / sum(len(texts[0]) for texts in references)
 
 
-METRICS["length_ratio"] = length_ratio
-
-
 def get_config():
     config = default_config("reversal")
-    config.task.metrics = "length_ratio"
+    config.task.metrics = "metric:length_ratio"
     return config

@@ -8,7 +8,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from fxf.config import key
 from fxf.layers.cache import Cache
-from fxf.models import MODELS, RegisteredModel
+from fxf.models import RegisteredModel
 from fxf.models.model import Model
 from fxf.runs.experiment import default_config
 from fxf.weights import Weight, fan_in
@@ -49,8 +49,8 @@ def mean(config, vocab_size):
     return Model({"table": table, "final": final}, features, readout, prefill, step, max_len=config.max_len)
 
 
-MODELS["mean"] = RegisteredModel(MeanConfig, mean, in_place_of="transformer_lm")
+MEAN = RegisteredModel(MeanConfig, mean, in_place_of="transformer_lm")
 
 
 def get_config():
-    return default_config("reversal", model="mean")
+    return default_config("reversal", model="model:MEAN")

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from fxf.layers.normalization import NORMS, Norm, scale_weight
+from fxf.layers.normalization import Norm, scale_weight
 from fxf.runs.experiment import default_config
 from fxf.weights import Weight
 
@@ -16,10 +16,10 @@ def rows(config, params, x):
     return params["scale"][None] * jnp.tanh(params["alpha"] * x)
 
 
-NORMS["tanh"] = Norm(spec, rows)
+TANH = Norm(spec, rows)
 
 
 def get_config():
     config = default_config("reversal")
-    config.model.norm = "tanh"
+    config.model.norm = "norm:TANH"
     return config

@@ -6,7 +6,7 @@ import optax
 
 from fxf.config import key
 from fxf.runs.experiment import default_config
-from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, RegisteredOptimizer, plain
+from fxf.training.optimizer import OptimizerConfig, RegisteredOptimizer, plain
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,8 +14,8 @@ class AdanConfig(OptimizerConfig):
     b3: float = key(0.99, "adan: decay of the mean of squares", minimum=0, below=1)
 
 
-OPTIMIZERS["adan"] = RegisteredOptimizer(plain(optax.adan), ("b1", "b2", "eps"), AdanConfig)
+ADAN = RegisteredOptimizer(plain(optax.adan), ("b1", "b2", "eps"), AdanConfig)
 
 
 def get_config():
-    return default_config("reversal", optimizer="adan")
+    return default_config("reversal", optimizer="optimizer:ADAN")

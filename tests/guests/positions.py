@@ -3,7 +3,6 @@
 import jax.numpy as jnp
 
 from fxf.layers.position_kinds import Positions
-from fxf.layers.positions import POSITIONS
 from fxf.runs.experiment import default_config
 
 
@@ -12,10 +11,10 @@ def bias(n_heads, queries_BT, keys_BC):
     return -jnp.arange(1, n_heads + 1).reshape(1, n_heads, 1, 1) * jnp.log1p(distances_B1TC)
 
 
-POSITIONS["logarithmic"] = Positions(bias=bias)
+LOGARITHMIC = Positions(bias=bias)
 
 
 def get_config():
     config = default_config("reversal")
-    config.model.positions = "logarithmic"
+    config.model.positions = "positions:LOGARITHMIC"
     return config

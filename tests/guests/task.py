@@ -9,7 +9,7 @@ import numpy as np
 from fxf.config import key
 from fxf.errors import UserError
 from fxf.runs.experiment import default_config
-from fxf.tasks import TASKS, RegisteredTask
+from fxf.tasks import RegisteredTask
 from fxf.tasks.prompts import of_each_prompt, one_group, padded_prompts
 from fxf.tasks.task import Task, language_model_batch
 
@@ -58,8 +58,8 @@ class Copy(Task):
         return NAMES[token]
 
 
-TASKS["copy"] = RegisteredTask({"task": CopyConfig}, Copy, ("transformer_lm",))
+COPY = RegisteredTask({"task": CopyConfig}, Copy, ("transformer_lm",))
 
 
 def get_config():
-    return default_config("copy")
+    return default_config("task:COPY")

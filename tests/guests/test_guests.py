@@ -1,4 +1,4 @@
-"""What a user's own config file registers goes through every verb, each as in a process and a folder of its own."""
+"""What a config names by path goes through every verb, each as in a process and a folder of its own."""
 
 import ast
 import shutil
@@ -17,9 +17,9 @@ from fxf.machine import signals
 from fxf.reports import probe
 from fxf.reports.describe import describe
 from fxf.runs import run
-from fxf.runs.command_line import read_sweep
-from fxf.runs.config_file import load
+from fxf.runs.command_line import read_config, read_sweep
 from fxf.runs.experiment import build
+from fxf.runs.guests import record
 from fxf.sweeps.points import check, make_points
 from fxf.training.log import Clock
 from small_runs import KEPT, new_process, sharing_programs
@@ -41,18 +41,21 @@ LENGTHS = {
 }
 # Guests that go through the verbs together: the config of the first, with what the others are chosen by.
 TOGETHER = {
-    "model": {"optimizer.name": "adan", "task.metrics": "length_ratio"},
+    "model": {"optimizer.name": "optimizer:ADAN", "task.metrics": "metric:length_ratio"},
     "task": {
-        "model.attention": "sigmoid",
-        "model.positions": "paced",
-        "model.norm": "tanh",
-        "model.block": "parallel",
-        "model.feed_forward": "mixture",
+        "model.attention": "attention:SIGMOID",
+        "model.positions": "token_positions:PACED",
+        "model.norm": "norm:TANH",
+        "model.block": "block:PARALLEL",
+        "model.feed_forward": "feed_forward:MIXTURE",
     },
-    "corpus": {"model.positions": "logarithmic", "optimizer.name": "adan", "optimizer.layer_decay": 0.9},
+    "corpus": {
+        "model.positions": "positions:LOGARITHMIC",
+        "optimizer.name": "optimizer:ADAN",
+        "optimizer.layer_decay": 0.9,
+    },
 }
-COMBINED = """import {}
-from {} import get_config as of_one
+COMBINED = """from {} import get_config as of_one
 
 
 def get_config():
@@ -79,8 +82,8 @@ def clock():
     return Clock(time.perf_counter())
 
 
-def tiny(loaded):
-    config = loaded.call("get_config").to_dict()
+def tiny(path):
+    config = read_config(str(path)).to_dict()
     for name, values in TINY.items():
         config[name] = {**config.get(name, {}), **{k: v for k, v in values.items() if k in config.get(name, {})}}
     return {name: values for name, values in config.items() if values != {}}
@@ -88,9 +91,7 @@ def tiny(loaded):
 
 def train(path, workdir):
     with new_process():
-        loaded = load(path)
-        origin = {"config_file": str(path), "overrides": {}, **loaded.origin()}
-        return run.train(tiny(loaded), workdir, clock(), origin, kept=KEPT)
+        return run.train(tiny(path), workdir, clock(), {"config_file": str(path), "overrides": {}}, kept=KEPT)
 
 
 def lines_of(path):
@@ -115,10 +116,9 @@ def elsewhere(tmp_path, monkeypatch):
 def test_a_guest_is_short_and_builds(name, most, elsewhere):
     assert 0 < lines_of(HERE / f"{name}.py") <= most
     with new_process():
-        loaded = load(shutil.copy(HERE / f"{name}.py", elsewhere))
-        assert build(tiny(loaded)).config == {**tiny(loaded), "seed": 0}
-        kind = {"token_positions": "positions", "feed_forward": "feed-forward layer"}.get(name, name)
-        assert [kind for kind, _ in loaded.registered] == [kind]
+        config = tiny(shutil.copy(HERE / f"{name}.py", elsewhere))
+        assert build(config).config == {**config, "seed": 0}
+        assert list(record(config)) == [name]
 
 
 @pytest.mark.parametrize(
@@ -133,12 +133,11 @@ def test_guests_go_through_every_verb_from_another_folder(name, prompt, elsewher
         shutil.copy(HERE / f"{guest}.py", elsewhere)
     path = elsewhere / "together.py"
     sharing_programs(monkeypatch)
-    path.write_text(COMBINED.format(", ".join(LENGTHS), name, TOGETHER[name]))
+    path.write_text(COMBINED.format(name, TOGETHER[name]))
     with new_process():
-        loaded = load(path)
-        (point,) = make_points(tiny(loaded), read_sweep(str(path)))
+        (point,) = make_points(tiny(path), read_sweep(str(path)))
         workdir = Path("sweep") / point.name
-        check([point], Path("sweep"), loaded.origin())
+        check([point], Path("sweep"))
     with monkeypatch.context() as stopping, pytest.raises(Interrupted, match="stopped at step 1, which is saved"):
         stopping.setattr(signals, "asked", partial(next, chain([False], repeat(True))))
         train(path, workdir)

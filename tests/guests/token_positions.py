@@ -21,10 +21,10 @@ def penalty(config, params, step):
     return 0.01 * jnp.square(params["pace"] - 1).sum()
 
 
-POSITIONS["paced"] = POSITIONS["alibi"]._replace(spec=spec, from_tokens=from_tokens, penalty=penalty)
+PACED = POSITIONS["alibi"]._replace(spec=spec, from_tokens=from_tokens, penalty=penalty)
 
 
 def get_config():
     config = default_config("reversal")
-    config.model.positions = "paced"
+    config.model.positions = "token_positions:PACED"
     return config

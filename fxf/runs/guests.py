@@ -1,0 +1,150 @@
+"""Config files, and the modules that a config names by path (`my_file:sigmoid`): executed, recorded, found again.
+
+A config file is Python and runs as code. Its folder is searched for modules from then on, so a config may name what
+the file itself, or a module beside it, defines. A run records the files that its config names, with their digests.
+"""
+
+import importlib
+import importlib.util
+import logging
+import modulefinder
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from fxf.config import Choices, differences, flatten
+from fxf.errors import UserError, errors_of, shown
+from fxf.files import file_digest, is_remote, read_file
+
+log = logging.getLogger(__name__)
+
+GUESTS = "guests"  # the key of config.json
+_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_executed: dict[Path, tuple[bytes, ModuleType, set[str]]] = {}  # each file's text, module, and what it adds to choices
+
+
+def load(path: str | Path) -> ModuleType:
+    """Executes a Python file, unless this process has executed the same text already, and returns its module.
+
+    The module has the name of the file, so that a config can name what it defines, if no other module has that name.
+
+    Raises:
+      UserError: the file cannot be read, is not Python, or raises an exception.
+    """
+    path = Path(os.path.abspath(path))
+    text = read_file(shown(path), "--config")
+    search(path.parent)
+    known = _executed.get(path)
+    if known is None or known[0] != text:
+        there = sys.modules.get(path.stem)
+        of_files = there is None or getattr(there, "__file__", None) in {str(path), *map(str, _executed)}
+        name = path.stem if of_files else f"config file {path}"
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec and spec.loader
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name], n_before = module, len(Choices.added)
+        try:
+            with errors_of(path):
+                exec(compile(text, str(path), "exec", dont_inherit=True), vars(module))
+                added = _added_since(n_before)
+        except BaseException:
+            del sys.modules[name]
+            raise
+        known = _executed[path] = (text, module, added)
+    sys.modules[known[1].__name__] = known[1]
+    return known[1]
+
+
+def _added_since(n_before: int) -> set[str]:
+    """Returns the names that a file has added to choices. Raises a UserError if one of them is a name of fxf."""
+    earlier = {name for _, name, _ in Choices.added[:n_before]}
+    for choices, name, before in Choices.added[n_before:]:
+        if before is not None and name not in earlier:
+            choices.update({name: before})
+            raise UserError(f"'{name}' is taken: fxf has {', '.join(choices)}; choose another name")
+    return {name for _, name, _ in Choices.added[n_before:]}
+
+
+def search(folder: Path) -> None:
+    """Makes imports search the folder first, and forgets modules of the folders of other files executed before."""
+    others = {path.parent for path in _executed} - {folder}
+    for name, module in list(sys.modules.items()):
+        if (file := getattr(module, "__file__", None)) and Path(file).parent in others:
+            del sys.modules[name]
+    sys.path[:] = [str(folder), *(place for place in sys.path if place != str(folder))]
+
+
+def record(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the modules from which a config names something: by path, or by a name that a file has added.
+
+    Each has its file, and the SHA-256 of that and of what it imports from its own folder.
+    """
+    words = {word.strip() for _, value in flatten(config) if isinstance(value, str) for word in value.split(",")}
+    files = {path.stem: path for path, (_, _, added) in _executed.items() if added & words}
+    for name in sorted({word.partition(":")[0] for word in words if _PATH.fullmatch(word)}):
+        try:
+            module: Any = importlib.import_module(name)
+        except ModuleNotFoundError:  # the line of the key that names it says so
+            continue
+        if file := getattr(module, "__file__", None):
+            files[name] = Path(file)
+    return {name: {"path": str(path), "sha256": _digests(path)} for name, path in files.items()}
+
+
+def _digests(path: Path) -> dict[str, str]:
+    finder = modulefinder.ModuleFinder([str(path.parent)])
+    finder.run_script(str(path))  # which it reads and does not run
+    files = sorted(
+        {path, *(Path(file) for each in finder.modules.values() if (file := getattr(each, "__file__", None)))}
+    )
+    return {str(file.relative_to(path.parent)): file_digest(file) for file in files}
+
+
+def digests(config: Mapping[str, Any], workdir: Path) -> dict[str, str]:
+    """Returns the digests of all files of `record(config)`.
+
+    Raises:
+      UserError: a file lies in the run folder, whose code is never executed.
+    """
+    guests = record(config)
+    for guest in guests.values():
+        _require_outside(workdir, Path(guest["path"]))
+    return {name: sha for guest in guests.values() for name, sha in guest["sha256"].items()}
+
+
+def restore(workdir: Path, recorded: Mapping[str, Any], given: str | Path | None) -> None:
+    """Executes the files of a run's `record` again, so that its config can be built.
+
+    Args:
+      given: the config file's new path, beside which the files of the record are looked for first.
+
+    Raises:
+      UserError: as `load`; or a file is missing or lies in the run folder.
+    """
+    if given is not None:
+        load(given)
+    for name, guest in recorded.items():
+        path = Path(guest["path"])
+        if given is not None and (beside := Path(given).parent / path.name).is_file():
+            path = beside
+        _require_outside(workdir, path)
+        if not path.is_file():
+            raise UserError(
+                f"{workdir}: {path}, a file that the run's config names, is missing; put it beside its config file and "
+                "name that by --config=FILE"
+            )
+        if "." in name:  # a module of a package
+            sys.path.insert(0, str(path.parents[name.count(".")]))
+        else:
+            load(path)
+        if differing := differences(guest["sha256"], _digests(path)):
+            log.warning("warning: %s: %s changed since the run began: %s", workdir, path, differing)
+
+
+def _require_outside(workdir: Path, path: Path) -> None:
+    if not is_remote(workdir) and workdir.resolve() in path.resolve().parents:
+        raise UserError(f"{workdir}: {path} lies in the run folder, whose code is never executed")
