@@ -3,24 +3,13 @@
 Elsewhere, as in the log of a job, only what `say` and `tell` write appears.
 """
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-
-_console = Console(stderr=True)
-_progress: Progress | None = None  # while there is a stage, on a terminal
+_progress: Any = None  # rich's, while there is a stage, on a terminal
 _stages: list["Stage"] = []
 
 
@@ -29,7 +18,7 @@ class Stage:
 
     def __init__(self, name: str, total: int, done: int) -> None:
         self.name, self.total, self.done = name, total, done
-        self._task: TaskID | None = None
+        self._task: Any = None
         if _progress:
             self._task = _progress.add_task(name, total=total or None, completed=done, text="")
 
@@ -74,22 +63,28 @@ def stage(name: str, total: int = 0, done: int = 0) -> Iterator[Stage]:
 def _begin() -> None:
     """Starts to draw, if stderr is a terminal. Text for stdout stays there where that is no terminal."""
     global _progress
-    if not _console.is_terminal:
+    if sys.stderr is None or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         return
-    _progress = Progress(
-        *(SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(20), TaskProgressColumn()),
-        *(TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.fields[text]}", markup=False)),
-        console=_console,
-        transient=True,
-        refresh_per_second=4,
-        redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
+    from rich import progress  # imported here, because a job without a terminal needs none
+    from rich.console import Console
+
+    columns: tuple[Any, ...] = (progress.SpinnerColumn(), progress.TextColumn("{task.description}", markup=False))
+    columns += (progress.BarColumn(20), progress.TaskProgressColumn(), progress.TimeElapsedColumn())
+    columns += (progress.TimeRemainingColumn(), progress.TextColumn("{task.fields[text]}", markup=False))
+    stdout = sys.stdout is not None and sys.stdout.isatty()
+    console = Console(file=sys.stderr)
+    _progress = progress.Progress(
+        *columns, console=console, transient=True, refresh_per_second=4, redirect_stdout=stdout
     )
     _progress.start()
 
 
 def say(text: str) -> None:
     """Writes a line to stderr, above the stages."""
-    _console.print(text, markup=False, highlight=False, soft_wrap=True)
+    if _progress:
+        _progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+    else:
+        print(text, file=sys.stderr, flush=True)
 
 
 def tell(text: str, in_a_log: str) -> None:

@@ -1,20 +1,27 @@
 """The stages of the work: drawn on a terminal, silent elsewhere."""
 
 import io
+from types import SimpleNamespace
 
 import pytest
-from rich.console import Console
 
 from fxf.machine import status
 from fxf.machine.status import hidden, say, stage, tell
 
 
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
 @pytest.fixture
 def terminal(monkeypatch):
     """Makes stderr a terminal, and returns what is written to it."""
-    written = io.StringIO()
-    monkeypatch.setattr(status, "_console", Console(file=written, force_terminal=True, width=120))
-    return written
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    found = Terminal()
+    monkeypatch.setattr(status, "sys", SimpleNamespace(stdout=found, stderr=found))
+    return found
 
 
 def test_a_stage_shows_its_name_how_much_is_done_and_a_text(terminal):
