@@ -96,7 +96,7 @@ class Masking(TextTask):
         loss = loss_sum / max(weight_sum, 1)
         return {
             loss_name: loss,
-            "perplexity": float(np.exp(loss)),
+            **({"perplexity": float(np.exp(loss))} if evaluator.in_nats else {}),
             "accuracy": right / max(weight_sum, 1),
             "chosen_tokens": int(weight_sum),
             "samples": samples,

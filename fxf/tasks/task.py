@@ -33,9 +33,10 @@ class Evaluator(NamedTuple):
       decode: `decode(groups)` returns (tokens, scores) of each `PromptGroup`. Tokens are int32 [N, W, max_tokens], W
         hypotheses of each prompt with the best first. An end token fills all places after it. Scores are [N, W], or
         None.
-      loss: `loss(batch) -> (loss_sum, weight_sum)`, the sums of the model's loss without dropout or smoothing.
+      loss: `loss(batch) -> (loss_sum, weight_sum)`, without dropout or smoothing: the sums of the cross-entropy of the
+        targets, whatever loss trains the model; of a model whose outputs are not logits, those of its own loss.
       logits: `logits(batch)` [B, T, V].
-      in_nats: whether the loss is in nats, as a loss of logits is.
+      in_nats: whether the loss is that cross-entropy, in nats.
     """
 
     decode: Callable[[Sequence[PromptGroup]], Sequence[Decoded]]

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fxf.config import arguments, defaults, key, one_of, section
+from fxf.config import arguments, defaults, key, one_of, registered_section
 from fxf.errors import UserError
 from fxf.training.fine_tuning import at_own_rates, averaging, freeze, rates_by_layer
 from fxf.weights import Spec, decay_mask, matrix_axes, without_repeats
@@ -178,7 +178,7 @@ def optimizer_section(values: Mapping[str, Any]) -> OptimizerConfig:
             reader = f"optimizer '{values['name']}'"
             raise UserError(f"optimizer.{name}: {reader} does not read it; leave it at {default}")
     read = {name: value for name, value in values.items() if name not in others}
-    return section(registered.config, {**registered.own, **read}, "optimizer")
+    return registered_section(registered.config, {**registered.own, **read}, "optimizer")
 
 
 def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.GradientTransformationExtraArgs:
