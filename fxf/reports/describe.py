@@ -43,7 +43,8 @@ def describe(experiment: Experiment) -> str:
     else:
         flops = flops_per_token(experiment)
         names = ("FLOPs a token, forward", "FLOPs a token, training")
-        estimates += [(name, f"{n:,.0f}") for name, n in zip(names, flops, strict=True)]
+        estimates += [(name, f"{n:,.0f}") for name, n in zip(names, flops[:2], strict=True)]
+        estimates += [("not counted in them", name) for name in sorted(flops.uncounted)]
     per_device = f", on each of {layout.mesh.size} devices" if several else ""
     free = needs.free_for(layout)
     parts = needs.training(experiment, layout, free)

@@ -232,6 +232,6 @@ def figures_of(where: str, found: Any, metrics: Sequence[str] = (), best: str = 
     return plain
 
 
-def is_of_users(task: Any) -> bool:
-    """Returns whether a task is not one of fxf's own."""
-    return type(task).__module__.split(".")[0] != "fxf"
+def is_of_users(part: Any) -> bool:
+    """Returns whether a task, or the function that makes a model, is not one of fxf's own."""
+    return getattr(part, "__module__", type(part).__module__).split(".")[0] != "fxf"

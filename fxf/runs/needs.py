@@ -10,6 +10,8 @@ import jax
 from fxf import weights
 from fxf.machine import memory
 from fxf.machine.memory import Part
+from fxf.models import MODELS
+from fxf.models.model import Model
 from fxf.runs import contract, misuse
 from fxf.runs.experiment import Experiment
 from fxf.training.gradient import batch_loss, parts_in_cache
@@ -59,7 +61,7 @@ def training(experiment: Experiment, layout: Layout, free: int) -> list[Part]:
     parts = [*held, *_gradient(experiment, held[0]), *_program(experiment)]
     if memory.total(parts) > free:
         return parts
-    shapes, one_block = experiment.batch_shapes(), experiment.with_model(n_layers=1).model
+    shapes, one_block = experiment.batch_shapes(), _one_block(experiment)
     microbatches = experiment.train.microbatches
     microbatches *= parts_in_cache(one_block, shapes["weights"].shape, microbatches, layout)
     # XLA may fuse a batch made on the device into its readers, unless it is cut into microbatches.
@@ -91,15 +93,24 @@ def state(experiment: Experiment, layout: Layout) -> list[Part]:
 
 
 def by_layers(experiment: Experiment, measure: Callable[[Experiment], dict[str, int]]) -> dict[str, int]:
-    """Returns the figures that `measure` finds, if every block after the first adds the same to each figure.
+    """Returns the figures that `measure` finds, where every block after the first adds the same to each figure.
 
-    It measures at most two blocks, or all if some are frozen.
+    It measures at most two blocks; or all, if some are frozen, or if a user's model may have unlike ones.
     """
-    n_layers = experiment.config["model"].get("n_layers", 1)
-    if n_layers <= 2 or experiment.config["optimizer"]["frozen"]:  # frozen blocks have no state
+    n_layers, frozen = experiment.config["model"].get("n_layers", 1), experiment.config["optimizer"]["frozen"]
+    if n_layers <= 2 or frozen or not _are_alike(experiment):  # frozen blocks have no state
         return measure(experiment)
     one, two = (measure(experiment.with_model(n_layers=n)) for n in (1, 2))
     return {name: one[name] + (n_layers - 1) * (two[name] - one[name]) for name in one}
+
+
+def _are_alike(experiment: Experiment) -> bool:
+    """Returns whether the blocks of the model differ in no more than their weights, as those of fxf's models do."""
+    return not contract.is_of_users(MODELS[experiment.config["model"]["name"]].make)
+
+
+def _one_block(experiment: Experiment) -> Model:
+    return experiment.with_model(n_layers=1).model if _are_alike(experiment) else experiment.model
 
 
 def device_bytes(tree: Any) -> int:
@@ -131,7 +142,7 @@ def _activations(experiment: Experiment, layout: Layout, microbatches: int) -> l
         name: jax.ShapeDtypeStruct((-(-len(x) // cut), *x.shape[1:]), x.dtype)
         for name, x in experiment.batch_shapes().items()
     }
-    model = experiment.with_model(n_layers=1).model
+    model = _one_block(experiment)
     params = weights.shapes(model.spec, model.weights_dtype)
     of_users = contract.is_of_users(experiment.task)
     where = f"task '{experiment.config['task']['name']}': batch"
