@@ -104,7 +104,7 @@ class Experiment(NamedTuple):
         """
         values = self.config["model"]
         if values.get("attention_implementation", "xla") != "xla":
-            described = registered_section(MODELS[values["name"]].config, values, "model")
+            described: Any = registered_section(MODELS[values["name"]].config, values, "model")
             require_implementation(described, self.parallel.sequence)
         layout = make_layout(self.parallel, target_devices())
         require_divisible(layout, self.train.batch_size, self.train.microbatches)

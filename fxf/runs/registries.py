@@ -119,6 +119,8 @@ def _instead(path: Path) -> str:
 
 def _require_entry(where: str, kind: str, name: Any, registry: Mapping[Any, Any]) -> None:
     """Raises a UserError if an entry is not of the kind of the registry's first one, or its sections are not valid."""
+    from fxf.runs.experiment import SECTIONS  # here, because it imports all of fxf
+
     first, entry = next(iter(registry.values())), registry[name]
     expected = "a function" if callable(first) else f"{type(first).__module__}.{type(first).__name__}"
     if not isinstance(name, str):
@@ -131,6 +133,8 @@ def _require_entry(where: str, kind: str, name: Any, registry: Mapping[Any, Any]
     if not isinstance(sections, dict):
         raise UserError(f"{where}: expected a dict of section classes by name, got {sections!r}")
     for section, cls in sections.items():
+        if kind == "task" and section in ("seed", "model", *SECTIONS):
+            raise UserError(f"{where}: section '{section}' is one of fxf's own; choose another name")
         _require_section(f"{where}: section '{section}'", cls, NEEDED.get(section, ()))
     if kind == "optimizer" and not issubclass(entry.config, first.config):
         raise UserError(f"{where}: expected a subclass of {first.config.__name__}, got {entry.config.__name__}")

@@ -286,6 +286,11 @@ def test_scripts_find_the_file_again_or_are_told_of_it(tmp_path):
             "task 'mine': expected a section 'task' among its own, got none",
         ),
         (
+            "from fxf.tasks import TASKS, RegisteredTask\n\n"
+            "TASKS['mine'] = RegisteredTask({'train': 3}, abs, ('bilayer',))\n",
+            "task 'mine': section 'train' is one of fxf's own; choose another name",
+        ),
+        (
             SECTION.replace("('transformer_lm',)", "()").format("name: str = 'mine'"),
             "task 'mine': expected the names of models that fit it, got none",
         ),
