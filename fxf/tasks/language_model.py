@@ -19,6 +19,7 @@ from fxf.data.rows import Rows, ShuffledRows
 from fxf.data.text import draw_windows, encoded_text, scoring_windows
 from fxf.data.tokenizer import PAD, UNK
 from fxf.errors import UserError
+from fxf.files import digest
 from fxf.models.model import Batch
 from fxf.tasks.prompts import PromptGroup, one_group, padded_prompts
 from fxf.tasks.task import Evaluator, RunInfo, language_model_batch
@@ -63,6 +64,10 @@ class LanguageModel(TokenizedTask):
             self.batches, self.largest_batch = self.source.batches, self.source.largest_batch
         else:
             self.batch = self.source.batch
+
+    def scored_data(self) -> dict[str, Any]:
+        context = {"task.length": self.config.length} if self.config.score == "last" else {}
+        return {"test text": self.source.scored_text(), "task.score": self.config.score, **context}
 
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
         return self.evaluate(evaluator, "validation", "validation_loss")
@@ -172,6 +177,10 @@ class RunningText:
         weights = np.pad(weights_NT, missing).reshape(tokens.shape)
         yield from (jax.device_get(self.batch_of(*pair)) for pair in zip(tokens, weights, strict=True))
 
+    def scored_text(self) -> str:
+        """Returns the digest of the test's text."""
+        return digest(self.parts().test.encode())
+
     def size(self, part: str) -> Counts:
         """Returns the size of a part."""
         text = getattr(self.parts(), part)
@@ -221,6 +230,10 @@ class Documents:
         """Yields the batches by which a part is scored."""
         rows = self.rows(self.tokens(part))
         return rows.in_order(min(rows.n_rows, max(1, TOKENS_AT_ONCE // self.config.length)))
+
+    def scored_text(self) -> str:
+        """Returns a digest of the documents and of how they are split."""
+        return self.prepared().text
 
     def size(self, part: str) -> Counts:
         """Returns the size of a part."""

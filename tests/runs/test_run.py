@@ -81,7 +81,7 @@ def test_a_run_leaves_the_folder_that_it_promises(finished):
     assert json.loads((workdir / "result.json").read_text()) == result
     config = json.loads((workdir / "config.json").read_text())
     made_from, by = {"identity", "digests", "files"}, {"code", "versions", "git_commit", "device", "machine"}
-    assert set(config) == {"config", "config_file", "overrides", *made_from, *by}
+    assert set(config) == {"config", "config_file", "overrides", "better", "unit", "scored", *made_from, *by}
     assert config["identity"] == result["identity"]
     assert config["config"] == tiny_config(train={"evaluate_every": 4}, log={"tensorboard": True})
     assert list((workdir / "tensorboard").iterdir())
