@@ -58,7 +58,7 @@ function drawRuns(runs) {
 }
 
 function drawMeans(groups) {
-  const several = groups.filter(group => group.n > 1);
+  const several = groups.filter(group => group.n + group.diverged > 1);
   if (!several.length) { meanTable.replaceChildren(); return; }
   const names = data.figures.map(figure => figure.name).filter(name => several.some(group => group.means[name]));
   const header = ["runs that differ only in seed", "seeds", ...names.map(title)];

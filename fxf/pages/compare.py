@@ -85,8 +85,8 @@ class Comparison(NamedTuple):
                 found.append(statistics.fmean(numbers))
         return found
 
-    def n_diverged(self, group: Group, name: str) -> int:
-        """Returns for how many seeds a run of a group diverged, or finished without a value of the figure."""
+    def n_diverged(self, group: Group, name: str = "") -> int:
+        """Returns for how many seeds a run of a group diverged, or finished without a value of the figure, if any."""
         return sum(any(self._has_none(place, name) for place in places) for places in group.seeds.values())
 
     def _has_none(self, place: int, name: str) -> bool:

@@ -39,7 +39,7 @@ def as_markdown(found: Comparison) -> str:
         status = f"{run.state}: {said}" if said else run.state
         rows.append({"run": found.names[i], **found.values[i], "status": status, **figures})
     text = to_markdown(rows, ["run", *found.keys, "status", *(_title(found, name) for name in found.columns)])
-    several = [i for i, group in enumerate(found.groups) if _n_seeds(found, group) > 1]
+    several = [i for i, group in enumerate(found.groups) if _n_seeds(found, group) + found.n_diverged(group) > 1]
     if len(several) == 0:
         return text
     of_means = [
@@ -68,7 +68,7 @@ def _n_seeds(found: Comparison, group: Group) -> int:
 
 def _mean(found: Comparison, group: Group, name: str) -> str:
     """Returns the mean of a figure over seeds with its sample standard deviation, and how many diverged."""
-    values, n = found.of_seeds(group, name), found.n_diverged(group, name)
+    values, n = found.of_seeds(group, name), found.n_diverged(group, name) if _is_open(name) else 0
     texts = [f"{statistics.fmean(values):.4g}" if values else NO_VALUE if n else ""]
     texts += [f"± {statistics.stdev(values):.2g}"] if len(values) > 1 else []
     texts += [f"({n} diverged)"] if n else []
@@ -98,7 +98,7 @@ def as_html(found: Comparison) -> str:
             for i, run in enumerate(found.runs)
         ],
         "groups": [
-            {"number": i, "label": group.label, "n": _n_seeds(found, group)}
+            {"number": i, "label": group.label, "n": _n_seeds(found, group), "diverged": found.n_diverged(group)}
             | {"means": {name: mean for name in found.columns if (mean := _mean(found, group, name))}}
             | {"best": [name for name, groups in winners.items() if i in groups]}
             for i, group in enumerate(found.groups)
@@ -131,7 +131,7 @@ def _charts(found: Comparison) -> list[dict[str, Any]]:
 
 
 def _is_open(name: str) -> bool:
-    return name == "loss" or (is_score(name) and bool(figure(name).better))
+    return name in ("loss", "train_loss") or (is_score(name) and bool(figure(name).better))
 
 
 def _curves(run: RunFiles) -> dict[str, list[Point]]:
