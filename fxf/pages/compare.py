@@ -217,7 +217,7 @@ def _apart(runs: list[RunFiles], of_task: list[int]) -> list[str]:
             apart.append(f"another task: {task_of(run)}")
             continue
         differing = differing_keys(json.loads(most), scored[place])
-        apart.append(f"another {', '.join(differing)}" if differing else "")
+        apart.append(", ".join(f"another {name}" for name in differing) if differing else "")
     return apart
 
 

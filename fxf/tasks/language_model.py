@@ -19,7 +19,6 @@ from fxf.data.rows import Rows, ShuffledRows
 from fxf.data.text import draw_windows, encoded_text, scoring_windows
 from fxf.data.tokenizer import PAD, UNK
 from fxf.errors import UserError
-from fxf.files import digest
 from fxf.models.model import Batch
 from fxf.tasks.prompts import PromptGroup, one_group, padded_prompts
 from fxf.tasks.task import Evaluator, RunInfo, language_model_batch
@@ -67,7 +66,7 @@ class LanguageModel(TokenizedTask):
 
     def scored_data(self) -> dict[str, Any]:
         context = {"task.length": self.config.length} if self.config.score == "last" else {}
-        return {"test text": self.source.scored_text(), "task.score": self.config.score, **context}
+        return {**self.source.held_out(), "task.score": self.config.score, **context}
 
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
         return self.evaluate(evaluator, "validation", "validation_loss")
@@ -151,7 +150,7 @@ class RunningText:
         self.context = config.length - config.bos if config.score == "last" else 0
         text = encoded_text(run.data, run.folder, self.window)
         self.tokenizer, self.tokens, self.parts = text.tokenizer, text.tokens, text.parts
-        self.figures, self.digests = text.figures, text.digests
+        self.figures, self.digests, self.held_out = text.figures, text.digests, text.held_out
         self.first = self.tokenizer.special.bos if config.bos else None
 
     def batch(self, key: jax.Array, step: jax.Array) -> Batch:
@@ -176,10 +175,6 @@ class RunningText:
         tokens = np.pad(tokens_NT, missing, constant_values=PAD).reshape(-1, rows, self.window)
         weights = np.pad(weights_NT, missing).reshape(tokens.shape)
         yield from (jax.device_get(self.batch_of(*pair)) for pair in zip(tokens, weights, strict=True))
-
-    def scored_text(self) -> str:
-        """Returns the digest of the test's text."""
-        return digest(self.parts().test.encode())
 
     def size(self, part: str) -> Counts:
         """Returns the size of a part."""
@@ -231,9 +226,9 @@ class Documents:
         rows = self.rows(self.tokens(part))
         return rows.in_order(min(rows.n_rows, max(1, TOKENS_AT_ONCE // self.config.length)))
 
-    def scored_text(self) -> str:
+    def held_out(self) -> dict[str, str]:
         """Returns a digest of the documents and of how they are split."""
-        return self.prepared().text
+        return {"split of the text": self.prepared().text}
 
     def size(self, part: str) -> Counts:
         """Returns the size of a part."""

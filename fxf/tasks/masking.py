@@ -14,7 +14,6 @@ from fxf.data.text import draw_windows
 from fxf.data.tokenizer import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, TOKENIZERS
 from fxf.data.tokenizer_file import is_file
 from fxf.errors import UserError
-from fxf.files import digest
 from fxf.machine.random_keys import random_key
 from fxf.models.model import Batch
 from fxf.tasks.prompts import Decoded, PromptGroup, of_each_prompt
@@ -75,8 +74,7 @@ class Masking(TextTask):
             yield jax.device_get(masked(jax.random.fold_in(random_key(0), start), windows_BP, full_B1))
 
     def scored_data(self) -> dict[str, Any]:
-        chosen = {"task.length": self.config.length, "task.share": self.config.share}
-        return {"test text": digest(self.text.parts().test.encode()), **chosen}
+        return {**self.text.held_out(), "task.length": self.config.length, "task.share": self.config.share}
 
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
         return self.evaluate(evaluator, "validation", "validation_loss")

@@ -155,9 +155,10 @@ class Translation(TokenizedTask):
         return self.corpus().digests
 
     def scored_data(self) -> dict[str, Any]:
-        pairs = [[example.source, example.target] for example in self.tokenized("test").examples]
         keys = {"task.tokenized": self.config.tokenized, "task.examples": self.config.examples}
-        return {"set of test pairs": digest(json.dumps(pairs).encode()), **keys}
+        parts = {name: self.tokenized(name).examples for name in ("validation", "test")}
+        pairs = {name: json.dumps([each[:2] for each in of_part]) for name, of_part in parts.items()}
+        return {**{f"set of {name} pairs": digest(of_part.encode()) for name, of_part in pairs.items()}, **keys}
 
     def figures(self) -> dict[str, Any]:
         skipped = sum(self.tokenized(part).skipped for part in ("train", "validation", "test"))

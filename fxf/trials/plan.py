@@ -128,7 +128,7 @@ def _require_same_scores(first: Experiment, other: Experiment, metric: str) -> N
     """Raises a UserError if two experiments score other data, or have the metric in another unit."""
     told = [experiment.task.scored_data for experiment in (first, other)]
     if None not in told and (differing := differing_keys(*(scored() for scored in told if scored))):
-        raise UserError(f"the two configs score other data: another {', '.join(differing)}")
+        raise UserError(f"the two configs score other data: {', '.join(differing)}")
     if first.task.files.get(TOKENIZER) != other.task.files.get(TOKENIZER) and re.fullmatch(PER_TOKEN, metric):
         bits = [name.removeprefix("-") for name in first.task.metrics if "bits_per" in name]
         what = f"{metric} is per token, and the two configs have other tokenizers"

@@ -14,6 +14,7 @@ CORPUS = {"data.name": "pairs", "data.path": "pairs.tsv", "data.columns": "en,fr
 CORPUS |= {"data.tokenizer": "character", "model.max_len": 40, "data.max_length": 40}
 STARTS = {
     "text": ("language_model", TEXT),
+    "tested": ("language_model", {**TEXT, "data.test": 0.1}),
     "documents": ("language_model", DOCUMENTS),
     "masking": ("masking", TEXT),
     "translation": ("translation", CORPUS),
@@ -50,6 +51,7 @@ def files(tmp_path, monkeypatch):
         ("text", {"data.path": "other.txt"}, False),
         ("text", {"data.validation": 0.2}, False),
         ("text", {"data.test": 0.2}, False),
+        ("tested", {"data.validation": 0.2}, False),  # the text of the test stays
         ("text", {"task.score": "last"}, False),
         ("documents", {"data.tokenizer": "bpe", "data.vocab_size": 280}, True),
         ("documents", {"data.vocab_size": 12}, True),

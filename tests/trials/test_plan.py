@@ -61,7 +61,7 @@ def test_another_figure_is_refused(metrics, test, metric, message):
         ({"vocab_size": 280}, "", "validation_loss is per token, .* name bits_per_character or bits_per_byte"),
         ({"vocab_size": 280}, "train_loss", "train_loss is per token, and the two configs have other tokenizers"),
         ({"vocab_size": 280}, "bits_per_byte", None),
-        ({"validation": 0.2}, "bits_per_byte", "the two configs score other data: another test text"),
+        ({"validation": 0.2}, "bits_per_byte", "the two configs score other data: validation text, test text"),
     ],
 )
 def test_configs_whose_figures_mean_other_things_are_refused(changes, metric, message, tmp_path):

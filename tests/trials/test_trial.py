@@ -133,9 +133,8 @@ def test_a_stopped_trial_goes_on_and_more_seeds_add_pairs(tmp_path, trained):
     with pytest.raises(Interrupted):
         carry_out(plan, tmp_path, Budget(2))
     assert len(json.loads((tmp_path / "plan.json").read_text())["budgets"]) == 1
-    found = carry_out(plan, tmp_path, Budget(2))
+    assert [pair.seeds for pair in carry_out(plan, tmp_path, Budget(2)).pairs] == [(4, 4), (5, 5)]
     assert trained.names == ["first-4", "other-4", "first-5", "other-5", "other-5"]
-    assert [pair.seeds for pair in found.pairs] == [(4, 4), (5, 5)]
     assert len(carry_out(plan, tmp_path, Budget(3)).pairs) == 3
     assert trained.names[5:] == ["first-6", "other-6"]
 
@@ -207,9 +206,8 @@ def test_a_figure_that_is_no_number_counts_as_diverged(value, tmp_path):
 def test_a_figure_that_the_results_lack_is_one_line(tmp_path):
     plan = make_plan(FIRST, OTHER, tmp_path, "train_loss")._replace(metric="bleu")
     finished_runs(tmp_path, plan._replace(metric="chrf"), [1.0], [1.0])
-    with pytest.raises(
-        UserError, match=r"first-4/result.json: bleu is not a number in it \(there are chrf, wall_seconds\)"
-    ):
+    expected = r"first-4/result.json: bleu is not a number in it \(there are chrf, wall_seconds\)"
+    with pytest.raises(UserError, match=expected):
         carry_out(plan, tmp_path)
 
 
