@@ -120,7 +120,7 @@ def make_plan(first: Arm, other: Arm | None, workdir: Path, metric: str = "", le
         content |= {f"{name}: {key}": value for key, value in {**experiment.task.digests(), **files}.items()}
     if chosen[0] != chosen[1]:
         raise UserError(f"--metric: the first config has {chosen[0][0]}, the other {chosen[1][0]}; name one of both")
-    _require_same_scores(*experiments, chosen[0][0])
+    _require_same_scores(experiments[0], experiments[1], chosen[0][0])
     return Plan(first, other, *chosen[0], bool(metric), null, level, content)
 
 
