@@ -18,6 +18,7 @@ from fxf.errors import DivergedError, Interrupted, UserError
 from fxf.machine import memory, signals
 from fxf.machine.hardware import HARDWARE
 from fxf.models.bilayer import BilayerConfig
+from fxf.pages import run_files
 from fxf.runs import experiment as experiment_module
 from fxf.runs import flops, run
 from fxf.runs.experiment import build
@@ -252,6 +253,7 @@ def test_a_loss_that_is_zero_nonfinite_stops_the_run_and_keeps_the_last_good_che
     assert step == len([row for row in records(tmp_path) if "loss" in row])
     assert np.isfinite(jax.tree.leaves(params)[0]).all() or step == 1
     assert not (tmp_path / "result.json").exists()
+    assert run_files.read(tmp_path).state == run_files.DIVERGED
 
 
 def test_steps_that_are_zero_nonfinite_are_skipped_and_counted_up_to_a_limit(tmp_path, monkeypatch):
