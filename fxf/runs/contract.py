@@ -20,6 +20,7 @@ OF_TASKS = {
     "largest_batch": "",
     "figures": "",
     "digests": "",
+    "scored_data": "",
     "validate": "evaluator",
     "test": "evaluator",
     "test_pairs": "evaluator, pairs",
