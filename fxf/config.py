@@ -68,6 +68,16 @@ def section(cls: type[SectionT], values: Any, path: str) -> SectionT:
     return cls(**{name: _checked(value, types[name], limits[name], f"{path}.{name}") for name, value in values.items()})
 
 
+def registered_section(cls: type[SectionT], values: Mapping[str, Any], path: str) -> SectionT:
+    """Builds the section of an entry of a registry, whose name is `values["name"]`, whatever the class's default is.
+
+    Raises:
+      UserError: as `section`.
+    """
+    found: Any = section(cls, {**values, "name": defaults(cls).get("name", values["name"])}, path)
+    return dataclasses.replace(found, name=values["name"])
+
+
 def require_short(value: Any, path: str) -> Any:
     """Returns the value. Raises a UserError if it is an integer of more digits than Python writes."""
     if type(value) is int and value.bit_length() > LONGEST_INT:

@@ -19,8 +19,8 @@ from fxf.errors import UserError
 from fxf.interop import huggingface
 from fxf.machine.devices import require_devices
 from fxf.machine.hardware import Hardware, hardware_of
+from fxf.machine.operations import operations
 from fxf.models.transformer_lm import transformer_lm
-from fxf.runs.flops import matrix_flops
 from fxf.weights import shapes
 
 GPT2_VOCAB_SIZE = 50257
@@ -97,7 +97,7 @@ class Gpt2:
         """The seconds of the model's products at the peak that the GPU's maker names."""
         model = lm(self.sizes)
         forward = jax.make_jaxpr(model.apply)(shapes(model.spec, jnp.float32), self.batch)
-        flops = 3 * matrix_flops(forward.jaxpr)  # a gradient takes twice the operations of the forward pass
+        flops = 3 * operations(forward.jaxpr).flops  # a gradient takes twice the operations of the forward pass
         return Way(lambda: Measured(self.settings.steps * flops / hardware.flops))
 
     def row(self, ways: dict[str, Callable[[], Way]]) -> Row:

@@ -58,10 +58,16 @@ class Counts:
 
 
 class Prepared(NamedTuple):
-    """Prepared documents. `digest` is that of the text, the tokenizer and the keys that they were made from."""
+    """Prepared documents.
+
+    Attributes:
+      digest: that of the text, the tokenizer and the keys that they were made from.
+      text: a digest of the text and of the keys by which it is read and split, whatever the tokenizer.
+    """
 
     folder: Path
     digest: str
+    text: str
     counts: dict[str, Counts]
     dtype: np.dtype
 
@@ -253,6 +259,12 @@ def _opened(config: DocumentsConfig, folder: Path, tokenizer: Tokenizer, found: 
         dtype, before = np.dtype(record["dtype"]), {name: row for name, *row in record["sources"]}
         digests = dict(zip(before, record["text"], strict=True))
         identity = digest(json.dumps([record["text"], record["tokenizer"], _options(config)]).encode())
+        split = {
+            name: value
+            for name, value in _options(config).items()
+            if name not in ("tokenizer", "vocab_size", "version")
+        }
+        text = digest(json.dumps([record["text"], split]).encode())
         same_tokenizer = record["tokenizer"] == _tokenizer_digest(tokenizer)
     except (KeyError, TypeError, ValueError):
         raise UserError(f"{folder / MANIFEST}: not a manifest of documents; {again}") from None
@@ -268,7 +280,7 @@ def _opened(config: DocumentsConfig, folder: Path, tokenizer: Tokenizer, found: 
             raise UserError(f"data.path: {source.path or source.name}: {what}; {again}")
     if gone := before.keys() - {source.name for source in found}:
         raise UserError(f"data.path: {min(gone)}: is missing; put it back, or {again}")
-    return Prepared(folder, identity, counts, dtype)
+    return Prepared(folder, identity, text, counts, dtype)
 
 
 def _differs(source: Source, before: dict[str, list[int]], digests: dict[str, str]) -> bool:

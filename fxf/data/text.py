@@ -52,6 +52,7 @@ class EncodedText(NamedTuple):
       tokens: `tokens(part)` returns the tokens [N] of "train", "validation" or "test".
       figures: returns sizes, and the share of tokens that the vocabulary lacks.
       digests: returns the digest of the text by its name.
+      held_out: returns the digests of the parts that are not trained on.
     """
 
     tokenizer: Tokenizer
@@ -59,6 +60,7 @@ class EncodedText(NamedTuple):
     tokens: Callable[[str], np.ndarray]
     figures: Callable[[], dict[str, Any]]
     digests: Callable[[], dict[str, str]]
+    held_out: Callable[[], dict[str, str]]
 
 
 def encoded_text(config: TextConfig, folder: Path | None, length: int) -> EncodedText:
@@ -96,7 +98,10 @@ def encoded_text(config: TextConfig, folder: Path | None, length: int) -> Encode
     def digests() -> dict[str, str]:
         return {"data.path" if config.path else "phrasebook": digest("\0".join(parts()).encode())}
 
-    return EncodedText(tokenizer, parts, tokens, figures, digests)
+    def held_out() -> dict[str, str]:
+        return {f"{part} text": digest(getattr(parts(), part).encode()) for part in ("validation", "test")}
+
+    return EncodedText(tokenizer, parts, tokens, figures, digests, held_out)
 
 
 def read_text(config: TextConfig) -> Text:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf import weights
-from fxf.config import LARGEST_INT, defaults, one_of, section
+from fxf.config import LARGEST_INT, defaults, one_of, registered_section, section
 from fxf.decoding.config import DecodeConfig, changed_decode
 from fxf.decoding.decoder import Decoder
 from fxf.errors import UserError
@@ -67,7 +67,7 @@ def model(name: str = "transformer_lm", *, vocab_size: int, **keys: Any) -> Mode
       UserError: a key is unknown, has a wrong value, or does not go with another one.
     """
     registered = MODELS[one_of(name, MODELS, "model.name")]
-    config: Any = section(registered.config, {**defaults(registered.config), **keys}, "model")
+    config: Any = registered_section(registered.config, {**defaults(registered.config), **keys, "name": name}, "model")
     if type(vocab_size) is not int or not 1 <= vocab_size <= LARGEST_INT:
         raise UserError(f"vocab_size: expected an int from 1 to {LARGEST_INT}, got {vocab_size!r}")
     return registered.make(config, vocab_size)

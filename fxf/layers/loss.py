@@ -93,8 +93,8 @@ class Loss(NamedTuple):
 
     Attributes:
       sums: `sums(readout, features, targets, weights, label_smoothing) -> (loss_sum, weight_sum)`.
-      of_logits: whether the outputs are logits of probabilities, and the loss is in nats. Then `sums` also has the
-        options `vocab_size` and `at_once` of `cross_entropy`.
+      of_logits: whether the outputs are logits of probabilities. Then scores are the cross-entropy in nats, whatever
+        the loss, and `sums` also has the options `vocab_size` and `at_once` of `cross_entropy`.
     """
 
     sums: Callable[..., tuple[jax.Array, jax.Array]]

@@ -63,7 +63,7 @@ class Cost(NamedTuple):
       n_bytes: bytes that instructions read and write in the main memory; a fusion is one instruction.
       products: the products of matrices, one by one.
       other_bytes: the bytes of instructions that compute no product.
-      uncounted: the custom calls whose operations are not known.
+      uncounted: the custom calls and other instructions whose operations are not known.
     """
 
     flops: int = 0
@@ -149,7 +149,7 @@ class _Reader(NamedTuple):
             n_bytes,
             products=(product,) if product else (),
             other_bytes=0 if product else n_bytes,
-            uncounted=(instruction.target,) if unknown else (),
+            uncounted=(instruction.target or opcode,) if unknown else (),
         )
 
     def iterations(self, computation: Computation, loop: Instruction) -> int | None:

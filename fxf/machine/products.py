@@ -4,6 +4,7 @@ import math
 from typing import NamedTuple
 
 from fxf.machine.hlo import Computation, Instruction
+from fxf.machine.operations import cholesky, fft, met, triangular_solve
 
 # How many products of queries, keys, values and their gradients a kernel of attention computes. Backward passes repeat
 # some. All pairs of queries and keys count, as in XLA's own attention, though kernels skip blocks that a mask hides. To
@@ -42,9 +43,11 @@ def product(computation: Computation, instruction: Instruction) -> Product | Non
 
 
 def flops(computation: Computation, instruction: Instruction) -> int | None:
-    """Returns the operations of an instruction's products; None for a custom call that is not known."""
-    if instruction.opcode == "convolution":
-        return _convolution(computation, instruction)
+    """Returns the operations of an instruction's products; None for one, such as a custom call, that is not known."""
+    if instruction.opcode in ("convolution", "triangular-solve", "cholesky", "fft"):
+        return _named(computation, instruction)
+    if instruction.opcode == "ragged-dot":
+        return None
     target = instruction.target
     product = instruction.opcode == "dot" or target.startswith("__cublas$")
     if not product and instruction.opcode != "custom-call":
@@ -64,6 +67,20 @@ def flops(computation: Computation, instruction: Instruction) -> int | None:
             pairs = math.prod(int(n.strip(' "')) for n in scores[scores.index("[") + 1 : scores.index("]")].split(","))
             return 2 * n_products * pairs * operands[0][0].dims[-1]
     return instruction.number("flops")  # a kernel of Pallas may say it
+
+
+def _named(computation: Computation, instruction: Instruction) -> int:
+    """Returns the operations of an instruction that XLA has for more than a product."""
+    shapes = [each[0].dims for each in computation.operand_arrays(instruction)]
+    if instruction.opcode == "convolution":
+        return _convolution(computation, instruction)
+    if instruction.opcode == "triangular-solve":
+        return triangular_solve(shapes[1], shapes[0][-1])
+    if instruction.opcode == "cholesky":
+        return cholesky(shapes[0])
+    kind = instruction.attributes.partition("fft_type=")[2].partition(",")[0]
+    lengths = instruction.numbers("fft_length")
+    return fft(instruction.arrays[0].dims if kind == "IRFFT" else shapes[0], lengths, real="R" in kind)
 
 
 def _convolution(computation: Computation, instruction: Instruction) -> int:
@@ -86,10 +103,6 @@ def _convolution(computation: Computation, instruction: Instruction) -> int:
 
         stride, of_input, of_window = (int(option(name, "1")) for name in ("stride", "lhs_dilate", "rhs_dilate"))
         low = int(option("pad", "0_0").split("_")[0])
-        n_input = left[of_left.index(label)]
-        last = (n_input - 1) * of_input
-        starts = [o * stride - low for o in range(result[of_result.index(label)])]
-        steps = [w * of_window for w in range(right[of_right.index(label)])]
-        pairs *= sum(0 <= s + w <= last and (s + w) % of_input == 0 for s in starts for w in steps)
-    features = result[of_result.index("b")] * result[of_result.index("f")] * right[of_right.index("i")]
-    return 2 * pairs * features // (instruction.number("batch_group_count") or 1)
+        sizes = left[of_left.index(label)], right[of_right.index(label)], result[of_result.index(label)]
+        pairs *= met(*sizes, stride, low, of_input, of_window)
+    return 2 * pairs * result[of_result.index("b")] * result[of_result.index("f")] * right[of_right.index("i")]

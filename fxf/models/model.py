@@ -28,7 +28,7 @@ class Model(NamedTuple):
       step: `step(params, cache, tokens)` reads one token of each row, int32 [R], and returns logits [R, V] and the
         cache. The rows are the prompts, or, after `Cache.select`, the hypotheses of the first prompt, the second, and
         so on. A model that does not generate has neither prefill nor step.
-      loss: the loss that trains the model, which says whether its outputs are logits.
+      loss: the loss that trains the model, which says whether its outputs are logits. Scores are those of `scored`.
       penalty: `penalty(params, step)` returns a scalar that training adds to the mean loss; None for no penalty.
       max_len: the maximum number of tokens in a row when decoding; None for no maximum.
       dtype: the type of its products with weights.
@@ -46,6 +46,11 @@ class Model(NamedTuple):
     max_len: int | None = None
     dtype: str = "float32"
     width: int | None = None
+
+    @property
+    def scored(self) -> "Model":
+        """The model with the loss that scores: the cross-entropy of logits, whatever trains them; else its own loss."""
+        return self._replace(loss=CROSS_ENTROPY) if self.loss.of_logits else self
 
     @property
     def weights_dtype(self) -> str:

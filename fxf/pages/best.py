@@ -1,35 +1,179 @@
-"""The best of several runs, and the command that goes on from it."""
+"""Which of several runs is the best, by what may be ranked, and the command that goes on from it.
 
+Two groups of runs are ranked by a figure if both score the same data in the same unit. A loss per token has another
+unit with another tokenizer; bits per byte or character of the same text have not. The best group is told apart from
+another one if the 95 % interval of the difference of their means over seeds leaves out 0 (Welch 1947).
+"""
+
+import math
+import re
+import statistics
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from fxf.errors import UserError
-from fxf.pages import compare, report
-from fxf.pages.run_files import RunFiles
+from fxf.pages import report
+from fxf.pages.compare import Comparison, comparison, runs_of, tokenizer_of
+from fxf.pages.figures import HIGHER, LOWER
+from fxf.pages.run_files import FINISHED, RunFiles
+
+LEVEL = 0.95
+PER_TOKEN = r".*loss|perplexity|.*accuracy"
+OF_THE_TEXT = r"bits_per_\w+"
+MOST_UNKNOWN = 1e-3  # share of tokens; with more, bits leave out too much of the text
+MOST_NAMES = 3  # of runs that a line names
 
 
-def best_run(found: compare.Comparison) -> tuple[RunFiles, str] | None:
-    """Returns the best finished run and the first score that tells it from others; None if no score does.
+class Best(NamedTuple):
+    """The groups with the best mean, by their numbers, and why they are not told apart from the others, or nothing."""
 
-    The first score decides, and each further one among those that are still equal.
+    groups: list[int]
+    why: str = ""
+
+
+class BestRun(NamedTuple):
+    """The best run of the best group, the figure that ranks it, and why that is not told apart, or nothing."""
+
+    run: RunFiles
+    name: str
+    why: str
+
+
+def best(values: Mapping[int, Sequence[float]], better: str) -> Best:
+    """Returns the best groups; none if there are fewer than two, or all means are equal.
+
+    Args:
+      values: a figure of each seed, by the number of the group.
+      better: `lower` or `higher`.
     """
-    first, places = "", list(range(len(found.runs)))
-    for name in found.columns:
-        if winners := compare.best_runs(found, name, places):
-            first, places = first or name, winners
-    return (found.runs[places[0]], first) if first else None
+    means = {group: statistics.fmean(each) for group, each in values.items()}
+    if len(set(means.values())) < 2:
+        return Best([])
+    first = {LOWER: min, HIGHER: max}[better](means.values())
+    groups = [group for group, mean in means.items() if mean == first]
+    if len(groups) > 1:
+        return Best(groups, "others are equal")
+    if any(len(each) < 2 for each in values.values()):
+        return Best(groups, "one seed each" if all(len(each) < 2 for each in values.values()) else "some have one seed")
+    others = [each for group, each in values.items() if group != groups[0]]
+    apart = all(told_apart(values[groups[0]], each) for each in others)
+    return Best(groups, "" if apart else "the seeds differ as much")
 
 
-def lines(found: compare.Comparison) -> list[str]:
-    """Returns a line that names the best run, and one with the command; none if no score tells a run from others."""
-    if (chosen := best_run(found)) is None:
+def told_apart(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Returns whether Welch's interval of the difference of the means leaves out 0; each has two values or more."""
+    from scipy.special import stdtrit  # imported here because it takes a quarter of a second
+
+    gap = abs(statistics.fmean(one) - statistics.fmean(other))
+    a, b = (statistics.variance(each) / len(each) for each in (one, other))
+    if not a + b:
+        return gap > 0
+    freedom = (a + b) ** 2 / (a**2 / (len(one) - 1) + b**2 / (len(other) - 1))
+    return gap > float(stdtrit(freedom, (1 + LEVEL) / 2)) * math.sqrt(a + b)
+
+
+def why_not_ranked(found: Comparison, name: str) -> str:
+    """Returns why the compared runs are not ranked by a figure, or nothing if they are."""
+    places = [place for place in range(len(found.runs)) if found.is_compared(place)]
+    if any(name not in found.figures[place] for place in places):
+        return "some runs lack it"
+    runs = [found.runs[place] for place in places]
+    if re.fullmatch(r".*loss|perplexity", name) and len({run.record.get("unit") for run in runs} - {None}) > 1:
+        return "the losses have other units"
+    if len(set(map(tokenizer_of, runs))) > 1:
+        if re.fullmatch(PER_TOKEN, name):
+            return "it is per token, and the tokenizers differ"
+        if re.fullmatch(OF_THE_TEXT, name) and any(_loses_text(found, place) for place in places):
+            return "the tokenizers differ, and one loses text"
+    return ""
+
+
+def _loses_text(found: Comparison, place: int) -> bool:
+    unknown, data = found.figures[place].get("unknown_share") or 0, found.runs[place].record["config"].get("data", {})
+    return unknown > MOST_UNKNOWN or data.get("tokenizer") == "word"  # words lose the white space between them
+
+
+def ranked(found: Comparison, name: str, among: Sequence[int] | None = None) -> Best:
+    """Returns the best groups by a figure, of all groups or of some; a group of which a run has no value is none."""
+    if name not in found.scores() or why_not_ranked(found, name):
+        return Best([])
+    values = {}
+    for i in range(len(found.groups)) if among is None else among:
+        group = found.groups[i]
+        compared = [place for place in group.places if found.is_compared(place)]
+        if compared and not found.n_diverged(group, name):
+            values[i] = found.of_seeds(group, name)
+    return best(values, found.better[name])
+
+
+def best_groups(found: Comparison, name: str) -> list[int]:
+    """Returns the number of the group that is told apart from all others as the best by a figure, or none."""
+    chosen = ranked(found, name)
+    return [] if chosen.why else chosen.groups
+
+
+def best_run(found: Comparison) -> BestRun | None:
+    """Returns the best finished run; None if no score tells a group of runs from the others.
+
+    The first score decides, and each further one among the groups that are still equal.
+    """
+    name, why, groups = "", "", list(range(len(found.groups)))
+    for score in found.scores():
+        if (chosen := ranked(found, score, groups)).groups:
+            name, why = (name, why) if name else (score, chosen.why)
+            groups = chosen.groups
+    if not name:
+        return None
+    places = [place for place in found.groups[groups[0]].places if found.is_compared(place)]
+    sign = 1 if found.better[name] == HIGHER else -1
+    place = max(places, key=lambda place: sign * (found.figures[place][name] or 0))
+    return BestRun(found.runs[place], name, why)
+
+
+def lines(found: Comparison) -> list[str]:
+    """Returns what is not ranked and why, the run that is first and whether it is the best, and how to go on from it.
+
+    There is nothing to say of fewer than two finished runs.
+    """
+    if sum(run.state == FINISHED for run in found.runs) < 2:
         return []
-    run, name = chosen
-    return [f"best {name}: {run.folder}", f"to go on from it: {report.command(run.record, str(run.folder))}"]
+    said, chosen = not_ranked(found), best_run(found)
+    if chosen is None:
+        return said or [f"not ranked: {_why_none(found)}"]
+    run, name, why = chosen
+    first = {LOWER: "lowest", HIGHER: "highest"}[found.better[name]]
+    which = f"{first} {name} ({why}: not told apart)" if why else f"best {name}"
+    command = report.command(run.record, str(run.folder))
+    return [*said, f"{which}: {run.folder}", f"to go on from it: {command}"]
 
 
-def comparison_in(folder: Path) -> compare.Comparison | None:
+def _why_none(found: Comparison) -> str:
+    if len(found.groups) == 1:
+        return "the runs differ only in the seed" if len(found.groups[0].seeds) > 1 else "the runs are of one seed"
+    return "no score tells a run from the others"
+
+
+def not_ranked(found: Comparison) -> list[str]:
+    """Returns a line for each reason why runs or scores are not ranked."""
+    reasons: dict[str, list[str]] = {}
+    for place, why in enumerate(found.apart):
+        if why and found.runs[place].state == FINISHED:
+            reasons.setdefault(why, []).append(found.names[place])
+    for name in found.scores():
+        if why := why_not_ranked(found, name):
+            reasons.setdefault(why, []).append(name)
+    return [f"not ranked: {_listed(names)}: {why}" for why, names in reasons.items()]
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"{', '.join(names[:MOST_NAMES])}{more}"
+
+
+def comparison_in(folder: Path) -> Comparison | None:
     """Returns the comparison of the runs in a folder; None if it has none that can be read."""
     try:
-        return compare.comparison(compare.runs_of([folder]))
+        return comparison(runs_of([folder]))
     except UserError:
         return None

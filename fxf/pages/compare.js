@@ -15,16 +15,20 @@ function visible() {
   return data.runs.filter(run => words.every(word => text(run).includes(word)));
 }
 
+const isMissing = value => value === undefined || value === null || value === "no value";
+
 function ordered(a, b) {
-  if (a === undefined || a === null) return 1;
-  if (b === undefined || b === null) return -1;
   return typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b));
 }
 
-// A table whose columns sort when their names are pressed. `columns` are [name, title, value of a row, whether best].
+// A table whose columns sort when their names are pressed. `columns` are [name, title, value of a row].
 function sortable(columns, rows, redraw) {
   const chosen = columns.find(([name]) => name === sorted.column);
-  if (chosen) rows = [...rows].sort((a, b) => (sorted.down ? -1 : 1) * ordered(chosen[2](a), chosen[2](b)));
+  if (chosen) {
+    // Rows without a value stand last in both directions.
+    const [there, missing] = [false, true].map(without => rows.filter(row => isMissing(chosen[2](row)) === without));
+    rows = [...there.sort((a, b) => (sorted.down ? -1 : 1) * ordered(chosen[2](a), chosen[2](b))), ...missing];
+  }
   const press = name => () => {
     sorted.down = sorted.column === name && !sorted.down;
     sorted.column = name;
@@ -34,8 +38,7 @@ function sortable(columns, rows, redraw) {
   const head = columns.map(([name, title]) => element("th", {
     "aria-sort": sorted.column === name ? (sorted.down ? "descending" : "ascending") : "none",
   }, element("button", { onclick: press(name) }, title + arrow(name))));
-  const found = table([], rows.map(row => columns.map(([, , value, best]) =>
-    ({ value: value(row), style: best && best(row) ? "best" : "" }))));
+  const found = table([], rows.map(row => columns.map(([, , value]) => value(row))));
   found.querySelector("thead tr").append(...head);
   return found;
 }
@@ -49,19 +52,18 @@ function drawRuns(runs) {
   const columns = [];
   for (const key of data.keys) columns.push([`key ${key}`, key, run => run.keys[key]]);
   columns.push(["state", "status", run => run.said ? `${run.state}: ${run.said}` : run.state]);
-  for (const { name } of data.figures) columns.push([name, title(name), run => run.figures[name], run => run.best.includes(name)]);
+  for (const { name } of data.figures) columns.push([name, title(name), run => run.figures[name]]);
   columns.splice(data.keys.length ? columns.length : 0, 0, ["name", "run", run => run.name]);
   runTable.replaceChildren(sortable(columns, runs, draw));
 }
 
 function drawMeans(groups) {
-  const several = groups.filter(group => group.n > 1);
+  const several = groups.filter(group => group.n + group.diverged > 1);
   if (!several.length) { meanTable.replaceChildren(); return; }
   const names = data.figures.map(figure => figure.name).filter(name => several.some(group => group.means[name]));
-  const spread = found => found ? `${shown(found.mean)} ± ${shown(found.spread)}` : "–";
   const header = ["runs that differ only in seed", "seeds", ...names.map(title)];
   const rows = several.map(group => [group.label, group.n, ...names.map(name =>
-    ({ value: spread(group.means[name]), style: group.best.includes(name) ? "best" : "" }))]);
+    ({ value: group.means[name], style: group.best.includes(name) ? "best" : "" }))]);
   meanTable.replaceChildren(element("h3", {}, "Mean ± standard deviation over seeds"), table(header, rows));
 }
 
@@ -97,7 +99,8 @@ function draw() {
 document.body.append(
   element("h1", {}, data.title),
   element("p", { class: "faint" }, data.summary),
+  ...data.said.map(line => element("p", {}, line)),
   section("Runs", element("p", {}, filter), element("p", { class: "faint" },
-    "Press a column's name to sort. ↓ lower is better, ↑ higher is better; the best finished run is green and bold."), runTable, meanTable),
+    "Press a column's name to sort. ↓ lower is better, ↑ higher is better. A mean is green and bold if its seeds tell it apart from all others."), runTable, meanTable),
   section("Curves", element("p", { class: "faint" }, "Runs that differ only in the seed are one line, their mean, in a band from the lowest to the highest."), charts));
 draw();

@@ -1,33 +1,44 @@
-"""Many runs side by side: what differs in their configs, their figures with the best marked, and their curves."""
+"""Many runs side by side: what differs in their configs, which are seeds of one config, and which score the same."""
 
+import json
 import os
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fxf.config import flatten
+from fxf.config import differing_keys, flatten
 from fxf.errors import UserError
 from fxf.machine.status import stage
 from fxf.pages import report
-from fxf.pages.figures import HIGHER, LOWER, figure, is_score
-from fxf.pages.page import page, thinned
-from fxf.pages.run_files import FINISHED, RunFiles, is_number, is_run, read
-from fxf.pages.text_tables import Row, to_csv, to_markdown
+from fxf.pages.figures import figure, is_score
+from fxf.pages.run_files import DIVERGED, FINISHED, Record, RunFiles, is_run, read
 
 SEED = "seed"
 MOST_CHARACTERS = 60  # of a run's reason in the tables
 LAST = ("train_loss", "tokens_per_second", "train_seconds", "parameters")  # columns after the others
 NOT_SHOWN = ("steps", SEED, "examples", "compile_seconds", "evaluate_seconds", "wall_seconds", "steps_per_second")
-Point = tuple[float, float]
+# Keys that change neither training nor scores. Of `checkpoint` only those matter that choose the tested weights.
+WITHOUT_EFFECT = ("parallel.", "log.", "checkpoint.", "data.prepared")
+CONTENT = "content of "  # before the name of a digest
+OF_TRAINING = (  # keys of the sections task and data that change nothing of what is scored
+    *("task.metrics", "data.prepared", "data.tokenizer", "data.vocab_size", "data.bpe_dropout", "data.limit"),
+    *("data.unpunctuated", "data.batch_tokens", "data.shapes"),
+)
+TOKENIZER = "tokenizer.json"  # its name among the digests
+CHOOSING = ("checkpoint.best", "checkpoint.average")
 
 
 class Group(NamedTuple):
-    """Runs of one task that differ only in the seed, by their places among the runs."""
+    """Runs that differ only in the seed, and in keys without effect: their places among the runs, by seed."""
 
     label: str
-    places: list[int]
+    seeds: dict[Any, list[int]]
+
+    @property
+    def places(self) -> list[int]:
+        return [place for places in self.seeds.values() for place in places]
 
 
 class Comparison(NamedTuple):
@@ -38,9 +49,11 @@ class Comparison(NamedTuple):
       task: the task of most of the runs; only its runs are compared by figures.
       keys: the config keys in which the runs differ.
       values: the value of each of these keys, for each run.
-      figures: the newest figures of each run.
+      figures: the newest figures of each run; None for one that is no number.
+      better: `lower` or `higher` for each figure, "" where neither is known to be better.
       columns: the names of the figures to show.
-      groups: the runs by what differs besides the seed.
+      groups: the runs of the task, by what differs besides the seed.
+      apart: for each run, what else it scores than most finished ones, or nothing.
     """
 
     runs: list[RunFiles]
@@ -48,22 +61,42 @@ class Comparison(NamedTuple):
     task: str
     keys: list[str]
     values: list[dict[str, Any]]
-    figures: list[dict[str, float]]
+    figures: list[dict[str, float | None]]
+    better: dict[str, str]
     columns: list[str]
     groups: list[Group]
-
-    def is_of_the_task(self, place: int) -> bool:
-        return task_of(self.runs[place]) == self.task
+    apart: list[str]
 
     def is_compared(self, place: int) -> bool:
-        """Returns whether the run's figures are final and of the task."""
-        return self.runs[place].state == FINISHED and self.is_of_the_task(place)
+        """Returns whether the run's figures are final, and of the data that most runs score."""
+        return self.runs[place].state == FINISHED and not self.apart[place]
 
     def said(self, place: int) -> str:
-        other = "" if self.is_of_the_task(place) else f"another task: {task_of(self.runs[place])}"
         said = "" if self.runs[place].state == FINISHED else self.runs[place].said.partition("; reload")[0]
-        text = "; ".join(filter(None, (other, said)))
+        text = "; ".join(filter(None, (self.apart[place], said)))
         return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"
+
+    def of_seeds(self, group: Group, name: str) -> list[float]:
+        """Returns a figure of each seed of a group, where it is a number: the mean over the finished runs of a seed."""
+        found = []
+        for places in group.seeds.values():
+            values = [self.figures[place].get(name) for place in places if self.is_compared(place)]
+            if numbers := [value for value in values if value is not None]:
+                found.append(statistics.fmean(numbers))
+        return found
+
+    def n_diverged(self, group: Group, name: str = "") -> int:
+        """Returns for how many seeds a run of a group diverged, or finished without a value of the figure, if any."""
+        return sum(any(self._has_none(place, name) for place in places) for places in group.seeds.values())
+
+    def _has_none(self, place: int, name: str) -> bool:
+        return self.runs[place].state == DIVERGED or (
+            self.is_compared(place) and self.figures[place].get(name, 0) is None
+        )
+
+    def scores(self) -> list[str]:
+        """Returns the columns that say how good a model is, in order."""
+        return [name for name in self.columns if is_score(name) and self.better[name]]
 
 
 @stage("reading the runs")
@@ -95,11 +128,13 @@ def comparison(runs: list[RunFiles]) -> Comparison:
     """Returns what there is to say of the runs together; there must be one."""
     configs = [dict(flatten(run.record["config"])) for run in runs]
     task = Counter(map(task_of, runs)).most_common(1)[0][0]
-    of_task = [config for run, config in zip(runs, configs, strict=True) if task_of(run) == task]
-    keys = [key for key in of_task[0] if any(config.get(key) != of_task[0][key] for config in of_task)]
+    of_task = [place for place, run in enumerate(runs) if task_of(run) == task]
+    first = configs[of_task[0]]
+    keys = [key for key in first if any(configs[place].get(key) != first[key] for place in of_task)]
     keys.sort(key=lambda key: key == SEED)
     values = [{key: config.get(key) for key in keys if key in config} for config in configs]
     figures = [report.latest(run) for run in runs]
+    better = _better([runs[place] for place in of_task], [figures[place] for place in of_task])
     return Comparison(
         runs=runs,
         names=_names([Path(os.path.abspath(run.folder)) for run in runs]),
@@ -107,8 +142,10 @@ def comparison(runs: list[RunFiles]) -> Comparison:
         keys=keys,
         values=values,
         figures=figures,
-        columns=_columns([found for run, found in zip(runs, figures, strict=True) if task_of(run) == task]),
-        groups=_groups(runs, task, values),
+        better=better,
+        columns=_columns(better),
+        groups=_groups(runs, of_task, values),
+        apart=_apart(runs, of_task),
     )
 
 
@@ -118,170 +155,87 @@ def _names(folders: list[Path]) -> list[str]:
     return [folder.relative_to(shared).as_posix() for folder in folders]
 
 
-def _columns(figures: list[dict[str, float]]) -> list[str]:
-    names = dict.fromkeys(name for found in figures for name in found)
-    shown = [name for name in names if figure(name).better and name not in (*NOT_SHOWN, *LAST)]
-    return [*shown, *(name for name in LAST if name in names)]
+def _better(runs: list[RunFiles], figures: list[dict[str, float | None]]) -> dict[str, str]:
+    """Returns which way each figure is better: as the runs' tasks say where they agree, else as its name says."""
+    found = {}
+    for name in dict.fromkeys(name for of_run in figures for name in of_run):
+        said = {run.record.get("better", {}).get(name) for run in runs} - {None}
+        found[name] = said.pop() if len(said) == 1 else "" if said else figure(name).better
+    return found
 
 
-def _groups(runs: list[RunFiles], task: str, values: list[dict[str, Any]]) -> list[Group]:
-    places: dict[str, list[int]] = {}
-    for place, (run, of_run) in enumerate(zip(runs, values, strict=True)):
-        if task_of(run) == task:
-            label = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in of_run.items() if key != SEED)
-            places.setdefault(label or "all", []).append(place)
-    return [Group(label, of_label) for label, of_label in places.items()]
+def _columns(better: Mapping[str, str]) -> list[str]:
+    shown = [name for name in better if better[name] and name not in (*NOT_SHOWN, *LAST)]
+    return [*shown, *(name for name in LAST if name in better)]
 
 
-def best(values: dict[Any, float], name: str) -> list[Any]:
-    """Returns the keys of the best values of the figure `name`; none if it is no score, or all are equal."""
-    if not is_score(name) or len(set(values.values())) < 2:
-        return []
-    chosen = {LOWER: min, HIGHER: max}[figure(name).better](values.values())
-    return [key for key, value in values.items() if value == chosen]
-
-
-def best_runs(found: Comparison, name: str, among: Iterable[int]) -> list[int]:
-    """Returns the places of the finished runs among these with the best value of a figure."""
-    return best({i: found.figures[i][name] for i in among if found.is_compared(i) and name in found.figures[i]}, name)
-
-
-def means(found: Comparison, group: Group) -> dict[str, tuple[float, float, int]]:
-    """Returns mean, sample standard deviation and number of the finished runs of a group, for each figure."""
-    compared = [found.figures[place] for place in group.places if found.is_compared(place)]
-    spread = {}
-    for name in found.columns:
-        values = [figures[name] for figures in compared if name in figures]
-        if values:
-            deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-            spread[name] = (statistics.fmean(values), deviation, len(values))
-    return spread
-
-
-def as_csv(found: Comparison) -> str:
-    """Returns the rows of `all_figures`."""
-    return to_csv(all_figures(found))
-
-
-def all_figures(found: Comparison) -> list[Row]:
-    """Returns a row for each run with every figure and the value of every key that differs."""
-    return [
-        {"run": found.names[i], "task": task_of(run), "status": run.state, "note": found.said(i)}
-        | found.values[i]
-        | {("result." + name if name in found.keys else name): value for name, value in found.figures[i].items()}
-        for i, run in enumerate(found.runs)
-    ]
-
-
-def as_markdown(found: Comparison) -> str:
-    """Returns the table of the runs, and that of the means over seeds if some runs differ only in the seed."""
-    rows, bold = (
-        [],
-        {
-            (i, f"{name}{_arrow(name)}")
-            for name in found.columns
-            for i in best_runs(found, name, range(len(found.runs)))
-        },
-    )
-    for i, run in enumerate(found.runs):
-        said = found.said(i)
-        figures = {
-            f"{name}{_arrow(name)}": found.figures[i][name] for name in found.columns if name in found.figures[i]
-        }
-        status = f"{run.state}: {said}" if said else run.state
-        rows.append({"run": found.names[i], **found.values[i], "status": status, **figures})
-    columns = ["run", *found.keys, "status", *(f"{name}{_arrow(name)}" for name in found.columns)]
-    text = to_markdown(rows, columns, bold)
-    several = [(group, means(found, group)) for group in found.groups if len(group.places) > 1]
-    if len(several) == 0:
-        return text
-    of_means = [
-        {"runs that differ only in seed": group.label, "seeds": len(group.places)}
-        | {f"{name}{_arrow(name)}": _with_deviation(mean, deviation) for name, (mean, deviation, _) in spread.items()}
-        for group, spread in several
-    ]
-    names = dict.fromkeys(name for row in of_means for name in row)
-    return f"{text}\nMean ± standard deviation over seeds:\n\n{to_markdown(of_means, names)}"
-
-
-def _arrow(name: str) -> str:
-    return {LOWER: " ↓", HIGHER: " ↑"}.get(figure(name).better, "")
-
-
-def as_html(found: Comparison) -> str:
-    """Returns the page of the comparison."""
-    states = Counter(run.state for run in found.runs)
-    others = sum(not found.is_of_the_task(i) for i in range(len(found.runs)))
-    summary = f"{len(found.runs)} runs: {', '.join(f'{n} {state}' for state, n in states.items())}"
-    number = {place: i for i, group in enumerate(found.groups) for place in group.places}
-    winners = {name: best_runs(found, name, range(len(found.runs))) for name in found.columns}
-    spreads = [means(found, group) for group in found.groups]
-    best_groups = {
-        name: best({i: spread[name][0] for i, spread in enumerate(spreads) if name in spread}, name)
-        for name in found.columns
+def arm_of(record: Record) -> dict[str, Any]:
+    """Returns what a run was made from, without its seed and what has no effect; a path counts by its content."""
+    config, digests = dict(flatten(record["config"])), record.get("digests", {})
+    by_content = tuple(name for name in ("data.path", "start.path") if name in digests)
+    averaged = ("checkpoint.every", "checkpoint.keep") if config.get("checkpoint.average", 1) > 1 else ()
+    kept = {
+        key: value
+        for key, value in config.items()
+        if key in (*CHOOSING, *averaged) or not (key == SEED or key.startswith((*WITHOUT_EFFECT, *by_content)))
     }
-    title = f"{found.task}: {len(found.runs)} runs compared"
-    data = {
-        "title": title,
-        "summary": summary + (f"; {others} of another task" if others else ""),
-        "keys": found.keys,
-        "figures": [{"name": name, **figure(name)._asdict()} for name in found.columns],
-        "runs": [
-            {"name": found.names[i], "task": task_of(run), "state": run.state, "said": found.said(i)}
-            | {"keys": found.values[i], "figures": found.figures[i], "group": number.get(i)}
-            | {"best": [name for name, places in winners.items() if i in places]}
-            for i, run in enumerate(found.runs)
-        ],
-        "groups": [
-            {"number": i, "label": group.label, "n": len(group.places)}
-            | {"means": {name: {"mean": mean, "spread": dev} for name, (mean, dev, _) in spreads[i].items()}}
-            | {"best": [name for name, places in best_groups.items() if i in places]}
-            for i, group in enumerate(found.groups)
-        ],
-        "charts": _charts(found),
-    }
-    return page(title, data, ["charts.js", "compare.js"])
+    return {**kept, **{f"{CONTENT}{name}": value for name, value in digests.items()}}
 
 
-def _charts(found: Comparison) -> list[dict[str, Any]]:
-    """Returns a chart of each figure of the records, with a line for each group: its mean over seeds, and a band."""
-    of_runs = [_curves(run) for run in found.runs]
-    places = [place for group in found.groups for place in group.places]
-    names = dict.fromkeys(name for place in places for name in of_runs[place])
-    order = sorted(names, key=lambda name: (not is_score(name), name not in report.FIRST_CHARTS))
-    found_charts = []
-    for name in order:
-        lines: dict[int, dict[str, Any]] = {}
-        for i, group in enumerate(found.groups):
-            if curves := [of_runs[place][name] for place in group.places if name in of_runs[place]]:
-                lines[i] = _mean_line(curves)
-        of = figure(name)
-        chart = {"title": of.label, "unit": of.unit, "better": of.better, "lines": lines}
-        found_charts.append({**chart, "open": is_score(name)})
-    return found_charts
+def _groups(runs: list[RunFiles], of_task: list[int], values: list[dict[str, Any]]) -> list[Group]:
+    """Returns the groups of the runs at these places. A label has the keys that differ, and contents if it must."""
+    found: dict[str, dict[Any, list[int]]] = {}
+    for place in of_task:
+        arm, seed = json.dumps(arm_of(runs[place].record), sort_keys=True), runs[place].record["config"].get(SEED)
+        found.setdefault(arm, {}).setdefault(seed, []).append(place)
+    labels = [_label(values[next(iter(seeds.values()))[0]]) for seeds in found.values()]
+    if len(set(labels)) < len(labels):  # a file or its content differs
+        arms = [json.loads(arm) for arm in found]
+        differing = [name for name in arms[0] if any(arm.get(name) != arms[0][name] for arm in arms)]
+        of_files = [name for name in differing if name.startswith(CONTENT)]
+        labels = [
+            ", ".join([*filter(None, [label]), *(f"{name} {str(arm.get(name))[:8]}" for name in of_files)])
+            for label, arm in zip(labels, arms, strict=True)
+        ]
+    return [Group(label or "all", seeds) for label, seeds in zip(labels, found.values(), strict=True)]
 
 
-def _curves(run: RunFiles) -> dict[str, list[Point]]:
-    curves: dict[str, list[Point]] = {}
-    for record in run.metrics:
-        for name, value in record.items():
-            if name != "step" and not name.startswith("examples") and is_number(value):
-                curves.setdefault(name, []).append((record["step"], value))
-    return curves
+def _label(values: Mapping[str, Any]) -> str:
+    shown = (key for key in values if key in CHOOSING or not (key == SEED or key.startswith(WITHOUT_EFFECT)))
+    return ", ".join(f"{key.rpartition('.')[2]}={values[key]}" for key in shown)
 
 
-def _mean_line(curves: list[list[Point]]) -> dict[str, Any]:
-    """Returns the mean of curves at the steps that all of them have, and their lowest and highest there."""
-    if len(curves) == 1:
-        return {"points": thinned(curves[0])}
-    by_step = [dict(curve) for curve in curves]
-    shared = sorted(set.intersection(*(set(curve) for curve in by_step)))
-    if not shared:
-        return {"points": thinned(max(curves, key=len))}
-    at = {step: [curve[step] for curve in by_step] for step in shared}
-    points = thinned([(step, statistics.fmean(values)) for step, values in at.items()])
-    return {"points": points, "band": [[step, min(at[step]), max(at[step])] for step, _ in points]}
+def _apart(runs: list[RunFiles], of_task: list[int]) -> list[str]:
+    """Returns for each run what else it scores than most finished runs of the task, or nothing."""
+    recorded = all("scored" in runs[place].record for place in of_task)
+    scored = {place: scored_of(runs[place].record, recorded) for place in of_task}
+    finished = [place for place in of_task if runs[place].state == FINISHED] or of_task
+    most = Counter(json.dumps(scored[place], sort_keys=True) for place in finished).most_common(1)[0][0]
+    apart = []
+    for place, run in enumerate(runs):
+        if place not in scored:
+            apart.append(f"another task: {task_of(run)}")
+            continue
+        differing = differing_keys(json.loads(most), scored[place])
+        apart.append(", ".join(f"another {name}" for name in differing) if differing else "")
+    return apart
 
 
-def _with_deviation(mean: float, deviation: float) -> str:
-    return f"{mean:.4g} ± {deviation:.2g}" if deviation else f"{mean:g} ± 0"
+def scored_of(record: Record, recorded: bool = True) -> dict[str, Any]:
+    """Returns what tells the data that a run scores from other data.
+
+    Args:
+      recorded: whether it is what the run's task says; else it is all that may change these data.
+    """
+    if recorded and "scored" in record:
+        return record["scored"]
+    made_by = {*record.get("files", ()), *record.get("registered_by", {}).get("sha256", ()), "start.path"}
+    contents = {f"{CONTENT}{name}": of for name, of in record.get("digests", {}).items() if name not in made_by}
+    others = (*OF_TRAINING, *(["data.path"] if contents else []))
+    keys = {key: value for key, value in flatten(record["config"]) if key.startswith(("task.", "data."))}
+    return {**{key: value for key, value in keys.items() if key not in others}, **contents}
+
+
+def tokenizer_of(run: RunFiles) -> str | None:
+    """Returns the digest of the tokenizer that a run keeps."""
+    return run.record.get("digests", {}).get(TOKENIZER)

@@ -43,5 +43,9 @@ def figure(name: str) -> Figure:
 
 
 def is_score(name: str) -> bool:
-    """Returns whether a figure says how good a model is. A speed also says how busy the machine was."""
-    return bool(figure(name).better) and not re.fullmatch(r".*(_per_second|_per_step|seconds)|mfu", name)
+    """Returns whether a figure may say how good a model is.
+
+    A speed also says how busy the machine was, and the loss of training is of other batches in each run, with dropout
+    and label smoothing.
+    """
+    return not re.fullmatch(r".*(_per_second|_per_step|seconds)|mfu|(train_)?loss", name)

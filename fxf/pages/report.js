@@ -4,7 +4,7 @@
 const run = JSON.parse(document.getElementById("data").textContent);
 
 function head() {
-  const style = { finished: "good", failed: "bad" }[run.state] || "faint";
+  const style = { finished: "good", failed: "bad", diverged: "bad" }[run.state] || "faint";
   return element("header", {},
     element("h1", {}, run.title),
     element("p", {}, element("span", { class: `state ${style}` }, run.state), run.said));

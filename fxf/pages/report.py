@@ -11,7 +11,7 @@ from fxf.errors import UserError
 from fxf.files import write_atomically
 from fxf.pages.figures import figure
 from fxf.pages.page import page, shortened, thinned
-from fxf.pages.run_files import FINISHED, RunFiles, is_number, is_run, read
+from fxf.pages.run_files import FINISHED, NO_VALUE, Record, RunFiles, is_no_value, is_number, is_run, read
 
 REPORT = "report.html"
 SECONDS = 5.0  # the least time between two writings while a run goes on
@@ -72,16 +72,24 @@ def contents(run: RunFiles) -> dict[str, Any]:
         "config": [[key, value, key in overrides] for key, value in flatten(record["config"])],
         "command": command(record),
         "about": _about(record),
-        "result": [[name, value] for name, value in run.result.items()],
+        "result": [[name, NO_VALUE if is_no_value(value) else value] for name, value in run.result.items()],
     }
 
 
-def latest(run: RunFiles) -> dict[str, float]:
-    """Returns the newest value of each figure: of the result, or of the records of a run that has none yet."""
+def latest(run: RunFiles) -> dict[str, float | None]:
+    """Returns the newest value of each figure: of the result, or of the records of a run that has none yet.
+
+    A figure that is NaN, infinite or null is None.
+    """
     if run.state == FINISHED:
-        return {name: value for name, value in run.result.items() if is_number(value)}
-    found = {name: value for record in run.metrics for name, value in record.items() if is_number(value)}
+        return _figures(run.result)
+    found = {name: value for record in run.metrics for name, value in _figures(record).items()}
     return {("train_loss" if name == "loss" else name): value for name, value in found.items() if name != "step"}
+
+
+def _figures(record: Record) -> dict[str, float | None]:
+    numbers = {name: value if is_number(value) else None for name, value in record.items()}
+    return {name: value for name, value in numbers.items() if value is not None or is_no_value(record[name])}
 
 
 def _headline(run: RunFiles) -> tuple[list[dict[str, Any]], str]:
@@ -90,7 +98,11 @@ def _headline(run: RunFiles) -> tuple[list[dict[str, Any]], str]:
     names = [name for name in found if name in expected or (figure(name).better and name not in NOT_TILES)]
     names.sort(key=lambda name: name not in expected)
     tiles = [
-        {**figure(name)._asdict(), "value": found[name], "expected": expected.get(name)}
+        {
+            **figure(name)._asdict(),
+            "value": NO_VALUE if found[name] is None else found[name],
+            "expected": expected.get(name),
+        }
         for name in (*names, *(name for name in ("parameters", "seed") if name in found))
     ]
     if not expected:

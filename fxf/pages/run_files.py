@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,8 +15,10 @@ RECORDS, SAMPLES = "metrics.jsonl", "samples.jsonl"
 ENDED = "ended.txt"  # why training ended before its last step
 INSIDE = "inside.json"  # what `fxf.reports.inside` found in the trained model
 
-FINISHED, RUNNING, STOPPED, FAILED = "finished", "running", "stopped", "failed"
-OBJECTS = ("overrides", "expected", "versions", "digests")  # of config.json, if they are there
+FINISHED, RUNNING, STOPPED, FAILED, DIVERGED = "finished", "running", "stopped", "failed", "diverged"
+_DIVERGED = re.compile(r"step [\d,]+: the loss is ((nan|-?inf)\b|.* norm (nan|inf)\b)")
+NO_VALUE = "no value"  # stands for a figure that is NaN, infinite or null
+OBJECTS = ("overrides", "expected", "versions", "digests", "scored", "better")  # of config.json, if they are there
 MOST_RUNS = 5  # that an error names
 LAST_BYTES = 2**16  # of a sweep's log, whose last line may name an error
 ERROR = "error: "
@@ -32,7 +35,7 @@ class RunFiles(NamedTuple):
       samples: the records of samples.jsonl, each with `step`, `test`, and `rows` of (prompt, expected, answer).
       result: result.json, empty without one.
       inside: inside.json, empty without one.
-      state: finished, running, stopped or failed.
+      state: finished, running, stopped, failed or diverged.
       said: how far the run has come, or why it failed.
     """
 
@@ -73,6 +76,11 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and -largest <= value <= largest
 
 
+def is_no_value(value: Any) -> bool:
+    """Returns whether a figure is NaN, infinite or null."""
+    return value is None or (isinstance(value, float) and not is_number(value))
+
+
 def is_run(folder: Path) -> bool:
     return (folder / CONFIG).is_file()
 
@@ -108,8 +116,13 @@ def _state(folder: Path, config: Record, metrics: list[Record], result: Record) 
         return RUNNING, f"{at}; reload the page for newer figures"
     failed, why = _why_it_ended(folder)
     if why:
-        return (FAILED if failed else STOPPED), f"{at}; {why}"
+        return (DIVERGED if _DIVERGED.match(why) else FAILED if failed else STOPPED), f"{at}; {why}"
     return STOPPED, at
+
+
+def has_diverged(folder: Path) -> bool:
+    """Returns whether the run in a folder ended because its loss or its gradient was not finite."""
+    return bool(_DIVERGED.match(_why_it_ended(folder)[1]))
 
 
 def _why_it_ended(folder: Path) -> tuple[bool, str]:

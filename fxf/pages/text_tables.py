@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from fxf.errors import one_line
+from fxf.pages.run_files import NO_VALUE, is_no_value
 
 FORMULA = ("=", "+", "-", "@")  # the characters that begin a formula in a spreadsheet
 Row = dict[str, Any]
@@ -23,7 +24,12 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 
 def _for_csv(value: Any) -> Any:
-    """Returns a number unchanged, or a text on one line, quoted if a spreadsheet would take it for a formula."""
+    """Returns a number unchanged, or a text on one line, quoted if a spreadsheet would take it for a formula.
+
+    A number that is NaN or infinite is empty, as null is.
+    """
+    if is_no_value(value):
+        return ""
     if isinstance(value, int | float):
         return value
     text = one_line(str(value))
@@ -33,11 +39,13 @@ def _for_csv(value: Any) -> Any:
 def to_markdown(rows: Sequence[Row], columns: Iterable[str], bold: Collection[tuple[int, str]] = ()) -> str:
     """Returns a table of the columns that some row has; numbers are right-aligned, with four digits.
 
+    A number that is NaN, infinite or null is NO_VALUE.
+
     Args:
       bold: the cells in bold, as (number of the row, column).
     """
     shown = [name for name in dict.fromkeys(columns) if any(name in row for row in rows)]
-    right = [all(_is_number(row[name]) for row in rows if name in row) for name in shown]
+    right = [all(_is_figure(row[name]) for row in rows if name in row) for name in shown]
     cells = [
         [f"**{_cell(row[name])}**" if (i, name) in bold else _cell(row.get(name, "")) for name in shown]
         for i, row in enumerate(rows)
@@ -48,10 +56,12 @@ def to_markdown(rows: Sequence[Row], columns: Iterable[str], bold: Collection[tu
 
 def _cell(value: Any) -> str:
     """Returns a value as Markdown text on one line, with Markdown's own characters escaped."""
+    if is_no_value(value):
+        return NO_VALUE
     if isinstance(value, float):
         return f"{value:.4g}"
     return re.sub(r"([\\`*|\[\]])", r"\\\1", html.escape(one_line(str(value)), quote=False))
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _is_figure(value: Any) -> bool:
+    return is_no_value(value) or (isinstance(value, int | float) and not isinstance(value, bool))

@@ -28,8 +28,9 @@ def describe(experiment: Experiment) -> str:
     unsharded = layout.unsharded(spec)
     table = [*aligned(_table(spec, layout)), *(["", *unsharded] if unsharded else [])]
 
-    names = ("FLOPs a token, forward", "FLOPs a token, training")
-    estimates = [(name, f"{n:,.0f}") for name, n in zip(names, flops_per_token(experiment), strict=True)]
+    flops, names = flops_per_token(experiment), ("FLOPs a token, forward", "FLOPs a token, training")
+    estimates = [(name, f"{n:,.0f}") for name, n in zip(names, flops[:2], strict=True)]
+    estimates += [("not counted in them", name) for name in sorted(flops.uncounted)]
     per_device = f", on each of {layout.mesh.size} devices" if several else ""
     held = memory(experiment, compiled_step(experiment))
     estimates += [(name + per_device, f"{n_bytes / 2**20:,.1f} MiB") for name, n_bytes in held.items()]

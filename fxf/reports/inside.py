@@ -106,11 +106,12 @@ def _example(experiment: Experiment, params: Params, prompt: str, answer: str, f
     whole = padded(experiment, batch)
     inside = probe.intermediates_of(experiment, params, whole)
     lens = probe.logit_lens(experiment, params, whole, inside)[: 1 + batch["inputs"].shape[1]]
-    names = [name for name in inside if name.endswith("/weights")]
-    inside = {name: _without_padding(name, inside[name], batch) for name in (*names, *VECTORS) if name in inside}
+    names = [name for name, value in inside.items() if probe.is_attention(name, value, whole)]
+    vectors = [name for name in VECTORS if name in inside and _are_vectors(inside[name], whole)]
+    inside = {name: _without_padding(name, inside[name], batch) for name in (*names, *vectors)}
     maps = [_attention(experiment, inside, name, batch) for name in _within_bounds(inside, names)]
     if first:
-        maps = [_vectors(experiment, inside, name, batch) for name in VECTORS if name in inside] + maps
+        maps = [_vectors(experiment, inside, name, batch) for name in vectors] + maps
     title = f"{prompt} → {answer}" if answer else prompt
     return {"title": shortened(title), "maps": maps, "lens": [list(row) for row in lens]}
 
@@ -133,11 +134,14 @@ def padded(experiment: Experiment, batch: Batch) -> Batch:
     return {name: longer(name, value) for name, value in batch.items()}
 
 
+def _are_vectors(value: np.ndarray, batch: Batch) -> bool:
+    """Returns whether an array has a vector for each token of a batch, [1, T, D]; a layer's own may have any shape."""
+    return value.ndim == 3 and value.shape[:2] in {tuple(batch[side].shape) for side in probe.SIDES if side in batch}
+
+
 def _without_padding(name: str, value: np.ndarray, batch: Batch) -> np.ndarray:
-    rows = batch["source" if name.startswith("encoder/") else "inputs"].shape[1]
-    if not name.endswith("/weights"):
-        return value[:, :rows]
-    return value[:, :, :rows, : batch["source"].shape[1] if "cross_attention" in name else rows]
+    rows, columns = (batch[side].shape[1] for side in probe.sides(name))
+    return value[:, :, :rows, :columns] if name.endswith("/weights") else value[:, :rows]
 
 
 def _within_bounds(inside: dict[str, np.ndarray], names: list[str]) -> list[str]:

@@ -13,7 +13,7 @@ from fxf.errors import UserError, nearest
 from fxf.models import MODELS
 from fxf.runs.experiment import SECTIONS
 from fxf.tasks import TASKS
-from fxf.training.optimizer import OPTIMIZERS
+from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig
 
 WIDTH = 120
 
@@ -68,13 +68,15 @@ def of_config(tables: Mapping[str, Sequence[Key]], config: Mapping[str, Any]) ->
 def _merged(path: str, classes: Mapping[str, type]) -> list[Key]:
     """Returns the keys of a section's classes, each once: first those of all, then those of some.
 
-    The key `name` of a task, a model or an optimizer chooses the class. Its values are the names of all classes.
+    The key `name` of a task, a model or an optimizer chooses the class. Its values are the names of all classes. A
+    config file names the task, whose first model is the default.
     """
     having: dict[Key, list[str]] = {}
     for name, cls in classes.items():
         for key in keys_of(cls, path):
             if key.path in ("task.name", "model.name", "optimizer.name"):
-                key = key._replace(default=next(iter(classes)), values=", ".join(classes))
+                default = {"task.name": "-", "model.name": "the task's"}.get(key.path, OptimizerConfig().name)
+                key = key._replace(default=default, values=", ".join(classes))
             having.setdefault(key, []).append(name)
     found = [key._replace(of=() if len(of) == len(classes) else tuple(of)) for key, of in having.items()]
     return sorted(found, key=lambda key: (bool(key.of), [list(classes).index(name) for name in key.of]))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fxf.pages.figures import figure as figure_of
-from fxf.pages.run_files import is_number
+from fxf.pages.run_files import DIVERGED, is_no_value, is_number
 
 # Figures are files; another backend that the environment names may not be installed.
 os.environ["MPLBACKEND"] = "agg"
@@ -30,13 +30,17 @@ def choose_x(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> str:
 
 
 class Line(NamedTuple):
-    """The figure of one combination of keys: its mean at each place, and the lowest and highest there."""
+    """The figure of one combination of keys: its mean at each place, the lowest and highest there.
+
+    `diverged` has the places where a run has no value.
+    """
 
     label: str
     places: list[float]
     means: list[float]
     lowest: list[float]
     highest: list[float]
+    diverged: list[float]
 
 
 def plot_lines(path: Path, rows: Sequence[dict[str, Any]], keys: Sequence[str], x: str, y: str) -> None:
@@ -44,7 +48,8 @@ def plot_lines(path: Path, rows: Sequence[dict[str, Any]], keys: Sequence[str], 
 
     With several seeds a line is their mean, in a band from the lowest to the highest. If `x` holds names, marks and
     bars replace lines and bands. More than MOST_LINES lines stand in pictures of their own, on the same axes, each
-    before the others in gray. Rows without `y` are left out.
+    before the others in gray. Rows without `y` are left out. A cross at the top stands where a run diverged, or its
+    `y` is NaN, infinite or null.
 
     Args:
       keys: the changed keys, which each row has.
@@ -53,7 +58,7 @@ def plot_lines(path: Path, rows: Sequence[dict[str, Any]], keys: Sequence[str], 
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 
-    rows = [row for row in rows if is_number(row.get(y))]
+    rows = [row for row in rows if is_number(row.get(y)) or _has_diverged(row, y)]
     numeric, values = _is_numeric(rows, x), _values(rows, x)
     positions = values if numeric else list(range(len(values)))
     at = dict(zip(values, positions, strict=True))
@@ -73,7 +78,7 @@ def plot_lines(path: Path, rows: Sequence[dict[str, Any]], keys: Sequence[str], 
             _draw(axes, line, colors(k), numeric)
         if numeric and _is_geometric(positions):
             axes.set_xscale("log")
-        heights = [row[y] for row in rows]
+        heights = [row[y] for row in rows if is_number(row.get(y))]
         if min(heights) > 0 and max(heights) >= LOG_RATIO * min(heights):
             axes.set_yscale("log")
         if len(at) <= MAX_TICKS or not numeric:
@@ -88,8 +93,9 @@ def plot_lines(path: Path, rows: Sequence[dict[str, Any]], keys: Sequence[str], 
     if len(lines) > 1 and not apart:
         figure.legend(loc="outside right upper", frameon=False, fontsize="small")
     n_seeds = len(_values(rows, SEED)) if SEED in keys and x != SEED else 1
-    if n_seeds > 1:
-        figure.suptitle(f"mean of {n_seeds} seeds, and lowest to highest", fontsize="small", x=0.01, ha="left")
+    said = [f"mean of {n_seeds} seeds, and lowest to highest"] if n_seeds > 1 else []
+    if said := [*said, *(["× a run diverged"] if any(line.diverged for line in lines) else [])]:
+        figure.suptitle("; ".join(said), fontsize="small", x=0.01, ha="left")
     figure.savefig(path, dpi=150)
 
 
@@ -97,20 +103,34 @@ def _lines(rows: Sequence[dict[str, Any]], keys: Sequence[str], x: str, y: str, 
     """Returns a line for each combination of the keys; `at` has the place of each value of `x`."""
     others = [key for key in keys if len(_values(rows, key)) > 1]
     seen: dict[tuple, dict[float, list[float]]] = {}
+    diverged: dict[tuple, set[float]] = {}
     for row in rows:
-        seen.setdefault(tuple(row[key] for key in others), {}).setdefault(at[row[x]], []).append(row[y])
+        group, place = tuple(row[key] for key in others), at[row[x]]
+        of_group = seen.setdefault(group, {})
+        if is_number(row.get(y)):
+            of_group.setdefault(place, []).append(row[y])
+        else:
+            diverged.setdefault(group, set()).add(place)
     lines = []
     for group, of_group in seen.items():
         label = ", ".join(f"{key}={value}" for key, value in zip(_short(others), group, strict=True))
         found = [of_group[place] for place in sorted(of_group)]
         means = [sum(values) / len(values) for values in found]
-        lines.append(Line(label, sorted(of_group), means, list(map(min, found)), list(map(max, found))))
+        bounds = list(map(min, found)), list(map(max, found))
+        lines.append(Line(label, sorted(of_group), means, *bounds, sorted(diverged.get(group, ()))))
     return lines
+
+
+def _has_diverged(row: dict[str, Any], y: str) -> bool:
+    return row.get("status") == DIVERGED or (y in row and is_no_value(row[y]))
 
 
 def _draw(axes: Any, line: Line, color: Any, numeric: bool) -> None:
     look = {"color": color, "markersize": 4, "linewidth": 1.6, "label": line.label}
     axes.plot(line.places, line.means, "o-" if numeric else "o", **look)  # nothing lies between two names
+    if line.diverged:
+        top = {"transform": axes.get_xaxis_transform(), "clip_on": False}
+        axes.plot(line.diverged, [0.98] * len(line.diverged), "x", color=color, markersize=7, **top)
     if numeric:
         axes.fill_between(line.places, line.lowest, line.highest, color=color, alpha=0.15, linewidth=0)
     else:

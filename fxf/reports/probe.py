@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MOST_CHARACTERS = 14  # of a token beside a heat map
 MOST_PIXELS = 320  # of the longer side of a matrix in a notebook, if its cells can be seen
+SIDES = ("source", "inputs")  # of a batch of tokens
 KEY = "key"  # the columns of attention weights
 
 
@@ -57,16 +58,16 @@ class Reading(NamedTuple):
 
     def __repr__(self) -> str:
         """Returns the names and shapes of the arrays, where a notebook would print all weights."""
-        return "\n".join(f"{name}  {' x '.join(map(str, value.shape))}" for name, value in self.arrays.items())
+        return "\n".join(f"{name}  {shape_text(value)}" for name, value in self.arrays.items())
 
     def matrices(self, name: str, head: int | None = None) -> Matrices:
-        """Returns the matrices of an array: one for each head of attention weights, else rows by vector elements.
+        """Returns the matrices of an array: one for each head of attention weights, else over its last two axes.
 
         Args:
           head: the only matrix to return.
 
         Raises:
-          UserError: there is no such array, or no such head.
+          UserError: there is no such array, it has no elements, or no such head.
         """
         shown = matrices(self.experiment, self.arrays, name, self.batch)
         if head is None:
@@ -115,7 +116,7 @@ def what_is_read(
     batch = task.to_batch(prompt, read)
     if answer is None or is_own:  # an answer that fills all positions has a last token that was never read
         batch = {**batch, "inputs": batch["inputs"][:, : experiment.max_len]}
-    for side in ("source", "inputs"):
+    for side in SIDES:
         n_tokens = batch[side].shape[1] if side in batch else 0
         if n_tokens > experiment.max_len:
             what = "the prompt is" if side == "source" else "prompt and answer are"
@@ -141,28 +142,53 @@ def intermediates_of(experiment: Experiment, params: Params, batch: Batch) -> di
 
 
 def matrices(experiment: Experiment, arrays: dict[str, np.ndarray], name: str, batch: Batch) -> Matrices:
-    """Returns the matrices of the array `name`: one for each head of attention weights, else rows by vector elements.
+    """Returns the matrices of the array `name`: one for each head of attention weights, else over its last two axes.
+
+    Of an array of fewer axes it is one row; of a number for each token [1, T], one column.
 
     Raises:
-      UserError: there is no such array.
+      UserError: there is no such array, or it has no elements.
     """
     if name not in arrays:
         listed = "fxf probe without --name lists them, in Python `arrays`"
         raise UserError(f"no array '{name}' here{nearest(name, arrays)}; {listed}")
-    value = arrays[name]
-    labels = {side: token_labels(experiment, batch, side) for side in ("inputs", "source") if side in batch}
-    if name.startswith("params/"):
-        if value.ndim == 1:
-            value = value[None]
-        matrix = value.reshape(-1, *value.shape[-2:])
-        return Matrices(matrix, [f"{name} {i}" for i in range(len(matrix))] if len(matrix) > 1 else [name], [], [])
-    rows = labels["source" if name.startswith("encoder/") else "inputs"]
-    if name.endswith("/weights"):
-        columns = labels["source"] if "cross_attention" in name else rows
+    value = _printable(arrays[name])
+    if not value.size:
+        raise UserError(f"array '{name}' ({shape_text(value)}) has no elements to show")
+    if is_attention(name, value, batch):
+        rows, columns = (token_labels(experiment, batch, side) for side in sides(name))
         return Matrices(value[0], [f"head {i}" for i in range(value.shape[1])], rows, columns, "query", KEY)
-    rows = rows if len(rows) == value.shape[-2] else []
-    row_name = "token" if rows else "position"
-    return Matrices(value[0].reshape(-1, *value.shape[-2:]), [name], rows, [], row_name, "element of the vector")
+    rows = [] if name.startswith("params/") else token_labels(experiment, batch, sides(name)[0])
+    if value.shape == (1, len(rows)):
+        value = value[..., None]
+    of_batch = value.ndim > 2 and len(value) == 1 and not name.startswith("params/")
+    rows = rows if of_batch and len(rows) == value.shape[-2] else []
+    names = ("token" if rows else "position", "element of the vector") if of_batch else ("row", "column")
+    matrix = value.reshape(-1, *(1, 1, *value.shape)[-2:])
+    titles = [f"{name} {i}" for i in range(len(matrix))] if len(matrix) > 1 else [name]
+    return Matrices(matrix, titles, rows, [], *names)
+
+
+def _printable(value: np.ndarray) -> np.ndarray:
+    """Returns an array of truth values, or of a type that NumPy does not have, such as bfloat16, as one of numbers."""
+    return value.astype({"b": np.int8, "V": np.float32}.get(value.dtype.kind, value.dtype))
+
+
+def shape_text(value: np.ndarray) -> str:
+    return " x ".join(map(str, value.shape)) or "scalar"
+
+
+def sides(name: str) -> tuple[str, str]:
+    """Returns the sides of a batch whose tokens are the queries and the keys of an array of attention."""
+    queries = "source" if name.startswith("encoder/") else "inputs"
+    return queries, "source" if "cross_attention" in name else queries
+
+
+def is_attention(name: str, value: np.ndarray, batch: Batch) -> bool:
+    """Returns whether an array has the attention weights [1, H, T, S] of a batch; other arrays may have that name."""
+    if not name.endswith("/weights") or value.ndim != 4 or not batch.keys() >= {*sides(name)}:
+        return False
+    return len(value) == 1 and value.shape[2:] == tuple(batch[side].shape[1] for side in sides(name))
 
 
 def token_labels(experiment: Experiment, batch: Batch, side: str) -> list[str]:
@@ -185,8 +211,9 @@ def as_text(shown: Matrices, title: str) -> str:
     for matrix, name in zip(shown.values, shown.titles, strict=True):
         rows = shown.row_labels or [str(i) for i in range(matrix.shape[0])]
         columns = shown.column_labels or [str(i) for i in range(matrix.shape[1])]
-        percent = bool(shown.column_labels)
-        cells = [[f"{100 * v:.0f}" if percent else f"{v:.2f}" for v in row] for row in matrix]
+        percent = shown.is_attention
+        digits = "" if np.issubdtype(matrix.dtype, np.integer) else ".2f"
+        cells = [[f"{100 * v:.0f}" if percent else f"{v:{digits}}" for v in row] for row in matrix]
         widths = [max(len(c), *(len(row[i]) for row in cells)) for i, c in enumerate(columns)]
         first = max(map(len, rows))
         lines.append(f"{name}, in percent" if percent else name)
@@ -199,8 +226,9 @@ def draw(shown: Matrices, title: str, path: Path) -> None:
     """Writes the matrices as heat maps, in the format of the file's name (png or svg).
 
     Raises:
-      UserError: the name has another ending, or the file cannot be written.
+      UserError: the name has another ending, the file cannot be written, or the numbers are complex.
     """
+    _require_real(shown)
     if path.suffix not in (".png", ".svg"):
         raise UserError(f"--output: expected a name that ends in .png or .svg, got {path}")
     from fxf.reports.plots import Axis, plot_heat_maps
@@ -215,10 +243,16 @@ def draw(shown: Matrices, title: str, path: Path) -> None:
         raise UserError(f"--output: {path}: {error.strerror}") from None
 
 
+def _require_real(shown: Matrices) -> None:
+    if np.iscomplexobj(shown.values):
+        raise UserError(f"array '{shown.titles[0]}': complex numbers have no heat map; they are shown as text")
+
+
 def interactive(shown: Matrices) -> "TreescopeFigure":
     """Returns the matrices side by side, as a figure that a notebook shows; the pointer finds a value and its place."""
     import treescope
 
+    _require_real(shown)
     labels = [shown.titles, *(list(map(visible, tokens)) for tokens in (shown.row_labels, shown.column_labels))]
     return treescope.render_array(
         shown.values,
@@ -237,14 +271,22 @@ def logit_lens(
 ) -> list[Sequence[str]]:
     """Returns a table: for each token read, the most probable next token after each block, with its probability.
 
-    The residual stream of every block goes through the last norm and the final layer (nostalgebraist 2020).
+    The residual stream of every block goes through the last norm and the final layer (nostalgebraist 2020). An array
+    of another shape that a layer names `residual` does not.
 
     Args:
       inside: the intermediates of the batch, if they are known already.
     """
     inside = intermediates_of(experiment, params, batch) if inside is None else inside
-    streams = {name: value for name, value in inside.items() if name.endswith("residual") and "encoder/" not in name}
     programs = experiment.programs["logit_lens"]  # the jitted function compiles once for each shape
+    sizes = str(jax.tree.map(np.shape, batch))
+    if sizes not in programs:
+        programs[sizes] = jax.eval_shape(experiment.model.features, params, batch).shape
+    streams = {
+        name: value
+        for name, value in inside.items()
+        if name.endswith("residual") and "encoder/" not in name and value.shape == programs[sizes]
+    }
     read = programs.setdefault("read", jax.jit(lambda params, x: jax.nn.softmax(experiment.model.readout(params, x))))
     columns: list[list[str]] = []
     for name, stream in streams.items():

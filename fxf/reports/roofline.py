@@ -41,6 +41,7 @@ class Program(NamedTuple):
       donated: the number of arrays that its results may replace.
       temporary: what its temporary arrays are.
       flops: the operations of the model on each device, or None.
+      uncounted: what computes more in the model, whose operations are not known.
       options: the compiler's options, besides those of the topology.
       parts: the names of what to report. The last is one iteration of the loop whose number of iterations is known only
         when it runs, or the whole program if there is no such loop. One before it is the rest of the program.
@@ -52,6 +53,7 @@ class Program(NamedTuple):
     donated: int = 0
     temporary: str = "activations and temporaries"
     flops: float | None = None
+    uncounted: frozenset[str] = frozenset()
     options: Mapping[str, Any] = MappingProxyType({})
     parts: tuple[str, ...] = ("training step",)
 
@@ -82,6 +84,7 @@ def training(experiment: Experiment) -> Program:
         raise UserError("parallel.kind: 'pmap' compiles only for devices that are here; use 'jit'")
     state, trainer, task = experiment.state_shapes(layout), experiment.trainer(layout), experiment.task
     shapes = experiment.batch_shapes()
+    of_model = model_flops(experiment, shapes)
     hyperparameters = jax.tree.map(lambda x: _shape(x.shape, x.dtype, layout.replicated), experiment.hyperparameters())
     if task.batch is not None:
         steps = make_train_steps(trainer, task.batch, min(experiment.log.every, experiment.train.steps))
@@ -96,7 +99,8 @@ def training(experiment: Experiment) -> Program:
         layout,
         {"weights": device_bytes(state.params), "optimizer state": device_bytes(state.opt_state)},
         donated=len(jax.tree.leaves(state)),
-        flops=model_flops(experiment, shapes) / layout.mesh.size,
+        flops=of_model.flops / layout.mesh.size,
+        uncounted=of_model.uncounted,
         options=in_order(lowered) or {},
     )
 
@@ -203,7 +207,7 @@ def _roofline(cost: Cost, topology: Topology, program: Program) -> Figures:
         "flops": flops,
         "model_flops": program.flops,
         "memory_traffic": n_bytes,
-        "uncounted": sorted({name for _, _, here in cost.places() for name in here.uncounted}),
+        "uncounted": sorted({name for _, _, here in cost.places() for name in here.uncounted} | program.uncounted),
         "loops": list(loops.values()),
         "collectives": list(collectives.values()),
         "seconds": seconds,

@@ -90,3 +90,8 @@ def figures_of(where: str, found: Any, metrics: Sequence[str] = (), best: str = 
     if best and best.removeprefix("-") not in plain:
         raise UserError(f"{where}: missing {best.removeprefix('-')}, checkpoint.best; got {', '.join(plain)}")
     return plain
+
+
+def is_of_users(part: Any) -> bool:
+    """Returns whether a task, or the function that makes a model, is not one of fxf's own."""
+    return getattr(part, "__module__", type(part).__module__).split(".")[0] != "fxf"

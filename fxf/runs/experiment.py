@@ -15,7 +15,7 @@ import optax
 from ml_collections import ConfigDict
 
 from fxf import weights
-from fxf.config import defaults, one_of, require_short, section
+from fxf.config import defaults, one_of, registered_section, require_short, section
 from fxf.decoding.config import DecodeConfig
 from fxf.decoding.decoder import Decoder, Placement
 from fxf.errors import UserError, nearest
@@ -104,7 +104,8 @@ class Experiment(NamedTuple):
         """
         values = self.config["model"]
         if values.get("attention_implementation", "xla") != "xla":
-            require_implementation(section(MODELS[values["name"]].config, values, "model"), self.parallel.sequence)
+            described: Any = registered_section(MODELS[values["name"]].config, values, "model")
+            require_implementation(described, self.parallel.sequence)
         layout = make_layout(self.parallel, target_devices())
         require_divisible(layout, self.train.batch_size, self.train.microbatches)
         if self.parallel.sequence > 1:  # the shapes of a batch may take long to find
@@ -136,7 +137,7 @@ class Experiment(NamedTuple):
 
     def _with_model(self, changed: Mapping[str, Any]) -> "Experiment":
         registered = MODELS[changed["name"]]
-        config: Any = section(registered.config, changed, "model")
+        config: Any = registered_section(registered.config, changed, "model")
         model = registered.make(config, self.task.vocab_size)
         optimizer = optimizer_section(self.config["optimizer"])
         optimizer_of_model = make_optimizer(optimizer, self.train.steps, model.spec)
@@ -194,7 +195,7 @@ class Experiment(NamedTuple):
             placement=Placement(gather, layout.shard_rows, layout.replicated, layout.mesh.size),  # read by each process
             programs=self.programs["decode", layout],
         )
-        loss, logits = of_batch("loss", functools.partial(batch_loss, model)), of_batch("logits", model.apply)
+        loss, logits = of_batch("loss", functools.partial(batch_loss, model.scored)), of_batch("logits", model.apply)
 
         def with_params(params: weights.Params) -> Evaluator:
             def loss_sums(batch: Mapping[str, Any]) -> tuple[float, float]:
@@ -221,12 +222,11 @@ def default_config(task: str, model: str = "", optimizer: str = "adam") -> Confi
       UserError: a name is not registered.
     """
     registered = TASKS[one_of(task, TASKS, "task.name")]
-    model_class = MODELS[one_of(model or registered.models[0], MODELS, "model.name")].config
+    model = one_of(model or registered.models[0], MODELS, "model.name")
     optimizer_class = OPTIMIZERS[one_of(optimizer, OPTIMIZERS, "optimizer.name")].config
-    classes = {**registered.sections, "model": model_class, **SECTIONS, "optimizer": optimizer_class}
+    classes = {**registered.sections, "model": MODELS[model].config, **SECTIONS, "optimizer": optimizer_class}
     config = ConfigDict({"seed": 0, **{name: defaults(cls) for name, cls in classes.items()}})
-    config.task.name, config.optimizer.name = task, optimizer
-    config.model.name = model or registered.models[0]
+    config.task.name, config.model.name, config.optimizer.name = task, model, optimizer
     return config
 
 
@@ -278,8 +278,9 @@ def _sections(config: Mapping[str, Any], task: RegisteredTask, model: Registered
     for name in config:
         if name not in ("seed", *classes):
             raise UserError(f"{name}: unknown section{nearest(str(name), classes)}")
-    found = {name: section(cls, config.get(name, {}), name) for name, cls in classes.items() if name != "optimizer"}
-    return {**found, "optimizer": optimizer_section(config.get("optimizer", {}))}
+    readers: dict[str, Any] = {"task": registered_section, "model": registered_section}
+    readers["optimizer"] = lambda _, values, path: optimizer_section(values)
+    return {name: readers.get(name, section)(cls, config.get(name, {}), name) for name, cls in classes.items()}
 
 
 def _seed(config: Mapping[str, Any]) -> int:

@@ -1,39 +1,55 @@
-"""The floating-point operations of a model's matrix products, counted in its traced program, and the time they take."""
+"""The floating-point operations of a model, counted in its traced program, and the time they take."""
 
 import functools
+import logging
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
 from fxf import weights
 from fxf.machine.hardware import hardware_of
-from fxf.machine.memory import inner_jaxprs
+from fxf.machine.operations import Operations, operations
 from fxf.models.model import Batch
 from fxf.runs import needs
 from fxf.runs.experiment import Experiment
+from fxf.training.fine_tuning import without_frozen_gradient
 from fxf.training.gradient import loss_and_gradient
 from fxf.training.sharding import Layout
 
+log = logging.getLogger(__name__)
 
-def flops_per_token(experiment: Experiment) -> tuple[float, float]:
-    """Returns the floating-point operations of matrix products per token: of a forward pass and of a training step.
+
+class PerToken(NamedTuple):
+    """Operations per token of a forward pass and of a training step, and what computes more that is not counted."""
+
+    forward: float
+    training: float
+    uncounted: frozenset[str]
+
+
+def flops_per_token(experiment: Experiment) -> PerToken:
+    """Returns the floating-point operations per token.
 
     Padding counts as tokens, because it is computed too.
     """
     batch = experiment.batch_shapes()
     tokens = math.prod(batch["weights"].shape)
-    return _forward(experiment, batch) / tokens, _flops(experiment, batch, loss_and_gradient) / tokens
+    forward, training = _forward(experiment, batch), _operations(experiment, batch, loss_and_gradient)
+    return PerToken(forward.flops / tokens, training.flops / tokens, forward.uncounted | training.uncounted)
 
 
-def model_flops(experiment: Experiment, batch: Batch) -> float:
+def model_flops(experiment: Experiment, batch: Batch) -> Operations:
     """Returns the operations of a training step that the model needs on a batch of these shapes.
 
-    A gradient takes twice the operations of the forward pass. What a program repeats to save memory counts once.
+    A gradient takes twice the operations of the forward pass, or what is left of them where weights are frozen. What a
+    program repeats to save memory counts once.
     """
-    return 3 * _forward(experiment, batch)
+    if experiment.config["optimizer"]["frozen"]:
+        return _operations(experiment.with_model(remat="none", scan_blocks=False), batch, loss_and_gradient)
+    return _forward(experiment, batch).times(3)
 
 
 def seconds_at_peak(
@@ -53,44 +69,36 @@ def seconds_at_peak(
     if hardware is None:
         return None
     peak = layout.mesh.size * hardware.flops
+    uncounted: set[str] = set()
 
     @functools.cache
     def of_shapes(*shapes: tuple[str, tuple[int, ...], Any]) -> float:
         with compiling():
             batch: Any = {name: jax.ShapeDtypeStruct(shape, dtype) for name, shape, dtype in shapes}
-            return model_flops(experiment, batch) / peak
+            found = model_flops(experiment, batch)
+        if not found.uncounted <= uncounted:
+            log.warning("warning: mfu is too low: it does not count %s", ", ".join(sorted(found.uncounted)))
+            uncounted.update(found.uncounted)
+        return found.flops / peak
 
     return lambda batch: of_shapes(*((name, x.shape, x.dtype) for name, x in batch.items()))
 
 
-def _forward(experiment: Experiment, batch: Batch) -> float:
-    return _flops(experiment, batch, lambda model, params, batch: model.apply(params, batch))
+def _forward(experiment: Experiment, batch: Batch) -> Operations:
+    return _operations(experiment, batch, lambda model, params, batch: model.apply(params, batch))
 
 
-def _flops(experiment: Experiment, batch: Batch, function: Callable[..., Any]) -> float:
-    """Returns the operations of the products in `function(model, params, batch)`."""
+def _operations(experiment: Experiment, batch: Batch, function: Callable[..., Any]) -> Operations:
+    """Returns the operations of `function(model, params, batch)`."""
+    frozen, uncounted = experiment.config["optimizer"]["frozen"], set[str]()
 
     def count(some: Experiment) -> dict[str, int]:
         # Other implementations of attention hide its operations.
         model = some.with_model(attention_implementation="xla").model
+        model = without_frozen_gradient(model, frozen) if frozen else model
         params = weights.shapes(model.spec, model.weights_dtype)
-        jaxpr = jax.make_jaxpr(functools.partial(function, model))(params, batch)
-        return {"flops": matrix_flops(jaxpr.jaxpr)}
+        found = operations(jax.make_jaxpr(functools.partial(function, model))(params, batch).jaxpr)
+        uncounted.update(found.uncounted)
+        return {"flops": found.flops}
 
-    return needs.by_layers(experiment, count)["flops"]
-
-
-def matrix_flops(jaxpr: Any) -> int:
-    """Returns the floating-point operations of the matrix products in a jaxpr, with scans counted once per step.
-
-    A product of [m, k] and [k, n] counts 2mkn.
-    """
-    total = 0
-    for equation in jaxpr.eqns:
-        if equation.primitive.name == "dot_general":
-            (contracted, _), _ = equation.params["dimension_numbers"]
-            summed = math.prod(equation.invars[0].aval.shape[axis] for axis in contracted)
-            total += 2 * math.prod(equation.outvars[0].aval.shape) * summed
-        repeats = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
-        total += repeats * sum(matrix_flops(inner) for inner in inner_jaxprs(equation.params))
-    return total
+    return Operations(needs.by_layers(experiment, count)["flops"], frozenset(uncounted))

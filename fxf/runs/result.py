@@ -5,6 +5,7 @@ from typing import Any
 from fxf import weights
 from fxf.errors import printable
 from fxf.machine import memory
+from fxf.pages.figures import HIGHER, LOWER
 from fxf.runs.experiment import Experiment
 from fxf.training.loop import Record
 
@@ -15,6 +16,19 @@ def sample_text(prompt: str, expected: str | None, answer: str) -> str:
         return "\n".join(map(printable, answer.split("\n")))
     wrong = expected is not None and answer != expected
     return printable(f"{prompt}  →  {answer}" + (f"   (expected: {expected})" if wrong else ""))
+
+
+def scoring_of(experiment: Experiment) -> dict[str, Any]:
+    """Returns what config.json says of the scores, so that runs are ranked only where they score the same.
+
+    `better` has the direction of the task's figures, `unit` that of its losses, and `scored` what the task says of the
+    data that it scores.
+    """
+    task, best = experiment.task, experiment.checkpoint.best
+    names = [name for name in task.metrics if {name, f"-{name}"} - {*task.metrics}]  # both: the user chooses
+    better = {name.removeprefix("-"): LOWER if name.startswith("-") else HIGHER for name in [*names, best] if name}
+    unit = "nats" if experiment.model.loss.of_logits else experiment.config["model"]["name"]
+    return {"better": better, "unit": unit, **({} if task.scored_data is None else {"scored": task.scored_data()})}
 
 
 def result_of(

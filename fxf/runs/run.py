@@ -19,7 +19,7 @@ from fxf.runs.generation import answering, compare, score_pairs, write_answers
 from fxf.runs.loading import CHECKPOINTS, Changes, Place, load, load_params
 from fxf.runs.lock import locked
 from fxf.runs.programs import Kept, share
-from fxf.runs.result import result_of, sample_text
+from fxf.runs.result import result_of, sample_text, scoring_of
 from fxf.runs.steps import make_steps
 from fxf.runs.warm_start import Start, start_of
 from fxf.tasks.prompts import Answer
@@ -96,7 +96,7 @@ def _train(experiment: Experiment, workdir: Path, origin: dict[str, Any], watch:
         experiment.hyperparameters()
         require_learnable(experiment)
     with locked(workdir):
-        identity = run_folder.open_for_training(*made_from, origin | start.origin)
+        identity = run_folder.open_for_training(*made_from, origin | start.origin | scoring_of(experiment))
         return _train_from_newest(experiment, layout, workdir, identity, watch, figures, start)
 
 

@@ -86,8 +86,9 @@ def _best_in(folder: Path) -> str:
     """Returns words on the best of the runs in a folder, or on one of them; none if there is no run."""
     if (found := best.comparison_in(folder)) is None:
         return ""
-    run, name = best.best_run(found) or (found.runs[0], "")
-    return f"; it holds runs, {f'of which the best by {name} is' if name else 'such as'} {run.folder}"
+    if (first := best.best_run(found)) is None:
+        return f"; it holds runs, such as {found.runs[0].folder}"
+    return f"; it holds runs, of which the first by {first.name} is {first.run.folder}"
 
 
 def folder_of_files(config: StartConfig, workdir: Path | None) -> Path | None:

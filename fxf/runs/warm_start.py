@@ -1,6 +1,7 @@
 """Starting a run from weights that exist: of a run, of a safetensors file, or of a folder of transformers."""
 
 import dataclasses
+import logging
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ import optax
 
 from fxf.config import defaults, differences
 from fxf.data.tokenizer import TOKENIZER_FILE, VOCAB_SIZE, read_tokenizer
-from fxf.errors import UserError
+from fxf.errors import UserError, nearest
 from fxf.files import digest, file_digest
 from fxf.interop import huggingface, weights_file
 from fxf.models import MODELS
@@ -24,6 +25,8 @@ from fxf.training import checkpoint
 from fxf.training.sharding import Layout
 from fxf.training.state import TrainState
 from fxf.weights import VOCABULARY, Spec, flatten, leaves, matching
+
+log = logging.getLogger(__name__)
 
 MAX_NAMED = 5  # weights that a line names
 NOT_FUNCTION = ("dropout", "init", "scan_blocks", "remat", "dtype", "attention_implementation", "max_len")
@@ -219,27 +222,47 @@ def config_from(
 ) -> dict[str, Any]:
     """Returns a config whose run starts from `path`, with the model and the tokenizer of the source.
 
-    If the run in `workdir` has begun from the same source, they are taken from its folder.
+    If the run in `workdir` has begun from the same source, they are taken from its folder. Where `model.name` is
+    overridden, the model's keys that the source lacks have the values of a config with that model, else their defaults.
 
     Args:
       overridden: keys that stay as they are.
 
     Raises:
-      UserError: there is no such source.
+      UserError: there is no such source, or its model has keys that the model of this name has no longer.
     """
     changes: dict[str, Any] = {"start.path": path, **_of_source(path, workdir)}
     changed = {name: dict(section) if isinstance(section, Mapping) else section for name, section in config.items()}
+    theirs: dict[str, Any] = {}
     for name, value in changes.items():
         section, key = name.split(".")
-        if (
-            name not in overridden
-            and isinstance(changed.get(section), dict)
-            and (section == "model" or key in changed[section])
-        ):
+        if section == "model":
+            theirs[key] = value
+        elif name not in overridden and key in changed.get(section, ()):
             changed[section][key] = value
-    for key in [key for key in changed["model"] if "model.name" in changes and f"model.{key}" not in changes]:
-        del changed["model"][key]  # of another model
+    if theirs:
+        given = {key: value for key, value in config["model"].items() if f"model.{key}" in overridden}
+        changed["model"] = _model_section(path, config["model"], theirs, given)
     return changed
+
+
+def _model_section(
+    path: str, ours: Mapping[str, Any], theirs: Mapping[str, Any], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns the `model` section of a config and of a source together, where the keys `given` stay."""
+    name, of_source = given.get("name", theirs["name"]), theirs["name"]
+    if ours["name"] != name:
+        what = "warning: model.name: '%s' as in %s, not '%s' as in the config; --config.model.name=%s keeps it"
+        log.warning(what, name, path, ours["name"], ours["name"])
+    if name not in MODELS:
+        return {**theirs, **given}
+    known = defaults(MODELS[name].config)
+    unknown = [key for key in theirs if key not in known]
+    if unknown and name == of_source:
+        near = nearest(unknown[0], known)
+        raise UserError(f"start.path: {path}: model '{name}' has no key '{unknown[0]}' any more, as it has there{near}")
+    kept = {key: value for key, value in theirs.items() if key in known}
+    return {**known, **(ours if ours["name"] == name != of_source else {}), **kept, **given}
 
 
 def _of_source(path: str, workdir: Path) -> dict[str, Any]:
@@ -254,8 +277,7 @@ def _of_source(path: str, workdir: Path) -> dict[str, Any]:
         }
         return keys | _tokenizer_keys(source.place / TOKENIZER_FILE)
     config = run_folder.read_config(source.place)[0]
-    newer = defaults(MODELS[config["model"]["name"]].config) if config["model"]["name"] in MODELS else {}
-    keys = {f"model.{key}": value for key, value in {**newer, **config["model"]}.items()}
+    keys = {f"model.{key}": value for key, value in config["model"].items()}
     data = config.get("data", {})
     return keys | {f"data.{key}": data[key] for key in ("tokenizer", "vocab_size") if key in data}
 

@@ -6,13 +6,13 @@ from pathlib import Path
 from fxf.config import flatten, one_of
 from fxf.errors import UserError
 from fxf.files import why_not_written, write_atomically
-from fxf.pages.run_files import is_number
+from fxf.pages.run_files import DIVERGED, FINISHED, has_diverged, is_number
 from fxf.pages.text_tables import Row, to_csv, to_markdown
 from fxf.reports.plots import choose_x, plot_lines
 from fxf.runs import run_folder
 from fxf.sweeps.points import Point, changed_keys
 
-FINISHED, NO_RESULT, DAMAGED = "finished", "no result", "damaged result"
+NO_RESULT, DAMAGED = "no result", "damaged result"
 ALWAYS_SHOWN = ("test_loss", "train_loss", "train_seconds")
 
 
@@ -48,7 +48,8 @@ def _written(
     if not finished or not keys:
         return paths[:2]
     y = one_of(y, figures, "--y") if y else next(name for name in shown if name in figures)
-    plot_lines(paths[2], finished, keys, x or choose_x(rows, keys), y)
+    diverged = [row for row in rows if row["status"] == DIVERGED]
+    plot_lines(paths[2], [*finished, *diverged], keys, x or choose_x(rows, keys), y)
     return paths
 
 
@@ -69,14 +70,17 @@ def _figures(rows: Sequence[Row], keys: Sequence[str]) -> tuple[list[Row], dict[
 def read_rows(points: Sequence[Point], workdir: Path) -> list[Row]:
     """Returns a row for each point: its name, the value of every changed key, `status`, and its result's figures.
 
+    A point that ended because its loss was not finite is `diverged`.
+
     A figure becomes `result.NAME` if another column has its name but another value.
     """
     keys, rows = changed_keys(points), []
     for point in points:
-        config, result = dict(flatten(point.config)), run_folder.read_result(workdir / point.name)
-        exists = (workdir / point.name / run_folder.RESULT).exists()
-        status = FINISHED if result is not None else DAMAGED if exists else NO_RESULT
+        config, folder = dict(flatten(point.config)), workdir / point.name
+        result, exists = run_folder.read_result(folder), (folder / run_folder.RESULT).exists()
+        without = DAMAGED if exists else DIVERGED if has_diverged(folder) else NO_RESULT
+        status = FINISHED if result is not None else without
         row = {"point": point.name, **{key: config[key] for key in keys}, "status": status}
-        figures = {(f"result.{n}" if row.get(n, value) != value else n): value for n, value in (result or {}).items()}
+        figures = {(f"result.{n}" if n in row and row[n] != value else n): value for n, value in (result or {}).items()}
         rows.append({**row, **figures})
     return rows

@@ -53,6 +53,11 @@ class BooleanMap(Task):
         shapes = {name: jax.ShapeDtypeStruct(shape, np.float32) for name, shape in sizes.items()}
         return {**shapes, "row": jax.ShapeDtypeStruct(weights[:1], np.int32)}
 
+    def scored_data(self) -> dict[str, Any]:
+        config = self.config
+        of_task = {"task.positions": config.positions, "task.dim": config.dim}
+        return {**of_task, "train.batch_size": self.run.train.batch_size}
+
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
         errors_B = np.square(evaluator.logits(self.mappings) - self.mappings["targets"]).sum(axis=(1, 2))
         return {

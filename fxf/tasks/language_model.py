@@ -64,6 +64,10 @@ class LanguageModel(TokenizedTask):
         else:
             self.batch = self.source.batch
 
+    def scored_data(self) -> dict[str, Any]:
+        context = {"task.length": self.config.length} if self.config.score == "last" else {}
+        return {**self.source.held_out(), "task.score": self.config.score, **context}
+
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
         return self.evaluate(evaluator, "validation", "validation_loss")
 
@@ -146,7 +150,7 @@ class RunningText:
         self.context = config.length - config.bos if config.score == "last" else 0
         text = encoded_text(run.data, run.folder, self.window)
         self.tokenizer, self.tokens, self.parts = text.tokenizer, text.tokens, text.parts
-        self.figures, self.digests = text.figures, text.digests
+        self.figures, self.digests, self.held_out = text.figures, text.digests, text.held_out
         self.first = self.tokenizer.special.bos if config.bos else None
 
     def batch(self, key: jax.Array, step: jax.Array) -> Batch:
@@ -221,6 +225,10 @@ class Documents:
         """Yields the batches by which a part is scored."""
         rows = self.rows(self.tokens(part))
         return rows.in_order(min(rows.n_rows, max(1, TOKENS_AT_ONCE // self.config.length)))
+
+    def held_out(self) -> dict[str, str]:
+        """Returns a digest of the documents and of how they are split."""
+        return {"split of the text": self.prepared().text}
 
     def size(self, part: str) -> Counts:
         """Returns the size of a part."""

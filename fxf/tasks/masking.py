@@ -73,6 +73,9 @@ class Masking(TextTask):
             full_B1 = np.full((len(windows_BP), 1), self.n_text, np.int32)
             yield jax.device_get(masked(jax.random.fold_in(random_key(0), start), windows_BP, full_B1))
 
+    def scored_data(self) -> dict[str, Any]:
+        return {**self.text.held_out(), "task.length": self.config.length, "task.share": self.config.share}
+
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
         return self.evaluate(evaluator, "validation", "validation_loss")
 
@@ -96,7 +99,7 @@ class Masking(TextTask):
         loss = loss_sum / max(weight_sum, 1)
         return {
             loss_name: loss,
-            "perplexity": float(np.exp(loss)),
+            **({"perplexity": float(np.exp(loss))} if evaluator.in_nats else {}),
             "accuracy": right / max(weight_sum, 1),
             "chosen_tokens": int(weight_sum),
             "samples": samples,

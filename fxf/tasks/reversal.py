@@ -95,6 +95,10 @@ class Reversal(Task):
         positions = {"positions": mirrored_positions(lengths_B1, targets_BT.shape[1])} if self.config.mirrored else {}
         return language_model_batch(targets_BT, weights_BT) | positions
 
+    def scored_data(self) -> dict[str, Any]:
+        keys = dataclasses.asdict(self.config)
+        return {f"task.{name}": value for name, value in keys.items() if name not in ("metrics", "mirrored")}
+
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
         config = self.config
         sample = whole_domain(config, self.lengths) if self.scored_whole else draw_sample(config, self.lengths)

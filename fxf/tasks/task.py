@@ -33,9 +33,10 @@ class Evaluator(NamedTuple):
       decode: `decode(groups)` returns (tokens, scores) of each `PromptGroup`. Tokens are int32 [N, W, max_tokens], W
         hypotheses of each prompt with the best first. An end token fills all places after it. Scores are [N, W], or
         None.
-      loss: `loss(batch) -> (loss_sum, weight_sum)`, the sums of the model's loss without dropout or smoothing.
+      loss: `loss(batch) -> (loss_sum, weight_sum)`, without dropout or smoothing: the sums of the cross-entropy of the
+        targets, whatever loss trains the model; of a model whose outputs are not logits, those of its own loss.
       logits: `logits(batch)` [B, T, V].
-      in_nats: whether the loss is in nats, as a loss of logits is.
+      in_nats: whether the loss is that cross-entropy, in nats.
     """
 
     decode: Callable[[Sequence[PromptGroup]], Sequence[Decoded]]
@@ -71,6 +72,8 @@ class Task(abc.ABC):
       largest_batch: returns the shapes of the largest batch; needed if `batch` does not determine them.
       figures: returns the figures of the data that are known before training, by plain names.
       digests: returns digests of the data by name, if the config does not determine the data.
+      scored_data: returns what tells the data of `validate` and `test` from others, by name, such as a digest of a
+        text. Runs are ranked only if it is the same. By default it is the sections `task` and `data` and the digests.
       test_pairs: `test_pairs(evaluator, pairs)` returns what `test` does, of pairs of a prompt and a right answer.
       to_prompts: `to_prompts(texts, max_tokens, max_len)` returns the prompts of N texts, in groups that are decoded
         together; a text in no group has the empty answer. `max_tokens` 0 means as many as fit; `max_len` is the number
@@ -91,6 +94,7 @@ class Task(abc.ABC):
     largest_batch: Callable[[], Any] | None = None
     figures: Callable[[], dict[str, Any]] = dict
     digests: Callable[[], dict[str, str]] = dict
+    scored_data: Callable[[], dict[str, Any]] | None = None
     test_pairs: Callable[[Evaluator, Sequence[tuple[str, str]]], dict[str, Any]] | None = None
     to_prompts: Callable[[list[str], int, int], Sequence[PromptGroup]] | None = None
     to_text: Callable[[str, list[int]], str] | None = None

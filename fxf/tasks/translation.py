@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from fxf.data.redrawn import RedrawnBatches
 from fxf.data.tokenizer import BOS, EOS, tokenizer_of
 from fxf.decoding.steps import Prompts
 from fxf.errors import UserError
+from fxf.files import digest
 from fxf.models.model import Batch
 from fxf.tasks.prompts import PromptGroup, decode_groups
 from fxf.tasks.task import Evaluator, RunInfo
@@ -151,6 +153,12 @@ class Translation(TokenizedTask):
 
     def digests(self) -> dict[str, str]:
         return self.corpus().digests
+
+    def scored_data(self) -> dict[str, Any]:
+        keys = {"task.tokenized": self.config.tokenized, "task.examples": self.config.examples}
+        parts = {name: self.tokenized(name).examples for name in ("validation", "test")}
+        pairs = {name: json.dumps([each[:2] for each in of_part]) for name, of_part in parts.items()}
+        return {**{f"set of {name} pairs": digest(of_part.encode()) for name, of_part in pairs.items()}, **keys}
 
     def figures(self) -> dict[str, Any]:
         skipped = sum(self.tokenized(part).skipped for part in ("train", "validation", "test"))

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fxf.config import Choices, arguments, defaults, key, one_of, section
+from fxf.config import Choices, arguments, defaults, key, one_of, registered_section
 from fxf.errors import UserError
 from fxf.training.fine_tuning import at_own_rates, averaging, freeze, rates_by_layer
 from fxf.weights import Spec, decay_mask, matrix_axes, without_repeats
@@ -185,7 +185,8 @@ def optimizer_section(values: Mapping[str, Any]) -> OptimizerConfig:
     for other, default in others.items():
         if values.get(other, default) != default:
             raise UserError(f"optimizer.{other}: optimizer '{name}' does not read it; leave it at {default}")
-    return section(registered.config, {key: x for key, x in values.items() if key not in others}, "optimizer")
+    read = {key: x for key, x in values.items() if key not in others}
+    return registered_section(registered.config, {**read, "name": name}, "optimizer")
 
 
 def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.GradientTransformationExtraArgs:

@@ -2,14 +2,17 @@
 
 import json
 import math
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fxf.config import differences
+from fxf.config import differences, differing_keys
 from fxf.errors import UserError, nearest
 from fxf.files import is_remote, read_json, write_atomically
+from fxf.pages.best import PER_TOKEN
+from fxf.pages.compare import TOKENIZER
 from fxf.pages.figures import HIGHER, LOWER, figure
 from fxf.pages.run_files import is_run
 from fxf.runs import guests
@@ -80,8 +83,9 @@ def make_plan(first: Arm, other: Arm | None, workdir: Path, metric: str = "", le
         that higher is.
 
     Raises:
-      UserError: an arm's config is wrong, the arms are the same, the metric is not a figure of both, it is not known
-        whether lower or higher is better, or the level is not between 0 and 1.
+      UserError: an arm's config is wrong, the arms are the same or score other data, the metric is not a figure of both
+        or has another unit in each, it is not known whether lower or higher is better, or the level is not between 0
+        and 1.
     """
     if is_remote(workdir):
         raise UserError(f"--workdir: {workdir}: a trial writes its logs and tables into a local folder")
@@ -95,7 +99,7 @@ def make_plan(first: Arm, other: Arm | None, workdir: Path, metric: str = "", le
     if not null and first.config == other.config:
         raise UserError("the two configs of the trial are the same; --null tries a config against itself")
     content: dict[str, str] = {}
-    chosen = []
+    chosen, experiments = [], []
     for name, arm in {"first": first, "other": other}.items():
         try:
             if arm.config["parallel"]["processes"] != 1:
@@ -103,12 +107,25 @@ def make_plan(first: Arm, other: Arm | None, workdir: Path, metric: str = "", le
             experiment = build(arm.config)
             files = guests.digests(arm.config, workdir)
             chosen.append(choose_metric(experiment, metric))
+            experiments.append(experiment)
         except UserError as error:
             raise UserError(f"the {name} config: {error}") from None
         content |= {f"{name}: {key}": value for key, value in {**experiment.task.digests(), **files}.items()}
     if chosen[0] != chosen[1]:
         raise UserError(f"--metric: the first config has {chosen[0][0]}, the other {chosen[1][0]}; name one of both")
+    _require_same_scores(experiments[0], experiments[1], chosen[0][0])
     return Plan(first, other, *chosen[0], bool(metric), null, level, content)
+
+
+def _require_same_scores(first: Experiment, other: Experiment, metric: str) -> None:
+    """Raises a UserError if two experiments score other data, or have the metric in another unit."""
+    told = [experiment.task.scored_data for experiment in (first, other)]
+    if None not in told and (differing := differing_keys(*(scored() for scored in told if scored))):
+        raise UserError(f"the two configs score other data: {', '.join(differing)}")
+    if first.task.files.get(TOKENIZER) != other.task.files.get(TOKENIZER) and re.fullmatch(PER_TOKEN, metric):
+        bits = [name.removeprefix("-") for name in first.task.metrics if "bits_per" in name]
+        what = f"{metric} is per token, and the two configs have other tokenizers"
+        raise UserError(f"--metric: {what}; name {' or '.join(bits) or 'another figure'}")
 
 
 def choose_metric(experiment: Experiment, metric: str = "") -> tuple[str, str]:

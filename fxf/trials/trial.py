@@ -115,7 +115,7 @@ def _ended(config: dict[str, Any], folder: Path, metric: str) -> _Run | None:
             continue
         _require_run_of(config, folder)
         for each in figures:
-            if type(result.get(each)) not in (int, float):
+            if type(result.get(each, "")) not in (int, float, type(None)):
                 there = ", ".join(name for name, value in result.items() if is_number(value))
                 raise UserError(f"{folder / name}: {each} is not a number in it (there are {there or 'none'})")
         figure, seconds = (result[each] if is_number(result[each]) else None for each in (figures[0], figures[-1]))

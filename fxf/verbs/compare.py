@@ -1,13 +1,13 @@
-"""Compares runs: what differs in their configs, their figures with the best marked, and their curves.
+"""Compares runs: what differs in their configs, their figures, what their seeds tell apart, and their curves.
 
 fxf compare runs/a runs/b runs/c
 fxf compare runs/sweep
 fxf compare --format=csv runs/sweep > figures.csv
 
 An argument is a run folder, or a folder of run folders, as a sweep makes it. The table is printed as Markdown, or as
-CSV or JSON with every figure. Lines below it name the best run and the command that goes on from it. compare.html,
-which also has the curves, is written in the folder of the sweep, or here; --output names another place. Runs may still
-go on.
+CSV or JSON with every figure. Lines below it say what is not ranked and why, and name the best run, or the first one if
+the seeds do not tell it apart, and the command that goes on from it. compare.html, which also has the curves, is
+written in the folder of the sweep, or here; --output names another place. Runs may still go on.
 """
 
 import json
@@ -26,7 +26,7 @@ OUTPUT = flags.DEFINE_string("output", None, "file for the page; by default comp
 
 
 def main(folders: list[str]) -> None:
-    from fxf.pages import best, compare
+    from fxf.pages import best, compare, side_by_side
 
     if not folders:
         raise UserError("no run: give run folders or the folder of a sweep; for example fxf compare runs/sweep")
@@ -36,13 +36,13 @@ def main(folders: list[str]) -> None:
     if output.suffix != ".html":
         raise UserError(f"--output: expected a name that ends in .html, got {output}")
     try:
-        write_atomically(output, compare.as_html(found))
+        write_atomically(output, side_by_side.as_html(found))
     except OSError as error:
         raise UserError(f"--output: {output}: {error.strerror}") from None
     if FORMAT.value == "json":
-        print(json.dumps(compare.all_figures(found), indent=1))
+        print(json.dumps(side_by_side.all_figures(found), indent=1))
     else:
-        print(compare.as_csv(found) if FORMAT.value == "csv" else compare.as_markdown(found), end="")
+        print(side_by_side.as_csv(found) if FORMAT.value == "csv" else side_by_side.as_markdown(found), end="")
     for line in best.lines(found):
         print(line, file=sys.stderr)
     print(output, file=sys.stderr)

@@ -63,13 +63,13 @@ def _write(name: str, output: Path, experiment: Any, params: Any) -> None:
         batch = {key: x for key, x in experiment.batch_shapes().items() if key not in ("targets", "weights")}
         export_model(output, experiment.model, params, batch, experiment.max_len)
     else:
-        from fxf.config import section
+        from fxf.config import registered_section
         from fxf.data.tokenizer import PAD, TOKENIZER_FILE
         from fxf.interop import huggingface
         from fxf.models import MODELS
 
         values = experiment.config["model"]
-        config: Any = section(MODELS[values["name"]][0], values, "model")
+        config: Any = registered_section(MODELS[values["name"]].config, values, "model")
         task = experiment.task
         tokenizer = task.files.get(TOKENIZER_FILE)
         huggingface.save(output, config, params, first=0, end=task.end_token, padding=PAD, tokenizer=tokenizer)

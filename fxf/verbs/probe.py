@@ -45,7 +45,7 @@ def main(texts: list[str]) -> None:
             print(line)
         return
     if not NAME.value:
-        for line in aligned([(name, " x ".join(map(str, value.shape))) for name, value in reading.arrays.items()]):
+        for line in aligned([(name, probe.shape_text(value)) for name, value in reading.arrays.items()]):
             print(line)
         return
     shown = reading.matrices(NAME.value, HEAD.value)

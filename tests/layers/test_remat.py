@@ -9,8 +9,8 @@ import pytest
 
 from closeness import assert_close, largest_of
 from fxf.layers.block import block_spec
+from fxf.machine.operations import operations
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
-from fxf.runs.flops import matrix_flops
 from fxf.training.gradient import batch_loss
 from fxf.weights import shapes
 from helpers import random_tokens, small_model
@@ -26,7 +26,7 @@ def test_the_gradient_is_the_one_without_and_more_is_computed_for_it(remat, scan
     def gradient(**changes):
         model, params = small_model(scan_blocks=scan_blocks, dropout=0.3, **changes)
         compute = jax.jit(jax.grad(lambda p: batch_loss(model, p, batch, jax.random.key(0))[0]))
-        return matrix_flops(compute.trace(params).jaxpr.jaxpr), compute(params)
+        return operations(compute.trace(params).jaxpr.jaxpr).flops, compute(params)
 
     (plain, expected), (recomputed, found) = gradient(), gradient(remat=remat)
     assert_close(found, expected, largest=largest_of(expected))

@@ -42,6 +42,37 @@ def test_a_batch_of_products_counts_each():
     )
 
 
+@pytest.mark.parametrize(
+    ("shape", "shapes", "what", "expected"),
+    [
+        ("c64[3,4,5]", ["f32[3,4,8]"], "fft(%a), fft_type=RFFT, fft_length={4,8}", 3 * 5 * 32 * 5 // 2),
+        ("f32[3,4,8]", ["c64[3,4,5]"], "fft(%a), fft_type=IRFFT, fft_length={4,8}", 3 * 5 * 32 * 5 // 2),
+        ("f32[2,6,6]", ["f32[2,6,6]"], "cholesky(%a), lower=true", 2 * 6**3 // 3),
+        ("f32[2,3,5]", ["f32[2,3,3]", "f32[2,3,5]"], "triangular-solve(%a, %b), left_side=true", 2 * 3 * 3 * 5),
+        (
+            "f32[2,9,8]",
+            ["f32[4,9,6]", "f32[3,6,8]"],
+            "convolution(%a, %b), window={size=3 pad=1_1}, dim_labels=b0f_0io->b0f, batch_group_count=2",
+            2 * 2 * 25 * 6 * 8,
+        ),
+    ],
+)
+def test_instructions_that_only_some_devices_have_count_as_their_primitives_do(shape, shapes, what, expected):
+    body = [f"  %{name} = {each} parameter({i})" for i, (name, each) in enumerate(zip("ab", shapes, strict=False))]
+    found = written("\n".join([*body, f"  ROOT %c = {shape} {what}"]))
+    assert (flops(found), found.uncounted) == (expected, ())
+
+
+def test_a_product_of_groups_that_a_device_keeps_is_named():
+    body = [
+        "  %a = f32[6,3] parameter(0)",
+        "  %b = f32[2,3,5] parameter(1)",
+        "  %n = s32[2] parameter(2)",
+        "  ROOT %c = f32[6,5] ragged-dot(%a, %b, %n), lhs_contracting_dims={1}",
+    ]
+    assert written("\n".join(body)).uncounted == ("ragged-dot",)
+
+
 def test_loops_count_each_turn_also_those_inside_of_others():
     def inner(x, y):
         return jax.lax.fori_loop(0, 4, lambda _, x: jnp.tanh(x @ y), x)

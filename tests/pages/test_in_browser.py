@@ -10,7 +10,7 @@ from test_pages import BAD, make_run
 from experiments.seeds import trained
 from experiments.seeds.claims import Claim, Found, Seed, equal
 from experiments.seeds.pages import look_at
-from fxf.pages import compare, report
+from fxf.pages import compare, report, side_by_side
 from fxf.pages.run_files import read
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -68,7 +68,8 @@ def pages(tmp_path_factory):
     for i in range(24):
         sections = {"optimizer": {"learning_rate": i // 3 / 10 + 0.1}, "seed": i % 3, "records": records[::50]}
         make_run(folder / f"sweep/{BAD[:8]}{i}", **sections)
-    (folder / "compare.html").write_text(compare.as_html(compare.comparison(compare.runs_of([folder / "sweep"]))))
+    found = compare.comparison(compare.runs_of([folder / "sweep"]))
+    (folder / "compare.html").write_text(side_by_side.as_html(found))
     seed = seed_with_every_kind_of_part(inside["examples"], report.charts(read(run)))
     look_at(seed, folder)
     return {"report": report.write(run), "compare": folder / "compare.html", "seed": folder / "009.html"}

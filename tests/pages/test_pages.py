@@ -1,22 +1,17 @@
-"""The page of a run and the comparison of several, from run folders that are written here."""
+"""The page of a run, from run folders that are written here."""
 
-import csv
 import fcntl
-import io
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from fxf.errors import UserError
-from fxf.pages import best, compare, figures, page, report, run_files
-from fxf.runs.source import source_of
+from fxf.pages import figures, page, report, run_files
 from fxf.training.log import LogConfig, MetricsLog
 from fxf.training.trackers import Trackers
-from small_runs import ROOT, tiny_config
+from small_runs import tiny_config
 
 BAD = "<script>alert('x')</script> & \u2028 </textarea>"
 RECORDS = [
@@ -25,14 +20,21 @@ RECORDS = [
 ]
 
 
-def make_run(folder, finished=True, records=RECORDS, **sections):
+def make_run(folder, finished=True, records=RECORDS, result=None, record=None, **sections):
+    """Writes a run folder; `result` and `record` have more of result.json and config.json."""
     folder.mkdir(parents=True)
-    origin = {"config_file": BAD, "overrides": {"train.steps": 6}, "git_commit": "12ab", "versions": {"jax": "1"}}
+    origin = {
+        "config_file": BAD,
+        "overrides": {"train.steps": 6},
+        "git_commit": "12ab",
+        "versions": {"jax": "1"},
+        **(record or {}),
+    }
     (folder / "config.json").write_text(json.dumps({"config": tiny_config(**sections), **origin}))
     (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records) + '{"step": 9, "lo')
     if finished:
-        result = {"task": "reversal", "seed": 0, "exact_match": 0.5, "train_loss": records[-1]["loss"]}
-        (folder / "result.json").write_text(json.dumps(result))
+        known = {"task": "reversal", "seed": 0, "exact_match": 0.5, "train_loss": records[-1]["loss"]}
+        (folder / "result.json").write_text(json.dumps(known | (result or {})))
     return folder
 
 
@@ -63,19 +65,6 @@ def test_a_figure_is_a_number_that_a_float_holds():
 def data_of(text):
     (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
     return json.loads(found)
-
-
-@pytest.fixture
-def sweep(tmp_path):
-    """Returns a folder of six runs: two rates by two seeds, one that goes on, and one of another task."""
-    for rate, loss in ((0.1, 1.0), (0.2, 3.0)):
-        for seed in (0, 1):
-            records = [{"step": 3, "loss": 2 * loss + seed}, {"step": 6, "loss": loss + seed}]
-            changes = {"optimizer": {"learning_rate": rate}, "seed": seed, "records": records}
-            make_run(tmp_path / f"sweep/{rate},{seed}", **changes)
-    make_run(tmp_path / "sweep/on", finished=False, optimizer={"learning_rate": 0.3})
-    make_run(tmp_path / "sweep/other", task={"name": "translation"})
-    return tmp_path / "sweep"
 
 
 def test_the_page_holds_the_figures_of_the_records_and_numbers_that_are_none_leave_a_gap(tmp_path):
@@ -170,8 +159,30 @@ def test_a_run_is_running_while_its_lock_is_held_and_stopped_or_failed_after(tmp
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert run_files.read(folder).state == "running"
-    (folder / "log.txt").write_text("step 6\nerror: the loss is nan\n\n")
-    assert run_files.read(folder)[-2:] == ("failed", "step 6 of 6; the loss is nan")
+    (folder / "log.txt").write_text("step 6\nerror: the disk is full\n\n")
+    assert run_files.read(folder)[-2:] == ("failed", "step 6 of 6; the disk is full")
+
+
+@pytest.mark.parametrize(
+    ("why", "state"),
+    [
+        ("step 4,001: the loss is nan and the gradient's norm nan; training stopped", "diverged"),
+        ("step 5: the loss is 2.5 and the gradient's norm inf; training stopped", "diverged"),
+        ("train.steps: the loss is not known", "failed"),
+    ],
+)
+def test_a_run_whose_loss_or_gradient_was_not_finite_has_diverged(why, state, tmp_path):
+    folder = make_run(tmp_path / "run", finished=False)
+    (folder / "ended.txt").write_text(f"error: {why}\n")
+    assert run_files.read(folder).state == state
+    assert run_files.has_diverged(folder) == (state == "diverged")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("-inf"), None])
+def test_a_figure_without_a_value_is_said_on_the_page_of_a_run(value, tmp_path):
+    shown = data_of(report.write(make_run(tmp_path / "run", result={"exact_match": value})).read_text())
+    assert [tile["value"] for tile in shown["headline"]] == ["no value", 0.125, 0]
+    assert ["exact_match", "no value"] in shown["result"]
 
 
 def test_the_log_of_training_says_why_it_ended_and_writes_the_page(tmp_path):
@@ -182,7 +193,7 @@ def test_the_log_of_training_says_why_it_ended_and_writes_the_page(tmp_path):
         assert data_of((folder / "report.html").read_text())["charts"][0]["lines"][0]["points"] == [[3, 1.0], [4, 0.5]]
         raise UserError("step 5: the loss is nan")
     shown = data_of((folder / "report.html").read_text())
-    assert (shown["state"], shown["said"]) == ("failed", "step 4 of 6; step 5: the loss is nan")
+    assert (shown["state"], shown["said"]) == ("diverged", "step 4 of 6; step 5: the loss is nan")
     assert shown["samples"] == [{"step": 4, "test": False, "rows": [["p", None, "q"]]}]
     MetricsLog(
         folder, 6, 3, LogConfig(tensorboard=False, report=False), Trackers()
@@ -197,73 +208,3 @@ def test_the_log_of_training_says_why_it_ended_and_writes_the_page(tmp_path):
 )  # fmt: skip
 def test_the_direction_of_a_figure_is_known_by_its_name(name, better):
     assert figures.figure(name).better == better
-
-
-def test_runs_are_compared_by_the_keys_that_differ_with_the_best_marked(sweep):
-    found = compare.comparison(compare.runs_of([sweep]))
-    assert found.keys == ["optimizer.learning_rate", "seed"] and found.task == "reversal"
-    # neither the one that goes on nor the one of another task
-    assert compare.best_runs(found, "train_loss", range(6)) == [0]
-    table = compare.as_markdown(found).splitlines()
-    assert best.best_run(found) == (found.runs[0], "train_loss")  # exact_match is equal
-    assert table[0] == "| run | optimizer.learning_rate | seed | status | exact_match ↑ | train_loss ↓ |"
-    assert table[2] == "| 0.1,0 | 0.1 | 0 | finished | 0.5 | **1** |"
-    assert table[6] == "| on | 0.3 | 0 | stopped: step 6 of 6 | 0.25 | 0.125 |"
-    assert "finished: another task: translation" in table[7]
-    assert "| learning_rate=0.2 | 2 | 0.5 ± 0 | 3.5 ± 0.71 |" in table
-
-
-def test_a_speed_is_never_the_best(sweep):
-    found = compare.comparison(compare.runs_of([sweep]))
-    assert compare.best({0: 1.0, 1: 2.0}, "bleu") == [1]
-    for name in ("tokens_per_second", "train_seconds", "data_seconds_per_step", "mfu"):
-        assert compare.best({0: 1.0, 1: 2.0}, name) == []
-    assert best.best_run(compare.comparison(found.runs[:1])) is None
-
-
-def test_the_csv_has_a_row_for_each_run_and_every_figure(sweep):
-    rows = list(csv.DictReader(io.StringIO(compare.as_csv(compare.comparison(compare.runs_of([sweep]))))))
-    assert [row["run"] for row in rows] == ["0.1,0", "0.1,1", "0.2,0", "0.2,1", "on", "other"]
-    assert (rows[3]["train_loss"], rows[3]["optimizer.learning_rate"], rows[4]["status"]) == ("4.0", "0.2", "stopped")
-
-
-def test_a_start_from_a_sweep_names_its_best_run(sweep):
-    held = f"; it holds runs, of which the best by train_loss is {sweep / '0.1,0'}"
-    with pytest.raises(UserError, match=re.escape(held)):
-        source_of(str(sweep))
-
-
-def test_a_line_is_the_mean_over_seeds_in_a_band(sweep):
-    shown = data_of(compare.as_html(compare.comparison(compare.runs_of([sweep]))))
-    assert [group["label"] for group in shown["groups"]] == [
-        "learning_rate=0.1",
-        "learning_rate=0.2",
-        "learning_rate=0.3",
-    ]
-    (loss,) = (chart for chart in shown["charts"] if chart["title"] == "training loss")
-    assert loss["lines"]["1"] == {"points": [[3, 6.5], [6, 3.5]], "band": [[3, 6, 7], [6, 3, 4]]}
-    assert [run["best"] for run in shown["runs"]] == [["train_loss"], [], [], [], [], []]
-
-
-def test_what_is_no_run_is_one_line(tmp_path, sweep):
-    with pytest.raises(UserError, match="neither a run folder nor a folder of run folders"):
-        compare.runs_of([tmp_path])
-    with pytest.raises(UserError, match="no such folder"):
-        compare.runs_of([tmp_path / "none"])
-    assert best.comparison_in(tmp_path) is None
-    (sweep / "on/config.json").write_text("[]")
-    with pytest.raises(UserError, match=r"config\.json: not a run's config"):
-        compare.runs_of([sweep])
-
-
-def test_the_command_compares_without_jax_and_writes_the_page_beside_the_runs(sweep):
-    code = "import sys; from fxf.__main__ import main; main('compare'); assert 'jax' not in sys.modules"
-    done = subprocess.run([sys.executable, "-c", code, str(sweep)], cwd=ROOT, capture_output=True, text=True)
-    named, command, page_path, _ = done.stderr.split("\n")
-    assert (done.returncode, page_path) == (0, f"{sweep / 'compare.html'}")
-    assert named == f"best train_loss: {sweep / '0.1,0'}"
-    assert f"--from={sweep / '0.1,0'} --config.train.steps=6 --workdir=runs/again" in command
-    assert (
-        done.stdout.startswith("| run | optimizer.learning_rate | seed |")
-        and (sweep / "compare.html").stat().st_size < 3 * 2**20
-    )

@@ -51,7 +51,7 @@ def test_fed_batches_are_described_by_the_largest(no_memory):
     cross = 2 * (2 * d * d * t + 2 * d * d * s) + 2 * 2 * t * s * d  # queries and outputs, keys and values
     decoder = 2 * 4 * d * d * t + 2 * 2 * t * t * d + cross + 2 * 2 * d * f * t
     vocabulary = experiment.task.vocab_size
-    forward, _ = flops_per_token(experiment)
+    forward = flops_per_token(experiment).forward
     assert forward == pytest.approx((encoder + decoder + 2 * d * vocabulary * t) / t)
     assert "decoder/blocks/cross_attention/query" in describe(experiment)
 

@@ -50,6 +50,27 @@ def test_positions_the_lens_and_every_weight_are_there(found):
     assert (example["title"], shown["step"]) == ("3 1 → 1 3", 4)
 
 
+def test_arrays_of_a_layers_own_under_the_names_of_others_are_left_out(found, monkeypatch):
+    """Names that a page looks for may hold arrays of other shapes, which it does not show."""
+    experiment, params, shown = found
+
+    def features(params, batch, *, rng=None):
+        x_BTD = experiment.model.features(params, batch, rng=rng)
+        with jax.named_scope("router"):
+            matrix_DD = checkpoint_name(x_BTD[0].T @ x_BTD[0], "weights")
+            stream_BTU = checkpoint_name(jnp.concatenate([x_BTD, x_BTD], -1), "residual")
+        with jax.named_scope("embedding"):
+            checkpoint_name(x_BTD[0], "positions")
+        return x_BTD + 0 * (matrix_DD.sum() + stream_BTU.sum())
+
+    other = experiment._replace(model=experiment.model._replace(features=features), programs=defaultdict(dict))
+    monkeypatch.setattr(type(other), "with_model", lambda self, **changes: self)
+    (example,) = inside.contents(other, 4, params, [("3 1", "1 3")])["examples"]
+    (expected,) = shown["examples"]
+    assert example["lens"] == expected["lens"]
+    assert example["maps"] == expected["maps"][1:]  # its positions [T, D] are not vectors of a batch
+
+
 def test_an_answer_that_fills_all_positions_is_shown_without_its_last_token_which_was_never_read(found):
     experiment, params, _ = found
     (example,) = inside.contents(experiment, 4, params, [("3 1", "3 1 2 3 1 2 1 2")])["examples"]

@@ -26,6 +26,9 @@ def test_without_a_config_the_keys_of_every_task_model_and_optimizer_are_listed_
     assert values["optimizer.name"] == ", ".join(OPTIMIZERS)
     assert values["model.name"] == ", ".join(MODELS)
     assert values["task.name"] == ", ".join(TASKS)
+    defaults = {key.path: key.default for keys in tables.values() for key in keys}
+    assert defaults["optimizer.name"] == default_config("reversal").optimizer.name
+    assert (defaults["task.name"], defaults["model.name"]) == ("-", "the task's")
     assert values["train.label_smoothing"] == "float at least 0, less than 1"
     assert values["parallel.kind"] == "jit, pmap"
     (copies,) = [key for key in tables["model"] if key.path == "model.copies"]

@@ -59,6 +59,19 @@ def test_rows_without_the_figure_leave_a_gap(drawn):
 
 
 @pytest.mark.parametrize(
+    "lost", [{"status": "diverged"}, {"y": float("nan")}, {"y": None}, {"y": float("inf"), "status": "finished"}]
+)
+@pytest.mark.parametrize("name", ["model.block", LAYERS])
+def test_a_run_that_diverged_is_a_cross_at_the_top_and_in_no_mean(drawn, lost, name):
+    rows = [{name: i, "seed": seed, "y": i + seed} for i in (1, 3) for seed in (0, 1)]
+    axes, _ = drawn([*rows, {name: 3, "seed": 2, **lost}], [name, "seed"], name)
+    marks, cross = axes.get_lines()
+    assert (marks.get_ydata().tolist(), cross.get_marker()) == ([1.5, 3.5], "x")
+    assert (cross.get_xdata().tolist(), axes.figure.get_suptitle()[-14:]) == ([3], "a run diverged")
+    assert axes.get_ylim()[1] < 5
+
+
+@pytest.mark.parametrize(
     ("values", "scale"),
     [([1, 2, 3, 4], "linear"), ([16, 32, 64], "log"), ([0, 1, 10], "linear"), ([0.001, 0.003, 0.01, 0.03], "log")],
 )

@@ -1,6 +1,7 @@
 import time
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import treescope
@@ -48,6 +49,52 @@ def test_a_name_that_is_not_there_is_named(looked_into):
     experiment, _, batch, arrays = looked_into
     with pytest.raises(UserError, match=r"^no array 'block_1/attention/weight' here; did you mean"):
         probe.matrices(experiment, arrays, "block_1/attention/weight", batch)
+
+
+NUMBERS = np.arange(24, dtype=np.float32)
+FLOATS = [f"{i}.00" for i in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shape", "rows", "row_name", "second_line"),
+    [
+        ("matrix", NUMBERS.reshape(6, 4), (1, 6, 4), [], "row", ["0", *FLOATS[:4]]),
+        ("scalar", np.float32(7), (1, 1, 1), [], "row", ["0", "7.00"]),
+        ("vector", NUMBERS[:3], (1, 1, 3), [], "row", ["0", *FLOATS[:3]]),
+        ("ids", np.arange(6, dtype=np.int32)[None], (1, 6, 1), "031013", "token", ["0", "0"]),
+        ("chosen", np.array([[True, False]]), (1, 1, 2), [], "row", ["0", "1", "0"]),
+        ("half", jnp.ones((2, 3), jnp.bfloat16), (1, 2, 3), [], "row", ["0", *3 * ["1.00"]]),
+        ("waves", np.array([[1 + 2j]]), (1, 1, 1), [], "row", ["0", "1.00+2.00j"]),
+        ("gates", NUMBERS.reshape(1, 6, 4), (1, 6, 4), "031013", "token", ["0", *FLOATS[:4]]),
+        ("experts", NUMBERS.reshape(1, 2, 6, 2), (2, 6, 2), "031013", "token", ["0", *FLOATS[:2]]),
+        ("stack", NUMBERS.reshape(2, 1, 2, 6), (2, 2, 6), [], "row", ["0", *FLOATS[:6]]),
+        ("router/weights", NUMBERS.reshape(1, 6, 4), (1, 6, 4), "031013", "token", ["0", *FLOATS[:4]]),
+        ("cross/weights", NUMBERS.reshape(6, 4), (1, 6, 4), [], "row", ["0", *FLOATS[:4]]),
+        ("params/temperature", np.float32(7), (1, 1, 1), [], "row", ["0", "7.00"]),
+    ],
+)
+def test_an_array_of_any_shape_and_type_is_a_table(name, value, shape, rows, row_name, second_line, looked_into):
+    experiment, _, batch, _ = looked_into
+    shown = probe.matrices(experiment, {name: np.asarray(value)}, name, batch)
+    assert (shown.values.shape, shown.row_labels, shown.row_name) == (shape, list(rows), row_name)
+    assert shown.titles == ([name] if len(shown.values) == 1 else [f"{name} {i}" for i in range(shape[0])])
+    assert probe.as_text(shown, "table").splitlines()[3].split() == second_line
+
+
+def test_arrays_of_a_layers_own_are_drawn_unless_they_are_complex(looked_into, tmp_path):
+    experiment, _, batch, _ = looked_into
+    for name, value in (("scalar", np.array(7)), ("stack", np.arange(12).reshape(2, 1, 2, 3))):
+        probe.draw(probe.matrices(experiment, {name: value}, name, batch), name, tmp_path / f"{name}.svg")
+        assert b"<svg" in (tmp_path / f"{name}.svg").read_bytes()
+    shown = probe.matrices(experiment, {"waves": np.array([[1j]])}, "waves", batch)
+    with pytest.raises(UserError, match=r"^array 'waves': complex numbers have no heat map; they are shown as text$"):
+        probe.draw(shown, "waves", tmp_path / "waves.svg")
+
+
+def test_an_array_without_elements_is_one_line(looked_into):
+    experiment, _, batch, _ = looked_into
+    with pytest.raises(UserError, match=r"^array 'none' \(1 x 0 x 3\) has no elements to show$"):
+        probe.matrices(experiment, {"none": np.zeros((1, 0, 3))}, "none", batch)
 
 
 def test_a_notebook_shows_the_heads_of_attention_with_their_tokens(looked_into):

@@ -1,10 +1,20 @@
 """Sections that do not fit each other are refused before anything is trained."""
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
 import pytest
 
+from closeness import assert_close
 from fxf.errors import UserError
+from fxf.layers.loss import CROSS_ENTROPY, SQUARED_ERROR, Loss
 from fxf.models import MODELS
 from fxf.runs.experiment import build, default_config
+from fxf.tasks import TASKS, reversal
+from fxf.training.log import Clock
+from fxf.training.optimizer import OPTIMIZERS, RegisteredOptimizer, plain
+from helpers import one_device, random_params
 from small_runs import tiny_config
 
 
@@ -104,3 +114,63 @@ def test_documents_that_the_model_cannot_keep_apart_are_refused_before_they_are_
     data = {"path": text, "format": "files"}
     with pytest.raises(UserError, match=f"^task.document_mask: {message}"):
         build(config_of("language_model", "transformer_lm", "", data=data, model=model))
+
+
+class Doubled(reversal.Reversal):
+    """Reversal, and something of its own."""
+
+
+@pytest.mark.parametrize(
+    ("section", "registry", "entry"),
+    [
+        ("task", TASKS, TASKS["reversal"]._replace(make=Doubled)),
+        ("model", MODELS, MODELS["transformer_lm"]._replace(in_place_of="transformer_lm")),
+        ("optimizer", OPTIMIZERS, RegisteredOptimizer(plain(optax.sgd))),
+    ],
+)
+def test_what_is_registered_under_another_name_than_its_sections_default_is_built(
+    section, registry, entry, monkeypatch
+):
+    monkeypatch.setitem(registry, "doubled", entry)
+    names = {"task": "reversal", "model": "transformer_lm", "optimizer": "adam", section: "doubled"}
+    config = default_config(**names).to_dict()
+    experiment = build(config)
+    assert config[section]["name"] == experiment.config[section]["name"] == "doubled"
+    assert isinstance(experiment.task, Doubled) == (section == "task")
+    moments = jax.eval_shape(experiment.optimizer.init, random_params(experiment.model.spec))
+    assert (len(jax.tree.leaves(moments)) > 9) == (section != "optimizer")  # sgd has no moments
+
+
+def tripled(*arguments, **options):
+    loss_sum, weight_sum = CROSS_ENTROPY.sums(*arguments, **options)
+    return 3 * loss_sum, weight_sum
+
+
+def focal(readout, features_BTD, targets_BT, weights_BT, label_smoothing, **options):
+    of_targets_BT = jnp.take_along_axis(jax.nn.log_softmax(readout(features_BTD)), targets_BT[..., None], -1)[..., 0]
+    return -(weights_BT * (1 - jnp.exp(of_targets_BT)) ** 2 * of_targets_BT).sum(), weights_BT.sum()
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("sums", [CROSS_ENTROPY.sums, tripled, focal])
+def test_whatever_loss_trains_logits_the_scored_one_is_their_cross_entropy(sums, smoothing):
+    experiment = build(tiny_config(train={"label_smoothing": smoothing, "microbatches": 5}))
+    experiment = experiment._replace(model=experiment.model._replace(loss=Loss(sums, of_logits=True)))
+    batch = jax.device_get(jax.jit(experiment.task.batch)(jax.random.key(0), 0))
+    evaluator = experiment.evaluator(Clock(0.0), one_device())(random_params(experiment.model.spec))
+    logits_BTV = evaluator.logits(batch).astype(np.float64)
+    log_of_all_BTV = logits_BTV - np.log(np.exp(logits_BTV).sum(-1, keepdims=True))
+    expected = -(batch["weights"] * np.take_along_axis(log_of_all_BTV, batch["targets"][..., None], -1)[..., 0]).sum()
+    assert evaluator.in_nats
+    assert_close(evaluator.loss(batch)[0], expected)
+    assert evaluator.loss(batch)[1] == batch["weights"].sum()
+
+
+def test_a_model_whose_outputs_are_no_logits_is_scored_by_its_own_loss():
+    experiment = build(tiny_config())
+    experiment = experiment._replace(model=experiment.model._replace(loss=SQUARED_ERROR))
+    batch = jax.device_get(jax.jit(experiment.task.batch)(jax.random.key(0), 0))
+    evaluator = experiment.evaluator(Clock(0.0), one_device())(random_params(experiment.model.spec))
+    errors_BTV = evaluator.logits(batch) - np.eye(4, dtype=np.float32)[batch["targets"]]
+    assert not evaluator.in_nats
+    assert_close(evaluator.loss(batch)[0], (batch["weights"][..., None] * errors_BTV**2).sum())

@@ -4,36 +4,91 @@ import contextlib
 import math
 from types import SimpleNamespace
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from fxf.machine.hardware import hardware_of
-from fxf.runs import flops
+from fxf.models import MODELS
+from fxf.models.transformer_lm import transformer_lm
+from fxf.reports.describe import describe
+from fxf.runs import flops, needs
 from fxf.runs.experiment import build
-from fxf.runs.flops import flops_per_token, matrix_flops, seconds_at_peak
+from fxf.runs.flops import flops_per_token, model_flops, seconds_at_peak
+from fxf.weights import count
+from helpers import one_device
 from small_runs import tiny_config
-
-
-def test_flops_of_a_product_are_twice_its_multiplications_and_loops_count_each_turn():
-    a, b = jnp.zeros((3, 5)), jnp.zeros((5, 7))
-
-    def looped(a, b):
-        return jax.lax.scan(lambda x, _: (x @ b @ b.T, None), a, length=11)[0]
-
-    assert matrix_flops(jax.make_jaxpr(jnp.matmul)(a, b).jaxpr) == 2 * 3 * 5 * 7
-    assert matrix_flops(jax.make_jaxpr(jax.jit(jnp.matmul))(a, b).jaxpr) == 2 * 3 * 5 * 7
-    assert matrix_flops(jax.make_jaxpr(looped)(a, b).jaxpr) == 11 * 2 * 2 * 3 * 5 * 7
 
 
 @pytest.mark.parametrize("scan_blocks", [False, True])
 def test_flops_a_token_are_those_of_the_formula(scan_blocks):
     d, f, n_layers, vocabulary, t = 6, 7, 3, 4, 2 * 2 + 2
-    forward, training = flops_per_token(build(tiny_config(model={"n_layers": n_layers, "scan_blocks": scan_blocks})))
+    forward, training, uncounted = flops_per_token(
+        build(tiny_config(model={"n_layers": n_layers, "scan_blocks": scan_blocks}))
+    )
     attention = 2 * t * d + 2 * t * d  # every query with every key, and every weight with every value
     assert forward == n_layers * (2 * 4 * d * d + attention + 2 * 2 * d * f) + 2 * d * vocabulary
     assert training == pytest.approx(3 * forward)
+    assert not uncounted
+
+
+def unlike(config, vocab_size):
+    """A model whose third block and those after it have one more product, of vectors with a matrix of ones."""
+    model = transformer_lm(config, vocab_size)
+
+    def features(params, batch, *, rng=None):
+        x_BTD = model.features(params, batch, rng=rng)
+        for _ in range(config.n_layers - 2):
+            x_BTD = x_BTD @ jnp.ones((config.d_model, config.d_model))
+        return x_BTD
+
+    return model._replace(features=features)
+
+
+def test_blocks_of_a_users_model_may_be_unlike(monkeypatch):
+    config = tiny_config(model={"n_layers": 5})
+    alike = flops_per_token(build(config)).forward
+    monkeypatch.setitem(MODELS, "transformer_lm", MODELS["transformer_lm"]._replace(make=unlike))
+    experiment = build(config)
+    assert flops_per_token(experiment).forward == alike + 3 * 2 * 6 * 6
+    assert needs.state(experiment, one_device())[0].n_bytes == 4 * count(experiment.model.spec)
+
+
+def test_frozen_weights_need_no_gradient():
+    """Of blocks that are frozen with all below them a step computes the forward pass alone, beside the loss's gradient.
+
+    The loss computes the gradients of its weights and of its vectors together.
+    """
+    config = tiny_config(model={"n_layers": 3, "remat": "full", "scan_blocks": True})
+    whole = build(config)
+    batch = whole.batch_shapes()
+    tuned = build({**config, "optimizer": {**config["optimizer"], "frozen": "*,!final/*"}})
+    d, vocabulary, tokens = 6, 4, math.prod(batch["weights"].shape)
+    forward, of_logits = flops_per_token(whole).forward * tokens, 2 * d * vocabulary * tokens
+    assert model_flops(whole, batch).flops == 3 * forward
+    assert model_flops(tuned, batch).flops == forward + 2 * of_logits
+
+
+def kernel(config, vocab_size):
+    model = transformer_lm(config, vocab_size)
+
+    def features(params, batch, *, rng=None):
+        x_BTD = model.features(params, batch, rng=rng)
+        return x_BTD * jnp.linalg.svd(jnp.ones((3, 3)))[1].sum()
+
+    return model._replace(features=features)
+
+
+def test_what_is_not_counted_is_said_of_every_figure(monkeypatch, caplog):
+    monkeypatch.setitem(MODELS, "transformer_lm", MODELS["transformer_lm"]._replace(make=kernel))
+    experiment = build(tiny_config())
+    assert flops_per_token(experiment).uncounted == {"svd"}
+    seconds = seconds_at_peak(experiment, layout_of("TPU v5e", 3), contextlib.nullcontext)
+    for rows in (5, 7):
+        seconds({name: np.ones((rows, 6), np.int32) for name in ("inputs", "targets", "weights")})
+    assert caplog.messages == ["warning: mfu is too low: it does not count svd"]
+    monkeypatch.setattr(needs, "free_for", lambda layout: 0)  # so that nothing is compiled
+    assert [line.split()[-1] for line in describe(experiment).splitlines() if "not counted" in line] == ["svd"]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from fxf.errors import DivergedError, Interrupted, UserError
 from fxf.machine import memory, signals
 from fxf.machine.hardware import HARDWARE
 from fxf.models.bilayer import BilayerConfig
+from fxf.pages import run_files
 from fxf.runs import experiment as experiment_module
 from fxf.runs import flops, run
 from fxf.runs.experiment import build
@@ -81,7 +82,7 @@ def test_a_run_leaves_the_folder_that_it_promises(finished):
     assert json.loads((workdir / "result.json").read_text()) == result
     config = json.loads((workdir / "config.json").read_text())
     made_from, by = {"identity", "digests", "files"}, {"code", "versions", "git_commit", "device", "machine"}
-    assert set(config) == {"config", "config_file", "overrides", "guests", *made_from, *by}
+    assert set(config) == {"config", "config_file", "overrides", "guests", "better", "unit", "scored", *made_from, *by}
     assert config["identity"] == result["identity"]
     assert config["config"] == tiny_config(train={"evaluate_every": 4}, log={"tensorboard": True})
     assert list((workdir / "tensorboard").iterdir())
@@ -252,6 +253,7 @@ def test_a_loss_that_is_zero_nonfinite_stops_the_run_and_keeps_the_last_good_che
     assert step == len([row for row in records(tmp_path) if "loss" in row])
     assert np.isfinite(jax.tree.leaves(params)[0]).all() or step == 1
     assert not (tmp_path / "result.json").exists()
+    assert run_files.read(tmp_path).state == run_files.DIVERGED
 
 
 def test_steps_that_are_zero_nonfinite_are_skipped_and_counted_up_to_a_limit(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Runs that start from weights that exist: of a run, a file or a folder of transformers."""
 
+import dataclasses
 import json
 import shutil
 import time
@@ -13,12 +14,13 @@ import tokenizers
 
 import fxf
 from closeness import assert_close
+from fxf.config import key
 from fxf.errors import UserError
 from fxf.interop import huggingface, weights_file
-from fxf.models import MODELS
+from fxf.models import MODELS, RegisteredModel
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.transformer_lm import TransformerLMConfig
-from fxf.runs import run
+from fxf.runs import run, run_folder
 from fxf.runs.experiment import build, default_config
 from fxf.runs.source import StartConfig
 from fxf.runs.warm_start import Start, chosen, config_from, start_of
@@ -105,6 +107,78 @@ def test_the_first_loss_is_that_of_the_source_which_a_begun_run_no_longer_needs(
     assert train(workdir, config) == result
     (workdir / "result.json").unlink()
     assert started(config, workdir)[1] == Start(digests={"start.path": record["digests"]["start.path"]})
+
+
+@dataclasses.dataclass(frozen=True)
+class WithRank(TransformerLMConfig):
+    name: str = "ranked"
+    rank: int = key(4, "a key of its own", minimum=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Few:
+    """The keys of a model that has no other."""
+
+    name: str = "few"
+    max_len: int = 60
+    d_model: int = 5
+
+
+@pytest.fixture
+def ranked(monkeypatch):
+    registered = RegisteredModel(WithRank, MODELS["transformer_lm"].make, in_place_of="transformer_lm")
+    monkeypatch.setitem(MODELS, "ranked", registered)
+    monkeypatch.setitem(MODELS, "few", registered._replace(config=Few))
+
+
+NAMED = {"model.name"}
+
+
+@pytest.mark.parametrize(
+    ("model", "changes", "overridden", "rank"),
+    [
+        ("ranked", {}, NAMED, 4),
+        ("ranked", {"rank": 7}, NAMED, 7),
+        ("ranked", {"rank": 7}, NAMED | {"model.rank"}, 7),
+        ("transformer_lm", {"name": "ranked"}, NAMED, 4),  # the config has the keys of another model
+    ],
+)
+@pytest.mark.usefixtures("ranked")
+def test_a_model_that_adds_a_key_starts_from_a_run_with_the_given_value_or_the_default(
+    model, changes, overridden, rank, source, tmp_path
+):
+    begun = changed(default_config("reversal", model=model).to_dict(), model=changes)
+    config = config_from(begun, str(source), tmp_path, overridden)
+    assert config["model"] == {**tiny_config()["model"], "name": "ranked", "rank": rank}
+
+
+@pytest.mark.usefixtures("ranked")
+def test_a_model_that_adds_a_key_has_the_weights_of_the_source_and_says_what_is_new(source, tmp_path):
+    _, start = started(tiny_config(model={"name": "ranked", "rank": 7}, start={"path": str(source)}), tmp_path)
+    assert start.given.keys() == SPEC.keys()
+    (told,) = start.lines[1:]
+    assert "model.rank (absent there, 7 here)" in told
+
+
+@pytest.mark.usefixtures("ranked")
+def test_a_model_that_drops_keys_takes_those_that_it_has(source, tmp_path):
+    config = config_from(default_config("reversal", model="few").to_dict(), str(source), tmp_path, NAMED)
+    assert config["model"] == {"name": "few", "max_len": 11, "d_model": 6}
+
+
+@pytest.mark.usefixtures("ranked")
+def test_a_key_of_the_source_that_its_model_has_no_longer_is_one_line(source, tmp_path, monkeypatch):
+    there = changed(tiny_config(), model={"name": "ranked", "rnak": 3})
+    monkeypatch.setattr(run_folder, "read_config", lambda place: (there, None, None))
+    with pytest.raises(UserError, match=r"model 'ranked' has no key 'rnak' any more, .*; did you mean 'rank'\?$"):
+        config_from(tiny_config(), str(source), tmp_path)
+
+
+@pytest.mark.usefixtures("ranked")
+def test_a_model_of_the_source_in_place_of_another_one_is_said(source, tmp_path, caplog):
+    config = default_config("reversal", model="ranked").to_dict()
+    assert config_from(config, str(source), tmp_path)["model"] == tiny_config()["model"]
+    assert "model.name: 'transformer_lm' as in" in caplog.text and "--config.model.name=ranked" in caplog.text
 
 
 def test_a_run_of_another_source_is_another_run(source, tmp_path):

@@ -90,6 +90,26 @@ def test_a_damaged_result_is_the_status_of_its_point_alone(points, tmp_path, tex
     assert [row["status"] for row in read_rows(points, tmp_path)] == ["damaged result", "finished", "no result"]
 
 
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", "null"])
+def test_a_value_that_is_no_number_is_empty_in_the_csv_and_said_in_the_markdown(points, tmp_path, value):
+    text = json.dumps(RESULT | {"exact_match": 7}).replace("7", value)
+    (tmp_path / points[0].name / "result.json").write_text(text)
+    report(points, tmp_path, ["exact_match"])
+    rows = list(csv.DictReader((tmp_path / "table.csv").read_text().splitlines()))
+    assert [row["exact_match"] for row in rows] == ["", "0.123456", ""]
+    assert "| pre_norm | finished | no value | 2 |" in (tmp_path / "table.md").read_text()
+    assert (tmp_path / "plot.png").exists()
+
+
+def test_a_point_that_diverged_is_said_to_have(points, tmp_path):
+    folder = tmp_path / points[2].name
+    folder.mkdir()
+    (folder / "log.txt").write_text("error: step 5: the loss is nan and the gradient's norm nan; training stopped\n")
+    assert [row["status"] for row in read_rows(points, tmp_path)] == ["finished", "finished", "diverged"]
+    report(points, tmp_path, ["exact_match"])
+    assert "| 1 | 7 | pre_norm | diverged |" in (tmp_path / "table.md").read_text()
+
+
 def test_texts_are_no_formulas_in_the_csv_and_numbers_stay_numbers():
     row = {"=a": "=1+1", "b": "@x", "c": -1.5, "d": "two\nlines", "e": "-1", "f": "\t=1"}
     assert to_csv([row]) == "'=a,b,c,d,e,f\n'=1+1,'@x,-1.5,two\\nlines,'-1,\\t=1\n"

@@ -1,11 +1,13 @@
 """The plan of a trial: which figure decides and how. It is written before the runs and stays the same."""
 
+import contextlib
 import json
 from types import SimpleNamespace
 
 import pytest
 
 from fxf.errors import UserError
+from fxf.runs.experiment import default_config
 from fxf.trials.arms import Arm
 from fxf.trials.evidence import TEST
 from fxf.trials.plan import Budget, choose_metric, keep_plan, make_plan
@@ -51,6 +53,26 @@ def test_the_metric_is_a_figure_of_the_task_and_the_direction_is_known(metrics, 
 def test_another_figure_is_refused(metrics, test, metric, message):
     with pytest.raises(UserError, match=message):
         choose_metric(experiment(metrics, test), metric)
+
+
+@pytest.mark.parametrize(
+    ("changes", "metric", "message"),
+    [
+        ({"vocab_size": 280}, "", "validation_loss is per token, .* name bits_per_character or bits_per_byte"),
+        ({"vocab_size": 280}, "train_loss", "train_loss is per token, and the two configs have other tokenizers"),
+        ({"vocab_size": 280}, "bits_per_byte", None),
+        ({"validation": 0.2}, "bits_per_byte", "the two configs score other data: validation text, test text"),
+    ],
+)
+def test_configs_whose_figures_mean_other_things_are_refused(changes, metric, message, tmp_path):
+    (tmp_path / "text.txt").write_text("".join(f"{i} and {i * i}\n" for i in range(90)))
+    config = default_config("language_model").to_dict()
+    config["model"] |= {"n_layers": 1, "d_model": 4, "n_heads": 1, "d_ff": 4, "max_len": 5}
+    config["task"]["length"] = 5
+    config["data"] |= {"path": str(tmp_path / "text.txt"), "tokenizer": "bpe", "vocab_size": 270}
+    arms = [Arm({**config, "data": config["data"] | more}, ORIGIN) for more in ({}, changes)]
+    with pytest.raises(UserError, match=message) if message else contextlib.nullcontext():
+        make_plan(*arms, tmp_path, metric)
 
 
 def test_both_runs_of_a_pair_have_the_seed_of_the_pair_and_of_a_null_trial_two_seeds(tmp_path):

@@ -133,9 +133,8 @@ def test_a_stopped_trial_goes_on_and_more_seeds_add_pairs(tmp_path, trained):
     with pytest.raises(Interrupted):
         carry_out(plan, tmp_path, Budget(2))
     assert len(json.loads((tmp_path / "plan.json").read_text())["budgets"]) == 1
-    found = carry_out(plan, tmp_path, Budget(2))
+    assert [pair.seeds for pair in carry_out(plan, tmp_path, Budget(2)).pairs] == [(4, 4), (5, 5)]
     assert trained.names == ["first-4", "other-4", "first-5", "other-5", "other-5"]
-    assert [pair.seeds for pair in found.pairs] == [(4, 4), (5, 5)]
     assert len(carry_out(plan, tmp_path, Budget(3)).pairs) == 3
     assert trained.names[5:] == ["first-6", "other-6"]
 
@@ -193,12 +192,22 @@ def test_runs_that_diverge_in_both_arms_or_one_are_differences_of_the_size_of_th
     assert found.figures()["diverged"] == {"first": 2, "other": 2}
 
 
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "null"])
+def test_a_figure_that_is_no_number_counts_as_diverged(value, tmp_path):
+    plan = make_plan(FIRST, OTHER, tmp_path, "train_loss")
+    finished_runs(tmp_path, plan, [1.0, 2.0], [1.5, 2.5])
+    (tmp_path / "other-4/result.json").write_text(f'{{"train_loss": {value}, "wall_seconds": 1.0}}')
+    verdict = carry_out(plan, tmp_path, Budget(2))
+    assert [(pair.first, pair.other) for pair in verdict.pairs] == [(1.0, None), (2.0, 2.5)]
+    assert verdict.evidence == evidence([0.5, 0.5])
+    json.loads((tmp_path / "verdict.json").read_text(), parse_constant=pytest.fail)
+
+
 def test_a_figure_that_the_results_lack_is_one_line(tmp_path):
     plan = make_plan(FIRST, OTHER, tmp_path, "train_loss")._replace(metric="bleu")
     finished_runs(tmp_path, plan._replace(metric="chrf"), [1.0], [1.0])
-    with pytest.raises(
-        UserError, match=r"first-4/result.json: bleu is not a number in it \(there are chrf, wall_seconds\)"
-    ):
+    expected = r"first-4/result.json: bleu is not a number in it \(there are chrf, wall_seconds\)"
+    with pytest.raises(UserError, match=expected):
         carry_out(plan, tmp_path)
 
 
@@ -206,7 +215,8 @@ def test_a_figure_that_the_results_lack_is_one_line(tmp_path):
     ("name", "text", "message"),
     [
         ("result.json", '{"train_loss": "x", "wall_seconds": 1}', "result.json: train_loss is not a number in it"),
-        ("result.json", '{"train_loss": 1, "wall_seconds": NaN}', "result.json: wall_seconds is nan"),
+        ("result.json", '{"train_loss": 1, "wall_seconds": NaN}', r"result.json: wall_seconds is (nan|None)"),
+        ("result.json", '{"train_loss": 1, "wall_seconds": null}', "result.json: wall_seconds is None"),
         ("result.json", '{"train_loss": 1}', r"result.json: wall_seconds is not a number in it \(there are train_loss"),
         ("config.json", "{}", "first-4: holds another run: "),
         ("config.json", '{"config": {"seed": 5}}', r"first-4: holds another run: seed \(5 there, 4 here\)"),

@@ -176,6 +176,10 @@ class Length(Task):
 
         return {"positions": jax.vmap(draw)(jax.random.split(key, len(lengths_B)), used_B)}
 
+    def scored_data(self) -> dict[str, Any]:
+        names = ("problem", "max_length", "longest", "score_every", "examples")
+        return {f"task.{name}": getattr(self.config, name) for name in names}
+
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
         config, samples = self.config, []
         compared: dict[str, Compared] = {}

@@ -1,0 +1,191 @@
+"""The floating-point operations of a traced program: of its products, direct solvers and Fourier transforms.
+
+Operations on single elements, such as an activation's, do not count. Nor do those of an iteration whose number of steps
+depends on the numbers, such as that for eigenvalues; its primitive is named as not counted.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import primitives
+
+from fxf.machine.memory import inner_jaxprs
+
+ITERATIVE = frozenset({"eig", "eigh", "hessenberg", "schur", "svd", "tridiagonal", "tridiagonal_solve"})
+# Primitives of single elements, of sums and of moves: all that JAX exports, and some that it does not export.
+_EXPORTED = {getattr(primitives, name).name for name in dir(primitives) if name.endswith("_p")}
+FREE = (_EXPORTED - ITERATIVE) | {
+    *("addupdate", "all_gather_invariant", "broadcast_to", "check", "debug_callback", "debug_print", "empty"),
+    *("empty_ref", "free_ref", "freeze", "inspect_sharding", "layout_constraint", "lu_pivots_to_permutation"),
+    *("masked_load", "masked_swap", "mulhi", "multiple_of", "new_ref", "num_programs", "optimization_barrier"),
+    *("pbroadcast", "pin", "platform_index", "program_id", "psum_invariant", "pvary", "random_clone", "random_unwrap"),
+    *("random_wrap", "reciprocal", "reduce_scatter", "reshard", "scatter-sub", "split", "stack", "tie", "tile"),
+    *("unpin", "unreduced_psum", "unstack", "with_memory_space_constraint", "zeros_like"),
+}
+
+
+class Operations(NamedTuple):
+    """A number of operations.
+
+    Attributes:
+      uncounted: what computes more, whose operations are not known.
+    """
+
+    flops: int = 0
+    uncounted: frozenset[str] = frozenset()
+
+    def times(self, n: int) -> "Operations":
+        return self._replace(flops=n * self.flops)
+
+
+def operations(jaxpr: Any) -> Operations:
+    """Returns the operations of a jaxpr on all devices, with those of a scan for each of its turns.
+
+    A product of [m, k] and [k, n] counts 2mkn, of complex numbers 8mkn. Of the branches of a `cond` the largest counts.
+    Of a loop whose number of turns is known only when it runs, one turn counts, and the loop is named as not counted.
+    """
+    return _sum(map(_of_equation, jaxpr.eqns))
+
+
+def _sum(several: Iterable[Operations]) -> Operations:
+    found = list(several)
+    return Operations(sum(each.flops for each in found), frozenset().union(*(each.uncounted for each in found)))
+
+
+def _of_equation(equation: Any) -> Operations:
+    name, params = equation.primitive.name, equation.params
+    if name in FORMULAS:
+        shapes = [[v.aval.shape for v in variables] for variables in (equation.invars, equation.outvars)]
+        is_complex = jnp.issubdtype(equation.outvars[0].aval.dtype, jnp.complexfloating)
+        return Operations((4 if is_complex and name != "fft" else 1) * FORMULAS[name](params, *shapes))
+    if name == "custom_linear_solve":  # its other functions serve derivatives
+        return operations(params["jaxprs"].solve.jaxpr)
+    inner = [operations(each) for each in inner_jaxprs(params)]
+    total = _sum(inner)
+    if name == "cond":
+        return total._replace(flops=max(each.flops for each in inner))
+    if name == "scan":
+        return total.times(params["length"])
+    if name == "shard_map":  # its shapes are those of one device
+        return total.times(math.prod(params["mesh"].shape[axis] for axis in params["newly_manual_axes"]))
+    if name == "while" and total != Operations():
+        return total._replace(uncounted=total.uncounted | {"turns of a while loop"})
+    if name == "pallas_call":
+        return _of_kernel(params, total)
+    return total if inner or name in FREE else Operations(uncounted=frozenset({name}))
+
+
+def _of_kernel(params: Any, block: Operations) -> Operations:
+    """Returns the operations of a kernel of Pallas: what it says of itself, or those of one block for each block."""
+    grid = params["grid_mapping"].grid
+    if params["cost_estimate"] is not None:
+        return Operations(params["cost_estimate"].flops)
+    if block == Operations() or not all(isinstance(n, int) for n in grid):
+        return Operations(uncounted=frozenset({"pallas_call"}))
+    return block.times(math.prod(grid))
+
+
+Shapes = list[tuple[int, ...]]
+
+
+def _dot_general(params: Any, inputs: Shapes, outputs: Shapes) -> int:
+    (contracted, _), _ = params["dimension_numbers"]
+    return 2 * math.prod(outputs[0]) * math.prod(inputs[0][axis] for axis in contracted)
+
+
+def _ragged_dot_general(params: Any, inputs: Shapes, outputs: Shapes) -> int:
+    """Returns the operations of a product of groups, of which each element on the left belongs to one."""
+    numbers = params["ragged_dot_dimension_numbers"]
+    (_, contracted), (_, batch) = numbers.dot_dimension_numbers
+    shared = {*contracted, *batch, *numbers.rhs_group_dimensions}
+    return 2 * math.prod(inputs[0]) * math.prod(n for axis, n in enumerate(inputs[1]) if axis not in shared)
+
+
+def _convolution(params: Any, inputs: Shapes, outputs: Shapes) -> int:
+    numbers, pairs = params["dimension_numbers"], 1
+    for i, (of_left, of_right, of_result) in enumerate(
+        zip(numbers.lhs_spec[2:], numbers.rhs_spec[2:], numbers.out_spec[2:], strict=True)
+    ):
+        sizes = inputs[0][of_left], inputs[1][of_right], outputs[0][of_result]
+        dilations = params["lhs_dilation"][i], params["rhs_dilation"][i]
+        pairs *= met(*sizes, params["window_strides"][i], params["padding"][i][0], *dilations)
+    batch, features = (outputs[0][axis] for axis in numbers.out_spec[:2])
+    return 2 * pairs * batch * features * inputs[1][numbers.rhs_spec[1]]
+
+
+def met(n_input: int, n_window: int, n_result: int, stride: int, low: int, of_input: int, of_window: int) -> int:
+    """Returns how often a place of a convolution's window meets an element of its input, along one axis.
+
+    Args:
+      low: the padding in front of the input.
+      of_input, of_window: how far apart the elements of the input and of the window stand.
+    """
+    starts, steps = np.arange(n_result) * stride - low, np.arange(n_window) * of_window
+    few, many = sorted((starts, steps), key=len)
+    places = (many + start for start in few)
+    return sum(int(((p >= 0) & (p <= (n_input - 1) * of_input) & (p % of_input == 0)).sum()) for p in places)
+
+
+def triangular_solve(shape: tuple[int, ...], n: int) -> int:
+    """Returns the operations of solving n x n triangular systems with right sides of this shape."""
+    return n * math.prod(shape)
+
+
+def cholesky(shape: tuple[int, ...]) -> int:
+    return math.prod(shape) * shape[-1] // 3
+
+
+def fft(shape: tuple[int, ...], lengths: tuple[int, ...], real: bool) -> int:
+    """Returns the usual 5 n log2 n for each transform of n complex numbers, and half of it for n real ones.
+
+    Args:
+      shape: of the numbers on the side where they are real, else of any side.
+    """
+    return round((2.5 if real else 5) * math.prod(shape) * math.log2(max(math.prod(lengths), 1)))
+
+
+def _fft(params: Any, inputs: Shapes, outputs: Shapes) -> int:
+    kind = params["fft_type"].name
+    return fft((outputs if kind == "IRFFT" else inputs)[0], params["fft_lengths"], real="R" in kind)
+
+
+def _lu(params: Any, inputs: Shapes, outputs: Shapes) -> int:
+    *batch, m, n = inputs[0]
+    k, longer = min(m, n), max(m, n)
+    return math.prod(batch) * (3 * longer * k**2 - k**3) // 3
+
+
+def _geqrf(params: Any, inputs: Shapes, outputs: Shapes) -> int:
+    """Returns the operations of the reflections of a QR decomposition, twice those of LU."""
+    return 2 * _lu(params, inputs, outputs)
+
+
+def _householder_product(params: Any, inputs: Shapes, outputs: Shapes) -> int:
+    """Returns the operations of a matrix [m, n] of the product of k reflections."""
+    (*batch, m, n), k = outputs[0], inputs[1][-1]
+    return math.prod(batch) * (12 * m * n * k - 6 * (m + n) * k**2 + 4 * k**3) // 3
+
+
+def _qr(params: Any, inputs: Shapes, outputs: Shapes) -> int:
+    taus = (*inputs[0][:-2], min(inputs[0][-2:]))
+    return _geqrf(params, inputs, outputs) + _householder_product(params, [inputs[0], taus], outputs)
+
+
+# By primitive: the operations on real numbers, from its params and the shapes of its inputs and outputs. Those of
+# decompositions are LAPACK's (Anderson et al. 1999, LAPACK Users' Guide; Golub and Van Loan 2013).
+FORMULAS: dict[str, Callable[[Any, Shapes, Shapes], int]] = {
+    "dot_general": _dot_general,
+    "ragged_dot_general": _ragged_dot_general,
+    "conv_general_dilated": _convolution,
+    "triangular_solve": lambda params, inputs, outputs: triangular_solve(inputs[1], inputs[0][-1]),
+    "cholesky": lambda params, inputs, outputs: cholesky(inputs[0]),
+    "lu": _lu,
+    "geqp3": _geqrf,
+    "geqrf": _geqrf,
+    "qr": _qr,
+    "householder_product": _householder_product,
+    "fft": _fft,
+}

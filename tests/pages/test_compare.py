@@ -1,0 +1,96 @@
+"""Which runs are seeds of one config, and which score the same, from run folders that are written here."""
+
+import pytest
+from test_pages import make_run
+
+from fxf.pages import compare
+
+TEXTS = {"better": {}, "unit": "nats", "scored": {"test text": "12ab"}}
+
+
+def compared(folder, *runs):
+    for i, run in enumerate(runs):
+        make_run(folder / str(i), **run)
+    return compare.comparison(compare.runs_of([folder]))
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "is_one"),
+    [
+        ("parallel", "data", 8, True),
+        ("log", "every", 1, True),
+        ("checkpoint", "every", 1, True),
+        ("checkpoint", "keep", 1, True),
+        ("checkpoint", "best", "exact_match", False),
+        ("checkpoint", "average", 2, False),
+        ("train", "steps", 7, False),
+        ("decode", "beam_width", 3, False),
+        ("optimizer", "learning_rate", 0.3, False),
+    ],
+)
+def test_runs_of_one_seed_are_of_one_group_unless_they_differ_in_what_changes_figures(
+    section, key, value, is_one, tmp_path
+):
+    found = compared(tmp_path, {"seed": 5}, {"seed": 5, section: {key: value}}, {"seed": 6})
+    assert [group.seeds for group in found.groups] == (
+        [{5: [0, 1], 6: [2]}] if is_one else [{5: [0], 6: [2]}, {5: [1]}]
+    )
+    assert len({group.label for group in found.groups}) == len(found.groups)
+
+
+def test_the_steps_of_checkpoints_are_of_the_group_where_their_mean_is_tested(tmp_path):
+    of_steps = [{"checkpoint": {"average": 2, "every": every}} for every in (2, 3)]
+    assert [group.seeds for group in compared(tmp_path, *of_steps).groups] == [{0: [0]}, {0: [1]}]
+
+
+def test_a_seed_that_ran_twice_counts_once_with_its_mean(tmp_path):
+    scores = [(0, 0.25), (0, 0.75), (1, 0.0)]
+    found = compared(tmp_path, *({"seed": seed, "result": {"exact_match": score}} for seed, score in scores))
+    assert found.of_seeds(found.groups[0], "exact_match") == [0.5, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("paths", "digests", "labels"),
+    [
+        (("a", "b"), ("12ab", "12ab"), ["path=a"]),
+        (("a", "a"), ("12ab", "34cd"), ["content of data.path 12ab", "content of data.path 34cd"]),
+        (("a", "b"), ("12ab", "34cd"), ["path=a", "path=b"]),
+    ],
+)
+def test_a_text_counts_by_its_content(paths, digests, labels, tmp_path):
+    runs = [{"data": path, "digest": digest} for path, digest in zip(paths, digests, strict=True)]
+    made = [{"start": {"path": r["data"]}, "record": {"digests": {"start.path": r["digest"]}}} for r in runs]
+    found = compared(tmp_path, *made)
+    assert [group.label for group in found.groups] == [label.replace("data.path", "start.path") for label in labels]
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ({"record": {**TEXTS, "scored": {"test text": "34cd"}}}, "another test text"),
+        ({"record": {**TEXTS, "scored": {"test text": "12ab", "task.score": "last"}}}, "another task.score"),
+        ({"record": TEXTS, "task": {"n_tokens": 4}}, ""),  # the task says that its data are the same
+        ({"task": {"n_tokens": 4}}, "another task.n_tokens"),  # a run that does not say it
+        ({"task": {"metrics": "ter"}}, ""),
+        ({"record": {"digests": {"data.path": "34cd"}}}, "another content of data.path"),
+        ({"record": {"digests": {"tokenizer.json": "34cd"}, "files": ["tokenizer.json"]}}, ""),
+        ({"task": {"name": "translation"}}, "another task: translation"),
+    ],
+)
+def test_a_run_that_scores_other_data_than_most_stands_apart(other, why, tmp_path):
+    usual = {"record": TEXTS} if "scored" in other.get("record", {}) else {}
+    found = compared(tmp_path, usual, {**usual, "seed": 1}, other)
+    assert found.apart == ["", "", why]
+    assert [found.is_compared(place) for place in range(3)] == [True, True, not why]
+
+
+def test_which_way_a_figure_is_better_is_what_the_task_says_and_else_what_its_name_says(tmp_path):
+    says = {"better": {"my_accuracy": "lower", "mine": "higher", "unclear": "lower"}}
+    result = {"my_accuracy": 1, "mine": 2, "unclear": 3, "bleu": 4, "nothing": 5, "edit_error": 6}
+    runs = [{"record": says, "result": result}, {"record": {"better": {"unclear": "higher"}}, "result": result}]
+    found = compared(tmp_path, *runs)
+    assert found.better == {
+        **{"seed": "", "exact_match": "higher", "train_loss": "lower", "my_accuracy": "lower", "mine": "higher"},
+        **{"unclear": "", "bleu": "higher", "nothing": "", "edit_error": "lower"},
+    }
+    assert found.scores() == ["exact_match", "my_accuracy", "mine", "bleu", "edit_error"]

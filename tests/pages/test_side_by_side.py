@@ -1,0 +1,112 @@
+"""Tables and page of several runs, and the command, from run folders that are written here."""
+
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from test_pages import data_of, make_run
+
+from fxf.errors import UserError
+from fxf.pages import best, compare, side_by_side
+from fxf.runs.source import source_of
+from small_runs import ROOT
+
+RATES = {0.1: (0.9, 0.92), 0.2: (0.5, 0.54)}  # and the exact match of each seed
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    """Returns a folder of six runs: two rates by two seeds, one that goes on, and one of another task."""
+    for rate, exact in RATES.items():
+        for seed in (0, 1):
+            loss = 10 * rate + seed
+            records = [{"step": 3, "loss": 2 * loss}, {"step": 6, "loss": loss}]
+            changes = {"optimizer": {"learning_rate": rate}, "seed": seed, "records": records}
+            make_run(tmp_path / f"sweep/{rate},{seed}", result={"exact_match": exact[seed]}, **changes)
+    make_run(tmp_path / "sweep/on", finished=False, optimizer={"learning_rate": 0.3})
+    make_run(tmp_path / "sweep/other", task={"name": "translation"})
+    return tmp_path / "sweep"
+
+
+@pytest.fixture
+def found(sweep):
+    return compare.comparison(compare.runs_of([sweep]))
+
+
+def test_the_tables_have_the_keys_that_differ_and_mark_a_mean_that_its_seeds_tell_apart(found):
+    table = side_by_side.as_markdown(found).splitlines()
+    assert table[0] == "| run | optimizer.learning_rate | seed | status | exact_match ↑ | train_loss ↓ |"
+    assert table[2] == "| 0.1,0 | 0.1 | 0 | finished | 0.9 | 1 |"
+    assert table[6] == "| on | 0.3 | 0 | stopped: step 6 of 6 | 0.25 | 0.125 |"
+    assert "finished: another task: translation" in table[7]
+    assert table[-2:] == [
+        "| learning_rate=0.1 | 2 | **0.91 ± 0.014** | 1.5 ± 0.71 |",
+        "| learning_rate=0.2 | 2 | 0.52 ± 0.028 | 2.5 ± 0.71 |",
+    ]
+
+
+def test_the_csv_has_a_row_for_each_run_and_every_figure(found):
+    rows = list(csv.DictReader(io.StringIO(side_by_side.as_csv(found))))
+    assert [row["run"] for row in rows] == ["0.1,0", "0.1,1", "0.2,0", "0.2,1", "on", "other"]
+    assert (rows[3]["train_loss"], rows[3]["optimizer.learning_rate"], rows[4]["status"]) == ("3.0", "0.2", "stopped")
+
+
+def test_a_start_from_a_sweep_names_its_best_run(sweep):
+    held = f"; it holds runs, of which the first by exact_match is {sweep / '0.1,1'}"
+    with pytest.raises(UserError, match=re.escape(held)):
+        source_of(str(sweep))
+
+
+def test_a_line_is_the_mean_over_seeds_in_a_band(sweep, found):
+    make_run(sweep / "again", optimizer={"learning_rate": 0.2}, seed=1, records=[{"step": 3, "loss": 2.0}])
+    shown = data_of(side_by_side.as_html(compare.comparison(compare.runs_of([sweep]))))
+    assert [group["label"] for group in shown["groups"]] == [f"learning_rate=0.{i}" for i in (1, 2, 3)]
+    (loss,) = (chart for chart in shown["charts"] if chart["title"] == "training loss")
+    assert loss["lines"]["0"] == {"points": [[3, 3.0], [6, 1.5]], "band": [[3, 2, 4], [6, 1, 2]]}
+    assert loss["lines"]["1"] == {"points": [[3, 4.0]], "band": [[3, 4, 4]]}  # seed 1 is the mean of its two runs
+    shown = data_of(side_by_side.as_html(found))
+    assert [group["best"] for group in shown["groups"]] == [["exact_match"], [], []]
+    assert shown["said"] == best.lines(found)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), None])
+def test_a_value_that_is_no_number_breaks_no_view(value, sweep):
+    folder = make_run(sweep / "0.1,2", optimizer={"learning_rate": 0.1}, seed=2, result={"exact_match": value})
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write("\n" + json.dumps({"step": 7, "loss": value}) + "\n")
+    found = compare.comparison(compare.runs_of([sweep]))
+    text = side_by_side.as_markdown(found)
+    assert "| 0.1,2 | 0.1 | 2 | finished | no value | 0.125 |" in text
+    assert "| learning_rate=0.1 | 3 | 0.91 ± 0.014 (1 diverged) |" in text
+    assert not re.search(r"\b(nan|inf|None|NaN)\b", text + side_by_side.as_csv(found) + side_by_side.as_html(found))
+    json.dumps(side_by_side.all_figures(found), allow_nan=False)
+    assert data_of(side_by_side.as_html(found))["runs"][2]["figures"]["exact_match"] == "no value"
+
+
+def test_what_is_no_run_is_one_line(tmp_path, sweep):
+    with pytest.raises(UserError, match="neither a run folder nor a folder of run folders"):
+        compare.runs_of([tmp_path])
+    with pytest.raises(UserError, match="no such folder"):
+        compare.runs_of([tmp_path / "none"])
+    assert best.comparison_in(tmp_path) is None
+    (sweep / "on/config.json").write_text("[]")
+    with pytest.raises(UserError, match=r"config\.json: not a run's config"):
+        compare.runs_of([sweep])
+
+
+def test_the_command_compares_without_jax_and_writes_the_page_beside_the_runs(sweep):
+    code = "import sys; from fxf.__main__ import main; main('compare'); assert 'jax' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code, str(sweep)], cwd=ROOT, capture_output=True, text=True)
+    apart, named, command, page_path, _ = done.stderr.split("\n")
+    assert (done.returncode, page_path) == (0, f"{sweep / 'compare.html'}")
+    assert apart == "not ranked: other: another task: translation"
+    assert named == f"best exact_match: {sweep / '0.1,1'}"
+    assert f"--from={sweep / '0.1,1'} --config.train.steps=6 --workdir=runs/again" in command
+    assert (
+        done.stdout.startswith("| run | optimizer.learning_rate | seed |")
+        and (sweep / "compare.html").stat().st_size < 3 * 2**20
+    )

@@ -1,0 +1,83 @@
+"""What tells the data of a test from other data: runs are ranked only if it is the same."""
+
+import json
+
+import pytest
+
+from fxf.runs.experiment import build, default_config
+
+LINES = "".join(f"{i} and {i * i}\n" for i in range(90))
+PAIRS = "".join(f"{i} and {i * i}\t{i} et {i * i}\t{i} und {i * i}\n" for i in range(90))
+TEXT = {"data.path": "text.txt", "data.tokenizer": "character", "task.length": 5, "model.max_len": 7}
+DOCUMENTS = {**TEXT, "data.path": "texts.jsonl", "data.format": "json_lines", "data.validation": 0.2}
+CORPUS = {"data.name": "pairs", "data.path": "pairs.tsv", "data.columns": "en,fr,de", "data.held_out": 0.2}
+CORPUS |= {"data.tokenizer": "character", "model.max_len": 40, "data.max_length": 40}
+STARTS = {
+    "text": ("language_model", TEXT),
+    "tested": ("language_model", {**TEXT, "data.test": 0.1}),
+    "documents": ("language_model", DOCUMENTS),
+    "masking": ("masking", TEXT),
+    "translation": ("translation", CORPUS),
+    "reversal": ("reversal", {}),
+    "length": ("length", {"task.longest": 60, "task.max_length": 20}),
+    "boolean_map": ("boolean_map", {}),
+}
+
+
+def scored(name, **changes):
+    task, keys = STARTS[name]
+    config = default_config(task)
+    config.model.update({"n_layers": 1, "d_model": 4, "n_heads": 1, "d_ff": 4} if task != "boolean_map" else {})
+    config.update_from_flattened_dict({**keys, **changes})
+    return build(config).task.scored_data()
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
+    for name, text in {"text.txt": LINES, "other.txt": LINES.replace("and", "or"), "pairs.tsv": PAIRS}.items():
+        (tmp_path / name).write_text(text)
+    for name, text in {"texts.jsonl": LINES, "others.jsonl": LINES.replace("and", "or")}.items():
+        lines = (json.dumps({"text": line, "title": "a" + line}) + "\n" for line in text.splitlines())
+        (tmp_path / name).write_text("".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "is_same"),
+    [
+        ("text", {"data.tokenizer": "bpe", "data.vocab_size": 280}, True),
+        ("text", {"task.length": 7, "task.bos": False}, True),
+        ("text", {"data.path": "other.txt"}, False),
+        ("text", {"data.validation": 0.2}, False),
+        ("text", {"data.test": 0.2}, False),
+        ("tested", {"data.validation": 0.2}, False),  # the text of the test stays
+        ("text", {"task.score": "last"}, False),
+        ("documents", {"data.tokenizer": "bpe", "data.vocab_size": 280}, True),
+        ("documents", {"data.vocab_size": 12}, True),
+        ("documents", {"data.prepared": "elsewhere"}, True),
+        ("documents", {"data.path": "others.jsonl"}, False),
+        ("documents", {"data.validation": 0.3}, False),
+        ("documents", {"data.field": "title"}, False),
+        ("masking", {"data.tokenizer": "word"}, True),
+        ("masking", {"data.lower_case": True, "data.path": "other.txt"}, False),
+        ("masking", {"task.share": 0.2}, False),
+        ("translation", {"data.tokenizer": "word", "data.batch_tokens": 99, "data.limit": 50}, True),
+        ("translation", {"data.target": "de"}, False),
+        ("translation", {"data.held_out": 0.3}, False),
+        ("translation", {"task.examples": 3}, False),
+        ("reversal", {"task.metrics": "ter"}, True),
+        ("reversal", {"task.n_tokens": 30}, False),
+        ("length", {"task.same_length": True}, True),
+        ("length", {"task.problem": "duplicate_string"}, False),
+        ("boolean_map", {"train.steps": 5}, True),
+        ("boolean_map", {"train.batch_size": 5}, False),
+    ],
+)
+def test_it_changes_with_what_is_scored_and_with_nothing_else(name, changes, is_same):
+    assert (scored(name, **changes) == scored(name)) == is_same
+
+
+def test_the_last_tokens_of_longer_windows_are_other_ones():
+    last = {"task.score": "last"}
+    assert scored("text", **last) != scored("text", **last, **{"task.length": 7})
