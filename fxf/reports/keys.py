@@ -9,6 +9,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from fxf.config import defaults
 from fxf.errors import UserError, nearest
 from fxf.models import MODELS
 from fxf.runs.experiment import SECTIONS
@@ -68,13 +69,15 @@ def of_config(tables: Mapping[str, Sequence[Key]], config: Mapping[str, Any]) ->
 def _merged(path: str, classes: Mapping[str, type]) -> list[Key]:
     """Returns the keys of a section's classes, each once: first those of all, then those of some.
 
-    The key `name` of a task, a model or an optimizer chooses the class. Its values are the names of all classes.
+    The key `name` of a task, a model or an optimizer chooses the class. Its values are the names of all classes, and
+    its default that of the first.
     """
+    first = next(iter(classes.values()))
     having: dict[Key, list[str]] = {}
     for name, cls in classes.items():
         for key in keys_of(cls, path):
             if key.path in ("task.name", "model.name", "optimizer.name"):
-                key = key._replace(default=next(iter(classes)), values=", ".join(classes))
+                key = key._replace(default=defaults(first)["name"], values=", ".join(classes))
             having.setdefault(key, []).append(name)
     found = [key._replace(of=() if len(of) == len(classes) else tuple(of)) for key, of in having.items()]
     return sorted(found, key=lambda key: (bool(key.of), [list(classes).index(name) for name in key.of]))

@@ -26,6 +26,9 @@ def test_without_a_config_the_keys_of_every_task_model_and_optimizer_are_listed_
     assert values["optimizer.name"] == ", ".join(OPTIMIZERS)
     assert values["model.name"] == ", ".join(MODELS)
     assert values["task.name"] == ", ".join(TASKS)
+    chosen = {key.path: key.default for keys in tables.values() for key in keys}
+    for path in ("task.name", "model.name", "optimizer.name"):
+        assert chosen[path] == dict(flatten(default_config("reversal").to_dict()))[path]
     assert values["train.label_smoothing"] == "float at least 0, less than 1"
     assert values["parallel.kind"] == "jit, pmap"
     (copies,) = [key for key in tables["model"] if key.path == "model.copies"]
