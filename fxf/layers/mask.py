@@ -71,7 +71,7 @@ def self_mask(
         walks = f"model.positions '{config.positions}' walks along whole rows"
         raise UserError(f"documents: {walks}; leave attention within a document (task.document_mask) off")
     nothing = jnp.zeros((1, 1, 1, 1))
-    is_token_BT = _seen_somewhere(is_token_BT)
+    is_token_BT = None if is_token_BT is None else _seen_somewhere(is_token_BT)
     mask = Mask(nothing, positions, is_token_BT, documents_BT=documents_BT, causal=causal)
     if config.attention_implementation == "chunked":
         return dataclasses.replace(mask, global_bias=nothing if config.global_every else None)
@@ -158,14 +158,12 @@ def cached_mask(
 
 def cross_mask(is_token_BS: jax.Array) -> Mask:
     """Returns the mask of cross-attention: every query sees the tokens of the other sequence and not its padding."""
-    is_token_BS = _seen_somewhere(is_token_BS)
-    return Mask(jnp.where(is_token_BS[:, None, None], 0.0, -jnp.inf), is_token=is_token_BS)
+    seen_BS = _seen_somewhere(is_token_BS)
+    return Mask(jnp.where(seen_BS[:, None, None], 0.0, -jnp.inf), is_token=seen_BS)
 
 
-def _seen_somewhere(is_token_BC: Any) -> jax.Array | None:
+def _seen_somewhere(is_token_BC: jax.Array) -> jax.Array:
     """Returns the mask of tokens, in which a row without any is all tokens: attention to nothing is NaN."""
-    if is_token_BC is None:
-        return None
     is_token_BC = jnp.asarray(is_token_BC, bool)
     return is_token_BC | ~is_token_BC.any(axis=1, keepdims=True)
 
