@@ -26,8 +26,8 @@ def reading(where: str, shapes: Mapping[str, Any]) -> Iterator[None]:
     """Turns an exception of a model, while it is traced for the shapes of a user's batch, into one line with them."""
     try:
         yield
-    except UserError:
-        raise
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
     except Exception as error:
         if line := line_of_file(error):
             raise UserError(line) from error

@@ -69,7 +69,8 @@ class Task(abc.ABC):
       sample_bytes: a lower bound on the host's memory, in bytes, that scoring holds at once.
       files: texts that a run of this task keeps in its folder, by file name.
       batch: `batch(key, step)` returns the batch of a step; it is a pure function that runs on the device.
-      batches: `batches()` returns a Grain iterator with a batch for each step; its position can be saved.
+      batches: `batches()` returns a Grain iterator with a batch for each step, of which a process has its own rows
+        (`fxf.data.order.share`); its position can be saved.
       largest_batch: returns the shapes of the largest batch; needed if `batch` does not determine them.
       figures: returns the figures of the data that are known before training, by plain names.
       digests: returns digests of the data by name, if the config does not determine the data.
