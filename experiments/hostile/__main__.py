@@ -39,7 +39,7 @@ from fxf.runs import code_version
 
 # The modules that the scripts import; forked children have them.
 IMPORTED = """
-    fxf.runs.cli fxf.data.builders fxf.phrasebook fxf.interop.export fxf.interop.huggingface fxf.reports.describe
+    fxf.runs.cli fxf.data.builders fxf.interop.export fxf.interop.huggingface fxf.reports.describe
     fxf.reports.plots fxf.reports.probe fxf.runs.run fxf.sweeps.table fxf.sweeps.workers jax.export matplotlib.pyplot
     fxf.trials.arms fxf.trials.trial sacrebleu.metrics safetensors.numpy tensorboardX
 """
