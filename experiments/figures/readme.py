@@ -5,7 +5,7 @@ from collections.abc import Callable
 from experiments.figures.kept import Kept, Row
 from experiments.figures.long_runs import MULTI30K, bleu, of_seeds
 from experiments.figures.pieces import Conclusion, Page, figure
-from experiments.figures.results import ACCEPTED, REFUSED, shown
+from experiments.figures.results import shown
 from experiments.studies.length.result import BOUND, highest
 from experiments.studies.length.result import solved as carried
 from fxf.tasks.length.problems import PROBLEMS
@@ -17,7 +17,7 @@ FASTEST = "CTranslate2, a core for each batch, 64 at a time, by length"
 def readme(kept: Kept) -> Page:
     de, deen = kept.seeds(MULTI30K), kept.result("multi30k_deen")
     sentences, (recipe, fast) = kept.bench_row("sentences"), kept.bench("avx512_recipe")["rows"]
-    faults, hostile = kept.measured("faults")[-1], kept.measured("hostile")[-1]
+    faults = kept.measured("faults")[-1]
     tiny, beam = kept.bench_row("transformer_tiny"), kept.bench_row("beam")
     gpu = kept.bench_row("gpu_gpt2", "gpu")
     generate, gpt = kept.bench_row("generate"), kept.bench_row("nanogpt_cpu")
@@ -67,8 +67,6 @@ def readme(kept: Kept) -> Page:
             f"| at most {figure(highest(walks, 'rotary'), '.2g')} with rotary positions, one seed |",
             f"| {figure(faults['times'])} faults: kills, damaged checkpoints, full disks | {figure(faults['resumed'])} "
             f"resumed",
-            f"| {figure(hostile['inputs'])} wrong or unusual inputs | {figure(hostile[REFUSED])} refused in one line, "
-            f"{figure(hostile[ACCEPTED])} handled correctly",
         ],
         {
             "in the papers that the text cites": ["| 41.02 with 2.6 M (Wu", "| 36.52 with 9 M |"],

@@ -7,7 +7,6 @@ from experiments.figures.kept import TABLES, Kept, Program, Row
 from experiments.figures.long_runs import long_runs
 from experiments.figures.pieces import Conclusion, Lines, Page, Piece, figure, table
 
-REFUSED, ACCEPTED = "refused in one line", "accepted and named"  # columns of the hostile inputs
 MEASURES = {  # of fxf's and MaxText's steps: the name of the figure, and its unit
     "memory of a device, GiB": ("memory", 2**30),
     "operations, TFLOP": ("flops", 1e12),
@@ -142,19 +141,8 @@ def shown(value: float) -> str:
 
 
 def faults(kept: Kept) -> list[Piece]:
-    met, hostile = kept.measured("faults"), kept.measured("hostile")
-    *kinds, everything = hostile
-    cells = [[str(row[name]) for name in ("class", "inputs", REFUSED, ACCEPTED)] for row in hostile]
-    return [
-        table([*met[0]], [[str(cell) for cell in row.values()] for row in met], "lrrrr"),
-        f"{figure(everything['inputs'])} wrong or unusual inputs in {figure(len(kinds))} classes",
-        f"{figure(everything[REFUSED])} ended in one line and exit code 2, and {figure(everything[ACCEPTED])} were "
-        f"handled correctly",
-        Conclusion(
-            "There was no traceback and no hang", everything[REFUSED] + everything[ACCEPTED] == everything["inputs"]
-        ),
-        table(["class", "inputs", REFUSED, ACCEPTED], cells, "lrrr"),
-    ]
+    met = kept.measured("faults")
+    return [table([*met[0]], [[str(cell) for cell in row.values()] for row in met], "lrrrr")]
 
 
 def compiled(kept: Kept) -> list[Piece]:
@@ -283,7 +271,6 @@ def page(kept: Kept) -> Page:
             ],
             "a name of the data": ["test (Multi30k: 2016)", "Tatoeba (2019)", "test set of 2016"],
             "what was measured": ["In the rows of 64 sentences every answer has 24 tokens", "the 1,000 sentences of"],
-            "part of an interface": ["exit code 2"],
             "a size of what was compiled": [
                 "GPT-2 has 124M weights, bfloat16, 32 sequences of 1,024 tokens a device, and its vocabulary of 50,257",
                 "The 7B and 70B models",
