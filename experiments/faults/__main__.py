@@ -35,7 +35,7 @@ from absl import app, flags, logging
 
 from experiments.faults.meet import Outcome, Start, fill, meet, start_twice
 from experiments.faults.moments import EVALUATE, LAST, MOMENTS, STEPS
-from experiments.figures.kept_table import keep
+from experiments.kept import keep
 from fxf.reports.text_table import aligned
 from fxf.runs import run
 from fxf.training import checkpoint
