@@ -68,7 +68,8 @@ def cases():
         elif kind == "<":
             case.stdin = text.encode().decode("unicode_escape")
         elif kind in ("+", "-", "~", "%"):
-            case.changes += ((kind, *text.split(": ", 1)),)
+            name, _, content = text.partition(":")
+            case.changes += ((kind, name, content.removeprefix(" ")),)
     return found
 
 
@@ -98,7 +99,7 @@ def box(tmp_path_factory):
     return folder
 
 
-def change(folder, kind, name, text=""):
+def change(folder, kind, name, text):
     """Changes a file or folder as a line of mistakes.txt says."""
     path = folder / name
     if kind == "+":
@@ -164,7 +165,7 @@ def test_in_a_conversation_a_wrong_prompt_is_one_line_and_the_next_is_answered(b
 
 def test_a_damaged_newest_checkpoint_falls_back_with_a_warning(box, tmp_path):
     shutil.copytree(box / "reversal", tmp_path / "reversal")
-    change(tmp_path, "~", "reversal/checkpoints/6")
+    change(tmp_path, "~", "reversal/checkpoints/6", "")
     finished = script("evaluate", "--workdir=reversal", cwd=tmp_path)
     assert finished.returncode == 0
     assert finished.stdout.startswith("step 4  exact_match ")
