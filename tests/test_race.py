@@ -1,16 +1,18 @@
 """The race: what its entries and trials name, and when an entry reaches its target."""
 
+import csv
 import subprocess
 import sys
 
 import pytest
 
-from experiments.figures.race import bound, entry
 from experiments.race.entries import ENTRIES, TRIALS
+from experiments.race.record import bound, entry
 from fxf.config import flatten
 from fxf.face.runs import read_config
 from fxf.runs.command_line import with_changes
 from small_runs import ROOT
+from test_figures import number
 
 LOSSES = [1.50, 1.54, 1.52, 1.48, 1.51]  # mean 1.51, standard deviation 0.02236
 
@@ -74,3 +76,12 @@ def test_an_entry_runs_with_each_seed_and_its_row_has_seconds_loss_and_speed():
     found = [line.split() for line in finished.stdout.splitlines()]
     assert [row[:3] for row in found] == [["characters:fast", "1.88", str(seed)] for seed in (0, 1)]
     assert all(float(figure) > 0 for row in found for figure in row[3:])
+
+
+def test_the_record_is_that_of_the_kept_runs():
+    with (ROOT / "experiments/results/race/table.csv").open() as file:
+        kept = [{name: number(cell) for name, cell in row.items()} for row in csv.DictReader(file)]
+    page = (ROOT / "experiments/race/README.md").read_text()
+    for name in ENTRIES:
+        cells = entry(name, [row for row in kept if row["entry"] == name])
+        assert f"| {' | '.join(cells)} |" in page

@@ -16,7 +16,7 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-from experiments.figures.kept_table import RESULTS, note_what_made
+from experiments.kept import RESULTS, note_what_made
 
 FOLDER = RESULTS / "compile"
 VERSIONS = ("jax", "jaxlib", "jax-cuda13-plugin", "jax-cuda13-pjrt", "libtpu")

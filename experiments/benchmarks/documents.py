@@ -20,7 +20,7 @@ from pathlib import Path
 
 from absl import app, flags
 
-from experiments.figures.kept_table import keep
+from experiments.kept import keep
 from fxf.reports.text_table import aligned
 
 ROOT = Path(__file__).parents[2]

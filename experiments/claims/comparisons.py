@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from experiments.claims.claim import Single
-from experiments.figures.kept import Kept
+from experiments.kept import Kept
 from experiments.seeds.claims import at_least, at_most
 from experiments.studies.blocks import result as blocks
 from experiments.studies.characters import result as characters

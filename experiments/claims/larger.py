@@ -3,8 +3,7 @@
 from experiments.claims import comparisons, longer
 from experiments.claims.claim import Single
 from experiments.claims.longer import STUDIES, SWEEP
-from experiments.figures.kept import Kept
-from experiments.figures.long_runs import MULTI30K
+from experiments.kept import MULTI30K, Kept
 from experiments.seeds.claims import at_least, at_most, equal
 from experiments.studies.forecast import result as forecast
 from experiments.studies.qk_norm import result as qk_norm

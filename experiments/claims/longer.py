@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments.claims.claim import Single
-from experiments.figures.kept import Row
+from experiments.kept import Row
 from experiments.seeds.claims import at_least
 from experiments.studies.beside_quoted import of_first_test
 from experiments.studies.breadth import result as breadth

@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.claims import debated, larger, ours, seeds
 from experiments.claims.claim import Outcome, Paired, Single
-from experiments.figures.kept import Kept, Row
+from experiments.kept import Kept, Row
 from experiments.seeds.claims import shown
 from fxf.errors import UserError
 from fxf.files import read_json

@@ -72,7 +72,7 @@ def raced(entry: str, seed: int, folder: Path) -> list[str]:
 
 
 def race(names: list[str], text: Path) -> None:
-    from experiments.figures.kept_table import keep
+    from experiments.kept import keep
 
     header = ["entry", "target", "seed", "seconds", "validation_loss", "gigaflops"]
     with tempfile.TemporaryDirectory() as temporary:

@@ -1,36 +1,35 @@
-"""The kept results that the figures of the pages come from."""
+"""Kept results: the tables that a benchmark keeps, and what claims read of them."""
 
 import csv
 import functools
 import json
 import re
+import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import fxf
 from fxf.errors import UserError
 from fxf.files import read_json
+from fxf.pages.text_tables import to_csv
+from fxf.runs import code_version
 
+RESULTS = Path(__file__).parent / "results"
+MULTI30K = "configs/multi30k_de"  # the folder of its seeds in experiments/results
 Row = dict[str, Any]
 
 
-class Program(NamedTuple):
-    """A program in a file of `experiments/results/compile`, as `fxf compile` printed it.
+def keep(name: str, rows: list[list[str]]) -> None:
+    """Writes table.csv, whose first row is the header, and what made it, into the folder of this name."""
+    folder = RESULTS / name
+    folder.mkdir(parents=True, exist_ok=True)
+    note_what_made(folder)
+    (folder / "table.csv").write_text(to_csv([dict(zip(rows[0], row, strict=True)) for row in rows[1:]]))
 
-    Attributes:
-      what: training step, prefill or decoding step.
-      where: the topology and the mesh.
-      memory, traffic, roofline, bound, share: what a device holds, the figures of a step, and the share of the peak in
-        percent; all empty if the program does not fit.
-    """
 
-    what: str
-    where: str
-    memory: str = ""
-    traffic: str = ""
-    roofline: str = ""
-    bound: str = ""
-    share: str = ""
+def note_what_made(folder: Path) -> None:
+    """Writes made_by.json: code, versions, machine and date; before the results, which would count as changes."""
+    made = {**code_version.made_by(), "date": time.strftime("%F")}
+    (folder / "made_by.json").write_text(json.dumps(made, indent=1) + "\n")
 
 
 TABLES = ("again", "bench", "rest", "earlier")  # of `make bench` on one machine; a row is that of the first that has it
@@ -57,22 +56,8 @@ class Kept:
         row = next(row for row in rows if row["row"] == what and "error" not in row)
         return {way: each["median"] for way, each in row["figures"].items()}
 
-    @functools.cached_property
-    def maxtext(self) -> Row:
-        """Returns versions and `rows` of `experiments/benchmarks/peer_maxtext.py`."""
-        return self._json("compile/maxtext.json")
-
     def _json(self, name: str) -> Row:
         return read_json(self.root / "experiments/results" / name, "a kept result")
-
-    def verdicts(self, name: str) -> Any:
-        """Returns a file of `experiments/results/verdicts`: what it holds as JSON, and its text otherwise."""
-        text = (self.root / "experiments/results/verdicts" / name).read_text()
-        return json.loads(text) if name.endswith(".json") else text
-
-    def trial(self, name: str) -> Row:
-        """Returns the verdict of a trial that is kept in a folder of `experiments/results`."""
-        return self._json(f"{name}/verdict.json")
 
     def result(self, name: str) -> Row:
         """Returns the figures of a run in `experiments/results`, or older ones of a config whose run is not kept."""
@@ -85,11 +70,6 @@ class Kept:
         """Returns the figures of the runs of a config in `experiments/results`, one for each seed that is kept."""
         folders = sorted((self.root / "experiments/results" / name).glob("seed_*"))
         return [self.result(f"{name}/{folder.name}") for folder in folders]
-
-    def tuned(self, name: str) -> list[Row]:
-        """Returns the runs by which a config was tuned: what each changed, and the figures of its last validation."""
-        lines = (self.root / "experiments/results" / name / "tuning.jsonl").read_text().splitlines()
-        return [json.loads(line) for line in lines]
 
     def made_by(self, folder: str) -> Row:
         """Returns the commit, date, versions and machine of the results in a folder; what nobody noted is unknown."""
@@ -109,10 +89,6 @@ class Kept:
         """Returns the runs of a study; what reads as a number is one."""
         return self._csv(f"studies/{study}")
 
-    def measured(self, name: str) -> list[Row]:
-        """Returns the rows of a table in `experiments/results`."""
-        return self._csv(f"results/{name}")
-
     def _csv(self, folder: str) -> list[Row]:
         path = self.root / "experiments" / folder / "table.csv"
         try:
@@ -121,35 +97,9 @@ class Kept:
             raise UserError(f"{path}: no table: {error}") from None
         return [{name: _value(cell) for name, cell in row.items()} for row in rows]
 
-    def programs(self, name: str) -> list[Program]:
-        """Returns the programs in a file of `experiments/results/compile`."""
-        return [_program(block) for block in self.output(name).strip().split("\n\n")[1:]]
-
-    def output(self, name: str) -> str:
-        """Returns a file of `experiments/results/compile`."""
-        return (self.root / "experiments/results/compile" / name).read_text()
-
-    @staticmethod
-    @functools.cache
-    def config(name: str) -> Any:
-        """Returns a config that comes with fxf."""
-        return fxf.read_config(name)
-
 
 def _value(cell: str) -> Any:
     try:
         return int(cell) if re.fullmatch(r"-?\d+", cell) else float(cell)
     except ValueError:
         return cell
-
-
-def _program(block: str) -> Program:
-    head, *lines = block.splitlines()
-    what, _, where = head.partition(" on ")
-    what = what.split(",")[0]
-    said = {line[2:17].strip(): line[17:] for line in lines if re.match(r"  \w", line)}
-    if "memory" not in said:
-        return Program(what, where)
-    roofline, bound, share = re.findall(r"^(.*?), bound by (\w+) .*allows (\S+) % of peak", said["roofline"])[0]
-    traffic = said["traffic"].removesuffix(" to memory")
-    return Program(what, where, said["memory"].split(" of ")[0], traffic, roofline, bound, share)
