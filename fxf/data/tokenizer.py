@@ -16,6 +16,7 @@ import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
 from fxf.config import one_of
+from fxf.data.lines import lines_of
 from fxf.errors import LibraryPanicError, UserError, one_line, panics_as_errors
 from fxf.files import read_file
 
@@ -81,14 +82,21 @@ class Tokenizer:
         self.vocab_size: int = max(backend.get_vocab().values()) + 1  # a file may leave numbers out
 
     def encode(self, text: str) -> list[int]:
-        """Returns the tokens of `text`, without special tokens around them.
+        """Returns the tokens of `text`, without special tokens around them. A tokenizer of fxf reads it line by line.
 
         Raises:
           UserError: `text` has half of a surrogate pair, which is no character, or the vocabulary has no token for it.
         """
         # The library gives a word that is spelled like a special token that token's number.
         reserved, unk = self.special.reserved, self.special.unk
-        return [token if token >= reserved else unk for token in self._encoding(text).ids]
+        pieces = lines_of(text) if self.kind in TOKENIZERS else [text]
+        return [token if token >= reserved else unk for piece in pieces for token in self._encoding(piece).ids]
+
+    def placed(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the tokens of a text, read as a whole, and the places of their first characters, int64 [N] each."""
+        encoding = self._encoding(text)
+        places_N2 = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+        return np.array(encoding.ids, np.int64), places_N2[:, 0]
 
     def encode_pieces(self, pieces: Sequence[str]) -> np.ndarray:
         """Returns `encode(piece)` of all pieces, one after the other, int64 [N]. It is faster than `encode_all`."""
