@@ -197,8 +197,11 @@ def test_lines_of_a_file_of_prompts_are_read_as_they_are(tmp_path):
         "1 2\n\n3": ["1 2", "", "3"],
         " é \n\n": [" é ", ""],
         "\ufeff1": ["1"],
+        "1\r\n\r\n2\r\r\n": ["1", "", "2\r"],
+        "1\r2\r": ["1", "2"],
+        "1\r2\u2028\x0b3\x0c\n": ["1\r2\u2028\x0b3\x0c"],
     }.items():
-        path.write_text(content, encoding="utf-8")
+        path.write_bytes(content.encode())
         assert read_lines(str(path)) == lines
 
 

@@ -525,6 +525,7 @@ def test_a_sample_has_no_control_characters_and_one_line_if_it_has_a_prompt():
     assert sample_text("a", "b", "b") == "a  →  b"
     assert sample_text("a", "b", "c\nd") == r"a  →  c\nd   (expected: b)"
     assert sample_text("", None, "c\nd\x1b") == "c\n" + r"d\x1b"
+    assert sample_text("a", "b", "c", True) == "a  →  c   (cut off)   (expected: b)"
 
 
 def test_a_run_folder_is_named_by_a_path_or_a_text(tmp_path):

@@ -79,7 +79,7 @@ def test_a_window_that_slides_generates_with_and_without_bos(bos, tmp_path):
     config["data"] |= {"path": str(tmp_path / "text.txt")}
     experiment = build(config)
     params = jax.jit(lambda: initialize(experiment.model.spec, jax.random.key(0)))()
-    (((answer, _),),) = generate_texts(experiment, params, ["7 and 49"], max_tokens=9)
+    (((answer, *_),),) = generate_texts(experiment, params, ["7 and 49"], max_tokens=9)
     assert answer.startswith("7 and 49") and len(answer) == 17
 
 
