@@ -118,8 +118,8 @@ def chosen(config: StartConfig, spec: Spec, found: Mapping[str, Any]) -> tuple[d
         *(f"{path} is not a weight of this model" for path in extra),
     ]
     if differing and config.on_mismatch == "stop":
-        drawn = f"draws the whole of {_some(reshaped)} anew" if reshaped else "draws such weights at random"
-        hint = f"start.on_mismatch=draw {drawn}, start.weights names those to take"
+        what = f"draws the whole of {_some(reshaped)} anew" if reshaped else "draws such weights at random"
+        hint = f"start.on_mismatch=draw {what}, start.weights names those to take"
         raise UserError(f"start.path: {config.path}: {_some(differing)}; {hint}")
     given = {path: found[path] for path in wanted if path not in absent and path not in reshaped}
     if not given:

@@ -120,10 +120,8 @@ class Reversal(Task):
         n_right = min(SAMPLES - len(wrong), len(right))
         order = [*wrong, *right[np.linspace(0, len(right) - 1, n_right).astype(int)]]
         rows = zip(*(part[order].tolist() for part in (sequences, expected, found)), strict=True)
-        return [
-            sample(*(self.to_text("", before_end(tokens, END)) for tokens in row), cut_off=END not in row[-1])
-            for row in rows
-        ]
+        texts = [([self.to_text("", before_end(tokens, END)) for tokens in row], END not in row[-1]) for row in rows]
+        return [sample(prompt, right_answer, answer, cut_off) for (prompt, right_answer, answer), cut_off in texts]
 
     def to_prompts(self, texts: list[str], max_tokens: int, max_len: int) -> list[PromptGroup]:
         rows = of_each_prompt(self.encode, texts)
