@@ -61,7 +61,7 @@ class Encoder:
         parts, before, before_N = [], np.zeros(0, np.int64), np.zeros(0, np.int64)
         for place in range(0, len(text), AT_ONCE):
             first = max(place - margin, 0)
-            tokens_N, places_N = self._tokenizer.placed(text[first : place + AT_ONCE + margin])
+            tokens_N, places_N = placed(self._tokenizer, text[first : place + AT_ONCE + margin])
             places_N += first
             if place:
                 near, near_before = (abs(each - place) <= margin // 2 for each in (places_N, before_N))
@@ -71,6 +71,12 @@ class Encoder:
                 parts.append(before[before_N < place])
             before, before_N = tokens_N[places_N >= place], places_N[places_N >= place]
         return np.concatenate([*parts, before])
+
+
+def placed(tokenizer: Tokenizer, text: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the tokens of a text, read as a whole, and the places of their first characters, int64 [N] each."""
+    encoding = tokenizer._encoding(text)
+    return np.array(encoding.ids, np.int64), np.array(encoding.offsets, np.int64).reshape(-1, 2)[:, 0]
 
 
 def _grouped(lines: Iterator[str]) -> Iterator[list[str]]:

@@ -92,12 +92,6 @@ class Tokenizer:
         pieces = lines_of(text) if self.kind in TOKENIZERS else [text]
         return [token if token >= reserved else unk for piece in pieces for token in self._encoding(piece).ids]
 
-    def placed(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the tokens of a text, read as a whole, and the places of their first characters, int64 [N] each."""
-        encoding = self._encoding(text)
-        places_N2 = np.array(encoding.offsets, np.int64).reshape(-1, 2)
-        return np.array(encoding.ids, np.int64), places_N2[:, 0]
-
     def encode_pieces(self, pieces: Sequence[str]) -> np.ndarray:
         """Returns `encode(piece)` of all pieces, one after the other, int64 [N]. It is faster than `encode_all`."""
         try:
@@ -130,11 +124,11 @@ class Tokenizer:
     def unknown(self, text: str) -> list[str]:
         """Returns the distinct characters or words of a text that the vocabulary lacks, in order."""
         encoding = self._encoding(text)
-        pairs, unknown = zip(encoding.ids, encoding.offsets, strict=True), {self.special.unk, *self._reserved()}
+        pairs, unknown = (
+            zip(encoding.ids, encoding.offsets, strict=True),
+            {self.special.unk, *range(self.special.reserved)},
+        )
         return list(dict.fromkeys(text[start:end] for token, (start, end) in pairs if token in unknown))
-
-    def _reserved(self) -> range:
-        return range(self.special.reserved)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Returns the text of `tokens`, without <bos>, <pad> and <eos>."""
@@ -148,10 +142,9 @@ class Tokenizer:
 
     def name(self, token: int) -> str:
         """Returns the name of a special token, or a token's text with white space and control characters visible."""
-        if token in {*self.special[:4], *self._reserved()}:
+        if token in {*self.special[:4], *range(self.special.reserved)}:
             return self._backend.id_to_token(token) or ""
-        text = self._backend.decode([token], skip_special_tokens=False)
-        return one_line(text.replace(" ", "␣").replace("\n", "⏎"))
+        return one_line(self._backend.decode([token], skip_special_tokens=False).replace(" ", "␣").replace("\n", "⏎"))
 
     def vocabulary(self) -> dict[str, int]:
         """Returns every token by its text, as the library writes it."""

@@ -14,7 +14,7 @@ from fxf.decoding.beam import beam_search
 from fxf.decoding.config import DecodeConfig
 from fxf.decoding.sampling import sampling
 from fxf.decoding.slots import decode_in_slots
-from fxf.decoding.steps import Method, Progress, PromptGroup, Prompts, begin, within
+from fxf.decoding.steps import Method, Progress, PromptGroup, Prompts, begin, longest_of, within
 from fxf.machine import memory
 from fxf.machine.compiled import CompiledByShape
 from fxf.machine.memory import Part
@@ -151,7 +151,7 @@ class Decoder:
 
     def _work(self, params: Params, group: PromptGroup) -> "_Work":
         """Returns a group's chunks of prompts, and the compiled search for one."""
-        prompts, max_tokens, room, longest = group.prompts, group.max_tokens, group.room, _longest(group)
+        prompts, max_tokens, room, longest = group.prompts, group.max_tokens, group.room, longest_of(group.prompts)
         n_prompts = len(prompts["tokens"])
         row_shape = (max_tokens, room, longest, *((name, value.shape[1:]) for name, value in sorted(prompts.items())))
         if row_shape not in self.row_bytes:
@@ -195,14 +195,6 @@ class _Work(NamedTuple):
 def _numbered(group: PromptGroup) -> Prompts:
     places = group.places if len(group.places) else range(len(group.prompts["tokens"]))
     return {"numbers": np.array(places, np.int32), **group.prompts}
-
-
-def _longest(group: PromptGroup) -> int:
-    """Returns the largest number of tokens of a prompt and its answer; 0 where the prompts have no limits."""
-    if "limits" not in group.prompts:
-        return 0
-    lengths_N, limits_N = group.prompts["lengths"].astype(np.int64), group.prompts["limits"]
-    return max(group.prompts["tokens"].shape[1], int((lengths_N + limits_N).max()))
 
 
 def _some(group: PromptGroup, rows: np.ndarray) -> PromptGroup:

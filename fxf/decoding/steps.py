@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fxf.errors import UserError
 from fxf.layers.cache import Cache
@@ -63,6 +64,14 @@ class PromptGroup(NamedTuple):
     prompts: Prompts
     max_tokens: int
     room: int = 0
+
+
+def longest_of(prompts: Prompts) -> int:
+    """Returns the largest number of tokens of a prompt and its answer; 0 where the prompts have no limits."""
+    if "limits" not in prompts:
+        return 0
+    totals_N = np.asarray(prompts["lengths"], np.int64) + np.asarray(prompts["limits"], np.int64)
+    return max(prompts["tokens"].shape[1], int(totals_N.max()))
 
 
 def within(method: Method, room: int) -> Method:

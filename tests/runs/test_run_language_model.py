@@ -92,7 +92,7 @@ def test_a_prompt_is_continued_without_the_text(decode, finished, tmp_path):
     alone, empty = run.generate(tmp_path / "run", ["7 an", ""], decode)
     assert alone[0][0].startswith("7 an")
     assert 4 <= len(alone[0][0]) <= 17
-    assert len(empty[0][0]) <= 13
+    assert len(empty[0][0]) <= 17
 
 
 def params(workdir):
