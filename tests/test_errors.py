@@ -105,7 +105,8 @@ def test_in_a_conversation_a_wrong_prompt_is_one_line_and_the_next_is_answered(t
     finished = script("generate", f"--workdir={trained}", "--interactive", stdin="1\nx\n3\n")
     assert finished.returncode == 0
     assert len(finished.stdout.splitlines()) == 2
-    assert finished.stderr.startswith("error: prompt 1: ") and finished.stderr.count("\n") == 1
+    lines = [line for line in finished.stderr.splitlines() if not line.startswith("warning: ")]  # of answers cut off
+    assert len(lines) == 1 and lines[0].startswith("error: prompt 1: ")
     assert_one_line(
         script("generate", f"--workdir={trained}", "--interactive", "1"), "--interactive: reads prompts from"
     )
