@@ -181,10 +181,14 @@ def test_help_lists_the_flags_of_a_verb():
 
 @pytest.mark.parametrize(
     ("content", "lines"),
-    [("", []), ("\n", [""]), ("1 2\n\n3", ["1 2", "", "3"]), (" é \n\n", [" é ", ""]), ("\ufeff1", ["1"])],
+    [
+        *(("", []), ("\n", [""]), ("1 2\n\n3", ["1 2", "", "3"]), (" é \n\n", [" é ", ""]), ("\ufeff1", ["1"])),
+        *(("1\r\n\r\n2\r\r\n", ["1", "", "2\r"]), ("1\r2\r", ["1", "2"])),
+        ("1\r2\u2028\x0b3\x0c\n", ["1\r2\u2028\x0b3\x0c"]),
+    ],
 )
 def test_lines_of_a_file_of_prompts_are_read_as_they_are(content, lines, tmp_path):
-    (tmp_path / "prompts").write_text(content, encoding="utf-8")
+    (tmp_path / "prompts").write_bytes(content.encode())
     assert read_lines(str(tmp_path / "prompts")) == lines
 
 

@@ -49,7 +49,7 @@ class DataConfig:
         0.0, "share of the training pairs that lose the . ! ? at the end of both sides", minimum=0, below=1
     )
     tokenizer: str = key("bpe", "one of fxf.data.tokenizer.TOKENIZERS")
-    vocab_size: int = key(8000, "maximum size of the vocabulary, with the 5 special tokens", minimum=6)
+    vocab_size: int = key(8000, "maximum size of the vocabulary, with the 5 special tokens", minimum=1)
     bpe_dropout: float = key(
         0.0,
         "bpe: probability that training skips a merge; each epoch segments its words anew (Provilkov et al. 2020)",

@@ -29,7 +29,8 @@ from fxf.data.documents import (
     sample,
     sources,
 )
-from fxf.data.encoding import Encoder, lines_of, token_type
+from fxf.data.encoding import Encoder, token_type
+from fxf.data.lines import lines_of
 from fxf.data.tokenizer import TOKENIZER_FILE, Tokenizer
 from fxf.data.tokenizer_file import any_tokenizer, is_file
 from fxf.errors import UserError
@@ -38,7 +39,7 @@ from fxf.machine.status import stage
 from fxf.machine.work import by_threads
 
 MANIFEST = "manifest.json"
-VERSION = 1  # of the stored tokens; raise it when the same documents would give others
+VERSION, VERSION_OF_FILE = 1, 2  # of the stored tokens; raise it when the same documents would give others
 GROUP = 2**18  # characters of documents that a thread encodes at once
 
 
@@ -104,7 +105,7 @@ def _options(config: DocumentsConfig) -> dict[str, Any]:
     """Returns what the tokens depend on besides the text and a tokenizer file."""
     others = ("path", "prepared", "tokenizer") if is_file(config.tokenizer) else ("path", "prepared")
     keys = {name: value for name, value in dataclasses.asdict(config).items() if name not in others}
-    return {**keys, "version": VERSION}
+    return {**keys, "version": VERSION_OF_FILE if is_file(config.tokenizer) else VERSION}
 
 
 def _tokenizer_digest(tokenizer: Tokenizer) -> str:

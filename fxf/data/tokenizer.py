@@ -16,6 +16,7 @@ import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
 from fxf.config import one_of
+from fxf.data.lines import lines_of
 from fxf.errors import LibraryPanicError, UserError, one_line, panics_as_errors
 from fxf.files import read_file
 
@@ -81,14 +82,15 @@ class Tokenizer:
         self.vocab_size: int = max(backend.get_vocab().values()) + 1  # a file may leave numbers out
 
     def encode(self, text: str) -> list[int]:
-        """Returns the tokens of `text`, without special tokens around them.
+        """Returns the tokens of `text`, without special tokens around them. A tokenizer of fxf reads it line by line.
 
         Raises:
           UserError: `text` has half of a surrogate pair, which is no character, or the vocabulary has no token for it.
         """
         # The library gives a word that is spelled like a special token that token's number.
         reserved, unk = self.special.reserved, self.special.unk
-        return [token if token >= reserved else unk for token in self._encoding(text).ids]
+        pieces = lines_of(text) if self.kind in TOKENIZERS else [text]
+        return [token if token >= reserved else unk for piece in pieces for token in self._encoding(piece).ids]
 
     def encode_pieces(self, pieces: Sequence[str]) -> np.ndarray:
         """Returns `encode(piece)` of all pieces, one after the other, int64 [N]. It is faster than `encode_all`."""
@@ -122,11 +124,11 @@ class Tokenizer:
     def unknown(self, text: str) -> list[str]:
         """Returns the distinct characters or words of a text that the vocabulary lacks, in order."""
         encoding = self._encoding(text)
-        pairs, unknown = zip(encoding.ids, encoding.offsets, strict=True), {self.special.unk, *self._reserved()}
+        pairs, unknown = (
+            zip(encoding.ids, encoding.offsets, strict=True),
+            {self.special.unk, *range(self.special.reserved)},
+        )
         return list(dict.fromkeys(text[start:end] for token, (start, end) in pairs if token in unknown))
-
-    def _reserved(self) -> range:
-        return range(self.special.reserved)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Returns the text of `tokens`, without <bos>, <pad> and <eos>."""
@@ -140,10 +142,9 @@ class Tokenizer:
 
     def name(self, token: int) -> str:
         """Returns the name of a special token, or a token's text with white space and control characters visible."""
-        if token in {*self.special[:4], *self._reserved()}:
+        if token in {*self.special[:4], *range(self.special.reserved)}:
             return self._backend.id_to_token(token) or ""
-        text = self._backend.decode([token], skip_special_tokens=False)
-        return one_line(text.replace(" ", "␣").replace("\n", "⏎"))
+        return one_line(self._backend.decode([token], skip_special_tokens=False).replace(" ", "␣").replace("\n", "⏎"))
 
     def vocabulary(self) -> dict[str, int]:
         """Returns every token by its text, as the library writes it."""

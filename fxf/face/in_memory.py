@@ -257,7 +257,7 @@ def decode(
       keys: those of the config's `decode` section, such as `temperature`, `top_k` and `beam_width`.
 
     Returns:
-      The new tokens of each prompt, without the end token. They are the best hypothesis of a beam.
+      The new tokens of each prompt, of a beam the best, without the end token: `max_tokens` where it never came.
 
     Raises:
       UserError: a key is unknown or has a wrong value; or the model does not generate, or lacks a token or a position.

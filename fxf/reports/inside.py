@@ -97,7 +97,7 @@ def _tested(experiment: Experiment, params: Params) -> list[Any]:
 def _texts(records: list[Record]) -> list[tuple[str, str]]:
     """Returns the prompts and answers of the newest samples, wrong answers first; a text alone is a prompt."""
     rows = sorted(records[-1]["rows"] if records else [], key=lambda row: row[1] is None or row[1] == row[2])[:EXAMPLES]
-    return [(prompt, answer) if prompt else (answer[:FIRST_CHARACTERS], "") for prompt, _, answer in rows]
+    return [(prompt, answer) if prompt else (answer[:FIRST_CHARACTERS], "") for prompt, _, answer, *_ in rows]
 
 
 def _example(experiment: Experiment, params: Params, prompt: str, answer: str, first: bool) -> dict[str, Any]:

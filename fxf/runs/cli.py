@@ -18,6 +18,7 @@ from absl import flags  # noqa: E402
 from absl import logging as absl_logging  # noqa: E402
 from ml_collections import config_flags  # noqa: E402
 
+from fxf.data.sentence_files import lines_of, require_uncompressed  # noqa: E402
 from fxf.errors import EXIT_USER_ERROR, Interrupted, UserError, one_line, printable  # noqa: E402
 from fxf.files import folder_at, read_file  # noqa: E402
 from fxf.machine import signals, status, streams  # noqa: E402
@@ -94,16 +95,9 @@ def read_lines(path: str | None) -> list[str]:
         name, content = "standard input", _standard_input()
     else:
         name, content = path, read_file(path, "--input", limit=MAX_INPUT)
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise UserError(f"{name}:{line}: not UTF-8") from None
-    lines = text.removesuffix("\n").split("\n") if text else []
-    for number, prompt in enumerate(lines, 1):
-        if len(prompt) > MAX_PROMPT:
-            raise UserError(f"{name}:{number}: expected at most {MAX_PROMPT} characters, got {len(prompt)}")
-    return lines
+    require_uncompressed(content, name)
+    lines = lines_of(content) if content else []
+    return [prompt_of(line, f"{name}:{number}") for number, line in enumerate(lines, 1)]
 
 
 def lines_of_standard_input() -> Iterator[bytes]:
@@ -126,7 +120,7 @@ def lines_of_standard_input() -> Iterator[bytes]:
 def prompt_of(content: bytes, where: str) -> str:
     """Returns the prompt in a line of a file. Raises a UserError, which begins with `where`, if it is not valid."""
     try:
-        prompt = content.decode("utf-8").removesuffix("\n")
+        prompt = content.decode("utf-8")
     except UnicodeDecodeError:
         raise UserError(f"{where}: not UTF-8") from None
     if len(prompt) > MAX_PROMPT:
@@ -274,12 +268,19 @@ def require_workdir(flag: Any) -> Path:
     return workdir
 
 
-def answer_lines(answers: list[list[tuple[str, float | None]]], n_best: int | None, as_json: bool) -> Iterator[str]:
-    """Yields one line for each answer's best text, or for each of `n_best` hypotheses, with prompt number and score."""
+def answer_lines(
+    answers: Sequence[Sequence[tuple[str, float | None, bool]]], n_best: int | None, as_json: bool
+) -> Iterator[str]:
+    """Yields one line for each answer's best text, or for each of `n_best` hypotheses, with prompt number and score.
+
+    Args:
+      answers: the hypotheses of each prompt, the best first: text, score, and whether it was cut off.
+    """
     for number, hypotheses in enumerate(answers, 1):
-        for text, score in hypotheses[: n_best or 1]:
+        for text, score, cut_off in hypotheses[: n_best or 1]:
             if as_json:
-                yield json.dumps({"prompt": number, **({"score": score} if n_best else {}), "text": text})
+                scored = {"score": score} if n_best else {}
+                yield json.dumps({"prompt": number, **scored, "text": text, "cut_off": cut_off})
             else:
                 yield f"{number}\t{score:.4f}\t{printable(text)}" if n_best else printable(text)
 

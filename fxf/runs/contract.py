@@ -224,6 +224,7 @@ def figures_of(where: str, found: Any, metrics: Sequence[str] = (), best: str = 
         plain[name] = number
     for row in plain.get("samples", ()):
         texts = row if isinstance(row, tuple | list) else ()
+        texts = texts[:3] if texts[3:] in ((True,), [True]) else texts  # cut off
         if len(texts) != 3 or not all(isinstance(text, str | None) for text in texts) or texts[2] is None:
             raise UserError(f"{where}: samples: expected tuples of (prompt, expected, answer), got {row!r}")
     if named and not plain.keys() & set(named):

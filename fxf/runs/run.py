@@ -249,7 +249,8 @@ def generator(
     Args:
       decode: keys of the `decode` section to change.
       n_best: number of hypotheses that the caller needs; the beam must be as wide.
-      max_tokens: maximum number of new tokens; 0 for as many as the model's positions allow.
+      max_tokens: maximum number of new tokens; 0 for as many as the model's positions, or a translation's
+        data.max_length, allow.
       seed: the seed of sampling; None for 0, or for no sampling.
       step, config_file: as in `load`.
 

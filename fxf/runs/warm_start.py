@@ -121,10 +121,9 @@ def chosen(config: StartConfig, spec: Spec, found: Mapping[str, Any]) -> tuple[d
         *(f"{path} is not a weight of this model" for path in extra),
     ]
     if differing and config.on_mismatch == "stop":
-        raise UserError(
-            f"start.path: {config.path}: {_some(differing)}; start.on_mismatch=draw draws such weights at random, "
-            "start.weights names those to take"
-        )
+        what = f"draws the whole of {_some(reshaped)} anew" if reshaped else "draws such weights at random"
+        hint = f"start.on_mismatch=draw {what}, start.weights names those to take"
+        raise UserError(f"start.path: {config.path}: {_some(differing)}; {hint}")
     given = {path: found[path] for path in wanted if path not in absent and path not in reshaped}
     if not given:
         raise UserError(f"start.path: {config.path}: none of its weights is taken: {_some(differing)}")

@@ -113,7 +113,10 @@ class Masking(TextTask):
         inputs_N1T = np.full((len(rows), 1, self.config.length), PAD, np.int32)
         for inputs_1T, row in zip(inputs_N1T, rows, strict=True):
             inputs_1T[0, : len(row)] = row
-        return [PromptGroup([place], {"inputs": inputs_1T}, 0) for place, inputs_1T in enumerate(inputs_N1T)]
+        return [
+            PromptGroup([place], {"inputs": inputs_1T}, self.config.length)
+            for place, inputs_1T in enumerate(inputs_N1T)
+        ]
 
     def decode(self, evaluator: Evaluator, groups: Sequence[PromptGroup]) -> list[Decoded]:
         """Returns the prompts with their blanks filled in."""

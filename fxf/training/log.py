@@ -122,8 +122,9 @@ class MetricsLog:
             with (self._directory / SAMPLES).open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"step": step, "test": test, "rows": rows}) + "\n")
             columns = ("prompt", "expected", "answer")
+            marked = [(*row[:2], f"{row[2]} (cut off)") if row[3:] else row for row in rows]
             table = to_markdown(
-                [dict(zip(columns, [text or "" for text in row], strict=True)) for row in rows], columns
+                [dict(zip(columns, [text or "" for text in row], strict=True)) for row in marked], columns
             )
             self._trackers.texts(step, {f"samples/{'test' if test else 'validation'}": table})
         if test:

@@ -1,3 +1,4 @@
+import gzip
 import json
 
 import pytest
@@ -37,6 +38,21 @@ def test_a_separator_cuts_a_file_into_documents_wherever_it_is_read_in_pieces(se
     path.write_bytes(b"\xef\xbb\xbf" + whole.replace("\n", "\r\n").encode())
     config = DocumentsConfig(path=str(path), format="files", separator=separator)
     assert texts(config) == [text for text in whole.split(separator) if text.strip()]
+
+
+@pytest.mark.parametrize("chunk", [3, 2**20])
+def test_a_file_whose_lines_end_in_returns_alone_has_lines(chunk, tmp_path, monkeypatch):
+    monkeypatch.setattr("fxf.data.documents.CHUNK", chunk)
+    (tmp_path / "text").write_bytes(b"one more\rtwo\r\rthree\r")
+    config = DocumentsConfig(path=str(tmp_path / "text"), format="files", separator="\n\n")
+    assert texts(config) == ["one more\ntwo", "three\n"]
+
+
+@pytest.mark.parametrize("format", ["files", "json_lines"])
+def test_a_compressed_file_of_documents_is_named(format, tmp_path):
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b'{"text": "a"}\n'))
+    with pytest.raises(UserError, match=r"^data.path: .*/a.gz: the file is compressed by gzip; unpack it with gunzip$"):
+        texts(DocumentsConfig(path=str(tmp_path / "a.gz"), format=format))
 
 
 def test_the_line_of_a_document_is_that_of_its_start(tmp_path):

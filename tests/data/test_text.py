@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from fxf.data import phrasebook
-from fxf.data.encoding import MAX_PIECE
+from fxf.data.lines import MAX_PIECE
 from fxf.data.text import TextConfig, draw_windows, encoded_text, read_text, scoring_windows
 from fxf.data.tokenizer import BOS, UNK
 from fxf.errors import UserError
@@ -33,6 +33,11 @@ def test_without_a_share_the_test_is_the_validation_after_nine_tenths_as_in_nano
 def test_ends_of_lines_a_byte_order_mark_and_case_are_as_asked_for(tmp_path):
     text = read_text(config(tmp_path, b"\xef\xbb\xbfAb\r\nC\rD" * 9, lower_case=True))
     assert "".join(text[:2]) == ("ab\nc\rd" + "\ufeffab\nc\rd" * 8)
+
+
+def test_a_text_whose_lines_end_in_returns_alone_has_lines(tmp_path):
+    text = read_text(config(tmp_path, b"\xef\xbb\xbfAb\rC\r" * 9))
+    assert "".join(text[:2]) == "Ab\nC\n" + "\ufeffAb\nC\n" * 8
 
 
 def test_the_text_without_a_path_is_the_english_of_the_phrase_book(monkeypatch):

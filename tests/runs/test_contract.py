@@ -201,6 +201,7 @@ def test_where_only_configs_of_fxf_register_something_a_fault_is_fxfs_own():
         (None, "expected a dict of figures by name, got NoneType"),
         ({"x": "good"}, "x: expected a number, got 'good'"),
         ({"x": 1, "samples": [1]}, r"samples: expected tuples of \(prompt, expected, answer\), got 1"),
+        ({"x": 1, "samples": [("a", None, "b", False)]}, r"samples: expected tuples of \(prompt, expected, answer\)"),
         ({"z": 1}, "missing x or y, which the task's metrics name; got z"),
         ({"y": 1}, "missing x, checkpoint.best; got y"),
     ],
