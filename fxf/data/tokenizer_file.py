@@ -14,25 +14,26 @@ from fxf.errors import UserError, panics_as_errors, text_of
 from fxf.files import read_file
 
 KIND = "file"
-# The names of the token before a document and of the token after it, the more specific ones first.
+# The names of the token before a document and of the token after it. The more specific ones come first, and a new name
+# comes last: a run reads its file again.
 BEGINS = (
     "<|begin_of_text|>",
-    "<｜begin▁of▁sentence｜>",
-    "<|startoftext|>",
     "<bos>",
-    "[BOS]",
     "<s>",
     "[CLS]",
     "<|endoftext|>",
+    "<｜begin▁of▁sentence｜>",
+    "<|startoftext|>",
+    "[BOS]",
 )
 ENDS = (
     "<|end_of_text|>",
-    "<｜end▁of▁sentence｜>",
     "<|endoftext|>",
     "<eos>",
-    "[EOS]",
     "</s>",
     "[SEP]",
+    "<｜end▁of▁sentence｜>",
+    "[EOS]",
     "<|im_end|>",
     "<|eot_id|>",
 )
