@@ -118,7 +118,8 @@ def as_in_a_run(record: Mapping[str, Any]) -> dict[str, Any]:
     for kind, blanks, lower_case in itertools.product(TOKENIZERS, (False, True), (False, True)):
         form = exported_form(kind, blanks, lower_case)
         if all(record.get(key, ...) == value for key, value in form.items()):
+            without = dict.fromkeys(("normalizer", "post_processor"))
             model = {**record["model"], **({"ignore_merges": False} if kind == "bpe" else {})}
-            plain = {"added_tokens": [], "normalizer": None, "post_processor": None}
-            return {**record, **plain, "model": model, "pre_tokenizer": json_of(TOKENIZERS[kind].cut)}
+            cut = json_of(TOKENIZERS[kind].cut)
+            return {**record, **without, "added_tokens": [], "model": model, "pre_tokenizer": cut}
     return dict(record)

@@ -14,7 +14,7 @@ from fxf.decoding.beam import beam_search
 from fxf.decoding.config import DecodeConfig
 from fxf.decoding.sampling import sampling
 from fxf.decoding.slots import decode_in_slots
-from fxf.decoding.steps import Ends, Method, Progress, PromptGroup, Prompts, begin, within
+from fxf.decoding.steps import Method, Progress, PromptGroup, Prompts, begin, within
 from fxf.machine import memory
 from fxf.machine.compiled import CompiledByShape
 from fxf.machine.memory import Part
@@ -61,7 +61,7 @@ class Decoder:
     def __init__(
         self,
         model: Model,
-        end_token: Ends,
+        end_token: Any,
         *,
         config: DecodeConfig = DecodeConfig(),
         seed: int = 0,
@@ -249,7 +249,7 @@ def decoding_program(
     return jax.jit(run, static_argnames=("max_tokens", "n_slots", "room"), out_shardings=placement.out_shardings)
 
 
-def method_of(end_token: Ends, config: DecodeConfig, max_tokens: int, key: jax.Array) -> Method:
+def method_of(end_token: Any, config: DecodeConfig, max_tokens: int, key: jax.Array) -> Method:
     """Returns the method that the `decode` section names; `key` is that of sampling."""
     if config.beam_width > 1:
         return beam_search(max_tokens, end_token, config)
