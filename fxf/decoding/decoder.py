@@ -61,7 +61,7 @@ class Decoder:
     def __init__(
         self,
         model: Model,
-        end_token: int,
+        end_token: Any,
         *,
         config: DecodeConfig = DecodeConfig(),
         seed: int = 0,
@@ -252,7 +252,7 @@ def decoding_program(
     )
 
 
-def method_of(end_token: int, config: DecodeConfig, max_tokens: int, key: jax.Array) -> Method:
+def method_of(end_token: Any, config: DecodeConfig, max_tokens: int, key: jax.Array) -> Method:
     """Returns the method that the `decode` section names; `key` is that of sampling."""
     if config.beam_width > 1:
         return beam_search(max_tokens, end_token, config)

@@ -1,6 +1,7 @@
 """Decoding step by step: the model reads the newest token of each row, and a method chooses the next one."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -23,6 +24,19 @@ from fxf.weights import Params
 #   limits [N], int32, optional: the largest numbers of new tokens, at most that of the method, which is the default.
 #   Other arrays that the model's prefill reads, such as `source`.
 Prompts = dict[str, Any]
+
+# The token that ends an answer, or a tuple of several, of which the first one fills the places after an answer.
+Ends = Any
+
+
+def ends_of(end_token: Ends) -> tuple[Any, ...]:
+    """Returns the tokens that end an answer."""
+    return end_token if isinstance(end_token, tuple) else (end_token,)
+
+
+def is_end(tokens: jax.Array, end_token: Ends) -> jax.Array:
+    """Returns whether each token ends an answer."""
+    return functools.reduce(jnp.logical_or, [tokens == end for end in ends_of(end_token)])
 
 
 class Method(NamedTuple):

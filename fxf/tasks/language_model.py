@@ -57,6 +57,7 @@ class LanguageModel(TokenizedTask):
         self.config, self.longest = config, config.length
         self.source = (RunningText if run.data.format == "text" else Documents)(config, run)
         super().__init__(run.data, self.source.tokenizer)
+        self.around = (self.source.first, None)
         self.figures, self.digests = self.source.figures, self.source.digests
         if isinstance(self.source, Documents):
             self.end_token = self.tokenizer.special.eos

@@ -45,6 +45,7 @@ class Masking(TextTask):
     """
 
     metrics = ("accuracy", "-validation_loss", "-perplexity")
+    around = (BOS, EOS)
 
     def __init__(self, config: MaskingConfig, run: RunInfo) -> None:
         self.config, self.batch_size = config, run.train.batch_size

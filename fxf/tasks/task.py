@@ -15,6 +15,7 @@ from fxf.tasks.prompts import Decoded, PromptGroup
 from fxf.training.step import TrainConfig
 
 NO_END = -1  # no token ends a sequence
+FIRST = 0  # the token that a decoder reads first, unless a prompt says otherwise
 
 
 class RunInfo(NamedTuple):
@@ -65,6 +66,7 @@ class Task(abc.ABC):
       metrics: names of figures of `validate` by which a checkpoint can be chosen. The highest figure is the best, or
         the lowest where the name has a - in front.
       end_token: the token that ends a generated sequence.
+      around: the tokens that the model, or its encoder, reads in front of a text and after it, None for none.
       generates: whether scores or answers take tokens that the model generates.
       sample_bytes: a lower bound on the host's memory, in bytes, that scoring holds at once.
       files: texts that a run of this task keeps in its folder, by file name.
@@ -89,6 +91,7 @@ class Task(abc.ABC):
     longest: int
     metrics: tuple[str, ...]
     end_token: int = NO_END
+    around: tuple[int | None, int | None] = (FIRST, None)
     generates: bool = False
     sample_bytes: int = 0
     files: Mapping[str, str] = {}

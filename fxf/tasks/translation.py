@@ -45,6 +45,7 @@ class Translation(TokenizedTask):
     """
 
     end_token, generates = EOS, True
+    around = (None, EOS)
 
     def __init__(self, config: TranslationConfig, run: RunInfo) -> None:
         data: DataConfig = run.data
