@@ -121,7 +121,7 @@ def load_params(
 ) -> tuple[list[int], weights.Params]:
     """Returns the steps and the params of the checkpoint of `step`, or of the best or the newest, as the config says.
 
-    With `checkpoint.average` above 1, the params are the mean of that many of the newest checkpoints.
+    With `checkpoint.average` above 1, the params are the mean of that many checkpoints, chosen by their steps.
 
     Raises:
       UserError: there is no such checkpoint or no undamaged one, or it belongs to a run with another identity.
@@ -131,7 +131,15 @@ def load_params(
         restored = checkpoint.load(directory, shapes, identity, step=step, best=config.best)
         found = [(restored[0], evaluated_params(restored[1]))] if restored else []
     else:
-        newest = checkpoint.load_newest(directory, shapes, config.average, identity, evaluated_params)
+        last = experiment.train.steps
+        newest = checkpoint.load_newest(
+            directory,
+            shapes,
+            config.average,
+            identity,
+            evaluated_params,
+            among=lambda saved: config.averaged(saved, last),
+        )
         found = [restored[:2] for restored in newest]
     if not found:
         raise UserError(f"{workdir}: no checkpoint yet; train the run first")

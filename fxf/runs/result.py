@@ -6,7 +6,7 @@ from fxf import weights
 from fxf.errors import printable
 from fxf.machine import memory
 from fxf.runs.experiment import Experiment
-from fxf.training.loop import Record
+from fxf.training.record import Record
 
 
 def sample_text(prompt: str, expected: str | None, answer: str) -> str:

@@ -30,8 +30,9 @@ from fxf.training import checkpoint, processes
 from fxf.training.checkpoint import Checkpoints
 from fxf.training.fine_tuning import evaluated_params
 from fxf.training.log import Clock, MetricsLog, NoLog
-from fxf.training.loop import Calls, Intervals, Record, fit, record_of
+from fxf.training.loop import Calls, Intervals, fit
 from fxf.training.parallel import ParallelConfig
+from fxf.training.record import Record, record_of
 from fxf.training.sharding import Layout
 from fxf.training.state import TrainState
 from fxf.training.trackers import Trackers

@@ -13,7 +13,7 @@ from typing import Any
 
 from fxf.config import differences, differing_keys, flatten
 from fxf.errors import UserError
-from fxf.files import digest, read_file, read_json, write_atomically
+from fxf.files import digest, read_file, read_json, to_json, write_atomically
 from fxf.pages.run_files import CONFIG, OBJECTS, RESULT, no_run
 from fxf.runs.code_version import made_by, other_code
 from fxf.runs.config_file import REGISTERED_BY
@@ -29,7 +29,7 @@ RATES = 50  # steps whose learning rates are compared
 # Keys and sections that change neither weights nor data. A path only says where data are; their digest counts.
 # A run may go on to more steps.
 NOT_TRAINING = (
-    *("parallel.", "log.", "checkpoint.every", "checkpoint.keep"),
+    *("parallel.", "log.", "checkpoint.every", "checkpoint.minutes", "checkpoint.keep"),
     *("data.path", "data.prepared", "start.path", "train.steps"),
 )
 # Keys that choose what is scored. With train.patience they also decide when training ends.
@@ -115,7 +115,7 @@ def finished(
         return None
     result = read_result(workdir, identity_of(config, digests))
     for key in differing_keys(there["config"], config) if result else ():
-        if key.startswith(SCORING):
+        if key.startswith(SCORING) or (key == "checkpoint.every" and config["checkpoint"]["average"] > 1):
             raise UserError(f"{workdir}: a finished run with another {key}; `fxf evaluate` scores it with other keys")
     return result
 
@@ -258,7 +258,7 @@ def require_there(workdir: Path) -> None:
 
 
 def _as_text(record: Mapping[str, Any]) -> str:
-    return json.dumps(record, indent=2) + "\n"
+    return to_json(record, indent=2) + "\n"
 
 
 def _other_rates(there: Mapping[str, Any], config: Mapping[str, Any]) -> str:

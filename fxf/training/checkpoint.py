@@ -8,7 +8,6 @@ cannot rename; there a checkpoint is complete when it has its digests, which are
 
 import dataclasses
 import itertools
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,7 +19,7 @@ import jax
 
 from fxf.config import differences, key
 from fxf.errors import UserError, text_of
-from fxf.files import is_remote, read_json, remove, why_not_written, write_atomically
+from fxf.files import is_remote, read_json, remove, to_json, why_not_written, write_atomically
 from fxf.machine.status import stage
 from fxf.training import processes
 from fxf.training.checkpoint_files import (
@@ -45,21 +44,31 @@ from fxf.training.checkpoint_files import (
 class CheckpointConfig:
     """The `checkpoint` section."""
 
-    every: int = key(0, "steps between checkpoints; 0 saves only after the last step", minimum=0)
+    every: int = key(0, "steps between checkpoints, besides those of the other keys; 0: none by steps", minimum=0)
+    minutes: float = key(
+        15.0, "minutes after which a checkpoint is saved, if none was meanwhile; 0: none by the clock", minimum=0.0
+    )
     keep: int = key(2, "number of newest checkpoints to keep", minimum=1)
     best: str = key(
         "",
         "metric of the evaluation whose best checkpoint is kept and used: the highest, or the lowest with a leading -",
     )
     average: int = key(
-        1, "number of newest checkpoints whose mean params the result, `fxf evaluate` and `fxf generate` use", minimum=1
+        1,
+        "number of checkpoints whose mean params the result, `fxf evaluate` and `fxf generate` use: the last step's "
+        "and the newest at multiples of checkpoint.every",
+        minimum=1,
     )
 
     def __post_init__(self) -> None:
-        if self.average > self.keep:
-            raise UserError(f"checkpoint.average: {self.average} is more than checkpoint.keep {self.keep}")
+        if self.average > 1 and not self.every:
+            raise UserError("checkpoint.average: the mean is of checkpoints at multiples of checkpoint.every; set it")
         if self.average > 1 and self.best:
             raise UserError("checkpoint.average: a run uses the mean or the best checkpoint; leave one at its default")
+
+    def averaged(self, steps: Sequence[int], last: int) -> list[int]:
+        """Returns the steps that count for the mean, of which the newest are used; the clock has no say in them."""
+        return [step for step in steps if step == last or step % self.every == 0] or list(steps[-1:])
 
 
 log = logging.getLogger(__name__)
@@ -156,8 +165,8 @@ class Checkpoints:
     def _publish(self, folder: Path, final: Path, content: dict[str, Any]) -> None:
         """Completes the checkpoint in `folder` by its content and digests, and puts it in its place."""
         step = content["step"]
-        write_atomically(folder / CONTENT, json.dumps(content))
-        write_atomically(folder / DIGESTS, json.dumps(digests(folder)))
+        write_atomically(folder / CONTENT, to_json(content))
+        write_atomically(folder / DIGESTS, to_json(digests(folder)))
         if folder != final:
             if final.exists():
                 final.rename(final.with_name(f"{step}{REMOVED}"))
@@ -166,11 +175,13 @@ class Checkpoints:
         self._rotate()
 
     def _rotate(self) -> None:
-        """Removes the checkpoints that are neither among the newest nor the best."""
+        """Removes the checkpoints that are neither among the newest, nor the best, nor of the mean."""
         steps = steps_in(self._directory)
         kept = set(steps[-self._config.keep :])
         if self._config.best and (ranked := by_rank(self._directory, steps, self._config.best)):
             kept.add(ranked[0])
+        if self._config.average > 1:
+            kept |= {*self._config.averaged(steps, -1)[-self._config.average :]}
         for step in sorted({*steps} - kept):
             folder = self._directory / str(step)
             if is_remote(folder):
@@ -220,12 +231,18 @@ def load_newest(
     n: int,
     identity: Mapping[str, Any] | None = None,
     part: Callable[[Any], Any] = lambda state: state,
+    among: Callable[[list[int]], list[int]] = lambda steps: steps,
 ) -> list[Restored]:
-    """Returns at most n undamaged checkpoints with a part of their state, the newest first. Raises as `load` does."""
+    """Returns at most n undamaged checkpoints with a part of their state, the newest first. Raises as `load` does.
+
+    Args:
+      among: returns which of the steps that have checkpoints count.
+    """
     directory = absolute(directory)
 
     def read(steps: list[int]) -> list[Restored]:
         damaged: dict[int, str] = {}
+        steps = among(steps)
         readable = _readable(directory, steps, damaged, shapes, identity)
         found = [(step, part(state), record) for step, state, record in itertools.islice(readable, n)]
         warn_of_damage(directory, steps, damaged)

@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -108,22 +109,26 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def rank(metrics: Mapping[str, float], best: str) -> float:
-    """Returns the metric `best`, negated if `best` has a leading -; -inf if the metric is absent."""
+    """Returns the metric `best`, negated if `best` has a leading -; -inf if it is absent or not finite."""
     value = metrics.get(best.removeprefix("-"))
-    if value is None:
-        return -float("inf")
+    if value is None or not math.isfinite(value):
+        return -math.inf
     return -value if best.startswith("-") else value
 
 
 def by_rank(directory: Path, steps: Sequence[int], best: str) -> list[int]:
-    """Returns the steps, the best first, newer before older if equal; steps with an unreadable record come last."""
+    """Returns the steps, the best first, newer before older if equal.
 
-    def ranked(step: int) -> tuple[float, int]:
+    Those whose figure has no value follow, then those without an evaluation, whose steps may be those of a clock; at
+    the end come steps with an unreadable record.
+    """
+
+    def ranked(step: int) -> tuple[float, bool, int]:
         try:
             evaluated = read_json(directory / str(step) / CONTENT, "a checkpoint")["record"]["evaluated"]
-            return rank(evaluated, best), step
+            return rank(evaluated, best), best.removeprefix("-") in evaluated, step
         except (OSError, UserError, KeyError, TypeError, AttributeError):
-            return -float("inf"), -1
+            return -math.inf, False, -1
 
     return sorted(steps, key=ranked, reverse=True)
 

@@ -16,7 +16,7 @@ import jax
 
 from fxf.config import key
 from fxf.errors import Interrupted, UserError, one_line
-from fxf.files import files_below, is_remote, read_file, write_atomically
+from fxf.files import files_below, is_remote, read_file, to_json, write_atomically
 from fxf.machine import status
 from fxf.pages.report import Report
 from fxf.pages.run_files import ENDED, ERROR, RECORDS, SAMPLES
@@ -110,7 +110,7 @@ class MetricsLog:
                 f"{self._directory / RECORDS} is gone: it was removed while the run trained; the same command goes on "
                 "from the newest checkpoint"
             )
-        self._file.write(json.dumps({"step": step, **values}) + "\n")
+        self._file.write(to_json({"step": step, **values}) + "\n")
         self._file.flush()
         self._trackers.scalars(step, group, values)
         if self._report and self._bucket is None:
@@ -120,7 +120,7 @@ class MetricsLog:
         """Writes the samples among the figures of a step's validation, or of the test, and returns the others."""
         if rows := figures.get("samples"):
             with (self._directory / SAMPLES).open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"step": step, "test": test, "rows": rows}) + "\n")
+                file.write(to_json({"step": step, "test": test, "rows": rows}) + "\n")
             columns = ("prompt", "expected", "answer")
             table = to_markdown(
                 [dict(zip(columns, [text or "" for text in row], strict=True)) for row in rows], columns

@@ -10,14 +10,13 @@ which also has the curves, is written in the folder of the sweep, or here; --out
 go on.
 """
 
-import json
 import sys
 from pathlib import Path
 
 from absl import flags
 
 from fxf.errors import UserError
-from fxf.files import write_atomically
+from fxf.files import to_json, write_atomically
 
 NEEDS_JAX = False  # its import takes longer than the comparison
 
@@ -40,7 +39,7 @@ def main(folders: list[str]) -> None:
     except OSError as error:
         raise UserError(f"--output: {output}: {error.strerror}") from None
     if FORMAT.value == "json":
-        print(json.dumps(compare.all_figures(found), indent=1))
+        print(to_json(compare.all_figures(found), indent=1))
     else:
         print(compare.as_csv(found) if FORMAT.value == "csv" else compare.as_markdown(found), end="")
     for line in best.lines(found):

@@ -1,7 +1,9 @@
 import dataclasses
+import functools
 import gc
 import json
 import logging
+import math
 import shutil
 import threading
 from contextlib import closing
@@ -148,6 +150,39 @@ def test_among_equally_good_and_unscored_the_newest_good_one_is_best(tmp_path):
     save(tmp_path, 1, 2, metric=lambda step: 0.5, keep=9)
     save(tmp_path, 3, keep=9)
     assert load(tmp_path, SHAPES, best="exact_match")[0] == 2
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, None])
+@pytest.mark.parametrize("best", ["exact_match", "-exact_match"])
+def test_a_figure_without_a_value_is_never_the_best_and_stays_json(value, best, tmp_path):
+    figures = {1: value, 2: 0.5, 3: value}
+    save(tmp_path, *figures, metric=figures.get, keep=1, best=best)
+    assert steps_in(tmp_path) == [2, 3]
+    json.loads((tmp_path / "3" / "checkpoint.json").read_text(), parse_constant=pytest.fail)
+
+
+def test_where_no_figure_has_a_value_one_that_was_evaluated_is_the_best(tmp_path):
+    save(tmp_path, 1, 2, metric=lambda step: math.nan, keep=9)
+    save(tmp_path, 3, keep=9)  # by the clock
+    assert load(tmp_path, SHAPES, best="exact_match")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("saved", "last", "used"),
+    [
+        ([3, 6, 9, 12], 12, [6, 9, 12]),
+        ([3, 4, 6, 7, 9, 10, 12], 12, [6, 9, 12]),  # others by a clock, or by signals
+        ([3, 6, 9, 11], 11, [6, 9, 11]),  # the last step need be no multiple
+        ([3, 6, 9, 11, 12, 14], 14, [9, 12, 14]),  # made longer
+        ([3, 6, 7], 14, [3, 6]),  # on its way
+        ([1, 2], 14, [2]),
+    ],
+)
+def test_what_is_averaged_follows_from_steps_alone_and_is_kept(saved, last, used, tmp_path):
+    keys = {"every": 3, "keep": 1, "average": 3}
+    save(tmp_path, *saved, **keys)
+    among = functools.partial(CheckpointConfig(**keys).averaged, last=last)
+    assert [step for step, _, _ in load_newest(tmp_path, SHAPES, 3, among=among)] == used[::-1]
 
 
 def test_the_newest_are_loaded_newest_first_as_many_as_there_are(tmp_path):
