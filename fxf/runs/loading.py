@@ -11,9 +11,10 @@ from fxf import weights
 from fxf.config import flatten, section
 from fxf.decoding.config import DecodeConfig, changed_decode
 from fxf.errors import UserError
-from fxf.files import folder_at
+from fxf.files import folder_at, read_json
 from fxf.machine.status import stage
 from fxf.runs import run_folder
+from fxf.runs.code_version import written_by
 from fxf.runs.config_file import load_of_run
 from fxf.runs.experiment import Experiment, build, default_config
 from fxf.runs.needs import require_state
@@ -98,21 +99,28 @@ def open_run(
     """Returns the experiment and the identity of the run in `workdir`; arguments and errors as in `load`."""
     config, identity, registered_by = run_folder.read_config(workdir)
     load_of_run(workdir, registered_by, config_file)
-    config = _with_newer_keys(workdir, config)
-    saved = dataclasses.asdict(section(DecodeConfig, config.get("decode"), "decode"))
-    return build({**config, "decode": changed_decode(saved, decode or {})}, workdir), identity
+    try:
+        config = _with_newer_keys(workdir, config)
+        saved = dataclasses.asdict(section(DecodeConfig, config["decode"], "decode"))
+        return build({**config, "decode": changed_decode(saved, decode or {})}, workdir), identity
+    except UserError as error:
+        if not (by := written_by(read_json(workdir / run_folder.CONFIG, "a run's config"))):
+            raise
+        raise UserError(f"{workdir}: {error}{by}") from error
 
 
 def _with_newer_keys(workdir: Path, config: dict[str, Any]) -> dict[str, Any]:
-    """Returns a run's config with the defaults of keys that came after the run; a warning names them."""
+    """Returns a run's config with the defaults of keys and sections that came after it; a warning names them."""
     names = [config[part]["name"] for part in ("task", "model", "optimizer")]
     default = default_config(*names).to_dict()
-    full = {part: values for part, values in default.items() if isinstance(values, dict) and part in config}
     known = dict(flatten(config))
-    newer = [f"{key} ({value} now)" for key, value in flatten(full) if key not in known]
+    newer = [f"{key} ({value} now)" for key, value in flatten(default) if key not in known]
     if newer:
         log.warning("warning: %s: older than the keys %s", workdir, ", ".join(newer))
-    return {**config, **{part: {**values, **config[part]} for part, values in full.items()}}
+    sections = {
+        part: {**values, **config.get(part, {})} for part, values in default.items() if isinstance(values, dict)
+    }
+    return {**default, **config, **sections}
 
 
 @stage("reading the checkpoint")

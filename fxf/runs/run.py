@@ -26,7 +26,7 @@ from fxf.runs.steps import make_steps
 from fxf.runs.warm_start import Start, start_of
 from fxf.tasks.prompts import Answer
 from fxf.tasks.task import Evaluator
-from fxf.training import checkpoint, processes
+from fxf.training import checkpoint_files, processes
 from fxf.training.checkpoint import Checkpoints
 from fxf.training.fine_tuning import evaluated_params
 from fxf.training.log import Clock, MetricsLog, NoLog
@@ -68,7 +68,7 @@ def train(
     if not processes.is_first():
         status.end()
     of_run = Trackers() if trackers is None else nullcontext(trackers)
-    with of_run as told, processes.ending_with_the_others(), checkpoint.kept(workdir / CHECKPOINTS):
+    with of_run as told, processes.ending_with_the_others(), checkpoint_files.kept(workdir / CHECKPOINTS):
         experiment = build(config, workdir)
         experiment = experiment if kept is None else share(experiment, kept)
         return _train(experiment, workdir, origin, Watch(clock, told, profile))

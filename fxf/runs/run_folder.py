@@ -15,7 +15,7 @@ from fxf.config import differences, differing_keys, flatten
 from fxf.errors import UserError
 from fxf.files import digest, read_file, read_json, to_json, write_atomically
 from fxf.pages.run_files import CONFIG, OBJECTS, RESULT, no_run
-from fxf.runs.code_version import made_by, other_code
+from fxf.runs.code_version import made_by, other_code, written_by
 from fxf.runs.config_file import REGISTERED_BY
 from fxf.training import processes
 from fxf.training.checkpoint_files import require_no_pattern
@@ -45,7 +45,7 @@ def identity_of(config: Mapping[str, Any], digests: Mapping[str, str]) -> Identi
       config: the resolved config.
       digests: of the data and of the task's files, by name.
     """
-    others = NOT_TRAINING if config["train"]["patience"] else (*NOT_TRAINING, *SCORING)
+    others = NOT_TRAINING if config["train"].get("patience") else (*NOT_TRAINING, *SCORING)
     keys = {key: value for key, value in flatten(config) if not key.startswith(others)}
     return {**keys, **{f"content of {name}": value for name, value in digests.items()}}
 
@@ -123,7 +123,7 @@ def finished(
 def source_digest(workdir: Path, path: str) -> dict[str, str]:
     """Returns the recorded digest of the source `start.path` of the run in `workdir`; {} if there is none."""
     record = _read_record(workdir) if path and (workdir / CONFIG).exists() else None
-    found = {} if record is None or record["config"]["start"]["path"] != path else record["digests"]
+    found = {} if record is None or record["config"].get("start", {}).get("path") != path else record["digests"]
     return {name: value for name, value in found.items() if name == SOURCE}
 
 
@@ -201,7 +201,7 @@ def _read_record(workdir: Path) -> dict[str, Any]:
     try:
         if identity_digest(_identity_in(record)) != record["identity"]:
             raise UserError(f"{path}: was changed: its content does not match its identity{mend}")
-        _ = _steps(record) + 0, record["config"]["start"]["path"]
+        _ = _steps(record) + 0, record["config"].get("start", {}).get("path")
         for name in record["files"]:
             record["digests"][name]
         other_code([record, *record.get("changes", [])])
@@ -209,7 +209,8 @@ def _read_record(workdir: Path) -> dict[str, Any]:
         if (registered_by := record.get(REGISTERED_BY)) is not None:
             _ = Path(registered_by["path"]), ", ".join(registered_by["registers"]), registered_by["sha256"].items()
     except (KeyError, TypeError, AttributeError, StopIteration):
-        raise UserError(f"{path}: not a run's config: a part is missing or of another type{mend}") from None
+        what = f"a part is missing or of another type{written_by(record)}"
+        raise UserError(f"{path}: not a run's config: {what}{mend}") from None
     return record
 
 

@@ -11,7 +11,6 @@ import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import jax
 
 from fxf.config import differences, key
 from fxf.errors import UserError, text_of
-from fxf.files import is_remote, read_json, remove, to_json, why_not_written, write_atomically
+from fxf.files import is_remote, read_json, remove, to_json, write_atomically
 from fxf.machine.status import stage
 from fxf.training import processes
 from fxf.training.checkpoint_files import (
@@ -36,7 +35,6 @@ from fxf.training.checkpoint_files import (
     undamaged,
     warn_of_damage,
     while_it_trains,
-    why_gone,
 )
 
 
@@ -46,7 +44,7 @@ class CheckpointConfig:
 
     every: int = key(0, "steps between checkpoints, besides those of the other keys; 0: none by steps", minimum=0)
     minutes: float = key(
-        15.0, "minutes after which a checkpoint is saved, if none was meanwhile; 0: none by the clock", minimum=0.0
+        15.0, "minutes after which a checkpoint is saved, if none was meanwhile; 0: none by the clock", minimum=0
     )
     keep: int = key(2, "number of newest checkpoints to keep", minimum=1)
     best: str = key(
@@ -249,19 +247,6 @@ def load_newest(
         return found
 
     return while_it_trains(directory, read)
-
-
-@contextmanager
-def kept(directory: Path) -> Iterator[None]:
-    """Turns any error of writing into a UserError that names the checkpoints from which the run can resume."""
-    try:
-        yield
-    except Exception as error:
-        if not (why := why_not_written(error) or why_gone(error, directory)):
-            raise
-        steps = steps_in(directory)
-        what = f"checkpoints of steps {', '.join(map(str, steps))} are kept" if steps else "there is no checkpoint yet"
-        raise UserError(f"{directory.parent}: {why}; {what}; once that is mended, the same command resumes") from error
 
 
 def _readable(

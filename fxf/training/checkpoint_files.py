@@ -5,11 +5,12 @@ import logging
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 from fxf.errors import UserError
-from fxf.files import file_digest, files_below, is_remote, read_json
+from fxf.files import file_digest, files_below, is_remote, read_json, why_not_written
 
 ARRAYS, CONTENT, DIGESTS = "state", "checkpoint.json", "digests.json"
 UNFINISHED, REMOVED, DAMAGED = ".unfinished", ".removed", ".damaged"
@@ -49,6 +50,19 @@ def why_gone(error: BaseException, directory: Path) -> str:
     """Returns the reason if the error says that a part of the folder was removed, else nothing."""
     gone = os.strerror(errno.ENOENT) in str(error) and str(absolute(directory)) in str(error)
     return f"a part of {directory} was removed while the run trained" if gone else ""
+
+
+@contextmanager
+def kept(directory: Path) -> Iterator[None]:
+    """Turns any error of writing into a UserError that names the checkpoints from which the run can resume."""
+    try:
+        yield
+    except Exception as error:
+        if not (why := why_not_written(error) or why_gone(error, directory)):
+            raise
+        steps = steps_in(directory)
+        what = f"checkpoints of steps {', '.join(map(str, steps))} are kept" if steps else "there is no checkpoint yet"
+        raise UserError(f"{directory.parent}: {why}; {what}; once that is mended, the same command resumes") from error
 
 
 def undamaged(directory: Path, steps: Sequence[int], damaged: dict[int, str]) -> Iterator[int]:

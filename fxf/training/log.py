@@ -85,7 +85,12 @@ class MetricsLog:
         for name in (RECORDS, SAMPLES):
             if self._bucket is not None and (self._bucket / name).exists():
                 (directory / name).write_bytes((self._bucket / name).read_bytes())
-            _keep_until(directory / name, resumed_at)
+            dropped = _keep_until(directory / name, resumed_at)
+            if name == RECORDS and dropped and not resumed_at:
+                log.warning(
+                    "warning: %s: has records up to step %d but no checkpoint; it begins again at step 0",
+                    *(self._place, dropped),
+                )
         if (ended := self._place / ENDED).exists():
             ended.unlink()
         self._report = Report(self._place) if config.report else None
@@ -228,22 +233,23 @@ class NoLog(MetricsLog):
         pass
 
 
-def _keep_until(path: Path, step: int) -> None:
+def _keep_until(path: Path, step: int) -> int:
     """Drops the records after `step`, which a resumed run writes again, and a last line that a kill cut short.
 
-    Drops other lines that are not records too, with a warning.
+    Drops other lines that are not records too, with a warning. Returns the last step whose record it drops, else 0.
 
     Raises:
       UserError: the file cannot be read.
     """
     if not path.exists():
-        return
+        return 0
     lines = read_file(path).decode("utf-8", errors="replace").splitlines()
     records = [_record(line) for line in lines]
     if dropped := records[:-1].count(None):
         log.warning("warning: %s: dropped %d lines that are not records", path, dropped)
     kept = [line for line, record in zip(lines, records, strict=True) if record is not None and record <= step]
     write_atomically(path, "".join(f"{line}\n" for line in kept))
+    return max((record for record in records if record is not None and record > step), default=0)
 
 
 def _record(line: str) -> int | None:

@@ -379,7 +379,7 @@ def test_what_is_removed_while_it_is_read_because_the_run_goes_on_is_read_anew(t
 def test_a_checkpoint_removed_while_it_is_written_is_one_line(tmp_path):
     error = FileNotFoundError(2, "No such file or directory", str(tmp_path / "7.unfinished"))
     wanted = r"a part of .* was removed while the run trained; there is no checkpoint"
-    with pytest.raises(UserError, match=wanted), checkpoint.kept(tmp_path):
+    with pytest.raises(UserError, match=wanted), checkpoint_files.kept(tmp_path):
         raise error
 
 
