@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fxf.runs import run
-from fxf.training import checkpoint
+from fxf.training import checkpoint, checkpoint_files
 
 
 def damage(workdir: Path, step: int, fault: str, rng: np.random.Generator) -> tuple[str, Callable[[], None]]:
@@ -20,7 +20,7 @@ def damage(workdir: Path, step: int, fault: str, rng: np.random.Generator) -> tu
     path: Path = rng.choice(np.array(files, object))
     how = fault
     if fault == "without digests":
-        (folder / checkpoint.DIGESTS).unlink()
+        (folder / checkpoint_files.DIGESTS).unlink()
         how = str(rng.choice(["emptied", "truncated", "removed", "a plain file"]))
         path = path if path.exists() else folder / checkpoint.CONTENT
     data = bytearray(path.read_bytes())
@@ -38,7 +38,12 @@ def damage(workdir: Path, step: int, fault: str, rng: np.random.Generator) -> tu
 
 
 def damage_small_file(workdir: Path, folder: Path, rng: np.random.Generator) -> tuple[str, Callable[[], None]]:
-    places = (workdir / "config.json", workdir / "result.json", workdir / "metrics.jsonl", folder / checkpoint.DIGESTS)
+    places = (
+        workdir / "config.json",
+        workdir / "result.json",
+        workdir / "metrics.jsonl",
+        folder / checkpoint_files.DIGESTS,
+    )
     path = places[int(rng.integers(len(places)))]
     before = path.read_bytes() if path.exists() else None
     config = json.loads((workdir / "config.json").read_text())

@@ -14,7 +14,7 @@ import numpy as np
 from experiments.faults.damage import damage
 from experiments.faults.moments import LAST, MOMENTS, PATIENCE, newest, reach
 from fxf.runs import run
-from fxf.training import checkpoint
+from fxf.training import checkpoint, checkpoint_files
 
 DAMAGED = ("flipped byte", "truncated", "without digests", "small file")
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -88,7 +88,7 @@ def meet(workdir: Path, fault: str, n: int, rng: np.random.Generator, start: Sta
             outcomes[-1].what = what
             if fault == "small file":
                 mend.append(restore)
-            if fault != "small file" or what.startswith(checkpoint.DIGESTS):
+            if fault != "small file" or what.startswith(checkpoint_files.DIGESTS):
                 outcomes[-1].expected = max(s for s in checkpoint.steps_in(workdir / run.CHECKPOINTS) if s < kept)
     finish(workdir, start, ended)
     return outcomes

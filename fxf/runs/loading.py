@@ -117,9 +117,8 @@ def _with_newer_keys(workdir: Path, config: dict[str, Any]) -> dict[str, Any]:
     newer = [f"{key} ({value} now)" for key, value in flatten(default) if key not in known]
     if newer:
         log.warning("warning: %s: older than the keys %s", workdir, ", ".join(newer))
-    sections = {
-        part: {**values, **config.get(part, {})} for part, values in default.items() if isinstance(values, dict)
-    }
+    parts = [part for part in default if isinstance(default[part], dict) and isinstance(config.get(part, {}), dict)]
+    sections = {part: {**default[part], **config.get(part, {})} for part in parts}
     return {**default, **config, **sections}
 
 

@@ -25,16 +25,17 @@ from fxf.training.checkpoint_files import (
     ARRAYS,
     CONTENT,
     DAMAGED,
-    DIGESTS,
-    REMOVED,
+    REPLACED,
     UNFINISHED,
     absolute,
     by_rank,
-    digests,
+    clear,
+    remove_step,
     steps_in,
     undamaged,
     warn_of_damage,
     while_it_trains,
+    write_digests,
 )
 
 
@@ -100,10 +101,7 @@ class Checkpoints:
                 self._directory.mkdir(parents=True, exist_ok=True)
             except FileExistsError:
                 raise UserError(f"{directory}: expected a folder of checkpoints, got a file") from None
-            # A bucket has no empty folders.
-            for path in list(self._directory.iterdir()) if self._directory.is_dir() else ():
-                if UNFINISHED in path.name or path.name.endswith(REMOVED):  # Orbax adds to the name while it writes
-                    remove(path)
+            clear(self._directory)
         processes.barrier()
 
     def restore(self, shapes: Any) -> Restored | None:
@@ -159,17 +157,19 @@ class Checkpoints:
         written.result()
         if processes.is_first():
             self._publish(folder, final, content)
+        else:
+            write_digests(folder)
 
     def _publish(self, folder: Path, final: Path, content: dict[str, Any]) -> None:
         """Completes the checkpoint in `folder` by its content and digests, and puts it in its place."""
         step = content["step"]
         write_atomically(folder / CONTENT, to_json(content))
-        write_atomically(folder / DIGESTS, to_json(digests(folder)))
+        write_digests(folder)
         if folder != final:
             if final.exists():
-                final.rename(final.with_name(f"{step}{REMOVED}"))
+                final.rename(final.with_name(f"{step}{REPLACED}"))  # from which `clear` takes it if this ends here
             folder.rename(final)
-            remove(final.with_name(f"{step}{REMOVED}"))
+            remove(final.with_name(f"{step}{REPLACED}"))
         self._rotate()
 
     def _rotate(self) -> None:
@@ -181,12 +181,7 @@ class Checkpoints:
         if self._config.average > 1:
             kept |= {*self._config.averaged(steps, -1)[-self._config.average :]}
         for step in sorted({*steps} - kept):
-            folder = self._directory / str(step)
-            if is_remote(folder):
-                (folder / DIGESTS).unlink(missing_ok=True)  # first: without digests the rest is no checkpoint
-            else:
-                folder = folder.rename(folder.with_name(f"{step}{REMOVED}"))
-            remove(folder)
+            remove_step(self._directory, step)
 
 
 def load(
@@ -253,7 +248,9 @@ def _readable(
     directory: Path, steps: Sequence[int], damaged: dict[int, str], shapes: Any, identity: Mapping[str, Any] | None
 ) -> Iterator[Restored]:
     """Yields the undamaged checkpoints of the steps, the last first; adds the others to `damaged`."""
-    for step in undamaged(directory, steps, damaged):
+    shardings = [leaf.sharding for leaf in jax.tree.leaves(shapes)]
+    together = any(sharding and not sharding.is_fully_addressable for sharding in shardings)
+    for step in undamaged(directory, steps, damaged, together):
         try:
             restored = _read(directory / str(step), shapes, identity)
         except UnreadableError as error:
