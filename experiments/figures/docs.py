@@ -13,6 +13,7 @@ from experiments.studies.breadth.result import clearly_ahead, known
 from experiments.studies.length.result import solved
 from fxf.machine.signals import NOTICE_SECONDS
 from fxf.pages.text_tables import to_markdown
+from fxf.training.checkpoint import CheckpointConfig
 
 FORMAT = "part of a format or a definition"
 LIMIT = "a limit that the code sets"
@@ -45,7 +46,7 @@ def devices(kept: Kept) -> Page:
             ],
             "a multiple that the code pads to": ["to multiples of 128"],
             "a limit of the kernel": ["multiples of 8 up to 128", "blocks of up to 512 × 512 pairs"],
-            INTERFACE: ["with exit code 75"],
+            INTERFACE: ["with exit code 75", "after exit code 75"],
         },
     )
 
@@ -83,6 +84,7 @@ def runs(kept: Kept) -> Page:
                 "at most 2 GiB",
                 "for 20 minutes",
                 f"takes more than {NOTICE_SECONDS:g} seconds",
+                f"saves after {CheckpointConfig.minutes:g} minutes",
             ],
         },
     )
