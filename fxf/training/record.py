@@ -39,8 +39,8 @@ class Record:
     unlogged: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
-_TYPES = {"step": int, "evaluated": dict, "stopped": bool, "tokens": float | int, "skipped": int, "seconds": dict}
-_TYPES |= {"unlogged": dict}
+_DICTS = dict.fromkeys(("evaluated", "seconds", "unlogged"), dict)
+_TYPES: dict[str, Any] = {"step": int, "stopped": bool, "tokens": float | int, "skipped": int, **_DICTS}
 
 
 def record_of(saved: dict[str, Any]) -> Record:
