@@ -6,18 +6,17 @@ manifest.json has what they were made from, and is written last.
 
 import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import itertools
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fxf.data.alone import alone, unfinished_folder
 from fxf.data.documents import (
     PARTS,
     Document,
@@ -142,7 +141,7 @@ def prepared(config: DocumentsConfig, tokenizer: Tokenizer) -> Prepared:
     if not (folder / MANIFEST).exists():
         require_separator(config, found)
         try:
-            with _locked(folder):
+            with alone(folder.with_suffix(".lock")):
                 if not (folder / MANIFEST).exists():
                     _prepare(config, tokenizer, found, folder)
         except OSError as error:
@@ -151,21 +150,24 @@ def prepared(config: DocumentsConfig, tokenizer: Tokenizer) -> Prepared:
     return _opened(config, folder, tokenizer, found)
 
 
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lets one process at a time into the body; the lock ends with the process."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_suffix(".lock").open("w") as file:
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def _prepare(config: DocumentsConfig, tokenizer: Tokenizer, found: list[Source], folder: Path) -> None:
-    """Writes the folder under another name, and renames it when it is whole."""
-    unfinished = folder.with_suffix(".unfinished")
-    remove(unfinished)
-    unfinished.mkdir()
+    """Writes the folder under a name of this process, and renames it when it is whole."""
+    unfinished = unfinished_folder(folder)
+    try:
+        _write(config, tokenizer, found, unfinished)
+        if folder.exists() and not (folder / MANIFEST).exists():
+            remove(folder)
+        if not folder.exists():
+            unfinished.rename(folder)
+    except OSError:
+        if not (folder / MANIFEST).exists():  # else another process, whose lock this one did not see, was faster
+            raise
+    finally:
+        remove(unfinished)
+
+
+def _write(config: DocumentsConfig, tokenizer: Tokenizer, found: list[Source], unfinished: Path) -> None:
+    """Writes the tokens of all parts, the tokenizer, and last the manifest."""
     digests: list[str] = []
     counts = {part: Counts() for part in PARTS}
     name, n_bytes = config.path or "the phrase book", sum(source.size for source in found)
@@ -188,9 +190,6 @@ def _prepare(config: DocumentsConfig, tokenizer: Tokenizer, found: list[Source],
         with path.open("rb") as file:
             os.fsync(file.fileno())
     write_atomically(unfinished / MANIFEST, json.dumps(record, indent=1) + "\n")
-    if folder.exists():  # without its manifest
-        shutil.rmtree(folder)
-    unfinished.rename(folder)
 
 
 def _require_parts(config: DocumentsConfig, counts: dict[str, Counts]) -> None:

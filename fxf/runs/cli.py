@@ -5,7 +5,6 @@ import time
 STARTED = time.perf_counter()
 
 import dataclasses  # noqa: E402  STARTED comes first, because wall_seconds counts the imports.
-import json  # noqa: E402
 import logging  # noqa: E402
 import os  # noqa: E402
 import sys  # noqa: E402
@@ -20,7 +19,7 @@ from ml_collections import config_flags  # noqa: E402
 
 from fxf.data.sentence_files import lines_of, require_uncompressed  # noqa: E402
 from fxf.errors import EXIT_USER_ERROR, Interrupted, UserError, one_line, printable  # noqa: E402
-from fxf.files import folder_at, read_file  # noqa: E402
+from fxf.files import folder_at, read_file, to_json  # noqa: E402
 from fxf.machine import signals, status, streams  # noqa: E402
 from fxf.machine.devices import start_jax  # noqa: E402
 from fxf.runs import command_line  # noqa: E402
@@ -280,7 +279,7 @@ def answer_lines(
         for text, score, cut_off in hypotheses[: n_best or 1]:
             if as_json:
                 scored = {"score": score} if n_best else {}
-                yield json.dumps({"prompt": number, **scored, "text": text, "cut_off": cut_off})
+                yield to_json({"prompt": number, **scored, "text": text, "cut_off": cut_off})
             else:
                 yield f"{number}\t{score:.4f}\t{printable(text)}" if n_best else printable(text)
 
@@ -288,7 +287,7 @@ def answer_lines(
 def print_figures(figures: dict[str, Any], as_json: bool = False) -> None:
     """Prints figures as a JSON object, else as a table on a terminal, and as one line of `name value` elsewhere."""
     if as_json:
-        print(json.dumps(figures))
+        print(to_json(figures))
         return
     texts = {
         name: one_line(f"{value:g}" if isinstance(value, float) else str(value)) for name, value in figures.items()

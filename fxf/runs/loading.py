@@ -11,9 +11,10 @@ from fxf import weights
 from fxf.config import flatten, section
 from fxf.decoding.config import DecodeConfig, changed_decode
 from fxf.errors import UserError
-from fxf.files import folder_at
+from fxf.files import folder_at, read_json
 from fxf.machine.status import stage
 from fxf.runs import run_folder
+from fxf.runs.code_version import written_by
 from fxf.runs.config_file import load_of_run
 from fxf.runs.experiment import Experiment, build, default_config
 from fxf.runs.needs import require_state
@@ -98,21 +99,27 @@ def open_run(
     """Returns the experiment and the identity of the run in `workdir`; arguments and errors as in `load`."""
     config, identity, registered_by = run_folder.read_config(workdir)
     load_of_run(workdir, registered_by, config_file)
-    config = _with_newer_keys(workdir, config)
-    saved = dataclasses.asdict(section(DecodeConfig, config.get("decode"), "decode"))
-    return build({**config, "decode": changed_decode(saved, decode or {})}, workdir), identity
+    try:
+        config = _with_newer_keys(workdir, config)
+        saved = dataclasses.asdict(section(DecodeConfig, config["decode"], "decode"))
+        return build({**config, "decode": changed_decode(saved, decode or {})}, workdir), identity
+    except UserError as error:
+        if not (by := written_by(read_json(workdir / run_folder.CONFIG, "a run's config"))):
+            raise
+        raise UserError(f"{workdir}: {error}{by}") from error
 
 
 def _with_newer_keys(workdir: Path, config: dict[str, Any]) -> dict[str, Any]:
-    """Returns a run's config with the defaults of keys that came after the run; a warning names them."""
+    """Returns a run's config with the defaults of keys and sections that came after it; a warning names them."""
     names = [config[part]["name"] for part in ("task", "model", "optimizer")]
     default = default_config(*names).to_dict()
-    full = {part: values for part, values in default.items() if isinstance(values, dict) and part in config}
     known = dict(flatten(config))
-    newer = [f"{key} ({value} now)" for key, value in flatten(full) if key not in known]
+    newer = [f"{key} ({value} now)" for key, value in flatten(default) if key not in known]
     if newer:
         log.warning("warning: %s: older than the keys %s", workdir, ", ".join(newer))
-    return {**config, **{part: {**values, **config[part]} for part, values in full.items()}}
+    parts = [part for part in default if isinstance(default[part], dict) and isinstance(config.get(part, {}), dict)]
+    sections = {part: {**default[part], **config.get(part, {})} for part in parts}
+    return {**default, **config, **sections}
 
 
 @stage("reading the checkpoint")
@@ -121,7 +128,7 @@ def load_params(
 ) -> tuple[list[int], weights.Params]:
     """Returns the steps and the params of the checkpoint of `step`, or of the best or the newest, as the config says.
 
-    With `checkpoint.average` above 1, the params are the mean of that many of the newest checkpoints.
+    With `checkpoint.average` above 1, the params are the mean of that many checkpoints, chosen by their steps.
 
     Raises:
       UserError: there is no such checkpoint or no undamaged one, or it belongs to a run with another identity.
@@ -131,7 +138,15 @@ def load_params(
         restored = checkpoint.load(directory, shapes, identity, step=step, best=config.best)
         found = [(restored[0], evaluated_params(restored[1]))] if restored else []
     else:
-        newest = checkpoint.load_newest(directory, shapes, config.average, identity, evaluated_params)
+        last = experiment.train.steps
+        newest = checkpoint.load_newest(
+            directory,
+            shapes,
+            config.average,
+            identity,
+            evaluated_params,
+            among=lambda saved: config.averaged(saved, last),
+        )
         found = [restored[:2] for restored in newest]
     if not found:
         raise UserError(f"{workdir}: no checkpoint yet; train the run first")

@@ -7,7 +7,7 @@ from fxf.errors import printable
 from fxf.machine import memory
 from fxf.pages.figures import HIGHER, LOWER
 from fxf.runs.experiment import Experiment
-from fxf.training.loop import Record
+from fxf.training.record import Record
 
 
 def sample_text(prompt: str, expected: str | None, answer: str, cut_off: bool = False) -> str:

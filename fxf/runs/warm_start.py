@@ -21,7 +21,7 @@ from fxf.runs import run_folder
 from fxf.runs.experiment import Experiment
 from fxf.runs.loading import CHECKPOINTS, load_params, open_run
 from fxf.runs.source import Source, StartConfig, source_of
-from fxf.training import checkpoint
+from fxf.training import checkpoint, checkpoint_files
 from fxf.training.sharding import Layout
 from fxf.training.state import TrainState
 from fxf.weights import VOCABULARY, Spec, flatten, leaves, matching
@@ -160,7 +160,7 @@ def _read_run(source: Source, experiment: Experiment, layout: Layout) -> Found:
         if found is None:
             raise UserError(f"{source.place}: no checkpoint yet; train the run first")
         steps, params, opt_state = [found[0]], found[1].params, _at_the_start(found[1].opt_state)
-    texts = [(source.place / CHECKPOINTS / str(step) / checkpoint.DIGESTS).read_text() for step in steps]
+    texts = [(source.place / CHECKPOINTS / str(step) / checkpoint_files.DIGESTS).read_text() for step in steps]
     return Found(flatten(params), digest("\n".join(texts).encode()), there.config["model"], steps[0], opt_state)
 
 

@@ -26,7 +26,7 @@ from fxf.runs.generation import generate_texts
 from fxf.runs.result import sample_text
 from fxf.tasks import TASKS
 from fxf.tasks.reversal import Reversal
-from fxf.training import checkpoint, loop
+from fxf.training import checkpoint, record
 from fxf.training.log import Clock
 from fxf.training.step import make_train_steps
 from helpers import one_device, random_params, with_attributes
@@ -196,7 +196,7 @@ def train_and_stop_after(step, workdir, monkeypatch, **sections):
         return 0
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "_zero_nonfinite", stop)
+        patch.setattr(record, "_zero_nonfinite", stop)
         with pytest.raises(StoppedError):
             train(workdir, **sections)
 
@@ -318,7 +318,7 @@ def test_a_better_evaluation_gives_training_new_patience_and_an_equal_one_does_n
 def test_a_resumed_run_remembers_how_long_nothing_got_better(tmp_path, monkeypatch):
     score(monkeypatch, 0.25, 0.75, 0.5)
     train_and_stop_after(4, tmp_path, monkeypatch, **PATIENT)
-    score(monkeypatch, 0.625, 0.125)
+    score(monkeypatch, 0.5, 0.625, 0.125)  # it goes on from step 2, the best so far
     result = train(tmp_path, **PATIENT)
     assert (result["steps"], result["best_step"]) == (4, 2)
 
@@ -424,9 +424,9 @@ def test_answers_for_a_place_that_cannot_be_are_refused_before_anything_is_score
 def test_a_run_whose_weights_were_cut_is_read_on_a_machine_with_fewer_devices(finished, tmp_path):
     shutil.copytree(finished[0], tmp_path / "run")
     path = tmp_path / "run" / "config.json"
-    record = json.loads(path.read_text())
-    record["config"]["parallel"]["fsdp"] = 16
-    path.write_text(json.dumps(record))
+    made_from = json.loads(path.read_text())
+    made_from["config"]["parallel"]["fsdp"] = 16
+    path.write_text(json.dumps(made_from))
     assert_same_bits(run.load(tmp_path / "run")[2], run.load(finished[0])[2])
 
 

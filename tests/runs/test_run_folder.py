@@ -7,6 +7,7 @@ import pytest
 
 from fxf.errors import UserError
 from fxf.runs import code_version, run_folder
+from fxf.runs.experiment import default_config
 from fxf.runs.loading import open_run
 from fxf.runs.warm_start import config_from
 from small_runs import tiny_config
@@ -48,10 +49,37 @@ def test_a_run_that_is_older_than_a_key_has_its_default(tmp_path, caplog):
     assert caplog.messages == [f"warning: {tmp_path}/run: older than the keys model.feed_forward (dense now)"]
     begun = config_from(tiny_config(), str(tmp_path / "run"), tmp_path / "other")
     assert begun["model"] == experiment.config["model"]
-    del record["config"]["decode"]
+
+
+@pytest.mark.parametrize("section", ["decode", "checkpoint", "start", "log"])
+def test_a_run_that_is_older_than_a_section_has_its_defaults(section, tmp_path, caplog):
+    opened(tmp_path, files={})
+    path = tmp_path / "config.json"
+    record = json.loads(path.read_text())
+    before = record["config"].pop(section)
+    record["identity"] = run_folder.identity_digest(run_folder.identity_of(record["config"], record["digests"]))
     path.write_text(json.dumps(record))
-    with pytest.raises(UserError, match="decode: expected a section of keys, got None"):
-        open_run(tmp_path / "run")
+    found = open_run(tmp_path)[0].config[section]
+    assert found == default_config("reversal").to_dict()[section] and found.keys() == before.keys()
+    assert f"older than the keys {section}." in caplog.messages[0]
+
+
+@pytest.mark.parametrize("by", ["fxf 0.0.7 of commit abcd", "fxf 0.0.7"])
+def test_a_run_that_this_fxf_cannot_read_says_which_one_wrote_it(by, tmp_path):
+    opened(tmp_path)
+
+    def change(record):
+        record.update(code="ffff", git_commit=by.partition("commit ")[2])
+        record["versions"]["fxf"] = "0.0.7"
+        record["config"]["decode"]["beams"] = 3  # a key that there is no more
+
+    changed(tmp_path, change)
+    with pytest.raises(UserError, match=rf"decode\.beams: unknown key.*; {by} wrote it, this is ") as error:
+        open_run(tmp_path)
+    assert "\n" not in str(error.value)
+    changed(tmp_path, lambda record: record["config"].pop("train"))
+    with pytest.raises(UserError, match=f"not a run's config: .*; {by} wrote it"):
+        open_run(tmp_path)
 
 
 def test_where_patience_ends_training_what_is_scored_is_part_of_the_identity():
