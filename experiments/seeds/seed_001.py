@@ -7,20 +7,15 @@ import jax
 import numpy as np
 
 import fxf
-from experiments.seeds.claims import Claim, Found, Seed, at_least, at_most, equal
-from experiments.seeds.trained import Trained, in_float64, largest, table, trained
+from experiments.seeds.rules import Claim, at_least, at_most, equal
+from experiments.seeds.trained import ROUNDING, Trained, in_float64, largest, trained
 from fxf.data.tokenizer import BOS, EOS, MASK, SPECIAL_TOKENS, train_tokenizer
 from fxf.layers.intermediates import intermediates
 
-SECTIONS = (
-    "Notation", "Tokenization", "Token embedding", "Position embedding", "Single query attention", "General attention",
-    "Multi-head Attention", "Transformer layer", "Unembedding",
-)  # fmt: skip
 SENTENCE = "I have an apple"
 # The seed's layer: attention, then a norm; the mlp, then a norm; every linear map with a bias.
 SIZES: dict[str, Any] = {"vocab_size": 9, "n_layers": 1, "d_model": 12, "d_ff": 48, "max_len": 7, "block": "post_norm"}
 LAYER: dict[str, Any] = {**SIZES, "final_norm": False, "attention_bias": "all", "init": "uniform", "dtype": "float64"}
-ROUNDING = "Zero up to the rounding of float64."
 
 CLAIMS = (
     Claim("characters", "Tokenization", f"tokens of “{SENTENCE}” by character", "very long sequences", equal(15),
@@ -116,21 +111,7 @@ def _guess(found: Trained) -> float:
     return float(counts.max() / counts.sum())
 
 
-def look(folder: Path) -> Found:
-    """Trains a masked language model, and looks at what it reads where a word is hidden."""
-    changes: dict[str, Any] = {"train.steps": 1200, "train.evaluate_every": 0}
-    found = trained(folder / "masking", "masking", changes)
-    guess = _guess(found)
-    figures = _laws() | _tokenization() | {"masked": found.result["accuracy"] / guess}
-    said = f"Accuracy {found.result['accuracy']:.2f} on hidden words; the commonest word is {guess:.2f} of the text."
-    rows = [list(row) for row in found.files.samples[-1]["rows"]]
-    own = [[text, "–", found.run.generate([text])[0]] for text in ("The <mask> does not work.", "She has a <mask>.")]
-    parts = [
-        table("Masked words", ["with blanks", "the text", "filled in"], own + rows, said),
-        {"title": "Attention to a blank", **found.examples([("The <mask> does not work.", "")])},
-        {"title": "Loss", **found.curves()},
-    ]
-    return Found(figures, parts)
-
-
-SEED = Seed("001", "Formal Algorithms for Transformer", SECTIONS, CLAIMS, look)
+def look(folder: Path) -> dict[str, Any]:
+    """Trains a masked language model."""
+    found = trained(folder / "masking", "masking", {"train.steps": 1200, "train.evaluate_every": 0})
+    return {"figures": _laws() | _tokenization() | {"masked": found.result["accuracy"] / _guess(found)}}

@@ -1,25 +1,20 @@
 """Seed 003: its six sentences learned by heart, the eight that it tries, and the rules of its model."""
 
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import fxf
-from experiments.seeds.claims import Claim, Found, Seed, at_most, equal
-from experiments.seeds.trained import Trained, in_float64, largest, table, trained
+from experiments.seeds.rules import Claim, at_most, equal
+from experiments.seeds.trained import ROUNDING, in_float64, largest, pairs_in, trained
 from fxf.data.tokenizer import SPECIAL_TOKENS
-from fxf.files import write_atomically
 from fxf.layers.positions import interleaved
 from fxf.models.encoder_decoder import PRESETS
 from fxf.weights import count
 
-SECTIONS = (
-    "Transformer Architecture", "Self-Attention", "Multi-Head Attention", "Positional Encoding",
-    "Position-wise Feed-Forward Neural Network", "Residual Connection and Layer Normalization", "Embeddings",
-    "Encoder", "Decoder", "Example",
-)  # fmt: skip
 SIX = (
     ("hello world", "hola mundo"), ("i love you", "te amo"), ("the cat is black", "el gato es negro"),
     ("good morning", "buenos dias"), ("this is a book", "este es un libro"), ("what is your name", "como te llamas"),
@@ -28,7 +23,6 @@ NEW = ("i love cat", "this is a cat")  # of the eight that the seed tries, the t
 WIDTH, LAYERS = 512, 6
 ENCODER_LAYER = 4 * WIDTH**2 + 2 * WIDTH * 2048 + 2048 + WIDTH + 2 * 2 * WIDTH
 DECODER_LAYER = 8 * WIDTH**2 + 2 * WIDTH * 2048 + 2048 + WIDTH + 3 * 2 * WIDTH
-ROUNDING = "Zero up to the rounding of float64."
 
 CLAIMS = (
     Claim("words", "Example", "words in the six pairs", "a table of every word and 3 marks", equal(32),
@@ -81,18 +75,9 @@ def _laws() -> dict[str, float]:
     }
 
 
-def _six(folder: Path) -> Trained:
-    """Trains by the seed's recipe on the seed's own six pairs, which stand in a file."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "six.tsv"
-    write_atomically(path, "".join(f"{english}\t{spanish}\n" for english, spanish in SIX))
-    pairs = {"name": "pairs", "path": str(path), "columns": "en,es", "target": "es", "held_out": 0.0}
-    return trained(folder / "six", "translation:six", {f"data.{name}": value for name, value in pairs.items()})
-
-
-def look(folder: Path) -> Found:
+def look(folder: Path) -> dict[str, Any]:
     """Trains on the six pairs, and translates the eight sentences."""
-    six = _six(folder)
+    six = trained(folder / "six", "translation:six", pairs_in(folder / "six.tsv", SIX, "en,es"))
     eight = [*(english for english, _ in SIX), *NEW]
     answers = six.run.generate(eight)
     known = {word for pair in SIX for side in pair for word in side.split()}
@@ -108,14 +93,4 @@ def look(folder: Path) -> Found:
         "known": sum(bool(answer) and set(answer.split()) <= known for answer in answers[len(SIX) :]),
         "scale": f"{np.linalg.norm(embedded[0, 0]) / np.linalg.norm(row):.4f}",
     }
-    cells = [[s, right.get(s, "–"), a] for s, a in zip(eight, answers, strict=True)]
-    said = "A beam of 3. The last two sentences are new to the model."
-    parts = [
-        table("The eight sentences", ["English", "should be", "is"], cells, said),
-        {"title": "Attention: encoder, decoder, and from one to the other", **six.examples(list(SIX[2:3]))},
-        {"title": "Loss", **six.curves()},
-    ]
-    return Found(figures, parts)
-
-
-SEED = Seed("003", "a tutorial on the encoder–decoder", SECTIONS, CLAIMS, look)
+    return {"figures": figures}
