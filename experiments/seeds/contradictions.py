@@ -25,7 +25,7 @@ from fxf.weights import Weight, flatten
 
 
 def _claim(name: str, section: str, what: str, rule: Rule) -> Claim:
-    return Claim(name, section, what, "two things", rule, "docs/seeds.md has both, and what fxf follows.")
+    return Claim(name, section, what, "two things: docs/seeds.md", rule)
 
 
 CLAIMS = (
