@@ -62,7 +62,7 @@ def programs(experiment: Experiment) -> Iterator[tuple[str, str]]:
 
 def every_program() -> dict[str, str]:
     """Returns the digest of each program of each config by name; prints the configs whose data are missing."""
-    found = {}
+    found: dict[str, str] = {}
     for name in smoke.names():
         try:
             experiment = build(read_config(name).to_dict()).with_model(attention_implementation="xla")

@@ -11,19 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from experiments.benchmarks import rows_training as training
 from experiments.benchmarks.rows import Measured, Row, Rows, Settings, Way
 from experiments.benchmarks.rows_process import product_ways
-from experiments.benchmarks.rows_training import (
-    GPT2_VOCAB_SIZE,
-    fxf_gpt,
-    gpt_peers,
-    lm,
-    ours,
-    random_tokens,
-    sizes_of,
-    theirs,
-    training_row,
-)
 from fxf.errors import UserError
 from fxf.machine.devices import require_devices
 from fxf.machine.hardware import hardware_of
@@ -42,22 +32,23 @@ def gpu_gpt2(settings: Settings) -> Iterator[Row]:
     """GPT-2 small in bfloat16 with flash attention, beside PyTorch with its own, and the peak of the GPU's maker."""
     require_gpu(settings)
     rows, length, attention = (2, 64, "chunked") if settings.quick else (32, 1024, "flash")
-    sizes = sizes_of(1 if settings.quick else 12, 768, 12, length, GPT2_VOCAB_SIZE, gpt2=True)
+    sizes = training.sizes_of(1 if settings.quick else 12, 768, 12, length, training.GPT2_VOCAB_SIZE, gpt2=True)
     sizes = sizes._replace(dtype="bfloat16")
-    batch = random_tokens(rows, length, GPT2_VOCAB_SIZE)
-    ways = {"fxf": functools.partial(ours, functools.partial(fxf_gpt, sizes, batch, attention), settings)}
-    for name, peer in gpt_peers(sizes, batch, settings).items():
+    batch = training.random_tokens(rows, length, training.GPT2_VOCAB_SIZE)
+    make = functools.partial(training.fxf_gpt, sizes, batch, attention)
+    ways = {"fxf": functools.partial(training.ours, make, settings)}
+    for name, peer in training.gpt_peers(sizes, batch, settings).items():
         if name.startswith("PyTorch"):
-            ways[name] = functools.partial(theirs, peer)
+            ways[name] = functools.partial(training.theirs, peer)
     if known := hardware_of(jax.devices()[0]):
         ways["peak"] = functools.partial(_peak, sizes, batch, settings.steps / known.flops)
     what = f"GPT-2 small in bfloat16, {rows} rows of {length:,} tokens"
-    yield training_row(what, ways, rows * length, settings, 0.1)
+    yield training.training_row(what, ways, rows * length, settings, 0.1)
 
 
 def _peak(sizes: Any, batch: Mapping[str, Any], seconds: float) -> Way:
     """Returns the seconds of the model's products, of which each operation takes so many."""
-    model = lm(sizes)
+    model = training.lm(sizes)
     forward = jax.make_jaxpr(model.apply)(shapes(model.spec, jnp.float32), batch)
     flops = 3 * matrix_flops(forward.jaxpr)  # a gradient takes twice the operations of the forward pass
     return Way(lambda: Measured(seconds * flops))

@@ -13,15 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.benchmarks.rows import Measured, Row, Rows, Settings, Way, added_bytes, is_here
-from experiments.benchmarks.rows_training import (
-    NANOGPT_CPU,
-    NANOGPT_ROWS,
-    fxf_gpt,
-    gpt_peers,
-    random_tokens,
-    sizes_of,
-)
+from experiments.benchmarks.rows import Measured, Row, Rows, Settings, Way, is_here
 from experiments.runner import ROOT, command, verb
 from fxf.config import section
 from fxf.data.text import encoded_text
@@ -112,8 +104,8 @@ def start(settings: Settings) -> Iterator[Row]:
 
 
 def in_python(call: str) -> Measured:
-    """Returns what a call of a function of this file returns in a process of its own."""
-    code = f"from experiments.benchmarks import rows_process; print(rows_process.{call})"
+    """Returns what a call of a function of rows_training.py returns in a process of its own."""
+    code = f"from experiments.benchmarks import rows_training; print(rows_training.{call})"
     return Measured(command([sys.executable, "-c", code]).split()[-1])
 
 
@@ -141,14 +133,6 @@ def sweep(settings: Settings) -> Iterator[Row]:
 
     ways = {"fxf": _way(together), "one after another": _way(alone)}
     yield Row(f"sweep of {POINTS} points", "points/s", POINTS, ways)
-
-
-def memory_of(way: str) -> float:
-    """Returns the MiB that building and training a GPT of nanoGPT's CPU size adds to this process."""
-    sizes = sizes_of(*NANOGPT_CPU)
-    batch, settings = random_tokens(NANOGPT_ROWS, sizes.length, sizes.vocab_size), Settings(0, 4, os.cpu_count() or 1)
-    peers = gpt_peers(sizes, batch, settings)  # imports their libraries
-    return added_bytes(lambda: fxf_gpt(sizes, batch).run(settings.steps) if way == "fxf" else peers[way]()[1]()) / 2**20
 
 
 def recipe(settings: Settings) -> Iterator[Row]:

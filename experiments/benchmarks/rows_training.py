@@ -7,7 +7,8 @@ fxf's weights (the translators), else within a tenth. By default glibc returns f
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -15,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.benchmarks.rows import Row, Rows, Settings, Way, is_here
+from experiments.benchmarks.rows import Row, Rows, Settings, Way, added_bytes, is_here
 from fxf.machine.devices import require_devices
 from fxf.machine.kept_memory import keep_memory
 from fxf.models.encoder_decoder import PRESETS, EncoderDecoderConfig, encoder_decoder
@@ -46,11 +47,12 @@ TINY_VOCAB_SIZE, GPT2_VOCAB_SIZE = 9712, 50257
 PADDED = 50304  # nanoGPT rounds GPT-2's vocabulary up to a multiple of 64; fxf does so inside a step
 NANOGPT_CPU, NANOGPT_ROWS = (4, 128, 4, 64, 65), 12
 # Sizes of growth: one of layers, width, heads, length and vocabulary changes, the others stay.
-SMALL = {"n_layers": 2, "d_model": 64, "n_heads": 2, "length": 64, "vocab_size": 65}
+SMALL: dict[str, Any] = {"n_layers": 2, "d_model": 64, "n_heads": 2, "length": 64, "vocab_size": 65}
 GROWTH: dict[str, tuple[int, ...]] = {
     **{"length": (128, 512, 2048, 8192), "length in chunks": (2048, 4096, 8192)},
     **{"n_layers": (2, 8, 24, 48), "d_model": (64, 256, 1024), "vocab_size": (256, 4096, 65536)},
 }
+Ways = Mapping[str, Callable[[], Way]]
 Peer = Callable[[], tuple[float, Callable[[], Any]]]  # returns the first loss, and a function that takes steps
 
 
@@ -146,7 +148,7 @@ def agreement(losses: dict[str, float], within: float) -> str:
     return ""
 
 
-def training_row(what: str, ways: dict[str, Callable[[], Way]], tokens: int, settings: Settings, within: float) -> Row:
+def training_row(what: str, ways: Ways, tokens: int, settings: Settings, within: float) -> Row:
     note = functools.partial(agreement, within=within)
     return Row(f"training step, {what}", "tokens/s", tokens * settings.steps, ways, note)
 
@@ -249,6 +251,14 @@ def _growing(sizes: Any, options: dict[str, Any]) -> Way:
     batch = random_tokens(1, sizes.length, sizes.vocab_size)
     fxf = Fxf(lm(sizes, **options), batch, OptimizerConfig(), TrainConfig())
     return Way(lambda: fxf.run(1), lambda: f"plan {fxf.planned_bytes() / 2**20:.0f} MiB")
+
+
+def memory_of(way: str) -> float:
+    """Returns the MiB that building and training a GPT of nanoGPT's CPU size adds to this process."""
+    sizes, settings = sizes_of(*NANOGPT_CPU), Settings(0, 4, os.cpu_count() or 1)
+    batch = random_tokens(NANOGPT_ROWS, sizes.length, sizes.vocab_size)
+    peers = gpt_peers(sizes, batch, settings)  # imports their libraries
+    return added_bytes(lambda: fxf_gpt(sizes, batch).run(settings.steps) if way == "fxf" else peers[way]()[1]()) / 2**20
 
 
 ROWS: dict[str, Rows] = {

@@ -1,6 +1,7 @@
 """The tables of CLAIMS.md, from kept results, and the jobs that measure them."""
 
 from pathlib import Path
+from typing import Any
 
 from experiments.claims import others, pairs
 from experiments.claims.arms import ARMS
@@ -11,7 +12,7 @@ from fxf.pages.text_tables import to_markdown
 
 KEPT, PAGE = RESULTS / "claims", ROOT / "CLAIMS.md"
 PAIRS = {claim.name: claim for claim in (*pairs.DEBATED, *pairs.OURS)}
-TABLES = {
+TABLES: dict[str, tuple[Any, ...]] = {
     "debated": pairs.DEBATED,
     "ours": pairs.OURS,
     "seeds": tuple(others.of_seeds()),

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from experiments.studies.breadth.result import PUBLISHED
-from experiments.studies.study import Line, Row, chart, listed, mean, table
+from experiments.studies.study import Line, Row, chart, dots, listed, mean, table
 from fxf.tasks.length.problems import PROBLEMS
 
 APART = 1.0  # points between quoted figures that are compared
@@ -43,8 +43,7 @@ class BesideQuoted(NamedTuple):
         for problem in problems(rows):
             ours = [(kind, score) for kind in self.names for score in self.scores(rows, problem, kind)]
             quoted = [self.quoted(problem, kind) for kind in self.names]
-            dots = Line("ours", *zip(*ours, strict=True), "o")
-            panels[problem] = [Line("quoted", [*self.names], quoted, "_", "tab:gray"), dots]
+            panels[problem] = [Line("quoted", [*self.names], quoted, "_", "tab:gray"), dots("ours", ours)]
         chart(path, panels, columns=5, ylabel="accuracy, percent")
 
 

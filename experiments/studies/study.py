@@ -121,6 +121,11 @@ class Line(NamedTuple):
     color: str | None = None
 
 
+def dots(label: str | None, points: Iterable[tuple[Any, Any]], style: str = "o", color: str | None = None) -> Line:
+    x, y = zip(*points, strict=True)
+    return Line(label, x, y, style, color)
+
+
 def chart(path: Path, panels: Mapping[str, Sequence[Line]], columns: int = 3, **axes: Any) -> None:
     """Draws the lines of each panel, by its title; `axes` has labels, scales and limits as matplotlib names them."""
     from matplotlib.figure import Figure

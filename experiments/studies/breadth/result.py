@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from statistics import stdev
 
-from experiments.studies.study import Line, Row, Verdict, chart, mean, table
+from experiments.studies.study import Row, Verdict, chart, dots, mean, table
 
 AHEAD = 6  # problems of the claim
 RESOLVED = 1.0  # points; five lengths of a few strings do not tell smaller margins from none
@@ -63,7 +63,7 @@ def draw(path: Path, rows: list[Row]) -> None:
     quoted = [(value, problem) for problem, figures in PUBLISHED["accuracy"].items() for value in figures]
     ours = [(score, problem) for problem in PUBLISHED["accuracy"] for score in scores(rows, problem)]
     lines = [
-        Line("published kinds, quoted from memory", *zip(*quoted, strict=True), "|", "tab:gray"),
-        Line("walks", *zip(*ours, strict=True), "o"),
+        dots("published kinds, quoted from memory", quoted, "|", "tab:gray"),
+        dots("walks", ours),
     ]
     chart(path, {"": lines}, xlabel="accuracy of symbols beyond the lengths of training, percent", xlim=(0, 102))

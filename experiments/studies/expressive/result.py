@@ -13,6 +13,7 @@ from experiments.studies.study import (
     best,
     by_exact_match,
     chart,
+    dots,
     listed,
     mean,
     reached,
@@ -95,6 +96,6 @@ def draw(path: Path, rows: list[Row]) -> None:
     for (base, positions, kind), cell in cells(rows).items():
         for number, row in enumerate(cell.rows):
             of = [(r["step"], r["exact_match"]) for r in of_runs[row["point"]] if "exact_match" in r]
-            line = Line(None if number else kind, *zip(*of, strict=True), "-", KINDS[kind])
+            line = dots(None if number else kind, of, "-", KINDS[kind])
             panels.setdefault(f"base {base}, {positions}", []).append(line)
     chart(path, panels, xlabel="step", ylabel="exact match", ylim=(-0.03, 1.05))

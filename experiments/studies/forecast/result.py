@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -83,10 +83,10 @@ def draw(path: Path, rows: list[Row]) -> None:
     """Draws the loss of each run by its compute, both laws, and the run that they forecast."""
     small, large = small_and_large(rows)
     amounts = [compute(row) for row in small]
-    along = np.geomspace(min(amounts), compute(large) * 1.3, 100)
+    along = np.geomspace(min(amounts), compute(large) * 1.3, 100).tolist()
     laws = {name: fit(small, floor) for name, floor in LAWS.items()}
     lines = [Line(f"law {name}", along, [law(x) for x in along], "-") for name, law in laws.items()]
     lines += [Line("fitted to", amounts, [row["test_loss"] for row in small], "o")]
     lines += [Line("measured after the forecast", [compute(large)], [large["test_loss"]], "*")]
-    labels = {"xlabel": "compute (10¹² operations)", "ylabel": "test loss (nats a character)"}
-    chart(path, {"": lines}, xscale="log", yscale="log", **labels)
+    options: dict[str, Any] = {"xlabel": "compute (10¹² operations)", "ylabel": "test loss (nats a character)"}
+    chart(path, {"": lines}, xscale="log", yscale="log", **options)

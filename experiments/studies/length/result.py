@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from experiments.studies.study import Line, Row, Verdict, chart, rows_of, table
+from experiments.studies.study import Row, Verdict, chart, dots, rows_of, table
 
 CLAIMED = (
     *("reverse_string", "duplicate_string", "odds_first", "stack_manipulation"),
@@ -54,6 +54,6 @@ def draw(path: Path, rows: list[Row]) -> None:
     """Draws exact match at 500 symbols, a dot for each run."""
     lines = []
     for kind, style in (("walks", "o"), ("rotary", "x")):
-        dots = [(row["exact_match_500"], row["task.problem"]) for row in rows if row["model.positions"] == kind]
-        lines.append(Line(kind, *zip(*dots, strict=True), style))
+        found = [(row["exact_match_500"], row["task.problem"]) for row in rows if row["model.positions"] == kind]
+        lines.append(dots(kind, found, style))
     chart(path, {"": lines}, xlabel="exact match at 500 symbols, trained on at most 40", xlim=(-0.03, 1.03))

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from experiments.studies.study import Line, Row, Verdict, chart, listed, mean, table
+from experiments.studies.study import Row, Verdict, chart, dots, listed, mean, table
 
 ABSOLUTE, RELATIVE = "sinusoidal", "rotary"
 LEARNED, GAIN, ALIKE = 0.95, 0.2, 0.02
@@ -33,6 +33,5 @@ def draw(path: Path, rows: list[Row]) -> None:
     """Draws the share of right answers, a dot for each run."""
     lines = []
     for figure, label in FIGURES.items():
-        dots = [(share, kind) for kind in (RELATIVE, ABSOLUTE) for share in shares(rows, kind, figure)]
-        lines.append(Line(label, *zip(*dots, strict=True), "o"))
+        lines.append(dots(label, [(x, kind) for kind in (RELATIVE, ABSOLUTE) for x in shares(rows, kind, figure)]))
     chart(path, {"": lines}, xlabel="exact match of the actions (higher is better)", xlim=(-0.03, 1.03))
