@@ -38,6 +38,9 @@ def at_most(value: float) -> Rule:
     return Rule("≤", value)
 
 
+ZERO = at_most(1e-12)  # up to the rounding of float64
+
+
 class Claim(NamedTuple):
     """A statement of a seed that a figure of fxf is held to.
 

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import fxf
-from experiments.seeds.rules import Claim, at_least, at_most, equal
-from experiments.seeds.trained import ROUNDING, in_float64, largest, pairs_in, trained
+from experiments.seeds.rules import ZERO, Claim, at_least, equal
+from experiments.seeds.trained import in_float64, largest, pairs_in, trained
 from fxf.layers.embedding import embedding, embedding_spec
 from fxf.layers.positions import concatenated
 from fxf.models.encoder_decoder import PRESETS
@@ -28,7 +28,7 @@ CLAIMS = (
     Claim("learned_shape", "Embedding", "shape of five embedded words, learned positions", "(5, 64)", equal("(5, 64)")),
     Claim("fixed_shape", "Embedding", "shape of five embedded words, fixed positions", "(5, 64)", equal("(5, 64)")),
     Claim("fixed", "Embedding", "largest difference from the sines and cosines of the seed's code, in float64",
-          "1/10000^(2i/d), all sines, then all cosines", at_most(1e-12), ROUNDING),
+          "1/10000^(2i/d), all sines, then all cosines", ZERO),
     Claim("distinct", "Embedding", "least distance between two of the five fixed positions", "easy to distinguish",
           at_least(0.5), "The seed gives no number; a position has length 5.7."),
     Claim("heads", "SelfAttention Unit", "shape of the keys of n words", "n * 8 * 16", equal("n * 8 * 16")),

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 
 import fxf
-from experiments.seeds.rules import Claim, at_least, at_most, equal
-from experiments.seeds.trained import ROUNDING, Trained, in_float64, largest, trained
+from experiments.seeds.rules import ZERO, Claim, at_least, equal
+from experiments.seeds.trained import Trained, in_float64, largest, trained
 from fxf.data.tokenizer import BOS, EOS, MASK, SPECIAL_TOKENS, train_tokenizer
 from fxf.layers.intermediates import intermediates
 
@@ -24,22 +24,19 @@ CLAIMS = (
     Claim("new_word", "Tokenization", "characters that are lost of a new word, by word", "cannot handle new vocabulary",
           equal(5), "Word tokens lose all five letters of “fxfix”; pieces of bpe lose none."),
     Claim("new_pieces", "Tokenization", "characters that are lost of the same word, by subword",
-          "commonly used segments",
-          equal(0)),
+          "commonly used segments", equal(0)),
     Claim("special", "Tokenization", "different tokens for mask, bos and eos", "3 special tokens", equal(3)),
     Claim("one_hot", "Token embedding", "largest |W one-hot(i) − row i|", "e = W_e[:, i]", equal(0)),
     Claim("sum", "Position embedding", "largest |embedding − (token vector + position vector)|",
-          "e = W_e[:, i] + W_p[:, index(i)]",
-          at_most(1e-12), ROUNDING),
-    Claim("equivariance", "Position embedding", "largest |Sa(XΠ) − Sa(X)Π| without positions", "Sa(XΠ) = Sa(X)Π",
-          at_most(1e-12), ROUNDING),
+          "e = W_e[:, i] + W_p[:, index(i)]", ZERO),
+    Claim("equivariance", "Position embedding", "largest |Sa(XΠ) − Sa(X)Π| without positions", "Sa(XΠ) = Sa(X)Π", ZERO),
     Claim("positions_break_it", "Position embedding", "the same with positions", "positions solve this problem",
           at_least(0.1)),
     Claim("attention", "Single query attention", "largest difference of the weights from softmax(qᵀk/√d) in float64",
-          "α = softmax(s/√d)", at_most(1e-12), ROUNDING),
-    Claim("convex", "Single query attention", "largest |Σ α − 1|", "α is a softmax", at_most(1e-12), ROUNDING),
+          "α = softmax(s/√d)", ZERO),
+    Claim("convex", "Single query attention", "largest |Σ α − 1|", "α is a softmax", ZERO),
     Claim("mlp", "Transformer layer", "width of the mlp as a multiple of D, by default", "D, 4D, D", equal(4)),
-    Claim("simplex", "Unembedding", "largest |Σ p − 1|", "p lies in the simplex over V", at_most(1e-12), ROUNDING),
+    Claim("simplex", "Unembedding", "largest |Σ p − 1|", "p lies in the simplex over V", ZERO),
     Claim("masked", "Tokenization", "share of the masked words found, as a multiple of the commonest word's share",
           "masked language modeling", at_least(1.5), "The seed trains nothing."),
 )  # fmt: skip

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import fxf
-from experiments.seeds.rules import Claim, at_least, at_most, equal
-from experiments.seeds.trained import ROUNDING, in_float64, largest, trained
+from experiments.seeds.rules import ZERO, Claim, at_least, at_most, equal
+from experiments.seeds.trained import in_float64, largest, trained
 from fxf.layers.attention_kinds import expressive
 from fxf.layers.positions import alibi_slopes, rotary
 from fxf.tasks.time_series import period, series
@@ -54,14 +54,13 @@ CLAIMS = (
     Claim("continued", SUMS, f"right numbers of {NUMBERS} that the model writes from 1 1", "1 1 2 3 5 8 3 1 …",
           equal(NUMBERS)),
     Claim("xor", SUMS, "sums of 00, 10, 01 and 11 in base 2", "0 1 1 0", equal("0 1 1 0")),
-    Claim("rope", ROPE, "change of Q(l)·K(m) when both move by 7", "depends on m − l", at_most(1e-12), ROUNDING),
+    Claim("rope", ROPE, "change of Q(l)·K(m) when both move by 7", "depends on m − l", ZERO),
     Claim("alibi", ALIBI, "slopes of two heads", "A^(−h/N), A = 2⁸, h = 1 … N", equal("0.0625 0.00390625"),
           "The seed's code has other slopes, see the page of contradictions."),
     Claim("expressive", EXPRESSIVE, "largest difference from z²/(1 + z²), normalized, in float64",
-          "weights by z²/(1 + z²)",
-          at_most(1e-12), "The formula is Gros 2024's, which the slide's picture shows."),
+          "weights by z²/(1 + z²)", at_most(1e-12), "The formula is Gros 2024's, which the slide's picture shows."),
     Claim("memory", MEMORY, "largest difference of token by token from whole sequences", "W_m = W_m−1 + V_m ⊗ K_m",
-          at_most(1e-12), ROUNDING),
+          ZERO),
     Claim("letters", MICRO, "share of the last letters found, as a multiple of the commonest letter's",
           "predicts the next letter", at_least(2), "The seed keeps no figure."),
 )  # fmt: skip

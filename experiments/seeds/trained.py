@@ -16,8 +16,6 @@ from fxf.reports import probe
 from fxf.runs import command_line, run
 from fxf.training.log import Clock
 
-ROUNDING = "Zero up to the rounding of float64."
-
 
 class Trained(NamedTuple):
     """A finished run: as `fxf.load` loads it, and its result."""
