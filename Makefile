@@ -16,7 +16,7 @@ ifneq ($(filter-out bench compile gcs interop slurm test wandb,$(subst $(comma),
 $(error EXTRAS: expected some of bench, compile, gcs, interop, slurm, test, wandb, got '$(EXTRAS)')
 endif
 
-.PHONY: help environment reversal translation seeds claims figures smoke bench test test-all test-gpu fuzz lint check format clean
+.PHONY: help environment reversal translation seeds claims smoke bench test test-all test-gpu fuzz lint check format clean
 .DEFAULT_GOAL := help
 
 help:  ## print this list
@@ -35,9 +35,6 @@ seeds: $(READY)  ## run every system of the five seeds in small, and hold each s
 
 claims: $(READY)  ## measure the claims of CLAIMS.md that a laptop can, two at a time, and fill its tables
 	$(BIN)/python -m experiments.claims
-
-figures: $(READY)  ## write the figures of README, docs/, studies and configs from kept results
-	$(BIN)/python -m experiments.figures
 
 smoke: $(READY)  ## try every config for a few steps, in minutes
 	$(BIN)/python -m experiments.benchmarks.smoke

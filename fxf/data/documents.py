@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 
 from fxf.config import key
+from fxf.data import phrasebook
 from fxf.data.sentence_files import not_text
 from fxf.data.text import TextConfig
 from fxf.errors import UserError, nearest
@@ -96,7 +97,7 @@ def sources(config: DocumentsConfig) -> list[Source]:
         size = sum(n_bytes for _, n_bytes in files)
         return [Source(f"{name}:{config.split}", None, size, content=repr((name, files)).encode())]
     if not config.path:
-        content = _phrasebook()
+        content = phrasebook.english().encode()
         return [Source("phrasebook", None, len(content), content=content)]
     path = Path(os.path.expanduser(config.path))
     if not path.is_dir():
@@ -118,12 +119,6 @@ def _file(path: Path, name: str) -> Source:
 
 def _hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
-
-
-def _phrasebook() -> bytes:
-    from fxf.phrasebook import phrasebook  # imported here, because text from a file does not need it
-
-    return "".join(f"{phrase.source}\n" for phrase in phrasebook("fr")).encode()
 
 
 def read(config: DocumentsConfig, source: Source, on_bytes: Callable[[bytes], Any]) -> Iterator[Document]:

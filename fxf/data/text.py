@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf.config import key
+from fxf.data import phrasebook
 from fxf.data.encoding import Encoder, lines_of
 from fxf.data.sentence_files import not_text, read_text_file
 from fxf.data.tokenizer import PAD, VOCAB_SIZE, Tokenizer
@@ -105,12 +106,7 @@ def read_text(config: TextConfig) -> Text:
     Raises:
       UserError: the file is missing, not UTF-8, too short to split, or only white space.
     """
-    if config.path:
-        text = _file_text(Path(os.path.expanduser(config.path)))
-    else:
-        from fxf.phrasebook import phrasebook  # imported here, because a text from a file does not need it
-
-        text = "".join(f"{phrase.source}\n" for phrase in phrasebook("fr"))
+    text = _file_text(Path(os.path.expanduser(config.path))) if config.path else phrasebook.english()
     if not text.strip():
         raise UserError(f"data.path: {config.path}: expected text, got only white space")
     if config.lower_case:

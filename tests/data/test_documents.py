@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-import fxf.phrasebook
+from fxf.data import phrasebook
 from fxf.data.documents import MAX_BYTES, DocumentsConfig, part_of, read, sample, sources
 from fxf.errors import UserError
 from helpers import first_phrases
@@ -52,7 +52,7 @@ def test_a_field_of_json_lines_is_a_document_and_blank_ones_are_left_out(tmp_pat
 
 
 def test_without_a_path_the_lines_of_the_phrase_book_are_documents(monkeypatch):
-    monkeypatch.setattr(fxf.phrasebook, "phrasebook", first_phrases)
+    monkeypatch.setattr(phrasebook, "phrases", first_phrases)
     found = texts(DocumentsConfig(format="files", separator="\n"))
     assert found == [phrase.source for phrase in first_phrases("fr")]
     assert len(found) > 1000 and found[0] == "Our nephews have two rabbits."

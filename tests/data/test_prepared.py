@@ -165,7 +165,7 @@ def test_preparing_shows_how_many_bytes_are_read(tmp_path, monkeypatch):
 
 def test_the_phrase_book_is_prepared_in_the_folder_of_tfds(tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
-    monkeypatch.setattr("fxf.data.documents._phrasebook", lambda: "\n".join(TEXTS).encode())
+    monkeypatch.setattr("fxf.data.phrasebook.english", lambda: "\n".join(TEXTS))
     keys = DocumentsConfig(format="files", separator="\n")
     assert prepare(keys).folder.is_relative_to(tmp_path / "tfds")
     assert [source.name for source in sources(keys)] == ["phrasebook"]

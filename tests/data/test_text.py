@@ -2,7 +2,7 @@ import jax
 import numpy as np
 import pytest
 
-import fxf.phrasebook
+from fxf.data import phrasebook
 from fxf.data.encoding import MAX_PIECE
 from fxf.data.text import TextConfig, draw_windows, encoded_text, read_text, scoring_windows
 from fxf.data.tokenizer import BOS, UNK
@@ -36,7 +36,7 @@ def test_ends_of_lines_a_byte_order_mark_and_case_are_as_asked_for(tmp_path):
 
 
 def test_the_text_without_a_path_is_the_english_of_the_phrase_book(monkeypatch):
-    monkeypatch.setattr(fxf.phrasebook, "phrasebook", first_phrases)
+    monkeypatch.setattr(phrasebook, "phrases", first_phrases)
     text = read_text(TextConfig())
     lines = text.train.split("\n")
     assert text.train + text.validation == "".join(f"{phrase.source}\n" for phrase in first_phrases("fr"))
