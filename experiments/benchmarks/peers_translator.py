@@ -82,15 +82,9 @@ class TorchTranslator(torch.nn.Module):
 
     def forward(self, source: torch.Tensor, padding: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
         causal = torch.nn.Transformer.generate_square_subsequent_mask(inputs.shape[1], dtype=torch.bool)
-        x = self.transformer(
-            self.embed(source),
-            self.embed(inputs),
-            tgt_mask=causal,
-            tgt_is_causal=True,
-            src_key_padding_mask=padding,
-            memory_key_padding_mask=padding,
-        )
-        return x @ self.table.T
+        hidden = {"src_key_padding_mask": padding, "memory_key_padding_mask": padding}
+        sides = self.embed(source), self.embed(inputs)
+        return self.transformer(*sides, tgt_mask=causal, tgt_is_causal=True, **hidden) @ self.table.T
 
 
 def _parameter(x: Any) -> torch.nn.Parameter:

@@ -29,8 +29,8 @@ from fxf.weights import Params
 MARIAN: dict[str, Any] = {
     **{"d_model": 128, "activation_function": "relu", "max_position_embeddings": 64, "scale_embedding": True},
     **{"pad_token_id": 0, "decoder_start_token_id": 0, "forced_eos_token_id": None, "init_std": 0.3},
-    **{"encoder_layers": 4, "encoder_attention_heads": 4, "encoder_ffn_dim": 256},
-    **{"decoder_layers": 4, "decoder_attention_heads": 4, "decoder_ffn_dim": 256},
+    **{f"{side}_{what}": 4 for side in ("encoder", "decoder") for what in ("layers", "attention_heads")},
+    **{"encoder_ffn_dim": 256, "decoder_ffn_dim": 256},
 }
 BEAM_WIDTH, MAX_TOKENS = 5, 24
 TOGETHER, ALONE = 64, 16  # sentences of a batch, and sentences translated one at a time
@@ -69,10 +69,8 @@ def search_rows(what: str, searches: dict[str, Callable[[], Search]], settings: 
             assert same > 0.9, f"{name}: only {same:.1%} of the tokens are the same"
         return ""
 
-    for title, groups in {
-        f"{n} sentences at a time": [slice(n)],
-        "alone": [slice(i, i + 1) for i in range(ALONE)],
-    }.items():
+    alone = [slice(i, i + 1) for i in range(ALONE)]
+    for title, groups in {f"{n} sentences at a time": [slice(n)], "alone": alone}.items():
         ways = {name: functools.partial(way, make, groups) for name, make in searches.items()}
         amount = sum(rows.stop - (rows.start or 0) for rows in groups)
         yield Row(f"{what}, {title}", "sentences/s", amount, ways, agreement)

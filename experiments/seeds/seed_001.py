@@ -34,9 +34,7 @@ CLAIMS = (
           at_least(0.1)),
     Claim("attention", "Single query attention", "largest difference of the weights from softmax(qᵀk/√d) in float64",
           "α = softmax(s/√d)", ZERO),
-    Claim("convex", "Single query attention", "largest |Σ α − 1|", "α is a softmax", ZERO),
     Claim("mlp", "Transformer layer", "width of the mlp as a multiple of D, by default", "D, 4D, D", equal(4)),
-    Claim("simplex", "Unembedding", "largest |Σ p − 1|", "p lies in the simplex over V", ZERO),
     Claim("masked", "Tokenization", "share of the masked words found, as a multiple of the commonest word's share",
           "masked language modeling", at_least(1.5), "The seed trains nothing."),
 )  # fmt: skip
@@ -57,7 +55,6 @@ def _laws() -> dict[str, float]:
     embedded = intermediates(model.apply, params, {"inputs": tokens_BT})["embedding/residual"]
     added = table_VD[tokens_BT] + params["embedding"]["positions"][None]
     by_formula, weights = _single_head(tokens_BT)
-    p = jax.nn.softmax(logits)
     defaults = fxf.layer_config(dtype="float64")
     return {
         "one_hot": largest(jax.nn.one_hot(tokens_BT, 9) @ table_VD - table_VD[tokens_BT]),
@@ -65,9 +62,7 @@ def _laws() -> dict[str, float]:
         "equivariance": moved["none"],
         "positions_break_it": moved["learned"],
         "attention": largest(weights - by_formula),
-        "convex": largest(weights.sum(-1) - 1),
         "mlp": defaults.d_ff / defaults.d_model,
-        "simplex": largest(p.sum(-1) - 1),
     }
 
 

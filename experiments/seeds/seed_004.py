@@ -41,8 +41,6 @@ CLAIMS = (
     Claim("future", AUTOREGRESSIVE, "change of outputs when later tokens are cut off", "T(X|i) = T(X)|i", ZERO),
     Claim("above_diagonal", AUTOREGRESSIVE, "largest attention weight above the diagonal",
           "softmax returns a lower triangular matrix", equal(0)),
-    Claim("weights_sum", "Multi-Head Causal Attention", "largest |sum of a row of attention weights − 1|",
-          "softmax by rows", at_most(1e-6), "Zero up to the rounding of float32."),
     Claim("linear_shift", POSITIONS, "largest |R PE(pos) − PE(pos + 5)| with one matrix R for all pos",
           "a linear map T_k takes PE_pos to PE_pos+k", ZERO),
     Claim("first_row", ESSENCE, "change of Y[1] with the input", "Y[1] does not depend on the input", equal(0)),
@@ -108,5 +106,4 @@ def look(folder: Path) -> dict[str, Any]:
     inside = last.intermediates(last.task.to_batch(prompt, answer))
     weights = [value for name, value in inside.items() if name.endswith("/weights")]
     figures["above_diagonal"] = max(largest(np.triu(w, 1)) for w in weights)
-    figures["weights_sum"] = max(largest(w.sum(-1) - 1) for w in weights)
     return {"figures": figures}
