@@ -103,7 +103,7 @@ def test_the_command_says_in_a_line_what_a_smoke_run_changes_and_leaves_the_run_
 
 @pytest.mark.thorough
 def test_every_shipped_config_passes_a_smoke_run():
-    command = [sys.executable, "experiments/benchmarks/smoke.py"]
+    command = [sys.executable, "-m", "experiments.benchmarks.smoke"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     assert len(done.stdout.splitlines()) > len(shipped.names())

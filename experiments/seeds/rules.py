@@ -38,6 +38,9 @@ def at_most(value: float) -> Rule:
     return Rule("≤", value)
 
 
+ZERO = at_most(1e-12)  # up to the rounding of float64
+
+
 class Claim(NamedTuple):
     """A statement of a seed that a figure of fxf is held to.
 
@@ -58,52 +61,29 @@ class Claim(NamedTuple):
     why: str = ""
 
 
-class Row(NamedTuple):
-    """A claim with its figure."""
-
-    claim: Claim
-    gives: Figure
-
-    @property
-    def holds(self) -> bool:
-        return self.claim.rule.accepts(self.gives)
-
-    def cells(self) -> list[str]:
-        """Returns the row as the texts of HEADER: the rule comes with its reason."""
-        claim, verdict = self.claim, "holds" if self.holds else "does not hold"
-        rule = f"{claim.rule} · {claim.why}" if claim.why else str(claim.rule)
-        return [verdict, claim.what, claim.says, claim.section, shown(self.gives), rule]
-
-
-HEADER = ("", "what", "the seed says", "section", "fxf gives", "accepted if")
-
-
-class Found(NamedTuple):
-    """What a look at a seed's systems found: figures by name, and the parts of its page (see seeds.js)."""
-
-    figures: Mapping[str, Figure]
-    parts: list[dict[str, Any]]
-
-
 class Seed(NamedTuple):
-    """A seed: its number and title, its headings, its claims, and `look(folder)`, which trains and measures."""
+    """The claims of a seed, and `look(folder)`, which trains and measures, and returns {"figures": by name}."""
 
-    number: str
-    title: str
-    sections: Sequence[str]
     claims: Sequence[Claim]
-    look: Callable[[Path], Found]
+    look: Callable[[Path], dict[str, Any]]
 
+    def rows(self, figures: Mapping[str, Figure]) -> list[dict[str, str]]:
+        """Returns a row for every claim; every figure belongs to one claim.
 
-def rows(seed: Seed, figures: Mapping[str, Figure]) -> list[Row]:
-    """Returns the row of every claim; every figure belongs to one claim.
-
-    Raises:
-      ValueError: a claim has no figure, or a figure no claim.
-    """
-    if odd := {claim.name for claim in seed.claims} ^ set(figures):
-        raise ValueError(f"seed {seed.number}: figures and claims differ in {', '.join(sorted(odd))}")
-    return [Row(claim, figures[claim.name]) for claim in seed.claims]
+        Raises:
+          ValueError: a claim has no figure, or a figure no claim.
+        """
+        if odd := {claim.name for claim in self.claims} ^ set(figures):
+            raise ValueError(f"figures and claims differ in {', '.join(sorted(odd))}")
+        return [
+            {
+                **{"verdict": "holds" if claim.rule.accepts(figures[claim.name]) else "does not hold"},
+                **{"what": claim.what, "the seed says": claim.says, "section": claim.section},
+                **{"fxf gives": shown(figures[claim.name])},
+                "accepted if": f"{claim.rule} · {claim.why}" if claim.why else str(claim.rule),
+            }
+            for claim in self.claims
+        ]
 
 
 def shown(figure: Figure) -> str:
