@@ -16,7 +16,7 @@ ifneq ($(filter-out bench compile gcs interop slurm test wandb,$(subst $(comma),
 $(error EXTRAS: expected some of bench, compile, gcs, interop, slurm, test, wandb, got '$(EXTRAS)')
 endif
 
-.PHONY: help environment reversal translation seeds claims figures smoke bench test test-all test-gpu fuzz lint check format clean
+.PHONY: help environment reversal translation seeds claims smoke bench test test-all test-gpu fuzz lint check format clean
 .DEFAULT_GOAL := help
 
 help:  ## print this list
@@ -30,21 +30,18 @@ reversal: $(READY)  ## train the default reversal experiment and print its resul
 translation: $(READY)  ## train the default translation experiment, print ten translations and its result
 	$(BIN)/fxf train --config=translation --workdir=runs/translation
 
-seeds: $(READY)  ## run every system of the five seeds in small, and write a page for each into runs/seeds/
+seeds: $(READY)  ## run every system of the five seeds in small, and hold each statement to a figure, in runs/seeds/
 	$(BIN)/python -m experiments.seeds
 
-claims: $(READY)  ## measure the claims of CLAIMS.md that a laptop can, two at a time, and write the page
+claims: $(READY)  ## measure the claims of CLAIMS.md that a laptop can, two at a time, and fill its tables
 	$(BIN)/python -m experiments.claims
 
-figures: $(READY)  ## write the figures of README, docs/, studies and configs from kept results
-	$(BIN)/python -m experiments.figures
-
 smoke: $(READY)  ## try every config for a few steps, in minutes
-	$(BIN)/python experiments/benchmarks/smoke.py
+	$(BIN)/python -m experiments.benchmarks.smoke
 
 BENCH ?=
 bench: $(READY)  ## measure fxf beside its peers (EXTRAS=test,bench has them), into experiments/results/bench/
-	$(BIN)/python experiments/benchmarks/bench.py $(BENCH)
+	$(BIN)/python -m experiments.benchmarks.bench $(BENCH)
 
 test: $(READY)  ## run the tests
 	$(BIN)/python -m pytest

@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -155,8 +156,21 @@ def write_atomically(path: Path, text: str) -> None:
         raise
 
 
+def to_json(value: Any, **options: Any) -> str:
+    """Returns strict JSON, where a number that is NaN or infinite is null; `options` are those of `json.dumps`."""
+    return json.dumps(_finite(value), allow_nan=False, **options)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def read_json(path: Path, what: str) -> dict[str, Any]:
-    """Returns the object in a JSON file.
+    """Returns the object in a JSON file; NaN and Infinity, which are no JSON, count as null.
 
     Args:
       what: a noun for the expected file, for the message.
@@ -167,7 +181,8 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
     """
     try:
         content = path.read_bytes() if is_remote(path) or not path.exists() else read_file(path)
-        value = json.loads(content.decode("utf-8"), object_pairs_hook=_distinct_keys)
+        text = content.decode("utf-8")
+        value = json.loads(text, object_pairs_hook=_distinct_keys, parse_constant=lambda _: None)
     except FileNotFoundError:
         raise
     except OSError as error:

@@ -2,7 +2,7 @@
 
 import os
 
-from rows import Measured, Row, Way
+from experiments.benchmarks.rows import Measured, Row, Way
 
 
 def processes(settings):

@@ -175,6 +175,7 @@ CASES: dict[str, dict[str, Case]] = {
         "parallel.process": case(1, refusal="only read if parallel.processes is above 1"),
         "train.patience": case(1, train={"evaluate_every": 1}, checkpoint={"best": "solved"}),
         "checkpoint.every": case(2),
+        "checkpoint.minutes": case(1e-9, train={"steps": 3}),
         "checkpoint.keep": case(1, checkpoint={"every": 1}),
         "checkpoint.best": case("solved", train={"evaluate_every": 1}),
         "checkpoint.average": case(2, checkpoint={"every": 1}),

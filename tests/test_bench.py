@@ -1,12 +1,8 @@
-"""The benchmark's table and ceiling, by ways and products that take no time."""
+"""The benchmark's table, by ways that take no time."""
 
 import dataclasses
 import os
-import signal
-import sys
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -16,21 +12,12 @@ from fxf.decoding.decoder import Decoder
 from fxf.errors import UserError
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from helpers import random_params, scaled
-from small_runs import ROOT
 
 SETTINGS = {"repeats": 1, "steps": 1, "threads": 1}
 
 
-@pytest.fixture(autouse=True)
-def benchmarks(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "experiments/benchmarks"))
-    yield
-    for name in ("rows", "ceilings", "rows_decoding", "rows_training", "rows_gpu", "peers_ctranslate2", "bench_rows"):
-        sys.modules.pop(name, None)
-
-
 def test_ways_take_turns_and_the_first_turn_does_not_count():
-    from rows import Measured, Row, Way, measured
+    from experiments.benchmarks.rows import Measured, Row, Way, measured
 
     called = []
 
@@ -55,7 +42,7 @@ def test_ways_take_turns_and_the_first_turn_does_not_count():
     ("seconds", "figure"), [((1.5, 0.25), 0.25), ((2.5,), 2.5)], ids=["short work runs before", "long work does not"]
 )
 def test_the_time_that_counts_is_not_that_of_short_work_after_a_pause(seconds, figure, monkeypatch):
-    import rows
+    from experiments.benchmarks import rows
 
     clock, left = [0.0], list(seconds)
     monkeypatch.setattr(rows.time, "perf_counter", lambda: clock[0])
@@ -68,9 +55,8 @@ def test_the_time_that_counts_is_not_that_of_short_work_after_a_pause(seconds, f
 
 
 def test_each_way_has_a_process_of_its_own():
-    from rows import Settings, measured_in_processes
-
     from bench_rows import processes
+    from experiments.benchmarks.rows import Settings, measured_in_processes
 
     (row,) = measured_in_processes(processes, Settings(**SETTINGS))
     assert row["figures"]["fxf"]["median"] == 12 / 2  # its second turn
@@ -80,23 +66,9 @@ def test_each_way_has_a_process_of_its_own():
     assert list(row["figures"]) == ["peer"]
 
 
-def test_processes_of_ways_leave_signals_to_the_thread_that_waits_for_them():
-    from rows import Settings, measured_in_processes
-
-    from bench_rows import processes
-
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
-    try:
-        list(measured_in_processes(processes, Settings(**SETTINGS, ways=("fxf",))))
-        assert {signal.SIGTERM, signal.SIGINT} <= signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def test_a_way_that_fails_ends_the_row_with_its_error():
-    from rows import Settings, measured_in_processes
-
     from bench_rows import failing
+    from experiments.benchmarks.rows import Settings, measured_in_processes
 
     with pytest.raises(RuntimeError, match=r"^peer: ValueError: no such weights$"):
         list(measured_in_processes(failing, Settings(**SETTINGS)))
@@ -104,7 +76,7 @@ def test_a_way_that_fails_ends_the_row_with_its_error():
 
 @pytest.mark.parametrize(("unit", "ratio"), [("tokens/s", "0.50"), ("s", "2.00"), ("MiB", "2.00")])
 def test_the_table_says_how_many_times_as_good_fxf_is_also_where_a_peer_wins(unit, ratio):
-    from rows import markdown
+    from experiments.benchmarks.rows import markdown
 
     figures = {"fxf": {"median": 2.0, "least": 1.0, "most": 3.0}, "peer": {"median": 4.0, "least": 4.0, "most": 4.0}}
     lines = markdown([{"what": "work", "unit": unit, "figures": figures, "note": ""}]).splitlines()
@@ -112,22 +84,9 @@ def test_the_table_says_how_many_times_as_good_fxf_is_also_where_a_peer_wins(uni
     assert "left out: no torch" in markdown([{"what": "work", "error": "no torch"}])
 
 
-def test_the_ceiling_counts_each_product_of_a_program_and_those_in_a_loop_once_per_turn():
-    from ceilings import _flops, products
-
-    def program(x, y):
-        turns = jax.lax.scan(lambda carry, _: (carry @ y, None), x @ y, length=3)[0]
-        return turns, jnp.einsum("bij,bjk->bik", x[None], y[None])
-
-    x, y = jnp.ones((2, 5)), jnp.ones((5, 5))
-    counts = products(jax.make_jaxpr(program)(x, y).jaxpr)
-    assert sorted(counts.values()) == [1, 4]
-    assert {_flops(product) for product in counts} == {2 * 2 * 5 * 5}
-
-
 @pytest.mark.parametrize("changes", [{"positions": "rotary"}, {"embeddings": "separate"}, {"block": "post_norm"}])
 def test_real_sentences_need_a_run_that_the_peers_can_have(changes):
-    from rows_decoding import require_peers
+    from experiments.benchmarks.rows_decoding import require_peers
 
     config = EncoderDecoderConfig(positions="sinusoidal", embeddings="shared")
     require_peers(config, "runs/a")
@@ -138,7 +97,7 @@ def test_real_sentences_need_a_run_that_the_peers_can_have(changes):
 
 def test_ctranslate2_begins_and_ends_where_fxf_does():
     pytest.importorskip("ctranslate2")
-    from peers_ctranslate2 import CTranslator
+    from experiments.benchmarks.peers_ctranslate2 import CTranslator
 
     config = EncoderDecoderConfig(
         **{"n_layers": 1, "d_model": 8, "d_ff": 7, "n_heads": 2, "max_len": 12},
@@ -159,22 +118,22 @@ def test_ctranslate2_begins_and_ends_where_fxf_does():
 
 
 def test_a_peer_that_starts_from_another_loss_fails_the_row():
-    from rows_training import FirstLoss, agreement
+    from experiments.benchmarks.rows_training import agreement
 
-    facts = {"fxf": FirstLoss(2.0, "predicted 5"), "ceiling": None, "peer": FirstLoss(2.1)}
-    assert agreement(facts, 0.1) == "predicted 5"
+    losses = {"fxf": 2.0, "peak": None, "peer": 2.1}
+    assert agreement(losses, 0.1) == ""
     with pytest.raises(AssertionError, match="peer"):
-        agreement(facts, 0.01)
+        agreement(losses, 0.01)
 
 
 def test_rows_of_a_gpu_are_refused_where_there_is_none_and_can_be_tried_quickly(monkeypatch):
-    from rows import Settings, measured
-    from rows_gpu import ROWS, products
+    from experiments.benchmarks.rows import Settings, measured
+    from experiments.benchmarks.rows_gpu import ROWS
 
     monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "true")
     for rows in ROWS.values():
         with pytest.raises(UserError, match="need an NVIDIA GPU"):
             next(rows(Settings(**SETTINGS)))
-    (row,) = products(Settings(**SETTINGS, quick=True))
+    (row,) = ROWS["gpu_products"](Settings(**SETTINGS, quick=True))
     assert measured(row, {"XLA": row.ways["XLA"]()}, 1)["figures"]["XLA"]["median"] > 0
     assert os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"

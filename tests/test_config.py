@@ -164,8 +164,11 @@ def test_what_the_section_of_an_encoder_decoder_cannot_read_is_named(changes, me
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"average": 3}, "checkpoint.average: 3 is more than checkpoint.keep 2"),
-        ({"average": 2, "best": "bleu"}, "checkpoint.average: a run uses the mean or the best checkpoint; leave one"),
+        ({"average": 2}, "checkpoint.average: the mean is of checkpoints at multiples of checkpoint.every; set it"),
+        (
+            {"average": 2, "every": 3, "best": "bleu"},
+            "checkpoint.average: a run uses the mean or the best checkpoint; leave one",
+        ),
         ({"average": 0}, "checkpoint.average: expected at least 1, got 0"),
     ],
 )

@@ -5,9 +5,8 @@ import inspect
 
 import pytest
 
-import fxf.phrasebook
 from fxf.config import section
-from fxf.data import text
+from fxf.data import phrasebook, text
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs.command_line import read_sweep
 from fxf.runs.experiment import build
@@ -43,7 +42,7 @@ def kept_text(config, length):
 def registered(monkeypatch):
     """What a config registers is gone after a test. Points on the same text read it once, and little of it."""
     monkeypatch.setattr(language_model, "encoded_text", lambda config, folder, length: kept_text(config, length))
-    monkeypatch.setattr(fxf.phrasebook, "phrasebook", first_phrases)
+    monkeypatch.setattr(phrasebook, "phrases", first_phrases)
     with new_process():
         yield
 

@@ -127,11 +127,34 @@ def test_a_job_with_gpus_does_not_train_in_an_environment_without_cuda(tmp_path,
     if made_for:
         (tmp_path / ".venv").mkdir()
         (tmp_path / ".venv/ready").write_text(made_for + "\n")
-    (tmp_path / "srun").write_text("#!/bin/sh\necho trained\n")
-    (tmp_path / "srun").chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_GPUS_ON_NODE": gpus}
-    command = ["bash", str(ROOT / "experiments/slurm/train.sbatch")]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    done = job_in(tmp_path, "echo trained", SLURM_GPUS_ON_NODE=gpus)
     assert done.returncode == code
     assert done.stdout == ("" if code else "trained\n")
     assert len(done.stderr.splitlines()) == (1 if code else 0)
+
+
+def job_in(folder, srun, **environment):
+    """Runs the script of a SLURM job in a folder, where the command srun is one of a shell."""
+    for name, text in (("srun", srun), ("scontrol", "echo $*")):
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    command = ["bash", str(ROOT / "experiments/slurm/train.sbatch")]
+    environment |= {"PATH": f"{folder}:/usr/bin:/bin"}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("code", "restarts", "again"),
+    [(75, "0", True), (75, "99", True), (75, "100", False), *((code, "0", False) for code in (0, 1, 2, 130, 137))],
+)
+def test_a_job_goes_back_to_the_queue_only_when_it_has_saved_and_not_for_ever(code, restarts, again, tmp_path):
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv/ready").write_text("cpu\n")
+    done = job_in(tmp_path, f"exit {code}", SLURM_RESTART_COUNT=restarts, SLURM_JOB_ID="12")
+    assert (done.returncode, done.stderr) == (code, "")
+    assert done.stdout == (f"exit code {code}: back to the queue\nrequeue 12\n" if again else "")
+
+
+def test_a_job_names_its_time_and_its_cores():
+    text = (ROOT / "experiments/slurm/train.sbatch").read_text()
+    assert "\n#SBATCH --time=" in text and "\n#SBATCH --cpus-per-task=" in text and "srun --cpus-per-task=" in text

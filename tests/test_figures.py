@@ -1,117 +1,170 @@
-"""Figures of the pages: each comes from a kept result or from the code, and every other number is accounted for."""
+"""Figures of the pages are those of kept results: docs/figures.json says which figure comes from which file.
 
+"exact"   page: file: a text of the page with {} for figures: the places of these in the file, one or a list; with an
+          empty list the file has the text as it is. A place is names and numbers of items, as a > b > 0; of a list,
+          NAME=VALUE & … takes such rows; mean, min, max, deviation and count put rows together; ÷ and * compute
+"found"   page: the beginning of a table, paragraph or block: the files in which each of its numbers is found, as it is
+          rounded there or in another unit; "but" has those that are no results, such as sizes and published figures
+"""
+
+import csv
 import json
 import re
-import shutil
+from statistics import mean, stdev
 
 import pytest
 
 from experiments.benchmarks import compiled
-from experiments.figures import pages
-from experiments.figures.kept import Kept
-from experiments.figures.long_runs import of_seeds
-from experiments.figures.pieces import Conclusion, Page, figure, filled, only_docstrings, plain, table, wrong
 from small_runs import ROOT
 
-STUDIES = "experiments/studies"
+FIGURES = json.loads((ROOT / "docs/figures.json").read_text())
+EXACT = [
+    (page, file, text) for page, files in FIGURES["exact"].items() for file, texts in files.items() for text in texts
+]
+FOUND = [(page, start) for page, blocks in FIGURES["found"].items() for start in blocks]
+REDUCED = {"mean": mean, "min": min, "max": max, "deviation": stdev, "count": len}
+NUMBER = r"(?<![\w.])-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[-+]?\d+)?"
+# Code, names such as H100, GPT-2 and CTranslate2, and where a link leads.
+NAMES = r"`[^`]*`|\b[A-Za-z][\w-]*\d[\w.:]*|(?<=\])\([^)]*\)"
 
 
-@pytest.mark.parametrize("name", pages.names(ROOT))
-def test_every_number_of_a_page_has_a_source_and_every_figure_is_that_of_the_kept_results(name):
-    assert pages.differences(ROOT, [name]) == []
+def read(name):
+    """Returns what the files of a name under experiments/ hold; * stands for several."""
+    found = []
+    for path in sorted((ROOT / "experiments").glob(name)):
+        text = path.read_text()
+        if path.suffix == ".json":
+            found.append(json.loads(text))
+        elif path.suffix == ".jsonl":
+            found.append([json.loads(line) for line in text.splitlines()])
+        elif path.suffix == ".csv":
+            found.append([{k: number(v) for k, v in row.items()} for row in csv.DictReader(text.splitlines())])
+        else:
+            found.append(text)
+    assert found, name
+    return found
 
 
-def test_no_page_is_written_anew():
-    assert set(pages.PAGES) <= set(pages.names(ROOT))
+def number(cell):
+    return float(cell) if re.fullmatch(NUMBER, cell) else cell
 
 
-@pytest.fixture(scope="module")
-def copy(tmp_path_factory):
-    """Returns a copy of the pages and the kept results."""
-    folder = tmp_path_factory.mktemp("checkout")
-    for name in pages.names(ROOT):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, folder / name)
-    for name in ("results", "studies"):
-        shutil.copytree(ROOT / "experiments" / name, folder / "experiments" / name, dirs_exist_ok=True)
-    return folder
+def value_at(items, place):
+    """Returns the value at a place of figures.json."""
+    if " ÷ " in place:
+        above, below = (value_at(items, part) for part in place.split(" ÷ "))
+        return above / below
+    names, _, factor = place.partition(" * ")
+    for name in names.split(" > "):
+        if name.isdigit():
+            items = [item[int(name)] for item in items]
+            continue
+        items = [row for item in items for row in (item if isinstance(item, list) else [item])]
+        if name in REDUCED:
+            items = [REDUCED[name](items)]
+        elif "=" in name and name not in items[0]:
+            wanted = [pair.split("=") for pair in name.split(" & ")]
+            items = [row for row in items if all(str(row[key]) == value for key, value in wanted)]
+        else:
+            items = [item[name] for item in items]
+    (value,) = items
+    return value * float(factor) if factor else value
 
 
-@pytest.mark.parametrize(
-    ("kept", "old", "new", "page"),
-    [
-        ("results/configs/multi30k_de/seed_0/result.json", '"bleu": 41.9', '"bleu": 42.9', "README.md"),
-        ("studies/turns/table.csv", "40191,1.0,0.59,", "40191,1.0,0.69,", f"{STUDIES}/turns/README.md"),
-        ("studies/characters/table.csv", "2.9946601", "1.9946601", f"{STUDIES}/README.md"),
-        ("results/compile/gpt2_h100-1.txt", "105 GB to memory", "106 GB to memory", "docs/devices.md"),
-        ("results/older.json", '"bleu": 99.4', '"bleu": 98.4', "configs/translation.py"),
-        ("results/older.json", '1.900, 1.883', '1.900, 1.884', "experiments/results/README.md"),
-    ],
-)  # fmt: skip
-def test_an_altered_result_is_noticed_and_make_figures_writes_it(copy, kept, old, new, page):
-    path = copy / "experiments" / kept
-    text = path.read_text()
-    assert old in text and pages.differences(copy, [page]) == []
-    path.write_text(text.replace(old, new, 1))
-    try:
-        assert any("the kept results" in line for line in pages.differences(copy, [page]))
-        pages.rewrite(copy, [page])
-        assert not any("the kept results give" in line for line in pages.differences(copy, [page]))
-    finally:
-        path.write_text(text)
-        pages.rewrite(copy, [page])
-    assert pages.differences(copy, [page]) == []
+def words(text):
+    return " ".join(text.split())
 
 
-def test_a_mean_of_seeds_says_of_which():
-    runs = [{"seed": seed, "bleu": bleu} for seed, bleu in enumerate((40.5, 41.0, 42.5))]
-    assert plain(of_seeds(runs[:1])) == "seed 0"
-    assert plain(of_seeds(runs)) == "mean of 3 seeds (40.50, 41.00, 42.50; deviation 1.04)"
-    assert plain(of_seeds(runs, each=False)) == "mean of 3 seeds"
+def filled(page, file, text):
+    """Returns a text of a page with the figures of a kept result."""
+    places = FIGURES["exact"][page][file][text]
+    if not places:
+        assert all(text in content for content in texts_of(file))
+    values = [value_at(read(file), place) for place in ([places] if isinstance(places, str) else places)]
+    return words(text.format(*values) if values else text)
 
 
-def test_a_number_that_nothing_accounts_for_is_named():
-    text = "    fxf train --config.train.steps=9 \\\n  7\n\n`step 7`, GPT-2, Su et al. 2021\n\nIt reaches 0.97 on 12"
-    assert wrong(text, Page([])) == ["line 6: nothing accounts for 0.97", "line 6: nothing accounts for 12"]
-    assert wrong(text, Page([f"reaches {figure(0.97)}"], {"the machine": ["on 12"]})) == []
-    assert wrong(text, Page([f"reaches {figure(0.98)}"], {"the machine": ["on 12"]})) == [
-        "line 6: the kept results give 0.98, not 0.97"
-    ]
+@pytest.mark.parametrize(("page", "file", "text"), EXACT, ids=lambda value: value.replace("/", "-")[:40])
+def test_a_figure_of_a_page_is_that_of_a_kept_result(page, file, text):
+    assert filled(page, file, text) in words((ROOT / page).read_text())
 
 
-def test_a_text_that_is_no_longer_in_the_page_is_named():
-    assert wrong("nothing", Page(["some text"], {"why": ["another"]})) == [
-        "this is missing: some text",
-        "this is missing (why): another",
-    ]
+def numbers_of(text):
+    """Returns the numbers of a text, as written."""
+    return re.findall(NUMBER, re.sub(NAMES, " ", text))
 
 
-def test_a_conclusion_that_the_results_contradict_is_named():
-    page = Page([Conclusion("rotary is best", False)])
-    assert wrong("So rotary\nis best.", page) == ["the kept results contradict this: rotary is best"]
+def are_found(numbers, files, units=(1,)):
+    """Returns the numbers that no figure of these files, times a unit, becomes when it is rounded as they are."""
+    values = {
+        abs(float(n.replace(",", ""))) for file in files for text in texts_of(file) for n in re.findall(NUMBER, text)
+    }
+
+    def is_found(shown):
+        digits = len(shown.partition(".")[2].partition("e")[0])
+        value = abs(float(shown.replace(",", "")))
+        return any(abs(v * unit - value) <= 0.5000001 * 10.0**-digits for v in values for unit in units)
+
+    return [shown for shown in dict.fromkeys(numbers) if not is_found(shown)]
 
 
-def test_figures_are_written_across_lines_and_in_tables():
-    page = Page([f"from {figure(1.5)} to {figure(2500, ',')}", table(["a", "b"], [["x", "2"], ["y", "3"]], "lr")])
-    text = "It went from 7\nto 1,000.\n\n| a | b |\n|---|---:|\n| x | 1 |\n\nEnd."
-    assert filled(text, page) == ("It went from 1.5\nto 2,500.\n\n| a | b |\n|---|---:|\n| x | 2 |\n| y | 3 |\n\nEnd.")
-    assert wrong(filled(text, page), page) == []
+def texts_of(name):
+    """Returns the texts of the files of a name, without the commas of tables."""
+    paths = sorted((ROOT / "experiments").glob(name))
+    assert paths, name
+    return [re.sub(",", " ", path.read_text()) if path.suffix == ".csv" else path.read_text() for path in paths]
 
 
-def test_only_docstrings_and_expected_of_a_config_count():
-    code = '"""Reaches 0.5."""\n\nSTEPS = 300\nEXPECTED = {"loss": 0.7}\n\ndef f():\n    """In 3 steps."""\n    x = 4\n'
-    assert wrong(code, Page([]), only_docstrings(code)) == [
-        "line 1: nothing accounts for 0.5",
-        "line 4: nothing accounts for 0.7",
-        "line 7: nothing accounts for 3",
-    ]
+@pytest.mark.parametrize(("page", "start"), FOUND, ids=lambda value: value.replace("/", "-")[:40])
+def test_every_number_of_a_table_is_in_its_kept_results(page, start):
+    text, said = (ROOT / page).read_text(), FIGURES["found"][page][start]
+    assert text.count(f"\n{start}") == 1
+    block = re.split(r"\n\s*\n|\n```", text[text.index(f"\n{start}") + 1 :])[0]
+    assert all(number in numbers_of(block) for number in said.get("but", {}))
+    results = [n for n in numbers_of(block) if n not in said.get("but", {})]
+    assert are_found(results, said["in"], said.get("units", [1])) == []
+
+
+def test_every_figure_of_the_results_in_readme_has_its_place():
+    rows = re.findall(
+        r"^\| .* \| \[.*\]\(.*\) \|$", (ROOT / "README.md").read_text().split("## Choices")[0], re.MULTILINE
+    )
+    known = set(FIGURES["quoted"])
+    for page, file, text in EXACT:
+        typed = re.findall(NUMBER, re.sub(r"{.*?}", "", text)) if "{" in text else []
+        known |= (
+            {n for n in re.findall(NUMBER, filled(page, file, text)) if n not in typed}
+            if page == "README.md"
+            else set()
+        )
+    assert len(rows) > 9
+    assert [n for row in rows for n in numbers_of(" ".join(row.split("|")[2:4])) if n not in known] == []
+
+
+def test_the_overview_of_studies_has_the_figures_of_their_pages():
+    rows = re.findall(
+        r"^\| \[.*\]\((\w+)/README.md\) \| .* \| (.*) \|$",
+        (ROOT / "experiments/studies/README.md").read_text(),
+        re.MULTILINE,
+    )
+    assert len(rows) > 9
+    missing = {
+        study: are_found(set(numbers_of(row)) - FIGURES["quoted"].keys(), [f"studies/{study}/README.md"])
+        for study, row in rows
+    }
+    assert {study: numbers for study, numbers in missing.items() if numbers} == {}
+
+
+def test_a_number_that_no_kept_result_has_is_named():
+    assert are_found(["1.50", "1,500", "7,306", "99.9"], ["results/bench/again.json"]) == ["1.50", "1,500"]
 
 
 def test_kept_results_name_what_made_them():
-    folders = {path.parent for name in ("result.json", "table.csv") for path in (ROOT / "experiments").rglob(name)}
-    for folder in folders:
-        made = Kept(ROOT).made_by(folder.relative_to(ROOT).as_posix())
-        assert {"git_commit", "date", "machine", "versions"} <= set(made)
+    kept = ROOT / "experiments"
+    for folder in {path.parent for name in ("result.json", "table.csv") for path in kept.rglob(name)}:
+        (path,) = [path for path in (folder / "made_by.json", folder / "plan.json") if path.exists()]
+        made = json.loads(path.read_text())
+        assert {"git_commit", "machine", "versions"} <= made.keys()
         assert re.fullmatch(r"[0-9a-f]{40}", made["git_commit"]), f"{folder}: from code that no commit has"
 
 
@@ -119,18 +172,6 @@ def test_older_figures_name_their_command_commit_date_and_machine():
     older = json.loads((ROOT / "experiments/results/older.json").read_text())
     for name, entry in older.items():
         assert name == "about" or {"what", "command", "commit", "date", "machine"} <= set(entry)
-
-
-def test_the_plan_of_a_study_and_what_its_program_writes_are_no_typed_figures(tmp_path):
-    page = "experiments/studies/new/README.md"
-    path = tmp_path / page
-    path.parent.mkdir(parents=True)
-    shutil.copytree(ROOT / "experiments/results", tmp_path / "experiments/results")
-    path.write_text("At most 20.\n\n**Test**, written before the runs. 7.\n\n**Command**\n\n8.\n\n## Result\n\n9.\n")
-    numbers = [line.split()[-1] for line in pages.differences(tmp_path, [page])]
-    assert numbers == ["8", "9"]
-    (path.parent / "result.py").touch()
-    assert [line.split()[-1] for line in pages.differences(tmp_path, [page])] == ["8"]
 
 
 def test_each_file_of_compiled_programs_has_the_command_that_makes_it():

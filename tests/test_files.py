@@ -5,8 +5,25 @@ import socket
 import pytest
 
 from fxf.errors import UserError
-from fxf.files import folder_at, read_file, why_not_written, write_atomically
+from fxf.files import folder_at, read_file, read_json, to_json, why_not_written, write_atomically
 from small_runs import no_file_larger_than
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"a": [1.5, float("nan"), (float("inf"), 2)]}, '{"a": [1.5, null, [null, 2]]}'),
+        ({"a": -float("inf"), "b": "NaN", "c": None, "d": True}, '{"a": null, "b": "NaN", "c": null, "d": true}'),
+    ],
+)
+def test_a_number_that_json_does_not_have_is_null(value, text):
+    assert to_json(value) == text
+
+
+def test_numbers_that_an_older_file_has_and_json_does_not_are_read_as_null(tmp_path):
+    (tmp_path / "result.json").write_text('{"a": NaN, "b": [-Infinity, 1]}')
+    assert read_json(tmp_path / "result.json", "a result") == {"a": None, "b": [None, 1]}
+
 
 TENSORSTORE = 'RESOURCE_EXHAUSTED: Failed writing: "4/state/d/9b": Failed to write 7369 bytes to file 24: {} [...]'
 

@@ -1,15 +1,13 @@
-"""The race: what its entries and trials name, and when an entry reaches its target."""
+"""The race: what its entries name, and when an entry reaches its target."""
 
 import subprocess
 import sys
 
 import pytest
 
-from experiments.figures.race import bound, entry
-from experiments.race.entries import ENTRIES, TRIALS
-from fxf.config import flatten
+from experiments.race.entries import ENTRIES, PAGE, bound, record, table
+from experiments.runner import filled
 from fxf.face.runs import read_config
-from fxf.runs.command_line import with_changes
 from small_runs import ROOT
 
 LOSSES = [1.50, 1.54, 1.52, 1.48, 1.51]  # mean 1.51, standard deviation 0.02236
@@ -26,21 +24,17 @@ def test_the_bound_is_that_of_a_table_of_students_t():
 def test_an_entry_reaches_its_target_by_its_bound_and_not_by_its_mean():
     name = "characters:fast_160"
     above = [x + ENTRIES[name] - 1.52 for x in LOSSES]  # the mean is below the target
-    assert [entry(name, rows(name, losses))[-2] for losses in (LOSSES, above)] == ["reached", "missed"]
-    assert entry(name, rows(name, LOSSES))[2] == "11.0 (9.0 to 13.0)"
+    assert [record(name, rows(name, losses))[""] for losses in (LOSSES, above)] == ["reached", "missed"]
+    assert record(name, rows(name, LOSSES))["seconds"] == "11.0 (9.0 to 13.0)"
+
+
+def test_the_page_has_the_tables_of_the_kept_results():
+    assert filled(PAGE, {"record": table()}) == PAGE.read_text()
 
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_every_entry_is_a_config(name):
     assert read_config(name).task.name == "language_model"
-
-
-@pytest.mark.parametrize("name", TRIALS)
-def test_every_trial_changes_keys_of_the_quick_recipe(name):
-    _, changes = with_changes(read_config("characters:fast"), TRIALS[name].changes, "--change")
-    before = dict(flatten(read_config("characters:fast").to_dict()))
-    assert len(changes) == len(TRIALS[name].changes)
-    assert all(before[key] != value for key, value in changes.items())
 
 
 def race(*arguments):

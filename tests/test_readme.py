@@ -113,7 +113,7 @@ def test_make_targets_that_the_pages_name_exist():
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"(?:`|    )make\s([\w-]+)", TEXT))
     checks = {"test", "test-all", "test-gpu", "fuzz", "check", "smoke"}
-    assert targets == {"reversal", "translation", "seeds", "figures", "help", "environment"} | checks
+    assert targets == {"reversal", "translation", "seeds", "help", "environment"} | checks
     for target in targets:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE)
 

@@ -3,36 +3,34 @@
     python -m experiments.benchmarks.documents --gigabytes=0.2,5,10 --folder=/tmp/corpus --keep
 
 For each size it makes JSON lines of so many gigabytes of made-up documents, and trains a small model on them twice,
-each time in a process of its own: the first prepares the tokens, the second finds them. For both it prints the seconds
+each time in a process of its own: the first prepares the tokens, the second finds them. For both it tells the seconds
 to the first step, and the largest anonymous memory that the process had until then and to its end, as /proc says. It
 removes the folder. --keep writes the table to experiments/results/documents.
 """
 
 import json
-import os
 import random
 import re
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from absl import app, flags
 
-from experiments.figures.kept_table import keep
-from fxf.reports.text_table import aligned
+from experiments.runner import RESULTS, ROOT, keep, verb
 
-ROOT = Path(__file__).parents[2]
 GIGABYTES = flags.DEFINE_list("gigabytes", ["0.2"], "sizes of the text")
-FOLDER = flags.DEFINE_string(
-    "folder", None, "the folder to make and remove; it takes three times the size of the text", required=True
-)
+FOLDER = flags.DEFINE_string("folder", None, "the folder to make and remove, of three times the size", required=True)
 KEEP = flags.DEFINE_boolean("keep", False, "write the table to experiments/results/documents")
 TOKENIZER = flags.DEFINE_string("tokenizer", "character", "data.tokenizer")
-WORDS = 20_000
-STORE = 2**24  # bytes of ready text, of which documents are pieces
-MODEL = {"n_layers": 1, "d_model": 64, "d_ff": 128, "n_heads": 2, "max_len": 256, "positions": "rotary"}
+WORDS, STORE = 20_000, 2**24  # words, and bytes of ready text, of which documents are pieces
+KEYS: dict[str, Any] = {
+    **{"data.validation": 1e-4, "data.vocab_size": 8000, "task.length": 256, "train.steps": 20, "log.every": 1},
+    **{"train.batch_size": 16, "optimizer.warmup_steps": 5, "model.n_layers": 1, "model.d_model": 64},
+    **{"model.d_ff": 128, "model.n_heads": 2, "model.max_len": 256, "model.positions": "rotary"},
+}
 
 
 def make_documents(path: Path, n_bytes: int) -> int:
@@ -43,91 +41,51 @@ def make_documents(path: Path, n_bytes: int) -> int:
     with path.open("w") as file:
         while written < n_bytes:
             start, length = rng.randrange(len(text)), int(200 * 40 ** rng.random())
-            written += file.write(
-                json.dumps({"id": n_documents, "text": f"{n_documents} {text[start : start + length]}"}) + "\n"
-            )
+            document = {"id": n_documents, "text": f"{n_documents} {text[start : start + length]}"}
+            written += file.write(json.dumps(document) + "\n")
             n_documents += 1
     return n_documents
 
 
-def anonymous_memory(pid: int) -> int:
-    """Returns the megabytes of anonymous memory that a process has now; 0 if it has ended."""
-    try:
-        found = re.search(r"^RssAnon:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-    except OSError:
-        return 0
-    return int(found[1]) // 1024 if found else 0
-
-
-def cpu_seconds(pid: int) -> float:
-    """Returns the seconds of all cores that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def train(path: Path, workdir: Path) -> list[float]:
-    """Trains a few steps in another process.
-
-    Returns:
-      the seconds to the first step, and the largest anonymous memory in megabytes until then and to the end.
-    """
-    keys = {"data.path": path, "data.tokenizer": TOKENIZER.value, "data.validation": 1e-4, "data.vocab_size": 8000}
-    keys |= {"task.length": 256, "train.steps": 20, "log.every": 1, "train.batch_size": 16, "optimizer.warmup_steps": 5}
-    keys |= {f"model.{name}": value for name, value in MODEL.items()}
-    flags_of_keys = [f"--config.{name}={value}" for name, value in keys.items()]
-    command = [
-        sys.executable,
-        "-m",
-        "fxf",
-        "train",
-        "--config=documents:json_lines",
-        f"--workdir={workdir}",
-        *flags_of_keys,
-    ]
-    began, peak, log = time.monotonic(), 0, workdir.with_suffix(".log")
-    first, begun = 0.0, 0
+def train(path: Path, workdir: Path) -> dict[str, float]:
+    """Trains a few steps in a process; returns its seconds to the first step, and megabytes until it and in all."""
+    keys = {**KEYS, "data.path": path, "data.tokenizer": TOKENIZER.value}
+    options = [f"--config.{name}={value}" for name, value in keys.items()]
+    words = verb("train", "--config=documents:json_lines", f"--workdir={workdir}", *options)
+    began, peak, first, begun, log = time.monotonic(), 0, 0.0, 0, workdir.with_suffix(".log")
     with log.open("w") as file:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(words, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT)
         while process.poll() is None:
-            peak = max(peak, anonymous_memory(process.pid))
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            found = re.search(r"^RssAnon:\s+(\d+) kB", status, re.MULTILINE)  # absent as it ends
+            peak = max(peak, int(found[1]) // 1024 if found else 0)
             if not first and "step 1/" in log.read_text():
                 first, begun = time.monotonic() - began, peak
-                print(f"  first step after {first:.1f} s ({cpu_seconds(process.pid):.1f} s of CPU)")
             time.sleep(0.2)
-    print(f"  {time.monotonic() - began:.1f} s, RssAnon at most {begun} MB until the first step, {peak} MB in all")
-    print(*(f"  {line}" for line in log.read_text().splitlines()[-3:]), sep="\n", flush=True)
     if process.returncode:
-        sys.exit(f"the run ended with exit code {process.returncode}")
-    return [round(first, 1), begun, peak]
+        raise RuntimeError(log.read_text())
+    return {"s to the first step": round(first, 1), "MB until it": begun, "MB in all": peak}
 
 
-def measured(gigabytes: float, folder: Path) -> list[str]:
+def measured(gigabytes: str, folder: Path) -> dict[str, Any]:
     """Makes a corpus, prepares it, begins a run on it, and returns the row of the table."""
     folder.mkdir()
     try:
-        path, began = folder / "corpus.jsonl", time.monotonic()
-        n_documents = make_documents(path, int(gigabytes * 1e9))
-        print(f"{n_documents} documents, {path.stat().st_size / 1e9:.2f} GB, {time.monotonic() - began:.0f} s")
-        figures: list[float] = []
-        for name in ("prepares", "prepared"):
-            print(name, flush=True)
-            figures += train(path, folder / name)
-        tokens = sum(file.stat().st_size for file in folder.rglob("*.tokens"))
-        print(f"tokens on the disk: {tokens / 1e9:.2f} GB; cores: {os.cpu_count()}")
-        return [f"{gigabytes:g}", *map(str, (n_documents, tokens, *figures))]
+        n_documents = make_documents(folder / "corpus.jsonl", int(float(gigabytes) * 1e9))
+        told = {what: train(folder / "corpus.jsonl", folder / what) for what in ("preparing", "prepared")}
+        n_bytes = sum(file.stat().st_size for file in folder.rglob("*.tokens"))
     finally:
         shutil.rmtree(folder)
+    figures = {f"{column}, {what}": value for what, each in told.items() for column, value in each.items()}
+    row = {"gigabytes": gigabytes, "documents": n_documents, "bytes of tokens": n_bytes, **figures}
+    print(json.dumps(row), flush=True)
+    return row
 
 
 def main(_: list[str]) -> None:
-    columns = ("s to the first step", "MB until it", "MB in all")
-    header = ["gigabytes", "documents", "bytes of tokens"]
-    header += [f"{column}, {what}" for what in ("preparing", "prepared") for column in columns]
-    sizes = list(map(float, GIGABYTES.value))
-    rows = [measured(size, Path(FOLDER.value)) for size in sizes]
-    print(*aligned([header, *rows]), sep="\n")
+    rows = [measured(size, Path(FOLDER.value)) for size in GIGABYTES.value]
     if KEEP.value:
-        keep("documents", [header, *rows])
+        keep(RESULTS / "documents", rows)
 
 
 if __name__ == "__main__":

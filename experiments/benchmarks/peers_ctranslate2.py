@@ -88,9 +88,8 @@ def _attention(attention: Any, weights: Params, groups: list[tuple[str, ...]]) -
     """Gives an attention layer its weights; those of a group stand side by side."""
     for linear, names in zip(attention.linear, groups, strict=False):
         matrices = [weights[name].reshape(len(weights[name]), -1) for name in names]
-        _linear(
-            linear, np.concatenate(matrices, 1), np.concatenate([weights[f"{name}_bias"].ravel() for name in names])
-        )
+        biases = [weights[f"{name}_bias"].ravel() for name in names]
+        _linear(linear, np.concatenate(matrices, 1), np.concatenate(biases))
     output = weights["output"]
     _linear(attention.linear[-1], output.reshape(-1, output.shape[-1]), weights["output_bias"])
 

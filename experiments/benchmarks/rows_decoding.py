@@ -8,13 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from rows import Row, Rows, Settings, Way, is_here
-from rows_training import TINY, TINY_VOCAB_SIZE, drawn, random_pairs
 
-from fxf.data.tokenizer import EOS, PAD, TOKENIZER_FILE, read_tokenizer
+from experiments.benchmarks.rows import Row, Rows, Settings, Way, is_here
+from experiments.benchmarks.rows_training import TINY, TINY_VOCAB_SIZE, drawn, random_pairs
+from fxf.data.tokenizer import EOS, TOKENIZER_FILE, read_tokenizer
 from fxf.decoding.config import DecodeConfig
 from fxf.decoding.decoder import Decoder
 from fxf.errors import UserError
@@ -22,7 +20,6 @@ from fxf.interop import huggingface
 from fxf.machine.devices import require_devices
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.model import Model
-from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs import run
 from fxf.tasks.prompts import decode_groups
 from fxf.training.log import Clock
@@ -32,47 +29,14 @@ from fxf.weights import Params
 MARIAN: dict[str, Any] = {
     **{"d_model": 128, "activation_function": "relu", "max_position_embeddings": 64, "scale_embedding": True},
     **{"pad_token_id": 0, "decoder_start_token_id": 0, "forced_eos_token_id": None, "init_std": 0.3},
-    **{"encoder_layers": 4, "encoder_attention_heads": 4, "encoder_ffn_dim": 256},
-    **{"decoder_layers": 4, "decoder_attention_heads": 4, "decoder_ffn_dim": 256},
+    **{f"{side}_{what}": 4 for side in ("encoder", "decoder") for what in ("layers", "attention_heads")},
+    **{"encoder_ffn_dim": 256, "decoder_ffn_dim": 256},
 }
 BEAM_WIDTH, MAX_TOKENS = 5, 24
 TOGETHER, ALONE = 64, 16  # sentences of a batch, and sentences translated one at a time
 NO_END = -1  # no token has this number, so that all ways take the same number of steps
 
 Search = Callable[[slice], np.ndarray]  # returns the tokens of the best hypotheses for some sentences of the batch
-
-
-def greedy(settings: Settings) -> Iterator[Row]:
-    """Greedy decoding at the size of seed 004's examples, beside reading the whole sequence again for each token."""
-    n, length = 16, 32 if settings.quick else 128
-    model = transformer_lm(TransformerLMConfig(n_layers=2, d_model=128, d_ff=256, n_heads=2, max_len=length + 2), 11)
-    first = np.random.default_rng(0).integers(1, 11, (n, 1)).astype(np.int32)
-
-    def ours() -> Way:
-        require_devices()
-        params, decode = drawn(model), Decoder(model, NO_END)
-        prompts = {"tokens": first, "lengths": np.ones(n, np.int32)}
-        return Way(lambda: decode(params, prompts, length))
-
-    def without_a_cache() -> Way:
-        require_devices()
-        params = drawn(model)
-
-        @jax.jit
-        def next_tokens(tokens_BT: jax.Array, t: jax.Array) -> jax.Array:
-            logits_BTV = model.apply(params, {"inputs": tokens_BT})
-            return tokens_BT.at[:, t].set(jnp.argmax(logits_BTV[:, t - 1], axis=-1))
-
-        def again() -> None:
-            tokens = jnp.zeros((n, length + 2), jnp.int32).at[:, 1].set(first[:, 0])
-            for t in range(2, length + 2):
-                tokens = next_tokens(tokens, t)
-            jax.block_until_ready(tokens)
-
-        return Way(again)
-
-    ways = {"fxf": ours, "without a cache": without_a_cache}
-    yield Row(f"greedy, {n} sequences of {length} tokens", "tokens/s", n * length, ways)
 
 
 def search_of(model: Model, params: Params, batch: dict[str, Any]) -> Search:
@@ -105,10 +69,8 @@ def search_rows(what: str, searches: dict[str, Callable[[], Search]], settings: 
             assert same > 0.9, f"{name}: only {same:.1%} of the tokens are the same"
         return ""
 
-    for title, groups in {
-        f"{n} sentences at a time": [slice(n)],
-        "alone": [slice(i, i + 1) for i in range(ALONE)],
-    }.items():
+    alone = [slice(i, i + 1) for i in range(ALONE)]
+    for title, groups in {f"{n} sentences at a time": [slice(n)], "alone": alone}.items():
         ways = {name: functools.partial(way, make, groups) for name, make in searches.items()}
         amount = sum(rows.stop - (rows.start or 0) for rows in groups)
         yield Row(f"{what}, {title}", "sentences/s", amount, ways, agreement)
@@ -117,29 +79,15 @@ def search_rows(what: str, searches: dict[str, Callable[[], Search]], settings: 
 def ctranslators(settings: Settings) -> dict[str, int]:
     """Returns the names of CTranslate2's ways, and how many batches each translates side by side."""
     several = {"CTranslate2, a core for each batch": settings.threads} if settings.threads > 1 else {}
-    return {"CTranslate2": 1, **several}
+    return {"CTranslate2": 1, **several} if is_here("ctranslate2") else {}
 
 
 def beam(settings: Settings) -> Iterator[Row]:
-    """A beam of 5 at Transformer-Tiny's size, 24 tokens each, beside PyTorch with a cache, and CTranslate2."""
+    """A beam of 5 at Transformer-Tiny's size, 24 tokens each, beside CTranslate2."""
     model, batch = encoder_decoder(TINY, TINY_VOCAB_SIZE), random_pairs(TOGETHER, 16, TINY_VOCAB_SIZE)
 
-    def of_torch() -> Search:
-        import torch
-        from peers_translator import TorchTranslator
-
-        torch.set_num_threads(settings.threads)
-        translator = TorchTranslator(TINY, drawn(model)).eval()
-
-        def search(rows: slice) -> np.ndarray:
-            source, padding = torch.tensor(batch["source"][rows]).long(), torch.tensor(~batch["source_mask"][rows])
-            options = {"width": BEAM_WIDTH, "max_tokens": MAX_TOKENS, "end_token": NO_END}
-            return translator.beam_search(source, padding, **options)[:, 0].numpy()
-
-        return search
-
     def of_ctranslate2(batches: int) -> Search:
-        from peers_ctranslate2 import CTranslator
+        from experiments.benchmarks.peers_ctranslate2 import CTranslator
 
         translator = CTranslator(TINY, drawn(model), settings.threads, batches)
 
@@ -151,8 +99,6 @@ def beam(settings: Settings) -> Iterator[Row]:
         return search
 
     searches: dict[str, Callable[[], Search]] = {"fxf": lambda: search_of(model, drawn(model), batch)}
-    if is_here("torch"):
-        searches["PyTorch"] = of_torch
     for name, batches in ctranslators(settings).items():
         searches[name] = functools.partial(of_ctranslate2, batches)
     yield from search_rows("beam of 5", searches, settings)
@@ -224,31 +170,9 @@ class Sentences:
 
         return translate
 
-    def of_torch(self, batch_size: int, by_length: bool) -> Callable[[], list[str]]:
-        import torch
-        from peers_translator import TorchTranslator
-
-        torch.set_num_threads(self.settings.threads)
-        translator = TorchTranslator(self.config, self.params).eval()
-
-        def translate() -> list[str]:
-            sources = [torch.tensor([*tokens, EOS]) for tokens in self.tokenizer.encode_all(self.lines)]
-            order = sorted(range(len(sources)), key=lambda i: len(sources[i]) if by_length else i)
-            found = [""] * len(sources)
-            for start in range(0, len(order), batch_size):
-                chosen = order[start : start + batch_size]
-                source = torch.nn.utils.rnn.pad_sequence([sources[i] for i in chosen], True, PAD)
-                options = {"width": BEAM_WIDTH, "max_tokens": 2 * source.shape[1] + 16, "end_token": EOS}
-                tokens = translator.beam_search(source, source == PAD, **options)[:, 0]
-                for i, row in zip(chosen, tokens.tolist(), strict=True):
-                    found[i] = self.tokenizer.decode(row[: [*row, EOS].index(EOS)])
-            return found
-
-        return translate
-
     def of_ctranslate2(self, batches: int, batch_size: int) -> Callable[[], list[str]]:
         """Sorts the sentences by length, as CTranslate2 does with more than a batch of them."""
-        from peers_ctranslate2 import CTranslator
+        from experiments.benchmarks.peers_ctranslate2 import CTranslator
 
         translator = CTranslator(self.config, self.params, self.settings.threads, batches)
 
@@ -275,22 +199,14 @@ def sentences(settings: Settings) -> Iterator[Row]:
         for name, theirs in facts.items():
             shares[name] = np.mean([one == other for one, other in zip(ours, theirs, strict=True)])
             assert shares[name] > 0.9, f"{name}: only {shares[name]:.1%} of the translations are the same"
-        told = [
-            f"{100 * min(of_peer):.1f} % with {peer}"
-            for peer in ("PyTorch", "CTranslate2")
-            if (of_peer := [share for name, share in shares.items() if name.startswith(peer)])
-        ]
-        return f"the searches agree on {' and '.join(told)} of {len(ours):,}"
+        return f"the searches agree on {100 * min(shares.values()):.1f} % of {len(ours):,}"
 
     ways: dict[str, Callable[[], Way]] = {"fxf": functools.partial(way, Sentences.ours)}
-    ways["PyTorch, one at a time"] = functools.partial(way, Sentences.of_torch, 1, False)
     for n in (64, 200):
-        ways[f"PyTorch, {n} at a time"] = functools.partial(way, Sentences.of_torch, n, False)
-        ways[f"PyTorch, {n} at a time, by length"] = functools.partial(way, Sentences.of_torch, n, True)
         for name, batches in ctranslators(settings).items():
             ways[f"{name}, {n} at a time, by length"] = functools.partial(way, Sentences.of_ctranslate2, batches, n)
     amount = len(Path(settings.sentences).read_text(encoding="utf-8").splitlines()[: 8 if settings.quick else None])
     yield Row("beam of 5, real sentences", "sentences/s", amount, ways, agreement)
 
 
-ROWS: dict[str, Rows] = {"greedy": greedy, "beam": beam, "generate": generate, "sentences": sentences}
+ROWS: dict[str, Rows] = {"beam": beam, "generate": generate, "sentences": sentences}

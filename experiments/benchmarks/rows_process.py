@@ -1,36 +1,66 @@
-"""Rows of whole processes: imports, start-up cold and warm, peak memory, and a sweep."""
+"""Rows of the machine's products, and of whole processes: imports, start-up, memory, a sweep, a whole recipe."""
 
 import functools
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
-from rows import ROOT, Measured, Row, Rows, Settings, Way, is_here
-from rows_training import NANOGPT_CPU, NANOGPT_ROWS
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.benchmarks.rows import Measured, Row, Rows, Settings, Way, is_here
+from experiments.runner import ROOT, command, verb
+from fxf.config import section
+from fxf.data.text import encoded_text
+from fxf.errors import UserError
+from fxf.face.runs import read_config
+from fxf.runs.experiment import build
+from fxf.tasks import TASKS
+from fxf.training.log import Clock
+from fxf.training.step import make_train_steps
 
 POINTS = 24  # of the sweep of configs/reversal.py
 MODULES = ("fxf", "jax", "flax.linen", "torch", "transformers")
 
 
-def output(command: list[str], **environment: str) -> str:
-    """Returns what a process prints. Raises the last line of its errors if it fails."""
-    env = {**os.environ, **environment}
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError((done.stderr.splitlines() or ["no message"])[-1])
-    return done.stdout
+def products(settings: Settings) -> Iterator[Row]:
+    """The product of two float32 matrices: the ratios of the other rows depend on it."""
+    n, times = 1024, 20
+    ways = product_ways(n, times, "float32", settings.threads)
+    yield Row(f"product of two matrices, {n} x {n}", "GFLOP/s", times * 2 * n**3 / 1e9, ways)
 
 
-def seconds(command: list[str], **environment: str) -> Measured:
+def product_ways(n: int, times: int, dtype: str, threads: int) -> dict[str, Callable[[], Way]]:
+    values = np.random.default_rng(0).normal(size=(n, n)).astype(np.float32)
+
+    def of_xla() -> Way:
+        multiply, x = jax.jit(lambda x: x @ x), jnp.asarray(values, dtype)
+        return Way(lambda: jax.block_until_ready([multiply(x) for _ in range(times)]))
+
+    def of_torch() -> Way:
+        import torch
+
+        torch.set_num_threads(threads)
+        x = torch.tensor(values, device="cuda" if torch.cuda.is_available() else "cpu", dtype=getattr(torch, dtype))
+        return Way(lambda: [x @ x for _ in range(times)][-1][0, 0].item())
+
+    return {"XLA": of_xla, "PyTorch": of_torch}
+
+
+def _way(run: Callable[..., Any], *args: Any) -> Callable[[], Way]:
+    """Returns what makes the way that calls a function."""
+    return lambda: Way(functools.partial(run, *args))
+
+
+def seconds(words: list[str]) -> Measured:
     """Returns the seconds that a process takes."""
     start = time.perf_counter()
-    output(command, **environment)
+    command(words)
     return Measured(time.perf_counter() - start)
 
 
@@ -38,20 +68,17 @@ def imports(settings: Settings) -> Iterator[Row]:
     """The import of fxf's model and training functions, beside other libraries'."""
     del settings
     programs = {"fxf.fit": "import fxf; fxf.fit", **{name: f"import {name}" for name in MODULES if is_here(name)}}
-    ways = {name: _way(seconds, [sys.executable, "-c", code]) for name, code in programs.items()}
-    yield Row("import", "s", 0, ways)
+    yield Row("import", "s", 0, {name: _way(seconds, [sys.executable, "-c", code]) for name, code in programs.items()})
 
 
-def seconds_to_line(beginning: str, command: list[str], **environment: str) -> Measured:
+def seconds_to_line(beginning: str, words: list[str], environment: dict[str, str]) -> Measured:
     """Returns the seconds until a process prints a line with this beginning. It runs on to its end.
 
     Raises the last line that it prints if it fails, or has no such line.
     """
     start, found, line = time.perf_counter(), 0.0, "no message"
-    env = {**os.environ, **environment}
-    with subprocess.Popen(
-        command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
+    options: dict[str, Any] = {"cwd": ROOT, "env": {**os.environ, **environment}, "text": True}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options) as process:
         for line in process.stdout or ():
             if not found and line.startswith(beginning):
                 found = time.perf_counter() - start
@@ -64,92 +91,92 @@ def start(settings: Settings) -> Iterator[Row]:
     """A short run of reversal:example0, to its first step and to its result, without and with kept programs."""
     del settings
 
-    def run(measure: Callable[..., Measured], cold: bool, *changes: str) -> Measured:
+    def run(beginning: str, cold: bool, *changes: str) -> Measured:
         with tempfile.TemporaryDirectory() as folder:
-            train = ["train", "--config=reversal:example0", "--config.train.steps=21", "--config.log.every=1", *changes]
-            command = [sys.executable, "-P", "-m", "fxf", *train, f"--workdir={folder}/run"]
-            return measure(command, **({"XDG_CACHE_HOME": folder} if cold else {}))
+            options = ["--config.train.steps=21", "--config.log.every=1", *changes, f"--workdir={folder}/run"]
+            words = verb("train", "--config=reversal:example0", *options)
+            return seconds_to_line(beginning, words, {"XDG_CACHE_HOME": folder} if cold else {})
 
     other = ("--config.seed=7", "--config.optimizer.learning_rate=0.002")
-    ways: dict[str, tuple[Any, ...]] = {
-        "warm": (False,),
-        "warm, another seed and rate": (False, *other),
-        "cold": (True,),
-    }
-    whats = {
-        "command to first step of reversal:example0": functools.partial(seconds_to_line, "step 1/"),
-        "21 steps of reversal:example0 in a process": seconds,
-    }
-    for what, measure in whats.items():
-        yield Row(what, "s", 0, {name: _way(run, measure, *args) for name, args in ways.items()})
+    kinds = {"warm": (False,), "warm, another seed and rate": (False, *other), "cold": (True,)}
+    for what, line in {"command to first step": "step 1/", "command to last step, of 21,": "step 21/"}.items():
+        yield Row(f"{what} of reversal:example0", "s", 0, {name: _way(run, line, *of) for name, of in kinds.items()})
+
+
+def in_python(call: str) -> Measured:
+    """Returns what a call of a function of rows_training.py returns in a process of its own."""
+    code = f"from experiments.benchmarks import rows_training; print(rows_training.{call})"
+    return Measured(command([sys.executable, "-c", code]).split()[-1])
 
 
 def peak_memory(settings: Settings) -> Iterator[Row]:
     """The memory that training adds to a process that has imported all libraries, each way in one of its own."""
-
-    def peak(way: str) -> Measured:
-        return _of_training(f"memory_of({way!r})")
-
-    names = ["fxf", *(["PyTorch"] if is_here("torch") else []), "Flax Linen", "Flax NNX"]
-    ways = {name: _way(peak, name) for name in names}
     del settings
+    names = ["fxf", *(["PyTorch"] if is_here("torch") else []), "Flax NNX"]
+    ways = {name: _way(in_python, f"memory_of({name!r})") for name in names}
     yield Row("peak memory that training adds, nanoGPT's CPU size", "MiB", 0, ways)
-
-
-def kept_memory(settings: Settings) -> Iterator[Row]:
-    """Training where freed memory stays with the process, beside what variables of glibc's malloc choose."""
-    steps = 2 if settings.quick else 50
-    chosen = {
-        "fxf": {},
-        "malloc's defaults": {"MALLOC_ARENA_TEST": "8"},  # the default; the variable is what counts
-        "huge pages": {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"},
-    }
-    call = f"seconds_of_steps({steps})"
-    ways = {name: _way(_of_training, call, **variables) for name, variables in chosen.items()}
-    tokens = NANOGPT_ROWS * NANOGPT_CPU[3] * steps
-    yield Row("training steps at nanoGPT's CPU size, where memory is kept", "tokens/s", tokens, ways)
 
 
 def sweep(settings: Settings) -> Iterator[Row]:
     """README's 24 points: together in two processes, and one after another, each a process (two of them, times 12)."""
     steps = ["--config.train.steps=25"] if settings.quick else []
-    common = [sys.executable, "-P", "-m", "fxf"]
 
-    def together() -> None:
+    def of(*words: str) -> float:
         with tempfile.TemporaryDirectory() as folder:
-            workers = [f"--workdir={folder}/sweep", f"--workers={min(2, os.cpu_count() or 1)}", "--together=12"]
-            seconds([*common, "sweep", "--config=reversal:example0", *steps, *workers])
+            return seconds(verb(*words, "--config=reversal:example0", *steps, f"--workdir={folder}/runs"))
+
+    def together() -> float:
+        return of("sweep", f"--workers={min(2, os.cpu_count() or 1)}", "--together=12")
 
     def alone() -> Measured:
-        total = 0.0
-        for depth in (1, 2):
-            folder = tempfile.mkdtemp()
-            changes = [f"--config.model.n_layers={depth}", "--config.optimizer.learning_rate=0.0004", *steps]
-            total += seconds([*common, "train", "--config=reversal:example0", *changes, f"--workdir={folder}/run"])
-            shutil.rmtree(folder)
-        return Measured(total * POINTS / 2)
+        return Measured(sum(of("train", f"--config.model.n_layers={depth}") for depth in (1, 2)) * POINTS / 2)
 
-    yield Row(
-        f"sweep of {POINTS} points", "points/s", POINTS, {"fxf": _way(together), "one after another": _way(alone)}
-    )
+    ways = {"fxf": _way(together), "one after another": _way(alone)}
+    yield Row(f"sweep of {POINTS} points", "points/s", POINTS, ways)
 
 
-def _way(run: Callable[..., Any], *args: Any, **options: Any) -> Callable[[], Way]:
-    """Returns what makes the way that calls a function."""
-    return lambda: Way(functools.partial(run, *args, **options))
+def recipe(settings: Settings) -> Iterator[Row]:
+    """nanoGPT's whole recipe for a CPU on real text; the note has the validation losses. Takes minutes, and --text."""
+    if not settings.text:
+        raise UserError("--text: missing; the row recipe trains on it")
+
+    def note(losses: dict[str, float]) -> str:
+        return ", ".join(f"{name} validation loss {value:.3f}" for name, value in losses.items())
+
+    for argument in ("nanogpt_cpu", "fast"):
+        config = f"characters:{argument}"
+        ways = {"fxf": functools.partial(_whole, config, settings), "PyTorch": functools.partial(_nanogpt, settings)}
+        yield Row(f"{config}, all of training and validation", "s", 0, ways, note)
 
 
-def _of_training(call: str, **environment: str) -> Measured:
-    """Returns what a call of a function of `rows_training.py` returns in a process of its own."""
-    here = str(Path(__file__).parent)
-    code = f"import sys; sys.path.insert(0, {here!r}); import rows_training; print(rows_training.{call})"
-    return Measured(output([sys.executable, "-c", code], **environment).split()[-1])
+def _whole(name: str, settings: Settings) -> Way:
+    """Returns the whole training of a config on a text, which ends with its validation loss."""
+    config = read_config(name)
+    config.data.path, config.train.steps = settings.text, 20 if settings.quick else config.train.steps
+    experiment, losses = build(config), list[float]()
+    layout, n_steps = experiment.layout(), experiment.train.steps
+    train_steps = make_train_steps(experiment.trainer(layout), experiment.task.batch, n_steps)  # type: ignore[arg-type]
+    evaluator = experiment.evaluator(Clock(0.0), layout)
+
+    def train() -> None:
+        state, _ = train_steps(experiment.new_state(layout), experiment.hyperparameters(), np.int32(n_steps))
+        losses.append(experiment.task.validate(evaluator(state.params))["validation_loss"])
+
+    return Way(train, lambda: losses[-1])
+
+
+def _nanogpt(settings: Settings) -> Way:
+    from experiments.benchmarks.peers_gpt import NanoGPT
+
+    config = read_config("characters:nanogpt_cpu")
+    config.data.path = settings.text
+    data: Any = section(TASKS["language_model"].sections["data"], config.to_dict()["data"], "data")
+    text, losses = encoded_text(data, None, config.model.max_len + 1), list[float]()
+    peer = NanoGPT(text.tokenizer.vocab_size, text.tokens("train"), text.tokens("validation"))
+    return Way(lambda: losses.append(peer.train(20 if settings.quick else 0)), lambda: losses[-1])
 
 
 ROWS: dict[str, Rows] = {
-    "imports": imports,
-    "start": start,
-    "peak_memory": peak_memory,
-    "kept_memory": kept_memory,
-    "sweep": sweep,
+    **{"products": products, "imports": imports, "start": start, "peak_memory": peak_memory},
+    **{"sweep": sweep, "recipe": recipe},
 }

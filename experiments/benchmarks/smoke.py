@@ -1,14 +1,13 @@
 """A smoke run of every config and argument in configs/, two at a time: a line for each, and exit code 1 if one fails.
 
-    python experiments/benchmarks/smoke.py                # all of them: make smoke
-    python experiments/benchmarks/smoke.py reversal length # some, by the beginning of their name
+    python -m experiments.benchmarks.smoke                # all of them: make smoke
+    python -m experiments.benchmarks.smoke reversal length # some, by the beginning of their name
 
 Where a config needs a text that does not come with fxf, it gets a made-up one. Compilation is quick and programs are
 slow, as in the tests.
 """
 
 import contextlib
-import gc
 import importlib.util
 import io
 import json
@@ -23,12 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from fxf.errors import UserError
-from fxf.machine.kept_programs import LARGEST
 from fxf.runs import shipped
 
-WORKERS = 2
 LINES, DOCUMENTS = 300, 9000  # of a made-up text; of the documents one in a thousand is for validation
-LANGUAGES = ("en", "de", "fr")
 # What makes compiling quick, for the processes that train. They share the programs that are compiled.
 QUICK = {
     "XLA_FLAGS": "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
@@ -43,8 +39,7 @@ def names() -> list[str]:
     """Returns NAME or NAME:ARGUMENT of each config."""
     found = []
     for name in shipped.names():
-        spec = importlib.util.spec_from_file_location("config", shipped.folder() / f"{name}.py")
-        assert spec and spec.loader
+        spec: Any = importlib.util.spec_from_file_location("config", shipped.folder() / f"{name}.py")
         spec.loader.exec_module(module := importlib.util.module_from_spec(spec))
         found += [f"{name}:{argument}" for argument in getattr(module, "ARGUMENTS", ())] or [name]
     return found
@@ -55,20 +50,17 @@ def make_texts(folder: Path) -> dict[str, str]:
     draw = random.Random(0)
     words = ["".join(draw.choices("abcdefgh", k=draw.randint(1, 5))) for _ in range(99)]
     lines = [" ".join(draw.choices(words, k=draw.randint(3, 9))) for _ in range(LINES)]
-    (folder / "pairs.txt").write_text("".join(f"{line}\t{line[::-1]}\n" for line in lines))
-    documents = [json.dumps({"text": f"{i} {line}"}) + "\n" for i in range(DOCUMENTS // LINES) for line in lines]
-    (folder / "documents.jsonl").write_text("".join(documents))
+    documents = [json.dumps({"text": f"{i} {line}"}) for i in range(DOCUMENTS // LINES) for line in lines]
+    files = {"pairs.txt": [f"{line}\t{line[::-1]}" for line in lines], "documents.jsonl": documents}
     for part in ("train", "val", "test_2016_flickr"):
-        for language in LANGUAGES:
-            (folder / f"{part}.lc.norm.tok.{language}").write_text("".join(f"{line}\n" for line in lines))
+        files |= {f"{part}.lc.norm.tok.{language}": lines for language in ("en", "de", "fr")}
     for part, n in (("train", 9), ("test", 30)):  # in the form of SCAN, and with as many actions
-        commands = [f"IN: {line} OUT:{n * ' walk'}\n" for line in lines]
-        (folder / f"tasks_{part}_length.txt").write_text("".join(commands))
-    paths = dict.fromkeys(
-        [f"translation:multi30k_{pair}" for pair in ("de", "fr", "deen")] + ["studies/scan"], str(folder)
-    )
+        files[f"tasks_{part}_length.txt"] = [f"IN: {line} OUT:{n * ' walk'}" for line in lines]
+    for name, content in files.items():
+        (folder / name).write_text("\n".join([*content, ""]))
+    of_folder = [f"translation:multi30k_{pair}" for pair in ("de", "fr", "deen")] + ["studies/scan"]
     others = {"translation:anki": "pairs.txt", "documents:json_lines": "documents.jsonl"}
-    return paths | {name: str(folder / file) for name, file in others.items()}
+    return {**dict.fromkeys(of_folder, str(folder)), **{name: str(folder / file) for name, file in others.items()}}
 
 
 def smoke(name: str, path: str, folder: Path) -> str:
@@ -96,35 +88,22 @@ def smoke(name: str, path: str, folder: Path) -> str:
     return ""
 
 
-def prepare(folder: Path) -> None:
-    """Makes a process quick: it shares its programs in a folder with the others, and collects garbage rarely."""
-    import jax
-
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_compilation_cache_max_size", LARGEST)  # with a limit, JAX locks the folder to write
-    gc.set_threshold(50_000, 20, 100)  # tracing makes many small objects that live on
-
-
 def main() -> int:
     """Prints a line for each config, and returns the exit code."""
     chosen = [name for name in names() if name.startswith(tuple(sys.argv[1:]) or "")]
-    failed, began = 0, time.perf_counter()
-    os.environ |= QUICK
-    with (
-        tempfile.TemporaryDirectory(prefix="fxf-smoke-") as where,
-        ProcessPoolExecutor(
-            WORKERS, multiprocessing.get_context("spawn"), prepare, (Path(where) / "programs",)
-        ) as pool,
-    ):
+    failed, began, context = 0, time.perf_counter(), multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory(prefix="fxf-smoke-") as where:
+        os.environ |= {**QUICK, "JAX_COMPILATION_CACHE_DIR": f"{where}/programs"}
         paths = make_texts(Path(where))
-        runs = {
-            pool.submit(smoke, name, paths.get(name, ""), Path(where) / "runs" / str(i)): name
-            for i, name in enumerate(chosen)
-        }
-        for future in as_completed(runs):
-            wrong = future.result()
-            failed += bool(wrong)
-            print(f"{time.perf_counter() - began:6.1f} s  {runs[future]}  {wrong or 'works'}", flush=True)
+        with ProcessPoolExecutor(2, context) as pool:
+            runs = {
+                pool.submit(smoke, name, paths.get(name, ""), Path(where) / "runs" / str(i)): name
+                for i, name in enumerate(chosen)
+            }
+            for future in as_completed(runs):
+                wrong = future.result()
+                failed += bool(wrong)
+                print(f"{time.perf_counter() - began:6.1f} s  {runs[future]}  {wrong or 'works'}", flush=True)
     print(f"{len(chosen)} configs, {failed} failed, {time.perf_counter() - began:.0f} s")
     return 1 if failed else 0
 

@@ -1,6 +1,5 @@
 """The arms of the paired claims: configs that differ in what a claim is about, each trained with several seeds."""
 
-import contextlib
 import json
 import time
 from collections.abc import Mapping
@@ -9,7 +8,6 @@ from typing import Any, NamedTuple
 
 import fxf
 from fxf.errors import UserError
-from fxf.files import write_atomically
 from fxf.runs import command_line, run
 from fxf.runs.experiment import build
 from fxf.runs.programs import Kept
@@ -107,10 +105,7 @@ ARMS: dict[str, Arm] = {
 
 
 def measure(name: str, folder: Path) -> dict[str, Any]:
-    """Trains an arm with each seed, and returns its config and the figures of its runs.
-
-    What is in the folder already is not done again.
-    """
+    """Trains an arm with each seed, and returns its config and the figures of its runs."""
     arm, kept = ARMS[name], Kept()
     runs = [_run(arm, seed, folder / f"seed_{seed}", kept) for seed in range(SEEDS)]
     return {"config": arm.config, "changes": dict(arm.changes), "runs": runs}
@@ -118,40 +113,25 @@ def measure(name: str, folder: Path) -> dict[str, Any]:
 
 def _run(arm: Arm, seed: int, folder: Path, kept: Kept) -> dict[str, Any]:
     """Returns the figures of a run, trained unless it is in the folder already."""
-    path = folder / "figures.json"
-    if path.exists():
-        return json.loads(path.read_text())
     config, changes = fxf.read_config(arm.config), {**QUIET, **arm.changes, "seed": seed}
     config.update_from_flattened_dict(changes)
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "log.txt").open("a") as log, contextlib.redirect_stdout(log):
-        clock = Clock(time.perf_counter())
-        try:
-            result = run.train(config.to_dict(), folder, clock, command_line.origin_of(arm.config, changes), kept=kept)
-        except UserError as error:
-            figures: dict[str, Any] = {"seed": seed, "error": str(error)}  # the loss was not finite
-            write_atomically(path, json.dumps(figures))
-            return figures
-        others = {scoring: _scored(folder, config, keys) for scoring, keys in arm.scorings.items()}
-    figures = {"seed": seed, **_numbers(result), **_validation(folder)}
-    figures |= {
-        f"{scoring}/{name}": value for scoring, each in others.items() for name, value in _numbers(each).items()
-    }
-    write_atomically(path, json.dumps(figures))
-    return figures
+    origin, clock = command_line.origin_of(arm.config, changes), Clock(time.perf_counter())
+    try:
+        figures = _numbers(run.train(config.to_dict(), folder, clock, origin, kept=kept))
+    except UserError as error:
+        return {"seed": seed, "error": str(error)}  # the loss was not finite
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    losses = [record["validation_loss"] for record in records if "validation_loss" in record]
+    figures |= {"validation_loss": losses[-1]} if losses else {}
+    for scoring, keys in arm.scorings.items():
+        figures |= {f"{scoring}/{name}": value for name, value in _numbers(_scored(folder, config, keys)).items()}
+    return {"seed": seed, **figures}
 
 
 def _numbers(result: Mapping[str, Any]) -> dict[str, float]:
     """Returns the numbers of a result that do not depend on the speed of the machine."""
     slow = ("seconds", "per_second", "bytes")
     return {name: value for name, value in result.items() if isinstance(value, int | float) and not name.endswith(slow)}
-
-
-def _validation(folder: Path) -> dict[str, float]:
-    """Returns the loss of the last validation, if the run had one."""
-    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    losses = [record["validation_loss"] for record in records if "validation_loss" in record]
-    return {"validation_loss": losses[-1]} if losses else {}
 
 
 def _scored(folder: Path, config: Any, changes: Changes) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""Runs every system of the five seeds in small, and writes one page a seed with what each says and what fxf gives.
+"""Runs every system of the five seeds in small, and says of each statement of a seed what fxf gives.
 
 make seeds
 python -m experiments.seeds --workdir=runs/seeds --only=004,contradictions
 
-What is done already is not done again. The pages, `figures.json` and `figures.md` are in the folder. The exit code is 1
-if a row does not hold; the last lines name these rows.
+What is done already is not done again. The folder has the runs, each with its page, and `figures.md` with all rows.
+The exit code is 1 if a row does not hold; the last lines name these rows.
 """
 
 import fxf.machine.listen  # noqa: F401  First of all.
@@ -13,29 +13,33 @@ import sys
 
 from absl import flags
 
+from experiments.runner import Job, finished
+from experiments.seeds.systems import SEEDS
 from fxf.config import one_of
-from fxf.files import folder_at
+from fxf.files import folder_at, write_atomically
+from fxf.pages.text_tables import to_markdown
 from fxf.runs import cli
 
-WORKDIR = flags.DEFINE_string("workdir", "runs/seeds", "the folder of the runs and the pages")
-ONLY = flags.DEFINE_list("only", [], "only these seeds, or contradictions")
+WORKDIR = flags.DEFINE_string("workdir", "runs/seeds", "the folder of the runs and the figures")
+ONLY = flags.DEFINE_list("only", list(SEEDS), "only these seeds, or contradictions")
 
 
 def main(arguments: list[str]) -> None:
     cli.refuse_arguments(arguments)
-    from experiments.seeds.pages import SEEDS, look_at, write_figures
-
-    chosen = [SEEDS[one_of(name, SEEDS, "--only")] for name in ONLY.value or SEEDS]
-    folder = folder_at(WORKDIR.value, "--workdir")
-    folder.mkdir(parents=True, exist_ok=True)
-    found = {seed.number: look_at(seed, folder) for seed in chosen}
-    if len(found) == len(SEEDS):
-        write_figures(folder, found)
-    failed = [f"seed {number}, {row.claim.what}" for number, each in found.items() for row in each if not row.holds]
-    n_rows = sum(map(len, found.values()))
-    print(f"{folder}: {n_rows} rows, {len(failed)} of them do not hold")
+    names = [one_of(name, SEEDS, "--only") for name in ONLY.value]
+    folder, rows, failed = folder_at(WORKDIR.value, "--workdir"), [], []
+    for done in finished([Job(name, SEEDS[name].look, (folder,)) for name in names], folder):
+        if done.error:
+            failed.append(f"seed {done.name}: {done.error}")
+            continue
+        print(f"seed {done.name}: {done.figures['seconds']} s", flush=True)
+        rows += [{"seed": done.name, **row} for row in SEEDS[done.name].rows(done.figures["figures"])]
+    failed += [f"does not hold: seed {row['seed']}, {row['what']}" for row in rows if row["verdict"] != "holds"]
+    table = to_markdown(rows, rows[0] if rows else ())
+    write_atomically(folder / "figures.md", table)
+    print(f"{table}{folder / 'figures.md'}: {len(rows)} rows")
     if failed:
-        sys.exit("\n".join(f"does not hold: {line}" for line in failed))
+        sys.exit("\n".join(failed))
 
 
 if __name__ == "__main__":

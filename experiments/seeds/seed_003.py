@@ -1,25 +1,20 @@
 """Seed 003: its six sentences learned by heart, the eight that it tries, and the rules of its model."""
 
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import fxf
-from experiments.seeds.claims import Claim, Found, Seed, at_most, equal
-from experiments.seeds.trained import Trained, in_float64, largest, table, trained
+from experiments.seeds.rules import ZERO, Claim, at_most, equal
+from experiments.seeds.trained import in_float64, largest, pairs_in, trained
 from fxf.data.tokenizer import SPECIAL_TOKENS
-from fxf.files import write_atomically
 from fxf.layers.positions import interleaved
 from fxf.models.encoder_decoder import PRESETS
 from fxf.weights import count
 
-SECTIONS = (
-    "Transformer Architecture", "Self-Attention", "Multi-Head Attention", "Positional Encoding",
-    "Position-wise Feed-Forward Neural Network", "Residual Connection and Layer Normalization", "Embeddings",
-    "Encoder", "Decoder", "Example",
-)  # fmt: skip
 SIX = (
     ("hello world", "hola mundo"), ("i love you", "te amo"), ("the cat is black", "el gato es negro"),
     ("good morning", "buenos dias"), ("this is a book", "este es un libro"), ("what is your name", "como te llamas"),
@@ -28,7 +23,6 @@ NEW = ("i love cat", "this is a cat")  # of the eight that the seed tries, the t
 WIDTH, LAYERS = 512, 6
 ENCODER_LAYER = 4 * WIDTH**2 + 2 * WIDTH * 2048 + 2048 + WIDTH + 2 * 2 * WIDTH
 DECODER_LAYER = 8 * WIDTH**2 + 2 * WIDTH * 2048 + 2048 + WIDTH + 3 * 2 * WIDTH
-ROUNDING = "Zero up to the rounding of float64."
 
 CLAIMS = (
     Claim("words", "Example", "words in the six pairs", "a table of every word and 3 marks", equal(32),
@@ -43,15 +37,14 @@ CLAIMS = (
           "translates 'i love cat' and 'this is a cat'", equal(2),
           "The seed keeps no answer, and none is the right one."),
     Claim("positions", "Positional Encoding", "largest difference from sin and cos of positions 0, 1, … in float64",
-          "pe[:, 0::2] = sin, pe[:, 1::2] = cos", at_most(1e-12), ROUNDING),
+          "pe[:, 0::2] = sin, pe[:, 1::2] = cos", ZERO),
     Claim("one_table", "Embeddings", "weights of the embeddings and of the last map, in tables of words",
           "three layers share one table", equal(1)),
     Claim("scale", "Embeddings", "an embedded word as a multiple of its row in the table", "√d_model", equal("22.6274"),
           "√512 = 22.6274."),
     Claim("future", "Decoder", "change of outputs with the words behind them", "prediction i depends on words before i",
           equal(0)),
-    Claim("padding", "Encoder", "change of outputs with padding behind the source", "a mask hides <PAD>",
-          at_most(1e-12), ROUNDING),
+    Claim("padding", "Encoder", "change of outputs with padding behind the source", "a mask hides <PAD>", ZERO),
 )  # fmt: skip
 
 
@@ -81,18 +74,9 @@ def _laws() -> dict[str, float]:
     }
 
 
-def _six(folder: Path) -> Trained:
-    """Trains by the seed's recipe on the seed's own six pairs, which stand in a file."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "six.tsv"
-    write_atomically(path, "".join(f"{english}\t{spanish}\n" for english, spanish in SIX))
-    pairs = {"name": "pairs", "path": str(path), "columns": "en,es", "target": "es", "held_out": 0.0}
-    return trained(folder / "six", "translation:six", {f"data.{name}": value for name, value in pairs.items()})
-
-
-def look(folder: Path) -> Found:
+def look(folder: Path) -> dict[str, Any]:
     """Trains on the six pairs, and translates the eight sentences."""
-    six = _six(folder)
+    six = trained(folder / "six", "translation:six", pairs_in(folder / "six.tsv", SIX, "en,es"))
     eight = [*(english for english, _ in SIX), *NEW]
     answers = six.run.generate(eight)
     known = {word for pair in SIX for side in pair for word in side.split()}
@@ -108,14 +92,4 @@ def look(folder: Path) -> Found:
         "known": sum(bool(answer) and set(answer.split()) <= known for answer in answers[len(SIX) :]),
         "scale": f"{np.linalg.norm(embedded[0, 0]) / np.linalg.norm(row):.4f}",
     }
-    cells = [[s, right.get(s, "–"), a] for s, a in zip(eight, answers, strict=True)]
-    said = "A beam of 3. The last two sentences are new to the model."
-    parts = [
-        table("The eight sentences", ["English", "should be", "is"], cells, said),
-        {"title": "Attention: encoder, decoder, and from one to the other", **six.examples(list(SIX[2:3]))},
-        {"title": "Loss", **six.curves()},
-    ]
-    return Found(figures, parts)
-
-
-SEED = Seed("003", "a tutorial on the encoder–decoder", SECTIONS, CLAIMS, look)
+    return {"figures": figures}

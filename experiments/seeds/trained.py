@@ -1,4 +1,4 @@
-"""Runs of shipped configs, and the pictures that a page shows of them."""
+"""Runs of shipped configs, and what is measured inside them."""
 
 import functools
 import time
@@ -10,26 +10,18 @@ import jax
 import numpy as np
 
 import fxf
+from fxf.files import read_json
 from fxf.models.model import Batch
-from fxf.pages import report
-from fxf.pages.run_files import RunFiles, read
-from fxf.reports import inside, probe
+from fxf.reports import probe
 from fxf.runs import command_line, run
 from fxf.training.log import Clock
 
-Part = dict[str, Any]
-QUIET = {"log.tensorboard": False, "log.report": False}
-
 
 class Trained(NamedTuple):
-    """A finished run: as `fxf.load` loads it, and its files."""
+    """A finished run: as `fxf.load` loads it, and its result."""
 
     run: fxf.Run
-    files: RunFiles
-
-    @property
-    def result(self) -> dict[str, Any]:
-        return self.files.result
+    result: dict[str, Any]
 
     @property
     def task(self) -> Any:
@@ -38,15 +30,6 @@ class Trained(NamedTuple):
     def intermediates(self, batch: Batch) -> dict[str, np.ndarray]:
         """Returns the named arrays inside the model while it reads a batch."""
         return probe.intermediates_of(self.run.experiment, self.run.params, batch)
-
-    def curves(self, *names: str) -> Part:
-        """Returns the part with the named curves of the run, by default its losses."""
-        return {"kind": "charts", "charts": [c for c in report.charts(self.files) if c["name"] in (names or ("loss",))]}
-
-    def examples(self, texts: list[tuple[str, str]]) -> Part:
-        """Returns the part with attention, positions and logit lens of pairs of a prompt and the answer to read."""
-        contents = inside.contents(self.run.experiment, self.run.step, self.run.params, texts)
-        return {"kind": "examples", "examples": contents["examples"]}
 
 
 def in_float64(laws: Callable[[], Any]) -> Callable[[], Any]:
@@ -62,45 +45,19 @@ def in_float64(laws: Callable[[], Any]) -> Callable[[], Any]:
 
 def trained(folder: Path, config: str, changes: dict[str, Any] | None = None) -> Trained:
     """Trains a shipped config with some keys changed, or takes the run that is in the folder already."""
-    clock = Clock(time.perf_counter())
-    changes = QUIET | (changes or {})
-    made = fxf.read_config(config)
+    changes, made = {"log.tensorboard": False, **(changes or {})}, fxf.read_config(config)
     made.update_from_flattened_dict(changes)
-    run.train(made.to_dict(), folder, clock, command_line.origin_of(config, changes))
-    return Trained(fxf.load(folder), read(folder))
+    run.train(made.to_dict(), folder, Clock(time.perf_counter()), command_line.origin_of(config, changes))
+    return Trained(fxf.load(folder), read_json(folder / "result.json", "a result"))
 
 
-def heat_map(title: str, values: Any, rows: Any, columns: Any, names: tuple[str, str], unit: str = "") -> Part:
-    """Returns one picture of a matrix.
-
-    Args:
-      values: [rows, columns].
-      rows, columns: labels, or None for numbers.
-      names: what the rows and the columns are.
-    """
-    matrix = np.asarray(values, float)
-    n_rows, n_columns = matrix.shape
-    return {
-        "title": title,
-        "rows": n_rows if rows is None else list(rows),
-        "columns": n_columns if columns is None else list(columns),
-        "rowName": names[0],
-        "columnName": names[1],
-        "unit": unit,
-        "values": [float(f"{value:.3g}") for value in matrix.ravel()],
-    }
-
-
-def maps(title: str, *pictures: Part, text: str = "") -> Part:
-    return {"kind": "maps", "title": title, "text": text, "maps": list(pictures)}
-
-
-def table(title: str, header: list[str], rows: list[list[Any]], text: str = "") -> Part:
-    return {"kind": "table", "title": title, "text": text, "header": header, "rows": rows}
-
-
-def text(title: str, content: str) -> Part:
-    return {"kind": "text", "title": title, "content": content}
+def pairs_in(path: Path, pairs: tuple[tuple[str, str], ...], columns: str) -> dict[str, Any]:
+    """Writes pairs of sentences into a file, and returns the keys that read them, all for training."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{one}\t{other}\n" for one, other in pairs))
+    target = columns.rpartition(",")[2]
+    keys = {"name": "pairs", "path": str(path), "columns": columns, "target": target, "held_out": 0.0}
+    return {f"data.{name}": value for name, value in keys.items()}
 
 
 def largest(difference: Any) -> float:

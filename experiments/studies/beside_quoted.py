@@ -2,15 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from experiments.studies.breadth.result import PUBLISHED
-from experiments.studies.conclude import Row, mean, table
+from experiments.studies.study import Line, Row, chart, dots, listed, mean, table
 from fxf.tasks.length.problems import PROBLEMS
 
 APART = 1.0  # points between quoted figures that are compared
 LEARNED = 20.0  # points above a guess from which the lengths of training count as learned in part
-N_COLUMNS = 5  # of the picture
 N_FIRST = 5  # problems of a first test; those of later ones stand behind them in the table
 
 
@@ -30,44 +29,22 @@ class BesideQuoted(NamedTuple):
         return PUBLISHED["accuracy"][problem][PUBLISHED["kinds"].index(self.names[kind])]
 
     def table(self, rows: list[Row]) -> str:
+        """Returns the accuracy of symbols beyond the lengths of training, and up to them, in percent."""
         header = ["problem", "positions", "quoted", "ours, each seed", "ours up to 40", "a guess"]
-        lines = [
-            [
-                problem,
-                kind,
-                f"{self.quoted(problem, kind):.1f}",
-                _listed(self.scores(rows, problem, kind)),
-                _listed(self.scores(rows, problem, kind, "symbol_accuracy")),
-                f"{guess(problem):.0f}",
-            ]
-            for problem in problems(rows)
-            for kind in self.names
-        ]
-        return f"Accuracy of symbols beyond 40, and up to it, in percent:\n\n{table(header, lines)}"
+        lines = []
+        for problem, kind in ((problem, kind) for problem in problems(rows) for kind in self.names):
+            ours = [listed(self.scores(rows, problem, kind, *figure), ".1f") for figure in ((), ("symbol_accuracy",))]
+            lines.append([problem, kind, f"{self.quoted(problem, kind):.1f}", *ours, f"{guess(problem):.0f}"])
+        return table(header, lines)
 
     def draw(self, path: Path, rows: list[Row]) -> None:
         """Draws the quoted figure and each of our seeds, by problem and kind."""
-        from matplotlib.figure import Figure
-
-        n_rows = -(-len(problems(rows)) // N_COLUMNS)
-        figure = Figure(figsize=(9, 2.6 * n_rows), layout="constrained")
-        all_axes: Any = figure.subplots(n_rows, N_COLUMNS, squeeze=False)
-        for axes in all_axes.flat[len(problems(rows)) :]:
-            axes.remove()
-        for axes, problem in zip(all_axes.flat, problems(rows), strict=False):
-            for i, kind in enumerate(self.names):
-                height, label = self.quoted(problem, kind), None if i else "quoted"
-                axes.plot(i, height, "_", color="tab:gray", markersize=20, label=label)
-                each = self.scores(rows, problem, kind)
-                axes.plot([i] * len(each), each, "o", color="tab:blue", alpha=0.6, label=None if i else "ours")
-            axes.set_xlim(-0.6, len(self.names) - 0.4)
-            axes.set_xticks(range(len(self.names)), self.names, rotation=30, horizontalalignment="right")
-            axes.set_title(problem, fontsize=9)
-            axes.spines[["top", "right"]].set_visible(False)
-        for first_axes in all_axes[:, 0]:
-            first_axes.set_ylabel("accuracy of symbols, percent")
-        all_axes[0, 0].legend(frameon=False)
-        figure.savefig(path, dpi=150)
+        panels = {}
+        for problem in problems(rows):
+            ours = [(kind, score) for kind in self.names for score in self.scores(rows, problem, kind)]
+            quoted = [self.quoted(problem, kind) for kind in self.names]
+            panels[problem] = [Line("quoted", [*self.names], quoted, "_", "tab:gray"), dots("ours", ours)]
+        chart(path, panels, columns=5, ylabel="accuracy, percent")
 
 
 def problems(rows: list[Row]) -> list[str]:
@@ -87,7 +64,3 @@ def guess(problem: str) -> float:
 def gap_and_span(better: Sequence[float], worse: Sequence[float]) -> tuple[float, float]:
     """Returns the difference of the means of two kinds' scores, and the larger span of their seeds."""
     return mean(better) - mean(worse), max(max(each) - min(each) for each in (better, worse))
-
-
-def _listed(values: list[float]) -> str:
-    return ", ".join(f"{value:.1f}" for value in values)

@@ -1,5 +1,6 @@
 """Batches of similar length within a token budget, in few shapes, as a Grain data set."""
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -7,6 +8,7 @@ import jax
 import numpy as np
 
 from fxf.data.corpus import TokenPair
+from fxf.data.order import share, shuffling
 from fxf.data.tokenizer import BOS, PAD
 
 Arrays = dict[str, np.ndarray]
@@ -34,7 +36,7 @@ class Batches:
     Sentences are sorted into `shapes` buckets by their longer side, with the bounds that leave the least padding. Each
     epoch shuffles every bucket, cuts it into batches, and shuffles these. What does not fill a batch of one bucket goes
     to the next, whose sentences are longer; the very last batch is filled with rows of weight 0. Every sentence occurs
-    once an epoch, and batch i is a function of (seed, i) alone.
+    once an epoch, and batch i is a function of (seed, i) alone, whatever the number of processes.
     """
 
     def __init__(
@@ -54,13 +56,12 @@ class Batches:
         Args:
           batch_size: maximum of rows in a batch.
           batch_tokens: maximum of rows times the longer side's length, padding included; at least `multiple` rows fit.
-          multiple: the number of rows in each batch is a multiple of it, times the number of processes.
-          process: (index, count); each process gets every count-th row of each batch.
+          multiple: the number of rows in each batch is a multiple of it.
+          process: (index, count) of the process that reads its `share` of each batch, filled up with rows of weight 0.
           lengths_N2: the lengths of source and target by which to make the buckets; by default those of `pairs`.
         """
         self._pairs, self._seed = pairs, seed
-        self._index, self._count = process
-        multiple *= self._count
+        self._process = process
         if lengths_N2 is None:
             lengths_N2 = np.array([(len(pair.source), len(pair.target)) for pair in pairs])
         self.buckets: list[Bucket] = []
@@ -76,17 +77,14 @@ class Batches:
             self.buckets.append(Bucket(members, source_length, target_length, rows))
         self._in_order = self._cut(lambda examples: examples)
         self.per_epoch = len(self._in_order)
-        self._plans: dict[int, Plan] = {}
+        self._plan_of = functools.lru_cache(maxsize=2)(self._plan)  # Grain's readers may still be in the epoch before
 
     def __len__(self) -> int:
         return 2**31 - 1  # more than the steps of any run
 
     def __getitem__(self, i: int) -> Arrays:
         epoch, index = divmod(int(i), self.per_epoch)
-        if epoch not in self._plans:
-            # Grain's readers may still be in the epoch before.
-            self._plans = {e: plan for e, plan in self._plans.items() if e == epoch - 1} | {epoch: self._plan(epoch)}
-        pairs, batches = self._plans[epoch]
+        pairs, batches = self._plan_of(epoch)
         return self._arrays(pairs, *batches[index])
 
     def epoch(self) -> Iterator[Arrays]:
@@ -107,7 +105,7 @@ class Batches:
         return 1 - tokens / positions
 
     def _plan(self, epoch: int) -> Plan:
-        rng = np.random.default_rng((self._seed, epoch))
+        rng = shuffling(self._seed, epoch)
         batches = self._cut(rng.permutation)
         return Plan(self._pairs, [batches[i] for i in rng.permutation(len(batches))])
 
@@ -122,8 +120,9 @@ class Batches:
         return batches
 
     def _arrays(self, pairs: Sequence[TokenPair], bucket: Bucket, examples: np.ndarray) -> Arrays:
-        rows = [pairs[i] for i in examples[self._index :: self._count]]
-        return seq2seq_batch(rows, bucket.rows // self._count, bucket.source_length, bucket.target_length)
+        mine = share(bucket.rows, self._process)
+        rows = [pairs[i] for i in examples[mine]]
+        return seq2seq_batch(rows, mine.stop - mine.start, bucket.source_length, bucket.target_length)
 
 
 def seq2seq_batch(pairs: Sequence[TokenPair], rows: int, source_length: int, target_length: int) -> Arrays:

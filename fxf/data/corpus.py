@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from fxf.config import Choices, key, one_of
+from fxf.data import phrasebook
 from fxf.data.sentence_files import Line, aligned, good_lines, read_text_file, split_by_source, tab_separated
 from fxf.data.tokenizer import EOS, TOKENIZERS, Tokenizer
 from fxf.errors import UserError
@@ -48,7 +49,7 @@ class DataConfig:
         0.0, "share of the training pairs that lose the . ! ? at the end of both sides", minimum=0, below=1
     )
     tokenizer: str = key("bpe", "one of fxf.data.tokenizer.TOKENIZERS")
-    vocab_size: int = key(8000, "maximum size of the vocabulary, with the 5 special tokens", minimum=6)
+    vocab_size: int = key(8000, "maximum size of the vocabulary, with the 5 special tokens", minimum=1)
     bpe_dropout: float = key(
         0.0,
         "bpe: probability that training skips a merge; each epoch segments its words anew (Provilkov et al. 2020)",
@@ -253,21 +254,17 @@ def _tfds(config: DataConfig) -> Corpus:
 
 def _phrasebook(config: DataConfig) -> Corpus:
     """Returns fxf's own phrase book, from English into French or Spanish."""
-    from fxf.phrasebook import phrasebook
-
     one_of(config.target, ("fr", "es"), "data.target")
-    splits: dict[str, list[Example]] = {"": [], "validation": [], "test": []}
-    for number, phrase in enumerate(phrasebook(config.target), 1):
-        splits[phrase.held_out].append(Example(phrase.source, phrase.target, f"phrasebook:{number}"))
-    parts = splits[""], splits["validation"], splits["test"]
+    splits: dict[str, list[Example]] = {"train": [], "validation": [], "test": []}
+    for number, phrase in enumerate(phrasebook.phrases(config.target), 1):
+        splits[phrase.split].append(Example(phrase.source, phrase.target, f"phrasebook:{number}"))
+    parts = splits["train"], splits["validation"], splits["test"]
     return Corpus(*parts, 0, {"phrasebook": _digest(*parts)})
 
 
 def _six(config: DataConfig) -> Corpus:
     """Returns the six English–Spanish pairs as each of the three splits."""
-    from fxf.phrasebook import SIX
-
-    examples = [Example(source, target, f"six:{number}") for number, (source, target) in enumerate(SIX, 1)]
+    examples = [Example(source, target, f"six:{number}") for number, (source, target) in enumerate(phrasebook.SIX, 1)]
     return Corpus(examples, examples, examples, 0, {"six": _digest(examples)})
 
 

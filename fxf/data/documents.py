@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 
 from fxf.config import key
-from fxf.data.sentence_files import not_text
+from fxf.data import phrasebook
+from fxf.data.sentence_files import not_text, require_uncompressed
 from fxf.data.text import TextConfig
 from fxf.errors import UserError, nearest
 from fxf.files import files_below, require_file
@@ -96,7 +97,7 @@ def sources(config: DocumentsConfig) -> list[Source]:
         size = sum(n_bytes for _, n_bytes in files)
         return [Source(f"{name}:{config.split}", None, size, content=repr((name, files)).encode())]
     if not config.path:
-        content = _phrasebook()
+        content = phrasebook.english().encode()
         return [Source("phrasebook", None, len(content), content=content)]
     path = Path(os.path.expanduser(config.path))
     if not path.is_dir():
@@ -118,12 +119,6 @@ def _file(path: Path, name: str) -> Source:
 
 def _hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
-
-
-def _phrasebook() -> bytes:
-    from fxf.phrasebook import phrasebook  # imported here, because text from a file does not need it
-
-    return "".join(f"{phrase.source}\n" for phrase in phrasebook("fr")).encode()
 
 
 def read(config: DocumentsConfig, source: Source, on_bytes: Callable[[bytes], Any]) -> Iterator[Document]:
@@ -185,19 +180,26 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def _chunks(source: Source, on_bytes: Callable[[bytes], Any]) -> Iterator[bytes]:
-    r"""Yields the content of a text file in pieces, without a byte order mark, and with \n for \r\n."""
+    r"""Yields the content of a text file in pieces, without a byte order mark, and with \n for \r\n.
+
+    If the first line ends in a piece that has \r and no \n, all of them end in \r.
+    """
     if source.path is None:
         on_bytes(source.content)
         yield source.content
         return
     with _opened(source.path) as file:
-        start = True
+        start, end = True, b""
         while chunk := file.read(CHUNK):
             while chunk.endswith(b"\r") and (more := file.read(1)):
                 chunk += more
             on_bytes(chunk)
-            yield chunk.removeprefix(b"\xef\xbb\xbf" if start else b"").replace(b"\r\n", b"\n")
-            start = False
+            if start:
+                require_uncompressed(chunk, f"data.path: {source.path}")
+                chunk, start = chunk.removeprefix(b"\xef\xbb\xbf"), False
+            if not end and (b"\r" in chunk or b"\n" in chunk):
+                end = b"\r\n" if b"\n" in chunk else b"\r"
+            yield chunk.replace(end or b"\r\n", b"\n")
 
 
 def _split(source: Source, separator: bytes, on_bytes: Callable[[bytes], Any]) -> Iterator[tuple[int, bytes]]:
@@ -226,6 +228,8 @@ def _json_lines(source: Source, field: str, on_bytes: Callable[[bytes], Any]) ->
             if line.isspace():
                 continue
             where = f"{source.path}:{number}"
+            if number == 1:
+                require_uncompressed(line, f"data.path: {source.path}")
             if wrong := not_text(line):
                 raise UserError(f"{where}: {wrong[1]}")
             try:

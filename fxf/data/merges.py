@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fxf.data.lines import lines_of
 from fxf.data.tokenizer import EOS, TOKENIZERS, UNK, Tokenizer
 from fxf.errors import UserError
 
@@ -110,8 +111,8 @@ class Segmentations:
         numbers: dict[str, int] = {}
         words, n_words = [], []
         for text in texts:
-            cut = TOKENIZERS["bpe"].cut.pre_tokenize_str(text)
-            words += [numbers.setdefault(word, len(numbers)) for word, _ in cut]
+            cut = [word for line in lines_of(text) for word, _ in TOKENIZERS["bpe"].cut.pre_tokenize_str(line)]
+            words += [numbers.setdefault(word, len(numbers)) for word in cut]
             n_words.append(len(cut))
         self._ends = np.cumsum(n_words)
         symbols = [self._merges.symbols(word) for word in numbers]

@@ -6,18 +6,17 @@ manifest.json has what they were made from, and is written last.
 
 import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import itertools
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fxf.data.alone import alone, unfinished_folder
 from fxf.data.documents import (
     PARTS,
     Document,
@@ -29,7 +28,8 @@ from fxf.data.documents import (
     sample,
     sources,
 )
-from fxf.data.encoding import Encoder, lines_of, token_type
+from fxf.data.encoding import Encoder, token_type
+from fxf.data.lines import lines_of
 from fxf.data.tokenizer import TOKENIZER_FILE, Tokenizer
 from fxf.data.tokenizer_file import any_tokenizer, is_file
 from fxf.errors import UserError
@@ -38,7 +38,7 @@ from fxf.machine.status import stage
 from fxf.machine.work import by_threads
 
 MANIFEST = "manifest.json"
-VERSION = 1  # of the stored tokens; raise it when the same documents would give others
+VERSION, VERSION_OF_FILE = 1, 2  # of the stored tokens; raise it when the same documents would give others
 GROUP = 2**18  # characters of documents that a thread encodes at once
 
 
@@ -104,7 +104,7 @@ def _options(config: DocumentsConfig) -> dict[str, Any]:
     """Returns what the tokens depend on besides the text and a tokenizer file."""
     others = ("path", "prepared", "tokenizer") if is_file(config.tokenizer) else ("path", "prepared")
     keys = {name: value for name, value in dataclasses.asdict(config).items() if name not in others}
-    return {**keys, "version": VERSION}
+    return {**keys, "version": VERSION_OF_FILE if is_file(config.tokenizer) else VERSION}
 
 
 def _tokenizer_digest(tokenizer: Tokenizer) -> str:
@@ -141,7 +141,7 @@ def prepared(config: DocumentsConfig, tokenizer: Tokenizer) -> Prepared:
     if not (folder / MANIFEST).exists():
         require_separator(config, found)
         try:
-            with _locked(folder):
+            with alone(folder.with_suffix(".lock")):
                 if not (folder / MANIFEST).exists():
                     _prepare(config, tokenizer, found, folder)
         except OSError as error:
@@ -150,21 +150,24 @@ def prepared(config: DocumentsConfig, tokenizer: Tokenizer) -> Prepared:
     return _opened(config, folder, tokenizer, found)
 
 
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lets one process at a time into the body; the lock ends with the process."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_suffix(".lock").open("w") as file:
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def _prepare(config: DocumentsConfig, tokenizer: Tokenizer, found: list[Source], folder: Path) -> None:
-    """Writes the folder under another name, and renames it when it is whole."""
-    unfinished = folder.with_suffix(".unfinished")
-    remove(unfinished)
-    unfinished.mkdir()
+    """Writes the folder under a name of this process, and renames it when it is whole."""
+    unfinished = unfinished_folder(folder)
+    try:
+        _write(config, tokenizer, found, unfinished)
+        if folder.exists() and not (folder / MANIFEST).exists():
+            remove(folder)
+        if not folder.exists():
+            unfinished.rename(folder)
+    except OSError:
+        if not (folder / MANIFEST).exists():  # else another process, whose lock this one did not see, was faster
+            raise
+    finally:
+        remove(unfinished)
+
+
+def _write(config: DocumentsConfig, tokenizer: Tokenizer, found: list[Source], unfinished: Path) -> None:
+    """Writes the tokens of all parts, the tokenizer, and last the manifest."""
     digests: list[str] = []
     counts = {part: Counts() for part in PARTS}
     name, n_bytes = config.path or "the phrase book", sum(source.size for source in found)
@@ -187,9 +190,6 @@ def _prepare(config: DocumentsConfig, tokenizer: Tokenizer, found: list[Source],
         with path.open("rb") as file:
             os.fsync(file.fileno())
     write_atomically(unfinished / MANIFEST, json.dumps(record, indent=1) + "\n")
-    if folder.exists():  # without its manifest
-        shutil.rmtree(folder)
-    unfinished.rename(folder)
 
 
 def _require_parts(config: DocumentsConfig, counts: dict[str, Counts]) -> None:

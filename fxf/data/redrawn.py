@@ -8,6 +8,7 @@ import numpy as np
 from fxf.data.batches import Batches, Bucket, Plan
 from fxf.data.corpus import TokenPair
 from fxf.data.merges import Texts
+from fxf.data.order import shuffling
 
 
 class RedrawnPairs(Sequence[TokenPair]):
@@ -79,7 +80,7 @@ class RedrawnBatches(Batches):
         return pairs
 
     def _plan(self, epoch: int) -> Plan:
-        rng = np.random.default_rng((self._seed, epoch))
+        rng = shuffling(self._seed, epoch)
         pairs = self._redrawn(self._seed, epoch, 1)  # 1: another stream than that of the order
         batches = self._filled(pairs, rng.permutation(len(pairs)))
         return Plan(pairs, [batches[i] for i in rng.permutation(len(batches))])

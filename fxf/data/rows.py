@@ -1,11 +1,13 @@
 """Rows of a language model's batches, cut from the tokens of documents by position."""
 
+import functools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from fxf.data.order import share, shuffling
 from fxf.data.tokenizer import Special
 
 Arrays = dict[str, np.ndarray]
@@ -76,17 +78,26 @@ class ShuffledRows:
     """
 
     def __init__(self, rows: Rows, batch_size: int, seed: int, process: tuple[int, int] = (0, 1)) -> None:
-        """Keeps the rows. `process` is (index, count): each process gets every count-th row of each batch."""
-        import grain  # imported here because it takes half a second
-
-        self._rows, self._batch_size = rows, batch_size
-        self._index, self._count = process
-        self._order: Any = grain.MapDataset.range(rows.n_rows).shuffle(seed=seed)
+        """Keeps the rows. `process` is (index, count) of the process that reads its `share` of each batch."""
+        self._rows, self._batch_size, self._seed = rows, batch_size, seed
+        self._mine = share(batch_size, process)
+        self._order_of = functools.lru_cache(maxsize=2)(
+            self._order
+        )  # a batch may begin in one epoch and end in another
 
     def __len__(self) -> int:
         return 2**31 - 1  # more than the steps of any run
 
     def __getitem__(self, i: int) -> Arrays:
         first = int(i) * self._batch_size
-        places = range(first + self._index, first + self._batch_size, self._count)
-        return self._rows.batch(np.array([self._order[place] for place in places]))
+        places = range(first, first + self._batch_size)[self._mine]
+        epochs = (divmod(place, self._rows.n_rows) for place in places)
+        return self._rows.batch(np.array([self._order_of(epoch)[place] for epoch, place in epochs]))
+
+    def _order(self, epoch: int) -> Any:
+        """Returns the rows in the order of an epoch, to be read by place."""
+        import grain  # imported here because it takes half a second
+
+        # Grain's own epochs add to the seed, so that epoch 1 of a seed would be epoch 0 of the next.
+        seed = int(shuffling(self._seed, epoch).integers(2**32))
+        return grain.MapDataset.range(self._rows.n_rows).shuffle(seed=seed)

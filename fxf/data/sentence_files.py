@@ -13,6 +13,17 @@ SOURCE, TARGET = range(2)
 SIDES = ("source", "target")
 
 
+# How files begin that hold text in another form, what they are, and how to turn them into text.
+NOT_PLAIN = {
+    b"\x1f\x8b": ("compressed by gzip", "unpack it with gunzip"),
+    b"BZh": ("compressed by bzip2", "unpack it with bunzip2"),
+    b"\xfd7zXZ\x00": ("compressed by xz", "unpack it with unxz"),
+    b"\x28\xb5\x2f\xfd": ("compressed by zstd", "unpack it with unzstd"),
+    b"PK\x03\x04": ("a zip archive, which is compressed", "unpack it with unzip"),
+    b"PAR1": ("a Parquet table, which is compressed", "write its texts into a text file"),
+}
+
+
 class Line(NamedTuple):
     """A sentence pair and the number of its line, from 1."""
 
@@ -36,12 +47,20 @@ def read_text_file(path: Path, key: str) -> bytes:
     """Returns the content of a text file.
 
     Raises:
-      UserError: as `read_file`; or the file is empty; names the config's `key` that holds the path.
+      UserError: as `read_file`; or the file is empty or compressed; names the config's `key` that holds the path.
     """
     content = read_file(path, key)
     if not content:
         raise UserError(f"{key}: {path}: the file is empty")
+    require_uncompressed(content, f"{key}: {path}")
     return content
+
+
+def require_uncompressed(content: bytes, where: str) -> None:
+    """Raises a UserError, which begins with `where`, if the content or its beginning is that of a compressed file."""
+    for start, (what, how) in NOT_PLAIN.items():
+        if content.startswith(start) and not_text(content):
+            raise UserError(f"{where}: the file is {what}; {how}")
 
 
 def not_text(content: bytes) -> tuple[int, str] | None:
@@ -60,9 +79,14 @@ def not_text(content: bytes) -> tuple[int, str] | None:
 
 
 def lines_of(content: bytes) -> list[bytes]:
-    r"""Returns the lines without their ends. Only \n and \r\n end a line; U+2028 and the like are text."""
-    content = content.removeprefix(b"\xef\xbb\xbf").removesuffix(b"\n")  # drops the byte order mark
+    r"""Returns the lines without their ends. Only \n and \r\n end a line, or \r where there is no \n."""
+    content = with_line_feeds(content.removeprefix(b"\xef\xbb\xbf")).removesuffix(b"\n")  # drops the byte order mark
     return [line.removesuffix(b"\r") for line in content.split(b"\n")]
+
+
+def with_line_feeds(content: bytes) -> bytes:
+    r"""Returns a text file's content with \n in place of \r if only \r ends its lines, as on an old Macintosh."""
+    return content if b"\n" in content else content.replace(b"\r", b"\n")
 
 
 def tab_separated(content: bytes, n_columns: int, source: int, target: int) -> Iterator[Sides]:

@@ -12,8 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf.config import key
-from fxf.data.encoding import Encoder, lines_of
-from fxf.data.sentence_files import not_text, read_text_file
+from fxf.data import phrasebook
+from fxf.data.encoding import Encoder
+from fxf.data.lines import lines_of
+from fxf.data.sentence_files import not_text, read_text_file, with_line_feeds
 from fxf.data.tokenizer import PAD, VOCAB_SIZE, Tokenizer
 from fxf.data.tokenizer_file import any_tokenizer
 from fxf.errors import UserError
@@ -33,7 +35,7 @@ class TextConfig:
         "one of fxf.data.tokenizer.TOKENIZERS, of which 'word' loses the line ends; language_model: or the path of a "
         "tokenizer.json",
     )
-    vocab_size: int = key(VOCAB_SIZE, "maximum size of the vocabulary, with the 5 special tokens", minimum=6)
+    vocab_size: int = key(VOCAB_SIZE, "maximum size of the vocabulary, with the 5 special tokens", minimum=1)
 
 
 class Text(NamedTuple):
@@ -105,17 +107,12 @@ def encoded_text(config: TextConfig, folder: Path | None, length: int) -> Encode
 
 
 def read_text(config: TextConfig) -> Text:
-    r"""Reads the text and splits it by position; \r\n becomes \n.
+    r"""Reads the text and splits it by position; \r\n becomes \n, and so does \r where the text has no \n.
 
     Raises:
       UserError: the file is missing, not UTF-8, too short to split, or only white space.
     """
-    if config.path:
-        text = _file_text(Path(os.path.expanduser(config.path)))
-    else:
-        from fxf.phrasebook import phrasebook  # imported here, because a text from a file does not need it
-
-        text = "".join(f"{phrase.source}\n" for phrase in phrasebook("fr"))
+    text = _file_text(Path(os.path.expanduser(config.path))) if config.path else phrasebook.english()
     if not text.strip():
         raise UserError(f"data.path: {config.path}: expected text, got only white space")
     if config.lower_case:
@@ -156,4 +153,4 @@ def _file_text(path: Path) -> str:
     if wrong := not_text(content):
         index, problem = wrong
         raise UserError(f"{path}:{content[:index].count(10) + 1}: {problem}")
-    return content.decode("utf-8-sig").replace("\r\n", "\n")
+    return with_line_feeds(content).decode("utf-8-sig").replace("\r\n", "\n")

@@ -9,66 +9,36 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tokenizers
-from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
+from tokenizers import models, pre_tokenizers, trainers
 
-from fxf.config import Choices, one_of
+from fxf.config import one_of
+from fxf.data.lines import lines_of
+from fxf.data.tokenizer_kinds import (  # noqa: F401  the names of special tokens are imported from here
+    BOS,
+    EOS,
+    MASK,
+    MAX_PIECE,
+    NO_TOKEN,
+    PAD,
+    SPECIAL_TOKENS,
+    TOKENIZERS,
+    UNK,
+    Special,
+    as_in_a_run,
+    json_of,
+)
 from fxf.errors import LibraryPanicError, UserError, one_line, panics_as_errors
 from fxf.files import read_file
-
-SPECIAL_TOKENS = ("<bos>", "<pad>", "<eos>", "<unk>", "<mask>")
-BOS, PAD, EOS, UNK, MASK = range(5)
 
 TOKENIZER_FILE = "tokenizer.json"  # in a run folder
 VOCAB_SIZE = 8000  # by default
 
 # The library's threads do not survive a fork; with threads, some versions warn or hang.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-
-
-MAX_PIECE = 256  # bytes within which pairs are merged; learning takes quadratic time in the length of a piece
-
-
-class Level(NamedTuple):
-    """A kind of tokenizer: how it cuts text and joins tokens, and the tokens that it needs besides the special ones."""
-
-    cut: pre_tokenizers.PreTokenizer
-    join: decoders.Decoder | None
-    minimum: int
-
-
-TOKENIZERS = Choices(
-    {
-        "character": Level(pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"), decoders.Fuse(), 1),
-        "word": Level(pre_tokenizers.WhitespaceSplit(), None, 1),  # no decoder: the library puts a space between tokens
-        "bpe": Level(
-            pre_tokenizers.Sequence(
-                [
-                    pre_tokenizers.ByteLevel(add_prefix_space=False),
-                    pre_tokenizers.Split(Regex(rf"[\s\S]{{1,{MAX_PIECE}}}"), "isolated"),
-                ]
-            ),
-            decoders.ByteLevel(),
-            256,
-        ),
-    }
-)
-
-
-NO_TOKEN = -1
-
-
-class Special(NamedTuple):
-    """The special tokens of a vocabulary, NO_TOKEN for none. Text becomes none of the `reserved` first, only `unk`."""
-
-    bos: int = BOS
-    pad: int = PAD
-    eos: int = EOS
-    unk: int = UNK
-    reserved: int = len(SPECIAL_TOKENS)
 
 
 class Tokenizer:
@@ -83,14 +53,15 @@ class Tokenizer:
         self.vocab_size: int = max(backend.get_vocab().values()) + 1  # a file may leave numbers out
 
     def encode(self, text: str) -> list[int]:
-        """Returns the tokens of `text`, without special tokens around them.
+        """Returns the tokens of `text`, without special tokens around them. A tokenizer of fxf reads it line by line.
 
         Raises:
           UserError: `text` has half of a surrogate pair, which is no character, or the vocabulary has no token for it.
         """
         # The library gives a word that is spelled like a special token that token's number.
         reserved, unk = self.special.reserved, self.special.unk
-        return [token if token >= reserved else unk for token in self._encoding(text).ids]
+        pieces = lines_of(text) if self.kind in TOKENIZERS else [text]
+        return [token if token >= reserved else unk for piece in pieces for token in self._encoding(piece).ids]
 
     def encode_pieces(self, pieces: Sequence[str]) -> np.ndarray:
         """Returns `encode(piece)` of all pieces, one after the other, int64 [N]. It is faster than `encode_all`."""
@@ -124,11 +95,11 @@ class Tokenizer:
     def unknown(self, text: str) -> list[str]:
         """Returns the distinct characters or words of a text that the vocabulary lacks, in order."""
         encoding = self._encoding(text)
-        pairs, unknown = zip(encoding.ids, encoding.offsets, strict=True), {self.special.unk, *self._reserved()}
+        pairs, unknown = (
+            zip(encoding.ids, encoding.offsets, strict=True),
+            {self.special.unk, *range(self.special.reserved)},
+        )
         return list(dict.fromkeys(text[start:end] for token, (start, end) in pairs if token in unknown))
-
-    def _reserved(self) -> range:
-        return range(self.special.reserved)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Returns the text of `tokens`, without <bos>, <pad> and <eos>."""
@@ -142,10 +113,9 @@ class Tokenizer:
 
     def name(self, token: int) -> str:
         """Returns the name of a special token, or a token's text with white space and control characters visible."""
-        if token in {*self.special[:4], *self._reserved()}:
+        if token in {*self.special[:4], *range(self.special.reserved)}:
             return self._backend.id_to_token(token) or ""
-        text = self._backend.decode([token], skip_special_tokens=False)
-        return one_line(text.replace(" ", "␣").replace("\n", "⏎"))
+        return one_line(self._backend.decode([token], skip_special_tokens=False).replace(" ", "␣").replace("\n", "⏎"))
 
     def vocabulary(self) -> dict[str, int]:
         """Returns every token by its text, as the library writes it."""
@@ -223,16 +193,17 @@ def _backend(kind: str, vocabulary: dict[str, int], merges: Iterable[Sequence[st
 def tokenizer_from_json(text: str, where: str) -> Tokenizer:
     """Returns the tokenizer whose `to_json` returned `text`.
 
-    It is built again from its vocabulary and merges, and must then equal the file in all else.
+    It is built again from its vocabulary and merges, and must then equal the file in all else, or in all but what an
+    export adds to it.
 
     Raises:
       UserError: `text` is damaged, or does not come from `to_json` of an fxf tokenizer; names `where`.
     """
     try:
-        record = json.loads(text)
+        record = as_in_a_run(json.loads(text))
         model = record["model"]
         vocabulary, merges = model["vocab"], model.get("merges", [])
-        kinds = [kind for kind, level in TOKENIZERS.items() if _json(level.cut) == record["pre_tokenizer"]]
+        kinds = [kind for kind, level in TOKENIZERS.items() if json_of(level.cut) == record["pre_tokenizer"]]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{where}: not a tokenizer file: {type(error).__name__}: {error}") from None
     if not kinds:
@@ -264,11 +235,6 @@ def _require_vocabulary(vocabulary: Any, where: str) -> None:
         tokens[number] = token
     if tuple(tokens.get(i) for i in range(len(SPECIAL_TOKENS))) != SPECIAL_TOKENS:
         raise UserError(f"{where}: expected tokens 0 … {MASK} to be {' '.join(SPECIAL_TOKENS)}")
-
-
-def _json(part: Any) -> Any:
-    """Returns the JSON of a part of the library's tokenizer."""
-    return json.loads(part.__getstate__())
 
 
 def read_tokenizer(path: Path) -> Tokenizer:

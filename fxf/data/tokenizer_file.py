@@ -2,8 +2,10 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import tokenizers
 
@@ -12,9 +14,31 @@ from fxf.errors import UserError, panics_as_errors, text_of
 from fxf.files import read_file
 
 KIND = "file"
-# The names of the token before a document and of the token after it, the more specific ones first.
-BEGINS = ("<|begin_of_text|>", "<bos>", "<s>", "[CLS]", "<|endoftext|>")
-ENDS = ("<|end_of_text|>", "<|endoftext|>", "<eos>", "</s>", "[SEP]")
+# The names of the token before a document and of the token after it. The more specific ones come first, and a new name
+# comes last: a run reads its file again.
+BEGINS = (
+    "<|begin_of_text|>",
+    "<bos>",
+    "<s>",
+    "[CLS]",
+    "<|endoftext|>",
+    "<｜begin▁of▁sentence｜>",
+    "<|startoftext|>",
+    "[BOS]",
+)
+ENDS = (
+    "<|end_of_text|>",
+    "<|endoftext|>",
+    "<eos>",
+    "</s>",
+    "[SEP]",
+    "<｜end▁of▁sentence｜>",
+    "[EOS]",
+    "<|im_end|>",
+    "<|eot_id|>",
+)
+# Of the token that fills rows; where there is none, the one that ends a document does.
+FILLS = ("<pad>", "[PAD]", "<|pad|>", "<|finetune_right_pad_id|>", "<｜▁pad▁｜>")
 # No vocabulary has this token. A BPE model without an unknown token leaves unknown text out; with this one it fails.
 NO_UNKNOWN = "\0unknown"
 
@@ -61,14 +85,48 @@ def read_tokenizer_file(path: Path, key: str = "") -> Tokenizer:
     if eos is None:
         raise UserError(f"{where}: no special token ends a document; expected one named {', '.join(ENDS)}")
     text = backend.to_str()
-    bos, model = _first(BEGINS, added, backend), json.loads(text)["model"]
+    bos, pad, model = _first(BEGINS, added, backend), _first(FILLS, added, backend), json.loads(text)["model"]
     unk = backend.token_to_id(model["unk_token"]) if model.get("unk_token") else model.get("unk_id")
-    special = Special(eos if bos is None else bos, eos, eos, NO_TOKEN if unk is None else unk, 0)
+    begins, fills = (eos if found is None else found for found in (bos, pad))
+    special = Special(begins, fills, eos, NO_TOKEN if unk is None else unk, 0)
     if isinstance(backend.model, tokenizers.models.BPE):
         backend.model.dropout = None
         if unk is None:
             backend.model.unk_token = NO_UNKNOWN
+    if cut := cut_inside_special_tokens(backend, model):
+        cuts = [backend.pre_tokenizer, cut] if backend.pre_tokenizer else [cut]
+        backend.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(cuts)
     return Tokenizer(KIND, backend, special, text)
+
+
+def cut_inside_special_tokens(
+    backend: tokenizers.Tokenizer, model: Mapping[str, Any]
+) -> tokenizers.pre_tokenizers.PreTokenizer | None:
+    """Returns what cuts text after the first character of each special token that it spells; None if nothing has to.
+
+    The library does not look for special tokens in text, but its model still has them as pieces: those of Unigram, of
+    words, and of bytes by their numbers, such as <0x0A>.
+
+    Args:
+      model: the `model` of its tokenizer.json.
+    """
+    names = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
+    if model.get("byte_fallback"):
+        names |= {f"<0x{byte:02X}>" for byte in range(256)}
+    pieces = sorted(name for name in names if len(name) > 1 and _is_piece(backend, name))
+    if not pieces:
+        return None
+    pattern = "|".join(f"{re.escape(name[0])}(?={re.escape(name[1:])})" for name in pieces)
+    return tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
+
+
+def _is_piece(backend: tokenizers.Tokenizer, name: str) -> bool:
+    """Returns whether the model reads a text that spells a token as this token."""
+    try:
+        with panics_as_errors():
+            return backend.token_to_id(name) in [token.id for token in backend.model.tokenize(name)]
+    except Exception:  # a model without an unknown token; the library raises no narrower type
+        return False
 
 
 def read_backend(path: Path, key: str = "") -> tokenizers.Tokenizer:

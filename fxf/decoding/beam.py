@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from fxf.decoding.blocking import repeating, unless_blocked
 from fxf.decoding.config import DecodeConfig
-from fxf.decoding.steps import Method
+from fxf.decoding.steps import Ends, Method, ends_of, is_end
 from fxf.layers.cache import Cache
 
 GROUP = 32  # columns in a group, whose maximum `best_continuations` compares
@@ -28,7 +28,7 @@ class _Beams:
     stopped_B: jax.Array
 
 
-def beam_search(max_tokens: int, end_token: int, decode: DecodeConfig) -> Method:
+def beam_search(max_tokens: int, end_token: Ends, decode: DecodeConfig) -> Method:
     """Returns the method that searches for the continuations of each prompt with the highest score.
 
     The score of a hypothesis is log-probability / length^length_penalty; both include its end token. Each step looks at
@@ -45,7 +45,7 @@ def beam_search(max_tokens: int, end_token: int, decode: DecodeConfig) -> Method
     def start(number_B: jax.Array, limit_B: jax.Array, cache: Cache) -> tuple[_Beams, Cache]:
         batch_size = len(number_B)
         nothing_BW = jnp.full((batch_size, width), -jnp.inf)
-        tokens_BWU = jnp.full((batch_size, width, max_tokens), end_token, jnp.int32)
+        tokens_BWU = jnp.full((batch_size, width, max_tokens), ends_of(end_token)[0], jnp.int32)
         beams = _Beams(
             limit_B=limit_B,
             n_tokens_B=jnp.zeros(batch_size, jnp.int32),
@@ -66,7 +66,7 @@ def beam_search(max_tokens: int, end_token: int, decode: DecodeConfig) -> Method
         tokens_BAU = jnp.where(is_new_B1U, token_BA[..., None], _take(beams.live_BWU, parent_BA))
 
         n_tokens_B = beams.n_tokens_B + 1
-        ends_BA = token_BA == end_token
+        ends_BA = is_end(token_BA, end_token)
         finishes_BA = ends_BA & (jnp.arange(n_alternatives)[None] < width)
         score_BA = jnp.where(finishes_BA, log_BA / _length(n_tokens_B, decode)[:, None], -jnp.inf)
         finished_score_BW, finished_BWU = _merge(beams, score_BA, tokens_BAU)

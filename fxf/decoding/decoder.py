@@ -14,7 +14,7 @@ from fxf.decoding.beam import beam_search
 from fxf.decoding.config import DecodeConfig
 from fxf.decoding.sampling import sampling
 from fxf.decoding.slots import decode_in_slots
-from fxf.decoding.steps import Method, Progress, PromptGroup, Prompts, begin, within
+from fxf.decoding.steps import Method, Progress, PromptGroup, Prompts, begin, longest_of, within
 from fxf.machine.compiled import CompiledByShape
 from fxf.machine.random_keys import random_key
 from fxf.machine.status import stage
@@ -59,7 +59,7 @@ class Decoder:
     def __init__(
         self,
         model: Model,
-        end_token: int,
+        end_token: Any,
         *,
         config: DecodeConfig = DecodeConfig(),
         seed: int = 0,
@@ -87,8 +87,7 @@ class Decoder:
         """Returns (tokens, scores) of each group."""
         are_many = sum(len(group.prompts["tokens"]) for group in groups) * self.width > HYPOTHESES
         groups = [
-            group._replace(prompts=_numbered(group.prompts), room=self._room(group) if are_many else 0)
-            for group in groups
+            group._replace(prompts=_numbered(group), room=self._room(group) if are_many else 0) for group in groups
         ]
         decoded, left = [], []
         for group, answers in zip(groups, self._found(params, groups), strict=True):
@@ -150,11 +149,11 @@ class Decoder:
 
     def _work(self, params: Params, group: PromptGroup) -> "_Work":
         """Returns a group's chunks of prompts, and the compiled search for one."""
-        prompts, max_tokens, room = group.prompts, group.max_tokens, group.room
+        prompts, max_tokens, room, longest = group.prompts, group.max_tokens, group.room, longest_of(group.prompts)
         n_prompts = len(prompts["tokens"])
-        row_shape = (max_tokens, room, *((name, value.shape[1:]) for name, value in sorted(prompts.items())))
+        row_shape = (max_tokens, room, longest, *((name, value.shape[1:]) for name, value in sorted(prompts.items())))
         if row_shape not in self.row_bytes:
-            method = within(self.method(max_tokens, self.key), room)
+            method = within(self.method(max_tokens, self.key)._replace(longest=longest), room)
             self.row_bytes[row_shape] = _cache_bytes(self.model, prompts, method)
         n_streams = _n_streams(params, n_prompts, self.width, self.placement)
         of_stream = -(-n_prompts // n_streams)
@@ -172,7 +171,7 @@ class Decoder:
             found = compiled(params, prompts_of(chunk), np.int32(len(chunk)), self.key)
             return jax.tree.map(lambda x: np.array(x[: len(chunk)]), jax.device_get(found))
 
-        static = {"max_tokens": max_tokens, "n_slots": n_slots, "room": room}
+        static = {"max_tokens": max_tokens, "n_slots": n_slots, "room": room, "longest": longest}
         compiled = self.search.program(params, prompts_of(chunks[0]), np.int32(0), self.key, **static)
         return _Work(chunks, n_streams, search, [])
 
@@ -191,8 +190,9 @@ class _Work(NamedTuple):
         return jax.tree.map(lambda *parts: np.concatenate(parts)[order], *self.outputs)
 
 
-def _numbered(prompts: Prompts) -> Prompts:
-    return {"numbers": np.arange(len(prompts["tokens"]), dtype=np.int32), **prompts}
+def _numbered(group: PromptGroup) -> Prompts:
+    places = group.places if len(group.places) else range(len(group.prompts["tokens"]))
+    return {"numbers": np.array(places, np.int32), **group.prompts}
 
 
 def _some(group: PromptGroup, rows: np.ndarray) -> PromptGroup:
@@ -228,7 +228,7 @@ def _joined(groups: Sequence[PromptGroup], chosen: Sequence[tuple[PromptGroup, i
 def decoding_program(
     model: Model, method: Callable[[int, jax.Array], Method], placement: Placement = Placement()
 ) -> Any:
-    """Returns the jitted `run(params, prompts, n_prompts, key, max_tokens=…, n_slots=…, room=…)` of a decoder."""
+    """Returns the jitted `run(params, prompts, n_prompts, key, max_tokens=…, n_slots=…, …)` of a decoder."""
 
     def run(
         params: Params,
@@ -239,15 +239,18 @@ def decoding_program(
         max_tokens: int,
         n_slots: int,
         room: int = 0,
+        longest: int = 0,
     ) -> Any:
-        chosen = within(method(max_tokens, key), room)
+        chosen = within(method(max_tokens, key)._replace(longest=longest), room)
         of_slots: Any = {"n_slots": n_slots, "n_prompts": n_prompts, "shard_rows": placement.shard_rows}
         return decode_in_slots(model, placement.gather(params), prompts, chosen, **of_slots)
 
-    return jax.jit(run, static_argnames=("max_tokens", "n_slots", "room"), out_shardings=placement.out_shardings)
+    return jax.jit(
+        run, static_argnames=("max_tokens", "n_slots", "room", "longest"), out_shardings=placement.out_shardings
+    )
 
 
-def method_of(end_token: int, config: DecodeConfig, max_tokens: int, key: jax.Array) -> Method:
+def method_of(end_token: Any, config: DecodeConfig, max_tokens: int, key: jax.Array) -> Method:
     """Returns the method that the `decode` section names; `key` is that of sampling."""
     if config.beam_width > 1:
         return beam_search(max_tokens, end_token, config)

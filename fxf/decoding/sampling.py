@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from fxf.decoding.blocking import repeating, unless_blocked
 from fxf.decoding.config import DecodeConfig
-from fxf.decoding.steps import Method
+from fxf.decoding.steps import Ends, Method, ends_of, is_end
 from fxf.layers.cache import Cache
 from fxf.machine.random_keys import random_key
 
@@ -26,7 +26,7 @@ class _Continuation:
 
 
 def sampling(
-    max_tokens: int, end_token: int, decode: DecodeConfig = DecodeConfig(), key: jax.Array | None = None
+    max_tokens: int, end_token: Ends, decode: DecodeConfig = DecodeConfig(), key: jax.Array | None = None
 ) -> Method:
     """Returns the method that continues each prompt until the end token or `max_tokens`.
 
@@ -39,7 +39,7 @@ def sampling(
 
     def start(number_B: jax.Array, limit_B: jax.Array, cache: Cache) -> tuple[_Continuation, Cache]:
         batch_size = len(number_B)
-        tokens_BU = jnp.full((batch_size, max_tokens), end_token, jnp.int32)
+        tokens_BU = jnp.full((batch_size, max_tokens), ends_of(end_token)[0], jnp.int32)
         nothing_B, has_end_B = jnp.zeros(batch_size, jnp.int32), jnp.zeros(batch_size, bool)
         return _Continuation(number_B, limit_B, nothing_B, tokens_BU, has_end_B), cache
 
@@ -55,7 +55,7 @@ def sampling(
             logits_BV = jnp.where(repeating_BV, -jnp.inf, logits_BV)
         token_B = choose(decode, logits_BV, jax.vmap(next_key)(state.number_B, n_tokens_B))
         tokens_BU = state.tokens_BU.at[jnp.arange(len(token_B)), n_tokens_B].set(token_B)
-        new = _Continuation(state.number_B, state.limit_B, n_tokens_B + 1, tokens_BU, token_B == end_token)
+        new = _Continuation(state.number_B, state.limit_B, n_tokens_B + 1, tokens_BU, is_end(token_B, end_token))
         if repeating_BV is not None:
             new = unless_blocked(repeating_BV.all(axis=1), state, new)
         return new, cache, token_B

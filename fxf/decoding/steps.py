@@ -1,11 +1,13 @@
 """Decoding step by step: the model reads the newest token of each row, and a method chooses the next one."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fxf.errors import UserError
 from fxf.layers.cache import Cache
@@ -23,6 +25,19 @@ from fxf.weights import Params
 #   Other arrays that the model's prefill reads, such as `source`.
 Prompts = dict[str, Any]
 
+# The token that ends an answer, or a tuple of several, of which the first one fills the places after an answer.
+Ends = Any
+
+
+def ends_of(end_token: Ends) -> tuple[Any, ...]:
+    """Returns the tokens that end an answer."""
+    return end_token if isinstance(end_token, tuple) else (end_token,)
+
+
+def is_end(tokens: jax.Array, end_token: Ends) -> jax.Array:
+    """Returns whether each token ends an answer."""
+    return functools.reduce(jnp.logical_or, [tokens == end for end in ends_of(end_token)])
+
 
 class Method(NamedTuple):
     """A way to choose tokens: pure functions on the state of B prompts, a tree of arrays [B, ...].
@@ -36,6 +51,7 @@ class Method(NamedTuple):
       is_finished: `is_finished(state)` returns whether a prompt has all its tokens, bool [B].
       output: `output(state)` returns the result, a tree of arrays [B, ...].
       room: number of places of a prompt's cache for new tokens of its rows.
+      longest: the largest number of tokens of a prompt and its answer; 0 where only its parts are limited.
     """
 
     max_tokens: int
@@ -44,14 +60,15 @@ class Method(NamedTuple):
     is_finished: Callable[[Any], jax.Array]
     output: Callable[[Any], Any]
     room: int
+    longest: int = 0
 
 
 class PromptGroup(NamedTuple):
     """Prompts that are decoded together.
 
     Attributes:
-      places: the indices of their texts, which decoding does not read.
-      max_tokens: the largest number of new tokens, at least 1.
+      places: the indices of their texts, which are the numbers of the prompts; () for 0, 1, …
+      max_tokens: the largest number of new tokens, at least 1; `limits` of the prompts may be lower.
       room: the number of new tokens that is enough for nearly all; 0 for `max_tokens`. Where the prompts of all groups
         are many, they are decoded in a cache with few places beyond these, whose steps are faster, and those that need
         more again.
@@ -61,6 +78,14 @@ class PromptGroup(NamedTuple):
     prompts: Prompts
     max_tokens: int
     room: int = 0
+
+
+def longest_of(prompts: Prompts) -> int:
+    """Returns the largest number of tokens of a prompt and its answer; 0 where the prompts have no limits."""
+    if "limits" not in prompts:
+        return 0
+    totals_N = np.asarray(prompts["lengths"], np.int64) + np.asarray(prompts["limits"], np.int64)
+    return max(prompts["tokens"].shape[1], int(totals_N.max()))
 
 
 def within(method: Method, room: int) -> Method:
@@ -130,16 +155,17 @@ def begin(model: Model, params: Params, prompts: Prompts, method: Method, indice
     first_B, numbers_B, limits_B = (jnp.asarray(rest.pop(name, other)) for name, other in defaults.items())
     inputs_BT = jnp.concatenate([first_B[:, None], tokens_BP], axis=1)
     last_B = jnp.take_along_axis(inputs_BT, lengths_B[:, None], axis=1)[:, 0]
-    if "positions" in rest and rest["positions"].shape[1] < tokens_BP.shape[1] + method.max_tokens:
+    # A cache of its own for each row needs room for all tokens.
+    n_tokens = method.longest or tokens_BP.shape[1] + method.max_tokens
+    if "positions" in rest and rest["positions"].shape[1] < n_tokens:
         needed = f"{tokens_BP.shape[1]} tokens of the prompts and {method.max_tokens} new ones"
         raise UserError(f"positions: expected those of {needed}, got {rest['positions'].shape[1]}")
-    n_tokens = tokens_BP.shape[1] + method.max_tokens  # a cache of its own for each row needs room for all
     if "positions" in rest:
         rest["positions"] = rest["positions"][:, :n_tokens]
     assert model.prefill is not None
     batch = {**rest, "inputs": inputs_BT[:, :-1], "lengths": lengths_B}
     state, cache = method.start(numbers_B, limits_B, model.prefill(params, batch, n_tokens))
-    cache = cache.with_places(tokens_BP.shape[1] + method.room)
+    cache = cache.with_places(min(tokens_BP.shape[1] + method.room, cache.n_places))
     return Progress(cache, _by_row(last_B, cache), state, jnp.zeros(len(lengths_B), bool))
 
 

@@ -11,6 +11,7 @@ from fxf import weights
 from fxf.config import LARGEST_INT
 from fxf.errors import UserError
 from fxf.models.model import Model
+from fxf.tasks.task import NO_END
 
 
 def require_seed(seed: Any) -> None:
@@ -23,6 +24,17 @@ def require_counts(**given: Any) -> None:
     for name, value in given.items():
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
             raise UserError(f"{name}: expected an int of at least 0, got {value!r}")
+
+
+def end_tokens_of(given: Any) -> tuple[int, ...]:
+    """Returns the tokens that end an answer, NO_END for none; a UserError names one that is no int of at least 0."""
+    if isinstance(given, list | tuple):
+        require_counts(**{f"end_token {number}": token for number, token in enumerate(given, 1)})
+        return tuple(given) or (NO_END,)
+    if given is None:
+        return (NO_END,)
+    require_counts(end_token=given)
+    return (given,)
 
 
 def require_numbers(**given: Any) -> None:

@@ -16,6 +16,7 @@ from fxf.decoding.decoder import Decoder
 from fxf.errors import UserError
 from fxf.face.arguments import (
     after_first,
+    end_tokens_of,
     padded,
     require_batch_of_tokens,
     require_counts,
@@ -217,7 +218,7 @@ def decode(
     max_tokens: int,
     *,
     first_token: int | None = 0,
-    end_token: int | None = None,
+    end_token: int | Sequence[int] | None = None,
     sources: Sequence[Sequence[int]] | None = None,
     seed: int = 0,
     **keys: Any,
@@ -230,14 +231,14 @@ def decode(
       prompts: lists of tokens, which may differ in length and may be empty.
       max_tokens: maximum number of new tokens for each prompt.
       first_token: the token that the model reads before each prompt; None for no such token, and no empty prompt.
-      end_token: the token that ends an answer; without it an answer has `max_tokens` tokens, or fewer where
+      end_token: the token that ends an answer, or several; without it an answer has `max_tokens` tokens, or fewer where
         `no_repeat_ngram` leaves no other.
       sources: the encoder's tokens, a list for each prompt.
       seed: the seed of sampling, which a temperature above 0 turns on.
       keys: those of the config's `decode` section, such as `temperature`, `top_k` and `beam_width`.
 
     Returns:
-      The new tokens of each prompt, without the end token. They are the best hypothesis of a beam.
+      The new tokens of each prompt, of a beam the best, without the end token: `max_tokens` where it never came.
 
     Raises:
       UserError: a key is unknown or has a wrong value; or the model does not generate, or lacks a token or a position.
@@ -245,8 +246,8 @@ def decode(
     require_model(model)
     require_params(model, params)
     require_seed(seed)
-    given = {"first_token": first_token, "end_token": end_token}
-    require_counts(max_tokens=max_tokens, **{name: number for name, number in given.items() if number is not None})
+    ends = end_tokens_of(end_token)
+    require_counts(max_tokens=max_tokens, **({} if first_token is None else {"first_token": first_token}))
     if model.prefill is None:
         raise UserError("model: cannot generate tokens, because it has no prefill and step")
     prompts = token_rows("prompt", prompts)
@@ -261,12 +262,12 @@ def decode(
         require_sources(sources, model.max_len)
         source, counts = padded(sources)
         rows |= {"source": source, "source_mask": np.arange(source.shape[1])[None] < counts[:, None]}
-    require_tokens(model, rows, end_token)
+    require_tokens(model, rows, max(ends))
     room, n_tokens = model.max_len, rows["tokens"].shape[1]
     if room is not None and n_tokens + max_tokens > room:
         raise UserError(f"max_tokens: {n_tokens} tokens and {max_tokens} more exceed model.max_len {room}")
     if max_tokens == 0:
         return [[] for _ in prompts]
-    end_token = task.NO_END if end_token is None else end_token
-    found, _ = Decoder(model, end_token, config=method, seed=seed)(params, rows, max_tokens)
-    return [before_end(answer, end_token) for answer in found[:, 0].tolist()]
+    found, _ = Decoder(model, ends, config=method, seed=seed)(params, rows, max_tokens)
+    answers = np.where(np.isin(found[:, 0], ends), ends[0], found[:, 0]).tolist()
+    return [before_end(answer, ends[0]) for answer in answers]

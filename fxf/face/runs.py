@@ -13,8 +13,9 @@ from fxf.files import folder_at
 from fxf.models.model import Model
 from fxf.runs import command_line, run
 from fxf.runs.experiment import Experiment
-from fxf.runs.generation import generate_texts
+from fxf.runs.generation import generate_texts, warn_of_cut_off
 from fxf.runs.warm_start import config_from
+from fxf.tasks.prompts import Answer
 from fxf.training.log import Clock
 from fxf.training.trackers import OnRecord, Trackers
 from fxf.weights import Params, count
@@ -152,19 +153,31 @@ class Run(NamedTuple):
         return self.experiment.model
 
     def generate(self, texts: Sequence[str], *, max_tokens: int = 0, seed: int = 0) -> list[str]:
-        """Returns the best answer to each prompt, in order.
+        """Returns the best answer to each prompt, in order. It warns of answers that were cut off before their end.
+
+        Arguments and errors are those of `answers`.
+        """
+        found = self.answers(texts, max_tokens=max_tokens, seed=seed)
+        warn_of_cut_off(found)
+        return [hypotheses[0].text for hypotheses in found]
+
+    def answers(self, texts: Sequence[str], *, max_tokens: int = 0, seed: int = 0) -> list[list[Answer]]:
+        """Returns the answers to each prompt, in order: the hypotheses of a beam, the best first, or the only one.
+
+        An answer has `text`, `score` (None without a beam), and `cut_off`: whether it reached its largest number of
+        tokens before its end.
 
         Args:
-          max_tokens: maximum number of new tokens; 0 for as many as the model's positions allow.
+          max_tokens: maximum number of new tokens; 0 for as many as the model's positions, or a translation's
+            data.max_length, allow.
           seed: the seed of sampling, which a temperature above 0 turns on.
 
         Raises:
           UserError: the task cannot read a text, or the model cannot hold it; the line gives its number.
         """
-        if isinstance(texts, str):
-            raise UserError(f"texts: expected a list of texts, got '{texts}'")
-        answers = generate_texts(self.experiment, self.params, list(texts), max_tokens, seed)
-        return [hypotheses[0][0] for hypotheses in answers]
+        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+            raise UserError(f"texts: expected a list of texts, got {texts!r}")
+        return generate_texts(self.experiment, self.params, list(texts), max_tokens, seed)
 
     def probe(self, prompt: str, answer: str | None = None) -> "Reading":
         """Returns what is inside the model while it reads a prompt and an answer, by default its own.

@@ -24,7 +24,6 @@ class Architecture(NamedTuple):
         must be equal.
       section: other keys of the `model` section that differ from the defaults.
       config: keys of config.json that must have these values if they are present.
-      tokens: 'first', 'end' or 'padding' by the key of config.json that holds this special token.
       tensors: tensor names by the path of fxf's weight; {} is the block's index, which the path omits. Weights that
         share a tensor are side by side in it, in this order. A model has those of them that its config asks for.
       defaults: values of keys that config.json may lack.
@@ -46,7 +45,6 @@ class Architecture(NamedTuple):
     keys: tuple[tuple[str, str], ...]
     section: dict[str, Any]
     config: dict[str, Any]
-    tokens: dict[str, str]
     tensors: dict[str, str]
     defaults: dict[str, Any] = {}  # noqa: RUF012  nothing changes it
     if_null: dict[str, Callable[[Mapping[str, Any]], Any]] = {}  # noqa: RUF012

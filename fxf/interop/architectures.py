@@ -35,7 +35,6 @@ GPT2 = Architecture(
         "scale_attn_by_inverse_layer_idx": False,
         "add_cross_attention": False,
     },
-    tokens={"bos_token_id": "first", "eos_token_id": "end"},
     tensors={
         "embedding/table": "transformer.wte.weight",
         "embedding/positions": "transformer.wpe.weight",
@@ -87,7 +86,6 @@ BERT = Architecture(
         "add_cross_attention": False,
         "position_embedding_type": "absolute",
     },
-    tokens={"pad_token_id": "padding"},
     tensors={
         "embedding/table": "bert.embeddings.word_embeddings.weight",
         "embedding/positions": "bert.embeddings.position_embeddings.weight",
@@ -159,7 +157,6 @@ MARIAN = Architecture(
         "activation_dropout": 0.0,
         "is_encoder_decoder": True,
     },
-    tokens={"decoder_start_token_id": "first", "eos_token_id": "end", "pad_token_id": "padding"},
     tensors={
         "embedding/table": "model.shared.weight",
         "embedding/logits_bias": "final_logits_bias",

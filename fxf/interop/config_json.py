@@ -87,7 +87,9 @@ def write_config(config: TransformerConfig) -> Written:
 def _written(architecture: Architecture, config: TransformerConfig) -> Written:
     config = _explicit(config)
     model_type = next(name for name, known in ARCHITECTURES.items() if known is architecture)
-    record = {"architectures": [architecture.name], "model_type": model_type, **architecture.config}
+    record: dict[str, Any] = {"architectures": [architecture.name], "model_type": model_type, **architecture.config}
+    # A class knows which of its parts are causal; with the key, the encoder of Marian would be too.
+    record.pop("is_causal", None)
     for key, theirs in architecture.keys:
         value = getattr(config, key)
         if key == "activation":

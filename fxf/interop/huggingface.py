@@ -21,6 +21,7 @@ from fxf.interop.architecture import Architecture
 from fxf.interop.architectures import ARCHITECTURES
 from fxf.interop.config_json import SIZE_LIMIT, Written, read_config, write_config
 from fxf.interop.tensors import Part, tensor_shape, tensors_of, to_params, write_tensor
+from fxf.interop.tokenizer_json import named_tokens
 from fxf.interop.weights_file import StoredTensor, open_tensors, write_tensors
 from fxf.layers.config import TransformerConfig
 from fxf.models import MODELS
@@ -29,7 +30,9 @@ from fxf.training.sharding import Layout
 from fxf.weights import Params, flatten
 
 CONFIG_FILE, TENSORS_FILE, INDEX_FILE = "config.json", "model.safetensors", "model.safetensors.index.json"
-TOKENIZER_FILE, TOKENIZER_CONFIG_FILE = "tokenizer.json", "tokenizer_config.json"
+GENERATION_FILE, TOKENIZER_FILE = "generation_config.json", "tokenizer.json"
+TOKENIZER_CONFIG_FILE, TOKENIZER_MAP_FILE = "tokenizer_config.json", "special_tokens_map.json"
+END, SPLIT = "eos_token_id", "split_special_tokens"
 SHARD_BYTES = 5 * 10**9  # of the largest tensors file that is written, as in transformers
 
 
@@ -40,6 +43,7 @@ class Loaded(NamedTuple):
       config: the `model` section.
       huggingface: the content of config.json, which also names special tokens.
       tokenizer: that of tokenizer.json in the folder, of the library `tokenizers`; None if there is none.
+      end_tokens: the tokens that end a text, of generation_config.json or else of config.json.
     """
 
     config: TransformerConfig
@@ -47,6 +51,7 @@ class Loaded(NamedTuple):
     params: Params
     huggingface: dict[str, Any]
     tokenizer: tokenizers.Tokenizer | None
+    end_tokens: tuple[int, ...]
 
 
 def load(source: Any, layout: Layout | None = None) -> Loaded:
@@ -60,15 +65,19 @@ def load(source: Any, layout: Layout | None = None) -> Loaded:
     Raises:
       UserError: the folder cannot be read, or fxf does not have the model.
     """
-    tokenizer = None
+    tokenizer, generation = None, {}
     if isinstance(source, str | Path):
         folder, where = Path(source), str(source)
         huggingface, tensors = _read_json(folder / CONFIG_FILE), _open_folder(folder)
         if (folder / TOKENIZER_FILE).exists():
             tokenizer = read_backend(folder / TOKENIZER_FILE)
+            tokenizer.encode_special_tokens = _optional_json(folder / TOKENIZER_CONFIG_FILE).get(SPLIT) is True
+        generation = _optional_json(folder / GENERATION_FILE)
     else:
         huggingface, where = source.config.to_dict(), type(source).__name__
         tensors = {name: _stored(tensor) for name, tensor in source.state_dict().items()}
+        if getattr(source, "generation_config", None) is not None:
+            generation = source.generation_config.to_dict()
     architecture, config = _section(huggingface, where)
     vocab_size = huggingface.get("vocab_size")
     if type(vocab_size) is not int or not 1 <= vocab_size < SIZE_LIMIT:
@@ -83,7 +92,17 @@ def load(source: Any, layout: Layout | None = None) -> Loaded:
         return jax.device_put(value, shardings[path]) if shardings else jnp.array(value)
 
     params = to_params(architecture, model.spec, tensors, where, place)
-    return Loaded(config, model, params, huggingface, tokenizer)
+    ends = {**huggingface, **generation}.get(END)
+    return Loaded(config, model, params, huggingface, tokenizer, _tokens(ends, vocab_size, where))
+
+
+def _tokens(found: Any, vocab_size: int, where: str) -> tuple[int, ...]:
+    """Returns the tokens of a key of config.json, which holds one, several or none."""
+    tokens = found if isinstance(found, list) else [] if found is None else [found]
+    if not all(type(token) is int for token in tokens):
+        raise UserError(f"{where}: {END}: expected a token, several or null, got {found!r}")
+    # Classes have numbers of large vocabularies by default, and older exports have -1 where no token ends a text.
+    return tuple(token for token in tokens if 0 <= token < vocab_size)
 
 
 def section_of(folder: Path) -> TransformerConfig:
@@ -110,9 +129,9 @@ def save(
     config: TransformerConfig,
     params: Params,
     *,
-    first: int,
-    end: int,
-    padding: int,
+    first: int | None,
+    end: int | None,
+    padding: int | None,
     tokenizer: str | None = None,
     shard_bytes: int = SHARD_BYTES,
 ) -> None:
@@ -120,26 +139,27 @@ def save(
 
     Args:
       config: the `model` section; its choices must be those of a model of `transformers`.
-      first: the token in front of every sequence that a decoder reads.
-      end: the token that ends a sequence.
-      padding: the padding token.
-      tokenizer: the text of a tokenizer.json.
+      first: the token in front of every sequence that a decoder reads; None if there is none.
+      end: the token that ends a sequence; None if none does.
+      padding: the padding token; None for `end`.
+      tokenizer: the text of a tokenizer.json, as `tokens_of` returns it for a task.
       shard_bytes: the tensors go into several files if they are larger than this together.
 
     Raises:
       UserError: `transformers` has no model like `config`, or the folder cannot be written.
     """
     folder, written = Path(folder), write_config(config)
-    named = {"first": first, "end": end, "padding": padding}
-    record = {
-        **written.record,
-        "vocab_size": len(params["embedding"]["table"]),
-        **{key: named[meaning] for key, meaning in written.architecture.tokens.items()},
-    }
-    texts = {CONFIG_FILE: json.dumps(record, indent=2) + "\n"}
+    ids = {"bos_token_id": first, END: end, "pad_token_id": end if padding is None else padding}
+    model = written.architecture.model
+    if model == "encoder_decoder":
+        ids |= {"decoder_start_token_id": first, "forced_eos_token_id": None}
+    record = {**written.record, "vocab_size": len(params["embedding"]["table"]), **ids}
+    texts = {CONFIG_FILE: _json(record)}
+    if model != "masked_lm":
+        # The last new token needs no position. The first one stands before them.
+        texts[GENERATION_FILE] = _json({**ids, "max_length": 1 + config.max_len})
     if tokenizer is not None:
-        texts[TOKENIZER_FILE] = tokenizer
-        texts[TOKENIZER_CONFIG_FILE] = json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}) + "\n"
+        texts |= _tokenizer_files(tokenizer, ids, config, masks=model == "masked_lm")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for old in (*folder.glob("model*.safetensors"), folder / INDEX_FILE):  # of another number of files
@@ -149,6 +169,31 @@ def save(
     except OSError as error:
         raise UserError(f"{folder}: cannot write it: {error.strerror}") from None
     _write_shards(folder, written, params, shard_bytes)
+
+
+def _tokenizer_files(
+    tokenizer: str, ids: Mapping[str, int | None], config: TransformerConfig, masks: bool
+) -> dict[str, str]:
+    """Returns the texts of the files of a tokenizer by name."""
+    names = named_tokens(tokenizer, {key: ids[key] for key in ("bos_token_id", END, "pad_token_id")}, masks)
+    record = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        **names,
+        SPLIT: True,  # text that is spelled like a special token is text
+        "clean_up_tokenization_spaces": False,
+        "model_input_names": ["input_ids", "attention_mask"],
+        "model_max_length": config.max_len,
+        # Generation goes on at the end of each row. Rotary positions may begin anywhere; others begin with the row.
+        "padding_side": "left" if config.positions == "rotary" else "right",
+    }
+    named = {key: name for key, name in names.items() if name is not None}
+    return {TOKENIZER_FILE: tokenizer, TOKENIZER_CONFIG_FILE: _json(record), TOKENIZER_MAP_FILE: _json(named)}
+
+
+def limit_answers(folder: Path, longest: int) -> None:
+    """Writes into a folder that was saved how many tokens `generate` adds at most, if it is not all positions."""
+    record = _read_json(folder / GENERATION_FILE)
+    (folder / GENERATION_FILE).write_text(_json({**record, "max_length": 1 + longest}), encoding="utf-8")
 
 
 def to_tensors(config: TransformerConfig, params: Params) -> dict[str, np.ndarray]:
@@ -212,6 +257,14 @@ def _stored(tensor: Any) -> StoredTensor:
         return (here.float() if here.is_floating_point() else here).numpy()
 
     return StoredTensor(tuple(tensor.shape), read)
+
+
+def _json(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, indent=2, ensure_ascii=False) + "\n"
+
+
+def _optional_json(path: Path) -> dict[str, Any]:
+    return _read_json(path) if path.exists() else {}
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -42,7 +42,6 @@ IF_NULL = {
     "num_key_value_heads": lambda section: section["n_heads"],
     "head_dim": lambda section: section["d_model"] // max(section["n_heads"], 1),
 }
-TOKENS = {"bos_token_id": "first", "eos_token_id": "end", "pad_token_id": "padding"}
 
 BLOCK = "model.layers.{}"
 TENSORS = {
@@ -162,7 +161,6 @@ LLAMA = Architecture(
     keys=KEYS,
     section=SECTION,
     config={"is_causal": True},
-    tokens=TOKENS,
     tensors=TENSORS,
     defaults={**DEFAULTS, "num_key_value_heads": None, "head_dim": None, "mlp_bias": False},
     if_null=IF_NULL,

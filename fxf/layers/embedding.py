@@ -10,6 +10,7 @@ from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout
 from fxf.layers.linear import as_float32, linear
 from fxf.layers.normalization import normalization_spec, normalize
+from fxf.layers.position_kinds import require_rows
 from fxf.layers.positions import positional_encoding, positional_encoding_spec
 from fxf.layers.soft_cap import soft_cap
 from fxf.machine.on_gpu import rows_of
@@ -47,12 +48,16 @@ def embedding(
 ) -> jax.Array:
     """Returns the vectors of tokens with their positional encoding, after dropout: int32 [B, T] to [B, T, D].
 
+    A token that is not in the table raises a UserError; under `jax.jit`, where tokens are not known, it has the vector
+    of another one.
+
     Args:
       states_BMTJ: the states of the walks along the tokens, if the kind of positions has walks.
       segments_BT: the segment of each token, if the params have a table of segments; None for 0.
       scaled: whether to multiply the table's rows by √d_model (seed 003, where logits are read from the same table), or
         by √base_width if there is one.
     """
+    require_rows("tokens", tokens_BT, params["table"])
     with jax.named_scope("embedding"):
         x_BTD = rows_of(params["table"], tokens_BT)
         if scaled:

@@ -76,6 +76,8 @@ def squared_error(
 ) -> tuple[jax.Array, jax.Array]:
     """Returns (loss_sum, weight_sum): Σ ω |y - target|² and Σ ω over the batch, where y is the readout (seed 002).
 
+    Where ω is 0 the target may be anything, such as NaN for a value that is missing.
+
     Args:
       readout: maps vectors [B, T, D] to [B, T, O].
       targets: vectors [B, T, O], or tokens [B, T], which stand for one-hot vectors.
@@ -85,7 +87,8 @@ def squared_error(
     outputs_BTO = readout(features_BTD)
     if jnp.issubdtype(targets.dtype, jnp.integer):
         targets = jax.nn.one_hot(targets, outputs_BTO.shape[-1])
-    return jnp.sum(weights_BT * jnp.square(outputs_BTO - targets).sum(-1)), jnp.sum(weights_BT)
+    errors_BTO = jnp.where(weights_BT[..., None] != 0, outputs_BTO - targets, 0)
+    return jnp.sum(weights_BT * jnp.square(errors_BTO).sum(-1)), jnp.sum(weights_BT)
 
 
 class Loss(NamedTuple):

@@ -71,6 +71,7 @@ def self_mask(
         walks = f"model.positions '{config.positions}' walks along whole rows"
         raise UserError(f"documents: {walks}; leave attention within a document (task.document_mask) off")
     nothing = jnp.zeros((1, 1, 1, 1))
+    is_token_BT = None if is_token_BT is None else _seen_somewhere(is_token_BT)
     mask = Mask(nothing, positions, is_token_BT, documents_BT=documents_BT, causal=causal)
     if config.attention_implementation == "chunked":
         return dataclasses.replace(mask, global_bias=nothing if config.global_every else None)
@@ -112,8 +113,8 @@ def _biases_of_rows(config: TransformerConfig, mask: Mask, rows: Rows) -> tuple[
     biases = _biases(config, rows.positions, keys, (rows.indices_1T, indices_1C) if mask.causal else None)
     if is_token_BT is not None:
         seen = is_token_BT[:, None, None]
-        if config.window:
-            # Padding sees itself, because its window may have no token, and a softmax over nothing is NaN.
+        if config.window or mask.causal or mask.documents_BT is not None:
+            # Padding sees itself, because it may see no token, and a softmax over nothing is NaN.
             seen |= (rows.indices_1T[..., None] == indices_1C[:, None])[:, None]
         biases = jax.tree.map(lambda bias: jnp.where(seen, bias, -jnp.inf), biases)
     if mask.documents_BT is not None:
@@ -157,7 +158,14 @@ def cached_mask(
 
 def cross_mask(is_token_BS: jax.Array) -> Mask:
     """Returns the mask of cross-attention: every query sees the tokens of the other sequence and not its padding."""
-    return Mask(jnp.where(is_token_BS[:, None, None], 0.0, -jnp.inf), is_token=is_token_BS)
+    seen_BS = _seen_somewhere(is_token_BS)
+    return Mask(jnp.where(seen_BS[:, None, None], 0.0, -jnp.inf), is_token=seen_BS)
+
+
+def _seen_somewhere(is_token_BC: jax.Array) -> jax.Array:
+    """Returns the mask of tokens, in which a row without any is all tokens: attention to nothing is NaN."""
+    is_token_BC = jnp.asarray(is_token_BC, bool)
+    return is_token_BC | ~is_token_BC.any(axis=1, keepdims=True)
 
 
 def _biases(

@@ -113,11 +113,24 @@ def random_rows(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array
 
 
 def look_up(params: Params, positions_BT: jax.Array, d_model: int) -> jax.Array:
-    """Returns the rows of the table at the positions, [B, T, D]; NaN for positions beyond the table."""
+    """Returns the rows of the table at the positions, [B, T, D].
+
+    Positions beyond the table raise a UserError, or give NaN where a program computes them.
+    """
     del d_model
     if not jnp.issubdtype(positions_BT.dtype, jnp.integer):
         raise UserError(f"positions: a table has a row for each whole number; expected ints, got {positions_BT.dtype}")
+    require_rows("positions", positions_BT, params["positions"])
     return rows_of(params["positions"], positions_BT, beyond=math.nan)
+
+
+def require_rows(name: str, indices: Any, table: Any) -> None:
+    """Raises a UserError if a table has no row for an index. Under `jax.jit` the indices are not known."""
+    if isinstance(indices, jax.core.Tracer) or not indices.size:
+        return
+    for index in (int(indices.min()), int(indices.max())):
+        if not 0 <= index < len(table):
+            raise UserError(f"{name}: expected 0 … {len(table) - 1}, the rows of the table, got {index}")
 
 
 def rotary(

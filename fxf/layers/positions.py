@@ -153,6 +153,23 @@ def token_positions(
     return positions_BT * jax.random.uniform(rng, (n_rows, 1), minval=1, maxval=config.position_stretch)
 
 
+def require_room(config: TransformerConfig, n_tokens: int, name: str = "inputs", *, training: bool = False) -> None:
+    """Raises a UserError if a table has no rows for so many tokens in a row, which no positions are given for.
+
+    Args:
+      name: that of the tokens in the batch.
+      training: whether positions are drawn from `config.position_range`, if there is one.
+    """
+    if not POSITIONS[config.positions].table:
+        return
+    n_rows = config.position_range or config.max_len
+    most = n_rows if training and config.position_range else (n_rows - 1) // config.position_gap + 1
+    if n_tokens > most:
+        table = f"model.{'position_range' if config.position_range else 'max_len'} {n_rows}"
+        has = f"model.positions '{config.positions}' has a table of {table}"
+        raise UserError(f"{name}: expected at most {most} tokens in a row, got {n_tokens}; {has}")
+
+
 def _check_given(config: TransformerConfig) -> None:
     """Raises a UserError if attention would not read the positions that a batch gives."""
     if config.position_range:
@@ -212,7 +229,12 @@ def attention_positions(config: TransformerConfig, positions_BT: jax.Array, stat
 
 
 def whole_positions(
-    config: TransformerConfig, params: Params, tokens_BT: jax.Array, given: jax.Array | None, rng: jax.Array | None
+    config: TransformerConfig,
+    params: Params,
+    tokens_BT: jax.Array,
+    given: jax.Array | None,
+    rng: jax.Array | None,
+    name: str = "inputs",
 ) -> tuple[jax.Array, jax.Array | None, jax.Array]:
     """Returns the positions and the states of the walks of whole rows, and the positions that attention reads.
 
@@ -220,7 +242,13 @@ def whole_positions(
       params: the params of the embedding.
       given: the positions that the batch gives; None for 0, 1, …
       rng: the key of random positions in training; None outside it.
+      name: that of the tokens in the batch.
+
+    Raises:
+      UserError: a table has no rows for so many tokens.
     """
+    if given is None:
+        require_room(config, tokens_BT.shape[1], name, training=rng is not None)
     indices_1T = jnp.arange(tokens_BT.shape[1])[None]
     positions_BT = token_positions(config, indices_1T, given, n_rows=tokens_BT.shape[0], rng=rng)
     states_BMTJ = walk_states(config, params, tokens_BT, training=rng is not None)

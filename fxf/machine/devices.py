@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from glob import glob
 from typing import Any
 
 from fxf.errors import UserError
@@ -15,6 +16,17 @@ from fxf.machine.status import stage
 MOST_CPU_DEVICES = 1024  # many more would take minutes to start
 # Variables that choose devices; an error line shows their values.
 VARIABLES = ("JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "CUDA_VISIBLE_DEVICES", "XLA_FLAGS")
+
+# Where Linux shows accelerators: of NVIDIA (also under Windows), AMD, Google, Intel and Amazon.
+ACCELERATORS = (
+    "/dev/nvidia*",
+    "/dev/dxg",
+    "/dev/kfd",
+    "/dev/dri/render*",
+    "/dev/accel*",
+    "/dev/vfio/[0-9]*",
+    "/dev/neuron*",
+)
 
 # The axes of a mesh of devices: the first two shard the rows of a batch, then its sequences, then heads
 # (training/sharding.py).
@@ -45,6 +57,8 @@ def start_jax() -> None:
         raise UserError(f"JAX does not start: {error}{_environment()}") from None
     if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
         raise UserError("JAX_DISABLE_JIT: fxf compiles its programs before it calls them; unset it")
+    if sys.platform == "linux" and not jax.config.jax_platforms and not any(map(glob, ACCELERATORS)):  # type: ignore[attr-defined]
+        jax.config.update("jax_platforms", "cpu")  # else wheels for accelerators that are not here fill the screen
     from fxf.machine.kept_programs import keep_programs
 
     keep_programs(jax.config)

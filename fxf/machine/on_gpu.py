@@ -55,7 +55,7 @@ def rows_of(table: jax.Array, indices: jax.Array, *, beyond: float | None = None
     is.
 
     Args:
-      beyond: the elements of the rows beyond the table; None if there are none.
+      beyond: the elements of the rows beyond the table, also of negative indices; None if there are none.
     """
     if on_gpu():
         return _rows_in_order(_Fixed(beyond, len(table), target_mesh()), table, indices)
@@ -65,7 +65,7 @@ def rows_of(table: jax.Array, indices: jax.Array, *, beyond: float | None = None
 def _rows(beyond: float | None, table: jax.Array, indices: jax.Array) -> jax.Array:
     if beyond is None:
         return table[indices]
-    return table.at[indices].get(mode="fill", fill_value=beyond)
+    return table.at[indices].get(mode="fill", fill_value=beyond, wrap_negative_indices=False)
 
 
 class _Fixed(NamedTuple):

@@ -2,13 +2,15 @@
 
 A thread waits for signals, because Python's own handlers do not run while the main thread is inside C++, as in imports
 and compiling. A signal ends the process at once, with one line, unless the main thread holds unsaved work. Then the
-main thread is notified, saves, and ends the process itself. A second signal always ends the process at once.
+main thread is notified, saves, and ends the process itself. Further signals change nothing, because `timeout` and
+schedulers send theirs twice; only the third Ctrl-C of a person ends the process before it has saved.
 """
 
 import _thread
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -19,6 +21,8 @@ EXIT_INTERRUPTED = 75  # "try again": the same command resumes from the newest c
 EXIT_CODES = {signal.SIGTERM: EXIT_INTERRUPTED, signal.SIGHUP: EXIT_INTERRUPTED, signal.SIGINT: 130}
 # Time for the main thread to notice a signal while it holds work; schedulers end a process after two minutes.
 NOTICE_SECONDS = 100.0
+PRESSES = 3  # of Ctrl-C that end the process without saving
+APART = 0.5  # seconds between two of them; programs send a second SIGINT within milliseconds
 
 _lock = threading.RLock()  # its holder may end the process
 _first: signal.Signals | None = None  # the first signal that came
@@ -99,7 +103,12 @@ def print_last_line(line: str) -> None:
     with _lock, suppress(OSError):  # a terminal that is gone, or a log on a full disk
         _printed = True
         status.end()
-        for descriptor in _to:
+        _write(line)
+
+
+def _write(line: str) -> None:
+    for descriptor in _to:
+        with suppress(OSError):
             os.write(descriptor, f"{line}\n".encode(errors="backslashreplace"))
 
 
@@ -124,7 +133,20 @@ def _wait(heard: set[signal.Signals]) -> None:
     limit = threading.Timer(NOTICE_SECONDS, lambda: None if _noticed else _end_unsaved())
     limit.daemon = True
     limit.start()
-    signal.sigwait(heard)
+    _wait_for_presses(heard, int(number == signal.SIGINT))
+
+
+def _wait_for_presses(heard: set[signal.Signals], presses: int) -> None:
+    """Ends the process at the last of `PRESSES` of Ctrl-C, or at any signal once its last line is printed."""
+    pressed = time.monotonic()
+    while presses < PRESSES:
+        number = signal.sigwait(heard)
+        if _printed:
+            _end("")
+        if number == signal.SIGINT and time.monotonic() - pressed >= APART:
+            pressed, presses = time.monotonic(), presses + 1
+            if presses == PRESSES - 1:
+                _write(f"stopping; one more Ctrl-C ends at once: {_held}")
     _end_unsaved()
 
 

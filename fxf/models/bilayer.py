@@ -116,7 +116,13 @@ def as_vectors(inputs: jax.Array, width: int) -> jax.Array:
 
 
 def run_bilayers(config: BilayerConfig, params: Params, x_BTD: jax.Array, row_B: jax.Array | None = None) -> jax.Array:
-    """Returns the outputs of the last bilayer, [B, T, D]; `row_B` has the rows' indices, by default 0, 1, …"""
+    """Returns the outputs of the last bilayer, [B, T, D]; `row_B` has the rows' indices, by default 0, 1, …
+
+    Raises:
+      UserError: T is more than `config.max_len`.
+    """
+    if x_BTD.shape[1] > config.max_len:
+        raise UserError(f"inputs: expected at most model.max_len {config.max_len} in a row, got {x_BTD.shape[1]}")
 
     def one_row(layers: Params, x_TD: jax.Array) -> jax.Array:
         for i in range(config.n_layers):

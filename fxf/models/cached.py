@@ -11,7 +11,7 @@ from fxf.layers.block import Source, block_cross_memory, cached_blocks, each_blo
 from fxf.layers.cache import Cache
 from fxf.layers.config import CrossAttentionConfig, TransformerConfig
 from fxf.layers.mask import cached_mask
-from fxf.layers.positions import attention_positions, n_walks, token_positions, walk_states
+from fxf.layers.positions import attention_positions, n_walks, require_room, token_positions, walk_states
 from fxf.models.model import Batch
 from fxf.weights import Params
 
@@ -51,6 +51,8 @@ def prefill_and_step(
     def prefill(params: Params, batch: Batch, length: int) -> Cache:
         tokens_BT, lengths_B, positions = batch["inputs"], batch["lengths"], batch.get("positions")
         source = None if encode is None else encode(params, batch)
+        if positions is None:
+            require_room(config, tokens_BT.shape[1])
         if positions is not None:  # as many as the cache has room for; no query reads the padded positions
             positions = jnp.pad(positions, ((0, 0), (0, max(length - positions.shape[1], 0))), "edge")
         cache = init_cache(config, lengths_B, length, positions, n_walks(config, parts(params)[0]))

@@ -100,7 +100,8 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
     ) -> tuple[jax.Array, jax.Array]:
         """Returns the vectors of the tokens, and the positions that attention reads; `rngs` of both or two None."""
         rng_embedding, rng_positions = rngs
-        of_tokens = (params[tables[side]], tokens_BT, given_BT, rng_positions)
+        name = "source" if side == "source" else "inputs"
+        of_tokens = (params[tables[side]], tokens_BT, given_BT, rng_positions, name)
         positions_BT, states_BMTJ, attended_positions = whole_positions(config, *of_tokens)
         x_BTD = embed(params, tokens_BT, positions_BT, side, states_BMTJ=states_BMTJ, rng=rng_embedding)
         return x_BTD, attended_positions

@@ -1,12 +1,12 @@
 """One HTML file with its style, its code and its data inside, which asks for nothing from a network."""
 
 import html
-import json
-import math
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
+
+from fxf.files import to_json
 
 # The page may run and show what stands in it, and load nothing.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
@@ -38,7 +38,7 @@ def page(title: str, data: dict[str, Any], scripts: Sequence[str | Path]) -> str
 
 def as_json(data: Any) -> str:
     """Returns JSON that holds no markup, whatever texts are in it."""
-    return json.dumps(_finite(data), separators=(",", ":"), allow_nan=False).translate(_ESCAPED)
+    return to_json(data, separators=(",", ":")).translate(_ESCAPED)
 
 
 def thinned(points: Sequence[Sequence[float]]) -> list[list[float]]:
@@ -55,14 +55,6 @@ def thinned(points: Sequence[Sequence[float]]) -> list[list[float]]:
 
 def shortened(text: str) -> str:
     return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} …"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _file(name: str | Path) -> str:

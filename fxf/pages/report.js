@@ -33,8 +33,8 @@ function samples() {
   if (!run.samples.length) return null;
   const holder = element("div");
   const show = ({ rows }) => {
-    const marked = rows.map(([prompt, expected, answer]) =>
-      ({ prompt, expected, answer, wrong: expected !== null && expected !== answer }));
+    const marked = rows.map(([prompt, expected, answer, cutOff]) =>
+      ({ prompt, expected, answer: answer + (cutOff ? " (cut off)" : ""), wrong: expected !== null && expected !== answer }));
     const order = [...marked.filter(row => row.wrong), ...marked.filter(row => !row.wrong)];
     if (order.every(row => row.expected === null)) {
       holder.replaceChildren(...order.map(row => element("pre", {}, row.prompt + row.answer)));

@@ -141,7 +141,9 @@ def _samples(run: RunFiles) -> list[dict[str, Any]]:
         {
             "step": record["step"],
             "test": bool(record.get("test")),
-            "rows": [[None if text is None else shortened(str(text)) for text in row] for row in record["rows"]],
+            "rows": [
+                [None if text is None else shortened(str(text)) for text in row[:3]] + row[3:] for row in record["rows"]
+            ],
         }
         for record in kept
     ]

@@ -32,7 +32,8 @@ class RunFiles(NamedTuple):
     Attributes:
       record: config.json.
       metrics: the records of metrics.jsonl, each with its `step`.
-      samples: the records of samples.jsonl, each with `step`, `test`, and `rows` of (prompt, expected, answer).
+      samples: the records of samples.jsonl, each with `step`, `test`, and `rows` of (prompt, expected, answer),
+        and true behind an answer that was cut off.
       result: result.json, empty without one.
       inside: inside.json, empty without one.
       state: finished, running, stopped, failed or diverged.
@@ -170,10 +171,10 @@ def _inside(path: Path) -> Record:
 
 
 def _are_rows(rows: Any) -> bool:
-    """Returns whether these are the rows of a sample: each a prompt, what was expected, and an answer."""
+    """Returns whether these are the rows of a sample: each a prompt, what was expected, an answer, maybe a true."""
 
     def is_row(row: Any) -> bool:
-        if not isinstance(row, list) or len(row) != 3 or not isinstance(row[2], str):
+        if not isinstance(row, list) or not (len(row) == 3 or row[3:] == [True]) or not isinstance(row[2], str):
             return False
         return all(text is None or isinstance(text, str) for text in row[:2])
 

@@ -1,6 +1,5 @@
 """What the page of a run shows of its trained model: attention, positions and logit lens of examples; the weights."""
 
-import json
 import logging
 import math
 import time
@@ -12,7 +11,7 @@ import numpy as np
 
 from fxf import weights
 from fxf.errors import UserError
-from fxf.files import write_atomically
+from fxf.files import to_json, write_atomically
 from fxf.machine.status import stage
 from fxf.models.model import Batch
 from fxf.pages import report
@@ -56,7 +55,7 @@ def write(folder: Path, step: int | None = None, config_file: str | None = None,
             programs = kept.setdefault(f"page {program_key(experiment)}", experiment.programs)
             experiment = experiment._replace(programs=programs)
         if not read(folder).samples and (rows := _tested(experiment, params)):
-            write_atomically(folder / SAMPLES, json.dumps({"step": found, "test": True, "rows": rows}) + "\n")
+            write_atomically(folder / SAMPLES, to_json({"step": found, "test": True, "rows": rows}) + "\n")
         files = read(folder)
         shown = contents(experiment, found, params, _texts(files.samples))
         write_atomically(folder / INSIDE, as_json({**shown, "result": files.result}))
@@ -97,7 +96,7 @@ def _tested(experiment: Experiment, params: Params) -> list[Any]:
 def _texts(records: list[Record]) -> list[tuple[str, str]]:
     """Returns the prompts and answers of the newest samples, wrong answers first; a text alone is a prompt."""
     rows = sorted(records[-1]["rows"] if records else [], key=lambda row: row[1] is None or row[1] == row[2])[:EXAMPLES]
-    return [(prompt, answer) if prompt else (answer[:FIRST_CHARACTERS], "") for prompt, _, answer in rows]
+    return [(prompt, answer) if prompt else (answer[:FIRST_CHARACTERS], "") for prompt, _, answer, *_ in rows]
 
 
 def _example(experiment: Experiment, params: Params, prompt: str, answer: str, first: bool) -> dict[str, Any]:

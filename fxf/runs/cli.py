@@ -5,8 +5,6 @@ import time
 STARTED = time.perf_counter()
 
 import dataclasses  # noqa: E402  STARTED comes first, because wall_seconds counts the imports.
-import io  # noqa: E402
-import json  # noqa: E402
 import logging  # noqa: E402
 import os  # noqa: E402
 import sys  # noqa: E402
@@ -19,16 +17,20 @@ from absl import flags  # noqa: E402
 from absl import logging as absl_logging  # noqa: E402
 from ml_collections import config_flags  # noqa: E402
 
+from fxf.data.sentence_files import lines_of, require_uncompressed  # noqa: E402
 from fxf.errors import EXIT_USER_ERROR, Interrupted, UserError, one_line, printable  # noqa: E402
-from fxf.files import folder_at, read_file  # noqa: E402
-from fxf.machine import signals, status  # noqa: E402
+from fxf.files import folder_at, read_file, to_json  # noqa: E402
+from fxf.machine import signals, status, streams  # noqa: E402
 from fxf.machine.devices import start_jax  # noqa: E402
 from fxf.runs import command_line  # noqa: E402
+from fxf.runs.config_file import line_of_file  # noqa: E402
+from fxf.runs.misuse import line_of_misuse  # noqa: E402
+
+streams.occupy()
 
 MAX_INPUT = 2**28  # bytes of prompts
 MAX_PROMPT = 2**20  # characters
 MAX_MESSAGE = 1000  # characters
-EXIT_BROKEN_PIPE = 128 + 13  # a shell's code for a process that SIGPIPE ended
 
 EXITS = """exit codes:
   0    done
@@ -57,8 +59,8 @@ def define_config_file() -> flags.FlagHolder[str | None]:
     return flags.DEFINE_string(
         "config",
         None,
-        "the new path of the run's config file, if files that the config names have moved; it is Python and runs as "
-        "code",
+        "the run's config file, if it registers something and is no longer at its recorded path; it is Python and "
+        "runs as code",
     )
 
 
@@ -92,16 +94,9 @@ def read_lines(path: str | None) -> list[str]:
         name, content = "standard input", _standard_input()
     else:
         name, content = path, read_file(path, "--input", limit=MAX_INPUT)
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise UserError(f"{name}:{line}: not UTF-8") from None
-    lines = text.removesuffix("\n").split("\n") if text else []
-    for number, prompt in enumerate(lines, 1):
-        if len(prompt) > MAX_PROMPT:
-            raise UserError(f"{name}:{number}: expected at most {MAX_PROMPT} characters, got {len(prompt)}")
-    return lines
+    require_uncompressed(content, name)
+    lines = lines_of(content) if content else []
+    return [prompt_of(line, f"{name}:{number}") for number, line in enumerate(lines, 1)]
 
 
 def lines_of_standard_input() -> Iterator[bytes]:
@@ -113,7 +108,7 @@ def lines_of_standard_input() -> Iterator[bytes]:
     if sys.stdin is None:
         raise UserError("standard input: it is closed")
     try:
-        while line := sys.stdin.buffer.readline(MAX_INPUT):
+        while not streams.lost_output() and (line := sys.stdin.buffer.readline(MAX_INPUT)):
             if len(line) == MAX_INPUT:
                 raise UserError(f"standard input: expected lines of less than {MAX_INPUT} bytes")
             yield line
@@ -124,7 +119,7 @@ def lines_of_standard_input() -> Iterator[bytes]:
 def prompt_of(content: bytes, where: str) -> str:
     """Returns the prompt in a line of a file. Raises a UserError, which begins with `where`, if it is not valid."""
     try:
-        prompt = content.decode("utf-8").removesuffix("\n")
+        prompt = content.decode("utf-8")
     except UnicodeDecodeError:
         raise UserError(f"{where}: not UTF-8") from None
     if len(prompt) > MAX_PROMPT:
@@ -150,9 +145,7 @@ def _standard_input() -> bytes:
 
 def run(main: Callable[[list[str]], None]) -> None:
     """Parses the command line and calls `main(positional arguments)`; a UserError ends in one line and exit code 2."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a character that its encoding lacks ends nothing
+    streams.tolerate()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_OneLine("%(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
@@ -173,9 +166,6 @@ def run(main: Callable[[list[str]], None]) -> None:
             main(arguments)
     except UserError as error:
         _end(str(error))
-    except BrokenPipeError:  # as after `fxf generate … | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # where Python flushes the rest at its end
-        sys.exit(EXIT_BROKEN_PIPE)
     except Interrupted as stop:
         signals.print_last_line(str(stop))
         sys.exit(signals.exit_code())
@@ -183,6 +173,7 @@ def run(main: Callable[[list[str]], None]) -> None:
         if why := why_not_ours(error):
             _end(why)
         raise
+    streams.end_if_lost()
 
 
 def _require_working_directory() -> None:
@@ -199,13 +190,15 @@ def _end(line: str) -> NoReturn:
 
 def why_not_ours(error: BaseException) -> str:
     """Returns the line for an error that is not a bug of this code, or an empty string."""
+    if line := line_of_file(error):
+        return line
     kind, text = type(error).__name__, command_line.text_of(error)
     if isinstance(error, MemoryError) or (kind == "JaxRuntimeError" and text.startswith("RESOURCE_EXHAUSTED")):
         less = "a smaller train.batch_size, model or decode.beam_width, or more train.microbatches, may help"
         return f"out of memory: {text or 'of the host'}; {less}"
     if kind == "PanicException":  # from a library in Rust; it is not an Exception
         return f"a library failed: {text}"
-    return ""
+    return line_of_misuse(error)
 
 
 def shortened(line: str) -> str:
@@ -274,12 +267,19 @@ def require_workdir(flag: Any) -> Path:
     return workdir
 
 
-def answer_lines(answers: list[list[tuple[str, float | None]]], n_best: int | None, as_json: bool) -> Iterator[str]:
-    """Yields one line for each answer's best text, or for each of `n_best` hypotheses, with prompt number and score."""
+def answer_lines(
+    answers: Sequence[Sequence[tuple[str, float | None, bool]]], n_best: int | None, as_json: bool
+) -> Iterator[str]:
+    """Yields one line for each answer's best text, or for each of `n_best` hypotheses, with prompt number and score.
+
+    Args:
+      answers: the hypotheses of each prompt, the best first: text, score, and whether it was cut off.
+    """
     for number, hypotheses in enumerate(answers, 1):
-        for text, score in hypotheses[: n_best or 1]:
+        for text, score, cut_off in hypotheses[: n_best or 1]:
             if as_json:
-                yield json.dumps({"prompt": number, **({"score": score} if n_best else {}), "text": text})
+                scored = {"score": score} if n_best else {}
+                yield to_json({"prompt": number, **scored, "text": text, "cut_off": cut_off})
             else:
                 yield f"{number}\t{score:.4f}\t{printable(text)}" if n_best else printable(text)
 
@@ -287,7 +287,7 @@ def answer_lines(answers: list[list[tuple[str, float | None]]], n_best: int | No
 def print_figures(figures: dict[str, Any], as_json: bool = False) -> None:
     """Prints figures as a JSON object, else as a table on a terminal, and as one line of `name value` elsewhere."""
     if as_json:
-        print(json.dumps(figures))
+        print(to_json(figures))
         return
     texts = {
         name: one_line(f"{value:g}" if isinstance(value, float) else str(value)) for name, value in figures.items()

@@ -29,6 +29,16 @@ def other_code(before: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dic
     return (old, new) if old != new else None
 
 
+def written_by(record: Mapping[str, Any]) -> str:
+    """Returns which fxf wrote a config.json, as a part of a line; nothing if it is this one, or if it does not say."""
+    versions, commit = record.get("versions"), record.get("git_commit")
+    if not isinstance(versions, dict) or record.get("code") == code_digest():
+        return ""
+    return (
+        f"; fxf {versions.get('fxf')}{f' of commit {commit}' if commit else ''} wrote it, this is {_versions()['fxf']}"
+    )
+
+
 @functools.cache
 def code_digest() -> str:
     """Returns a digest of fxf's source files. It leaves out the configs that a wheel carries among them."""

@@ -1,20 +1,26 @@
 """Answers of a task: generated ones as texts, the scores of given pairs, and files of answers."""
 
 import functools
+import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fxf.data.sentence_files import good_lines, read_text_file, tab_separated
+from fxf.data.sentence_files import good_lines, lines_of, read_text_file, tab_separated
 from fxf.errors import UserError
 from fxf.runs.experiment import Experiment
 from fxf.tasks.prompts import Answer, decode_groups
 from fxf.tasks.task import Evaluator
 from fxf.tasks.text_metrics import paired_bootstrap
+from fxf.tasks.text_task import WARNINGS
 from fxf.training.log import Clock
 from fxf.weights import Params
+
+log = logging.getLogger(__name__)
+
+CUT_OFF = "the answer is cut off before its end, at max_tokens or where the task or the model has no more room"
 
 # Each prompt with its right answers and the answer that was found.
 Answers = Sequence[tuple[str, list[str], str]]
@@ -47,11 +53,19 @@ def answering(
         groups = to_prompts(texts, max_tokens, max_len)
         decoded = decode_groups(functools.partial(task.decode, evaluator), groups, task.end_token, len(texts))
         return [
-            [(to_text(text, tokens), score) for tokens, score in hypotheses]
+            [Answer(to_text(text, tokens), score, cut_off) for tokens, score, cut_off in hypotheses]
             for text, hypotheses in zip(texts, decoded, strict=True)
         ]
 
     return answers
+
+
+def warn_of_cut_off(answers: Sequence[Sequence[Answer]], n_best: int = 1) -> None:
+    """Warns, in one line, of answers whose best hypotheses reached their largest number of tokens before they ended."""
+    numbers = [str(n) for n, hypotheses in enumerate(answers, 1) if any(each.cut_off for each in hypotheses[:n_best])]
+    if numbers:
+        more = f" and {len(numbers) - WARNINGS} more" if len(numbers) > WARNINGS else ""
+        log.warning("warning: prompt %s%s: %s", ", ".join(numbers[:WARNINGS]), more, CUT_OFF)
 
 
 def score_pairs(experiment: Experiment, evaluator: Evaluator, path: Path) -> dict[str, Any]:
@@ -78,8 +92,8 @@ def compare(experiment: Experiment, folder: Path, answers: Answers | None) -> di
     sources, references, hypotheses = zip(*answers, strict=True)
     there = {}
     for name in ("sources", "hypotheses"):
-        text = read_text_file(folder / f"{name}.txt", "--baseline").decode("utf-8", "replace")
-        there[name] = text.removesuffix("\n").split("\n")
+        lines = lines_of(read_text_file(folder / f"{name}.txt", "--baseline"))
+        there[name] = [line.decode("utf-8", "replace") for line in lines]
     here = list(map(_one_line, sources))
     if there["sources"] != here or len(there["hypotheses"]) != len(here):
         pairs = zip(there["sources"], here, strict=False)

@@ -11,9 +11,10 @@ from fxf import weights
 from fxf.config import section
 from fxf.decoding.config import DecodeConfig, changed_decode
 from fxf.errors import UserError
-from fxf.files import folder_at
+from fxf.files import folder_at, read_json
 from fxf.machine.status import stage
 from fxf.runs import guests, run_folder
+from fxf.runs.code_version import written_by
 from fxf.runs.experiment import Experiment, build
 from fxf.training import checkpoint
 from fxf.training.checkpoint_files import steps_in
@@ -95,8 +96,13 @@ def open_run(
     """Returns the experiment and the identity of the run in `workdir`; arguments and errors as in `load`."""
     config, identity, recorded = run_folder.read_config(workdir)
     guests.restore(workdir, recorded, config_file)
-    saved = dataclasses.asdict(section(DecodeConfig, config.get("decode", {}), "decode"))
-    return build({**config, "decode": changed_decode(saved, decode or {})}, workdir), identity
+    try:
+        saved = dataclasses.asdict(section(DecodeConfig, config.get("decode", {}), "decode"))
+        return build({**config, "decode": changed_decode(saved, decode or {})}, workdir), identity
+    except UserError as error:
+        if not (by := written_by(read_json(workdir / run_folder.CONFIG, "a run's config"))):
+            raise
+        raise UserError(f"{workdir}: {error}{by}") from error
 
 
 @stage("reading the checkpoint")
@@ -105,7 +111,7 @@ def load_params(
 ) -> tuple[list[int], weights.Params]:
     """Returns the steps and the params of the checkpoint of `step`, or of the best or the newest, as the config says.
 
-    With `checkpoint.average` above 1, the params are the mean of that many of the newest checkpoints.
+    With `checkpoint.average` above 1, the params are the mean of that many checkpoints, chosen by their steps.
 
     Raises:
       UserError: there is no such checkpoint or no undamaged one, or it belongs to a run with another identity.
@@ -115,7 +121,15 @@ def load_params(
         restored = checkpoint.load(directory, shapes, identity, step=step, best=config.best)
         found = [(restored[0], evaluated_params(restored[1]))] if restored else []
     else:
-        newest = checkpoint.load_newest(directory, shapes, config.average, identity, evaluated_params)
+        last = experiment.train.steps
+        newest = checkpoint.load_newest(
+            directory,
+            shapes,
+            config.average,
+            identity,
+            evaluated_params,
+            among=lambda saved: config.averaged(saved, last),
+        )
         found = [restored[:2] for restored in newest]
     if not found:
         raise UserError(f"{workdir}: no checkpoint yet; train the run first")

@@ -7,15 +7,16 @@ from fxf.errors import printable
 from fxf.machine import memory
 from fxf.pages.figures import HIGHER, LOWER
 from fxf.runs.experiment import Experiment
-from fxf.training.loop import Record
+from fxf.training.record import Record
 
 
-def sample_text(prompt: str, expected: str | None, answer: str) -> str:
+def sample_text(prompt: str, expected: str | None, answer: str, cut_off: bool = False) -> str:
     """Returns the printed form of a sample: one line, or the lines of its text if it has no prompt."""
+    mark = "   (cut off)" if cut_off else ""
     if not prompt:
-        return "\n".join(map(printable, answer.split("\n")))
+        return "\n".join(map(printable, answer.split("\n"))) + mark
     wrong = expected is not None and answer != expected
-    return printable(f"{prompt}  →  {answer}" + (f"   (expected: {expected})" if wrong else ""))
+    return printable(f"{prompt}  →  {answer}{mark}" + (f"   (expected: {expected})" if wrong else ""))
 
 
 def scoring_of(experiment: Experiment) -> dict[str, Any]:

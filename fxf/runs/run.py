@@ -24,12 +24,13 @@ from fxf.runs.steps import make_steps
 from fxf.runs.warm_start import Start, start_of
 from fxf.tasks.prompts import Answer
 from fxf.tasks.task import Evaluator
-from fxf.training import checkpoint, processes
+from fxf.training import checkpoint_files, processes
 from fxf.training.checkpoint import Checkpoints
 from fxf.training.fine_tuning import evaluated_params
 from fxf.training.log import Clock, MetricsLog, NoLog
-from fxf.training.loop import Calls, Intervals, Record, fit, record_of
+from fxf.training.loop import Calls, Intervals, fit
 from fxf.training.parallel import ParallelConfig
+from fxf.training.record import Record, record_of
 from fxf.training.sharding import Layout
 from fxf.training.state import TrainState
 from fxf.training.trackers import Trackers
@@ -65,7 +66,7 @@ def train(
     if not processes.is_first():
         status.end()
     of_run = Trackers() if trackers is None else nullcontext(trackers)
-    with of_run as told, processes.ending_with_the_others(), checkpoint.kept(workdir / CHECKPOINTS):
+    with of_run as told, processes.ending_with_the_others(), checkpoint_files.kept(workdir / CHECKPOINTS):
         experiment = build(config, workdir)
         experiment = experiment if kept is None else share(experiment, kept)
         return _train(experiment, workdir, origin, Watch(clock, told, profile))
@@ -247,7 +248,8 @@ def generator(
     Args:
       decode: keys of the `decode` section to change.
       n_best: number of hypotheses that the caller needs; the beam must be as wide.
-      max_tokens: maximum number of new tokens; 0 for as many as the model's positions allow.
+      max_tokens: maximum number of new tokens; 0 for as many as the model's positions, or a translation's
+        data.max_length, allow.
       seed: the seed of sampling; None for 0, or for no sampling.
       step, config_file: as in `load`.
 

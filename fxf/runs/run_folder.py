@@ -13,9 +13,9 @@ from typing import Any
 
 from fxf.config import differences, differing_keys, flatten
 from fxf.errors import UserError
-from fxf.files import digest, read_file, read_json, write_atomically
+from fxf.files import digest, read_file, read_json, to_json, write_atomically
 from fxf.pages.run_files import CONFIG, OBJECTS, RESULT, no_run
-from fxf.runs.code_version import made_by, other_code
+from fxf.runs.code_version import made_by, other_code, written_by
 from fxf.runs.guests import GUESTS
 from fxf.training import processes
 from fxf.training.checkpoint_files import require_no_pattern
@@ -29,7 +29,7 @@ RATES = 50  # steps whose learning rates are compared
 # Keys and sections that change neither weights nor data. A path only says where data are; their digest counts.
 # A run may go on to more steps.
 NOT_TRAINING = (
-    *("parallel.", "log.", "checkpoint.every", "checkpoint.keep"),
+    *("parallel.", "log.", "checkpoint.every", "checkpoint.minutes", "checkpoint.keep"),
     *("data.path", "data.prepared", "start.path", "train.steps"),
 )
 # Keys that choose what is scored. With train.patience they also decide when training ends.
@@ -45,7 +45,7 @@ def identity_of(config: Mapping[str, Any], digests: Mapping[str, str]) -> Identi
       config: the resolved config.
       digests: of the data and of the task's files, by name.
     """
-    others = NOT_TRAINING if config["train"]["patience"] else (*NOT_TRAINING, *SCORING)
+    others = NOT_TRAINING if config["train"].get("patience") else (*NOT_TRAINING, *SCORING)
     keys = {key: value for key, value in flatten(config) if not key.startswith(others)}
     return {**keys, **{f"content of {name}": value for name, value in digests.items()}}
 
@@ -119,7 +119,7 @@ def finished(
         return None
     result = read_result(workdir, identity_of(config, digests))
     for key in differing_keys(there["config"], config) if result else ():
-        if key.startswith(SCORING):
+        if key.startswith(SCORING) or (key == "checkpoint.every" and config["checkpoint"]["average"] > 1):
             raise UserError(f"{workdir}: a finished run with another {key}; `fxf evaluate` scores it with other keys")
     return result
 
@@ -127,7 +127,7 @@ def finished(
 def source_digest(workdir: Path, path: str) -> dict[str, str]:
     """Returns the recorded digest of the source `start.path` of the run in `workdir`; {} if there is none."""
     record = _read_record(workdir) if path and (workdir / CONFIG).exists() else None
-    found = {} if record is None or record["config"]["start"]["path"] != path else record["digests"]
+    found = {} if record is None or record["config"].get("start", {}).get("path") != path else record["digests"]
     return {name: value for name, value in found.items() if name == SOURCE}
 
 
@@ -205,14 +205,15 @@ def _read_record(workdir: Path) -> dict[str, Any]:
     try:
         if identity_digest(_identity_in(record)) != record["identity"]:
             raise UserError(f"{path}: was changed: its content does not match its identity{mend}")
-        _ = _steps(record) + 0, record["config"]["start"]["path"]
+        _ = _steps(record) + 0, record["config"].get("start", {}).get("path")
         for name in record["files"]:
             record["digests"][name]
         other_code([record, *record.get("changes", [])])
         _ = [record.get(name, {}).items() for name in OBJECTS]
         _ = [(Path(guest["path"]), guest["sha256"].items()) for guest in record.get(GUESTS, {}).values()]
     except (KeyError, TypeError, AttributeError, StopIteration):
-        raise UserError(f"{path}: not a run's config: a part is missing or of another type{mend}") from None
+        what = f"a part is missing or of another type{written_by(record)}"
+        raise UserError(f"{path}: not a run's config: {what}{mend}") from None
     return record
 
 
@@ -261,7 +262,7 @@ def require_there(workdir: Path) -> None:
 
 
 def _as_text(record: Mapping[str, Any]) -> str:
-    return json.dumps(record, indent=2) + "\n"
+    return to_json(record, indent=2) + "\n"
 
 
 def _other_rates(there: Mapping[str, Any], config: Mapping[str, Any]) -> str:

@@ -12,8 +12,9 @@ from fxf.machine.on_gpu import in_order
 from fxf.runs.experiment import Experiment
 from fxf.runs.flops import seconds_at_peak
 from fxf.training.log import Clock
-from fxf.training.loop import STEPS_AT_ONCE, Record
+from fxf.training.loop import STEPS_AT_ONCE
 from fxf.training.optimizer import make_schedule, optimizer_section
+from fxf.training.record import Record
 from fxf.training.sharding import Layout
 from fxf.training.state import TrainState
 from fxf.training.step import Metrics, make_train_steps, make_train_steps_from_iterator

@@ -21,7 +21,7 @@ from fxf.runs import run_folder
 from fxf.runs.experiment import Experiment
 from fxf.runs.loading import CHECKPOINTS, load_params, open_run
 from fxf.runs.source import Source, StartConfig, source_of
-from fxf.training import checkpoint
+from fxf.training import checkpoint, checkpoint_files
 from fxf.training.sharding import Layout
 from fxf.training.state import TrainState
 from fxf.weights import VOCABULARY, Spec, flatten, leaves, matching
@@ -121,10 +121,9 @@ def chosen(config: StartConfig, spec: Spec, found: Mapping[str, Any]) -> tuple[d
         *(f"{path} is not a weight of this model" for path in extra),
     ]
     if differing and config.on_mismatch == "stop":
-        raise UserError(
-            f"start.path: {config.path}: {_some(differing)}; start.on_mismatch=draw draws such weights at random, "
-            "start.weights names those to take"
-        )
+        what = f"draws the whole of {_some(reshaped)} anew" if reshaped else "draws such weights at random"
+        hint = f"start.on_mismatch=draw {what}, start.weights names those to take"
+        raise UserError(f"start.path: {config.path}: {_some(differing)}; {hint}")
     given = {path: found[path] for path in wanted if path not in absent and path not in reshaped}
     if not given:
         raise UserError(f"start.path: {config.path}: none of its weights is taken: {_some(differing)}")
@@ -161,7 +160,7 @@ def _read_run(source: Source, experiment: Experiment, layout: Layout) -> Found:
         if found is None:
             raise UserError(f"{source.place}: no checkpoint yet; train the run first")
         steps, params, opt_state = [found[0]], found[1].params, _at_the_start(found[1].opt_state)
-    texts = [(source.place / CHECKPOINTS / str(step) / checkpoint.DIGESTS).read_text() for step in steps]
+    texts = [(source.place / CHECKPOINTS / str(step) / checkpoint_files.DIGESTS).read_text() for step in steps]
     return Found(flatten(params), digest("\n".join(texts).encode()), there.config["model"], steps[0], opt_state)
 
 

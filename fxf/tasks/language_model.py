@@ -21,7 +21,7 @@ from fxf.data.tokenizer import PAD, UNK
 from fxf.errors import UserError
 from fxf.models.model import Batch
 from fxf.tasks.prompts import PromptGroup, one_group, padded_prompts
-from fxf.tasks.task import Evaluator, RunInfo, language_model_batch
+from fxf.tasks.task import NO_END, Evaluator, RunInfo, language_model_batch, sample
 from fxf.tasks.text_task import TokenizedTask
 
 TOKENS_AT_ONCE = 8192
@@ -57,6 +57,7 @@ class LanguageModel(TokenizedTask):
         self.config, self.longest = config, config.length
         self.source = (RunningText if run.data.format == "text" else Documents)(config, run)
         super().__init__(run.data, self.source.tokenizer)
+        self.around = (self.source.first, None)
         self.figures, self.digests = self.source.figures, self.source.digests
         if isinstance(self.source, Documents):
             self.end_token = self.tokenizer.special.eos
@@ -73,8 +74,10 @@ class LanguageModel(TokenizedTask):
 
     def test(self, evaluator: Evaluator) -> dict[str, Any]:
         figures = self.evaluate(evaluator, "test", "test_loss" if self.data.test else "validation_loss")
-        texts = dict.fromkeys(map(self.tokenizer.decode, self.sample(evaluator)))  # greedy samples are all the same
-        return {**figures, "samples": [("", None, "\n---\n".join(texts))]}
+        rows = self.sample(evaluator)
+        texts = dict.fromkeys(map(self.tokenizer.decode, rows))  # greedy samples are all the same
+        cut_off = self.end_token != NO_END and any(self.end_token not in row for row in rows)
+        return {**figures, "samples": [sample("", None, "\n---\n".join(texts), cut_off)]}
 
     def evaluate(self, evaluator: Evaluator, part: str, loss_name: str) -> dict[str, float]:
         """Returns the loss and the bits per character and per byte, or the accuracy, of a part of the text."""

@@ -45,6 +45,7 @@ class Masking(TextTask):
     """
 
     metrics = ("accuracy", "-validation_loss", "-perplexity")
+    around = (BOS, EOS)
 
     def __init__(self, config: MaskingConfig, run: RunInfo) -> None:
         self.config, self.batch_size = config, run.train.batch_size
@@ -113,7 +114,10 @@ class Masking(TextTask):
         inputs_N1T = np.full((len(rows), 1, self.config.length), PAD, np.int32)
         for inputs_1T, row in zip(inputs_N1T, rows, strict=True):
             inputs_1T[0, : len(row)] = row
-        return [PromptGroup([place], {"inputs": inputs_1T}, 0) for place, inputs_1T in enumerate(inputs_N1T)]
+        return [
+            PromptGroup([place], {"inputs": inputs_1T}, self.config.length)
+            for place, inputs_1T in enumerate(inputs_N1T)
+        ]
 
     def decode(self, evaluator: Evaluator, groups: Sequence[PromptGroup]) -> list[Decoded]:
         """Returns the prompts with their blanks filled in."""

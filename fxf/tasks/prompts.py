@@ -1,7 +1,7 @@
 """Steps that tasks share, from texts to prompts and from decoded tokens to texts."""
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -11,15 +11,30 @@ from fxf.errors import UserError
 
 T = TypeVar("T")
 
-# The tokens of a continuation before its end token, and its score.
-Hypothesis = tuple[list[int], float | None]
 
-# The text of an answer, and its score where a beam search found it.
-Answer = tuple[str, float | None]
+class Hypothesis(NamedTuple):
+    """The tokens of a continuation before its end token.
+
+    Attributes:
+      score: log-probability / length^length_penalty; None without a beam search.
+      cut_off: whether the tokens reached their largest number before an end token; False where no token ends a text.
+    """
+
+    tokens: list[int]
+    score: float | None
+    cut_off: bool = False
+
+
+class Answer(NamedTuple):
+    """The text of an answer, with `score` and `cut_off` of its `Hypothesis`."""
+
+    text: str
+    score: float | None
+    cut_off: bool = False
 
 
 def one_group(prompts: Prompts, max_tokens: int, max_len: int) -> list[PromptGroup]:
-    """Returns the prompts of a decoder as one group. `max_tokens` 0 means as many as fit after the longest prompt.
+    """Returns the prompts of a decoder as one group. `max_tokens` 0 means as many as fit after each prompt.
 
     Raises:
       UserError: a prompt and its new tokens need more than `max_len` positions. The last new token needs none.
@@ -30,7 +45,10 @@ def one_group(prompts: Prompts, max_tokens: int, max_len: int) -> list[PromptGro
             n_tokens = length + (first != 0)  # a token 0 in front does not belong to the text
             needed = f"{n_tokens} tokens and {max(max_tokens, 1)} to generate"
             raise UserError(f"prompt {number}: {needed}; model.max_len is {max_len}")
-    return [PromptGroup(range(len(lengths)), prompts, max_tokens or max_len - max(lengths))]
+    if max_tokens:
+        return [PromptGroup(range(len(lengths)), prompts, max_tokens)]
+    limits_N = np.array([max_len - length for length in lengths], np.int32)
+    return [PromptGroup(range(len(lengths)), {**prompts, "limits": limits_N}, int(limits_N.max()))]
 
 
 def padded_prompts(rows: Sequence[Sequence[int]]) -> Prompts:
@@ -75,14 +93,17 @@ def before_end(tokens: list[int], end_token: int) -> list[int]:
     return tokens[: tokens.index(end_token)] if end_token in tokens else tokens
 
 
-def to_hypotheses(decoded: Decoded, end_token: int) -> list[list[Hypothesis]]:
-    """Returns the hypotheses that were found for each prompt, the best first."""
+def to_hypotheses(decoded: Decoded, end_token: int, limits: Sequence[int]) -> list[list[Hypothesis]]:
+    """Returns the hypotheses that were found for each prompt, the best first, given the largest numbers of tokens."""
     tokens_NWU, scores_NW = decoded
     scores = np.full(tokens_NWU.shape[:2], None) if scores_NW is None else scores_NW
-    return [
-        [(before_end(row, end_token), score) for row, score in zip(*pair, strict=True) if score != -float("inf")]
-        for pair in zip(tokens_NWU.tolist(), scores.tolist(), strict=True)
-    ]
+    found: list[list[Hypothesis]] = []
+    for rows, of_rows, limit in zip(tokens_NWU.tolist(), scores.tolist(), limits, strict=True):
+        pairs = [(before_end(row[:limit], end_token), score) for row, score in zip(rows, of_rows, strict=True)]
+        found.append(
+            [Hypothesis(*pair, end_token >= 0 and len(pair[0]) == limit) for pair in pairs if pair[1] != -float("inf")]
+        )
+    return found
 
 
 def decode_groups(
@@ -92,8 +113,9 @@ def decode_groups(
     n_prompts: int,
 ) -> list[list[Hypothesis]]:
     """Returns the hypotheses of each prompt, in the order of the texts. A text in no group has one empty hypothesis."""
-    found: list[list[Hypothesis]] = [[([], 0.0)]] * n_prompts
+    found: list[list[Hypothesis]] = [[Hypothesis([], 0.0)]] * n_prompts
     for group, decoded in zip(groups, decode(groups) if groups else [], strict=True):
-        for place, of_prompt in zip(group.places, to_hypotheses(decoded, end_token), strict=True):
+        limits = group.prompts.get("limits", [group.max_tokens] * len(group.places))
+        for place, of_prompt in zip(group.places, to_hypotheses(decoded, end_token, limits), strict=True):
             found[place] = of_prompt
     return found

@@ -14,7 +14,7 @@ from fxf.errors import UserError
 from fxf.models.model import Batch
 from fxf.tasks.held_out import drawn_for, held_out, power_within, sample_held_out
 from fxf.tasks.prompts import PromptGroup, before_end, of_each_prompt, one_group, padded_prompts, whole_numbers
-from fxf.tasks.task import Evaluator, RunInfo, Task, language_model_batch
+from fxf.tasks.task import Evaluator, RunInfo, Task, language_model_batch, sample
 from fxf.tasks.text_metrics import MetricsConfig, TextMetrics
 
 END = 0
@@ -79,7 +79,7 @@ class Reversal(Task):
         exact = ["exact_match", *(f"exact_match_{n}" for n in config.longer_scored())]
         if config.longer and not config.longer_every:
             exact.append("exact_match_longer")
-        self.text_metrics = TextMetrics(config, (*exact, "examples", "examples_longer"))
+        self.text_metrics = TextMetrics(config, (*exact, "examples", "examples_longer", "cut_off"))
         self.metrics = (*exact, *self.text_metrics.names)
 
     def batch(self, key: jax.Array, step: jax.Array) -> Batch:
@@ -101,10 +101,11 @@ class Reversal(Task):
 
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
         config = self.config
-        sample = whole_domain(config, self.lengths) if self.scored_whole else draw_sample(config, self.lengths)
-        found, expected = continuations(config, evaluator, sample)
-        figures: dict[str, Any] = {"exact_match": exact_match(found, expected), "examples": len(sample)}
-        figures["samples"] = self.samples(sample, found, expected)
+        scored = whole_domain(config, self.lengths) if self.scored_whole else draw_sample(config, self.lengths)
+        found, expected = continuations(config, evaluator, scored)
+        figures: dict[str, Any] = {"exact_match": exact_match(found, expected), "examples": len(scored)}
+        figures["cut_off"] = int((found != END).all(axis=1).sum())
+        figures["samples"] = self.samples(scored, found, expected)
         for length in config.longer_scored():
             longer = draw_sample(config, range(length, length + 1))
             figures[f"exact_match_{length}"] = exact_match(*continuations(config, evaluator, longer))
@@ -114,14 +115,15 @@ class Reversal(Task):
             figures |= {"exact_match_longer": exact, "examples_longer": len(longer)}
         return figures | self.text_metrics.of_tokens(found, expected, END, self.to_text)
 
-    def samples(self, sequences: np.ndarray, found: np.ndarray, expected: np.ndarray) -> list[tuple[str, ...]]:
+    def samples(self, sequences: np.ndarray, found: np.ndarray, expected: np.ndarray) -> list[tuple[Any, ...]]:
         """Returns (prompt, expected, answer) of a few sequences, wrong answers first."""
         is_right = (found == expected).all(axis=1)
         wrong, right = np.flatnonzero(~is_right)[:SAMPLES], np.flatnonzero(is_right)
         n_right = min(SAMPLES - len(wrong), len(right))
         order = [*wrong, *right[np.linspace(0, len(right) - 1, n_right).astype(int)]]
         rows = zip(*(part[order].tolist() for part in (sequences, expected, found)), strict=True)
-        return [tuple(self.to_text("", before_end(tokens, END)) for tokens in row) for row in rows]
+        texts = [([self.to_text("", before_end(tokens, END)) for tokens in row], END not in row[-1]) for row in rows]
+        return [sample(prompt, right_answer, answer, cut_off) for (prompt, right_answer, answer), cut_off in texts]
 
     def to_prompts(self, texts: list[str], max_tokens: int, max_len: int) -> list[PromptGroup]:
         rows = of_each_prompt(self.encode, texts)

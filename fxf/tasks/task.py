@@ -15,6 +15,7 @@ from fxf.tasks.prompts import Decoded, PromptGroup
 from fxf.training.step import TrainConfig
 
 NO_END = -1  # no token ends a sequence
+FIRST = 0  # the token that a decoder reads first, unless a prompt says otherwise
 
 
 class RunInfo(NamedTuple):
@@ -65,10 +66,12 @@ class Task(abc.ABC):
       metrics: names of figures of `validate` by which a checkpoint can be chosen. The highest figure is the best, or
         the lowest where the name has a - in front.
       end_token: the token that ends a generated sequence.
+      around: the tokens that the model, or its encoder, reads in front of a text and after it, None for none.
       generates: whether scores or answers take tokens that the model generates.
       files: texts that a run of this task keeps in its folder, by file name.
       batch: `batch(key, step)` returns the batch of a step; it is a pure function that runs on the device.
-      batches: `batches()` returns a Grain iterator with a batch for each step; its position can be saved.
+      batches: `batches()` returns a Grain iterator with a batch for each step, of which a process has its own rows
+        (`fxf.data.order.share`); its position can be saved.
       largest_batch: returns the shapes of the largest batch; needed if `batch` does not determine them.
       figures: returns the figures of the data that are known before training, by plain names.
       digests: returns digests of the data by name, if the config does not determine the data.
@@ -87,6 +90,7 @@ class Task(abc.ABC):
     longest: int
     metrics: tuple[str, ...]
     end_token: int = NO_END
+    around: tuple[int | None, int | None] = (FIRST, None)
     generates: bool = False
     files: Mapping[str, str] = {}
     batch: Callable[[jax.Array, jax.Array], Batch] | None = None
@@ -111,14 +115,20 @@ class Task(abc.ABC):
     def test(self, evaluator: Evaluator) -> dict[str, Any]:
         """Returns the figures that a run reports. By default they are those of `validate`.
 
-        They may hold a list `samples` of (prompt, expected, answer). The prompt is "" if there is none, and expected
-        is None if no answer is the right one. They may hold a list `answers` of all (prompt, right answers, answer).
+        They may hold a list `samples` of (prompt, expected, answer), or of what `sample` returns. The prompt is "" if
+        there is none, and expected is None if no answer is the right one. They may hold a list `answers` of all
+        (prompt, right answers, answer).
         """
         return self.validate(evaluator)
 
     def decode(self, evaluator: Evaluator, groups: Sequence[PromptGroup]) -> Sequence[Decoded]:
         """Returns the tokens and scores for each group of prompts. By default the model generates them."""
         return evaluator.decode(groups)
+
+
+def sample(prompt: str, expected: str | None, answer: str, cut_off: bool) -> tuple[Any, ...]:
+    """Returns a sample for `Task.test`; behind an answer that was cut off before its end token stands True."""
+    return (prompt, expected, answer, True) if cut_off else (prompt, expected, answer)
 
 
 def language_model_batch(targets_BT: jax.Array, weights_BT: jax.Array, first: int = 0) -> Batch:

@@ -38,7 +38,8 @@ class TokenizedTask(Task):
         self.files = {TOKENIZER_FILE: tokenizer.to_json()}
 
     def cased(self, text: str) -> str:
-        """Returns the text, in lower case if the data are."""
+        r"""Returns the text as the data are read: with \n for \r\n, and in lower case if they are."""
+        text = text.replace("\r\n", "\n")
         return text.lower() if self.data.lower_case else text
 
     def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:

@@ -17,7 +17,7 @@ from fxf.config import key
 from fxf.errors import UserError
 from fxf.models.model import Batch
 from fxf.tasks.held_out import drawn_for, held_out, power_within, sample_held_out
-from fxf.tasks.prompts import PromptGroup, is_number, one_group, padded_prompts, whole_numbers
+from fxf.tasks.prompts import PromptGroup, before_end, is_number, one_group, padded_prompts, whole_numbers
 from fxf.tasks.task import Evaluator, RunInfo, Task, language_model_batch
 from fxf.tasks.text_metrics import MetricsConfig, TextMetrics
 
@@ -52,7 +52,7 @@ class TimeSeries(Task):
     from these never count in training, and the scored sample is drawn from them.
     """
 
-    end_token, generates = END, True
+    generates = True
 
     def __init__(self, config: TimeSeriesConfig, run: RunInfo) -> None:
         self.config, self.batch_size, self.context = config, run.train.batch_size, config.delay + 1
@@ -95,7 +95,7 @@ class TimeSeries(Task):
         return one_group(padded_prompts(rows), max_tokens, max_len)
 
     def to_text(self, text: str, tokens: list[int]) -> str:
-        return " ".join(str(token - 1) for token in tokens)
+        return " ".join(str(token - 1) for token in before_end(tokens, END))
 
     def to_batch(self, text: str, answer: str) -> Batch:
         numbers = whole_numbers(answer, 0, self.config.base - 1, "answer: expected numbers")

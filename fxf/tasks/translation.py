@@ -20,7 +20,7 @@ from fxf.errors import UserError
 from fxf.files import digest
 from fxf.models.model import Batch
 from fxf.tasks.prompts import PromptGroup, decode_groups
-from fxf.tasks.task import Evaluator, RunInfo
+from fxf.tasks.task import Evaluator, RunInfo, sample
 from fxf.tasks.text_metrics import MetricsConfig, TextMetrics, reference_columns
 from fxf.tasks.text_task import TokenizedTask
 
@@ -45,6 +45,7 @@ class Translation(TokenizedTask):
     """
 
     end_token, generates = EOS, True
+    around = (None, EOS)
 
     def __init__(self, config: TranslationConfig, run: RunInfo) -> None:
         data: DataConfig = run.data
@@ -53,7 +54,7 @@ class Translation(TokenizedTask):
         self.tokenized = functools.cache(lambda part: tokenize(data, self.tokenizer, getattr(self.corpus(), part)))
         self.batches_of = functools.cache(self.make_batches)
         own = ("bleu", "bleu_lower_case", "chrf", "exact_match")
-        self.text_metrics = TextMetrics(config, (*own, "examples", "bleu_signature", "validation_loss"))
+        self.text_metrics = TextMetrics(config, (*own, "examples", "cut_off", "bleu_signature", "validation_loss"))
         self.metrics = (*own, *self.text_metrics.names)
         super().__init__(data, tokenizer_of(run.folder, data.tokenizer, data.vocab_size, self.training_texts))
 
@@ -109,11 +110,13 @@ class Translation(TokenizedTask):
             sources, tokens = [sources[i] for i in places], [tokens[i] for i in places]
             references = [references[i] for i in places]
         found = decode_groups(evaluator.decode, self.groups(tokens), EOS, len(tokens))
-        best = [self.tokenizer.decode(hypotheses[0][0]) for hypotheses in found]
+        best = [self.tokenizer.decode(hypotheses[0].tokens) for hypotheses in found]
+        cut_off = [hypotheses[0].cut_off for hypotheses in found]
         chosen = range(0, len(sources), max(len(sources) // SAMPLES, 1))[:SAMPLES]
-        samples = [(sources[i], references[i][0], best[i]) for i in chosen]
+        samples = [sample(sources[i], references[i][0], best[i], cut_off[i]) for i in chosen]
         figures = scores(best, references, self.config.tokenized) | self.text_metrics.figures(best, references)
-        return {**figures, "samples": samples, "answers": list(zip(sources, references, best, strict=True))}
+        answers = list(zip(sources, references, best, strict=True))
+        return {**figures, "cut_off": sum(cut_off), "samples": samples, "answers": answers}
 
     def to_prompts(self, texts: list[str], max_tokens: int, max_len: int) -> list[PromptGroup]:
         if max_tokens > max_len:
@@ -130,17 +133,17 @@ class Translation(TokenizedTask):
     def groups(self, sources: Sequence[list[int]], max_tokens: int = 0) -> list[PromptGroup]:
         """Returns the prompts of sources in groups of similar length.
 
-        The longest of a group come first. If a long one came last, it would run on alone after the others have ended.
-        Few translations are longer than their source by more than half a step.
+        The longest come first. If a long one came last, it would run on alone after the others have ended. A
+        translation may be as long as the longest in training; few are longer than their source by more than half a
+        step, which is the room that a group has first.
         """
         lengths = np.array([len(source) for source in sources])
         order, classes = np.argsort(-lengths, kind="stable"), -(-lengths // LENGTH_STEP) * LENGTH_STEP
-        groups, limit = [], self.data.max_length
-        for length in np.unique(classes).tolist():
+        groups = []
+        for length in np.unique(classes)[::-1].tolist():
             places = order[classes[order] == length].tolist()
             prompts = source_prompts([sources[i] for i in places], length)
-            limits = (max_tokens or min(limit, 2 * length + LENGTH_STEP), length + LENGTH_STEP // 2)
-            groups.append(PromptGroup(places, prompts, *limits))
+            groups.append(PromptGroup(places, prompts, max_tokens or self.data.max_length, length + LENGTH_STEP // 2))
         return groups
 
     def to_text(self, text: str, tokens: list[int]) -> str:

@@ -8,11 +8,9 @@ cannot rename; there a checkpoint is complete when it has its digests, which are
 
 import dataclasses
 import itertools
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,24 +18,24 @@ import jax
 
 from fxf.config import differences, key
 from fxf.errors import UserError, text_of
-from fxf.files import is_remote, read_json, remove, why_not_written, write_atomically
+from fxf.files import is_remote, read_json, remove, to_json, write_atomically
 from fxf.machine.status import stage
 from fxf.training import processes
 from fxf.training.checkpoint_files import (
     ARRAYS,
     CONTENT,
     DAMAGED,
-    DIGESTS,
-    REMOVED,
+    REPLACED,
     UNFINISHED,
     absolute,
     by_rank,
-    digests,
+    clear,
+    remove_step,
     steps_in,
     undamaged,
     warn_of_damage,
     while_it_trains,
-    why_gone,
+    write_digests,
 )
 
 
@@ -45,21 +43,31 @@ from fxf.training.checkpoint_files import (
 class CheckpointConfig:
     """The `checkpoint` section."""
 
-    every: int = key(0, "steps between checkpoints; 0 saves only after the last step", minimum=0)
+    every: int = key(0, "steps between checkpoints, besides those of the other keys; 0: none by steps", minimum=0)
+    minutes: float = key(
+        15.0, "minutes after which a checkpoint is saved, if none was meanwhile; 0: none by the clock", minimum=0
+    )
     keep: int = key(2, "number of newest checkpoints to keep", minimum=1)
     best: str = key(
         "",
         "metric of the evaluation whose best checkpoint is kept and used: the highest, or the lowest with a leading -",
     )
     average: int = key(
-        1, "number of newest checkpoints whose mean params the result, `fxf evaluate` and `fxf generate` use", minimum=1
+        1,
+        "number of checkpoints whose mean params the result, `fxf evaluate` and `fxf generate` use: the last step's "
+        "and the newest at multiples of checkpoint.every",
+        minimum=1,
     )
 
     def __post_init__(self) -> None:
-        if self.average > self.keep:
-            raise UserError(f"checkpoint.average: {self.average} is more than checkpoint.keep {self.keep}")
+        if self.average > 1 and not self.every:
+            raise UserError("checkpoint.average: the mean is of checkpoints at multiples of checkpoint.every; set it")
         if self.average > 1 and self.best:
             raise UserError("checkpoint.average: a run uses the mean or the best checkpoint; leave one at its default")
+
+    def averaged(self, steps: Sequence[int], last: int) -> list[int]:
+        """Returns the steps that count for the mean, of which the newest are used; the clock has no say in them."""
+        return [step for step in steps if step == last or step % self.every == 0] or list(steps[-1:])
 
 
 log = logging.getLogger(__name__)
@@ -93,10 +101,7 @@ class Checkpoints:
                 self._directory.mkdir(parents=True, exist_ok=True)
             except FileExistsError:
                 raise UserError(f"{directory}: expected a folder of checkpoints, got a file") from None
-            # A bucket has no empty folders.
-            for path in list(self._directory.iterdir()) if self._directory.is_dir() else ():
-                if UNFINISHED in path.name or path.name.endswith(REMOVED):  # Orbax adds to the name while it writes
-                    remove(path)
+            clear(self._directory)
         processes.barrier()
 
     def restore(self, shapes: Any) -> Restored | None:
@@ -152,32 +157,31 @@ class Checkpoints:
         written.result()
         if processes.is_first():
             self._publish(folder, final, content)
+        else:
+            write_digests(folder)
 
     def _publish(self, folder: Path, final: Path, content: dict[str, Any]) -> None:
         """Completes the checkpoint in `folder` by its content and digests, and puts it in its place."""
         step = content["step"]
-        write_atomically(folder / CONTENT, json.dumps(content))
-        write_atomically(folder / DIGESTS, json.dumps(digests(folder)))
+        write_atomically(folder / CONTENT, to_json(content))
+        write_digests(folder)
         if folder != final:
             if final.exists():
-                final.rename(final.with_name(f"{step}{REMOVED}"))
+                final.rename(final.with_name(f"{step}{REPLACED}"))  # from which `clear` takes it if this ends here
             folder.rename(final)
-            remove(final.with_name(f"{step}{REMOVED}"))
+            remove(final.with_name(f"{step}{REPLACED}"))
         self._rotate()
 
     def _rotate(self) -> None:
-        """Removes the checkpoints that are neither among the newest nor the best."""
+        """Removes the checkpoints that are neither among the newest, nor the best, nor of the mean."""
         steps = steps_in(self._directory)
         kept = set(steps[-self._config.keep :])
         if self._config.best and (ranked := by_rank(self._directory, steps, self._config.best)):
             kept.add(ranked[0])
+        if self._config.average > 1:
+            kept |= {*self._config.averaged(steps, -1)[-self._config.average :]}
         for step in sorted({*steps} - kept):
-            folder = self._directory / str(step)
-            if is_remote(folder):
-                (folder / DIGESTS).unlink(missing_ok=True)  # first: without digests the rest is no checkpoint
-            else:
-                folder = folder.rename(folder.with_name(f"{step}{REMOVED}"))
-            remove(folder)
+            remove_step(self._directory, step)
 
 
 def load(
@@ -220,12 +224,18 @@ def load_newest(
     n: int,
     identity: Mapping[str, Any] | None = None,
     part: Callable[[Any], Any] = lambda state: state,
+    among: Callable[[list[int]], list[int]] = lambda steps: steps,
 ) -> list[Restored]:
-    """Returns at most n undamaged checkpoints with a part of their state, the newest first. Raises as `load` does."""
+    """Returns at most n undamaged checkpoints with a part of their state, the newest first. Raises as `load` does.
+
+    Args:
+      among: returns which of the steps that have checkpoints count.
+    """
     directory = absolute(directory)
 
     def read(steps: list[int]) -> list[Restored]:
         damaged: dict[int, str] = {}
+        steps = among(steps)
         readable = _readable(directory, steps, damaged, shapes, identity)
         found = [(step, part(state), record) for step, state, record in itertools.islice(readable, n)]
         warn_of_damage(directory, steps, damaged)
@@ -234,24 +244,13 @@ def load_newest(
     return while_it_trains(directory, read)
 
 
-@contextmanager
-def kept(directory: Path) -> Iterator[None]:
-    """Turns any error of writing into a UserError that names the checkpoints from which the run can resume."""
-    try:
-        yield
-    except Exception as error:
-        if not (why := why_not_written(error) or why_gone(error, directory)):
-            raise
-        steps = steps_in(directory)
-        what = f"checkpoints of steps {', '.join(map(str, steps))} are kept" if steps else "there is no checkpoint yet"
-        raise UserError(f"{directory.parent}: {why}; {what}; once that is mended, the same command resumes") from error
-
-
 def _readable(
     directory: Path, steps: Sequence[int], damaged: dict[int, str], shapes: Any, identity: Mapping[str, Any] | None
 ) -> Iterator[Restored]:
     """Yields the undamaged checkpoints of the steps, the last first; adds the others to `damaged`."""
-    for step in undamaged(directory, steps, damaged):
+    shardings = [leaf.sharding for leaf in jax.tree.leaves(shapes)]
+    together = any(sharding and not sharding.is_fully_addressable for sharding in shardings)
+    for step in undamaged(directory, steps, damaged, together):
         try:
             restored = _read(directory / str(step), shapes, identity)
         except UnreadableError as error:

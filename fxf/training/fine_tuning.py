@@ -111,7 +111,7 @@ def _block(path: str) -> tuple[str, int]:
 
 
 class Averaging(NamedTuple):
-    """The state of an optimizer that averages the params: their average, the number of steps, the optimizer's state."""
+    """The state of an optimizer that averages the params: their average, how many updates it has, the inner state."""
 
     average: Params
     n_updates: jax.Array
@@ -121,8 +121,8 @@ class Averaging(NamedTuple):
 def averaging(optimizer: optax.GradientTransformation, decay: float) -> optax.GradientTransformation:
     """Returns the optimizer, whose state also has the exponential moving average of the params.
 
-    The average begins with the first params. Step t, from 0, moves it by 1 - min(decay, (1 + t) / (10 + t)) of the way
-    to the new params, so the first params soon count little (as TensorFlow's ExponentialMovingAverage).
+    The average begins with the first params. Update t, from 0, moves it by 1 - min(decay, (1 + t) / (10 + t)) of the
+    way to the new params, so the first params soon count little (as TensorFlow's ExponentialMovingAverage).
     """
 
     def init(params: Params) -> Averaging:

@@ -16,7 +16,7 @@ import jax
 
 from fxf.config import key
 from fxf.errors import Interrupted, UserError, one_line
-from fxf.files import files_below, is_remote, read_file, write_atomically
+from fxf.files import files_below, is_remote, read_file, to_json, write_atomically
 from fxf.machine import status
 from fxf.pages.report import Report
 from fxf.pages.run_files import ENDED, ERROR, RECORDS, SAMPLES
@@ -85,7 +85,12 @@ class MetricsLog:
         for name in (RECORDS, SAMPLES):
             if self._bucket is not None and (self._bucket / name).exists():
                 (directory / name).write_bytes((self._bucket / name).read_bytes())
-            _keep_until(directory / name, resumed_at)
+            dropped = _keep_until(directory / name, resumed_at)
+            if name == RECORDS and dropped and not resumed_at:
+                log.warning(
+                    "warning: %s: has records up to step %d but no checkpoint; it begins again at step 0",
+                    *(self._place, dropped),
+                )
         if (ended := self._place / ENDED).exists():
             ended.unlink()
         self._report = Report(self._place) if config.report else None
@@ -110,7 +115,7 @@ class MetricsLog:
                 f"{self._directory / RECORDS} is gone: it was removed while the run trained; the same command goes on "
                 "from the newest checkpoint"
             )
-        self._file.write(json.dumps({"step": step, **values}) + "\n")
+        self._file.write(to_json({"step": step, **values}) + "\n")
         self._file.flush()
         self._trackers.scalars(step, group, values)
         if self._report and self._bucket is None:
@@ -120,10 +125,11 @@ class MetricsLog:
         """Writes the samples among the figures of a step's validation, or of the test, and returns the others."""
         if rows := figures.get("samples"):
             with (self._directory / SAMPLES).open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"step": step, "test": test, "rows": rows}) + "\n")
+                file.write(to_json({"step": step, "test": test, "rows": rows}) + "\n")
             columns = ("prompt", "expected", "answer")
+            marked = [(*row[:2], f"{row[2]} (cut off)") if row[3:] else row for row in rows]
             table = to_markdown(
-                [dict(zip(columns, [text or "" for text in row], strict=True)) for row in rows], columns
+                [dict(zip(columns, [text or "" for text in row], strict=True)) for row in marked], columns
             )
             self._trackers.texts(step, {f"samples/{'test' if test else 'validation'}": table})
         if test:
@@ -228,22 +234,23 @@ class NoLog(MetricsLog):
         pass
 
 
-def _keep_until(path: Path, step: int) -> None:
+def _keep_until(path: Path, step: int) -> int:
     """Drops the records after `step`, which a resumed run writes again, and a last line that a kill cut short.
 
-    Drops other lines that are not records too, with a warning.
+    Drops other lines that are not records too, with a warning. Returns the last step whose record it drops, else 0.
 
     Raises:
       UserError: the file cannot be read.
     """
     if not path.exists():
-        return
+        return 0
     lines = read_file(path).decode("utf-8", errors="replace").splitlines()
     records = [_record(line) for line in lines]
     if dropped := records[:-1].count(None):
         log.warning("warning: %s: dropped %d lines that are not records", path, dropped)
     kept = [line for line, record in zip(lines, records, strict=True) if record is not None and record <= step]
     write_atomically(path, "".join(f"{line}\n" for line in kept))
+    return max((record for record in records if record is not None and record > step), default=0)
 
 
 def _record(line: str) -> int | None:

@@ -1,6 +1,8 @@
 """The training loop: calls of several steps each, with records, evaluations and checkpoints between them."""
 
 import dataclasses
+import functools
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
@@ -8,59 +10,21 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fxf.errors import DivergedError, Interrupted, UserError
+from fxf.errors import Interrupted, UserError
 from fxf.machine import memory, signals
 from fxf.training import processes
 from fxf.training.checkpoint import CheckpointConfig
 from fxf.training.checkpoint_files import rank
 from fxf.training.log import Clock, LogConfig, MetricsLog
+from fxf.training.record import Record, after
 from fxf.training.state import TrainState
-from fxf.training.step import STEP_METRICS, Metrics, TrainConfig
+from fxf.training.step import Metrics, TrainConfig
 
 CALL_SECONDS = 1.0  # duration of a call; the loop checks for signals between calls
 STEPS_AT_ONCE = 2**16  # maximum of steps in a call, whose metrics are arrays of that size
 PROFILED_STEPS = 3  # maximum of steps in a trace
 
 Traced = Callable[[], AbstractContextManager]
-
-
-@dataclasses.dataclass
-class Record:
-    """The progress of a run and its last figures, saved with a state.
-
-    Attributes:
-      step: number of steps done.
-      train_loss: loss of the steps since the record before; None before the first step.
-      evaluated: figures of this step's evaluation, if there was one.
-      best: rank and step of the best evaluation, if `checkpoint.best` names a metric.
-      stopped: whether training stopped because evaluations no longer improved.
-      tokens: sum of the weights of the tokens that training has read.
-      skipped: number of steps whose loss or gradient was not finite, and which changed nothing.
-      data: position in the data, as JSON.
-      seconds: seconds spent by purpose.
-    """
-
-    step: int = 0
-    train_loss: float | None = None
-    evaluated: dict[str, float] = dataclasses.field(default_factory=dict)
-    best: tuple[float, int] | None = None
-    stopped: bool = False
-    tokens: float = 0.0
-    skipped: int = 0
-    data: Any = None
-    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
-
-
-_TYPES = {"step": int, "evaluated": dict, "stopped": bool, "tokens": float | int, "skipped": int, "seconds": dict}
-
-
-def record_of(saved: dict[str, Any]) -> Record:
-    """Returns the record that was saved with a checkpoint. Raises a UserError if it has other parts."""
-    for name in {**vars(Record()), **saved}:
-        right = name in saved and hasattr(Record(), name) and isinstance(saved[name], _TYPES.get(name, object))
-        if not right:
-            raise UserError(f"the checkpoint's record has another '{name}': it was changed, or saved by another fxf")
-    return Record(**saved)
 
 
 class Calls(NamedTuple):
@@ -122,9 +86,10 @@ def fit(
 ) -> tuple[TrainState, Record]:
     """Trains from the step of `state` to `train.steps`.
 
-    A run that is interrupted between two records saves its step. When it resumes, the figures of the next record cover
-    only the steps since. An interrupted evaluation is abandoned, unless other processes take part in it; a resumed run
-    begins with it.
+    It saves every `checkpoint.every` steps, after `checkpoint.minutes` by the first process's clock, at a validation
+    (with `checkpoint.best`, at one that no earlier one surpasses), at the end, and when it is interrupted. A record of
+    training covers all steps since the one before, also where the run was resumed between them. An interrupted
+    evaluation is abandoned, unless other processes take part in it; a resumed run begins with it.
 
     Args:
       record: the record saved with `state`, or a new one.
@@ -137,20 +102,21 @@ def fit(
         checkpoint is saved.
       Interrupted: `interrupted` returned True; the step reached is saved.
     """
-    saved, at_once, abandoned, n_logged = record.step, 1, False, 0
+    saved, saved_at, at_once, abandoned, n_logged = record.step, time.monotonic(), 1, False, 0
+    minutes = intervals.checkpoint.minutes
     missing = intervals.evaluation_is_missing(record)
     while missing or not (intervals.ends(record) or abandoned):
         if not missing:
             n = intervals.until_next(record.step)
-            before = clock.seconds()["train"]
+            before = clock.seconds()["train"]  # which leaves out compiling for new batch shapes
             traced = calls.traced if n_logged == 1 else None  # all has been compiled then
-            state, history, at_once = _train(state, calls, n, clock, at_once, traced)
+            by_clock = functools.partial(_due_by_clock, minutes, saved_at)
+            state, history, at_once = _train(state, calls, n, clock, at_once, traced, by_clock)
             if not history:
                 break
-            seconds = clock.seconds()["train"] - before  # without compiling for new batch shapes
-            record = _after(record, history, intervals.train.skip_nonfinite)
+            record = after(record, history, clock.seconds()["train"] - before, intervals.train.skip_nonfinite)
             if len(history["loss_sum"]) == n:
-                _log_training(record, history, seconds, float(calls.learning_rate(record.step - 1)), metrics_log)
+                record = _logged(record, float(calls.learning_rate(record.step - 1)), metrics_log)
                 n_logged += 1
         evaluated: dict[str, float] = {}
         if _due(record.step, intervals.train.evaluate_every):
@@ -161,11 +127,11 @@ def fit(
                 metrics_log.print_line(f"step {record.step}  " + "  ".join(f"{k} {v:g}" for k, v in evaluated.items()))
         record = _judged(record, evaluated, intervals)
         record = dataclasses.replace(record, data=calls.position(), seconds=clock.seconds())
-        best_may_change = bool(intervals.checkpoint.best and evaluated)
-        due = _due(record.step, intervals.checkpoint.every) or intervals.ends(record) or best_may_change
+        due = _due(record.step, intervals.checkpoint.every) or intervals.ends(record)
+        due = due or _is_worth_a_save(record, intervals.checkpoint.best) or _due_by_clock(minutes, saved_at)
         if due or missing or calls.interrupted():
             calls.save(state, record)
-            saved = record.step
+            saved, saved_at = record.step, time.monotonic()
         missing = False
     if abandoned or not intervals.ends(record):
         if saved < record.step:
@@ -178,12 +144,19 @@ def fit(
 
 
 def _train(
-    state: TrainState, calls: Calls, n: int, clock: Clock, at_once: int, traced: Traced | None
+    state: TrainState,
+    calls: Calls,
+    n: int,
+    clock: Clock,
+    at_once: int,
+    traced: Traced | None,
+    by_clock: Callable[[], bool],
 ) -> tuple[TrainState, dict[str, np.ndarray], int]:
     """Takes n steps, or fewer if interrupted, in calls of about a second; the first call takes `at_once` steps.
 
     Args:
       traced: returns a context for the first call, which then takes few steps. Its own time does not count as training.
+      by_clock: returns whether a checkpoint is due, for which it ends early too.
 
     Returns:
       The state, the metrics of the steps (empty without a step), and the number of steps for the next call.
@@ -201,6 +174,8 @@ def _train(
         at_once = processes.of_first(steps_of_next_call(several, clock.seconds()["train"] - before))
         done += several
         calls.advance(several)
+        if by_clock():
+            break
     return state, {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}, at_once
 
 
@@ -209,33 +184,37 @@ def steps_of_next_call(steps: int, seconds: float) -> int:
     return max(1, min(2 * steps, STEPS_AT_ONCE, int(CALL_SECONDS * steps / max(seconds, 1e-9))))
 
 
-def _after(record: Record, history: dict[str, np.ndarray], may_skip: int) -> Record:
-    """Returns the record after the steps of `history`, whose loss leaves out skipped steps."""
-    skipped = record.skipped + _zero_nonfinite(history, record.step, may_skip - record.skipped)
-    weight = float(history["weight_sum"].sum(dtype=np.float64))
-    loss = float(history["loss_sum"].sum(dtype=np.float64)) / weight if weight else 0.0
-    step, tokens = record.step + len(history["loss_sum"]), record.tokens + weight
-    return dataclasses.replace(record, step=step, train_loss=loss, tokens=tokens, skipped=skipped)
+def _due_by_clock(minutes: float, saved_at: float) -> bool:
+    """Returns whether so many minutes have passed since `saved_at`, as the first process's clock says for all."""
+    return minutes > 0 and bool(processes.of_first(int(time.monotonic() - saved_at >= 60 * minutes)))
 
 
-def _log_training(
-    record: Record, history: dict[str, np.ndarray], seconds: float, learning_rate: float, metrics_log: MetricsLog
-) -> None:
-    assert record.train_loss is not None
+def _is_worth_a_save(record: Record, best: str) -> bool:
+    """Returns whether this step has an evaluation; with `checkpoint.best`, one that no earlier one surpasses."""
+    if not (best and record.best):
+        return bool(record.evaluated)
+    return bool(record.evaluated) and rank(record.evaluated, best) == record.best[0]
+
+
+def _logged(record: Record, learning_rate: float, metrics_log: MetricsLog) -> Record:
+    """Writes a record of training about the steps since the one before, and returns the progress after it."""
+    sums = record.unlogged
+    loss = sums["loss_sum"] / sums["weight_sum"] if sums["weight_sum"] else 0.0
     trained = {
-        "loss": record.train_loss,
-        "gradient_norm": float(history["gradient_norm"].mean()),
+        "loss": loss,
+        "gradient_norm": sums["gradient_norm"] / sums["steps"],
         "learning_rate": learning_rate,
-        "steps_per_second": len(history["loss_sum"]) / seconds,
-        "tokens_per_second": float(history["weight_sum"].sum(dtype=np.float64)) / seconds,
+        "steps_per_second": sums["steps"] / sums["seconds"],
+        "tokens_per_second": sums["weight_sum"] / sums["seconds"],
         **memory.held_on_a_device(),
     }
-    if "data_seconds" in history:
-        trained["data_seconds_per_step"] = float(history["data_seconds"].mean())
-    if "seconds_at_peak" in history:
-        trained["mfu"] = float(history["seconds_at_peak"].sum()) / seconds
+    if "data_seconds" in sums:
+        trained["data_seconds_per_step"] = sums["data_seconds"] / sums["steps"]
+    if "seconds_at_peak" in sums:
+        trained["mfu"] = sums["seconds_at_peak"] / sums["seconds"]
     metrics_log.record(record.step, trained)
     metrics_log.show(record.step, trained)
+    return dataclasses.replace(record, train_loss=loss, unlogged={})
 
 
 def _evaluate(state: TrainState, calls: Calls, clock: Clock) -> dict[str, float] | None:
@@ -263,22 +242,3 @@ def _judged(record: Record, evaluated: dict[str, float], intervals: Intervals) -
 
 def _due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
-
-
-def _zero_nonfinite(history: dict[str, np.ndarray], step: int, allowed: int) -> int:
-    """Returns the number of steps whose loss or gradient is not finite, and sets their metrics in `history` to 0.
-
-    Raises:
-      DivergedError: there are more such steps than allowed.
-    """
-    bad = ~(np.isfinite(history["loss_sum"]) & np.isfinite(history["gradient_norm"]))
-    if bad.sum() > allowed:
-        last = int(np.flatnonzero(bad)[allowed])
-        raise DivergedError(
-            f"step {step + last + 1}: the loss is {history['loss_sum'][last]} and the gradient's norm "
-            f"{history['gradient_norm'][last]}; training stopped, checkpoints of earlier steps are kept. "
-            "A lower optimizer.learning_rate or an optimizer.clip_norm may help."
-        )
-    for name in STEP_METRICS:
-        history[name] = np.where(bad, 0, history[name])
-    return int(bad.sum())

@@ -1,4 +1,4 @@
-"""Optimizers and learning-rate schedules by config. All but the inverse square root are optax's."""
+"""Optimizers, which are optax's, and learning-rate schedules by config."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -119,24 +119,47 @@ OPTIMIZERS: Choices[RegisteredOptimizer] = Choices(
 )
 
 
+def linear(peak: Any, final: Any, steps: int, config: OptimizerConfig) -> Schedule:
+    """Returns the schedule that falls linearly from the first step to the last."""
+    return lambda n: _between(peak, final, _passed(n, steps))
+
+
+def cosine(peak: Any, final: Any, steps: int, config: OptimizerConfig) -> Schedule:
+    """Returns the schedule that falls along half a cosine from the first step to the last (Loshchilov et al. 2017)."""
+    return lambda n: _between(peak, final, (1 - jnp.cos(jnp.pi * _passed(n, steps))) / 2)
+
+
 def stable_then_linear(peak: Any, final: Any, steps: int, config: OptimizerConfig) -> Schedule:
     """Returns the schedule that stays at the peak and falls linearly at the end (Hu et al. 2024, MiniCPM)."""
     if not 0 < config.decay_steps <= steps:
         expected = f"expected 1 to {steps}, the steps after the warm-up, such as {-(-steps // 10)}"
         raise UserError(f"optimizer.decay_steps: schedule 'wsd': {expected}; got {config.decay_steps}")
-    parts = [optax.constant_schedule(peak), optax.linear_schedule(peak, final, config.decay_steps)]
-    return optax.join_schedules(parts, [steps - config.decay_steps])
+    at_peak = steps - config.decay_steps
+    return lambda n: linear(peak, final, config.decay_steps + 1, config)(n - at_peak + 1)
 
 
-# Each schedule: learning rate after the warm-up, from (peak, final, steps left after the warm-up, the section).
+def _passed(n: Any, steps: int) -> jax.Array:
+    """Returns the share of the way from the first of so many steps to the last at step n, from 0; 1 if there is one."""
+    return jnp.clip((n + 1 if steps == 1 else n) / max(steps - 1, 1), 0, 1)
+
+
+def _between(first: Any, last: Any, share: jax.Array) -> jax.Array:
+    return first * (1 - share) + last * share  # exact at both ends
+
+
+def inverse_sqrt(peak: Any, final: Any, steps: int, config: OptimizerConfig) -> Schedule:
+    """Returns the schedule that falls with the square root of the steps (Vaswani et al. 2017)."""
+    return lambda n: peak / jnp.sqrt(1 + n / max(config.warmup_steps, 1))
+
+
+# Each schedule: learning rate after the warm-up, from (peak, final, steps left after the warm-up, the section). These
+# steps count from 0, so that the last one, which has the final rate, is steps - 1.
 SCHEDULES: Choices[Callable[[Any, Any, int, OptimizerConfig], Schedule]] = Choices(
     {
         "constant": lambda peak, final, steps, config: optax.constant_schedule(peak),
-        "linear": lambda peak, final, steps, config: optax.linear_schedule(peak, final, steps),
-        "cosine": lambda peak, final, steps, config: optax.cosine_decay_schedule(peak, steps, final / peak),
-        "inverse_sqrt": lambda peak, final, steps, config: (
-            lambda n: peak / jnp.sqrt(1 + n / max(config.warmup_steps, 1))
-        ),
+        "linear": linear,
+        "cosine": cosine,
+        "inverse_sqrt": inverse_sqrt,
         "wsd": stable_then_linear,
     }
 )
@@ -192,8 +215,10 @@ def optimizer_section(values: Mapping[str, Any]) -> OptimizerConfig:
 def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.GradientTransformationExtraArgs:
     """Builds the optimizer for the weights of `spec` and a run of `steps` steps.
 
-    Its `update` takes `numbers`, which replace the config's values for the keys of `arguments`, and `norm`, the global
-    norm of the gradient, if it is known.
+    Its `update` takes `numbers`, which replace the config's values for the keys of `arguments`; `norm`, the global norm
+    of the gradient, if it is known; and `step`, the number of the step, from 0, whose rate the update has. Without
+    `step` the updates are counted. All else that an optimizer counts, such as Adam's bias correction, counts updates:
+    a step that training skips has none.
     """
     registered = OPTIMIZERS[one_of(config.name, OPTIMIZERS, "optimizer.name")]
     per_optimizer = {name for each in OPTIMIZERS.values() for name in each.reads}
@@ -203,10 +228,14 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
         able = ", ".join(name for name, each in OPTIMIZERS.items() if each.unit_steps)
         raise UserError(f"optimizer.name: with model.base_width expected one of {able}, got '{config.name}'")
 
-    def optimizer_of(numbers: Mapping[str, Any], norm: jax.Array | None = None) -> optax.GradientTransformation:
+    def optimizer_of(
+        numbers: Mapping[str, Any], norm: jax.Array | None = None, step: jax.Array | None = None
+    ) -> optax.GradientTransformation:
         names = (*registered.reads, *registered.own)
         keywords = {name: numbers.get(name, getattr(config, name)) for name in names}
-        optimizer = registered.build(make_schedule(config, steps, numbers), spec, **keywords)
+        schedule = make_schedule(config, steps, numbers)
+        rate = schedule if step is None else optax.constant_schedule(schedule(step))
+        optimizer = registered.build(rate, spec, **keywords)
         if config.clip_norm:
             optimizer = optax.chain(clip_by_global_norm(config.clip_norm, norm), optimizer)
         if config.frozen:
@@ -224,10 +253,11 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
         *,
         numbers: Mapping[str, Any] | None = None,
         norm: jax.Array | None = None,
+        step: jax.Array | None = None,
         **_: Any,
     ) -> tuple[Any, Any]:
         of_updated = None if config.frozen else norm  # the gradient of frozen weights does not count
-        return optimizer_of(numbers or {}, of_updated).update(updates, state, params)
+        return optimizer_of(numbers or {}, of_updated, step).update(updates, state, params)
 
     return optax.GradientTransformationExtraArgs(optimizer_of({}).init, update)
 

@@ -40,7 +40,10 @@ class TrainConfig:
         "threefry: dropout draws the same bits on every kind of device; device: those that the device draws fastest",
     )
     skip_nonfinite: int = key(
-        0, "steps with a loss or gradient that is not finite that a run may skip; 0 stops at the first", minimum=0
+        0,
+        "steps with a loss or gradient that is not finite that a run may skip; the schedule counts them, Adam's bias "
+        "correction does not; 0 stops at the first",
+        minimum=0,
     )
     evaluate_every: int = key(
         0, "steps between validations; 0: none (the test follows the last step anyway)", minimum=0
@@ -75,7 +78,8 @@ def train_step(
     """Returns the state after one batch, and the metrics: loss_sum, weight_sum, the gradient's norm before clipping.
 
     The gradient is that of the mean loss and the model's penalty, which the metrics do not have. If
-    `config.skip_nonfinite` is not 0, a batch whose loss or gradient is not finite changes nothing but the step.
+    `config.skip_nonfinite` is not 0, a batch whose loss or gradient is not finite changes nothing but the number of the
+    step, by which the schedule goes.
 
     Args:
       mapped: whether `batch` is one device's part under `jax.pmap`; sums then run over all devices.
@@ -97,7 +101,7 @@ def train_step(
     norm = factor * optax.tree.norm(gradient)  # of arrays that are there; the scaled ones would have to be written
     gradient = optax.tree.scale(after(norm, factor), gradient)
     optimizer = optax.with_extra_args_support(trainer.optimizer)
-    known = {"numbers": hyperparameters.optimizer, "norm": norm}
+    known = {"numbers": hyperparameters.optimizer, "norm": norm, "step": state.step}
     updates, opt_state = optimizer.update(gradient, state.opt_state, state.params, **known)
     params = optax.apply_updates(state.params, updates)
     if trainer.config.skip_nonfinite:

@@ -115,12 +115,12 @@ def _ended(config: dict[str, Any], folder: Path, metric: str) -> _Run | None:
             continue
         _require_run_of(config, folder)
         for each in figures:
-            if type(result.get(each, "")) not in (int, float, type(None)):
+            if type(result.get(each, "")) not in (int, float, type(None)):  # null is a figure without a value
                 there = ", ".join(name for name, value in result.items() if is_number(value))
                 raise UserError(f"{folder / name}: {each} is not a number in it (there are {there or 'none'})")
         figure, seconds = (result[each] if is_number(result[each]) else None for each in (figures[0], figures[-1]))
         if seconds is None:
-            raise UserError(f"{folder / name}: {figures[-1]} is {result[figures[-1]]}")
+            raise UserError(f"{folder / name}: {figures[-1]} has no value")
         return _Run(None if name == DIVERGED else figure, seconds)
     return None
 

@@ -1,6 +1,5 @@
 """The verdict of a trial: what its pairs say, as lines, as JSON and as a table."""
 
-import json
 import math
 import statistics
 from collections.abc import Sequence
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fxf.errors import UserError
-from fxf.files import write_atomically
+from fxf.files import to_json, write_atomically
 from fxf.pages.text_tables import to_csv
 from fxf.trials.evidence import Evidence, evidence, fewest
 from fxf.trials.plan import Plan
@@ -152,9 +151,7 @@ def write(verdict: Verdict, workdir: Path) -> None:
         for number, (pair, difference) in enumerate(zip(pairs, differences(plan, pairs), strict=True))
     ]
     try:
-        write_atomically(
-            workdir / VERDICT, json.dumps({**verdict.figures(), "lines": verdict.lines()}, indent=2) + "\n"
-        )
+        write_atomically(workdir / VERDICT, to_json({**verdict.figures(), "lines": verdict.lines()}, indent=2) + "\n")
         write_atomically(workdir / TABLE, to_csv(rows))
     except OSError as error:
         raise UserError(f"{workdir}: cannot write the verdict: {error.strerror or error}") from None

@@ -10,14 +10,13 @@ the seeds do not tell it apart, and the command that goes on from it. compare.ht
 written in the folder of the sweep, or here; --output names another place. Runs may still go on.
 """
 
-import json
 import sys
 from pathlib import Path
 
 from absl import flags
 
 from fxf.errors import UserError
-from fxf.files import write_atomically
+from fxf.files import to_json, write_atomically
 
 NEEDS_JAX = False  # its import takes longer than the comparison
 
@@ -40,7 +39,7 @@ def main(folders: list[str]) -> None:
     except OSError as error:
         raise UserError(f"--output: {output}: {error.strerror}") from None
     if FORMAT.value == "json":
-        print(json.dumps(side_by_side.all_figures(found), indent=1))
+        print(to_json(side_by_side.all_figures(found), indent=1))
     else:
         print(side_by_side.as_csv(found) if FORMAT.value == "csv" else side_by_side.as_markdown(found), end="")
     for line in best.lines(found):

@@ -64,12 +64,13 @@ def _write(name: str, output: Path, experiment: Any, params: Any) -> None:
         export_model(output, experiment.model, params, batch, experiment.max_len)
     else:
         from fxf.config import registered_section
-        from fxf.data.tokenizer import PAD, TOKENIZER_FILE
         from fxf.interop import huggingface
+        from fxf.interop.tokenizer_json import tokens_of
         from fxf.models import MODELS
 
         values = experiment.config["model"]
         config: Any = registered_section(MODELS[values["name"]].config, values, "model")
         task = experiment.task
-        tokenizer = task.files.get(TOKENIZER_FILE)
-        huggingface.save(output, config, params, first=0, end=task.end_token, padding=PAD, tokenizer=tokenizer)
+        huggingface.save(output, config, params, **tokens_of(task, config.name))
+        if config.name == "encoder_decoder":
+            huggingface.limit_answers(output, task.longest)

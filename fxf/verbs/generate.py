@@ -1,7 +1,9 @@
 r"""Answers prompts with a trained run: translates, reverses, continues a text or fills in blanks.
 
 It prints one line for each prompt, in order. Line ends, control characters and backslashes are written as in Python
-(\n, \x1b, \\). With --format=json each line is a JSON object with the exact text and the number of its prompt.
+(\n, \x1b, \\). With --format=json each line is a JSON object with the exact text, the number of its prompt, and
+cut_off: whether it reached --max_tokens, or the end of the room for it, before its end. A warning on standard error
+names the prompts of such answers.
 
 fxf generate --workdir=runs/reversal "3 1 4 1 5" "9 2 6"
 fxf generate --workdir=runs/characters --temperature=0.8 --top_k=20 "The king"
@@ -32,7 +34,12 @@ INPUT = flags.DEFINE_string(
 )
 N_BEST = flags.DEFINE_integer("n_best", None, "hypotheses of the beam to show, with their scores", 1)
 FORMAT = flags.DEFINE_enum("format", "text", ["text", "json"], "how the answers are written")
-MAX_TOKENS = flags.DEFINE_integer("max_tokens", 0, "maximum number of new tokens; 0 for as many as positions allow", 0)
+MAX_TOKENS = flags.DEFINE_integer(
+    "max_tokens",
+    0,
+    "maximum number of new tokens; 0 for as many as model.max_len allows, or data.max_length of a translation",
+    0,
+)
 SEED = flags.DEFINE_integer("seed", None, "seed of sampling; by default 0", 0, 2**32 - 1)
 INTERACTIVE = flags.DEFINE_boolean("interactive", False, "answer each line of standard input at once")
 
@@ -61,6 +68,9 @@ def main(prompts: list[str]) -> None:
 
 
 def show(answers: list[Any]) -> None:
+    from fxf.runs.generation import warn_of_cut_off
+
+    warn_of_cut_off(answers, N_BEST.value or 1)
     for line in cli.answer_lines(answers, N_BEST.value, FORMAT.value == "json"):
         print(line, flush=True)
 
@@ -71,7 +81,8 @@ def converse(generate: Callable[[list[str]], list[Any]]) -> None:
     print(mark, end="", flush=True)
     for number, content in enumerate(cli.lines_of_standard_input(), 1):
         try:
-            show(generate([cli.prompt_of(content, f"standard input:{number}")]))
+            line = content.removesuffix(b"\n").removesuffix(b"\r")
+            show(generate([cli.prompt_of(line, f"standard input:{number}")]))
         except UserError as error:
             print(f"error: {one_line(str(error))}", file=sys.stderr, flush=True)
         print(mark, end="", flush=True)

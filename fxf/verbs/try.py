@@ -15,13 +15,13 @@ The test is sequential, so that looking after each pair costs nothing: of trials
 a trial that was stopped; it may have more seeds or minutes, and nothing else may change.
 """
 
-import json
 import sys
 
 from absl import flags
 
 from fxf.config import differing_keys, flatten
 from fxf.errors import UserError, one_line
+from fxf.files import to_json
 from fxf.machine import status
 from fxf.runs import cli
 
@@ -71,7 +71,7 @@ def main(arguments: list[str]) -> None:
 
     verdict = carry_out(plan, workdir, budget, told)
     if JSON.value:
-        print(json.dumps(verdict.figures()))
+        print(to_json(verdict.figures()))
     else:
         print("\n".join(verdict.lines()))
         print(workdir / VERDICT, file=sys.stderr)

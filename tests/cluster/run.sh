@@ -115,7 +115,11 @@ daemons+=($!)
 node_is_up() { sinfo --noheader --format=%t 2>/dev/null | grep -q idle; }
 until_true 60 node_is_up || fail "the node did not come up"
 
-job=$(sbatch --parsable --ntasks=2 --output="$WORK/slurm.log" experiments/slurm/train.sbatch "${RUN[@]}" --workdir="$WORK/slurm")
+submit() {
+    job=$(sbatch --parsable --ntasks=2 --cpus-per-task=1 --time=60 --output="$WORK/slurm.log" \
+        experiments/slurm/train.sbatch "${RUN[@]}" --workdir="$WORK/slurm")
+}
+submit
 is_pending() { squeue --noheader --job="$job" --format=%T | grep -q PENDING; }
 # By itself SLURM starts a job that was put back two minutes later; at once, it would take it for the one that ended.
 start_again() {
@@ -125,7 +129,10 @@ start_again() {
 }
 until_true 300 reached "$WORK/slurm" 5 || fail "no fifth record"
 kill_a_peer "$WORK/slurm"
-start_again
+# A process that was killed, as where memory ran out, would be killed again: the job ends, and a user submits it anew.
+has_ended() { [ -z "$(squeue --noheader --job="$job" 2>/dev/null)" ]; }
+until_true $LIMIT has_ended || fail "the job of a killed process went back to the queue"
+submit
 until_true 300 reached "$WORK/slurm" 12 || fail "the job did not go on"
 scancel --signal=TERM "$job"
 until_true 60 grep -q "exit code 75: back to the queue" "$WORK/slurm.log" || fail "the run did not stop by exit code 75"

@@ -138,18 +138,6 @@ def test_rows_divide_by_the_multiple():
     assert make(multiple=7, batch_tokens=1)[0]["source"].shape[0] == 7
 
 
-def test_processes_share_each_batch_out_without_overlap():
-    whole = make(multiple=2)
-    parts = [make(process=(index, 2)) for index in (0, 1)]
-    assert [part.per_epoch for part in parts] == [whole.per_epoch] * 2
-    for i in range(whole.per_epoch):
-        a, b = (part[i] for part in parts)
-        assert a["source"].shape == b["source"].shape
-        assert a["source"].shape[0] * 2 == whole[i]["source"].shape[0]
-        assert sorted(sentences(a) + sentences(b)) == sorted(sentences(whole[i]))
-        assert not set(sentences(a)) & set(sentences(b))
-
-
 def test_the_largest_shape_is_that_of_a_batch():
     batches = make()
     largest = {name: value.shape for name, value in batches.largest().items()}

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-import fxf.phrasebook
+from fxf.data import phrasebook
 from fxf.data.corpus import CORPORA, DataConfig, Example, read_corpus, tokenize
 from fxf.data.sentence_files import good_lines, split_by_source, tab_separated
 from fxf.data.tokenizer import EOS, train_tokenizer
@@ -253,7 +253,7 @@ def test_what_is_punctuation_alone_keeps_it(tmp_path):
 
 
 def test_the_phrasebook_has_three_splits(monkeypatch):
-    monkeypatch.setattr(fxf.phrasebook, "phrasebook", first_phrases)
+    monkeypatch.setattr(phrasebook, "phrases", first_phrases)
     corpus = read_corpus(DataConfig(target="es"))
     assert all(corpus[:3])
     assert not sources(corpus.train) & sources(corpus.test + corpus.validation)

@@ -1,8 +1,9 @@
+import gzip
 import json
 
 import pytest
 
-import fxf.phrasebook
+from fxf.data import phrasebook
 from fxf.data.documents import MAX_BYTES, DocumentsConfig, part_of, read, sample, sources
 from fxf.errors import UserError
 from helpers import first_phrases
@@ -39,6 +40,21 @@ def test_a_separator_cuts_a_file_into_documents_wherever_it_is_read_in_pieces(se
     assert texts(config) == [text for text in whole.split(separator) if text.strip()]
 
 
+@pytest.mark.parametrize("chunk", [3, 2**20])
+def test_a_file_whose_lines_end_in_returns_alone_has_lines(chunk, tmp_path, monkeypatch):
+    monkeypatch.setattr("fxf.data.documents.CHUNK", chunk)
+    (tmp_path / "text").write_bytes(b"one more\rtwo\r\rthree\r")
+    config = DocumentsConfig(path=str(tmp_path / "text"), format="files", separator="\n\n")
+    assert texts(config) == ["one more\ntwo", "three\n"]
+
+
+@pytest.mark.parametrize("format", ["files", "json_lines"])
+def test_a_compressed_file_of_documents_is_named(format, tmp_path):
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b'{"text": "a"}\n'))
+    with pytest.raises(UserError, match=r"^data.path: .*/a.gz: the file is compressed by gzip; unpack it with gunzip$"):
+        texts(DocumentsConfig(path=str(tmp_path / "a.gz"), format=format))
+
+
 def test_the_line_of_a_document_is_that_of_its_start(tmp_path):
     (tmp_path / "text.txt").write_text("one\n\ntwo\nmore\n\nthree")
     config = DocumentsConfig(path=str(tmp_path / "text.txt"), format="files", separator="\n\n")
@@ -52,7 +68,7 @@ def test_a_field_of_json_lines_is_a_document_and_blank_ones_are_left_out(tmp_pat
 
 
 def test_without_a_path_the_lines_of_the_phrase_book_are_documents(monkeypatch):
-    monkeypatch.setattr(fxf.phrasebook, "phrasebook", first_phrases)
+    monkeypatch.setattr(phrasebook, "phrases", first_phrases)
     found = texts(DocumentsConfig(format="files", separator="\n"))
     assert found == [phrase.source for phrase in first_phrases("fr")]
     assert len(found) > 1000 and found[0] == "Our nephews have two rabbits."

@@ -124,6 +124,37 @@ def test_a_preparation_that_was_cut_short_is_repeated(tmp_path, monkeypatch):
     assert not list(tmp_path.rglob("*.unfinished"))
 
 
+def test_two_that_prepare_at_once_because_neither_sees_the_other_both_have_the_right_tokens(tmp_path, monkeypatch):
+    keys = config(tmp_path)
+    made = module._write
+
+    def overtaken(*arguments):
+        monkeypatch.setattr(module, "_write", made)
+        made(*arguments)
+        module._prepare(*arguments[:3], module._folder_of(keys, None).with_suffix(""))  # the other one is faster
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "unfinished_folder", iter_folders(tmp_path / "texts.jsonl.prepared"))
+        monkeypatch.setattr(module, "_write", overtaken)
+        found = prepare(keys)
+    whole = prepare(config(tmp_path, prepared=str(tmp_path / "alone")))
+    for part in PARTS:
+        np.testing.assert_array_equal(found.tokens(part), whole.tokens(part))
+    assert not list(tmp_path.rglob("*.unfinished"))
+
+
+def iter_folders(place):
+    """Returns a function that makes one folder after the other, as two processes do."""
+    names = iter(("one", "other"))
+
+    def make(folder):
+        path = place / f"{folder.name}.{next(names)}.unfinished"
+        path.mkdir()
+        return path
+
+    return make
+
+
 def test_damaged_tokens_and_those_of_another_tokenizer_are_named(tmp_path):
     keys = config(tmp_path)
     found = prepare(keys)
@@ -165,7 +196,7 @@ def test_preparing_shows_how_many_bytes_are_read(tmp_path, monkeypatch):
 
 def test_the_phrase_book_is_prepared_in_the_folder_of_tfds(tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
-    monkeypatch.setattr("fxf.data.documents._phrasebook", lambda: "\n".join(TEXTS).encode())
+    monkeypatch.setattr("fxf.data.phrasebook.english", lambda: "\n".join(TEXTS))
     keys = DocumentsConfig(format="files", separator="\n")
     assert prepare(keys).folder.is_relative_to(tmp_path / "tfds")
     assert [source.name for source in sources(keys)] == ["phrasebook"]

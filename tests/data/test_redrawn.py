@@ -124,14 +124,3 @@ def test_an_iterator_goes_on_from_a_position_within_an_epoch():
     again = iterate(make())
     again.set_state(position)
     jax.tree.map(np.testing.assert_array_equal, [next(again) for _ in range(n)], expected)
-
-
-def test_processes_share_each_batch_out_without_overlap():
-    whole = make(multiple=2)
-    parts = [make(process=(index, 2)) for index in (0, 1)]
-    assert [part.per_epoch for part in parts] == [whole.per_epoch] * 2
-    for i in range(whole.per_epoch, 2 * whole.per_epoch):
-        a, b = (part[i] for part in parts)
-        assert a["source"].shape == b["source"].shape
-        assert sides(a) | sides(b) == sides(whole[i])
-        assert not sides(a).keys() & sides(b).keys()

@@ -76,13 +76,6 @@ def test_an_epoch_has_every_row_once_and_each_epoch_an_order_of_its_own():
     assert targets([ShuffledRows(rows(), n, seed=4)[1]]) != epochs[1]
 
 
-def test_processes_share_the_rows_of_a_batch():
-    whole = ShuffledRows(rows(), 6, seed=1)
-    shares = [ShuffledRows(rows(), 6, seed=1, process=(i, 3)) for i in range(3)]
-    for i in (0, 5):
-        assert sorted(targets([whole[i]])) == sorted(targets(share[i] for share in shares))
-
-
 def test_batches_go_on_from_a_saved_position():
     first = iterate(ShuffledRows(rows(), 4, seed=0))
     for _ in range(3):

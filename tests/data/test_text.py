@@ -2,8 +2,8 @@ import jax
 import numpy as np
 import pytest
 
-import fxf.phrasebook
-from fxf.data.encoding import MAX_PIECE
+from fxf.data import phrasebook
+from fxf.data.lines import MAX_PIECE
 from fxf.data.text import TextConfig, draw_windows, encoded_text, read_text, scoring_windows
 from fxf.data.tokenizer import BOS, UNK
 from fxf.errors import UserError
@@ -35,8 +35,13 @@ def test_ends_of_lines_a_byte_order_mark_and_case_are_as_asked_for(tmp_path):
     assert "".join(text[:2]) == ("ab\nc\rd" + "\ufeffab\nc\rd" * 8)
 
 
+def test_a_text_whose_lines_end_in_returns_alone_has_lines(tmp_path):
+    text = read_text(config(tmp_path, b"\xef\xbb\xbfAb\rC\r" * 9))
+    assert "".join(text[:2]) == "Ab\nC\n" + "\ufeffAb\nC\n" * 8
+
+
 def test_the_text_without_a_path_is_the_english_of_the_phrase_book(monkeypatch):
-    monkeypatch.setattr(fxf.phrasebook, "phrasebook", first_phrases)
+    monkeypatch.setattr(phrasebook, "phrases", first_phrases)
     text = read_text(TextConfig())
     lines = text.train.split("\n")
     assert text.train + text.validation == "".join(f"{phrase.source}\n" for phrase in first_phrases("fr"))

@@ -45,6 +45,9 @@ def test_tokens_keep_their_numbers_and_the_usual_names_begin_and_end_a_document(
     assert tokenizer.encode("cab") == byte_level().encode("cab").ids
     assert saved(byte_level("<|end_of_text|>", "<|begin_of_text|>")).special[:3] == (258, 257, 257)
     assert saved(metaspace()).special == (1, 2, 2, 0, 0)
+    of_deepseek = byte_level("<｜end▁of▁sentence｜>", "<｜begin▁of▁sentence｜>", "<｜▁pad▁｜>")
+    assert saved(of_deepseek).special[:3] == (258, 259, 257)
+    assert saved(byte_level("<eos>", "<pad>", "<bos>")).special[:3] == (259, 258, 257)
 
 
 @pytest.mark.parametrize("backend", [byte_level("<|endoftext|>", "<s>"), metaspace()], ids=["bytes", "words"])

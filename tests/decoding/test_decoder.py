@@ -452,6 +452,40 @@ def test_a_prompt_has_at_most_as_many_new_tokens_as_its_limit(width):
             assert_close(scores[row], expected_scores[row])
 
 
+def to_the_last_position(lengths, seed=0):
+    prompts = prompts_of(lengths, seed)
+    return {**prompts, "limits": LENGTH - prompts["lengths"]}, LENGTH - min(lengths)
+
+
+def test_a_prompt_beside_a_longer_one_is_continued_to_the_last_position():
+    prompts, max_tokens = to_the_last_position([9, 0, 4])
+    _, params, _ = model_and_params(0)
+    tokens, _ = Decoder(MODEL, -1)(params, prompts, max_tokens)
+    for row, limit in enumerate(prompts["limits"].tolist()):
+        prompt = prompts["tokens"][row, : prompts["lengths"][row]]
+        assert tokens[row, 0].tolist() == recompute(0, prompt, limit, -1) + [-1] * (max_tokens - limit)
+
+
+def test_a_beam_finds_for_a_prompt_alone_what_it_finds_beside_a_longer_one():
+    prompts, max_tokens = to_the_last_position([7, 1])
+    _, params, _ = model_and_params(2)
+    decode = Decoder(MODEL, 1, config=DecodeConfig(beam_width=3, early_stop=False))
+    tokens, scores = decode(params, prompts, max_tokens)
+    alone = {"tokens": prompts["tokens"][1:, :1], "lengths": prompts["lengths"][1:]}
+    expected, expected_scores = decode(params, alone, max_tokens)
+    np.testing.assert_array_equal(tokens[1], expected[0])
+    assert_close(scores[1], expected_scores[0])
+
+
+def test_the_samples_of_a_prompt_are_drawn_from_its_place_among_the_texts():
+    _, params, _ = model_and_params(1)
+    prompts, decode = prompts_of([4, 1]), Decoder(MODEL, END, config=DecodeConfig(temperature=2.0))
+    ((tokens, _),) = decode.groups(params, [PromptGroup([5, 2], prompts, 9)])
+    expected, _ = decode(params, {**prompts, "numbers": np.array([5, 2], np.int32)}, 9)
+    np.testing.assert_array_equal(tokens, expected)
+    assert (tokens != decode(params, prompts, 9)[0]).any()
+
+
 def test_a_given_first_token_stands_in_front_of_the_prompt():
     _, _, apply = model_and_params(2)
     prompts = prompts_of([0, 2, 0, 6, 1, 0])

@@ -121,6 +121,12 @@ def test_an_answer_ends_before_the_end_token_by_any_method(fitted, keys):
     assert found == [[3], [1, 2, 3]]
 
 
+@pytest.mark.parametrize("keys", [{}, {"beam_width": 2}])
+def test_an_answer_ends_before_the_first_of_several_end_tokens(fitted, keys):
+    found = fxf.decode(MODEL, fitted.params, [[1, 2], [4], [2, 3]], max_tokens=3, end_token=[2, 4], **keys)
+    assert found == [[3], [1], []]
+
+
 @pytest.fixture
 def one_program(monkeypatch):
     """Lets all calls of a test decode by the same program, as they differ in their arguments alone."""
@@ -234,6 +240,11 @@ READER = fxf.model("encoder_decoder", vocab_size=5, **SMALL)
             lambda: fxf.decode(MODEL, PARAMS, [[1]], 1, end_token=5),
             "end_token: expected one of the tokens 0 … 4, got 5",
         ),
+        (
+            lambda: fxf.decode(MODEL, PARAMS, [[1]], 1, end_token=(2, 5)),
+            "end_token: expected one of the tokens 0 … 4, got 5",
+        ),
+        (lambda: fxf.decode(MODEL, PARAMS, [[1]], 1, end_token=[2, -1]), "end_token 2: expected an int .*, got -1"),
         (lambda: fxf.decode(MODEL, PARAMS, [[1]], 1, end_token=True), "end_token: expected an int .*, got True"),
         (lambda: fxf.decode(MODEL, PARAMS, [[1]], 1, sources=[[1]]), "sources: the model reads none"),
         (

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import fxf
+from fxf.runs.generation import CUT_OFF
 from small_runs import ROOT, TINY, new_process, sharing_programs, tiny_config
 
 
@@ -32,6 +33,19 @@ def test_a_finished_run_is_loaded_and_called(workdir):
     assert fxf.load(workdir, step=2).step == 2
 
 
+def test_an_answer_has_its_text_its_score_and_whether_it_was_cut_off(workdir, caplog):
+    run = fxf.load(workdir)
+    room = run.model.max_len
+    biased = run._replace(params={**run.params, "final": {**run.params["final"], "bias": np.eye(4)[2] * 1e6}})
+    answers = biased.answers(["1 2", "3"])
+    found = [(len(answer.text.split()), answer.score, answer.cut_off) for (answer,) in answers]
+    assert found == [(room - 3, None, True), (room - 2, None, True)]
+    assert biased.generate(["1 2", "3"]) == [answer.text for (answer,) in answers]
+    assert caplog.messages == ["warning: prompt 1, 2: " + CUT_OFF]
+    beam = fxf.load(workdir, beam_width=2).answers(["1 2"])[0]
+    assert len(beam) == 2 and beam[0].score >= beam[1].score
+
+
 def test_training_again_returns_the_result(workdir, capsys):
     result = fxf.train(tiny_config(), str(workdir))
     assert (result["steps"], result["task"]) == (6, "reversal")
@@ -44,6 +58,7 @@ def test_what_is_wrong_is_one_line(workdir):
         (lambda: fxf.load(workdir, beam_widt=2), "decode.beam_widt: unknown key; did you mean 'beam_width'"),
         (lambda: fxf.load(workdir).generate(["1", "x"]), "prompt 2"),
         (lambda: fxf.load(workdir).generate("1 2"), "texts: expected a list of texts, got '1 2'"),
+        (lambda: fxf.load(workdir).generate([1]), r"texts: expected a list of texts, got \[1\]"),
         (lambda: fxf.train(tiny_config(model={"n_heads": 4}), workdir), "model.n_heads: 4 does not divide"),
     ):
         with pytest.raises(fxf.UserError, match=message):

@@ -148,7 +148,9 @@ def test_a_run_is_exported_in_every_format(trained, tmp_path):
         huggingface.load(trained / "huggingface").params,
     ):
         jax.tree.map(np.testing.assert_array_equal, loaded, params)
-    assert json.loads((trained / "huggingface" / "config.json").read_text())["architectures"] == ["GPT2LMHeadModel"]
+    config = json.loads((trained / "huggingface" / "config.json").read_text())
+    assert config["architectures"] == ["GPT2LMHeadModel"]
+    assert [config[f"{name}_token_id"] for name in ("bos", "eos", "pad")] == [0, 0, 0]
     file = arrays_of(tmp_path / "model.npz")
     np.testing.assert_array_equal(file["weights/embedding/table"], params["embedding"]["table"])
 

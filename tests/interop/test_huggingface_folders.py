@@ -26,6 +26,7 @@ pytest.importorskip("safetensors")
 SIZES = {"n_layer": 1, "n_embd": 6, "n_inner": 7, "n_head": 3, "n_positions": 5, "activation_function": "gelu_new"}
 RATES = {"layer_norm_epsilon": 1e-5, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 VOCAB_SIZE = 11
+MARIAN_SIZES = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 3, "max_len": 9, "activation": "silu"}
 
 
 @pytest.fixture
@@ -130,8 +131,7 @@ def test_weights_in_a_pickle_are_not_read(folder):
 
 
 def test_positions_of_a_marian_are_those_that_are_computed(tmp_path):
-    sizes = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 3, "max_len": 9, "activation": "silu"}
-    config = EncoderDecoderConfig(**ARCHITECTURES["marian"].section | sizes)
+    config = EncoderDecoderConfig(**ARCHITECTURES["marian"].section | MARIAN_SIZES)
     params = random_params(MODELS["encoder_decoder"].make(config, VOCAB_SIZE).spec)
     huggingface.save(tmp_path, config, params, first=0, end=2, padding=1)
     angles = np.arange(9)[:, None] / 10000 ** (np.arange(0, 6, 2) / 6)
@@ -407,6 +407,86 @@ def test_params_are_put_where_the_layout_says(rotary_folders):
     shardings = layout.weights(loaded.model.spec)
     assert jax.tree.map(lambda x, sharding: x.sharding == sharding, loaded.params, shardings)
     assert all(isinstance(x.sharding, jax.sharding.NamedSharding) for x in jax.tree.leaves(loaded.params))
+
+
+@pytest.mark.parametrize(
+    ("of_config", "of_generation", "expected"),
+    [
+        (2, None, (2,)),
+        (2, {"eos_token_id": [7, 8, 3]}, (7, 8, 3)),  # as in Llama 3
+        ([2, 5], {"pad_token_id": 2}, (2, 5)),
+        (2, {"eos_token_id": None}, ()),
+        (None, None, ()),
+        (-1, None, ()),  # as exports were written where no token ends a text
+        (50256, None, ()),  # no token of this vocabulary
+    ],
+)
+def test_the_tokens_that_end_a_text_are_those_of_generation_or_else_of_the_config(
+    folder, of_config, of_generation, expected
+):
+    config, generation = folder / huggingface.CONFIG_FILE, folder / huggingface.GENERATION_FILE
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"eos_token_id": of_config}))
+    generation.unlink()
+    if of_generation:
+        generation.write_text(json.dumps(of_generation))
+    assert huggingface.load(folder).end_tokens == expected
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"eos_token_id": "</s>"}))
+    generation.unlink(missing_ok=True)
+    refused(folder, "eos_token_id: expected a token, several or null, got '</s>'")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [
+        ({"first": 0, "end": 2, "padding": 1}, {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1}),
+        ({"first": 4, "end": 3, "padding": None}, {"bos_token_id": 4, "eos_token_id": 3, "pad_token_id": 3}),
+        ({"first": None, "end": None, "padding": 1}, {"bos_token_id": None, "eos_token_id": None, "pad_token_id": 1}),
+        ({"first": 0, "end": None, "padding": None}, {"bos_token_id": 0, "eos_token_id": None, "pad_token_id": None}),
+    ],
+)
+def test_files_name_the_same_special_tokens_and_null_where_there_is_none(folder, tmp_path, tokens, expected):
+    loaded, tokenizer = huggingface.load(folder), train_tokenizer("character", VOCAB_SIZE, ["abcdef"])
+    huggingface.save(tmp_path, loaded.config, loaded.params, **tokens, tokenizer=tokenizer.to_json())
+    names = ("config", "generation_config", "tokenizer_config", "special_tokens_map")
+    record, generation, config, named = (json.loads((tmp_path / f"{name}.json").read_text()) for name in names)
+    assert {key: record[key] for key in expected} == {key: generation[key] for key in expected} == expected
+    assert generation["max_length"] == loaded.config.max_len + 1
+    texts = {key.removesuffix("_id"): n if n is None else tokenizer.name(n) for key, n in expected.items()}
+    assert {key: config[key] for key in texts} == texts and config["unk_token"] == "<unk>"
+    assert named == {key: text for key, text in {**texts, "unk_token": "<unk>"}.items() if text is not None}
+    assert huggingface.load(tmp_path).tokenizer.encode_special_tokens
+
+
+def test_a_decoder_of_translations_starts_with_the_first_token_and_is_not_made_to_end(tmp_path):
+    config = EncoderDecoderConfig(**ARCHITECTURES["marian"].section | MARIAN_SIZES)
+    params = random_params(MODELS["encoder_decoder"].make(config, VOCAB_SIZE).spec)
+    huggingface.save(tmp_path, config, params, first=4, end=2, padding=1)
+    huggingface.limit_answers(tmp_path, 7)
+    record, generation = (
+        json.loads((tmp_path / f"{name}.json").read_text()) for name in ("config", "generation_config")
+    )
+    for found in (record, generation):
+        assert found["decoder_start_token_id"] == 4 and found["forced_eos_token_id"] is None
+    assert generation["max_length"] == 8 and "is_causal" not in record
+
+
+def test_a_folder_of_an_older_export_is_read(tmp_path):
+    """It says is_causal, has no generation_config.json, and its tokenizer.json is that of the run."""
+    config = EncoderDecoderConfig(**ARCHITECTURES["marian"].section | MARIAN_SIZES)
+    params = random_params(MODELS["encoder_decoder"].make(config, VOCAB_SIZE).spec)
+    tokenizer = train_tokenizer("word", VOCAB_SIZE, ["a b c"])
+    huggingface.save(tmp_path, config, params, first=0, end=2, padding=1, tokenizer=tokenizer.to_json())
+    for name in (huggingface.GENERATION_FILE, huggingface.TOKENIZER_MAP_FILE):
+        (tmp_path / name).unlink()
+    path = tmp_path / huggingface.CONFIG_FILE
+    record = json.loads(path.read_text()) | {"is_causal": True}
+    del record["forced_eos_token_id"], record["bos_token_id"]
+    path.write_text(json.dumps(record))
+    (tmp_path / huggingface.TOKENIZER_CONFIG_FILE).write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    loaded = huggingface.load(tmp_path)
+    assert loaded.config == config and loaded.end_tokens == (2,)
+    jax.tree.map(np.testing.assert_array_equal, loaded.params, params)
+    assert loaded.tokenizer.encode("a b").ids == tokenizer.encode("a b")
 
 
 def test_the_tokenizer_goes_with_its_model(folder, tmp_path):

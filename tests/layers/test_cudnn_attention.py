@@ -93,13 +93,15 @@ def test_padding_and_the_bias_of_positions_are_handed_over_as_arrays(asked):
 
 
 def test_a_query_that_may_see_nothing_leaves_the_others_as_they_are(asked):
-    """Padding whose window holds padding alone."""
+    """Padding whose window holds padding alone, and a row without a token."""
     config = small(MaskedLMConfig, window=2)
     model = masked_lm(in_float32(config), VOCAB_SIZE)
-    params, tokens = random_params(model.spec), random_tokens((1, 7))
-    padded = np.asarray(jax.jit(model.apply)(params, {"inputs": tokens, "input_mask": np.arange(7)[None] < 3}))
-    whole = jax.jit(masked_lm(config, VOCAB_SIZE).apply)(params, {"inputs": tokens[:, :3]})
-    assert_close(padded[:, :3], whole)
+    params, tokens = random_params(model.spec), random_tokens((2, 7))
+    is_token = np.arange(7) < np.array([[3], [0]])
+    padded = np.asarray(jax.jit(model.apply)(params, {"inputs": tokens, "input_mask": is_token}))
+    whole = jax.jit(masked_lm(config, VOCAB_SIZE).apply)(params, {"inputs": tokens[:1, :3]})
+    assert_close(padded[:1, :3], whole)
+    assert np.isfinite(padded).all()
 
 
 def test_a_bias_is_handed_over_in_the_precision_of_the_model(asked):

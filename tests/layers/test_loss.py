@@ -235,6 +235,14 @@ def test_the_logits_of_a_group_are_half_as_many_as_a_large_readouts_weights(widt
     assert max(shape for shape in shapes if len(shape) == 2 and shape[1] == 50_021) == (-(-300 // n_groups), 50_021)
 
 
+def test_a_target_without_weight_may_be_no_number():
+    outputs, weights = np.ones((2, 3, 1), np.float32), np.array([[1, 0, 1], [0, 0, 0]], np.float32)
+    targets = np.where(weights[..., None], 3, np.float32(np.nan))
+    value, gradient = jax.value_and_grad(lambda x: squared_error(lambda y: y, x, targets, weights)[0])(outputs)
+    assert value == 8
+    np.testing.assert_array_equal(gradient, -4 * weights[..., None])
+
+
 @pytest.mark.parametrize("tokens", [False, True])
 def test_the_squared_error_is_the_weighted_sum_of_squared_distances(tokens):
     rng = np.random.default_rng(0)

@@ -1,14 +1,18 @@
 """Documents that share a row: attention and positions stay within each."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fxf
 from closeness import assert_close
 from fxf.errors import UserError
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
-from helpers import random_params, small_model
+from fxf.training.gradient import loss_and_gradient
+from helpers import random_params, random_tokens, small_model
 
 DOCUMENTS = np.array([[1, 1, 1, 2, 2, 3, 3, 3, 3, 4, 5], [1, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3]], np.int32)
 POSITIONS = np.array([[0, 1, 2, 0, 1, 0, 1, 2, 3, 0, 0], [0, 0, 1, 2, 3, 4, 5, 0, 1, 2, 3]], np.int32)
@@ -65,3 +69,51 @@ def test_attention_that_remembers_all_of_a_row_refuses_documents():
     model, params = small_model(attention="linear", positions="none")
     with pytest.raises(UserError, match=r"documents: model.attention 'linear' remembers .*task.document_mask\) off"):
         jax.eval_shape(model.features, params, BATCH)
+
+
+NO_TOKEN, SOME = [False] * 5, [True] * 3 + [False] * 2
+HEADS = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 3, "max_len": 5}
+FILLED = [
+    ("masked_lm", {}),
+    ("masked_lm", {"attention": "expressive", "positions": "alibi", "window": 2}),
+    ("masked_lm", {"attention": "linear", "feature_map": "relu"}),
+    ("masked_lm", {"attention_implementation": "chunked", "positions": "rotary"}),
+    ("transformer_lm", {"positions": "learned"}),
+    ("transformer_lm", {"attention": "linear"}),
+    ("transformer_lm", {"attention": "expressive", "attention_implementation": "chunked"}),
+    ("transformer_lm", {"documents": True}),
+    ("encoder_decoder", {"positions": "rotary"}),
+    ("encoder_decoder", {"attention": "linear"}),
+]
+QUICK = (0, 2, 4, 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [pytest.param(*each, marks=() if i in QUICK else pytest.mark.thorough) for i, each in enumerate(FILLED)],
+)
+def test_a_row_without_weight_changes_no_bit_of_the_gradient_whatever_its_mask_and_tokens(name, changes):
+    changes = dict(changes)
+    documents = {"documents": np.array([[1, 1, 2, 2, 0], [0, 0, 1, 1, 0]])} if changes.pop("documents", False) else {}
+    model = fxf.model(name, vocab_size=7, **{"positions": "none", **HEADS, **changes})
+    params, learn = random_params(model.spec), jax.jit(functools.partial(loss_and_gradient, model, label_smoothing=0.1))
+    tokens, side = random_tokens((2, 5), seed=3), "source" if name == "encoder_decoder" else "input"
+    weights = np.array([SOME, NO_TOKEN], np.float32)
+
+    def learned(mask, filler):
+        inputs = np.stack([tokens[0], filler])
+        batch = {"inputs": inputs, "targets": inputs, "weights": weights, f"{side}_mask": np.array([SOME, mask])}
+        return learn(params, batch | documents | ({"source": inputs} if side == "source" else {}))
+
+    expected = learned([True] * 5, tokens[1])
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(expected))
+    for mask, filler in ((NO_TOKEN, np.full(5, 6, np.int32)), ([False] * 3 + [True] * 2, tokens[1])):
+        jax.tree.map(np.testing.assert_array_equal, learned(mask, filler), expected)
+
+
+def test_padding_in_front_of_tokens_is_not_read_by_a_causal_model():
+    model, params = small_model(positions="none")
+    tokens, mask = random_tokens((1, 5)), np.array([[False, False, True, True, True]])
+    padded = jax.jit(model.apply)(params, {"inputs": tokens, "input_mask": mask})
+    assert_close(padded[:, 2:], jax.jit(model.apply)(params, {"inputs": tokens[:, 2:]}))
+    assert np.isfinite(padded).all()

@@ -1,5 +1,6 @@
 """Positions that a batch, a prompt or the tokens themselves bring."""
 
+import contextlib
 import dataclasses
 import functools
 
@@ -166,11 +167,48 @@ def test_slots_and_beams_keep_the_positions_of_their_prompts():
         in_slots(short)
 
 
-def test_a_position_beyond_a_table_is_not_a_number():
+@pytest.mark.parametrize("beyond", [13, -1])
+def test_a_position_beyond_a_table_is_one_line_and_in_a_compiled_program_not_a_number(beyond):
     model, params = small_model(positions="learned")
-    batch = {"inputs": random_tokens((2, 3)), "positions": np.array([[0, 1, 13], [0, 1, 12]])}
+    batch = {"inputs": random_tokens((2, 3)), "positions": np.array([[0, 1, beyond], [0, 1, 12]])}
     logits = np.asarray(jax.jit(model.apply)(params, batch))
     assert np.isnan(logits[0]).all() and np.isfinite(logits[1]).all()
+    with pytest.raises(UserError, match=f"^positions: expected 0 … 12, the rows of the table, got {beyond}$"):
+        model.apply(params, batch)
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("kind", [kind for kind in POSITIONS if kind not in ALIKE or kind in TABLES])
+def test_rows_longer_than_a_table_are_one_line_and_other_positions_go_on(name, kind):
+    model, params = BUILDERS[name](positions=kind, d_model=12)
+    long, short, mask = np.zeros((1, 14), np.int32), np.zeros((1, 2), np.int32), np.ones((1, 14), bool)
+    sides = {"inputs": {"inputs": long, "source": short, "source_mask": mask[:, :2]}}
+    if name == "encoder_decoder":
+        sides["source"] = {"inputs": short, "source": long, "source_mask": mask}
+    for side, batch in sides.items():
+        line = f"^{side}: expected at most 13 tokens in a row, got 14; .* '{kind}' has a table of model.max_len 13"
+        with pytest.raises(UserError, match=line) if kind in TABLES else contextlib.nullcontext():
+            jax.eval_shape(model.apply, params, batch)
+        if model.prefill and kind in TABLES:
+            prompts = batch | {"lengths": np.array([1])}
+            with pytest.raises(UserError, match=line):
+                jax.eval_shape(lambda p, b=prompts: model.prefill(params, b, 20), prompts)
+
+
+def test_the_positions_of_a_table_are_as_many_as_its_gap_and_range_leave():
+    model, params = small_model(positions="learned", position_gap=3, position_range=40, max_len=13)
+    for n_tokens, rng in ((14, None), (40, jax.random.key(0))):
+        fits, long = ({"inputs": np.zeros((1, n), np.int32)} for n in (n_tokens, n_tokens + 1))
+        jax.eval_shape(lambda b, rng=rng: model.apply(params, b, rng=rng), fits)
+        with pytest.raises(UserError, match=f"at most {n_tokens} .* has a table of model.position_range 40"):
+            jax.eval_shape(lambda b, rng=rng: model.apply(params, b, rng=rng), long)
+
+
+@pytest.mark.parametrize("token", [-1, VOCAB_SIZE])
+def test_a_token_that_is_not_in_the_vocabulary_is_one_line(token):
+    model, params = small_model()
+    with pytest.raises(UserError, match=f"^tokens: expected 0 … 6, the rows of the table, got {token}$"):
+        model.apply(params, {"inputs": np.array([[1, token]])})
 
 
 @pytest.mark.parametrize(
@@ -192,11 +230,13 @@ def test_positions_that_would_not_be_read_are_refused(changes, message):
         )
 
 
-def test_a_bilayer_refuses_positions():
+def test_a_bilayer_refuses_positions_and_rows_longer_than_its_weights():
     model = bilayer(BilayerConfig(), 3)
-    batch = {"inputs": np.zeros((1, 3), np.int32), "positions": counted(1, 3)}
+    params, batch = random_params(model.spec), {"inputs": np.zeros((1, 3), np.int32), "positions": counted(1, 3)}
     with pytest.raises(UserError, match="positions: a bilayer has its own weights for each position"):
-        model.features(random_params(model.spec), batch)
+        model.features(params, batch)
+    with pytest.raises(UserError, match=r"^inputs: expected at most model\.max_len 5 in a row, got 6"):
+        model.features(params, {"inputs": np.zeros((1, 6), np.int32)})
 
 
 def running_count(params, tokens_BT, before_BHJ):

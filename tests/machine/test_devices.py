@@ -48,6 +48,23 @@ def test_what_jax_cannot_read_of_the_environment_is_one_line(variables, line):
     assert finished.stdout.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("there", "variables", "platforms"),
+    [
+        ("/dev/no_such*", {}, "cpu"),
+        pytest.param("/dev/null", {}, "None", marks=pytest.mark.thorough),  # is found
+        pytest.param("/dev/no_such*", {"JAX_PLATFORMS": "cpu,tpu"}, "cpu,tpu", marks=pytest.mark.thorough),
+    ],
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /dev")
+def test_jax_looks_for_no_accelerator_where_the_system_shows_none_and_the_user_names_none(there, variables, platforms):
+    program = f"from fxf.machine import devices; devices.ACCELERATORS = [{there!r}]; devices.start_jax()"
+    environment = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"} | variables
+    command = [sys.executable, "-c", f"{program}; import jax; print(jax.config.jax_platforms)"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert (done.stdout, done.stderr) == (f"{platforms}\n", "")
+
+
 def test_a_backend_without_a_reason_is_named_by_the_variable(monkeypatch):
     def fail():
         raise AssertionError

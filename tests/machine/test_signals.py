@@ -45,8 +45,8 @@ def test_a_signal_ignored_at_the_start_stays_ignored(number):
     assert meet("in_c(0.05)\nprint('done')", number, start=start) == (0, "done\n", "")
 
 
-def test_what_is_held_is_saved_first_and_the_second_signal_says_what_is_lost():
-    program = """
+SAVES = """
+signals.APART = 0.0
 signals.hold("it is lost")
 in_c(0.3)
 while not signals.asked(): pass
@@ -54,11 +54,23 @@ SAVED
 signals.print_last_line("saved")
 sys.exit(signals.exit_code())
 """
-    assert meet(program.replace("SAVED", ""), signal.SIGINT) == (130, "", "saved\n")
-    second = meet(program.replace("SAVED", "in_c()"), signal.SIGINT, signal.SIGTERM)
-    assert second == (130, "", "stopped by SIGINT; it is lost\n")
-    after_its_line = meet(program.replace("SAVED", "").replace("sys.exit", "in_c();"), signal.SIGHUP, signal.SIGTERM)
-    assert after_its_line == (75, "", "saved\n")
+ONE_MORE = "stopping; one more Ctrl-C ends at once: it is lost\n"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "begun", "left"),
+    [
+        ([signal.SIGINT], "", (130, "", "saved\n")),
+        ([signal.SIGTERM, signal.SIGTERM], "in_c(0.3)", (75, "", "saved\n")),
+        ([signal.SIGHUP, signal.SIGTERM, signal.SIGHUP], "in_c(0.3)\nin_c(0.3)", (75, "", "saved\n")),
+        ([signal.SIGINT, signal.SIGINT], "signals.APART = 9.0\nin_c(0.3)", (130, "", "saved\n")),
+        ([signal.SIGINT, signal.SIGINT], "in_c(0.3)", (130, "", f"{ONE_MORE}saved\n")),
+        ([signal.SIGINT] * 3, "in_c(0.3)\nin_c()", (130, "", f"{ONE_MORE}stopped by SIGINT; it is lost\n")),
+        ([signal.SIGHUP, signal.SIGTERM], "signals.print_last_line('saved')\nin_c()", (75, "", "saved\n")),
+    ],
+)
+def test_what_is_held_is_saved_whatever_comes_next_except_a_third_press_of_ctrl_c(numbers, begun, left):
+    assert meet(SAVES.replace("SAVED", begun), *numbers) == left
 
 
 def test_what_does_not_come_back_from_c_ends_after_a_time():

@@ -7,11 +7,7 @@ import time
 import pytest
 from test_pages import BAD, make_run
 
-from experiments.seeds import trained
-from experiments.seeds.claims import Claim, Found, Seed, equal
-from experiments.seeds.pages import look_at
 from fxf.pages import compare, report, side_by_side
-from fxf.pages.run_files import read
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 ARGUMENTS = [
@@ -70,22 +66,7 @@ def pages(tmp_path_factory):
         make_run(folder / f"sweep/{BAD[:8]}{i}", **sections)
     found = compare.comparison(compare.runs_of([folder / "sweep"]))
     (folder / "compare.html").write_text(side_by_side.as_html(found))
-    seed = seed_with_every_kind_of_part(inside["examples"], report.charts(read(run)))
-    look_at(seed, folder)
-    return {"report": report.write(run), "compare": folder / "compare.html", "seed": folder / "009.html"}
-
-
-def seed_with_every_kind_of_part(examples, charts):
-    """Returns a seed whose page has a row that holds, one that does not, and a part of each kind."""
-    claims = [Claim(name, BAD, BAD, "a figure " * 20, equal(2), BAD) for name in ("right", "wrong")]
-    parts = [
-        trained.table(BAD, ["a", "b"], [[BAD, "x" * 300]] * 3, BAD),
-        trained.text(BAD, "a long text without spaces" * 20),
-        trained.maps(BAD, trained.heat_map(BAD, [[1, -2], [3, 4]], None, [BAD, "b"], ("query", "key"), " %")),
-        {"kind": "charts", "title": BAD, "charts": charts},
-        {"kind": "examples", "title": BAD, "examples": examples},
-    ]
-    return Seed("009", BAD, (BAD,), claims, lambda _: Found({"right": 2, "wrong": 3}, parts))
+    return {"report": report.write(run), "compare": folder / "compare.html"}
 
 
 @pytest.fixture
@@ -108,7 +89,7 @@ def opened(browser, pages):
         context.close()
 
 
-@pytest.mark.parametrize("name", ["report", "compare", "seed"])
+@pytest.mark.parametrize("name", ["report", "compare"])
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
 def test_a_page_is_whole_and_says_nothing_on_the_console(opened, pages, name, width, scheme):
     start = time.monotonic()

@@ -88,7 +88,7 @@ def test_the_command_of_a_run_that_starts_from_another_names_that(overrides, fla
 
 def test_texts_are_data_and_no_markup(tmp_path):
     folder = make_run(tmp_path / "<script>name<", optimizer={"name": BAD})
-    sample = {"step": 6, "test": True, "rows": [[BAD, BAD, "x"]]}
+    sample = {"step": 6, "test": True, "rows": [[BAD, BAD, "x"], ["a", "b", "c", True]]}
     (folder / "samples.jsonl").write_text(json.dumps(sample) + "\n")
     text = report.write(folder).read_text()
     assert text.count("<script") == 2 and "alert" in text and "\u2028" not in text

@@ -95,7 +95,7 @@ def test_a_message_stays_on_its_line_and_keeps_its_backslashes():
     assert one_line("a\\b\n\x1b[2Jé") == r"a\b\n\x1b[2Jé"
 
 
-ANSWERS = [[("a\nb\\\x1b[31m\u2028é", -0.5), ("c", -1.25)], [("", -2.0)]]
+ANSWERS = [[("a\nb\\\x1b[31m\u2028é", -0.5, False), ("c", -1.25, True)], [("", -2.0, True)]]
 
 
 def test_a_message_too_long_to_read_loses_its_middle():
@@ -112,7 +112,10 @@ def test_every_answer_is_one_line_whatever_is_in_it():
 
 def test_an_answer_as_json_has_its_exact_text():
     plain = [json.loads(line) for line in answer_lines(ANSWERS, None, as_json=True)]
-    assert plain == [{"prompt": 1, "text": ANSWERS[0][0][0]}, {"prompt": 2, "text": ""}]
+    assert plain == [
+        {"prompt": 1, "text": ANSWERS[0][0][0], "cut_off": False},
+        {"prompt": 2, "text": "", "cut_off": True},
+    ]
     lines = list(answer_lines(ANSWERS, 2, as_json=True))
     assert [json.loads(line)["score"] for line in lines] == [-0.5, -1.25, -2.0]
     assert not any("\n" in line or "\x1b" in line for line in lines)

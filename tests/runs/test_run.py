@@ -26,7 +26,7 @@ from fxf.runs.generation import generate_texts
 from fxf.runs.result import sample_text
 from fxf.tasks import TASKS
 from fxf.tasks.reversal import Reversal
-from fxf.training import checkpoint, loop
+from fxf.training import checkpoint, record
 from fxf.training.log import Clock
 from fxf.training.step import make_train_steps
 from helpers import one_device, random_params, with_attributes
@@ -196,7 +196,7 @@ def train_and_stop_after(step, workdir, monkeypatch, **sections):
         return 0
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "_zero_nonfinite", stop)
+        patch.setattr(record, "_zero_nonfinite", stop)
         with pytest.raises(StoppedError):
             train(workdir, **sections)
 
@@ -318,7 +318,7 @@ def test_a_better_evaluation_gives_training_new_patience_and_an_equal_one_does_n
 def test_a_resumed_run_remembers_how_long_nothing_got_better(tmp_path, monkeypatch):
     score(monkeypatch, 0.25, 0.75, 0.5)
     train_and_stop_after(4, tmp_path, monkeypatch, **PATIENT)
-    score(monkeypatch, 0.625, 0.125)
+    score(monkeypatch, 0.5, 0.625, 0.125)  # it goes on from step 2, the best so far
     result = train(tmp_path, **PATIENT)
     assert (result["steps"], result["best_step"]) == (4, 2)
 
@@ -413,7 +413,7 @@ def test_the_result_is_the_test_of_the_mean(tmp_path, monkeypatch):
 def test_evaluate_repeats_the_figures_of_the_run(finished):
     workdir, result = finished
     scored = run.evaluate(workdir, Clock(time.perf_counter()))
-    assert scored == {"step": 6, "exact_match": result["exact_match"], "examples": 12}
+    assert scored == {"step": 6, "cut_off": result["cut_off"], "exact_match": result["exact_match"], "examples": 12}
 
 
 def test_answers_for_a_place_that_cannot_be_are_refused_before_anything_is_scored(finished):
@@ -424,9 +424,9 @@ def test_answers_for_a_place_that_cannot_be_are_refused_before_anything_is_score
 def test_a_run_whose_weights_were_cut_is_read_on_a_machine_with_fewer_devices(finished, tmp_path):
     shutil.copytree(finished[0], tmp_path / "run")
     path = tmp_path / "run" / "config.json"
-    record = json.loads(path.read_text())
-    record["config"]["parallel"]["fsdp"] = 16
-    path.write_text(json.dumps(record))
+    made_from = json.loads(path.read_text())
+    made_from["config"]["parallel"]["fsdp"] = 16
+    path.write_text(json.dumps(made_from))
     assert_same_bits(run.load(tmp_path / "run")[2], run.load(finished[0])[2])
 
 
@@ -445,14 +445,14 @@ def generate(workdir, prompts, decode=None, **keywords):
     """Returns the one answer to each prompt that is not a beam's."""
     answers = run.generate(workdir, prompts, decode or {}, **keywords)
     assert all(len(hypotheses) == 1 and hypotheses[0][1] is None for hypotheses in answers)
-    return [text for ((text, _),) in answers]
+    return [answer.text for (answer,) in answers]
 
 
 @pytest.mark.thorough  # every time tests/decoding/ has each prompt alone, and in order
 def test_generate_continues_each_prompt_in_order_whatever_its_company(finished):
     workdir, _ = finished
     prompts = ["3 1", "2", "1 2"]
-    together, alone = generate(workdir, prompts), run.generator(workdir, {}, max_tokens=8)
+    together, alone = generate(workdir, prompts), run.generator(workdir, {})
     assert together == [alone([prompt])[0][0][0] for prompt in prompts]
     assert all(set(line.split()) <= {"1", "2", "3"} for line in together)
     assert all(len(line.split()) <= 2 for line in generate(workdir, prompts, max_tokens=2))
@@ -471,10 +471,10 @@ def test_a_beam_gives_the_hypotheses_of_each_prompt_the_best_first(finished):
     answers = run.generate(workdir, ["3 1", "2"], {"beam_width": 3}, n_best=2, max_tokens=4)
     for hypotheses in answers:
         assert 2 <= len(hypotheses) <= 3
-        scores = [score for _, score in hypotheses]
+        scores = [answer.score for answer in hypotheses]
         assert scores == sorted(scores, reverse=True)
         assert scores[0] < 0
-        assert len({text for text, _ in hypotheses}) == len(hypotheses)
+        assert len({answer.text for answer in hypotheses}) == len(hypotheses)
 
 
 def test_more_hypotheses_than_the_beam_has_are_refused(finished):
@@ -527,6 +527,7 @@ def test_a_sample_has_no_control_characters_and_one_line_if_it_has_a_prompt():
     assert sample_text("a", "b", "b") == "a  →  b"
     assert sample_text("a", "b", "c\nd") == r"a  →  c\nd   (expected: b)"
     assert sample_text("", None, "c\nd\x1b") == "c\n" + r"d\x1b"
+    assert sample_text("a", "b", "c", True) == "a  →  c   (cut off)   (expected: b)"
 
 
 def test_a_run_folder_is_named_by_a_path_or_a_text(tmp_path):

@@ -5,12 +5,11 @@ import shutil
 
 import pytest
 
-from fxf.config import defaults
 from fxf.errors import UserError
 from fxf.runs import code_version, run_folder
+from fxf.runs.experiment import default_config
 from fxf.runs.loading import open_run
 from fxf.runs.warm_start import config_from
-from fxf.training.log import LogConfig
 from small_runs import tiny_config
 
 DATA, FILES, ORIGIN = {"text.txt": "0a1b"}, {"tokenizer.json": "{}\n"}, {"config_file": "test", "overrides": {}}
@@ -38,7 +37,7 @@ def test_the_identity_is_made_of_what_can_change_training():
     assert run_folder.identity_of(tiny_config(), {"text.txt": "0a1c"}) != identity
 
 
-def test_a_run_that_is_older_than_a_key_or_a_section_has_its_default(tmp_path):
+def test_a_run_that_is_older_than_a_key_has_its_default(tmp_path):
     opened(tmp_path / "run", files={})
     path = tmp_path / "run/config.json"
     record = json.loads(path.read_text())
@@ -49,10 +48,36 @@ def test_a_run_that_is_older_than_a_key_or_a_section_has_its_default(tmp_path):
     assert experiment.config["model"]["feed_forward"] == "dense" and "model.feed_forward" not in identity
     begun = config_from(tiny_config(), str(tmp_path / "run"), tmp_path / "other")
     assert begun["model"] == experiment.config["model"]
-    del record["config"]["decode"], record["config"]["log"]
+
+
+@pytest.mark.parametrize("section", ["decode", "checkpoint", "start", "log"])
+def test_a_run_that_is_older_than_a_section_has_its_defaults(section, tmp_path):
+    opened(tmp_path, files={})
+    path = tmp_path / "config.json"
+    record = json.loads(path.read_text())
+    before = record["config"].pop(section)
     record["identity"] = run_folder.identity_digest(run_folder.identity_of(record["config"], record["digests"]))
     path.write_text(json.dumps(record))
-    assert open_run(tmp_path / "run")[0].config["log"] == defaults(LogConfig)
+    found = open_run(tmp_path)[0].config[section]
+    assert found == default_config("reversal").to_dict()[section] and found.keys() == before.keys()
+
+
+@pytest.mark.parametrize("by", ["fxf 0.0.7 of commit abcd", "fxf 0.0.7"])
+def test_a_run_that_this_fxf_cannot_read_says_which_one_wrote_it(by, tmp_path):
+    opened(tmp_path)
+
+    def change(record):
+        record.update(code="ffff", git_commit=by.partition("commit ")[2])
+        record["versions"]["fxf"] = "0.0.7"
+        record["config"]["decode"]["beams"] = 3  # a key that there is no more
+
+    changed(tmp_path, change)
+    with pytest.raises(UserError, match=rf"decode\.beams: unknown key.*; {by} wrote it, this is ") as error:
+        open_run(tmp_path)
+    assert "\n" not in str(error.value)
+    changed(tmp_path, lambda record: record["config"].pop("train"))
+    with pytest.raises(UserError, match=f"not a run's config: .*; {by} wrote it"):
+        open_run(tmp_path)
 
 
 def test_where_patience_ends_training_what_is_scored_is_part_of_the_identity():

@@ -79,7 +79,7 @@ def test_a_window_that_slides_generates_with_and_without_bos(bos, tmp_path):
     config["data"] |= {"path": str(tmp_path / "text.txt")}
     experiment = build(config)
     params = jax.jit(lambda: initialize(experiment.model.spec, jax.random.key(0)))()
-    (((answer, _),),) = generate_texts(experiment, params, ["7 and 49"], max_tokens=9)
+    (((answer, *_),),) = generate_texts(experiment, params, ["7 and 49"], max_tokens=9)
     assert answer.startswith("7 and 49") and len(answer) == 17
 
 
@@ -92,7 +92,7 @@ def test_a_prompt_is_continued_without_the_text(decode, finished, tmp_path):
     alone, empty = run.generate(tmp_path / "run", ["7 an", ""], decode)
     assert alone[0][0].startswith("7 an")
     assert 4 <= len(alone[0][0]) <= 17
-    assert len(empty[0][0]) <= 13
+    assert len(empty[0][0]) <= 17
 
 
 def params(workdir):

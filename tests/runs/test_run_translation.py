@@ -13,7 +13,7 @@ import pytest
 from fxf.config import flatten
 from fxf.runs import run
 from fxf.runs.command_line import read_config
-from fxf.training import loop
+from fxf.training import record
 from fxf.training.log import Clock
 from small_runs import script
 
@@ -80,7 +80,7 @@ def test_a_run_stopped_within_an_epoch_resumes_to_the_same_bits(folder, monkeypa
 
     stopped = folder / "stopped"
     with monkeypatch.context() as patch, pytest.raises(StoppedError):
-        patch.setattr(loop, "_zero_nonfinite", stop)
+        patch.setattr(record, "_zero_nonfinite", stop)
         train(folder / "pairs.txt", stopped)
     assert not (stopped / "result.json").exists()
     train(folder / "pairs.txt", stopped)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import fxf.phrasebook
+from fxf.data import phrasebook
 from fxf.errors import UserError
 from fxf.runs import shipped, smoke
 from fxf.runs.command_line import read_config
@@ -33,7 +33,7 @@ def test_a_smoke_run_changes_nothing_that_is_small_already():
 
 @pytest.mark.parametrize("name", ["characters:gpt2", "boolean_map", "length_tape", "studies/positions"])
 def test_a_large_config_becomes_one_that_fits_its_parts(name, monkeypatch):
-    monkeypatch.setattr(fxf.phrasebook, "phrasebook", first_phrases)
+    monkeypatch.setattr(phrasebook, "phrases", first_phrases)
     config = read_config(name).to_dict()
     small = smoke.changed(config, smoke.smoke_changes(config))
     built = build(small)
@@ -103,7 +103,7 @@ def test_the_command_says_in_a_line_what_a_smoke_run_changes_and_leaves_the_run_
 
 @pytest.mark.thorough
 def test_every_shipped_config_passes_a_smoke_run():
-    command = [sys.executable, "experiments/benchmarks/smoke.py"]
+    command = [sys.executable, "-m", "experiments.benchmarks.smoke"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     assert len(done.stdout.splitlines()) > len(shipped.names())

@@ -231,6 +231,7 @@ SPEC = {path: weight.shape for path, weight in leaves(fxf.model(vocab_size=5, **
     [
         ({}, {"final/bias": None}, r"^start.path: there: final/bias is absent there; start.on_mismatch=draw"),
         ({}, {"final/bias": (6,)}, r"final/bias has shape \[6\] there, \[5\] here"),
+        ({}, {"final/bias": (6,)}, r"start.on_mismatch=draw draws the whole of final/bias anew"),
         ({}, {"final/scale": (6,)}, r"final/scale is not a weight of this model"),
         ({"weights": "block/*"}, {}, r"^start.weights: 'block/\*' matches no weight.*embedding/table"),
         ({"weights": ""}, {}, r"^start.weights: '' chooses no weight"),

@@ -160,7 +160,7 @@ cli.run(lambda _: run_all([Job([sys.executable, "-S", "-c", point], Path(sys.arg
     ],
 )
 def test_a_sweep_passes_a_signal_on_and_ends_in_one_line_when_its_points_have(tmp_path, numbers, code):
-    """With two signals at once, it passes one on and does not wait for the points."""
+    """With two signals at once, it passes one on."""
     command = [*HEARING, sys.executable, "-c", SWEEP, str(tmp_path)]
     sweep = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     log = tmp_path / "log.txt"

@@ -145,7 +145,8 @@ def test_answers_are_the_prompts_continued_to_the_last_position(tmp_path):
     task = make(tmp_path)
     decode = decoder(task, tmp_path)
     answers = generated(task, evaluator(continuation=[7]), ["1 an", ""], 0, 9)
-    assert [answer[0] for answer in answers] == [(text + 5 * decode([7]), None) for text in ("1 an", "")]
+    new = [(text + n * decode([7]), None, False) for text, n in (("1 an", 5), ("", 9))]
+    assert [answer[0] for answer in answers] == new
     assert generated(task, evaluator(continuation=[7]), ["1"], 2, 9)[0][0][0] == "1" + 2 * decode([7])
 
 
@@ -239,7 +240,7 @@ def test_where_the_last_token_alone_is_scored_samples_go_on_from_text_by_whole_w
 
 def test_without_bos_an_answer_fills_the_positions_to_the_last(tmp_path):
     task = make(tmp_path, bos=False)
-    ((answer, _),) = generated(task, evaluator(continuation=[7]), ["1 an"], 0, 9)[0]
+    ((answer, *_),) = generated(task, evaluator(continuation=[7]), ["1 an"], 0, 9)[0]
     assert len(answer) == 9 + 1  # the last one is not read
     with pytest.raises(UserError, match=r"prompt 1: 4 tokens and 7 to generate; model.max_len is 9"):
         generated(task, evaluator(continuation=[7]), ["1 an"], 7, 9)
@@ -312,7 +313,7 @@ def test_documents_begin_and_end_with_their_special_tokens_in_batches_and_prompt
         read.extend(prompts["first"].tolist())
         return np.full((len(prompts["tokens"]), 1, max_tokens), special.eos), None
 
-    (((answer, _),),) = generated(task, Evaluator(in_groups(decode_prompts), None, None), ["1 an"], 3, 9)
+    (((answer, *_),),) = generated(task, Evaluator(in_groups(decode_prompts), None, None), ["1 an"], 3, 9)
     assert (answer, read) == ("1 an", [first])
 
 

@@ -3,15 +3,25 @@ import pytest
 
 from fxf.errors import UserError
 from fxf.tasks.prompts import PromptGroup, decode_groups, of_each_prompt, one_group, padded_prompts, to_hypotheses
+from fxf.tasks.task import NO_END
 from helpers import in_groups
 
 
-def test_hypotheses_end_before_their_end_token_and_leave_out_what_a_beam_did_not_find():
+def test_hypotheses_end_before_their_end_token_or_are_cut_off_and_leave_out_what_a_beam_did_not_find():
     tokens = np.array([[[3, 1, 0, 0], [1, 2, 3, 4]], [[0, 0, 0, 0], [5, 5, 5, 5]]])
     scores = np.array([[-0.5, -1.5], [-0.25, -np.inf]])
-    assert to_hypotheses((tokens, scores), 0) == [[([3, 1], -0.5), ([1, 2, 3, 4], -1.5)], [([], -0.25)]]
-    unscored = [[([3, 1], None), ([1, 2, 3, 4], None)], [([], None), ([5, 5, 5, 5], None)]]
-    assert to_hypotheses((tokens, None), 0) == unscored
+    assert to_hypotheses((tokens, scores), 0, [4, 4]) == [
+        [([3, 1], -0.5, False), ([1, 2, 3, 4], -1.5, True)],
+        [([], -0.25, False)],
+    ]
+    assert to_hypotheses((tokens, None), 0, [2, 3]) == [
+        [([3, 1], None, True), ([1, 2], None, True)],
+        [([], None, False), ([5, 5, 5], None, True)],
+    ]
+
+
+def test_where_no_token_ends_a_text_none_is_cut_off():
+    assert to_hypotheses((np.array([[[3, 1, 0]]]), None), NO_END, [2]) == [[([3, 1], None, False)]]
 
 
 def test_groups_are_decoded_apart_and_their_hypotheses_put_in_order():
@@ -22,7 +32,7 @@ def test_groups_are_decoded_apart_and_their_hypotheses_put_in_order():
         return new[:, None], None
 
     found = decode_groups(in_groups(decode), groups, 3, 4)
-    assert found == [[([1, 2], None)], [([0, 1, 2], None)], [([], 0.0)], [([1, 2], None)]]
+    assert found == [[([1, 2], None, True)], [([0, 1, 2], None, True)], [([], 0.0, False)], [([1, 2], None, True)]]
 
 
 def test_prompts_are_padded_rows_whose_first_token_stands_apart():
@@ -32,9 +42,10 @@ def test_prompts_are_padded_rows_whose_first_token_stands_apart():
     assert prompts["lengths"].tolist() == [2, 0, 1]
 
 
-def test_a_group_has_as_many_new_tokens_as_fit_behind_its_longest_prompt():
+def test_each_prompt_of_a_group_has_as_many_new_tokens_as_fit_behind_it():
     (group,) = one_group(padded_prompts([[0, 7, 5], [0]]), 0, 7)
-    assert (list(group.places), group.max_tokens) == ([0, 1], 5)
+    assert (list(group.places), group.max_tokens, group.prompts["limits"].tolist()) == ([0, 1], 7, [5, 7])
+    assert "limits" not in one_group(padded_prompts([[0, 7, 5], [0]]), 5, 7)[0].prompts
     assert one_group(padded_prompts([[0, 7, 5]]), 5, 7)[0].max_tokens == 5
     with pytest.raises(UserError, match=r"^prompt 2: 2 tokens and 6 to generate; model.max_len is 7$"):
         one_group(padded_prompts([[0], [0, 7, 5]]), 6, 7)

@@ -104,7 +104,7 @@ def test_a_small_domain_is_scored_whole(examples):
     for evaluate in (task.validate, task.test):
         figures = evaluate(PERFECT)
         assert all(expected == answer for _, expected, answer in figures.pop("samples"))
-        assert figures == {"exact_match": 1.0, "examples": examples}
+        assert figures == {"exact_match": 1.0, "examples": examples, "cut_off": 0}
     rows = whole_domain(config(n_tokens, shortest, longest), range(shortest, longest + 1))
     assert len({tuple(row) for row in rows.tolist()}) == examples
 
@@ -132,7 +132,13 @@ def test_longer_sequences_are_scored_apart():
     for evaluate in (task.validate, task.test):
         metrics = evaluate(PERFECT)
         del metrics["samples"]
-        assert metrics == {"exact_match": 1.0, "examples": 50, "exact_match_longer": 1.0, "examples_longer": 50}
+        assert metrics == {
+            "exact_match": 1.0,
+            "examples": 50,
+            "cut_off": 0,
+            "exact_match_longer": 1.0,
+            "examples_longer": 50,
+        }
         assert set(metrics) >= set(task.metrics)
     lengths = np.count_nonzero(draw_sample(large(examples=50), range(8, 11)), axis=1)
     assert set(lengths) == {8, 9, 10}
@@ -163,11 +169,18 @@ def test_a_symbol_and_its_mirror_image_have_one_position_in_batches_prompts_and_
             np.testing.assert_array_equal(of_symbols[: len(of_answer)], np.sort(of_answer)[-n:])
     (group,) = task.to_prompts(["3 1 2", "5"], 0, 12)
     assert group.prompts["positions"].tolist() == [
-        [0, 1, 2, 3, 4, 3, 2, 1, 0, -1, -2, -3][: 4 + group.max_tokens],
-        [0, 1, 2, 1, 0, -1, -2, -3, -4, -5, -6, -7][: 4 + group.max_tokens],
+        [0, 1, 2, 3, 4, 3, 2, 1, 0, -1, -2, -3, -4, -5],
+        [0, 1, 2, 1, 0, -1, -2, -3, -4, -5, -6, -7, -8, -9],
     ]
+    assert group.prompts["limits"].tolist() == [8, 10]
     assert task.to_batch("3 1 2", "2 1")["positions"].tolist() == [[0, 1, 2, 3, 4, 3, 2]]
     assert "positions" not in Reversal(config(), run_info()).to_batch("3 1", "1")
+
+
+def test_an_answer_without_its_end_is_counted_as_cut_off():
+    endless = Evaluator(in_groups(lambda prompts, n: (np.full((len(prompts["tokens"]), 1, n), 1), None)), None, None)
+    figures = Reversal(config(), run_info()).validate(endless)
+    assert figures["cut_off"] == figures["examples"] and all(sample[3:] == (True,) for sample in figures["samples"])
 
 
 def answers_to(texts, max_tokens=0, max_len=10):
@@ -185,8 +198,8 @@ def answers_to(texts, max_tokens=0, max_len=10):
 
 def test_prompts_are_tokens_with_spaces_between_and_so_are_answers():
     answers, asked = answers_to([" 3 1  5", "", "2"])
-    assert asked == ([[3, 1, 5, 0], [0, 0, 0, 0], [2, 0, 0, 0]], [4, 1, 2], 10 - 4)
-    assert [hypotheses[0] for hypotheses in answers] == [("5 1 3", None), ("", None), ("2", None)]
+    assert asked == ([[3, 1, 5, 0], [0, 0, 0, 0], [2, 0, 0, 0]], [4, 1, 2], 10 - 1)
+    assert [hypotheses[0] for hypotheses in answers] == [("5 1 3", None, False), ("", None, False), ("2", None, False)]
     assert answers_to(["", ""])[1] == ([[0], [0]], [1, 1], 9)
 
 

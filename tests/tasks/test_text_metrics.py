@@ -51,7 +51,7 @@ def test_what_is_compared_is_the_text_of_answers(registered):
 
 
 def test_without_names_there_are_no_more_figures():
-    names = {"exact_match", "examples", "samples"}
+    names = {"exact_match", "examples", "cut_off", "samples"}
     assert set(Reversal(ReversalConfig(n_tokens=3, max_length=2), RUN).test(always(2))) == names
 
 

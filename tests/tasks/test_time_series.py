@@ -137,8 +137,8 @@ def test_figures_tell_the_period_where_it_can_be_searched():
 def test_prompts_are_contexts_and_answers_what_follows():
     task = TimeSeries(config(), run_info())
     answers = generated(task, evaluator(5), ["4 3  1", "0 1 0"], 0, 7)
-    assert [hypotheses[0] for hypotheses in answers] == [("2 4 3 1", None), ("1 1 1 2", None)]
-    assert generated(task, evaluator(5), ["4 3 1"], 2, 7)[0][0] == ("2 4", None)
+    assert [hypotheses[0] for hypotheses in answers] == [("2 4 3 1", None, False), ("1 1 1 2", None, False)]
+    assert generated(task, evaluator(5), ["4 3 1"], 2, 7)[0][0] == ("2 4", None, False)
 
 
 @pytest.mark.parametrize("wrong", ["1 2", "1 2 3 4", "1 2 5", "1 2 -1", "a b c", ""])

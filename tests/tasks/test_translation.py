@@ -172,6 +172,19 @@ def test_given_pairs_are_scored_in_place_of_the_test_and_the_answers_go_into_fil
             )
 
 
+def test_an_answer_may_be_as_long_as_the_longest_target_whatever_its_source_and_counts_where_it_is_cut_off(data):
+    task = make(data)
+    groups = task.groups([[5] * n for n in (1, 30)])
+    assert [group.max_tokens for group in groups] == [data.max_length] * 2
+    endless = in_groups(lambda prompts, n: (np.full((len(prompts["tokens"]), 1, n), 7), None))
+    figures = task.test(Evaluator(endless, None, no_logits))
+    assert figures["cut_off"] == figures["examples"] > 0
+    assert all(sample[3:] == (True,) for sample in figures["samples"])
+    ended = in_groups(lambda prompts, n: (np.array([[[7] * (n - 1) + [EOS]]] * len(prompts["tokens"])), None))
+    figures = task.test(Evaluator(ended, None, no_logits))
+    assert figures["cut_off"] == 0 and all(len(sample) == 3 for sample in figures["samples"])
+
+
 def test_answers_come_in_the_order_of_their_prompts_whatever_their_length(data, tmp_path):
     task = make(data)
     evaluator = evaluator_of(task, data, tmp_path)
@@ -241,7 +254,7 @@ def test_bleu_is_sacrebleus_of_the_text_and_of_lower_cased_words():
 
 def test_groups_have_room_for_answers_that_are_half_a_step_longer_than_the_longest_source(data):
     groups = make(data).groups([[5] * n for n in (3, 16, 17, 30)])
-    assert [(len(group.places), group.max_tokens, group.room) for group in groups] == [(2, 41, 24), (2, 41, 40)]
+    assert [(len(group.places), group.max_tokens, group.room) for group in groups] == [(2, 41, 40), (2, 41, 24)]
 
 
 def test_grouping_keeps_every_source_once_with_all_its_translations(data):

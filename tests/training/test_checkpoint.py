@@ -1,7 +1,9 @@
 import dataclasses
+import functools
 import gc
 import json
 import logging
+import math
 import shutil
 import threading
 from contextlib import closing
@@ -148,6 +150,39 @@ def test_among_equally_good_and_unscored_the_newest_good_one_is_best(tmp_path):
     save(tmp_path, 1, 2, metric=lambda step: 0.5, keep=9)
     save(tmp_path, 3, keep=9)
     assert load(tmp_path, SHAPES, best="exact_match")[0] == 2
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, None])
+@pytest.mark.parametrize("best", ["exact_match", "-exact_match"])
+def test_a_figure_without_a_value_is_never_the_best_and_stays_json(value, best, tmp_path):
+    figures = {1: value, 2: 0.5, 3: value}
+    save(tmp_path, *figures, metric=figures.get, keep=1, best=best)
+    assert steps_in(tmp_path) == [2, 3]
+    json.loads((tmp_path / "3" / "checkpoint.json").read_text(), parse_constant=pytest.fail)
+
+
+def test_where_no_figure_has_a_value_one_that_was_evaluated_is_the_best(tmp_path):
+    save(tmp_path, 1, 2, metric=lambda step: math.nan, keep=9)
+    save(tmp_path, 3, keep=9)  # by the clock
+    assert load(tmp_path, SHAPES, best="exact_match")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("saved", "last", "used"),
+    [
+        ([3, 6, 9, 12], 12, [6, 9, 12]),
+        ([3, 4, 6, 7, 9, 10, 12], 12, [6, 9, 12]),  # others by a clock, or by signals
+        ([3, 6, 9, 11], 11, [6, 9, 11]),  # the last step need be no multiple
+        ([3, 6, 9, 11, 12, 14], 14, [9, 12, 14]),  # made longer
+        ([3, 6, 7], 14, [3, 6]),  # on its way
+        ([1, 2], 14, [2]),
+    ],
+)
+def test_what_is_averaged_follows_from_steps_alone_and_is_kept(saved, last, used, tmp_path):
+    keys = {"every": 3, "keep": 1, "average": 3}
+    save(tmp_path, *saved, **keys)
+    among = functools.partial(CheckpointConfig(**keys).averaged, last=last)
+    assert [step for step, _, _ in load_newest(tmp_path, SHAPES, 3, among=among)] == used[::-1]
 
 
 def test_the_newest_are_loaded_newest_first_as_many_as_there_are(tmp_path):
@@ -344,7 +379,7 @@ def test_what_is_removed_while_it_is_read_because_the_run_goes_on_is_read_anew(t
 def test_a_checkpoint_removed_while_it_is_written_is_one_line(tmp_path):
     error = FileNotFoundError(2, "No such file or directory", str(tmp_path / "7.unfinished"))
     wanted = r"a part of .* was removed while the run trained; there is no checkpoint"
-    with pytest.raises(UserError, match=wanted), checkpoint.kept(tmp_path):
+    with pytest.raises(UserError, match=wanted), checkpoint_files.kept(tmp_path):
         raise error
 
 
@@ -362,6 +397,53 @@ def test_what_a_save_or_a_removal_cut_short_has_left_is_not_read_and_cleared_by_
     assert load(tmp_path, SHAPES)[0] == 1
     save(tmp_path, 2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2"]
+
+
+def test_a_checkpoint_whose_replacement_was_cut_short_is_still_there(tmp_path):
+    save(tmp_path, 1)
+    (tmp_path / "1").rename(tmp_path / "1.replaced")
+    save(tmp_path)
+    assert load(tmp_path, SHAPES)[0] == 1
+    shutil.copytree(tmp_path / "1", tmp_path / "1.replaced")
+    save(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+
+
+PARTS = {
+    "state/manifest.ocdbt": 0,
+    "checkpoint.json": 0,
+    "state/ocdbt.process_0/d/a": 0,
+    "state/ocdbt.process_1/d/b": 1,
+}
+PARTS |= {"state/ocdbt.process_2/d/c": 2, "state/ocdbt.process_2/manifest.ocdbt": 2}
+
+
+def test_of_several_processes_each_hashes_what_it_wrote_and_the_first_joins_their_digests(tmp_path, monkeypatch):
+    for name in PARTS:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    index = threading.local()
+    monkeypatch.setattr(jax, "process_count", lambda: 3)
+    monkeypatch.setattr(jax, "process_index", lambda: index.value)
+
+    def write(process):
+        index.value = process
+        checkpoint_files.write_digests(tmp_path)
+
+    threads = [threading.Thread(target=write, args=(process,)) for process in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expected = checkpoint_files.digests(tmp_path)
+    assert json.loads((tmp_path / "digests.json").read_text()) == expected
+    assert expected.keys() == PARTS.keys() and [path.name for path in tmp_path.glob("digests*")] == ["digests.json"]
+    for name, process in [part for part in PARTS.items() if part[0] != "checkpoint.json"]:
+        before = (tmp_path / name).read_text()
+        (tmp_path / name).write_text("other")
+        found = [checkpoint_files.damage(tmp_path, each, 3) for each in range(3)]
+        assert [name in what for what in found] == [each == process for each in range(3)]
+        (tmp_path / name).write_text(before)
 
 
 def test_a_damaged_checkpoint_is_passed_over_also_where_it_would_be_the_best(tmp_path):

@@ -26,6 +26,22 @@ def test_records_are_objects_a_line(tmp_path):
     log.close()
 
 
+def test_records_without_a_checkpoint_are_told_of_before_they_are_dropped(tmp_path, caplog):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 2, "loss": 1}\n{"step": 4, "loss": 2}\n')
+    log_of(tmp_path).close()
+    line = f"warning: {tmp_path}: has records up to step 4 but no checkpoint; it begins again at step 0"
+    assert caplog.messages == [line] and not lines(tmp_path)
+    log_of(tmp_path).close()  # an empty log has nothing to lose
+    assert caplog.messages == [line]
+
+
+def test_a_value_that_json_does_not_have_is_null(tmp_path):
+    log = log_of(tmp_path)
+    log.record(2, {"loss": float("nan"), "exact_match": 1.0}, "validation")
+    log.close()
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 2, "loss": null, "exact_match": 1.0}\n'
+
+
 def test_a_resumed_log_drops_what_comes_again_and_a_line_cut_short(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 2, "loss": 1}\n{"step": 4, "loss": 2}\n{"step": 6, "lo')
     log = log_of(tmp_path, resumed_at=2)

@@ -1,11 +1,19 @@
-"""What the loop refuses before it begins."""
+"""What the loop refuses before it begins, when it saves, and that saving changes no figure."""
 
+import dataclasses
+import json
+import math
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
-from fxf.errors import UserError
+from fxf.errors import Interrupted, UserError
+from fxf.files import to_json
 from fxf.training.checkpoint import CheckpointConfig
-from fxf.training.log import LogConfig
-from fxf.training.loop import Intervals, Record, record_of
+from fxf.training.log import Clock, LogConfig
+from fxf.training.loop import Calls, Intervals, fit
+from fxf.training.record import Record, record_of
 from fxf.training.step import TrainConfig
 
 
@@ -25,21 +33,92 @@ def test_a_profile_without_such_steps_is_refused(steps, step):
         intervals(steps).require_profile(step)
 
 
-def test_a_saved_record_is_the_record():
-    record = Record(step=3, train_loss=0.5, best=(0.5, 2), data={"row": 1}, tokens=7)
-    assert record_of(vars(record)) == record
+# Numbers whose sums depend on the order in which they are added.
+LOSSES, WEIGHTS = (np.random.default_rng(seed).lognormal(0, 3, 100).astype(np.float32) for seed in (7, 8))
+STEPS = 23
+
+
+def run_of_numbers(record=None, figures=None, stop_at=None, evaluate_every=0, patience=0, **checkpoint):
+    """Runs the loop on a state that is the step alone; returns the records of the log, and of the saves."""
+    logged, saved = [], []
+    train = TrainConfig(steps=STEPS, evaluate_every=evaluate_every, patience=patience)
+    sections = Intervals(train, CheckpointConfig(**checkpoint), LogConfig(every=9))
+    record = record or Record()
+
+    def train_steps(step, n):
+        names = {"loss_sum": LOSSES, "weight_sum": WEIGHTS, "gradient_norm": LOSSES}
+        return step + n, {name: values[step : step + n] for name, values in names.items()}
+
+    calls = Calls(
+        train_steps=train_steps,
+        learning_rate=lambda step: 0.1,
+        evaluate=lambda step: {"score": figures[step]},
+        save=lambda step, record: saved.append(json.loads(to_json(dataclasses.asdict(record)))),
+        wait=lambda: None,
+        position=lambda: None,
+        interrupted=lambda: bool(saved) and saved[-1]["step"] == stop_at,
+    )
+    log = SimpleNamespace(
+        record=lambda step, values, group="train": logged.append({"step": step, **values}),
+        show=lambda step, values: None,
+        print_line=lambda text: None,
+    )
+    try:
+        fit(record.step, record, calls, sections, log, Clock(0.0))
+    except Interrupted:
+        assert saved[-1]["step"] == stop_at
+    return [{name: row[name] for name in ("step", "loss", "gradient_norm") if name in row} for row in logged], saved
+
+
+NOW = 1e-9  # minutes
+
+
+def test_saves_by_the_clock_change_no_record_and_neither_does_going_on_from_one():
+    unbroken, at_the_end = run_of_numbers(minutes=0.0)
+    records, saved = run_of_numbers(minutes=NOW)
+    assert [save["step"] for save in at_the_end] == [STEPS] and len(saved) > 5
+    assert records == unbroken
+    for save in saved[:-1]:
+        after, ended = run_of_numbers(record_of(save), minutes=0.0)
+        assert after == [row for row in unbroken if row["step"] > save["step"]]
+        for name in ("train_loss", "tokens", "step"):
+            assert ended[-1][name] == at_the_end[-1][name]
+
+
+def test_one_that_is_asked_to_stop_between_two_records_goes_on_to_the_same_records():
+    unbroken, _ = run_of_numbers(minutes=0.0)
+    _, saved = run_of_numbers(minutes=NOW)
+    stop_at = next(save["step"] for save in saved if save["step"] % 9)
+    before, saved = run_of_numbers(minutes=NOW, stop_at=stop_at)
+    after, _ = run_of_numbers(record_of(saved[-1]), minutes=0.0)
+    assert before + after == unbroken
+
+
+NAN, INFINITE = math.nan, math.inf
 
 
 @pytest.mark.parametrize(
-    "change", [{"more": 1}, {"step": "3"}, {"seconds": 2.0}, {"evaluated": []}, {"skipped": None}, {"tokens": "7"}]
+    ("checkpoint", "scores", "steps"),
+    [
+        ({}, [1.0, 0.5, 2.0, 0.5], [5, 10, 15, 20, 23]),
+        ({"best": "score"}, [1.0, 0.5, 2.0, 0.5], [5, 15, 23]),
+        ({"best": "-score"}, [1.0, 0.5, 2.0, 0.5], [5, 10, 20, 23]),
+        ({"best": "score"}, [NAN, 0.5, INFINITE, 0.75], [5, 10, 20, 23]),
+        ({"best": "-score"}, [NAN, 0.5, -INFINITE, 0.75], [5, 10, 23]),
+        ({"best": "score", "every": 4}, [1.0, 0.5, 0.5, 0.5], [4, 5, 8, 12, 16, 20, 23]),
+    ],
 )
-def test_a_saved_record_with_other_parts_is_refused(change):
-    with pytest.raises(UserError, match=f"^the checkpoint's record has another '{next(iter(change))}'"):
-        record_of(vars(Record()) | change)
+def test_a_run_is_saved_at_validations_that_none_surpasses_by_steps_and_at_the_end(checkpoint, scores, steps):
+    figures = dict(zip((5, 10, 15, 20), scores, strict=True))
+    _, saved = run_of_numbers(figures=figures, evaluate_every=5, minutes=0.0, **checkpoint)
+    assert [save["step"] for save in saved] == steps
 
 
-def test_a_saved_record_without_a_part_is_refused():
-    saved = dict(vars(Record()))
-    del saved["data"]
-    with pytest.raises(UserError, match="'data'"):
-        record_of(saved)
+def test_a_figure_without_a_value_neither_renews_patience_nor_stays_the_best():
+    def ended(*scores):
+        figures = dict(zip((5, 10, 15, 20), scores, strict=False))
+        saved = run_of_numbers(figures=figures, evaluate_every=5, patience=2, best="score", minutes=0.0)[1]
+        return saved[-1]["step"], saved[-1]["best"]
+
+    assert ended(NAN, NAN, NAN) == (15, [None, 5])
+    assert ended(NAN, 0.5, NAN, INFINITE) == (20, [0.5, 10])

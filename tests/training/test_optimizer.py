@@ -159,14 +159,14 @@ def test_warm_up_rises_linearly_and_never_is_zero():
 
 
 def test_schedules_follow_their_formulas():
-    t = np.arange(8) / 8
+    t = np.arange(8) / 7
     warmup = [0.4 / 3, 0.8 / 3]
     expected = {
         "constant": np.full(8, 0.4),
         "linear": 0.4 + (0.1 - 0.4) * t,
         "cosine": 0.1 + (0.4 - 0.1) * (1 + np.cos(np.pi * t)) / 2,
         "inverse_sqrt": 0.4 / np.sqrt(1 + np.arange(8) / 2),
-        "wsd": np.array([0.4] * 5 + [0.4, 0.3, 0.2]),
+        "wsd": np.array([0.4] * 5 + [0.3, 0.2, 0.1]),
     }
     assert set(expected) == set(SCHEDULES)
     for name, after in expected.items():
@@ -174,6 +174,38 @@ def test_schedules_follow_their_formulas():
         decay = {"decay_steps": 3} if name == "wsd" else {}
         actual = rates(schedule=name, warmup_steps=2, final_learning_rate=final, **decay)
         assert_close(actual, np.array([*warmup, *after]), operations=10)
+
+
+@pytest.mark.parametrize("name", ["linear", "cosine", "wsd"])
+@pytest.mark.parametrize(("steps", "warmup"), [(1, 0), (2, 0), (5, 4), (7, 2), (113, 0)])
+def test_the_last_step_has_the_final_rate_and_no_step_before_it_has(name, steps, warmup):
+    decay = {"decay_steps": steps - warmup} if name == "wsd" else {}
+    found = rates(steps, schedule=name, warmup_steps=warmup, final_learning_rate=0.03, **decay)
+    np.testing.assert_array_equal(found == np.float32(0.03), [False] * (steps - 1) + [True])
+    assert (np.diff(found[warmup:]) < 0).all()
+
+
+WRAPPED = {"frozen": "bias", "clip_norm": 0.5, "ema_decay": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("name", "schedule", "more"),
+    [
+        *((name, "cosine", {}) for name in OPTIMIZERS),
+        *(("sgd", schedule, {"decay_steps": 3} if schedule == "wsd" else {}) for schedule in SCHEDULES),
+        ("muon", "linear", WRAPPED),
+    ],
+)
+def test_an_update_has_the_rate_of_its_step_whatever_updates_were_before(name, schedule, more):
+    config = OptimizerConfig(name=name, learning_rate=0.4, warmup_steps=2, schedule=schedule, **more)
+    plain = {"warmup_steps": 0, "schedule": "constant", "decay_steps": 0}
+    state = make_optimizer(config, 10, SPEC).init(PARAMS)
+    update = jax.jit(lambda step: make_optimizer(config, 10, SPEC).update(GRADIENTS[0], state, PARAMS, step=step)[0])
+    for step in (1, 8):
+        rate = make_schedule(config, 10)(step)
+        constant = make_optimizer(dataclasses.replace(config, **plain), 10, SPEC)
+        expected, _ = constant.update(GRADIENTS[0], state, PARAMS, numbers={"learning_rate": rate})
+        assert_close(update(step), expected, operations=200)
 
 
 def test_a_schedule_of_ones_own_reads_every_key(monkeypatch):

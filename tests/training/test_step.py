@@ -16,7 +16,7 @@ from fxf.tasks.reversal import Reversal, ReversalConfig
 from fxf.tasks.task import RunInfo
 from fxf.training import step as step_module
 from fxf.training.gradient import loss_and_gradient
-from fxf.training.optimizer import OptimizerConfig, make_optimizer
+from fxf.training.optimizer import OptimizerConfig, make_optimizer, make_schedule
 from fxf.training.state import hyperparameters, run_keys
 from fxf.training.step import (
     TrainConfig,
@@ -238,6 +238,25 @@ def test_other_numbers_compile_nothing_and_count():
     one, other = (steps(jax.device_put(begun, one_device().replicated), each, 5)[0].params for each in numbers)
     assert steps._cache_size() == 1
     assert not np.array_equal(one["final"]["kernel"], other["final"]["kernel"])
+
+
+def test_after_skipped_steps_a_step_has_the_rate_of_its_number_and_adam_counts_updates():
+    """Steps 2 to 4 are skipped. Adam without memory moves each param by the rate."""
+    adam = OptimizerConfig(learning_rate=0.1, schedule="linear", warmup_steps=2, b1=0.0, b2=0.0, eps=1e-20)
+    trainer = make_trainer()._replace(config=TrainConfig(batch_size=6, skip_nonfinite=3))
+    trainer = trainer._replace(optimizer=make_optimizer(adam, 9, trainer.model.spec))
+    schedule, state = make_schedule(adam, 9), initial_state(trainer.model, trainer.optimizer)
+    step = jit_step(make_step(trainer), trainer)
+    batch = jax.device_get(make_batch(KEY, 0))
+    bad = {**batch, "weights": batch["weights"] * np.nan}
+    for number in range(9):
+        before = jax.device_get(state.params["final"]["bias"])
+        skipped = 2 <= number < 5
+        state, metrics = step(state, bad if skipped else batch, hyperparameters(0, trainer.config, adam))
+        moved = np.abs(jax.device_get(state.params["final"]["bias"]) - before).max()
+        assert bool(np.isfinite(metrics["gradient_norm"])) != skipped
+        assert moved == pytest.approx(0 if skipped else float(schedule(number)), rel=1e-5)
+    assert (int(state.step), int(state.opt_state[0].count)) == (9, 6)
 
 
 @pytest.mark.parametrize("config", [SMOOTHED_AND_SPLIT, pytest.param({}, marks=pytest.mark.thorough)])

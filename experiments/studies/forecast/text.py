@@ -6,7 +6,7 @@ Tatoeba's file is sorted by length, and has many sentences several times. Here t
 a line, so that equal sentences stand together and the end of the text, which is held out, repeats none of its start.
 """
 
-import argparse
+import sys
 from pathlib import Path
 from zlib import crc32
 
@@ -16,14 +16,6 @@ def ordered(lines: list[str]) -> list[str]:
     return sorted(lines, key=lambda line: (crc32(line.partition("\t")[0].encode()), line))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pairs", type=Path, help="the file to read")
-    parser.add_argument("text", type=Path, help="the file to write")
-    given = parser.parse_args()
-    lines = ordered(given.pairs.read_text(encoding="utf-8").splitlines())
-    given.text.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    pairs, text = map(Path, sys.argv[1:])
+    text.write_text("\n".join([*ordered(pairs.read_text(encoding="utf-8").splitlines()), ""]), encoding="utf-8")

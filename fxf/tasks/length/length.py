@@ -18,7 +18,7 @@ from fxf.tasks.length.problem import Drawn, Problem
 from fxf.tasks.length.problems import PROBLEMS
 from fxf.tasks.length.scores import FIGURES, Compared, cut, scores, size_of
 from fxf.tasks.prompts import PromptGroup, of_each_prompt, one_group, padded_prompts
-from fxf.tasks.task import Evaluator, RunInfo, Task, language_model_batch
+from fxf.tasks.task import Evaluator, RunInfo, Task, language_model_batch, sample
 
 END = 0  # ends strings and answers; a symbol i is the token i + 1
 SAMPLES = 10
@@ -196,7 +196,8 @@ class Length(Task):
             )
             if not length:
                 samples = self.samples(drawn, compared[suffix].found_NU)
-        return {**scores(compared), "examples": config.examples, "samples": samples}
+        cut_off = {} if self.on_tape else {"cut_off": int((compared[""].found_NU != END).all(axis=1).sum())}
+        return {**scores(compared), "examples": config.examples, **cut_off, "samples": samples}
 
     def compare(self, evaluator: Evaluator, drawn: Drawn, longest: int, of_positions: jax.Array) -> Compared:
         """Returns what the model answers to strings in arrays of this length."""
@@ -226,16 +227,15 @@ class Length(Task):
         found = evaluator.top(prompts, expected.shape[1])
         return Compared(found == expected, places <= drawn.answer_length[:, None], places <= last_N1, found)
 
-    def samples(self, drawn: Drawn, found_NU: np.ndarray) -> list[tuple[str, str, str]]:
+    def samples(self, drawn: Drawn, found_NU: np.ndarray) -> list[tuple[Any, ...]]:
         """Returns (string, answer, what the model answered) of the first strings."""
         rows = []
         for i in range(min(SAMPLES, len(found_NU))):
             n, m = int(drawn.length[i]), int(drawn.answer_length[i])
             string = "".join(self.problem.inputs[s] for s in drawn.symbols_P[i, :n])
             answer = "".join(self.problem.outputs[s] for s in drawn.answer_U[i, :m])
-            start = n if self.on_tape else 0
-            found = found_NU[i, start : start + m + (not self.on_tape)].tolist()
-            rows.append((string, answer, self.answer_text(found)))
+            found = found_NU[i, n : n + m].tolist() if self.on_tape else found_NU[i].tolist()
+            rows.append(sample(string, answer, self.answer_text(found), not self.on_tape and END not in found))
         return rows
 
     def answer_text(self, tokens: list[int]) -> str:

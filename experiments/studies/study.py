@@ -1,0 +1,187 @@
+"""What the studies share: rows of kept runs, each kind at its best rate, tables, verdicts and charts.
+
+A folder has a page, `table.csv` of all runs, `runs.jsonl` with the origin, result and metrics of each, and `result.py`
+with `tables(rows)`, by the name of their place in the page, `verdicts(rows)` of its claims, and `draw(path, rows)`.
+"""
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean as mean
+from typing import Any, NamedTuple
+
+FOLDER = Path(__file__).parent
+RATE = "optimizer.learning_rate"
+SOLVED = 0.99
+Row = dict[str, Any]
+
+
+class Verdict(NamedTuple):
+    """What decides a claim: a figure, and whether the claim holds; None if the runs cannot decide it."""
+
+    figure: float
+    holds: bool | None
+
+    @property
+    def words(self) -> str:
+        return {True: "holds", False: "does not hold", None: "is undecided"}[self.holds]
+
+
+class Cell(NamedTuple):
+    """The runs of one kind at one learning rate, one for each seed."""
+
+    rate: float
+    rows: list[Row]
+
+    def values(self, figure: str, absent: float = 0.0) -> list[float]:
+        """Returns a figure of each seed; `absent` for a run without a result."""
+        return [row.get(figure, absent) for row in self.rows]
+
+    def mean(self, figure: str, absent: float = 0.0) -> float:
+        return mean(self.values(figure, absent))
+
+
+def rows_of(study: str, name: str = "table") -> list[Row]:
+    """Returns the rows of a study's table, numbers as numbers; runs without a result have no figures."""
+    with (FOLDER / study / f"{name}.csv").open() as file:
+        return [{name: _value(text) for name, text in row.items() if text} for row in csv.DictReader(file)]
+
+
+def _value(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return {"True": True, "False": False}.get(text, text)
+
+
+def by_rate(rows: Sequence[Row], names: Sequence[str]) -> dict[tuple[Any, ...], list[Cell]]:
+    """Returns the cells of each combination of the values of these columns, one for each rate, the lowest first."""
+    found: dict[tuple[Any, ...], dict[float, list[Row]]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[name] for name in names), {}).setdefault(row[RATE], []).append(row)
+    return {key: [Cell(rate, of) for rate, of in sorted(rates.items())] for key, rates in found.items()}
+
+
+def best(
+    rows: Sequence[Row], names: Sequence[str], rank: Callable[[Cell], float | tuple[float, ...]]
+) -> dict[tuple[Any, ...], Cell]:
+    """Returns, of each combination, the cell that ranks highest; the lowest rate of equal ones."""
+    return {key: max(of, key=rank) for key, of in by_rate(rows, names).items()}
+
+
+def by_exact_match(cell: Cell) -> float:
+    """Returns the rank of a cell: its mean exact match without the noise of the last bits."""
+    return round(cell.mean("exact_match"), 6)
+
+
+def mean_losses(rows: Iterable[Row], absent: float, most: float = float("inf")) -> dict[int, dict[float, float]]:
+    """Returns {width: {rate: mean test loss}}, each loss at most `most`, and `absent` of a run without one."""
+    found = by_rate([*rows], ("model.d_model",))
+    return {
+        width: {cell.rate: mean(min(x, most) for x in cell.values("test_loss", absent)) for cell in cells}
+        for (width,), cells in sorted(found.items())
+    }
+
+
+def records(study: str) -> dict[str, list[Row]]:
+    """Returns the records of each kept run of a study by the run's point."""
+    runs = map(json.loads, (FOLDER / study / "runs.jsonl").read_text().splitlines())
+    return {run["point"]: run["metrics"] for run in runs}
+
+
+def steps_to(of_run: Sequence[Row], figure: str, least: float = SOLVED) -> int | None:
+    """Returns the step of the first record whose figure is at least `least`, or None."""
+    return next((record["step"] for record in of_run if record.get(figure, -1.0) >= least), None)
+
+
+def reached(cell: Cell, of_runs: Mapping[str, Sequence[Row]], figure: str = "exact_match") -> str:
+    """Returns the step at which each run of a cell first solves its task."""
+    return ", ".join(str(steps_to(of_runs[row["point"]], figure) or "–") for row in cell.rows)
+
+
+def listed(values: Iterable[float], form: str = ".3f") -> str:
+    return ", ".join(f"{value:{form}}" for value in values)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Returns a Markdown table whose columns are right-aligned."""
+    return "".join(f"| {' | '.join(line)} |\n" for line in [header, ["---:"] * len(header), *rows])
+
+
+class Line(NamedTuple):
+    """A line or dots of a chart, in a style and color of matplotlib; without a label it is not in the legend."""
+
+    label: str | None
+    x: Sequence[Any]
+    y: Sequence[Any]
+    style: str = "o-"
+    color: str | None = None
+
+
+def dots(label: str | None, points: Iterable[tuple[Any, Any]], style: str = "o", color: str | None = None) -> Line:
+    x, y = zip(*points, strict=True)
+    return Line(label, x, y, style, color)
+
+
+def chart(path: Path, panels: Mapping[str, Sequence[Line]], columns: int = 3, **axes: Any) -> None:
+    """Draws the lines of each panel, by its title; `axes` has labels, scales and limits as matplotlib names them."""
+    from matplotlib.figure import Figure
+
+    columns = min(columns, len(panels))
+    n_rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(max(7, 3.2 * columns), 3.8 if n_rows == 1 else 2.6 * n_rows), layout="constrained")
+    shared = n_rows == 1 or "ylim" in axes
+    grid: Any = figure.subplots(n_rows, columns, squeeze=False, sharey=shared)
+    for panel in grid.flat[len(panels) :]:
+        panel.remove()
+    for panel, (title, lines) in zip(grid.flat, panels.items(), strict=False):
+        for line in lines:
+            size = 14 if line.style in "_|" else 4
+            panel.plot(line.x, line.y, line.style, color=line.color, label=line.label, markersize=size, alpha=0.8)
+        panel.set(title=title, **axes)
+        ticks = sorted({x for line in lines for x in line.x}) if axes.get("xscale") == "log" else []
+        if 0 < len(ticks) < 10:
+            panel.set_xticks(ticks, [f"{x:.2g}" for x in ticks], rotation=45)
+            panel.minorticks_off()
+        panel.spines[["top", "right"]].set_visible(False)
+        if shared:
+            panel.label_outer()
+    labels = grid[0, 0].get_legend_handles_labels()
+    figure.legend(*labels, loc="outside right upper", frameon=False, fontsize="small")
+    figure.savefig(path, dpi=120)
+
+
+def keep(study: str, sweep: Path) -> None:
+    """Keeps the table of a sweep, and writes a line for each run: what it came from, its result and its records.
+
+    Rows and lines of points that have not begun in this sweep stay as they were.
+    """
+    place = FOLDER / study
+    rows_before = {row[0]: row for row in csv.reader(_lines(place / "table.csv"))}
+    runs_before = {json.loads(line)["point"]: line for line in _lines(place / "runs.jsonl")}
+    header, *rows = csv.reader(_lines(sweep / "table.csv"))
+    begun = {row[0]: (sweep / row[0] / "config.json").exists() for row in rows}
+    with (place / "table.csv").open("w", newline="") as file:
+        rows = [row if begun[row[0]] else rows_before.get(row[0], row) for row in rows]
+        csv.writer(file, lineterminator="\n").writerows([header, *rows])
+    lines = []
+    for row in rows_of(study):
+        if not begun[row["point"]]:
+            lines.append(runs_before.get(row["point"], ""))
+            continue
+        folder = sweep / row["point"]
+        origin = json.loads((folder / "config.json").read_text())
+        del origin["config"]  # which follows from the config file and the overrides
+        origin.pop("registered_by", None)  # a path; the digest of its file is among the digests
+        origin["overrides"] = {name: value for name, value in origin["overrides"].items() if name in row}  # no paths
+        result = json.loads((folder / "result.json").read_text()) if (folder / "result.json").exists() else {}
+        metrics = list(map(json.loads, _lines(folder / "metrics.jsonl")))
+        lines.append(json.dumps({"point": row["point"], **origin, "result": result, "metrics": metrics}) + "\n")
+    (place / "runs.jsonl").write_text("".join(lines))
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines(keepends=True) if path.exists() else []

@@ -1,0 +1,55 @@
+"""Exact match of reversal by length, with positions that tokens make or the task gives."""
+
+from pathlib import Path
+
+from experiments.studies.study import Line, Row, Verdict, chart, mean, table
+
+LENGTHS = (100, 200, 500, 1000)
+NAMES = ("model.positions", "task.mirrored", "model.window", "task.max_length")
+Key = tuple[str, bool, int, int]
+TURNS, SHORTER, MIRRORED, NO_WINDOW, ROTARY = (
+    *(("turns", False, 8, 40), ("turns", False, 8, 20), ("rotary", True, 2, 20)),
+    *(("turns", False, 0, 40), ("rotary", False, 8, 40)),
+)
+
+
+def runs(rows: list[Row]) -> dict[Key, list[Row]]:
+    kinds: list[Key] = [TURNS, SHORTER, MIRRORED, NO_WINDOW, ROTARY]
+    return {key: [row for row in rows if tuple(row[name] for name in NAMES) == key] for key in kinds}
+
+
+def verdicts(rows: list[Row]) -> list[Verdict]:
+    found = runs(rows)
+    at = {key: [[row[f"exact_match_{n}"] for row in of] for n in LENGTHS] for key, of in found.items()}
+    others = max(mean(at[key][-1]) for key in (NO_WINDOW, ROTARY))
+    shorter = sorted(at[SHORTER][1])[1]  # of five seeds one may be lower
+    return [
+        Verdict(min(at[TURNS][-1]), min(*at[TURNS][2], *at[TURNS][3]) >= 0.99),
+        Verdict(shorter, min(at[SHORTER][0]) >= 0.95 and shorter >= 0.99),
+        Verdict(min(at[MIRRORED][-1]), min(*at[MIRRORED][0], *at[MIRRORED][1]) >= 0.99),
+        Verdict(others, others < mean(at[TURNS][-1])),
+    ]
+
+
+def name(key: Key) -> str:
+    positions, mirrored, window, _ = key
+    return f"{'mirrored, ' * mirrored}{positions}, {f'window of {window}' if window else 'no window'}"
+
+
+def tables(rows: list[Row]) -> dict[str, str]:
+    figures = ("exact_match", *(f"exact_match_{n}" for n in LENGTHS))
+    lines = [
+        [name(key), f"up to {key[-1]}", str(len(of)), *(f"{mean(row[figure] for row in of):.4g}" for figure in figures)]
+        for key, of in runs(rows).items()
+    ]
+    header = ["positions", "trained on", "seeds", "up to that", *(f"{n:,}" for n in LENGTHS)]
+    return {"result": table(header, lines)}
+
+
+def draw(path: Path, rows: list[Row]) -> None:
+    """Draws the mean exact match by length."""
+    lines = [
+        Line(f"{name(key)}, up to {key[-1]}", LENGTHS, [mean(row[f"exact_match_{n}"] for row in of) for n in LENGTHS])
+        for key, of in runs(rows).items()
+    ]
+    chart(path, {"": lines}, xlabel="symbols to reverse", ylabel="exact match")

@@ -1,0 +1,42 @@
+"""The phrase book: English sentences with their French and Spanish translations, a corpus that comes with fxf.
+
+Beside this file, phrasebook.tsv.xz has a line for each sentence: split, English, French, Spanish. The authors of fxf
+made it by a small grammar; its license is that of fxf. The English sentence determines the translation: "you" is always
+tu or tú, and "I", "we" and "they" are always masculine. Held-out sentences test combinations, not words: each has a
+pair of a noun and its verb or adjective that no training sentence has, and training sentences have both of its words.
+"""
+
+import lzma
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+SIX: list[tuple[str, str]] = [
+    ("thank you very much", "muchas gracias"),
+    ("see you tomorrow", "hasta mañana"),
+    ("where is the station", "dónde está la estación"),
+    ("i am very hungry", "tengo mucha hambre"),
+    ("the bill please", "la cuenta por favor"),
+    ("we live near here", "vivimos cerca de aquí"),
+]
+
+
+class Phrase(NamedTuple):
+    """A sentence and its translation. `split` is "train", "validation" or "test"."""
+
+    split: str
+    source: str
+    target: str
+
+
+@cache
+def phrases(language: str) -> tuple[Phrase, ...]:
+    """Returns the phrase book of English and `language`, "fr" or "es"; the English sentences of both are the same."""
+    table = lzma.decompress(Path(__file__).with_name("phrasebook.tsv.xz").read_bytes()).decode()
+    header, *rows = (line.split("\t") for line in table.splitlines())
+    return tuple(Phrase(row[0], row[1], row[header.index(language)]) for row in rows)
+
+
+def english() -> str:
+    """Returns the English sentences, one on each line."""
+    return "".join(f"{phrase.source}\n" for phrase in phrases("fr"))

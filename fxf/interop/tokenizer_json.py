@@ -1,0 +1,95 @@
+"""The tokenizer of a run as `transformers` reads it: the same text has the same tokens there."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import tokenizers
+from tokenizers import normalizers, pre_tokenizers, processors
+
+from fxf.data.tokenizer import Tokenizer
+from fxf.data.tokenizer_file import KIND, cut_inside_special_tokens
+from fxf.data.tokenizer_kinds import LOWER_CASE, exported_form
+from fxf.tasks.task import FIRST, NO_END, Task
+from fxf.tasks.text_task import TokenizedTask
+
+UNKNOWN, MASKS = ("<unk>", "[UNK]"), ("<mask>", "[MASK]")
+Around = tuple[int | None, int | None]  # the tokens in front of a text and after it, None for none
+
+
+def tokens_of(task: Task, model: str) -> dict[str, Any]:
+    """Returns the special tokens of a task and the text of its tokenizer.json, as `huggingface.save` reads them.
+
+    Args:
+      model: the name of the task's model.
+    """
+    before, after = task.around
+    first, end = FIRST if model == "encoder_decoder" else before, after if task.end_token == NO_END else task.end_token
+    if not isinstance(task, TokenizedTask):
+        return {"first": first, "end": end, "padding": None}
+    blanks, lower_case = model == "masked_lm", task.data.lower_case
+    text = tokenizer_json(task.tokenizer, task.around, blanks=blanks, lower_case=lower_case)
+    return {"first": first, "end": end, "padding": task.tokenizer.special.pad, "tokenizer": text}
+
+
+def tokenizer_json(tokenizer: Tokenizer, around: Around, *, blanks: bool = False, lower_case: bool = False) -> str:
+    """Returns the text of a tokenizer.json that gives a text the tokens that the model reads.
+
+    Args:
+      around: the special tokens that the model reads in front of a text and after it.
+      blanks: whether <mask> in a text is that token.
+      lower_case: whether text is read in lower case.
+    """
+    record = json.loads(tokenizer.to_json())
+    if tokenizer.kind == KIND:
+        backend = _of_file(record, lower_case)
+    else:
+        record |= exported_form(tokenizer.kind, blanks, lower_case)
+        if tokenizer.kind == "bpe" and blanks:
+            record["model"]["ignore_merges"] = True  # a piece that is a blank is one token; for others nothing changes
+        backend = tokenizers.Tokenizer.from_str(json.dumps(record))
+    first, last = ([] if token is None else [(backend.id_to_token(token), token)] for token in around)
+    single = [*(name for name, _ in first), "$A", *(name for name, _ in last)]
+    pair = [*single, "$B:1", *(f"{name}:1" for name, _ in last)]
+    backend.post_processor = processors.TemplateProcessing(single, pair, list({*first, *last}))
+    return backend.to_str()
+
+
+def _of_file(record: dict[str, Any], lower_case: bool) -> tokenizers.Tokenizer:
+    """Returns what the library makes of a tokenizer file, as `read_tokenizer_file` reads it."""
+    if record["model"].get("dropout"):
+        record["model"]["dropout"] = None
+    backend = tokenizers.Tokenizer.from_str(json.dumps(record | {"truncation": None, "padding": None}))
+    if cut := cut_inside_special_tokens(backend, record["model"]):
+        cuts = [backend.pre_tokenizer, cut] if backend.pre_tokenizer else [cut]
+        backend.pre_tokenizer = pre_tokenizers.Sequence(cuts)
+    if lower_case:
+        changes = [*LOWER_CASE, *([backend.normalizer] if backend.normalizer else [])]
+        backend.normalizer = normalizers.Sequence(changes)
+    return backend
+
+
+def named_tokens(text: str, ids: Mapping[str, int | None], masks: bool) -> dict[str, str | None]:
+    """Returns the special tokens of a tokenizer.json by their keys in tokenizer_config.json.
+
+    Args:
+      text: the tokenizer.json.
+      ids: the special tokens by their keys in config.json.
+      masks: whether the model fills in blanks.
+    """
+    backend, model = tokenizers.Tokenizer.from_str(text), json.loads(text)["model"]
+    names = {key.removesuffix("_id"): None if n is None else backend.id_to_token(n) for key, n in ids.items()}
+    unknown = None if model.get("unk_id") is None else backend.id_to_token(model["unk_id"])
+    names["unk_token"] = unknown or model.get("unk_token") or _known(backend, UNKNOWN)
+    if masks:
+        names |= {
+            "cls_token": names["bos_token"],
+            "sep_token": names["eos_token"],
+            "mask_token": _known(backend, MASKS),
+        }
+    return names
+
+
+def _known(backend: tokenizers.Tokenizer, names: tuple[str, ...]) -> str | None:
+    """Returns the first of the names that is a token."""
+    return next((name for name in names if backend.token_to_id(name) is not None), None)

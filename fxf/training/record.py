@@ -1,0 +1,89 @@
+"""The progress of a run: what is saved with a state, and what a step adds to it."""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from fxf.errors import DivergedError, UserError
+from fxf.training.step import STEP_METRICS
+
+
+@dataclasses.dataclass
+class Record:
+    """The progress of a run and its last figures, saved with a state.
+
+    Attributes:
+      step: number of steps done.
+      train_loss: the loss of the newest record of training; None before the first one.
+      evaluated: figures of this step's evaluation, if there was one.
+      best: rank and step of the best evaluation, if `checkpoint.best` names a metric.
+      stopped: whether training stopped because evaluations no longer improved.
+      tokens: sum of the weights of the tokens that training has read.
+      skipped: number of steps whose loss or gradient was not finite, and which changed nothing.
+      data: position in the data, as JSON.
+      seconds: seconds spent by purpose.
+      unlogged: sums over the steps since that record, by metric; with their number as `steps`, and their `seconds`.
+    """
+
+    step: int = 0
+    train_loss: float | None = None
+    evaluated: dict[str, float] = dataclasses.field(default_factory=dict)
+    best: tuple[float, int] | None = None
+    stopped: bool = False
+    tokens: float = 0.0
+    skipped: int = 0
+    data: Any = None
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+    unlogged: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+_DICTS = dict.fromkeys(("evaluated", "seconds", "unlogged"), dict)
+_TYPES: dict[str, Any] = {"step": int, "stopped": bool, "tokens": float | int, "skipped": int, **_DICTS}
+
+
+def record_of(saved: dict[str, Any]) -> Record:
+    """Returns the record that was saved with a checkpoint. Raises a UserError if it has other parts."""
+    saved = {"unlogged": {}, **saved}  # which older checkpoints lack
+    for name in {**vars(Record()), **saved}:
+        right = name in saved and hasattr(Record(), name) and isinstance(saved[name], _TYPES.get(name, object))
+        if not right:
+            raise UserError(f"the checkpoint's record has another '{name}': it was changed, or saved by another fxf")
+    if best := saved["best"]:  # JSON has no infinite rank
+        saved["best"] = (-math.inf if best[0] is None else best[0], best[1])
+    return Record(**saved)
+
+
+def after(record: Record, history: dict[str, np.ndarray], seconds: float, may_skip: int) -> Record:
+    """Returns the record after the steps of `history`, whose sums leave out skipped steps."""
+    skipped = record.skipped + _zero_nonfinite(history, record.step, may_skip - record.skipped)
+    n, before = len(history["loss_sum"]), record.unlogged
+    sums = {name: _sum(before.get(name, 0.0), values) for name, values in history.items()}
+    sums |= {"steps": before.get("steps", 0) + n, "seconds": before.get("seconds", 0.0) + seconds}
+    tokens = _sum(record.tokens, history["weight_sum"])
+    return dataclasses.replace(record, step=record.step + n, tokens=tokens, skipped=skipped, unlogged=sums)
+
+
+def _sum(start: float, values: np.ndarray) -> float:
+    """Returns the sum of a start and of values [N], one after the other, so that it is the same in any parts."""
+    return float(np.add.accumulate(np.append(start, values.astype(np.float64)))[-1])
+
+
+def _zero_nonfinite(history: dict[str, np.ndarray], step: int, allowed: int) -> int:
+    """Returns the number of steps whose loss or gradient is not finite, and sets their metrics in `history` to 0.
+
+    Raises:
+      DivergedError: there are more such steps than allowed.
+    """
+    bad = ~(np.isfinite(history["loss_sum"]) & np.isfinite(history["gradient_norm"]))
+    if bad.sum() > allowed:
+        last = int(np.flatnonzero(bad)[allowed])
+        raise DivergedError(
+            f"step {step + last + 1}: the loss is {history['loss_sum'][last]} and the gradient's norm "
+            f"{history['gradient_norm'][last]}; training stopped, checkpoints of earlier steps are kept. "
+            "A lower optimizer.learning_rate or an optimizer.clip_norm may help."
+        )
+    for name in STEP_METRICS:
+        history[name] = np.where(bad, 0, history[name])
+    return int(bad.sum())

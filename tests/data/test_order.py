@@ -1,0 +1,126 @@
+"""Orders of the examples: by seed and epoch, and by process."""
+
+import jax
+import numpy as np
+import pytest
+
+from fxf.data.batches import Batches
+from fxf.data.corpus import TokenPair
+from fxf.data.merges import Texts
+from fxf.data.order import share
+from fxf.data.redrawn import RedrawnBatches
+from fxf.data.rows import Rows, ShuffledRows
+from fxf.data.text import draw_windows
+from fxf.data.tokenizer import EOS, Special
+from fxf.tasks.boolean_map import BooleanMap, BooleanMapConfig
+from fxf.tasks.length.length import Length, LengthConfig
+from fxf.tasks.masking import masked_batch
+from fxf.tasks.reversal import Reversal, ReversalConfig
+from fxf.tasks.task import RunInfo
+from fxf.tasks.time_series import TimeSeries, TimeSeriesConfig
+from fxf.training.state import run_keys
+from fxf.training.step import TrainConfig
+
+N = 61
+LENGTHS = np.random.default_rng(7).integers(1, 12, (N, 2)).tolist()
+PAIRS = [TokenPair([100 + i, *[7] * s, EOS], [*[8] * t, EOS]) for i, (s, t) in enumerate(LENGTHS)]
+TEXTS = [np.array(text, np.int32) for side in zip(*PAIRS, strict=True) for text in side]
+PLAIN = Texts(np.concatenate(TEXTS), np.cumsum([0, *map(len, TEXTS)]))
+
+
+def of_pairs(seed, **more):
+    return Batches(PAIRS, batch_size=9, batch_tokens=70, shapes=3, seed=seed, **more)
+
+
+def redrawn(seed, **more):
+    options = {"batch_size": 9, "batch_tokens": 70, "shapes": 3, "seed": seed, **more}
+    return RedrawnBatches(PAIRS, lambda *_: PLAIN, max_length=20, **options)
+
+
+def of_documents(seed, **more):
+    return ShuffledRows(Rows(np.arange(5, 5 + 4 * N, dtype=np.uint16), Special(), 0, 4, False), 7, seed, **more)
+
+
+SOURCES = {"pairs": (of_pairs, "source"), "redrawn": (redrawn, "source"), "documents": (of_documents, "targets")}
+
+
+def read(batches, name, steps):
+    """Returns the first token of each row with weight of these steps."""
+    found = [batches[i] for i in steps]
+    return [int(x) for batch in found for x in batch[name][batch["weights"].sum(1) > 0, 0]]
+
+
+def epochs(batches, name, n):
+    """Returns the orders of the first n epochs."""
+    steps = getattr(batches, "per_epoch", -(-N // 7)) * n
+    order = read(batches, name, range(steps))
+    return [tuple(order[epoch * N : (epoch + 1) * N]) for epoch in range(n)]
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_no_two_seeds_or_epochs_share_an_order(kind):
+    make, name = SOURCES[kind]
+    orders = [order for seed in range(10) for order in epochs(make(seed), name, 5)]
+    assert len(set(orders)) == len(orders) == 50
+    assert {tuple(sorted(order)) for order in orders} == {tuple(sorted(orders[0]))}
+
+
+RUN = RunInfo(TrainConfig(batch_size=7))
+TOKENS = np.random.default_rng(1).integers(5, 23, 997).astype(np.uint8)
+FULL = np.full((7, 1), 11, np.int32)
+DRAWN = {
+    "windows": lambda key: draw_windows(key, TOKENS, (7, 11)),
+    "masked": lambda key: masked_batch(key, TOKENS[:77].reshape(7, 11).astype(np.int32), FULL, 0.3, 23)["inputs"],
+    "time_series": lambda key: TimeSeries(TimeSeriesConfig(), RUN).batch(key, 0)["inputs"],
+    "reversal": lambda key: Reversal(ReversalConfig(), RUN).batch(key, 0)["inputs"],
+    "length": lambda key: Length(LengthConfig(max_length=9, longest=9), RUN).batch(key, 0)["inputs"],
+}
+
+
+@pytest.mark.parametrize("kind", DRAWN)
+def test_no_two_seeds_or_steps_share_a_batch_that_a_device_draws(kind):
+    @jax.jit
+    def all_batches():
+        def one(seed, step):
+            return DRAWN[kind](jax.random.fold_in(run_keys(seed).data, step))
+
+        return jax.vmap(lambda seed: jax.vmap(lambda step: one(seed, step))(np.arange(5)))(np.arange(10))
+
+    found = np.asarray(all_batches())
+    assert len(np.unique(found.reshape(50, -1), axis=0)) == 50
+
+
+def test_no_two_seeds_share_a_mapping():
+    config = BooleanMapConfig(dim=7)
+    mappings = [BooleanMap(config, RunInfo(TrainConfig(batch_size=5), seed=seed)).mappings for seed in range(10)]
+    assert len({row.tobytes() for each in mappings for row in each["inputs"]}) == 50
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_processes_read_one_after_the_other_the_rows_of_the_batches_of_one(kind, count):
+    make, _ = SOURCES[kind]
+    alone, parts = make(3), [make(3, process=(i, count)) for i in range(count)]
+    assert {getattr(part, "per_epoch", 0) for part in parts} == {getattr(alone, "per_epoch", 0)}
+    for i in (0, 1, 5, 31):
+        whole, shares = alone[i], [part[i] for part in parts]
+        for array, value in whole.items():
+            joined = np.concatenate([each[array] for each in shares])
+            np.testing.assert_array_equal(joined[: len(value)], value)
+        assert not np.concatenate([each["weights"] for each in shares])[len(whole["weights"]) :].any()
+        if kind != "documents":  # whose batch size the devices divide
+            assert len({each["weights"].shape for each in shares}) == 1
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_an_epoch_that_goes_on_in_other_processes_has_each_example_once(kind):
+    make, name = SOURCES[kind]
+    n_steps = getattr(make(0), "per_epoch", -(-N // 7))
+    seen = []
+    for count, steps in ((1, range(2)), (4, range(2, 5)), (2, range(5, n_steps))):
+        seen += [x for i in steps for part in range(count) for x in read(make(0, process=(part, count)), name, [i])]
+    assert sorted(seen[:N]) == sorted(epochs(make(0), name, 1)[0])
+
+
+def test_a_share_may_be_beyond_the_batch():
+    assert [list(range(5)[share(5, (i, 4))]) for i in range(4)] == [[0, 1], [2, 3], [4], []]

@@ -1,0 +1,152 @@
+"""The tokenizer.json of an export gives a text the tokens that the run's model reads."""
+
+import json
+import re
+
+import pytest
+import tokenizers
+from tokenizers import models, pre_tokenizers
+
+from fxf.data.tokenizer import BOS, EOS, MASK, PAD, TOKENIZERS, tokenizer_from_json, train_tokenizer
+from fxf.data.tokenizer_file import read_tokenizer_file
+from fxf.errors import UserError
+from fxf.interop.tokenizer_json import named_tokens, tokenizer_json, tokens_of
+from fxf.runs.experiment import build, default_config
+
+TEXTS = ["the cat sat on the mat", "The dog's  hat, où ?\n", "Οδός σας"] * 2
+TEXT = "ΟΔΌΣ Σας: the <eos> <unk> dog <pad>? <bos>hat\u00a0<eos>\n <mask> a  <EOS>'s 12\t"
+TEXT += "  \n\n b \r\n c \u2028 d \x0b\x85  \r \x1c e"
+
+
+def lines(tokenizer, text):
+    """Returns the tokens of a text, line by line."""
+    return [token for line in text.splitlines(keepends=True) for token in tokenizer.encode(line)]
+
+
+def read(text, of):
+    """Returns the tokens of a text as `transformers` reads it, with split_special_tokens."""
+    backend = tokenizers.Tokenizer.from_str(of)
+    backend.encode_special_tokens = True
+    return backend.encode(text).ids
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+@pytest.mark.parametrize(
+    ("around", "before", "after"), [((BOS, None), [BOS], []), ((None, EOS), [], [EOS]), ((None, None), [], [])]
+)
+def test_a_text_has_the_tokens_of_the_run_and_those_around_it(kind, around, before, after):
+    tokenizer = train_tokenizer(kind, 300, TEXTS)
+    for lower_case in (False, True):
+        of = tokenizer_json(tokenizer, around, lower_case=lower_case)
+        expected = lines(tokenizer, TEXT.lower() if lower_case else TEXT)
+        assert read(TEXT, of) == [*before, *expected, *after]
+        assert tokenizer_from_json(of, "there").to_json() == tokenizer.to_json()
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+@pytest.mark.parametrize("text", ["the <mask> hat", "<mask><eos><mask>, <mask>the  <mask>", "cat <mask>  \n\n<MASK> s"])
+def test_a_blank_is_one_token_where_the_model_fills_in_blanks(kind, text):
+    tokenizer = train_tokenizer(kind, 300, TEXTS)
+    of = tokenizer_json(tokenizer, (BOS, EOS), blanks=True)
+    pieces = text.split("<mask>")
+    if kind == "bpe":
+        pieces = [*(piece.rstrip(" ") for piece in pieces[:-1]), pieces[-1]]
+    expected = [token for piece in pieces for token in (MASK, *lines(tokenizer, piece))]
+    assert read(text, of) == [BOS, *expected[1:], EOS]
+    assert tokenizer_from_json(of, "there").to_json() == tokenizer.to_json()
+
+
+def unigram(*special, scores=(("▁", -2.0), ("t", -3.0), ("<", -3.0), ("/s>", -5.0), (">", -4.0), ("<0x0A>", -1.0))):
+    byte_pieces = [(f"<0x{byte:02X}>", -9.0) for byte in range(256) if byte != 10]
+    backend = tokenizers.Tokenizer(
+        models.Unigram([*((name, 0.0) for name in special), *scores, *byte_pieces], 0, byte_fallback=True)
+    )
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    return backend
+
+
+def word_level(*special):
+    backend = tokenizers.Tokenizer(
+        models.WordLevel({name: i for i, name in enumerate((*special, "t"))}, unk_token=special[0])
+    )
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return backend
+
+
+def word_piece(*special):
+    vocabulary = {name: i for i, name in enumerate((*special, "t", "##>", "<", "/", "s"))}
+    backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=special[0]))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return backend
+
+
+def byte_pairs(*special):
+    """Returns a tokenizer whose merges make a special token."""
+    pieces = ["<", "/", "s", ">", "t", " ", "</", "s>"]
+    vocabulary = {name: i for i, name in enumerate((*special, *pieces))}
+    merges = [("<", "/"), ("s", ">"), ("</", "s>")]
+    return tokenizers.Tokenizer(models.BPE(vocabulary, merges, unk_token=special[0], fuse_unk=False))
+
+
+@pytest.mark.parametrize("made", [unigram, word_level, word_piece, byte_pairs])
+def test_text_spelled_like_a_special_token_of_a_file_is_text_in_the_run_and_in_the_export(made, tmp_path):
+    special = ("<unk>", "<s>", "</s>", "<pad>")
+    backend = made(*special)
+    backend.add_special_tokens(list(special))
+    backend.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = read_tokenizer_file(tmp_path / "tokenizer.json")
+    assert tokenizer.special[:4] == (1, 3, 2, 0)
+    text = "t </s>t <pad> t</s> <s>"
+    tokens = tokenizer.encode(text)
+    assert not {1, 2, 3} & {*tokens} and tokens.count(backend.token_to_id("t")) >= 1
+    assert tokenizer.encode_pieces([text]).tolist() == tokens
+    of = tokenizer_json(tokenizer, (1, None))
+    assert read(text, of) == [1, *tokens]
+    ids = {"bos_token_id": 1, "eos_token_id": None, "pad_token_id": 3}
+    assert named_tokens(of, ids, masks=False) == {
+        "bos_token": "<s>",
+        "eos_token": None,
+        "pad_token": "<pad>",
+        "unk_token": "<unk>",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "keys", "expected", "around"),
+    [
+        ("language_model", "transformer_lm", {}, (BOS, None, PAD), ([BOS], [])),
+        ("language_model", "transformer_lm", {"bos": False}, (None, None, PAD), ([], [])),
+        ("masking", "masked_lm", {}, (BOS, EOS, PAD), ([BOS], [EOS])),
+        ("translation", "encoder_decoder", {}, (BOS, EOS, PAD), ([], [EOS])),
+        ("reversal", "transformer_lm", {}, (0, 0, None), None),
+    ],
+)
+def test_a_task_names_what_its_model_reads_around_a_text(name, model, keys, expected, around, tmp_path):
+    (tmp_path / "text.txt").write_text("the cat sat on the mat\n" * 40)
+    config = default_config(name).to_dict()
+    config["task"] |= keys
+    if name != "reversal":
+        config["data"] |= {"name": "six"} if name == "translation" else {"path": str(tmp_path / "text.txt")}
+        config["data"] |= {"tokenizer": "word", "lower_case": True}
+    task = build(config).task
+    found = tokens_of(task, model)
+    assert (found["first"], found["end"], found["padding"]) == expected
+    if around:
+        tokens = task.tokenizer.encode("the <eos> cat")
+        assert read("The <EOS> CAT", found["tokenizer"]) == [*around[0], *tokens, *around[1]]
+
+
+def test_text_spelled_like_a_byte_of_a_file_is_text(tmp_path):
+    backend = unigram("<unk>", "</s>")
+    backend.add_special_tokens(["</s>"])
+    backend.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = read_tokenizer_file(tmp_path / "tokenizer.json")
+    assert backend.token_to_id("<0x0A>") in backend.encode("t<0x0A>").ids
+    assert backend.token_to_id("<0x0A>") not in tokenizer.encode("t<0x0A>")
+
+
+def test_an_added_part_that_no_export_writes_is_refused():
+    record = json.loads(tokenizer_json(train_tokenizer("word", 30, TEXTS), (BOS, None)))
+    record["normalizer"] = {"type": "NFC"}
+    with pytest.raises(UserError, match=re.escape("there: added_tokens: no tokenizer of fxf has this value")):
+        tokenizer_from_json(json.dumps(record), "there")

@@ -1,0 +1,201 @@
+r"""What people type wrong ends in one line on stderr that says how to mend it and in exit code 2, and nothing is lost.
+
+mistakes.txt has the cases. A line of it begins with
+  $   the command: a verb and its arguments, with @NAME for FLAGS, or Python after >>>
+  >   what the line says: these words, with … for any between
+  !   file, line and error of a fault in a user's own code, to which its traceback leads
+  +   a file to write first, "NAME: CONTENT", in which \n, \t and \xff are as in Python; - removes a file or folder
+  ~   a folder whose files are cut in half first; % a text to replace in a file first, "NAME: OLD => NEW"
+  <   standard input
+"""
+
+import re
+import shlex
+import shutil
+from dataclasses import dataclass
+
+import pytest
+
+import fxf
+from fxf.runs.cli import read_lines
+from small_runs import ROOT, overrides, script
+
+TINY = (
+    "--config.model.n_layers=1 --config.model.d_model=6 --config.model.d_ff=7 --config.model.n_heads=2"
+    " --config.optimizer.warmup_steps=0 --config.train.steps=6 --config.train.batch_size=5 --config.checkpoint.every=2"
+    " --config.checkpoint.keep=3 --config.log.every=3 --config.log.tensorboard=false --config.log.report=false"
+)
+PAIRS = (
+    f"--config=translation {TINY} --config.data.max_length=40 --config.model.max_len=40 --config.data.vocab_size=300"
+)
+FLAGS = {
+    "reversal": " ".join(flag for flag in overrides() if "start." not in flag).replace(
+        "configs/reversal.py", "reversal"
+    ),
+    "characters": f"--config=characters {TINY} --config.data.path=text.txt --config.task.length=8",
+    "documents": f"--config=documents:json_lines {TINY} --config.data.path=text.jsonl",
+    "pairs": f"{PAIRS} --config.data.name=pairs --config.data.path=pairs.tsv --config.data.columns=en,fr",
+    "parallel": f"{PAIRS} --config.data.name=parallel --config.data.path=parallel",
+}
+PHRASES = [
+    f"{i} see the {noun}\tje vois le {nom}\n" for i in range(9) for noun, nom in (("cat", "chat"), ("dog", "chien"))
+]
+
+
+@dataclass
+class Case:
+    """A command, what it must say, and what happens before it."""
+
+    line: int
+    command: str = ""
+    words: str = ""
+    of_user: bool = False
+    stdin: str = ""
+    changes: tuple = ()
+
+
+def cases():
+    """Returns the cases of mistakes.txt."""
+    found, case = [], Case(0)
+    for number, line in enumerate((ROOT / "tests/mistakes.txt").read_text().splitlines(), 1):
+        kind, _, text = line.partition(" ")
+        if kind in (">", "!"):
+            case.words, case.of_user, case.line = text, kind == "!", number
+            found.append(case)
+            case = Case(0)
+        elif kind == "$":
+            case.command = text
+        elif kind == "<":
+            case.stdin = text.encode().decode("unicode_escape")
+        elif kind in ("+", "-", "~", "%"):
+            name, _, content = text.partition(":")
+            case.changes += ((kind, name, content.removeprefix(" ")),)
+    return found
+
+
+def arguments_of(command):
+    """Returns the words of a command; a flag takes the place of an earlier one that @NAME stands for."""
+    words = [[w] if w[0] != "@" else FLAGS[w[1:]].split() for w in shlex.split(command)]
+    typed = {w[0].split("=")[0] for w in words if len(w) == 1}
+    return [w for of in words for w in of if len(of) == 1 or w.split("=")[0] not in typed]
+
+
+CASES = cases()
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory):
+    """Returns a folder with data and a small run."""
+    folder = tmp_path_factory.mktemp("mistakes")
+    (folder / "parallel").mkdir()
+    for part, rows in {"train": PHRASES[:12], "val": PHRASES[12:15], "test": PHRASES[15:]}.items():
+        for side, name in enumerate(("en", "fr")):
+            lines = [row.rstrip().split("\t")[side] for row in rows]
+            (folder / f"parallel/{part}.{name}").write_text("".join(f"{line}\n" for line in lines))
+    (folder / "pairs.tsv").write_text("".join(PHRASES))
+    (folder / "text.txt").write_text("".join(row.replace("\t", " ") for row in PHRASES))
+    finished = script(*arguments_of("train @reversal --workdir=reversal"), cwd=folder)
+    assert finished.returncode == 0, finished.stderr
+    return folder
+
+
+def change(folder, kind, name, text):
+    """Changes a file or folder as a line of mistakes.txt says."""
+    path = folder / name
+    if kind == "+":
+        path.write_bytes(text.encode("latin-1").decode("unicode_escape").encode("latin-1"))
+    elif kind == "-":
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    elif kind == "~":
+        for file in (file for file in path.rglob("*") if file.is_file()):
+            file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    else:
+        old, new = text.split(" => ")
+        assert old in path.read_text()
+        path.write_text(path.read_text().replace(old, new))
+
+
+def contents(folder):
+    """Returns the content of each file in a folder, but for locks."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "lock"}
+
+
+def ended(case, folder):
+    """Runs the command of a case in a folder, and returns its exit code, output and lines of stderr."""
+    verb, *arguments = arguments_of(case.command)
+    finished = script(verb, *arguments, cwd=folder, stdin=case.stdin)
+    return finished.returncode, finished.stdout, finished.stderr.splitlines()
+
+
+def assert_names_the_users_line(case, code, lines):
+    """Asserts that the last place of the user's file in a traceback is the line that raised, and the error the last."""
+    file, number, error = case.words.split()
+    places = re.findall(rf'{re.escape(file)}(?::|", line )(\d+)', "\n".join(lines))
+    assert code and places[-1] == number and error in lines[-1], lines
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"line {case.line}: {case.command}")
+def test_a_mistake_is_one_line_that_helps_and_costs_nothing(case, box, tmp_path, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(box.with_name("prepared")))
+    shutil.copytree(box, tmp_path, dirs_exist_ok=True)
+    for each in case.changes:
+        change(tmp_path, *each)
+    before = contents(tmp_path)
+    if case.command.startswith(">>>"):
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(fxf.UserError) as raised:
+            exec(case.command.removeprefix(">>> "), {"fxf": fxf})
+        lines = str(raised.value).splitlines()
+    else:
+        code, output, lines = ended(case, tmp_path)
+        if case.of_user:
+            assert_names_the_users_line(case, code, lines)
+            return
+        assert (code, output) == (2, ""), lines
+        assert lines[0].startswith("error: ")
+    assert len(lines) == 1 and re.search(".*".join(map(re.escape, case.words.split(" … "))), lines[0]), lines
+    assert contents(tmp_path) == before
+
+
+def test_in_a_conversation_a_wrong_prompt_is_one_line_and_the_next_is_answered(box):
+    finished = script("generate", "--workdir=reversal", "--interactive", stdin="1\nx\n3\n", cwd=box)
+    assert (finished.returncode, finished.stdout.count("\n")) == (0, 2)
+    assert finished.stderr.startswith("error: prompt 1: ") and finished.stderr.count("\n") == 1
+
+
+def test_a_damaged_newest_checkpoint_falls_back_with_a_warning(box, tmp_path):
+    shutil.copytree(box / "reversal", tmp_path / "reversal")
+    change(tmp_path, "~", "reversal/checkpoints/6", "")
+    finished = script("evaluate", "--workdir=reversal", cwd=tmp_path)
+    assert finished.returncode == 0
+    assert finished.stdout.startswith("step 4  exact_match ")
+    (line,) = finished.stderr.splitlines()
+    assert line.startswith("warning: ") and "skipping the damaged checkpoint of step 6" in line
+
+
+def test_help_lists_the_flags_of_a_verb():
+    finished = script("generate", "--help")
+    assert finished.returncode == 0
+    assert all(flag in finished.stdout for flag in ("--workdir", "--beam_width", "--input", "fxf generate"))
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        *(("", []), ("\n", [""]), ("1 2\n\n3", ["1 2", "", "3"]), (" é \n\n", [" é ", ""]), ("\ufeff1", ["1"])),
+        *(("1\r\n\r\n2\r\r\n", ["1", "", "2\r"]), ("1\r2\r", ["1", "2"])),
+        ("1\r2\u2028\x0b3\x0c\n", ["1\r2\u2028\x0b3\x0c"]),
+    ],
+)
+def test_lines_of_a_file_of_prompts_are_read_as_they_are(content, lines, tmp_path):
+    (tmp_path / "prompts").write_bytes(content.encode())
+    assert read_lines(str(tmp_path / "prompts")) == lines
+
+
+@pytest.mark.thorough  # tests/sweeps/test_points.py has such a run, and tests/runs/test_run.py the line
+def test_a_loss_that_is_not_finite(tmp_path):
+    rate = "--config.optimizer.name=sgd --config.optimizer.learning_rate=1e30 --config.log.every=1 --workdir=new"
+    finished = script(*arguments_of(f"train @reversal {rate}"), cwd=tmp_path)
+    assert finished.returncode == 2
+    assert "error: step " in finished.stderr.splitlines()[-1]
+    assert "training stopped, checkpoints of earlier steps are kept" in finished.stderr.splitlines()[-1]

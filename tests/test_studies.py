@@ -1,0 +1,116 @@
+"""Studies: pages have the tables and verdicts that follow from the kept runs, and a verdict turns with its rows."""
+
+import itertools
+import json
+import math
+import re
+
+import pytest
+
+from experiments.runner import filled
+from experiments.studies import study
+from experiments.studies.__main__ import STUDIES, module_of
+from experiments.studies.breadth import result as breadth
+from experiments.studies.forecast.text import ordered
+from experiments.studies.ranking import result as ranking
+from experiments.studies.study import RATE, best, rows_of, steps_to
+from fxf.runs.command_line import read_config, read_sweep
+from fxf.sweeps.points import make_points
+from small_runs import new_process
+
+KEPT = [name for name in STUDIES if (study.FOLDER / name / "runs.jsonl").exists()]
+# What a page calls a verdict, in bold.
+WORDS = {
+    **{"holds": True, "does not hold": False, "is undecided": None, "holds in part": False},
+    **{"explains": True, "does not explain": False, "found again": True, "not found again": False},
+}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_page_has_the_tables_and_the_verdicts_that_follow_from_the_runs(name):
+    page, module, rows = study.FOLDER / name / "README.md", module_of(name), rows_of(name)
+    assert filled(page, module.tables(rows)) == page.read_text()
+    _, _, conclusion = re.split(r"(## Conclusion|\*\*Conclusion\.\*\*)", page.read_text())
+    said = [WORDS[words] for words in re.findall(r"\*\*([^*]+)\*\*", conclusion)]
+    assert said == [verdict.holds for verdict in module.verdicts(rows)]
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_the_table_has_the_points_of_the_sweep_and_no_other(name):
+    with new_process():
+        points = make_points(read_config(f"studies/{name}").to_dict(), read_sweep(f"studies/{name}"))
+    assert [point.name for point in points] == [row["point"] for row in rows_of(name)]
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_the_figures_of_the_table_are_those_of_the_runs(name):
+    kept = [json.loads(line) for line in (study.FOLDER / name / "runs.jsonl").read_text().splitlines()]
+    points = [run["point"] for run in kept]
+    rows = [row for row in rows_of(name) if row["point"] in points or row["status"] != "no result"]
+    assert points == [row["point"] for row in rows]
+    for run, row in zip(kept, rows, strict=True):
+        assert {"git_commit", "versions", "machine"} <= run.keys()
+        assert all(value == row[name] for name, value in run["result"].items() if name in row)
+        assert all(value == row[name] for name, value in run["overrides"].items())
+
+
+def test_a_kind_is_taken_at_the_rate_with_the_highest_mean_and_at_the_lowest_of_equal_ones():
+    shares = {0.1: (0.2, 0.9), 0.2: (0.6, 0.7), 0.4: (0.7, 0.6)}
+    rows = [{"kind": "a", RATE: rate, "share": share} for rate in (0.4, 0.1, 0.2) for share in shares[rate]]
+    rows += [{"kind": "b", RATE: 0.1, "share": 0.3}, {"kind": "b", RATE: 0.2}]  # the last has no result
+    found = best(rows, ("kind",), lambda cell: round(cell.mean("share"), 6))
+    assert {kind: cell.rate for (kind,), cell in found.items()} == {"a": 0.2, "b": 0.1}
+    assert found["a",].values("share") == [0.6, 0.7]
+
+
+def test_steps_count_to_the_first_record_that_reaches_the_bound():
+    records = [{"step": 3, "loss": 2.0}, *({"step": step, "share": step / 100} for step in (98, 99, 100))]
+    assert steps_to(records, "share") == 99
+    assert steps_to(records[:2], "share") is None
+
+
+def test_the_quoted_figures_have_the_mean_gain_that_the_abstract_tells():
+    gains = [max(figures[6:]) - max(figures[:6]) for figures in breadth.PUBLISHED["accuracy"].values()]
+    assert all(kind.startswith("randomized") is (i >= 6) for i, kind in enumerate(breadth.PUBLISHED["kinds"]))
+    assert len(gains) == 15
+    assert round(sum(gains) / 15, 1) == breadth.PUBLISHED["read"]["mean_gain"]
+
+
+def test_without_positions_a_copied_string_is_as_right_as_its_most_frequent_symbol_is_frequent():
+    def share(n):
+        return sum(math.comb(n, k) * max(k, n - k) for k in range(n + 1)) / 2**n / n
+
+    expected = 100 * sum(map(share, range(41, 501))) / 460
+    for problem in ("reverse_string", "duplicate_string", "odds_first"):
+        assert ranking.KINDS.quoted(problem, "none") == round(expected, 1)
+
+
+def test_lines_with_equal_english_stand_together():
+    lines = ["b\t1", "a\t2", "c\t3", "a\t1", "b\t0"]
+    assert sorted(ordered(lines)) == sorted(lines)
+    assert len(list(itertools.groupby(line[0] for line in ordered(lines)))) == 3
+
+
+def test_points_that_have_not_begun_in_a_sweep_keep_what_is_there_of_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(study, "FOLDER", tmp_path)
+    (tmp_path / "study").mkdir()
+
+    def sweep(name, **losses):
+        folder = tmp_path / name
+        for point, loss in losses.items():
+            (folder / point).mkdir(parents=True)
+            record = {"config": {}, "overrides": {}, "identity": point}
+            (folder / point / "config.json").write_text(json.dumps(record))
+            (folder / point / "metrics.jsonl").write_text("")
+            (folder / point / "result.json").write_text(json.dumps({"test_loss": loss}))
+        rows = "".join(f"{point},{losses.get(point, '')}\n" for point in ("first", "second", "third"))
+        (folder / "table.csv").write_text(f"point,test_loss\n{rows}")
+        study.keep("study", folder)
+        lines = [json.loads(line) for line in (tmp_path / "study/runs.jsonl").read_text().splitlines()]
+        assert all(line["identity"] == line["point"] for line in lines)
+        rows = rows_of("study")
+        return [row.get("test_loss") for row in rows], [line["result"]["test_loss"] for line in lines]
+
+    assert sweep("one", first=3, second=2) == ([3, 2, None], [3, 2])
+    assert sweep("other", third=1) == ([3, 2, 1], [3, 2, 1])
+    assert sweep("again", second=5) == ([3, 5, 1], [3, 5, 1])
