@@ -1,15 +1,22 @@
-"""The command `fxf`: `fxf VERB …` or `python -m fxf VERB …`."""
+"""The command `fxf`: `fxf VERB …` or `python -m fxf VERB …`. A UserError ends it in one line and exit code 2."""
 
 import fxf.machine.listen  # noqa: F401  First of all.
 
 import gc
+import importlib
+import io
+import logging
+import os
 import sys
+import warnings
+from typing import Any, NoReturn
 
 from fxf import __version__, verbs
-from fxf.errors import EXIT_USER_ERROR, nearest, one_line
+from fxf.errors import EXIT_USER_ERROR, Interrupted, UserError, nearest, one_line, shortened, why_not_ours
 from fxf.machine import signals, status
 
 HELP = ("help", "--help", "-help", "-h")
+EXIT_BROKEN_PIPE = 128 + 13  # a shell's code for a process that SIGPIPE ended
 
 
 def main(verb: str = "") -> None:
@@ -18,37 +25,97 @@ def main(verb: str = "") -> None:
     Args:
       verb: the verb; without it, the first argument names one.
     """
-    if not verb:
-        verb, *arguments = sys.argv[1:] or HELP
-        if verb in HELP and arguments and arguments[0] not in HELP:
-            verb, arguments = arguments[0], ["--help"]
-        if verb in HELP or verb == "--version":
-            print(f"fxf {__version__}" if verb == "--version" else _overview())
-            return
-        if verb not in verbs.VERBS:
-            known = ", ".join(verbs.VERBS)
-            signals.print_last_line(
-                one_line(f"error: fxf: unknown verb '{verb}'{nearest(verb, verbs.VERBS)} (here are {known})")
-            )
-            sys.exit(EXIT_USER_ERROR)
-        sys.argv = [f"fxf {verb}", *arguments]
-    import importlib
+    arguments = sys.argv[1:] if verb else sys.argv[2:]
+    verb = verb or (sys.argv[1] if len(sys.argv) > 1 else HELP[0])
+    if verb in HELP and arguments and arguments[0] not in HELP:
+        verb, arguments = arguments[0], ["--help"]
+    if verb in HELP or verb == "--version":
+        print(f"fxf {__version__}" if verb == "--version" else _overview())
+    elif verb not in verbs.VERBS:
+        known = ", ".join(verbs.VERBS)
+        _end(f"fxf: unknown verb '{verb}'{nearest(verb, verbs.VERBS)} (here are {known})")
+    else:
+        with status.stage(f"fxf {verb}"):
+            _run(verb, arguments)
 
-    with status.stage(f"fxf {verb}"):
+
+def _run(verb: str, arguments: list[str]) -> None:
+    _quieten()
+    try:
+        _require_working_directory()
         # Imports and tracing make many objects that stay. Python looks for garbage among them time and again, for a
         # tenth of the time to the first step: here it leaves out what is imported, and looks more seldom.
         gc.disable()
-        from fxf.runs import cli
+        module = importlib.import_module(f"fxf.verbs.{verb}")
+        parser = verbs.parser(verb, module)
+        args = parser.parse(arguments)
+        if getattr(module, "NEEDS_JAX", True):
+            from fxf.machine.devices import start_jax
 
-        act = importlib.import_module(f"fxf.verbs.{verb}").main
+            start_jax()  # before a config file imports JAX
         gc.freeze()
         gc.set_threshold(10_000, 10, 10)
         gc.enable()
-        cli.run(act)
+        module.main(args)
+    except UserError as error:
+        _end(str(error))
+    except BrokenPipeError:  # as after `fxf generate … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # where Python flushes the rest at its end
+        sys.exit(EXIT_BROKEN_PIPE)
+    except Interrupted as stop:
+        signals.print_last_line(str(stop))
+        sys.exit(signals.exit_code())
+    except BaseException as error:
+        if why := why_not_ours(error):
+            _end(why)
+        raise
+
+
+def _quieten() -> None:
+    """Keeps the libraries' warnings from what a user reads, and each line of the log on one line."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a character that its encoding lacks ends nothing
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_OneLine("%(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax logs the damage that it also raises
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # of several errors in a checkpoint Orbax raises the first
+    warnings.filterwarnings("ignore", module="orbax")
+    sys.unraisablehook = _unraisable
+
+
+class _OneLine(logging.Formatter):
+    """A formatter that writes each record of the log as one line, even if names in it have line ends."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return one_line(super().format(record))
+
+
+def _unraisable(what: Any) -> None:
+    """Prints nothing about errors in work that was ended early.
+
+    One kind is a write that was under way when a save met a full disk: Orbax no longer waits for it. The other is an
+    evaluation that was abandoned inside a callback and still goes on.
+    """
+    if str(what.exc_value) != "Event loop is closed" and what.exc_type is not signals.Abandoned:
+        sys.__unraisablehook__(what)
+
+
+def _require_working_directory() -> None:
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UserError(f"the working directory is gone ({error.strerror}); change to one that is there") from None
+
+
+def _end(line: str) -> NoReturn:
+    signals.print_last_line(f"error: {shortened(one_line(line))}")
+    sys.exit(EXIT_USER_ERROR)
 
 
 def _overview() -> str:
-    """Returns the verbs, each with the first line of its help; it imports none, since verbs share names of flags."""
+    """Returns the verbs, each with the first line of its help; it imports none."""
     import ast
     from pathlib import Path
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 EXIT_USER_ERROR = 2
+MAX_MESSAGE = 1000  # characters
 
 
 class UserError(Exception):
@@ -102,3 +103,20 @@ def shown(path: Path) -> str:
 def text_of(error: BaseException) -> str:
     """Returns the text of an error of another library, its lines joined."""
     return " ".join(str(error).replace("\\n", " ").replace("\\'", "'").split()).strip('"')
+
+
+def why_not_ours(error: BaseException) -> str:
+    """Returns the line for an error that is not a bug of this code, or an empty string."""
+    kind, text = type(error).__name__, text_of(error)
+    if isinstance(error, MemoryError) or (kind == "JaxRuntimeError" and text.startswith("RESOURCE_EXHAUSTED")):
+        less = "a smaller train.batch_size, model or decode.beam_width, or more train.microbatches, may help"
+        return f"out of memory: {text or 'of the host'}; {less}"
+    if kind == "PanicException":  # from a library in Rust; it is not an Exception
+        return f"a library failed: {text}"
+    return ""
+
+
+def shortened(line: str) -> str:
+    """Returns the line, without its middle if it is too long to read, for example because it quotes a long prompt."""
+    half = MAX_MESSAGE // 2
+    return line if len(line) <= MAX_MESSAGE else f"{line[:half]} … {line[-half:]}"

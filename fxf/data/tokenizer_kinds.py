@@ -9,7 +9,6 @@ from tokenizers import Regex, decoders, normalizers, pre_tokenizers
 
 from fxf.config import Choices
 
-
 SPECIAL_TOKENS = ("<bos>", "<pad>", "<eos>", "<unk>", "<mask>")
 BOS, PAD, EOS, UNK, MASK = range(5)
 BLANK = SPECIAL_TOKENS[MASK]

@@ -11,7 +11,7 @@ from fxf.errors import UserError
 from fxf.face.arguments import require_numbers
 from fxf.files import folder_at
 from fxf.models.model import Model
-from fxf.runs import command_line, run
+from fxf.runs import configs, run
 from fxf.runs.experiment import Experiment
 from fxf.runs.generation import generate_texts, warn_of_cut_off
 from fxf.runs.warm_start import config_from
@@ -37,7 +37,7 @@ def read_config(config: str) -> ConfigDict:
     Raises:
       UserError: there is no such file, or it makes no config.
     """
-    return command_line.read_config(config)
+    return configs.read_config(config)
 
 
 def train(
@@ -68,7 +68,7 @@ def train(
     plain = _plain(config)
     if start is not None:
         plain = config_from(plain, str(start), folder_at(workdir, "workdir"))
-    origin = command_line.origin_of(config, {}) if isinstance(config, str) else {}
+    origin = configs.origin_of(config, {}) if isinstance(config, str) else {}
     with Trackers(on_record) as trackers:
         return run.train(plain, workdir, clock, origin, trackers=trackers)
 
@@ -112,7 +112,7 @@ def trial(
 
     def arm(config: str | ConfigDict | Mapping[str, Any]) -> Arm:
         plain = _plain(config)
-        named = command_line.origin_of(config, {}) if isinstance(config, str) else {}
+        named = configs.origin_of(config, {}) if isinstance(config, str) else {}
         return Arm(plain, named)
 
     require_numbers(seeds=seeds, minutes=minutes, level=level)

@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fxf.errors import Interrupted, UserError
+from fxf.errors import Interrupted, UserError, shortened, why_not_ours
 from fxf.machine import signals
 from fxf.reports import whole_run
-from fxf.runs import cli
 from fxf.runs.programs import Kept
 from fxf.sweeps.points import Point
 from fxf.sweeps.workers import open_log
@@ -58,15 +57,15 @@ def train_logged(config: Mapping[str, Any], folder: Path, origin: dict[str, Any]
         except Interrupted:
             raise
         except Exception as error:
-            line = str(error) if isinstance(error, UserError) else cli.why_not_ours(error)
+            line = str(error) if isinstance(error, UserError) else why_not_ours(error)
             if not line:
                 traceback.print_exc()
                 line = f"{type(error).__name__}: {error}"
-            print(f"error: {cli.shortened(line)}", file=sys.stderr)
+            print(f"error: {shortened(line)}", file=sys.stderr)
             if isinstance(error, UserError):
                 raise
             raise UserError(line) from None
-        cli.print_figures(result)
+        print("  ".join(f"{name} {value}" for name, value in result.items()))
         return result
 
 

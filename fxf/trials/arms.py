@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from fxf.errors import UserError
-from fxf.runs import command_line
+from fxf.runs import configs
 
 
 class Arm(NamedTuple):
@@ -22,9 +22,9 @@ def other_config(other: str, overrides: Mapping[str, Any]) -> Arm:
     Raises:
       UserError: there is no such config, or it lacks one of the keys.
     """
-    changes = [f"{key}={value}" for key, value in overrides.items()]
-    config, _ = command_line.with_changes(command_line.read_config(other), changes, f"--other={other}: ")
-    return Arm(config.to_dict(), command_line.origin_of(other, overrides))
+    changes = [(key, str(value)) for key, value in overrides.items()]
+    config, _ = configs.with_changes(configs.read_config(other), changes, f"--other={other}: ")
+    return Arm(config.to_dict(), configs.origin_of(other, overrides))
 
 
 def with_changes(arm: Arm, changes: Sequence[str]) -> Arm:
@@ -33,7 +33,11 @@ def with_changes(arm: Arm, changes: Sequence[str]) -> Arm:
     Raises:
       UserError: a change is not a valid KEY=VALUE, or changes the seed.
     """
-    config, values = command_line.with_changes(ConfigDict(arm.config).lock(), changes, "--change=")
+    for change in changes:
+        if "=" not in change:
+            raise UserError(f"--change={change}: expected KEY=VALUE, such as model.n_layers=4")
+    typed = [(key, value) for key, _, value in (change.partition("=") for change in changes)]
+    config, values = configs.with_changes(ConfigDict(arm.config).lock(), typed, "--change=")
     if "seed" in values:
         raise UserError("--change=seed: the pairs of a trial set the seed; --null compares seeds alone")
     return Arm(config.to_dict(), _overridden(arm.origin, values))

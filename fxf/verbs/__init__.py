@@ -1,6 +1,17 @@
-"""The verbs of the command `fxf`, one module each. Its docstring is its help, and `main` does the work."""
+"""The verbs of the command `fxf`, one module each: its docstring is its help, `flags` adds its flags, `main` acts."""
+
+from typing import Any
 
 VERBS = (
     *("train", "evaluate", "generate", "describe", "keys", "compile"),
     *("sweep", "try", "report", "compare", "probe", "export"),
 )
+
+
+def parser(verb: str, module: Any) -> Any:
+    """Returns the parser of a verb's arguments."""
+    from fxf.verbs.flags import Parser
+
+    made = Parser(verb, module.__doc__ or "", getattr(module, "ARGUMENTS", ""))
+    module.flags(made)
+    return made

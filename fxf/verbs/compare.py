@@ -11,37 +11,42 @@ written in the folder of the sweep, or here; --output names another place. Runs 
 """
 
 import sys
+from argparse import Namespace
 from pathlib import Path
-
-from absl import flags
 
 from fxf.errors import UserError
 from fxf.files import to_json, write_atomically
+from fxf.verbs.flags import Parser, one_among
 
 NEEDS_JAX = False  # its import takes longer than the comparison
-
-FORMAT = flags.DEFINE_enum("format", "markdown", ["markdown", "csv", "json"], "how the table is printed")
-OUTPUT = flags.DEFINE_string("output", None, "file for the page; by default compare.html")
+ARGUMENTS = "run folders, or the folder of a sweep"
 
 
-def main(folders: list[str]) -> None:
+def flags(parser: Parser) -> None:
+    parser.flag(
+        "format", one_among("markdown", "csv", "json"), "markdown", "markdown, csv or json: how the table is printed"
+    )
+    parser.flag("output", doc="file for the page; by default compare.html")
+
+
+def main(args: Namespace) -> None:
     from fxf.pages import best, compare, side_by_side
 
+    folders = [Path(folder) for folder in args.arguments]
     if not folders:
         raise UserError("no run: give run folders or the folder of a sweep; for example fxf compare runs/sweep")
-    found = compare.comparison(compare.runs_of([Path(folder) for folder in folders]))
-    beside = Path(folders[0]) if len(folders) == 1 and Path(folders[0]) != found.runs[0].folder else Path()
-    output = Path(OUTPUT.value) if OUTPUT.value else beside / "compare.html"
+    found = compare.comparison(compare.runs_of(folders))
+    beside = folders[0] if len(folders) == 1 and folders[0] != found.runs[0].folder else Path()
+    output = Path(args.output) if args.output else beside / "compare.html"
     if output.suffix != ".html":
         raise UserError(f"--output: expected a name that ends in .html, got {output}")
     try:
         write_atomically(output, side_by_side.as_html(found))
     except OSError as error:
         raise UserError(f"--output: {output}: {error.strerror}") from None
-    if FORMAT.value == "json":
+    if args.format == "json":
         print(to_json(side_by_side.all_figures(found), indent=1))
     else:
-        print(side_by_side.as_csv(found) if FORMAT.value == "csv" else side_by_side.as_markdown(found), end="")
-    for line in best.lines(found):
+        print(side_by_side.as_csv(found) if args.format == "csv" else side_by_side.as_markdown(found), end="")
+    for line in [*best.lines(found), str(output)]:
         print(line, file=sys.stderr)
-    print(output, file=sys.stderr)

@@ -11,67 +11,66 @@ for many meshes, with and without recomputation, for the config's batch and larg
 fastest. `pip install 'fxf[compile]'` has what it needs. A program may take minutes to compile.
 """
 
+import json
+from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
-from absl import flags
-
 from fxf.errors import UserError
-from fxf.runs import cli
+from fxf.verbs.flags import Parser, add_config, config_and_origin, one_among, whole
 
 PROGRAMS = ("training", "decoding")
 
-CONFIG = cli.define_config()
-TOPOLOGY = flags.DEFINE_string("topology", None, "hardware and its number: h100:8, h200:64, v5e:2x4, v5p:4x4x4")
-PROGRAM = flags.DEFINE_string("program", "", f"one of {', '.join(PROGRAMS)}; by default both")
-VOCAB_SIZE = flags.DEFINE_integer("vocab_size", None, "tokens of the model, instead of those of the data", 1)
-ROWS = flags.DEFINE_integer("rows", 0, "prompts decoded at a time; by default the sequences of a device's step", 0)
-JSON = flags.DEFINE_boolean("json", False, "print a line of JSON for each program")
-SEARCH = flags.DEFINE_boolean("search", False, "search for the fastest mesh, recomputation and batch size of training")
+
+def flags(parser: Parser) -> None:
+    add_config(parser)
+    parser.flag("topology", doc="hardware and its number: h100:8, h200:64, v5e:2x4, v5p:4x4x4")
+    parser.flag("program", one_among(*PROGRAMS), doc=f"one of {', '.join(PROGRAMS)}; by default both")
+    parser.flag("vocab_size", whole(1), doc="tokens of the model, instead of those of the data")
+    parser.flag("rows", whole(1), doc="prompts decoded at a time; by default the sequences of a device's step")
+    parser.switch("json", "print a line of JSON for each program")
+    parser.switch("search", "search for the fastest mesh, recomputation and batch size of training")
 
 
-def main(arguments: list[str]) -> None:
-    cli.refuse_arguments(arguments)
-    if not TOPOLOGY.value:
+def main(args: Namespace) -> None:
+    if not args.topology:
         raise UserError("--topology: missing; for example --topology=h100:8 or --topology=v5e:2x4")
-    for flag in (PROGRAM, ROWS, JSON) if SEARCH.value else ():
-        if flag.value:
-            raise UserError(f"--{flag.name}: --search prints lines about the training step; leave it at its default")
-    if ROWS.value and PROGRAM.value == "training":
+    for flag in ("program", "rows", "json") if args.search else ():
+        if getattr(args, flag):
+            raise UserError(f"--{flag}: --search prints lines about the training step; leave it at its default")
+    if args.rows and args.program == "training":
         raise UserError("--rows: only the program decoding reads it")
-    import json
-
     import jax
 
     jax.config.update("jax_platforms", "cpu")  # the packages that compile for a GPU or TPU would look for one
-    from fxf.config import one_of
     from fxf.machine import topologies
     from fxf.reports import roofline
 
-    names = [one_of(PROGRAM.value, PROGRAMS, "--program")] if PROGRAM.value else list(PROGRAMS)
-    config, origin = cli.config_and_origin(CONFIG)
-    topology = topologies.topology(TOPOLOGY.value)
+    config, origin = config_and_origin(args)
+    topology = topologies.topology(args.topology)
     with topologies.target(topology):
-        if SEARCH.value:
-            _search(config, origin, topology)
+        if args.search:
+            _search(config, origin, topology, args.vocab_size)
             return
-        for figures in roofline.reports(_experiment(config), topology, names, ROWS.value):
-            print(json.dumps(figures) if JSON.value else roofline.text(figures), flush=True)
+        names = [args.program] if args.program else list(PROGRAMS)
+        experiment = _experiment(config, args.vocab_size)
+        for figures in roofline.reports(experiment, topology, names, args.rows or 0):
+            print(json.dumps(figures) if args.json else roofline.text(figures), flush=True)
 
 
-def _experiment(config: dict[str, Any]) -> Any:
+def _experiment(config: dict[str, Any], vocab_size: int | None) -> Any:
     from fxf.runs.experiment import build
 
     experiment = build(config)
-    return experiment.with_vocabulary(VOCAB_SIZE.value) if VOCAB_SIZE.value else experiment
+    return experiment.with_vocabulary(vocab_size) if vocab_size else experiment
 
 
-def _search(config: dict[str, Any], origin: dict[str, Any], topology: Any) -> None:
+def _search(config: dict[str, Any], origin: dict[str, Any], topology: Any, vocab_size: int | None) -> None:
     """Prints a line for each trial as it is done, and the command of the fastest."""
     from fxf.reports import roofline, search
 
     def measure(changed: dict[str, Any]) -> roofline.Figures:
-        (figures,) = roofline.reports(_experiment(changed), topology, ["training"])
+        (figures,) = roofline.reports(_experiment(changed, vocab_size), topology, ["training"])
         return figures
 
     trials: Sequence[search.Trial] = []

@@ -3,15 +3,17 @@
 fxf describe --config=reversal
 """
 
-from fxf.runs import cli
+from argparse import Namespace
 
-CONFIG = cli.define_config()
+from fxf.verbs.flags import Parser, add_config, config_and_origin
 
 
-def main(arguments: list[str]) -> None:
-    cli.refuse_arguments(arguments)
+def flags(parser: Parser) -> None:
+    add_config(parser)
+
+
+def main(args: Namespace) -> None:
     from fxf.reports.describe import describe
     from fxf.runs.experiment import build
 
-    config, _origin = cli.config_and_origin(CONFIG)
-    print(describe(build(config)))
+    print(describe(build(config_and_origin(args)[0])))

@@ -5,27 +5,28 @@ fxf evaluate --workdir=runs/translation --beam_width=5
 fxf evaluate --workdir=runs/translation --pairs=pairs.tsv --output=runs/translation/answers
 """
 
-from absl import flags
+from argparse import Namespace
 
-from fxf.runs import cli
-
-CONFIG, WORKDIR = cli.define_config_file(), cli.define_workdir()
-DECODE = cli.define_decode()
-STEP = flags.DEFINE_integer("step", None, "checkpoint to score; by default the one that the run's result used")
-PAIRS = flags.DEFINE_string("pairs", None, "file to score instead: on each line a prompt, a tab and a right answer")
-OUTPUT = flags.DEFINE_string("output", None, "folder for sources.txt, hypotheses.txt and references.txt")
-BASELINE = flags.DEFINE_string(
-    "baseline", None, "folder that --output of another system wrote; adds its figures, and p-values of the differences"
-)
-JSON = cli.define_json()
+from fxf.verbs.flags import Parser, add_decode, add_run, decode_of, print_figures, require_workdir
 
 
-def main(arguments: list[str]) -> None:
-    cli.refuse_arguments(arguments)
+def flags(parser: Parser) -> None:
+    add_run(parser)
+    add_decode(parser)
+    parser.flag("pairs", doc="file to score instead: on each line a prompt, a tab and a right answer")
+    parser.flag("output", doc="folder for sources.txt, hypotheses.txt and references.txt")
+    parser.flag(
+        "baseline",
+        doc="folder that --output of another system wrote; adds its figures, and p-values of the differences",
+    )
+    parser.switch("json", "print the figures as one JSON object, and nothing else")
+
+
+def main(args: Namespace) -> None:
+    from fxf.machine.listen import STARTED
+
     from fxf.runs import run
     from fxf.training.log import Clock
 
-    workdir, clock = cli.require_workdir(WORKDIR), Clock(cli.STARTED)
-    places = (CONFIG.value, PAIRS.value, OUTPUT.value, BASELINE.value)
-    figures = run.evaluate(workdir, clock, STEP.value, DECODE(), *places)
-    cli.print_figures(figures, JSON.value)
+    workdir, places = require_workdir(args), (args.config, args.pairs, args.output, args.baseline)
+    print_figures(run.evaluate(workdir, Clock(STARTED), args.step, decode_of(args), *places), args.json)

@@ -10,43 +10,40 @@ RUN/huggingface, with the tokenizer if there is one; the model must make all the
 Mistral, Qwen 2, Qwen 3, Gemma 2 or Gemma 3.
 """
 
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
-
-from absl import flags
 
 from fxf.errors import UserError
 from fxf.files import is_remote
 from fxf.machine.status import stage
-from fxf.runs import cli
+from fxf.verbs.flags import Parser, add_run, one_among, require_workdir
 
 OUTPUTS = {"safetensors": "params.safetensors", "jax": "model.npz", "huggingface": "huggingface"}
 PARTS = ("metrics.jsonl", "checkpoints", "result.json", "lock")  # of a run folder
 
-CONFIG, WORKDIR = cli.define_config_file(), cli.define_workdir()
-FORMAT = flags.DEFINE_string("format", None, f"one of {', '.join(OUTPUTS)}")
-OUTPUT = flags.DEFINE_string("output", None, "file or folder to write; by default one in the run folder")
-STEP = flags.DEFINE_integer("step", None, "checkpoint to export; by default the one that the run's result used")
+
+def flags(parser: Parser) -> None:
+    add_run(parser)
+    parser.flag("format", one_among(*OUTPUTS), doc=f"one of {', '.join(OUTPUTS)}")
+    parser.flag("output", doc="file or folder to write; by default one in the run folder")
 
 
-def main(arguments: list[str]) -> None:
-    cli.refuse_arguments(arguments)
-    from fxf.config import one_of
+def main(args: Namespace) -> None:
     from fxf.runs import run
 
-    workdir = cli.require_workdir(WORKDIR)
-    if FORMAT.value is None:
+    workdir, name = require_workdir(args), args.format
+    if name is None:
         raise UserError(f"--format: missing; one of {', '.join(OUTPUTS)}")
-    name = one_of(FORMAT.value, OUTPUTS, "--format")
-    if is_remote(workdir) and not OUTPUT.value:
+    if is_remote(workdir) and not args.output:
         raise UserError(f"--output: missing; {workdir} is exported to a local file or folder")
-    output = Path(OUTPUT.value) if OUTPUT.value else workdir / OUTPUTS[name]
+    output = Path(args.output) if args.output else workdir / OUTPUTS[name]
     # The export must not overwrite a part of a run.
     if output.suffix != Path(OUTPUTS[name]).suffix and name != "huggingface":
         raise UserError(f"--output: expected a name that ends in {Path(OUTPUTS[name]).suffix}, got {output}")
     if name == "huggingface" and any((output / part).exists() for part in PARTS):
         raise UserError(f"--output: {output} is a run folder; expected a folder of its own")
-    experiment, _, params = run.load(workdir, STEP.value, config_file=CONFIG.value)
+    experiment, _, params = run.load(workdir, args.step, config_file=args.config)
     with stage(f"writing {output}"):
         _write(name, output, experiment, params)
     print(output)

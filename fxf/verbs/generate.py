@@ -17,72 +17,80 @@ JSON object. With --interactive each line of standard input is answered at once,
 """
 
 import sys
+from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
-from absl import flags
-
 from fxf.errors import UserError, one_line
 from fxf.machine import status
-from fxf.runs import cli
-
-CONFIG, WORKDIR = cli.define_config_file(), cli.define_workdir()
-DECODE = cli.define_decode()
-STEP = flags.DEFINE_integer("step", None, "checkpoint to use; by default the one that the run's result used")
-INPUT = flags.DEFINE_string(
-    "input", None, "file with one prompt per line; without it and without arguments, standard input"
+from fxf.verbs.flags import (
+    Parser,
+    add_decode,
+    add_run,
+    answer_lines,
+    decode_of,
+    lines_of_standard_input,
+    one_among,
+    prompt_of,
+    read_lines,
+    require_workdir,
+    whole,
 )
-N_BEST = flags.DEFINE_integer("n_best", None, "hypotheses of the beam to show, with their scores", 1)
-FORMAT = flags.DEFINE_enum("format", "text", ["text", "json"], "how the answers are written")
-MAX_TOKENS = flags.DEFINE_integer(
-    "max_tokens",
-    0,
-    "maximum number of new tokens; 0 for as many as model.max_len allows, or data.max_length of a translation",
-    0,
-)
-SEED = flags.DEFINE_integer("seed", None, "seed of sampling; by default 0", 0, 2**32 - 1)
-INTERACTIVE = flags.DEFINE_boolean("interactive", False, "answer each line of standard input at once")
+
+ARGUMENTS = "prompts"
 
 
-def main(prompts: list[str]) -> None:
+def flags(parser: Parser) -> None:
+    add_run(parser)
+    add_decode(parser)
+    parser.flag("input", doc="file with one prompt per line; without it and without arguments, standard input")
+    parser.flag("n_best", whole(1), doc="hypotheses of the beam to show, with their scores")
+    parser.flag("format", one_among("text", "json"), "text", "text or json: how the answers are written")
+    parser.flag(
+        "max_tokens",
+        whole(0),
+        0,
+        "maximum number of new tokens; 0 for as many as model.max_len allows, or data.max_length of a translation",
+    )
+    parser.flag("seed", whole(0, 2**32 - 1), doc="seed of sampling; by default 0")
+    parser.switch("interactive", "answer each line of standard input at once")
+
+
+def main(args: Namespace) -> None:
     from fxf.runs import run
 
-    workdir = cli.require_workdir(WORKDIR)
-    if INTERACTIVE.value and (prompts or INPUT.value):
+    workdir, prompts = require_workdir(args), args.arguments
+    if args.interactive and (prompts or args.input):
         raise UserError("--interactive: reads prompts from standard input alone; give none as arguments or by --input")
-    if prompts and INPUT.value:
+    if prompts and args.input:
         raise UserError(f"--input: prompts are given as arguments too: '{prompts[0]}'")
-    options: dict[str, Any] = {
-        "n_best": N_BEST.value,
-        "max_tokens": MAX_TOKENS.value,
-        "seed": SEED.value,
-        "step": STEP.value,
-        "config_file": CONFIG.value,
-    }
-    if INTERACTIVE.value:
-        generate = run.generator(workdir, DECODE(), **options)
+    options = {name: getattr(args, name) for name in ("n_best", "max_tokens", "seed", "step")}
+    answer = run.generator(workdir, decode_of(args), config_file=args.config, **options)
+    if args.interactive:
         with status.hidden():
-            converse(generate)
+            converse(answer, args)
+    elif prompts := prompts or read_lines(args.input):
+        show(answer(prompts), args)
     else:
-        show(run.generate(workdir, prompts or cli.read_lines(INPUT.value), DECODE(), **options))
+        raise UserError("no prompt: give prompts as arguments, or one on each line of standard input")
 
 
-def show(answers: list[Any]) -> None:
+def show(answers: list[Any], args: Namespace) -> None:
     from fxf.runs.generation import warn_of_cut_off
 
-    warn_of_cut_off(answers, N_BEST.value or 1)
-    for line in cli.answer_lines(answers, N_BEST.value, FORMAT.value == "json"):
+    warn_of_cut_off(answers, args.n_best or 1)
+    for line in answer_lines(answers, args.n_best, args.format == "json"):
         print(line, flush=True)
 
 
-def converse(generate: Callable[[list[str]], list[Any]]) -> None:
+def converse(answer: Callable[[list[str]], list[Any]], args: Namespace) -> None:
     """Answers each line of standard input. A line that is no prompt gets its error as the answer."""
     mark = "> " if sys.stdin and sys.stdin.isatty() else ""
     print(mark, end="", flush=True)
-    for number, content in enumerate(cli.lines_of_standard_input(), 1):
+    for number, content in enumerate(lines_of_standard_input(), 1):
         try:
             line = content.removesuffix(b"\n").removesuffix(b"\r")
-            show(generate([cli.prompt_of(line, f"standard input:{number}")]))
+            show(answer([prompt_of(line, f"standard input:{number}")]), args)
         except UserError as error:
             print(f"error: {one_line(str(error))}", file=sys.stderr, flush=True)
         print(mark, end="", flush=True)

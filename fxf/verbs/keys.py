@@ -7,22 +7,26 @@ fxf keys train --config=reversal
 With --config, only the keys of this config are listed, and its values in place of the defaults.
 """
 
-from absl import flags
+from argparse import Namespace
 
 from fxf.errors import UserError
-from fxf.runs import cli
+from fxf.verbs.flags import Parser, add_config, config_and_origin
 
-CONFIG = cli.define_config()
-MARKDOWN = flags.DEFINE_boolean("markdown", False, "print Markdown tables")
+ARGUMENTS = "sections; by default all"
 
 
-def main(names: list[str]) -> None:
+def flags(parser: Parser) -> None:
+    add_config(parser)
+    parser.switch("markdown", "print Markdown tables")
+
+
+def main(args: Namespace) -> None:
     from fxf.reports import keys
 
-    tables = keys.sections(names)
-    if CONFIG.value is not None:
-        tables = keys.of_config(tables, cli.config_and_origin(CONFIG)[0])
-        for name in names:
+    tables = keys.sections(args.arguments)
+    if args.config:
+        tables = keys.of_config(tables, config_and_origin(args)[0])
+        for name in args.arguments:
             if name not in tables:
                 raise UserError(f"{name}: no section of this config")
-    print((keys.as_markdown if MARKDOWN.value else keys.as_text)(tables))
+    print((keys.as_markdown if args.markdown else keys.as_text)(tables))

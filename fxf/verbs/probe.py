@@ -10,48 +10,47 @@ The model reads a prompt and its own answer, or a second argument in place of th
 the arrays are listed.
 """
 
+from argparse import Namespace
 from pathlib import Path
 
-from absl import flags
-
 from fxf.errors import UserError
-from fxf.runs import cli
+from fxf.verbs.flags import Parser, add_run, require_workdir, whole
 
-CONFIG, WORKDIR = cli.define_config_file(), cli.define_workdir()
-NAME = flags.DEFINE_string("name", None, "array to show; by default all are listed")
-HEAD = flags.DEFINE_integer("head", None, "head of attention weights to show; by default all", lower_bound=0)
-LENS = flags.DEFINE_boolean("lens", False, "show the most probable next token after each block")
-OUTPUT = flags.DEFINE_string("output", None, "file for a heat map, .png or .svg, instead of text")
-STEP = flags.DEFINE_integer("step", None, "checkpoint to load; by default the one that the run's result used")
+ARGUMENTS = "a prompt, and the answer to read after it"
 
 
-def main(texts: list[str]) -> None:
+def flags(parser: Parser) -> None:
+    add_run(parser)
+    parser.flag("name", doc="array to show; by default all are listed")
+    parser.flag("head", whole(0), doc="head of attention weights to show; by default all")
+    parser.switch("lens", "show the most probable next token after each block")
+    parser.flag("output", doc="file for a heat map, .png or .svg, instead of text")
+
+
+def main(args: Namespace) -> None:
     from fxf.reports import probe
     from fxf.reports.text_table import aligned
     from fxf.runs import run
 
+    texts = args.arguments
     if not 1 <= len(texts) <= 2:
         raise UserError(f"expected a prompt and at most one answer, got {len(texts)} arguments")
-    if LENS.value and (NAME.value or OUTPUT.value):
+    if args.lens and (args.name or args.output):
         raise UserError("--lens: cannot go with --name or --output")
-    for flag in (HEAD, OUTPUT):
-        if flag.value is not None and not NAME.value:
-            raise UserError(f"--{flag.name}: only --name reads it")
-    workdir = cli.require_workdir(WORKDIR)
-    experiment, step, params = run.load(workdir, STEP.value, config_file=CONFIG.value)
+    for flag in ("head", "output"):
+        if getattr(args, flag) is not None and not args.name:
+            raise UserError(f"--{flag}: only --name reads it")
+    workdir = require_workdir(args)
+    experiment, step, params = run.load(workdir, args.step, config_file=args.config)
     reading = probe.read(experiment, params, *texts)
-    if LENS.value:
-        for line in aligned(reading.lens()):
-            print(line)
+    if args.lens or not args.name:
+        arrays = [(name, probe.shape_text(value)) for name, value in reading.arrays.items()]
+        print("\n".join(aligned(reading.lens() if args.lens else arrays)))
         return
-    if not NAME.value:
-        for line in aligned([(name, probe.shape_text(value)) for name, value in reading.arrays.items()]):
-            print(line)
-        return
-    shown = reading.matrices(NAME.value, HEAD.value)
-    if OUTPUT.value:
+    shown = reading.matrices(args.name, args.head)
+    if args.output:
         text = " → ".join(map(probe.visible, texts))
-        probe.draw(shown, f"{NAME.value}, reading “{text}”, run {workdir.name}, step {step}", Path(OUTPUT.value))
-        print(OUTPUT.value)
+        probe.draw(shown, f"{args.name}, reading “{text}”, run {workdir.name}, step {step}", Path(args.output))
+        print(args.output)
     else:
-        print(probe.as_text(shown, NAME.value))
+        print(probe.as_text(shown, args.name))

@@ -7,20 +7,24 @@ Training writes the page too, now and then and at its end (unless log.report is 
 runs that are there, and adds what is seen inside the model at the checkpoint of --step.
 """
 
-from absl import flags
+from argparse import Namespace
 
 from fxf.errors import UserError
 from fxf.files import folder_at
-from fxf.runs import cli
+from fxf.verbs.flags import Parser
 
-CONFIG = cli.define_config_file()
-STEP = flags.DEFINE_integer("step", None, "checkpoint to look into; by default the one that the run's result used")
+ARGUMENTS = "run folders"
 
 
-def main(folders: list[str]) -> None:
-    if not folders:
+def flags(parser: Parser) -> None:
+    parser.flag("step", int, doc="checkpoint to look into; by default the one that the run's result used")
+    parser.flag("config", doc="the new path of the run's config file, if files that the config names have moved")
+
+
+def main(args: Namespace) -> None:
+    if not args.arguments:
         raise UserError("no run: give run folders; for example fxf report runs/reversal")
     from fxf.reports import inside
 
-    for folder in folders:
-        print(inside.write(folder_at(folder, "fxf report"), STEP.value, CONFIG.value))
+    for folder in args.arguments:
+        print(inside.write(folder_at(folder, "fxf report"), args.step, args.config))

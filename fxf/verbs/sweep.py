@@ -21,74 +21,76 @@ other settings, such as the account, from SBATCH_ACCOUNT and similar variables.
 
 import shlex
 import sys
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
-
-from absl import flags
 
 from fxf.config import one_of
 from fxf.errors import UserError, one_line
 from fxf.files import is_remote
-from fxf.runs import cli
-from fxf.runs.command_line import origin_of, read_sweep
+from fxf.verbs.flags import Parser, add_config, config_and_origin, require_workdir, whole
 
-CONFIG = cli.define_config()
-WORKDIR = flags.DEFINE_string("workdir", None, "folder of the sweep, with a run folder for each point")
-WORKERS = flags.DEFINE_integer("workers", 1, "points that run at the same time; 0 only writes table and plot", 0)
-TOGETHER = flags.DEFINE_integer("together", 1, "points that share a process and its compiled programs", 1)
-POINTS = flags.DEFINE_list("points", None, "only train these points, by number from 1, in this process")
-DRY_RUN = flags.DEFINE_boolean("dry_run", False, "only print the commands of the points without a result")
-X = flags.DEFINE_string("x", None, "changed key for the plot's horizontal axis; by default the one with most values")
-Y = flags.DEFINE_string("y", None, "figure for the plot's vertical axis; by default the task's first metric")
-SLURM = flags.DEFINE_boolean("slurm", False, "submit the points as an array of SLURM jobs")
-PARTITION = flags.DEFINE_string("partition", None, "with --slurm: partition of the jobs")
-MINUTES = flags.DEFINE_integer("minutes", None, "with --slurm: time limit of each point", 1)
-CPUS = flags.DEFINE_integer("cpus", None, "with --slurm: cores of each point", 1)
-GPUS = flags.DEFINE_integer("gpus", None, "with --slurm: GPUs of each point", 1)
+OF_SLURM = ("partition", "minutes", "cpus", "gpus")
 
 
-def main(arguments: list[str]) -> None:
-    cli.refuse_arguments(arguments)
+def flags(parser: Parser) -> None:
+    add_config(parser)
+    parser.flag("workdir", doc="folder of the sweep, with a run folder for each point")
+    parser.flag("workers", whole(0), doc="points that run at the same time, by default 1; 0 only writes table and plot")
+    parser.flag("together", whole(1), doc="points that share a process and its compiled programs, by default 1")
+    parser.flag("points", doc="only train these points, by number from 1 with commas between, in this process")
+    parser.switch("dry_run", "only print the commands of the points without a result")
+    parser.flag("x", doc="changed key for the plot's horizontal axis; by default the one with most values")
+    parser.flag("y", doc="figure for the plot's vertical axis; by default the task's first metric")
+    parser.switch("slurm", "submit the points as an array of SLURM jobs")
+    parser.flag("partition", doc="with --slurm: partition of the jobs")
+    parser.flag("minutes", whole(1), doc="with --slurm: time limit of each point")
+    parser.flag("cpus", whole(1), doc="with --slurm: cores of each point")
+    parser.flag("gpus", whole(1), doc="with --slurm: GPUs of each point")
+
+
+def main(args: Namespace) -> None:
     import jax
 
     from fxf.pages import best
     from fxf.runs import run_folder
+    from fxf.runs.configs import read_sweep
     from fxf.sweeps.points import changed_keys, check, make_points
     from fxf.sweeps.table import report, require_figure
     from fxf.sweeps.workers import last_line, run_all
 
-    for flag in (PARTITION, MINUTES, CPUS, GPUS):
-        if flag.value is not None and not SLURM.value:
-            raise UserError(f"--{flag.name}: only --slurm reads it")
-    if POINTS.value is None:
+    for flag in OF_SLURM:
+        if getattr(args, flag) is not None and not args.slurm:
+            raise UserError(f"--{flag}: only --slurm reads it")
+    if args.points is None:
         jax.config.update("jax_platforms", "cpu")  # this process only checks configs; accelerators are for the points
-    config, origin = cli.config_and_origin(CONFIG)
-    config_file, overrides = origin["config_file"], origin["overrides"]
-    workdir = cli.require_workdir(WORKDIR)
+    config, origin = config_and_origin(args)
+    workdir = require_workdir(args)
     if is_remote(workdir):
         raise UserError(f"--workdir: {workdir}: a sweep writes its logs and tables into a local folder")
-    points = make_points(config, read_sweep(config_file), overrides)
-    if POINTS.value is not None:
-        _train(points, workdir, origin)
+    points = make_points(config, read_sweep(origin["config_file"]), origin["overrides"])
+    if args.points is not None:
+        _train(points, workdir, origin, args)
         return
-    if X.value:
-        one_of(X.value, changed_keys(points), "--x")
-    if Y.value:
-        require_figure(Y.value, points, workdir)
+    if args.x:
+        one_of(args.x, changed_keys(points), "--x")
+    if args.y:
+        require_figure(args.y, points, workdir)
     metrics = check(points, workdir)
     without_result = [i for i, point in enumerate(points) if run_folder.read_result(workdir / point.name) is None]
-    jobs = _jobs(points, without_result, config_file, overrides, workdir)
-    if DRY_RUN.value:
+    jobs = _jobs(points, without_result, origin, workdir, args.together or 1)
+    if args.dry_run:
         print("".join(f"{shlex.join(job.command)}\n" for job in jobs), end="")
         return
     print(f"{len(points)} points, {len(points) - len(without_result)} finished already", flush=True)
-    if SLURM.value:
-        _submit(jobs, workdir)
+    n_workers = 1 if args.workers is None else args.workers
+    if args.slurm:
+        _submit(jobs, workdir, args, n_workers)
         return
 
-    failures = run_all(jobs, WORKERS.value) if WORKERS.value else {}
+    failures = run_all(jobs, n_workers) if n_workers else {}
     try:
-        for path in report(points, workdir, metrics, X.value, Y.value):
+        for path in report(points, workdir, metrics, args.x, args.y):
             print(path)
         if found := best.comparison_in(workdir):
             for line in best.lines(found):
@@ -102,68 +104,63 @@ def main(arguments: list[str]) -> None:
         sys.exit(1)
 
 
-def _train(points: list[Any], workdir: Path, origin: dict[str, Any]) -> None:
+def _train(points: list[Any], workdir: Path, origin: dict[str, Any], args: Namespace) -> None:
     """Trains the points of --points in this process; exits with 1 if one fails."""
+    from fxf.runs.configs import origin_of
     from fxf.sweeps.points import check
     from fxf.sweeps.together import train_together
+    from fxf.tasks.prompts import is_number
 
-    for other in (DRY_RUN, SLURM, WORKERS, TOGETHER, X, Y):
-        if other.present:
-            raise UserError(f"--{other.name}: --points trains in this process; give one of them")
-    numbers = _numbers(POINTS.value or [], len(points))
-    chosen = [points[number - 1] for number in numbers]
-    check(chosen, workdir, numbers)
+    for other in ("dry_run", "slurm", "workers", "together", "x", "y"):
+        if getattr(args, other) not in (None, False):
+            raise UserError(f"--{other}: --points trains in this process; give one of them")
+    for text in (texts := args.points.split(",")):
+        if not is_number(text, 1, len(points)):
+            raise UserError(f"--points: expected numbers from 1 to {len(points)}, got '{text}'")
+    chosen = [points[number - 1] for number in map(int, texts)]
+    check(chosen, workdir, [int(text) for text in texts])
     config_file, overrides = origin["config_file"], origin["overrides"]
     if train_together(chosen, workdir, lambda point: origin_of(config_file, {**overrides, **point.changes})):
         sys.exit(1)
 
 
-def _numbers(texts: list[str], n_points: int) -> list[int]:
-    from fxf.tasks.prompts import is_number
-
-    for text in texts:
-        if not is_number(text, 1, n_points):
-            raise UserError(f"--points: expected numbers from 1 to {n_points}, got '{text}'")
-    return list(map(int, texts))
-
-
-def _jobs(
-    points: list[Any], chosen: list[int], config_file: str, overrides: dict[str, Any], workdir: Path
-) -> list[Any]:
-    """Returns the processes that train the points with these indices, up to --together of them each."""
-    if TOGETHER.value > 1 and any(points[i].config["parallel"]["processes"] != 1 for i in chosen):
+def _jobs(points: list[Any], chosen: list[int], origin: dict[str, Any], workdir: Path, together: int) -> list[Any]:
+    """Returns the processes that train the points with these indices, up to `together` of them each."""
+    if together > 1 and any(points[i].config["parallel"]["processes"] != 1 for i in chosen):
         raise UserError("--together: points share one process; leave parallel.processes at 1")
     from fxf.sweeps.points import alike
     from fxf.sweeps.workers import Job, this_fxf
 
     def command(verb: str, changes: dict[str, Any], *flags: str) -> list[str]:
         keys = [f"--config.{key}={value}" for key, value in changes.items()]
-        return [*this_fxf(), verb, f"--config={config_file}", *keys, *flags]
+        return [*this_fxf(), verb, f"--config={origin['config_file']}", *keys, *flags]
 
     jobs = []
-    for group in alike([points[i] for i in chosen], TOGETHER.value):
+    for group in alike([points[i] for i in chosen], together):
         some = [points[chosen[i]] for i in group]
         if len(some) == 1:
             folder = workdir / some[0].name
-            jobs.append(Job(command("train", {**overrides, **some[0].changes}, f"--workdir={folder}"), folder))
+            jobs.append(
+                Job(command("train", {**origin["overrides"], **some[0].changes}, f"--workdir={folder}"), folder)
+            )
             continue
         numbers = [str(chosen[i] + 1) for i in group]
         name = f"together/{numbers[0]}-{numbers[-1]}"
-        sweep = command("sweep", overrides, f"--workdir={workdir}", f"--points={','.join(numbers)}")
+        sweep = command("sweep", origin["overrides"], f"--workdir={workdir}", f"--points={','.join(numbers)}")
         jobs.append(Job(sweep, workdir / name, tuple(workdir / point.name for point in some)))
     return jobs
 
 
-def _submit(jobs: list[Any], workdir: Path) -> None:
+def _submit(jobs: list[Any], workdir: Path, args: Namespace, n_workers: int) -> None:
     from fxf.sweeps.workers import submit
 
     parameters = {
         "name": workdir.name,
-        "timeout_min": MINUTES.value,
-        "cpus_per_task": CPUS.value,
-        "gpus_per_node": GPUS.value,
-        "slurm_partition": PARTITION.value,
-        "slurm_array_parallelism": max(WORKERS.value, 1),
+        "timeout_min": args.minutes,
+        "cpus_per_task": args.cpus,
+        "gpus_per_node": args.gpus,
+        "slurm_partition": args.partition,
+        "slurm_array_parallelism": max(n_workers, 1),
     }
     for job in submit(jobs, workdir / "slurm", parameters):
         print(job.job_id)

@@ -11,40 +11,43 @@ fxf train --config=reversal --workdir=runs/longer --from=runs/reversal --config.
 
 import contextlib
 import sys
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from absl import flags
-
 from fxf.errors import one_line
 from fxf.machine import status
-from fxf.runs import cli
-
-CONFIG, WORKDIR = cli.define_config(), cli.define_workdir()
-FROM = flags.DEFINE_string("from", None, "the source of the weights: RUN, RUN:STEP, FILE.safetensors or a folder")
-PROFILE = flags.DEFINE_boolean("profile", False, "write a trace of a few steps after the first record")
-SMOKE = flags.DEFINE_boolean("smoke", False, "try every stage in seconds, in the folder WORKDIR-smoke")
-JSON = cli.define_json()
+from fxf.verbs.flags import Parser, add_config, config_and_origin, print_figures, require_workdir
 
 
-def main(arguments: list[str]) -> None:
-    cli.refuse_arguments(arguments)
+def flags(parser: Parser) -> None:
+    add_config(parser)
+    parser.flag("workdir", doc="the run folder")
+    parser.flag("from", doc="the source of the weights: RUN, RUN:STEP, FILE.safetensors or a folder", dest="source")
+    parser.switch("profile", "write a trace of a few steps after the first record")
+    parser.switch("smoke", "try every stage in seconds, in the folder WORKDIR-smoke")
+    parser.switch("json", "print the figures as one JSON object, and nothing else")
+
+
+def main(args: Namespace) -> None:
+    from fxf.machine.listen import STARTED
+
     from fxf.reports import whole_run
     from fxf.training import processes
     from fxf.training.log import Clock
 
-    config, origin = cli.config_and_origin(CONFIG)
-    workdir = cli.require_workdir(WORKDIR)
-    if FROM.value:
+    config, origin = config_and_origin(args)
+    workdir = require_workdir(args)
+    if args.source:
         from fxf.runs.warm_start import config_from
 
-        config = config_from(config, FROM.value, workdir, origin["overrides"])
-    if SMOKE.value:
+        config = config_from(config, args.source, workdir, origin["overrides"])
+    if args.smoke:
         config, workdir = _smoke(config, workdir, origin)
-    with contextlib.redirect_stdout(sys.stderr) if JSON.value else contextlib.nullcontext():  # the samples
-        result = whole_run.train(config, workdir, Clock(cli.STARTED), origin, PROFILE.value)
+    with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():  # the samples
+        result = whole_run.train(config, workdir, Clock(STARTED), origin, args.profile)
     if processes.is_first():
-        cli.print_figures(result, JSON.value)
+        print_figures(result, args.json)
 
 
 def _smoke(config: dict[str, Any], workdir: Path, origin: dict[str, Any]) -> tuple[dict[str, Any], Path]:

@@ -16,61 +16,61 @@ a trial that was stopped; it may have more seeds or minutes, and nothing else ma
 """
 
 import sys
-
-from absl import flags
+from argparse import Namespace
 
 from fxf.config import differing_keys, flatten
 from fxf.errors import UserError, one_line
 from fxf.files import to_json
 from fxf.machine import status
-from fxf.runs import cli
-
-CONFIG, WORKDIR = cli.define_config(), flags.DEFINE_string("workdir", None, "folder of the trial, and of its runs")
-OTHER = flags.DEFINE_string("other", None, "the other config; by default that of --config")
-CHANGE = flags.DEFINE_multi_string("change", [], "KEY=VALUE, a key of the other config; may be repeated")
-NULL = flags.DEFINE_boolean("null", False, "try the config against itself")
-METRIC = flags.DEFINE_string("metric", "", "the figure of result.json that decides; by default the task's first")
-SEEDS = flags.DEFINE_integer("seeds", 32, "the most pairs of seeds", 2)
-MINUTES = flags.DEFINE_float("minutes", 10.0, "the minutes after which no pair begins", 0.0)
-LEVEL = flags.DEFINE_float("level", 0.05, "the probability of an error")
-JSON = cli.define_json()
+from fxf.verbs.flags import Parser, add_config, config_and_origin, require_workdir, whole
 
 
-def main(arguments: list[str]) -> None:
-    cli.refuse_arguments(arguments)
+def flags(parser: Parser) -> None:
+    add_config(parser)
+    parser.flag("workdir", doc="folder of the trial, and of its runs")
+    parser.flag("other", doc="the other config; by default that of --config")
+    parser.flag("change", default=[], doc="KEY=VALUE, a key of the other config; may be repeated", action="append")
+    parser.switch("null", "try the config against itself")
+    parser.flag("metric", default="", doc="the figure of result.json that decides; by default the task's first")
+    parser.flag("seeds", whole(2), 32, "the most pairs of seeds")
+    parser.flag("minutes", float, 10.0, "the minutes after which no pair begins")
+    parser.flag("level", float, 0.05, "the probability of an error")
+    parser.switch("json", "print the figures as one JSON object, and nothing else")
+
+
+def main(args: Namespace) -> None:
     from fxf.trials import arms
     from fxf.trials.evidence import Evidence, fewest
     from fxf.trials.plan import Budget, keep_plan, make_plan
     from fxf.trials.trial import carry_out
     from fxf.trials.verdict import VERDICT, Pair
 
-    config, origin = cli.config_and_origin(CONFIG)
-    workdir = cli.require_workdir(WORKDIR)
-    first, other = arms.Arm(config, origin), None
-    if NULL.value:
-        for flag in (OTHER, CHANGE):
-            if flag.value:
-                raise UserError(f"--{flag.name}: --null tries the config of --config against itself")
-    elif not (OTHER.value or CHANGE.value):
+    config, origin = config_and_origin(args)
+    workdir, first, other = require_workdir(args), arms.Arm(config, origin), None
+    if args.null:
+        for flag in ("other", "change"):
+            if getattr(args, flag):
+                raise UserError(f"--{flag}: --null tries the config of --config against itself")
+    elif not (args.other or args.change):
         raise UserError("nothing to try: give --other or --change, or --null")
     else:
-        other = arms.other_config(OTHER.value, origin["overrides"]) if OTHER.value else first
-        other = arms.with_changes(other, CHANGE.value)
-    plan, budget = make_plan(first, other, workdir, METRIC.value, LEVEL.value), Budget(SEEDS.value, MINUTES.value)
+        other = arms.other_config(args.other, origin["overrides"]) if args.other else first
+        other = arms.with_changes(other, args.change)
+    plan, budget = make_plan(first, other, workdir, args.metric, args.level), Budget(args.seeds, args.minutes)
     keep_plan(plan, budget, workdir)
-    if other is not None and not OTHER.value:
+    if other is not None and not args.other:
         values = dict(flatten(other.config))
         changed = (f"{key} {values[key]}" for key in differing_keys(config, other.config) if key in values)
         status.say(one_line(f"the other config has {'  '.join(changed)}"))
-    if SEEDS.value < (n := fewest(plan.level)):
-        status.say(f"--seeds={SEEDS.value}: at level {plan.level:g} a difference takes {n} pairs at least to show")
+    if args.seeds < (n := fewest(plan.level)):
+        status.say(f"--seeds={args.seeds}: at level {plan.level:g} a difference takes {n} pairs at least to show")
 
     def told(pair: Pair, found: Evidence) -> None:
         values = ["diverged" if value is None else f"{value:.5g}" for value in (pair.first, pair.other)]
         status.say(f"pair {found.n}  {plan.metric} {values[0]} and {values[1]}  {pair.seconds:.1f} s  p {found.p:.2g}")
 
     verdict = carry_out(plan, workdir, budget, told)
-    if JSON.value:
+    if args.json:
         print(to_json(verdict.figures()))
     else:
         print("\n".join(verdict.lines()))

@@ -1,0 +1,284 @@
+"""What the verbs share: their flags, the config that these name, prompts, and how figures and answers are printed."""
+
+import argparse
+import dataclasses
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from fxf.errors import UserError, nearest, one_line, printable
+from fxf.files import folder_at, read_file, to_json
+from fxf.machine import status
+
+MAX_INPUT = 2**28  # bytes of prompts
+MAX_PROMPT = 2**20  # characters
+CONFIG_HELP = "config file, or the name of a config of fxf, and after a colon its argument; the file runs as code"
+
+EXITS = """exit codes:
+  0    done
+  1    a run of a sweep has no result
+  2    the input is wrong, the machine lacks something, or the loss is not finite: one line says what
+  75   stopped by SIGTERM or SIGHUP; the same command goes on from the last step
+  130  stopped by Ctrl-C, which is the same
+  141  the reader of the output has gone
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser of one verb's flags, whose errors are lines in the words of config keys."""
+
+    def __init__(self, verb: str, help_text: str, arguments: str = "") -> None:
+        """Makes a parser without flags.
+
+        Args:
+          arguments: what the arguments besides flags are; empty if the verb takes none.
+        """
+        form = argparse.RawDescriptionHelpFormatter
+        super().__init__(
+            prog=f"fxf {verb}", description=help_text, epilog=EXITS, formatter_class=form, allow_abbrev=False
+        )
+        self.overrides = False  # whether --config.KEY=VALUE is a flag
+        if arguments:
+            self.add_argument("arguments", nargs="*", help=arguments)
+
+    def flag(
+        self, name: str, kind: Callable[[str], Any] = str, default: Any = None, doc: str = "", **options: Any
+    ) -> None:
+        """Adds a flag with a value of a kind, such as `int` or `whole(1)`."""
+        text = doc.replace("%", "%%")
+        self.add_argument(f"--{name}", type=_checked(kind), default=default, help=text, metavar="VALUE", **options)
+
+    def switch(self, name: str, doc: str) -> None:
+        self.add_argument(f"--{name}", action="store_true", help=doc)
+
+    def parse(self, argv: Sequence[str]) -> argparse.Namespace:
+        """Returns the flags' values, `arguments`, and `overrides`: each key with the text of its value.
+
+        Raises:
+          UserError: a flag is unknown, given twice or without a value, or a value is wrong.
+        """
+        argv, overrides = _split(argv) if self.overrides else (list(argv), [])
+        _require_each_once(self, argv)
+        found, unknown = self.parse_known_intermixed_args(argv)
+        for argument in unknown:
+            raise UserError(self._unknown(argument))
+        found.overrides = overrides
+        found.arguments = getattr(found, "arguments", [])
+        return found
+
+    def error(self, message: str) -> NoReturn:
+        """Raises argparse's error in the words of the other errors."""
+        message = re.sub(r"^argument (--\w+): ", r"\1: ", message)
+        raise UserError(message.replace("expected one argument", "expected a value"))
+
+    def _unknown(self, argument: str) -> str:
+        known = [name.removeprefix("--") for name in self._option_string_actions if name.startswith("--")]
+        name, _, _ = argument.removeprefix("--").partition("=")
+        if not argument.startswith("-"):
+            is_run, flag = Path(argument, "config.json").is_file(), ""
+            if name.split(".")[0] in known:
+                flag = f"--{argument}"
+            elif is_run and "workdir" in known:
+                flag = f"--workdir={argument}"
+            return f"expected only flags, got '{argument}'" + (f"; did you mean '{flag}'?" if flag else "")
+        if not re.fullmatch(r"--?[a-zA-Z_][\w.]*(=.*)?", argument, re.DOTALL):
+            return f"{argument}: unknown flag; put -- in front of an argument that begins with -"
+        section, *keys = name.split(".")
+        near = nearest(section, known)
+        if keys:  # a key in the place of a flag, or a section without --config in front of it
+            typed = ".".join(["config", *keys])
+            near = f"; did you mean '--{typed}'?" if self.overrides and near else nearest(keys[-1], known)
+        return f"--{name}: unknown flag{near} (here are --{', --'.join(known)})"
+
+
+def whole(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
+    """Returns the kind of a flag whose value is an int of at least a minimum."""
+
+    def kind(text: str) -> int:
+        if (value := int(text)) < minimum:
+            raise argparse.ArgumentTypeError(f"expected at least {minimum}, got {value}")
+        if maximum is not None and value > maximum:
+            raise argparse.ArgumentTypeError(f"expected at most {maximum}, got {value}")
+        return value
+
+    kind.__name__ = "int"
+    return kind
+
+
+def one_among(*names: str) -> Callable[[str], str]:
+    """Returns the kind of a flag whose value is one of some names."""
+
+    def kind(text: str) -> str:
+        if text not in names:
+            raise argparse.ArgumentTypeError(f"expected one of {', '.join(names)}; got {text!r}{nearest(text, names)}")
+        return text
+
+    return kind
+
+
+def _checked(kind: Callable[[str], Any]) -> Callable[[str], Any]:
+    def convert(text: str) -> Any:
+        if not text:
+            raise argparse.ArgumentTypeError("expected a value, got ''")
+        try:
+            return kind(text)
+        except (ValueError, OverflowError):
+            raise argparse.ArgumentTypeError(f"expected {kind.__name__}, got {text!r}") from None
+
+    return convert
+
+
+def _split(argv: Sequence[str]) -> tuple[list[str], list[tuple[str, str | None]]]:
+    """Returns the arguments without --config.KEY=VALUE, and those keys with the text of their values."""
+    rest, overrides, words = list[str](), list[tuple[str, str | None]](), list(argv)
+    while words:
+        word = words.pop(0)
+        if word == "--":
+            return [*rest, word, *words], overrides
+        if not (found := re.fullmatch(r"--config\.([^=]*)(=.*)?", word, re.DOTALL)):
+            rest.append(word)
+            continue
+        value = found[2] and found[2][1:]
+        if value is None and words and not words[0].startswith("--"):
+            value = words.pop(0)
+        overrides.append((found[1], value))
+    return rest, overrides
+
+
+def _require_each_once(parser: Parser, argv: Sequence[str]) -> None:
+    """Raises a UserError if a flag that takes one value is given twice; one of the two would be ignored."""
+    several = {name for action in parser._actions if action.nargs == 0 or isinstance(action, argparse._AppendAction)
+               for name in action.option_strings}  # fmt: skip
+    seen = set()
+    for word in argv[: argv.index("--") if "--" in argv else None]:
+        name = word.partition("=")[0]
+        if name in seen and name not in several:
+            raise UserError(f"{name}: given twice")
+        if name.startswith("--"):
+            seen.add(name)
+
+
+def add_config(parser: Parser) -> None:
+    """Adds --config=NAME and --config.KEY=VALUE."""
+    parser.flag("config", doc=f"{CONFIG_HELP}; --config.SECTION.KEY=VALUE changes a key")
+    parser.overrides = True
+
+
+def add_run(parser: Parser) -> None:
+    """Adds the flags that name a checkpoint of a run."""
+    parser.flag("workdir", doc="the run folder")
+    parser.flag("step", int, doc="the step of the checkpoint; by default the one that the run's result used")
+    parser.flag("config", doc="the new path of the run's config file, if files that the config names have moved")
+
+
+def add_decode(parser: Parser) -> None:
+    """Adds a flag for each key of the `decode` section."""
+    from fxf.decoding.config import DecodeConfig
+    from fxf.runs.configs import parsed
+
+    for field in dataclasses.fields(DecodeConfig):
+        kind = type(field.default)
+
+        def convert(text: str, kind: type = kind) -> Any:
+            return parsed(text, kind)
+
+        convert.__name__ = kind.__name__
+        parser.flag(
+            field.name, convert, doc=f"{field.metadata['doc']}; by default the run config's value".replace("%", "%%")
+        )
+
+
+def decode_of(args: argparse.Namespace) -> dict[str, Any]:
+    """Returns the given keys of the `decode` section."""
+    from fxf.decoding.config import DecodeConfig
+
+    given = {field.name: getattr(args, field.name) for field in dataclasses.fields(DecodeConfig)}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def config_and_origin(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the config that the flags name, and its origin: file and overrides."""
+    from fxf.runs import configs
+
+    if not args.config:
+        raise UserError(configs.MISSING)
+    config, overrides = configs.with_changes(configs.read_config(args.config), args.overrides, "--config.")
+    return config.to_dict(), configs.origin_of(args.config, overrides)
+
+
+def require_workdir(args: argparse.Namespace) -> Path:
+    """Returns the run folder, on a disk or in a bucket (gs://…)."""
+    if not args.workdir:
+        raise UserError("--workdir: missing; for example --workdir=runs/reversal")
+    workdir = folder_at(args.workdir, "--workdir")
+    if workdir.exists() and not workdir.is_dir():
+        raise UserError(f"--workdir: {args.workdir} is a file; expected a run folder, or a new path for one")
+    return workdir
+
+
+def read_lines(path: str | None) -> list[str]:
+    """Returns the prompts in the lines of a file, or of standard input. Raises a UserError if one is not valid."""
+    from fxf.data.sentence_files import lines_of, require_uncompressed
+
+    if path in (None, "/dev/stdin"):
+        name, content = "standard input", b"".join(lines_of_standard_input())
+    else:
+        name, content = path, read_file(path, "--input", limit=MAX_INPUT)
+    require_uncompressed(content, name)
+    lines = lines_of(content) if content else []
+    return [prompt_of(line, f"{name}:{number}") for number, line in enumerate(lines, 1)]
+
+
+def lines_of_standard_input() -> Iterator[bytes]:
+    """Yields the lines of standard input as they come. Raises a UserError if it is closed, or too long."""
+    if sys.stdin is None:
+        raise UserError("standard input: it is closed; give prompts as arguments or by --input")
+    n_bytes = 0
+    with status.hidden():
+        for line in sys.stdin.buffer:
+            if (n_bytes := n_bytes + len(line)) > MAX_INPUT:
+                raise UserError(f"standard input: expected at most {MAX_INPUT} bytes")
+            yield line
+
+
+def prompt_of(content: bytes, where: str) -> str:
+    """Returns the prompt in a line of a file. Raises a UserError, which begins with `where`, if it is not valid."""
+    try:
+        prompt = content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"{where}: not UTF-8") from None
+    if len(prompt) > MAX_PROMPT:
+        raise UserError(f"{where}: expected at most {MAX_PROMPT} characters, got {len(prompt)}")
+    return prompt
+
+
+def answer_lines(answers: Sequence[Sequence[Any]], n_best: int | None, as_json: bool) -> Iterator[str]:
+    """Yields one line for each answer's best text, or for each of `n_best` hypotheses, with prompt number and score.
+
+    Args:
+      answers: the hypotheses of each prompt, the best first: text, score, and whether it was cut off.
+    """
+    for number, hypotheses in enumerate(answers, 1):
+        for text, score, cut_off in hypotheses[: n_best or 1]:
+            if as_json:
+                scored = {"score": score} if n_best else {}
+                yield to_json({"prompt": number, **scored, "text": text, "cut_off": cut_off})
+            else:
+                yield f"{number}\t{score:.4f}\t{printable(text)}" if n_best else printable(text)
+
+
+def print_figures(figures: dict[str, Any], as_json: bool = False) -> None:
+    """Prints figures as a JSON object, else as a table on a terminal, and as one line of `name value` elsewhere."""
+    if as_json:
+        print(to_json(figures))
+        return
+    texts = {
+        name: one_line(f"{value:g}" if isinstance(value, float) else str(value)) for name, value in figures.items()
+    }
+    if sys.stdout.isatty():
+        width = max(map(len, texts), default=0)
+        print("".join(f"{name:<{width}}  {text}\n" for name, text in texts.items()), end="")
+    else:
+        print("  ".join(f"{name} {text}" for name, text in texts.items()))
