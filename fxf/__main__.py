@@ -36,19 +36,24 @@ def main(verb: str = "") -> None:
         _end(f"fxf: unknown verb '{verb}'{nearest(verb, verbs.VERBS)} (here are {known})")
     else:
         with status.stage(f"fxf {verb}"):
-            _run(verb, arguments)
+            act(f"fxf {verb}", f"fxf.verbs.{verb}", arguments)
 
 
-def _run(verb: str, arguments: list[str]) -> None:
+def act(name: str, place: str, arguments: list[str]) -> None:
+    """Runs a module's `main` on the flags that its `flags` adds; what is wrong ends the process in one line.
+
+    Args:
+      name: the command, for its help.
+      place: the module's name.
+    """
     _quieten()
     try:
         _require_working_directory()
         # Imports and tracing make many objects that stay. Python looks for garbage among them time and again, for a
         # tenth of the time to the first step: here it leaves out what is imported, and looks more seldom.
         gc.disable()
-        module = importlib.import_module(f"fxf.verbs.{verb}")
-        parser = verbs.parser(verb, module)
-        args = parser.parse(arguments)
+        module = importlib.import_module(place)
+        args = verbs.parser(name, module).parse(arguments)
         if getattr(module, "NEEDS_JAX", True):
             from fxf.machine.devices import start_jax
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from fxf.runs import run
-from fxf.runs.command_line import read_config
+from fxf.runs.configs import read_config
 from fxf.training.log import Clock
 from small_runs import ROOT, TINY
 

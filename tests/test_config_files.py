@@ -8,7 +8,7 @@ import pytest
 from fxf.config import section
 from fxf.data import phrasebook, text
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
-from fxf.runs.command_line import read_sweep
+from fxf.runs.configs import read_sweep
 from fxf.runs.experiment import build
 from fxf.runs.guests import load
 from fxf.sweeps.points import check, make_points

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import pytest
 
 import fxf
-from fxf.runs.cli import read_lines
+from fxf.verbs.flags import read_lines
 from small_runs import ROOT, overrides, script
 
 TINY = (

@@ -20,7 +20,7 @@ from fxf.layers.feed_forward import feed_forward
 from fxf.layers.mask import self_mask
 from fxf.layers.normalization import normalize
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
-from fxf.runs import command_line, run
+from fxf.runs import configs, run
 from fxf.runs.guests import load
 from fxf.testing import (
     assert_cached_equals_full,
@@ -76,9 +76,9 @@ def check_command(command):
     for argument in arguments:
         key, _, value = argument.partition("=")
         if key == "--config":
-            config = command_line.read_config(value)
+            config = configs.read_config(value)
         elif key.startswith("--config."):
-            command_line.check(config, key.removeprefix("--config."), value)
+            configs.with_changes(config, [(key.removeprefix("--config."), value)], "--config.")
         elif key.startswith("--"):
             assert re.search(rf"--(\[no\])?{key[2:]}:", help_of(verb)), key
 

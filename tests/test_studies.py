@@ -14,7 +14,7 @@ from experiments.studies.breadth import result as breadth
 from experiments.studies.forecast.text import ordered
 from experiments.studies.ranking import result as ranking
 from experiments.studies.study import RATE, best, rows_of, steps_to
-from fxf.runs.command_line import read_config, read_sweep
+from fxf.runs.configs import read_config, read_sweep
 from fxf.sweeps.points import make_points
 from small_runs import new_process
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ml_collections import ConfigDict
 
-from fxf.runs.command_line import read_config
+from fxf.runs.configs import read_config
 from fxf.sweeps.points import grid
 from fxf.tasks.length.problems import PROBLEMS
 

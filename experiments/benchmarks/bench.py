@@ -19,12 +19,12 @@ import os
 import platform
 import sys
 import time
+from argparse import Namespace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import jax
-from absl import flags
 
 from experiments.benchmarks import rows_decoding, rows_gpu, rows_process, rows_training
 from experiments.benchmarks.rows import Rows, Settings, markdown, measured_in_processes
@@ -32,22 +32,11 @@ from experiments.runner import RESULTS, made_now
 from fxf.config import one_of
 from fxf.errors import one_line
 from fxf.machine.devices import require_devices
-from fxf.runs import cli
+from fxf.verbs.flags import Parser, several, whole
 
 EVERY: dict[str, Rows] = {**rows_training.ROWS, **rows_decoding.ROWS, **rows_process.ROWS, **rows_gpu.ROWS}
 ASKED_FOR = ("recipe", "sentences", *rows_gpu.ROWS)  # need a path, or a GPU
 PEERS = ("torch", "transformers", "ctranslate2")
-
-ROWS = flags.DEFINE_list("rows", [name for name in EVERY if name not in ASKED_FOR], f"of {', '.join(EVERY)}")
-WAYS = flags.DEFINE_list("ways", [], "only these ways, by name; for example fxf,PyTorch")
-REPEATS = flags.DEFINE_integer("repeats", 5, "timings of each way", 0)
-STEPS = flags.DEFINE_integer("steps", 4, "training steps in a timing", 1)
-THREADS = flags.DEFINE_integer("threads", os.cpu_count() or 1, "threads of PyTorch; XLA takes every core", 1)
-QUICK = flags.DEFINE_boolean("quick", False, "try the rows at small sizes, once each; the figures mean nothing")
-TEXT = flags.DEFINE_string("text", "", "tinyshakespeare's input.txt, for the row `recipe`")
-RUN = flags.DEFINE_string("run", "", "run folder of a translation, for the row `sentences`")
-SENTENCES = flags.DEFINE_string("sentences", "", "file with a sentence per line, for the row `sentences`")
-OUTPUT = flags.DEFINE_string("output", str(RESULTS / "bench/bench"), "the files to write, no ending")
 
 
 def facts() -> dict[str, Any]:
@@ -72,17 +61,30 @@ def write(output: Path, about: dict[str, Any], results: list[dict[str, Any]]) ->
     output.with_suffix(".md").write_text(f"{head}{about['started']}; {packages}\n\n{markdown(results)}")
 
 
-def main(arguments: list[str]) -> None:
-    cli.refuse_arguments(arguments)
-    names, quick = [one_of(name, EVERY, "--rows") for name in ROWS.value], QUICK.value
-    paths = (TEXT.value, RUN.value, SENTENCES.value)
-    repeats, steps = (0, 1) if quick else (REPEATS.value, STEPS.value)
-    settings = Settings(repeats, steps, THREADS.value, quick, tuple(WAYS.value), *paths)
+def flags(parser: Parser) -> None:
+    usual = [name for name in EVERY if name not in ASKED_FOR]
+    parser.flag("rows", several, usual, f"of {', '.join(EVERY)}")
+    parser.flag("ways", several, [], "only these ways, by name; for example fxf,PyTorch")
+    parser.flag("repeats", whole(0), 5, "timings of each way")
+    parser.flag("steps", whole(1), 4, "training steps in a timing")
+    parser.flag("threads", whole(1), os.cpu_count() or 1, "threads of PyTorch; XLA takes every core")
+    parser.switch("quick", "try the rows at small sizes, once each; the figures mean nothing")
+    parser.flag("text", default="", doc="tinyshakespeare's input.txt, for the row `recipe`")
+    parser.flag("run", default="", doc="run folder of a translation, for the row `sentences`")
+    parser.flag("sentences", default="", doc="file with a sentence per line, for the row `sentences`")
+    parser.flag("output", default=str(RESULTS / "bench/bench"), doc="the files to write, no ending")
+
+
+def main(args: Namespace) -> None:
+    names, quick = [one_of(name, EVERY, "--rows") for name in args.rows], args.quick
+    paths = (args.text, args.run, args.sentences)
+    repeats, steps = (0, 1) if quick else (args.repeats, args.steps)
+    settings = Settings(repeats, steps, args.threads, quick, tuple(args.ways), *paths)
     logging.getLogger("transformers").setLevel(logging.ERROR)
     require_devices()
     results: list[dict[str, Any]] = []
     about = facts() | {"started": time.strftime("%F %T"), "command": sys.argv[1:], "repeats": settings.repeats}
-    output = Path(OUTPUT.value)
+    output = Path(args.output)
     for name in names:
         try:
             for figures in measured_in_processes(EVERY[name], settings):
@@ -100,4 +102,6 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    from fxf.__main__ import act
+
+    act("bench.py", "experiments.benchmarks.bench", sys.argv[1:])

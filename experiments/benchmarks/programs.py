@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from experiments.benchmarks import smoke
 from fxf.errors import UserError
 from fxf.files import digest
-from fxf.runs.command_line import read_config
+from fxf.runs.configs import read_config
 from fxf.runs.experiment import Experiment, build
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout

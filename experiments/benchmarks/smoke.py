@@ -67,7 +67,7 @@ def smoke(name: str, path: str, folder: Path) -> str:
     """Trains a config in its folder, and returns what went wrong, or nothing."""
     from fxf.reports import inside
     from fxf.runs import run
-    from fxf.runs.command_line import read_config
+    from fxf.runs.configs import read_config
     from fxf.runs.smoke import changed, smoke_changes
     from fxf.training.log import Clock
 

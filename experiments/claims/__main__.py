@@ -11,31 +11,31 @@ command goes on where it was stopped. The exit code is 1 if something could not 
 import fxf.machine.listen  # noqa: F401  First of all.
 
 import sys
-
-from absl import flags
+from argparse import Namespace
 
 from experiments.claims.arms import ARMS, measure
 from experiments.claims.page import JOBS, KEPT, PAGE, jobs_of, tables
 from experiments.runner import Job, filled, finished
 from experiments.seeds.systems import SEEDS
 from fxf.files import folder_at, write_atomically
-from fxf.runs import cli
 from fxf.runs.code_version import code_digest
-
-WORKDIR = flags.DEFINE_string("workdir", "runs/claims", "the folder of the runs")
-ONLY = flags.DEFINE_list("only", JOBS, "names of claims, seeds as 004, or none")
-WORKERS = flags.DEFINE_integer("workers", 2, "processes at a time", 1)
+from fxf.verbs.flags import Parser, several, whole
 
 
-def main(arguments: list[str]) -> None:
-    cli.refuse_arguments(arguments)
-    names = dict.fromkeys(job for name in ONLY.value for job in jobs_of(name))
-    folder, failed = folder_at(WORKDIR.value, "--workdir") / code_digest()[:8], []
+def flags(parser: Parser) -> None:
+    parser.flag("workdir", default="runs/claims", doc="the folder of the runs")
+    parser.flag("only", several, JOBS, "names of claims, seeds as 004, or none")
+    parser.flag("workers", whole(1), 2, "processes at a time")
+
+
+def main(args: Namespace) -> None:
+    names = dict.fromkeys(job for name in args.only for job in jobs_of(name))
+    folder, failed = folder_at(args.workdir, "--workdir") / code_digest()[:8], []
     jobs = [
         Job(name, measure, (name, folder / name)) if name in ARMS else Job(name, SEEDS[name].look, (folder,))
         for name in names
     ]
-    for done in finished(jobs, KEPT, WORKERS.value):
+    for done in finished(jobs, KEPT, args.workers):
         print(f"{done.name}  {done.error or done.figures['seconds']}", flush=True)
         failed += [done.name] if done.error else []
     write_atomically(PAGE, filled(PAGE, tables()))
@@ -45,4 +45,6 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    from fxf.__main__ import act
+
+    act("python -m experiments.claims", "experiments.claims.__main__", sys.argv[1:])

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import fxf
 from fxf.errors import UserError
-from fxf.runs import command_line, run
+from fxf.runs import configs, run
 from fxf.runs.experiment import build
 from fxf.runs.programs import Kept
 from fxf.training.log import Clock
@@ -115,7 +115,7 @@ def _run(arm: Arm, seed: int, folder: Path, kept: Kept) -> dict[str, Any]:
     """Returns the figures of a run, trained unless it is in the folder already."""
     config, changes = fxf.read_config(arm.config), {**QUIET, **arm.changes, "seed": seed}
     config.update_from_flattened_dict(changes)
-    origin, clock = command_line.origin_of(arm.config, changes), Clock(time.perf_counter())
+    origin, clock = configs.origin_of(arm.config, changes), Clock(time.perf_counter())
     try:
         figures = _numbers(run.train(config.to_dict(), folder, clock, origin, kept=kept))
     except UserError as error:

@@ -10,24 +10,19 @@ table of README.md.
 import fxf.machine.listen  # noqa: F401  First of all.
 
 import shutil
+import sys
 import tempfile
 import time
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
-
-from absl import flags
 
 from experiments.race.entries import ENTRIES, KEPT, PAGE, table
 from experiments.runner import command, filled, keep, verb
 from fxf.config import one_of
 from fxf.errors import UserError
 from fxf.files import read_json, require_file
-from fxf.runs import cli
-
-TEXT = flags.DEFINE_string("text", "", "tinyshakespeare's input.txt")
-ONLY = flags.DEFINE_list("only", [], f"of {', '.join(ENTRIES)}")
-SEEDS = flags.DEFINE_integer("seeds", 5, "runs of each entry", 2)
-KEEP = flags.DEFINE_boolean("keep", False, "keep the results, and fill the table of the page")
+from fxf.verbs.flags import Parser, several, whole
 
 
 def gigaflops() -> float:
@@ -52,28 +47,36 @@ def raced(entry: str, seed: int, folder: Path) -> dict[str, Any]:
     return row
 
 
-def race(names: list[str], text: Path) -> None:
+def race(names: list[str], text: Path, seeds: int, keep_them: bool) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         shutil.copy(text, Path(temporary) / "input.txt")
         # Entries take turns, so that a change of the machine's speed meets all of them.
-        rows = [raced(name, seed, Path(temporary)) for seed in range(SEEDS.value) for name in names]
-    if KEEP.value:
+        rows = [raced(name, seed, Path(temporary)) for seed in range(seeds) for name in names]
+    if keep_them:
         keep(KEPT, sorted(rows, key=lambda row: names.index(row["entry"])))
 
 
-def main(arguments: list[str]) -> None:
-    cli.refuse_arguments(arguments)
-    given = [name if ":" in name else f"characters:{name}" for name in ONLY.value]
+def flags(parser: Parser) -> None:
+    parser.flag("text", doc="tinyshakespeare's input.txt")
+    parser.flag("only", several, [], f"of {', '.join(ENTRIES)}")
+    parser.flag("seeds", whole(2), doc="runs of each entry, by default 5")
+    parser.switch("keep", "keep the results, and fill the table of the page")
+
+
+def main(args: Namespace) -> None:
+    given = [name if ":" in name else f"characters:{name}" for name in args.only]
     names = [one_of(name, ENTRIES, "--only") for name in given] or list(ENTRIES)
-    if KEEP.value and (ONLY.present or SEEDS.present):
+    if args.keep and (args.only or args.seeds):
         raise UserError("--keep: keeps the table of all entries and five seeds; leave --only and --seeds")
-    if not TEXT.value:
+    if not args.text:
         raise UserError("--text: missing; it is tinyshakespeare's input.txt")
-    require_file(TEXT.value, "--text")
-    race(names, Path(TEXT.value))
-    if KEEP.value:
+    require_file(args.text, "--text")
+    race(names, Path(args.text), args.seeds or 5, args.keep)
+    if args.keep:
         PAGE.write_text(filled(PAGE, {"record": table()}))
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    from fxf.__main__ import act
+
+    act("python -m experiments.race", "experiments.race.__main__", sys.argv[1:])

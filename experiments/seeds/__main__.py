@@ -10,24 +10,24 @@ The exit code is 1 if a row does not hold; the last lines name these rows.
 import fxf.machine.listen  # noqa: F401  First of all.
 
 import sys
-
-from absl import flags
+from argparse import Namespace
 
 from experiments.runner import Job, finished
 from experiments.seeds.systems import SEEDS
 from fxf.config import one_of
 from fxf.files import folder_at, write_atomically
 from fxf.pages.text_tables import to_markdown
-from fxf.runs import cli
-
-WORKDIR = flags.DEFINE_string("workdir", "runs/seeds", "the folder of the runs and the figures")
-ONLY = flags.DEFINE_list("only", list(SEEDS), "only these seeds, or contradictions")
+from fxf.verbs.flags import Parser, several
 
 
-def main(arguments: list[str]) -> None:
-    cli.refuse_arguments(arguments)
-    names = [one_of(name, SEEDS, "--only") for name in ONLY.value]
-    folder, rows, failed = folder_at(WORKDIR.value, "--workdir"), [], []
+def flags(parser: Parser) -> None:
+    parser.flag("workdir", default="runs/seeds", doc="the folder of the runs and the figures")
+    parser.flag("only", several, list(SEEDS), "only these seeds, or contradictions")
+
+
+def main(args: Namespace) -> None:
+    names = [one_of(name, SEEDS, "--only") for name in args.only]
+    folder, rows, failed = folder_at(args.workdir, "--workdir"), [], []
     for done in finished([Job(name, SEEDS[name].look, (folder,)) for name in names], folder):
         if done.error:
             failed.append(f"seed {done.name}: {done.error}")
@@ -43,4 +43,6 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    from fxf.__main__ import act
+
+    act("python -m experiments.seeds", "experiments.seeds.__main__", sys.argv[1:])

@@ -8,10 +8,10 @@ VERBS = (
 )
 
 
-def parser(verb: str, module: Any) -> Any:
-    """Returns the parser of a verb's arguments."""
+def parser(name: str, module: Any) -> Any:
+    """Returns the parser of a module's flags and arguments."""
     from fxf.verbs.flags import Parser
 
-    made = Parser(verb, module.__doc__ or "", getattr(module, "ARGUMENTS", ""))
+    made = Parser(name, module.__doc__ or "", getattr(module, "ARGUMENTS", ""))
     module.flags(made)
     return made

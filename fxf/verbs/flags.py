@@ -29,16 +29,14 @@ EXITS = """exit codes:
 class Parser(argparse.ArgumentParser):
     """A parser of one verb's flags, whose errors are lines in the words of config keys."""
 
-    def __init__(self, verb: str, help_text: str, arguments: str = "") -> None:
+    def __init__(self, name: str, help_text: str, arguments: str = "") -> None:
         """Makes a parser without flags.
 
         Args:
           arguments: what the arguments besides flags are; empty if the verb takes none.
         """
         form = argparse.RawDescriptionHelpFormatter
-        super().__init__(
-            prog=f"fxf {verb}", description=help_text, epilog=EXITS, formatter_class=form, allow_abbrev=False
-        )
+        super().__init__(prog=name, description=help_text, epilog=EXITS, formatter_class=form, allow_abbrev=False)
         self.overrides = False  # whether --config.KEY=VALUE is a flag
         if arguments:
             self.add_argument("arguments", nargs="*", help=arguments)
@@ -105,6 +103,11 @@ def whole(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
 
     kind.__name__ = "int"
     return kind
+
+
+def several(text: str) -> list[str]:
+    """The kind of a flag whose value is names with commas between them."""
+    return [name.strip() for name in text.split(",")]
 
 
 def one_among(*names: str) -> Callable[[str], str]:

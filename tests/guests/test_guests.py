@@ -17,7 +17,7 @@ from fxf.machine import signals
 from fxf.reports import probe
 from fxf.reports.describe import describe
 from fxf.runs import run
-from fxf.runs.command_line import read_config, read_sweep
+from fxf.runs.configs import read_config, read_sweep
 from fxf.runs.experiment import build
 from fxf.runs.guests import record
 from fxf.sweeps.points import check, make_points

@@ -10,7 +10,7 @@ from fxf.config import one_of
 from fxf.errors import UserError
 from fxf.layers.feed_forward import ACTIVATIONS
 from fxf.runs import guests, run, run_folder
-from fxf.runs.command_line import origin_of, read_config
+from fxf.runs.configs import origin_of, read_config
 from fxf.runs.experiment import default_config
 from fxf.runs.guests import digests, load, record, restore
 from fxf.tasks import TASKS

@@ -4,7 +4,7 @@ import pytest
 
 from fxf.errors import UserError
 from fxf.runs import contract
-from fxf.runs.command_line import read_config
+from fxf.runs.configs import read_config
 from fxf.runs.experiment import build
 from fxf.tasks.language_model import LanguageModel
 from small_runs import ROOT, new_process

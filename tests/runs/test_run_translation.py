@@ -12,7 +12,7 @@ import pytest
 
 from fxf.config import flatten
 from fxf.runs import run
-from fxf.runs.command_line import read_config
+from fxf.runs.configs import read_config
 from fxf.training import record
 from fxf.training.log import Clock
 from small_runs import script

@@ -10,7 +10,7 @@ import pytest
 from fxf.data import phrasebook
 from fxf.errors import UserError
 from fxf.runs import shipped, smoke
-from fxf.runs.command_line import read_config
+from fxf.runs.configs import read_config
 from fxf.runs.experiment import build
 from helpers import first_phrases
 from small_runs import ROOT, overrides, script, tiny_config

@@ -8,7 +8,7 @@ import pytest
 
 from fxf.errors import UserError
 from fxf.runs import run_folder
-from fxf.runs.command_line import read_sweep
+from fxf.runs.configs import read_sweep
 from fxf.runs.experiment import build
 from fxf.sweeps.points import changed_keys, check, grid, make_points, point_name, zipped
 from small_runs import overrides, script, tiny_config

@@ -145,10 +145,12 @@ SWEEP = """
 import fxf.machine.listen
 import sys
 from pathlib import Path
-from fxf.runs import cli
+from fxf.__main__ import act
 from fxf.sweeps.workers import Job, run_all
 point = "import signal, sys; print('ready', flush=True); signal.sigwait({signal.SIGTERM}); print('saved'); sys.exit(75)"
-cli.run(lambda _: run_all([Job([sys.executable, "-S", "-c", point], Path(sys.argv[1]))], 1))
+NEEDS_JAX, flags = False, lambda parser: None
+main = lambda _: run_all([Job([sys.executable, "-S", "-c", point], Path(sys.argv[1]))], 1)
+act("sweep", "__main__", [])
 """
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from fxf.errors import UserError
-from fxf.runs.command_line import read_config
+from fxf.runs.configs import read_config
 from fxf.trials.arms import Arm, other_config, with_changes
 from small_runs import tiny_config
 

@@ -14,7 +14,7 @@ from fxf.errors import DivergedError, Interrupted, UserError
 from fxf.pages.compare import runs_of
 from fxf.pages.run_files import FINISHED
 from fxf.runs import run
-from fxf.runs.command_line import read_config
+from fxf.runs.configs import read_config
 from fxf.runs.experiment import build
 from fxf.training.state import run_keys
 from fxf.trials import trial

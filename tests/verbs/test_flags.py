@@ -6,8 +6,8 @@ import json
 import pytest
 
 from fxf.errors import UserError, one_line
-from fxf.runs import cli
-from fxf.runs.cli import answer_lines, read_lines
+from fxf.verbs import flags as cli
+from fxf.verbs.flags import answer_lines, read_lines
 from small_runs import script
 
 REVERSAL = "--config=configs/reversal.py"
