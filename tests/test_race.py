@@ -7,7 +7,7 @@ import pytest
 
 from experiments.race.entries import ENTRIES, PAGE, bound, record, table
 from experiments.runner import filled
-from fxf.face.runs import read_config
+from fxf.api import read_config
 from small_runs import ROOT
 
 LOSSES = [1.50, 1.54, 1.52, 1.48, 1.51]  # mean 1.51, standard deviation 0.02236
