@@ -19,7 +19,6 @@ from fxf.models import MODELS
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.masked_lm import MaskedLMConfig
 from fxf.models.transformer_lm import TransformerLMConfig
-from fxf.weights import flatten, without_indices
 from helpers import random_params, random_tokens
 from pytorch_models import libraries  # noqa: F401  It is a fixture.
 
@@ -269,9 +268,3 @@ def test_what_cannot_be_read_is_one_line(tmp_path):
     (tmp_path / huggingface.CONFIG_FILE).write_text("{")
     with pytest.raises(UserError, match=r"config.json: not JSON: "):
         huggingface.load(tmp_path)
-
-
-@EVERY
-def test_every_weight_has_a_tensor(name):
-    paths = {without_indices(path) for path in flatten(ours(name)[0].params)}
-    assert paths == set(ARCHITECTURES[name].tensors)

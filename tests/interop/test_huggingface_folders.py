@@ -310,7 +310,7 @@ def rotary_folders(tmp_path_factory):
             {"rope_scaling": {"type": "linear", "factor": 8.0}},
             "type: expected 'default', which rope_type says, got 'linear'",
         ),
-        ("Gemma3ForCausalLM", {"attn_logit_softcapping": 5.0}, "attn_logit_softcapping: fxf has Gemma3.* with None, "),
+        ("Gemma3ForCausalLM", {"attn_logit_softcapping": 5.0}, "attn_logit_softcapping: fxf has Gemma3.* with 0.0, "),
         ("Gemma2ForCausalLM", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar: expected a positive number, got 0"),
         ("Gemma2ForCausalLM", {"use_bidirectional_attention": True}, "use_bidirectional_attention: fxf has Gemma2"),
     ],

@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from fxf.compile import costs, hlo
+from fxf.compile.costs import Cost, Loop
+from fxf.compile.topologies import Topology
 from fxf.decoding.decoder import Placement, decoding_program, method_of
 from fxf.errors import UserError
-from fxf.machine import costs, hlo
-from fxf.machine.costs import Cost, Loop
 from fxf.machine.memory import gib
 from fxf.machine.on_cpu import CPU_ONLY
 from fxf.machine.on_gpu import in_order
 from fxf.machine.random_keys import random_key
 from fxf.machine.status import stage
-from fxf.machine.topologies import Topology
 from fxf.reports.text_table import aligned
 from fxf.runs.experiment import Experiment
 from fxf.runs.flops import model_flops

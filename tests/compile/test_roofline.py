@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 from fxf import weights
+from fxf.compile import costs, hlo, roofline, topologies
+from fxf.compile.topologies import Topology
 from fxf.errors import UserError
-from fxf.machine import costs, hlo, topologies
 from fxf.machine.hardware import Hardware
-from fxf.machine.topologies import Topology
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
-from fxf.reports import roofline
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token
 from fxf.training.gradient import loss_and_gradient

@@ -5,10 +5,10 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from fxf.compile.roofline import Figures
+from fxf.compile.topologies import HOST
 from fxf.errors import UserError
 from fxf.machine.memory import gib
-from fxf.machine.topologies import HOST
-from fxf.reports.roofline import Figures
 
 BATCHES = (1, 2, 4)  # times the config's batch size
 REMAT = ("none", "full")

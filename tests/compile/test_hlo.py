@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from fxf.machine import hlo
-from fxf.machine.hlo import Array
+from fxf.compile import hlo
+from fxf.compile.hlo import Array
 
 PROGRAM = """HloModule jit_f, is_scheduled=true, input_output_alias={ {0}: (0, {}, may-alias) }, num_partitions=8
 

@@ -8,8 +8,8 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from fxf.compile.costs import Collective
 from fxf.errors import UserError, nearest
-from fxf.machine.costs import Collective
 from fxf.machine.devices import compiling_for
 from fxf.machine.hardware import HARDWARE, Hardware
 
