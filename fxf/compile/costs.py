@@ -17,7 +17,6 @@ COLLECTIVES = (
 )
 READS_SLICES = ("dynamic-slice", "gather", "slice")
 WRITES_SLICES = {"dynamic-update-slice": 1, "scatter": 2}  # and which operand has the new values
-WIDE = ("f64", "s64", "u64", "c128")
 # Custom calls of XLA for TPUs that compute nothing.
 MOVES = (
     *("AllocateBuffer", "ConcatBitcast", "AsyncCollectiveStart", "AsyncCollectiveDone", "AssumeGatherIndicesInBound"),
@@ -243,13 +242,3 @@ def _constant(computation: Computation, name: str) -> int | None:
         instruction = computation[instruction.operands[0]]
     found = instruction.content if instruction.opcode == "constant" else ""
     return int(found) if found.lstrip("-").isdecimal() else None
-
-
-def wide(module: Module) -> list[str]:
-    """Returns what computes 64-bit numbers, with their types."""
-    found: dict[str, None] = {}
-    for instruction in module.instructions():
-        for array in instruction.arrays if instruction.opcode not in FREE else []:
-            if array.dtype in WIDE:
-                found[f"{array.dtype} in {module.source(instruction)}"] = None
-    return list(found)

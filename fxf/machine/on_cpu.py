@@ -14,7 +14,6 @@ from fxf.machine.devices import target_devices
 # The caches of a CPU hold the arrays of a part whose residual stream has so many elements. Twice as many are not cut,
 # nor are rows whose number has no divisor for parts of at least the smaller size.
 IN_CACHE, SMALL = 2**20, 2**18
-CPU_ONLY = "cpu_only"  # in the names of operations that only a CPU's program may have
 
 
 def in_rows(x: jax.Array) -> jax.Array:
@@ -42,13 +41,8 @@ def _product_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
     (x, w), (dx, dw) = primals, tangents
     *rows, width = x.shape
     if len(rows) == 1 and width > w.shape[1] and rows[0] >= width:
-        cpu = jax.named_scope(CPU_ONLY)(_transposed_behind_a_barrier)
-        dw = jax.lax.platform_dependent(dw, cpu=cpu, default=lambda dw: dw)
+        dw = jax.lax.platform_dependent(dw, cpu=lambda dw: jax.lax.optimization_barrier(dw.T).T, default=lambda dw: dw)
     return x @ w, dx @ w + x @ dw
-
-
-def _transposed_behind_a_barrier(dw: jax.Array) -> jax.Array:
-    return jax.lax.optimization_barrier(dw.T).T
 
 
 def n_parts(n_rows: int, row_size: int) -> int:
@@ -71,8 +65,8 @@ def after(x: jax.Array, factor: jax.Array) -> jax.Array:
     With x, the norm of a gradient, an update may write a weight only when no product still reads it. Else XLA's program
     for a CPU begins with a copy of each weight. It ignores a barrier there.
     """
-    cpu = jax.named_scope(CPU_ONLY)(lambda x, factor: jnp.where(jnp.isnan(x), x, factor))
-    return jax.lax.platform_dependent(x, factor, cpu=cpu, default=lambda x, factor: factor)
+    only_after = lambda x, factor: jnp.where(jnp.isnan(x), x, factor)  # noqa: E731
+    return jax.lax.platform_dependent(x, factor, cpu=only_after, default=lambda x, factor: factor)
 
 
 def drawing_options(platform: str) -> dict[str, int] | None:

@@ -269,10 +269,3 @@ def test_a_collective_of_a_tpus_sparse_cores_counts_once_with_its_traffic_and_th
     found = written(body, OFFLOADED)
     assert found.collectives == (Collective("reduce-scatter", 48, [[0, 1, 2, 3]], rings=2),)
     assert n_bytes(found) == 48 + 12 and found.uncounted == ()
-
-
-def test_numbers_of_64_bits_are_named_with_what_made_them():
-    body = "  %x = u32[] parameter(0)\n  ROOT %c = u64[] convert(%x)\n"
-    text = f"HloModule m\n\nENTRY %main (x: u32[]) -> u64[] {{\n{body}}}\n"
-    assert costs.wide(hlo.read(text)) == ["u64 in c"]
-    assert costs.wide(hlo.read(text.replace("u64", "u32"))) == []

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 
 import jax
 import ml_dtypes
@@ -49,25 +48,20 @@ def refused(folder, message):
     ("changes", "message"),
     [
         ({"n_embd": "x"}, "n_embd: expected int, got 'x'"),
-        ({"n_embd": None}, "n_embd: expected int, got None"),
-        ({"n_embd": 6.0}, r"n_embd: expected int, got 6\.0"),
-        ({"n_embd": True}, "n_embd: expected int, got True"),
+        ({"n_head": 5}, "model.n_heads: 5 does not divide model.d_model 6"),
+        ({"n_layer": 2}, "transformer.h.1.attn.c_attn.* is absent"),
+        ({"n_positions": 14}, r"transformer.wpe.weight has shape \[5, 6\]; expected \[14, 6\]"),
+        ({"activation_function": "gelu_fast"}, "activation_function: expected one of gelu, "),
         ({"n_embd": -6}, "model.d_model: expected at least 1, got -6"),
         ({"n_embd": 10**30}, r"n_embd: expected less than 2147483648, got 10+$"),
         ({"n_layer": 10**9}, r"the config has 1000000000 layers, but there are only \d+ tensors"),
-        ({"n_head": [3]}, r"n_head: expected int, got \[3\]"),
-        ({"layer_norm_epsilon": "small"}, "layer_norm_epsilon: expected float, got 'small'"),
         ({"layer_norm_epsilon": float("nan")}, "layer_norm_epsilon: expected a finite number, got nan"),
-        ({"activation_function": ["relu"]}, "activation_function: expected one of gelu, "),
         ({"vocab_size": 0}, "vocab_size: expected a positive int, got 0"),
-        ({"vocab_size": "11"}, "vocab_size: expected a positive int, got '11'"),
         ({"model_type": "bart"}, "model_type: expected one of gpt2, .*; got 'bart'$"),
-        ({"model_type": "roberta"}, "model_type: expected one of gpt2, .*; got 'roberta'$"),
         ({"quantization_config": {"bits": 8}}, "quantization_config: fxf cannot read quantized weights"),
         ({"pruned_heads": {"0": [1]}}, "pruned_heads: fxf has as many heads in all blocks"),
         ({"per_layer_config": {"0": {"n_head": 1}}}, "per_layer_config: fxf has one config for all blocks"),
         ({"is_causal": False}, "is_causal: fxf has GPT2LMHeadModel with True, got False"),
-        ({"model_type": {}}, "model_type: expected one of gpt2, .*; got {}$"),
     ],
 )
 def test_a_config_with_a_wrong_value_is_one_line(folder, changes, message):
@@ -80,8 +74,6 @@ def test_a_config_with_a_wrong_value_is_one_line(folder, changes, message):
     ("content", "message"),
     [
         (b"", "config.json: not JSON: "),
-        (b"\xff\xfe{\x00}\x00", "config.json: not JSON: "),
-        (b"[" * 100_000, "config.json: not JSON: "),
         (b"[1]", "config.json: expected an object of keys"),
     ],
 )
@@ -101,10 +93,8 @@ def change_tensors(folder, change):
     ("value", "message"),
     [
         (np.zeros(6, np.int8), r"gpt2: transformer.ln_f.bias has type int8; expected floating-point numbers"),
-        (np.zeros(6, bool), r"gpt2: transformer.ln_f.bias has type bool; expected floating-point numbers"),
         (np.array([0, np.nan, 0, np.inf, 0, 0]), r"transformer.ln_f.bias has 2 numbers that are infinite or NaN"),
         (np.array([0, 1e300, 0, 0, 0, 0]), r"transformer.ln_f.bias has 1 numbers that are infinite or NaN in float32"),
-        (np.zeros((0, 6), np.float32), r"transformer.ln_f.bias has shape \[0, 6\]; expected \[6\]"),
     ],
 )
 def test_a_tensor_that_is_no_weights_is_named(folder, value, message):
@@ -142,6 +132,9 @@ def test_positions_of_a_marian_are_those_that_are_computed(tmp_path):
     refused(tmp_path, f"{name} is trained; fxf computes what MarianMTModel has there")
     change_tensors(tmp_path, lambda tensors: tensors.update({name: table[0]}))
     refused(tmp_path, f"{name} has shape")
+    path = tmp_path / huggingface.CONFIG_FILE
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"decoder_layers": 3}))
+    refused(tmp_path, "decoder_layers: fxf has one model.n_layers; expected 1, got 3")
 
 
 @pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16])
@@ -151,12 +144,6 @@ def test_half_precision_is_read_as_it_is(folder, kind):
     after = huggingface.load(folder).params["norm"]["scale"]
     assert after.dtype == np.float32
     np.testing.assert_array_equal(after, np.asarray(before).astype(kind).astype(np.float32))
-
-
-def test_a_pipe_is_refused_at_once(folder):
-    (folder / huggingface.TENSORS_FILE).unlink()
-    os.mkfifo(folder / huggingface.TENSORS_FILE)
-    refused(folder, r"model.safetensors: expected a file, got a pipe")
 
 
 # A `model` section of each class, as small as the class allows.
@@ -257,15 +244,12 @@ def rotary_folders(tmp_path_factory):
             "low_freq_factor: fxf has 1, got 2",
         ),
         ("LlamaForCausalLM", {"rope_scaling": {"type": "linear"}}, "model.rope_factor: expected float, got None"),
-        ("LlamaForCausalLM", {"rope_scaling": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor: fxf has 1, got"),
         ("LlamaForCausalLM", {"partial_rotary_factor": 0.5}, "partial_rotary_factor: fxf has 1, got 0.5"),
         (
             "LlamaForCausalLM",
             {"rope_scaling": {"rope_type": "default", "type": "yarn"}},
             "type: expected 'default', which rope_type says, got 'yarn'",
         ),
-        ("LlamaForCausalLM", {"is_causal": False}, "is_causal: fxf has LlamaForCausalLM with True, got False"),
-        ("LlamaForCausalLM", {"mlp_bias": "no"}, "model.feed_forward_bias: expected bool, got 'no'"),
         ("LlamaForCausalLM", {"mlp_bias": True}, r"mlp.gate_proj.bias is absent; expected shape \[7\]"),
         ("MistralForCausalLM", {"sliding_window": "3"}, "model.window: expected int, got '3'"),
         ("Qwen2ForCausalLM", {"attention_bias": True}, "attention_bias: fxf has Qwen2ForCausalLM with False, got True"),
@@ -294,21 +278,6 @@ def rotary_folders(tmp_path_factory):
             "Gemma3ForCausalLM",
             {"rope_parameters": {"sliding_attention": {"rope_type": "linear"}}},
             "rope_type: fxf has 'default' in sliding_attention, got 'linear'",
-        ),
-        (
-            "Gemma3ForCausalLM",
-            {"rope_parameters": {"sliding_attention": 1}},
-            "sliding_attention: expected an object of keys, got 1",
-        ),
-        (
-            "Gemma3ForCausalLM",
-            {"rope_parameters": {"sliding_attention": {"partial_rotary_factor": 0.5}}},
-            "partial_rotary_factor: fxf has 1, got 0.5",
-        ),
-        (
-            "Gemma3ForCausalLM",
-            {"rope_scaling": {"type": "linear", "factor": 8.0}},
-            "type: expected 'default', which rope_type says, got 'linear'",
         ),
         ("Gemma3ForCausalLM", {"attn_logit_softcapping": 5.0}, "attn_logit_softcapping: fxf has Gemma3.* with 0.0, "),
         ("Gemma2ForCausalLM", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar: expected a positive number, got 0"),
@@ -416,7 +385,6 @@ def test_params_are_put_where_the_layout_says(rotary_folders):
         (2, {"eos_token_id": [7, 8, 3]}, (7, 8, 3)),  # as in Llama 3
         ([2, 5], {"pad_token_id": 2}, (2, 5)),
         (2, {"eos_token_id": None}, ()),
-        (None, None, ()),
         (-1, None, ()),  # as exports were written where no token ends a text
         (50256, None, ()),  # no token of this vocabulary
     ],
@@ -441,7 +409,6 @@ def test_the_tokens_that_end_a_text_are_those_of_generation_or_else_of_the_confi
         ({"first": 0, "end": 2, "padding": 1}, {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1}),
         ({"first": 4, "end": 3, "padding": None}, {"bos_token_id": 4, "eos_token_id": 3, "pad_token_id": 3}),
         ({"first": None, "end": None, "padding": 1}, {"bos_token_id": None, "eos_token_id": None, "pad_token_id": 1}),
-        ({"first": 0, "end": None, "padding": None}, {"bos_token_id": 0, "eos_token_id": None, "pad_token_id": None}),
     ],
 )
 def test_files_name_the_same_special_tokens_and_null_where_there_is_none(folder, tmp_path, tokens, expected):
