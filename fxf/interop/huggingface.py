@@ -1,7 +1,7 @@
 """Import and export of models of the `transformers` library.
 
 They are GPT-2, BERT, Marian, Llama, Mistral, Qwen 2, Qwen 3, Gemma 2 and the text models of Gemma 3.
-`fxf.interop.architectures` lists them. Neither `transformers` nor `torch` is needed.
+`architectures.toml` lists them. Neither `transformers` nor `torch` is needed.
 """
 
 import json
