@@ -151,16 +151,16 @@ ROTARY = {"n_layers": 2, "d_model": 6, "d_ff": 7, "n_heads": 3, "n_kv_heads": 1,
           "norm_epsilon_in": "variance", "positions": "rotary", "gated": True, "activation": "silu",
           "attention_bias": "none", "feed_forward_bias": False, "final_bias": False}  # fmt: skip
 CLASSES = {
-    "LlamaForCausalLM": {"n_heads": 4, "head_dim": 4, "rope_theta": 500.0, "rope_factor": 8.0, "rope_trained_len": 64},
-    "MistralForCausalLM": {"window": 3, "rope_factor": 2.0},
-    "Qwen2ForCausalLM": {"attention_bias": "qkv", "window": 3, "global_every": 2},
-    "Qwen3ForCausalLM": {"qk_norm": True, "tied_embeddings": True, "final_bias": True},
-    "Gemma2ForCausalLM": {"block": "sandwich", "zero_centered_scale": True, "scaled_embeddings": True, "head_dim": 4,
-                          "window": 3, "global_every": 2, "query_scale": 0.5, "attention_softcap": 5.0,
-                          "tied_embeddings": True, "final_bias": True, "activation": "gelu_tanh"},
-    "Gemma3ForCausalLM": {"block": "sandwich", "zero_centered_scale": True, "scaled_embeddings": True, "qk_norm": True,
-                          "window": 3, "global_every": 2, "local_rope_theta": 50.0, "rope_factor": 8.0,
-                          "query_scale": 0.5, "tied_embeddings": True, "final_bias": True, "activation": "gelu_tanh"},
+    "llama": {"n_heads": 4, "head_dim": 4, "rope_theta": 500.0, "rope_factor": 8.0, "rope_trained_len": 64},
+    "mistral": {"window": 3, "rope_factor": 2.0},
+    "qwen2": {"attention_bias": "qkv", "window": 3, "global_every": 2},
+    "qwen3": {"qk_norm": True, "tied_embeddings": True, "final_bias": True},
+    "gemma2": {"block": "sandwich", "zero_centered_scale": True, "scaled_embeddings": True, "head_dim": 4, "window": 3,
+               "global_every": 2, "query_scale": 0.5, "attention_softcap": 5.0, "tied_embeddings": True,
+               "final_bias": True, "activation": "gelu_tanh"},
+    "gemma3_text": {"block": "sandwich", "zero_centered_scale": True, "scaled_embeddings": True, "qk_norm": True,
+                    "window": 3, "global_every": 2, "local_rope_theta": 50.0, "rope_factor": 8.0, "query_scale": 0.5,
+                    "tied_embeddings": True, "final_bias": True, "activation": "gelu_tanh"},
 }  # fmt: skip
 
 
@@ -178,12 +178,12 @@ def test_a_rotary_decoder_comes_back_from_one_file_and_from_several(name, tmp_pa
         files = list(tmp_path.glob("*.safetensors"))
         assert len(files) == n_files if n_files else len(files) > 3
         loaded = huggingface.load(tmp_path)
-        assert loaded.huggingface["architectures"] == [name]
+        assert loaded.huggingface["architectures"] == [ARCHITECTURES[name].name]
         assert dataclasses.replace(loaded.config, n_kv_heads=1, head_dim=config.head_dim) == config
         jax.tree.map(np.testing.assert_array_equal, loaded.params, params)
 
 
-@pytest.mark.parametrize("name", ["Gemma2ForCausalLM", "Gemma3ForCausalLM"])
+@pytest.mark.parametrize("name", ["gemma2", "gemma3_text"])
 def test_a_gemma_without_windows_is_written_with_the_one_that_its_class_asks_for(name, tmp_path):
     config, params = made(**ROTARY | CLASSES[name] | {"window": 0, "global_every": 0, "local_rope_theta": 0.0})
     huggingface.save(tmp_path, config, params, first=0, end=2, padding=1)
@@ -236,52 +236,52 @@ def rotary_folders(tmp_path_factory):
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("LlamaForCausalLM", {"rope_scaling": {"rope_type": "yarn"}}, "rope_type: expected one of default, linear, "),
-        ("LlamaForCausalLM", {"rope_scaling": "llama3"}, "rope_scaling: expected an object of keys, got 'llama3'"),
+        ("llama", {"rope_scaling": {"rope_type": "yarn"}}, "rope_type: expected one of default, linear, "),
+        ("llama", {"rope_scaling": "llama3"}, "rope_scaling: expected an object of keys, got 'llama3'"),
         (
-            "LlamaForCausalLM",
+            "llama",
             {"rope_scaling": {"type": "llama3", "factor": 8, "low_freq_factor": 2}},
             "low_freq_factor: fxf has 1, got 2",
         ),
-        ("LlamaForCausalLM", {"rope_scaling": {"type": "linear"}}, "model.rope_factor: expected float, got None"),
-        ("LlamaForCausalLM", {"partial_rotary_factor": 0.5}, "partial_rotary_factor: fxf has 1, got 0.5"),
+        ("llama", {"rope_scaling": {"type": "linear"}}, "model.rope_factor: expected float, got None"),
+        ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor: fxf has 1, got 0.5"),
         (
-            "LlamaForCausalLM",
+            "llama",
             {"rope_scaling": {"rope_type": "default", "type": "yarn"}},
             "type: expected 'default', which rope_type says, got 'yarn'",
         ),
-        ("LlamaForCausalLM", {"mlp_bias": True}, r"mlp.gate_proj.bias is absent; expected shape \[7\]"),
-        ("MistralForCausalLM", {"sliding_window": "3"}, "model.window: expected int, got '3'"),
-        ("Qwen2ForCausalLM", {"attention_bias": True}, "attention_bias: fxf has Qwen2ForCausalLM with False, got True"),
-        ("Qwen2ForCausalLM", {"layer_types": ["full_attention"]}, "layer_types: expected 2 of sliding_attention and "),
+        ("llama", {"mlp_bias": True}, r"mlp.gate_proj.bias is absent; expected shape \[7\]"),
+        ("mistral", {"sliding_window": "3"}, "model.window: expected int, got '3'"),
+        ("qwen2", {"attention_bias": True}, "attention_bias: fxf has Qwen2ForCausalLM with False, got True"),
+        ("qwen2", {"layer_types": ["full_attention"]}, "layer_types: expected 2 of sliding_attention and "),
         (
-            "Qwen2ForCausalLM",
+            "qwen2",
             {"layer_types": ["full_attention", "sliding_attention"]},
             "layer_types: fxf has full_attention in each n-th block alone; got ",
         ),
         (
-            "Qwen2ForCausalLM",
+            "qwen2",
             {"layer_types": None, "max_window_layers": 1},
             "max_window_layers: fxf has windows in all blocks, so 0 here; got 1",
         ),
         (
-            "Qwen2ForCausalLM",
+            "qwen2",
             {"use_sliding_window": False},
             "layer_types: sliding_attention without use_sliding_window and a sliding_window",
         ),
         (
-            "Qwen3ForCausalLM",
+            "qwen3",
             {"rope_parameters": {"full_attention": {"rope_theta": 1.0}}},
             "rope_parameters: fxf has one set for all blocks of this class; got ",
         ),
         (
-            "Gemma3ForCausalLM",
+            "gemma3_text",
             {"rope_parameters": {"sliding_attention": {"rope_type": "linear"}}},
             "rope_type: fxf has 'default' in sliding_attention, got 'linear'",
         ),
-        ("Gemma3ForCausalLM", {"attn_logit_softcapping": 5.0}, "attn_logit_softcapping: fxf has Gemma3.* with 0.0, "),
-        ("Gemma2ForCausalLM", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar: expected a positive number, got 0"),
-        ("Gemma2ForCausalLM", {"use_bidirectional_attention": True}, "use_bidirectional_attention: fxf has Gemma2"),
+        ("gemma3_text", {"attn_logit_softcapping": 5.0}, "attn_logit_softcapping: fxf has Gemma3.* with 0.0, "),
+        ("gemma2", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar: expected a positive number, got 0"),
+        ("gemma2", {"use_bidirectional_attention": True}, "use_bidirectional_attention: fxf has Gemma2"),
     ],
 )
 def test_a_rotary_decoder_that_fxf_does_not_have_is_one_line(rotary_folders, tmp_path, name, changes, message):
@@ -295,21 +295,21 @@ def test_a_rotary_decoder_that_fxf_does_not_have_is_one_line(rotary_folders, tmp
 def test_what_an_older_config_leaves_out_has_the_values_of_its_class(rotary_folders, tmp_path):
     """As the first releases of these models were written."""
     left_out = {
-        "LlamaForCausalLM": ["num_key_value_heads", "head_dim", "rope_theta", "rope_scaling", "attention_bias"],
-        "Qwen2ForCausalLM": ["layer_types", "rope_scaling", "head_dim", "attention_bias"],
-        "Gemma2ForCausalLM": ["layer_types", "tie_word_embeddings", "rope_scaling", "final_logit_softcapping"],
-        "Gemma3ForCausalLM": ["layer_types", "tie_word_embeddings", "rope_theta", "rope_local_base_freq"],
+        "llama": ["num_key_value_heads", "head_dim", "rope_theta", "rope_scaling", "attention_bias"],
+        "qwen2": ["layer_types", "rope_scaling", "head_dim", "attention_bias"],
+        "gemma2": ["layer_types", "tie_word_embeddings", "rope_scaling", "final_logit_softcapping"],
+        "gemma3_text": ["layer_types", "tie_word_embeddings", "rope_theta", "rope_local_base_freq"],
     }
     sections = {}
     for name, keys in left_out.items():
         config = json.loads((rotary_folders[name] / huggingface.CONFIG_FILE).read_text())
         config = {key: value for key, value in config.items() if key not in keys}
         sections[name] = read_config(ARCHITECTURES[config["model_type"]], config, "here")
-    assert (sections["LlamaForCausalLM"].n_kv_heads, sections["LlamaForCausalLM"].head_dim) == (4, 1)
-    assert sections["LlamaForCausalLM"].rope_factor == 1 and sections["Qwen2ForCausalLM"].global_every == 0
-    gemma = sections["Gemma2ForCausalLM"]
+    assert (sections["llama"].n_kv_heads, sections["llama"].head_dim) == (4, 1)
+    assert sections["llama"].rope_factor == 1 and sections["qwen2"].global_every == 0
+    gemma = sections["gemma2"]
     assert (gemma.global_every, gemma.logit_softcap, gemma.tied_embeddings) == (2, 30.0, True)
-    gemma = sections["Gemma3ForCausalLM"]
+    gemma = sections["gemma3_text"]
     assert (gemma.global_every, gemma.rope_theta, gemma.local_rope_theta, gemma.rope_factor) == (6, 1e6, 1e4, 8.0)
 
 
@@ -322,26 +322,26 @@ LENGTH = "original_max_position_embeddings"
     [
         # Where both stand, `rope_scaling` stands for all of `rope_parameters`.
         (
-            "LlamaForCausalLM",
+            "llama",
             {"rope_scaling": {"type": "linear", "factor": 4}, "rope_parameters": LLAMA3, "rope_theta": 7.0},
             {"rope_theta": 7.0, "rope_factor": 4.0, "rope_trained_len": 0},
         ),
-        ("LlamaForCausalLM", {"rope_scaling": {}, "rope_parameters": LLAMA3}, {"rope_theta": 9.0, "rope_factor": 8.0}),
+        ("llama", {"rope_scaling": {}, "rope_parameters": LLAMA3}, {"rope_theta": 9.0, "rope_factor": 8.0}),
         # The length of training is that of config.json, or else of its object, or else max_position_embeddings.
-        ("LlamaForCausalLM", {"rope_scaling": LLAMA3}, {"rope_trained_len": 5}),
-        ("LlamaForCausalLM", {"rope_scaling": {**LLAMA3, LENGTH: 3}}, {"rope_trained_len": 3}),
-        ("LlamaForCausalLM", {"rope_scaling": {**LLAMA3, LENGTH: 3}, LENGTH: 4}, {"rope_trained_len": 4}),
-        ("LlamaForCausalLM", {"rope_scaling": {**LLAMA3, "factor": 1}}, {"rope_factor": 1.0, "rope_trained_len": 0}),
+        ("llama", {"rope_scaling": LLAMA3}, {"rope_trained_len": 5}),
+        ("llama", {"rope_scaling": {**LLAMA3, LENGTH: 3}}, {"rope_trained_len": 3}),
+        ("llama", {"rope_scaling": {**LLAMA3, LENGTH: 3}, LENGTH: 4}, {"rope_trained_len": 4}),
+        ("llama", {"rope_scaling": {**LLAMA3, "factor": 1}}, {"rope_factor": 1.0, "rope_trained_len": 0}),
         # No block has a window if all are among the first ones, which have none.
-        ("Qwen2ForCausalLM", {"layer_types": None, "max_window_layers": 2}, {"window": 0, "global_every": 0}),
+        ("qwen2", {"layer_types": None, "max_window_layers": 2}, {"window": 0, "global_every": 0}),
         # Local blocks have a base of their own, even if all blocks are local.
         (
-            "Gemma3ForCausalLM",
+            "gemma3_text",
             {"layer_types": 2 * ["sliding_attention"]},
             {"window": 3, "global_every": 3, "local_rope_theta": 50.0},
         ),
         (
-            "Gemma3ForCausalLM",
+            "gemma3_text",
             {"rope_scaling": {"rope_type": "linear", "factor": 2}, "rope_parameters": {"full_attention": LLAMA3}},
             {"rope_theta": 9.0, "rope_factor": 2.0, "rope_trained_len": 0},
         ),
@@ -363,7 +363,7 @@ def test_keys_that_stand_for_others_are_read_as_transformers_reads_them(rotary_f
     ],
 )
 def test_an_index_that_does_not_lead_to_its_tensors_is_one_line(rotary_folders, tmp_path, index, message):
-    source = rotary_folders["LlamaForCausalLM"]
+    source = rotary_folders["llama"]
     (tmp_path / huggingface.CONFIG_FILE).write_bytes((source / huggingface.CONFIG_FILE).read_bytes())
     (tmp_path / "one.safetensors").write_bytes((source / huggingface.TENSORS_FILE).read_bytes())
     (tmp_path / huggingface.INDEX_FILE).write_text(json.dumps(index))
@@ -372,7 +372,7 @@ def test_an_index_that_does_not_lead_to_its_tensors_is_one_line(rotary_folders, 
 
 def test_params_are_put_where_the_layout_says(rotary_folders):
     layout = one_device()
-    loaded = huggingface.load(rotary_folders["LlamaForCausalLM"], layout)
+    loaded = huggingface.load(rotary_folders["llama"], layout)
     shardings = layout.weights(loaded.model.spec)
     assert jax.tree.map(lambda x, sharding: x.sharding == sharding, loaded.params, shardings)
     assert all(isinstance(x.sharding, jax.sharding.NamedSharding) for x in jax.tree.leaves(loaded.params))
