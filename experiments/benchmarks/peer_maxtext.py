@@ -19,8 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fxf.machine import costs, hlo
-from fxf.machine.topologies import LIBTPU, topology
+from fxf.compile import costs, hlo
+from fxf.compile.topologies import LIBTPU, topology
 from fxf.runs.code_version import made_by
 
 ROOT = Path(__file__).parents[2]

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from fxf.config import defaults, one_of, section
@@ -17,6 +17,12 @@ SIZE_LIMIT = 2**31  # sizes in config.json are smaller
 # Keys that change only training, and how numbers are computed.
 OF_A_RUN = ("init", "scan_blocks", "remat", "dtype", "attention_implementation")
 DROPOUTS = ("dropout", "embedding_dropout", "attention_dropout")
+# What null stands for, by the key of the `model` section; it reads the keys that precede it in the table.
+IF_NULL: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    "d_ff": lambda section: 4 * section["d_model"],
+    "n_kv_heads": lambda section: section["n_heads"],
+    "head_dim": lambda section: section["d_model"] // max(section["n_heads"], 1),
+}
 
 
 def read_config(architecture: Architecture, config_json: Mapping[str, Any], where: str) -> TransformerConfig:
@@ -28,10 +34,10 @@ def read_config(architecture: Architecture, config_json: Mapping[str, Any], wher
     config_class = MODELS[architecture.model].config
     values: dict[str, Any] = {}
     kinds = typing.get_type_hints(config_class)
-    for key, name in architecture.keys:
+    for key, name in architecture.pairs:
         value = theirs.get(name)
-        if value is None and name in architecture.if_null:
-            value = architecture.if_null[name](values)
+        if value is None and key in IF_NULL:
+            value = IF_NULL[key](values)
         if key == "activation":
             value = ACTIVATIONS[one_of(value, ACTIVATIONS, f"{where}: {name}")]
         elif type(value) is not kinds[key] and not (kinds[key] is float and type(value) is int):
@@ -86,11 +92,10 @@ def write_config(config: TransformerConfig) -> Written:
 
 def _written(architecture: Architecture, config: TransformerConfig) -> Written:
     config = _explicit(config)
-    model_type = next(name for name, known in ARCHITECTURES.items() if known is architecture)
-    record: dict[str, Any] = {"architectures": [architecture.name], "model_type": model_type, **architecture.config}
+    record: dict[str, Any] = {"architectures": [architecture.name], "model_type": architecture.model_type}
     # A class knows which of its parts are causal; with the key, the encoder of Marian would be too.
-    record.pop("is_causal", None)
-    for key, theirs in architecture.keys:
+    record |= {key: value for key, value in architecture.config.items() if key != "is_causal"}
+    for key, theirs in architecture.pairs:
         value = getattr(config, key)
         if key == "activation":
             value = next((name for name, known in ACTIVATIONS.items() if known == value), "gelu")
@@ -107,8 +112,7 @@ def _explicit(config: TransformerConfig) -> TransformerConfig:
 
 def _differences(architecture: Architecture, there: TransformerConfig, here: TransformerConfig) -> Iterator[str]:
     """Yields a text for each key of `here` whose value a model with the section `there` does not have."""
-    partners = {key for key, _ in architecture.keys}
-    free = {*OF_A_RUN, *(key for key in DROPOUTS if key not in partners)}
+    free = {*OF_A_RUN, *(key for key in DROPOUTS if key not in architecture.keys)}
     values, expected = (dataclasses.asdict(_explicit(config)) for config in (here, there))
     for key, value in values.items():
         if key not in free and expected[key] != value and not _expressed_by_zeros(key, expected[key], value):

@@ -1,7 +1,7 @@
 """Import and export of models of the `transformers` library.
 
 They are GPT-2, BERT, Marian, Llama, Mistral, Qwen 2, Qwen 3, Gemma 2 and the text models of Gemma 3.
-`fxf.interop.architectures` lists them. Neither `transformers` nor `torch` is needed.
+`architectures.toml` lists them. Neither `transformers` nor `torch` is needed.
 """
 
 import json
@@ -32,6 +32,11 @@ from fxf.weights import Params, flatten
 CONFIG_FILE, TENSORS_FILE, INDEX_FILE = "config.json", "model.safetensors", "model.safetensors.index.json"
 GENERATION_FILE, TOKENIZER_FILE = "generation_config.json", "tokenizer.json"
 TOKENIZER_CONFIG_FILE, TOKENIZER_MAP_FILE = "tokenizer_config.json", "special_tokens_map.json"
+REFUSED = {
+    "quantization_config": "fxf cannot read quantized weights",
+    "per_layer_config": "fxf has one config for all blocks",
+    "pruned_heads": "fxf has as many heads in all blocks",
+}
 END, SPLIT = "eos_token_id", "split_special_tokens"
 SHARD_BYTES = 5 * 10**9  # of the largest tensors file that is written, as in transformers
 
@@ -114,12 +119,9 @@ def _section(huggingface: Mapping[str, Any], where: str) -> tuple[Architecture, 
     model_type = huggingface.get("model_type")
     if model_type not in list(ARCHITECTURES):  # suggests no nearest name, because bart is not a mistyped bert
         raise UserError(f"{where}: model_type: expected one of {', '.join(ARCHITECTURES)}; got {model_type!r}")
-    if huggingface.get("quantization_config") is not None:
-        raise UserError(f"{where}: quantization_config: fxf cannot read quantized weights")
-    if huggingface.get("per_layer_config") is not None:
-        raise UserError(f"{where}: per_layer_config: fxf has one config for all blocks")
-    if huggingface.get("pruned_heads"):
-        raise UserError(f"{where}: pruned_heads: fxf has as many heads in all blocks")
+    for key, why in REFUSED.items():
+        if huggingface.get(key):
+            raise UserError(f"{where}: {key}: {why}")
     architecture = ARCHITECTURES[model_type]
     return architecture, read_config(architecture, huggingface, where)
 

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fxf.errors import UserError
 from fxf.interop.architecture import Architecture
 from fxf.interop.weights_file import StoredTensor, as_weights, check_shapes
+from fxf.layers.position_kinds import halves
 from fxf.weights import TABLES, Params, Spec, Weight, leaves, map_weights, without_indices
 
 TABLE_AGAIN = r"(lm_head|decoder|embed_tokens)\.weight$"  # tensors that repeat the embedding table
@@ -27,13 +29,12 @@ class Part(NamedTuple):
 
 def tensors_of(architecture: Architecture, spec: Spec) -> dict[str, list[Part]]:
     """Returns the weights that make each tensor of a model, in their order within it."""
-    parts: dict[str, list[Part]] = {}
-    order = list(architecture.tensors)
+    found: dict[str, list[tuple[int, Part]]] = {}
     for path, weight in leaves(spec):
         number = [part for part in path.split("/") if part.isdecimal()]
-        name = architecture.tensors[without_indices(path)].format(*number)
-        parts.setdefault(name, []).append(Part(path, weight))
-    return {name: sorted(group, key=lambda p: order.index(without_indices(p.path))) for name, group in parts.items()}
+        place, name = architecture.tensor(without_indices(path))
+        found.setdefault(name.format(*number), []).append((place, Part(path, weight)))
+    return {name: [part for _, part in sorted(parts, key=lambda each: each[0])] for name, parts in found.items()}
 
 
 def tensor_shape(architecture: Architecture, name: str, parts: list[Part]) -> tuple[int, ...]:
@@ -109,12 +110,12 @@ def to_params(
 
 
 def _check_computed(architecture: Architecture, tensors: Mapping[str, StoredTensor], where: str) -> None:
-    for pattern, computed in architecture.computed.items():
-        for name in filter(re.compile(pattern).search, tensors):
-            expected = np.asarray(computed(tensors[name].shape))
-            check_shapes(where, {name: tensors[name].shape}, {name: expected.shape})
-            if not np.allclose(as_weights(where, name, tensors[name].read()), expected, rtol=0, atol=ROUNDING):
-                raise UserError(f"{where}: {name} is trained; fxf computes what {architecture.name} has there")
+    for name in filter(re.compile(architecture.sinusoidal).search, tensors):
+        shape = tensors[name].shape
+        expected = np.asarray(halves(jnp.arange(shape[0]), shape[-1]))
+        check_shapes(where, {name: shape}, {name: expected.shape})
+        if not np.allclose(as_weights(where, name, tensors[name].read()), expected, rtol=0, atol=ROUNDING):
+            raise UserError(f"{where}: {name} is trained; fxf computes what {architecture.name} has there")
 
 
 def _by_name(
@@ -125,9 +126,9 @@ def _by_name(
     again = []
     for theirs, tensor in tensors.items():
         name = theirs
-        for pattern, replacement in architecture.renamed:
+        for pattern, replacement in architecture.renamed.items():
             name = re.sub(pattern, replacement, name)
-        if name not in expected and architecture.ignored and re.search(architecture.ignored, name):
+        if name not in expected and re.search(architecture.ignored, name):
             again += [theirs] if re.search(TABLE_AGAIN, theirs) else []
         elif name in found:
             raise UserError(f"{where}: {found[name][0]} and {theirs} are both names of {name}")

@@ -1,7 +1,6 @@
 """Compiling ahead of a call, which lets a clock count compiling apart."""
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -32,33 +31,15 @@ class CompiledByShape:
         self._jitted, self._compiling, self._options = jitted, compiling, options
         self._programs = {} if programs is None else programs
 
-    def begin(self, first: Any, *others: Any, **static: Any) -> None:
-        """Traces the function for arguments of these shapes, and compiles it in a thread, for a later call."""
-        shape = _shape(others, static)
-        if shape not in self._programs:
-            with self._compiling():
-                lowered = self._jitted.lower(first, *others, **static)
-                options = self._options(lowered)
-            thread = ThreadPoolExecutor(1)
-            self._programs[shape] = thread.submit(lowered.compile, options)
-            thread.shutdown(wait=False)
-
     def program(self, first: Any, *others: Any, **static: Any) -> Any:
         """Returns the compiled program for arguments of these shapes; it takes all but the static ones."""
-        shape = _shape(others, static)
+        leaves, structure = jax.tree.flatten(others)
+        shape = structure, tuple(map(np.shape, leaves)), tuple(static.items())
         if shape not in self._programs:
             with self._compiling():
                 lowered = self._jitted.lower(first, *others, **static)
                 self._programs[shape] = lowered.compile(self._options(lowered))
-        if isinstance(begun := self._programs[shape], Future):
-            with self._compiling():
-                self._programs[shape] = begun.result()
         return self._programs[shape]
 
     def __call__(self, first: Any, *others: Any, **static: Any) -> Any:
         return self.program(first, *others, **static)(first, *others)
-
-
-def _shape(others: tuple, static: dict[str, Any]) -> tuple:
-    leaves, structure = jax.tree.flatten(others)
-    return structure, tuple(map(np.shape, leaves)), tuple(static.items())

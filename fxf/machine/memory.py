@@ -1,8 +1,5 @@
 """The memory of devices, and its size in words."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
-
 import jax
 
 GIB = 2**30
@@ -18,12 +15,3 @@ def held_on_a_device() -> dict[str, int]:
     names = {"device_peak_bytes": "peak_bytes_in_use", "device_bytes": "bytes_limit"}
     known = {ours: [stats[name] for stats in found if name in stats] for ours, name in names.items()}
     return {ours: max(values) for ours, values in known.items() if values}
-
-
-def inner_jaxprs(params: Mapping[str, Any]) -> Iterator[Any]:
-    """Yields the jaxprs among the parameters of an equation."""
-    for value in params.values():
-        for item in value if isinstance(value, list | tuple) else [value]:
-            inner = getattr(item, "jaxpr", item)
-            if hasattr(inner, "eqns"):
-                yield inner

@@ -1,23 +1,24 @@
-"""The floating-point operations of a traced program: of its products, direct solvers and Fourier transforms.
+"""The floating-point operations of a traced program: of its products and convolutions.
 
-Operations on single elements, such as an activation's, do not count. Nor do those of an iteration whose number of steps
-depends on the numbers, such as that for eigenvalues; its primitive is named as not counted.
+Operations on single elements, such as an activation's, do not count. Nor do those of decompositions, solvers and
+Fourier transforms; their primitives are named as not counted.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import primitives
 
-from fxf.machine.memory import inner_jaxprs
-
-ITERATIVE = frozenset({"eig", "eigh", "hessenberg", "schur", "svd", "tridiagonal", "tridiagonal_solve"})
+NOT_COUNTED = {
+    *("cholesky", "eig", "eigh", "fft", "geqp3", "geqrf", "hessenberg", "householder_product", "lu", "qr", "schur"),
+    *("svd", "triangular_solve", "tridiagonal", "tridiagonal_solve"),
+}
 # Primitives of single elements, of sums and of moves: all that JAX exports, and some that it does not export.
 _EXPORTED = {getattr(primitives, name).name for name in dir(primitives) if name.endswith("_p")}
-FREE = (_EXPORTED - ITERATIVE) | {
+FREE = (_EXPORTED - NOT_COUNTED) | {
     *("addupdate", "all_gather_invariant", "broadcast_to", "check", "debug_callback", "debug_print", "empty"),
     *("empty_ref", "free_ref", "freeze", "inspect_sharding", "layout_constraint", "lu_pivots_to_permutation"),
     *("masked_load", "masked_swap", "mulhi", "multiple_of", "new_ref", "num_programs", "optimization_barrier"),
@@ -60,7 +61,7 @@ def _of_equation(equation: Any) -> Operations:
     if name in FORMULAS:
         shapes = [[v.aval.shape for v in variables] for variables in (equation.invars, equation.outvars)]
         is_complex = jnp.issubdtype(equation.outvars[0].aval.dtype, jnp.complexfloating)
-        return Operations((4 if is_complex and name != "fft" else 1) * FORMULAS[name](params, *shapes))
+        return Operations((4 if is_complex else 1) * FORMULAS[name](params, *shapes))
     if name == "custom_linear_solve":  # its other functions serve derivatives
         return operations(params["jaxprs"].solve.jaxpr)
     inner = [operations(each) for each in inner_jaxprs(params)]
@@ -76,6 +77,15 @@ def _of_equation(equation: Any) -> Operations:
     if name == "pallas_call":
         return _of_kernel(params, total)
     return total if inner or name in FREE else Operations(uncounted=frozenset({name}))
+
+
+def inner_jaxprs(params: Mapping[str, Any]) -> Iterator[Any]:
+    """Yields the jaxprs among the parameters of an equation."""
+    for value in params.values():
+        for item in value if isinstance(value, list | tuple) else [value]:
+            inner = getattr(item, "jaxpr", item)
+            if hasattr(inner, "eqns"):
+                yield inner
 
 
 def _of_kernel(params: Any, block: Operations) -> Operations:
@@ -129,63 +139,9 @@ def met(n_input: int, n_window: int, n_result: int, stride: int, low: int, of_in
     return sum(int(((p >= 0) & (p <= (n_input - 1) * of_input) & (p % of_input == 0)).sum()) for p in places)
 
 
-def triangular_solve(shape: tuple[int, ...], n: int) -> int:
-    """Returns the operations of solving n x n triangular systems with right sides of this shape."""
-    return n * math.prod(shape)
-
-
-def cholesky(shape: tuple[int, ...]) -> int:
-    return math.prod(shape) * shape[-1] // 3
-
-
-def fft(shape: tuple[int, ...], lengths: tuple[int, ...], real: bool) -> int:
-    """Returns the usual 5 n log2 n for each transform of n complex numbers, and half of it for n real ones.
-
-    Args:
-      shape: of the numbers on the side where they are real, else of any side.
-    """
-    return round((2.5 if real else 5) * math.prod(shape) * math.log2(max(math.prod(lengths), 1)))
-
-
-def _fft(params: Any, inputs: Shapes, outputs: Shapes) -> int:
-    kind = params["fft_type"].name
-    return fft((outputs if kind == "IRFFT" else inputs)[0], params["fft_lengths"], real="R" in kind)
-
-
-def _lu(params: Any, inputs: Shapes, outputs: Shapes) -> int:
-    *batch, m, n = inputs[0]
-    k, longer = min(m, n), max(m, n)
-    return math.prod(batch) * (3 * longer * k**2 - k**3) // 3
-
-
-def _geqrf(params: Any, inputs: Shapes, outputs: Shapes) -> int:
-    """Returns the operations of the reflections of a QR decomposition, twice those of LU."""
-    return 2 * _lu(params, inputs, outputs)
-
-
-def _householder_product(params: Any, inputs: Shapes, outputs: Shapes) -> int:
-    """Returns the operations of a matrix [m, n] of the product of k reflections."""
-    (*batch, m, n), k = outputs[0], inputs[1][-1]
-    return math.prod(batch) * (12 * m * n * k - 6 * (m + n) * k**2 + 4 * k**3) // 3
-
-
-def _qr(params: Any, inputs: Shapes, outputs: Shapes) -> int:
-    taus = (*inputs[0][:-2], min(inputs[0][-2:]))
-    return _geqrf(params, inputs, outputs) + _householder_product(params, [inputs[0], taus], outputs)
-
-
-# By primitive: the operations on real numbers, from its params and the shapes of its inputs and outputs. Those of
-# decompositions are LAPACK's (Anderson et al. 1999, LAPACK Users' Guide; Golub and Van Loan 2013).
+# By primitive: the operations on real numbers, from its params and the shapes of its inputs and outputs.
 FORMULAS: dict[str, Callable[[Any, Shapes, Shapes], int]] = {
     "dot_general": _dot_general,
     "ragged_dot_general": _ragged_dot_general,
     "conv_general_dilated": _convolution,
-    "triangular_solve": lambda params, inputs, outputs: triangular_solve(inputs[1], inputs[0][-1]),
-    "cholesky": lambda params, inputs, outputs: cholesky(inputs[0]),
-    "lu": _lu,
-    "geqp3": _geqrf,
-    "geqrf": _geqrf,
-    "qr": _qr,
-    "householder_product": _householder_product,
-    "fft": _fft,
 }

@@ -17,26 +17,20 @@ class Stage:
     """A part of the work: how much of it is done, and a text about it. Without a terminal it draws nothing."""
 
     def __init__(self, name: str, total: int, done: int) -> None:
-        self.name, self.total, self.done = name, total, done
-        self._task: Any = None
-        if _progress:
-            self._task = _progress.add_task(name, total=total or None, completed=done, text="")
+        self._progress = _progress
+        self._task = _progress and _progress.add_task(name, total=total or None, completed=done, text="")
 
     def advance(self, n: int = 1) -> None:
-        self.at(self.done + n)
+        if self._progress:
+            self._progress.advance(self._task, n)
 
     def at(self, done: int) -> None:
-        self.done = done
-        if _progress and self._task is not None:
-            _progress.update(self._task, completed=done)
+        if self._progress:
+            self._progress.update(self._task, completed=done)
 
     def tell(self, text: str) -> None:
-        if _progress and self._task is not None:
-            _progress.update(self._task, text=text)
-
-    def leave(self) -> None:
-        if _progress and self._task is not None:
-            _progress.remove_task(self._task)
+        if self._progress:
+            self._progress.update(self._task, text=text)
 
 
 @contextmanager
@@ -55,7 +49,8 @@ def stage(name: str, total: int = 0, done: int = 0) -> Iterator[Stage]:
         yield entered
     finally:
         _stages.remove(entered)
-        entered.leave()
+        if _progress:
+            _progress.remove_task(entered._task)
         if not _stages:
             end()
 
@@ -68,13 +63,12 @@ def _begin() -> None:
     from rich import progress  # imported here, because a job without a terminal needs none
     from rich.console import Console
 
-    columns: tuple[Any, ...] = (progress.SpinnerColumn(), progress.TextColumn("{task.description}", markup=False))
-    columns += (progress.BarColumn(20), progress.TaskProgressColumn(), progress.TimeElapsedColumn())
-    columns += (progress.TimeRemainingColumn(), progress.TextColumn("{task.fields[text]}", markup=False))
-    stdout = sys.stdout is not None and sys.stdout.isatty()
-    console = Console(file=sys.stderr)
+    name, text = (progress.TextColumn(f"{{task.{field}}}", markup=False) for field in ("description", "fields[text]"))
+    columns = (progress.SpinnerColumn(), name, progress.BarColumn(20), progress.TaskProgressColumn())
+    times = (progress.TimeElapsedColumn(), progress.TimeRemainingColumn())
+    stdout, console = sys.stdout is not None and sys.stdout.isatty(), Console(file=sys.stderr)
     _progress = progress.Progress(
-        *columns, console=console, transient=True, refresh_per_second=4, redirect_stdout=stdout
+        *columns, *times, text, console=console, transient=True, refresh_per_second=4, redirect_stdout=stdout
     )
     _progress.start()
 

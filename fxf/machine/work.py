@@ -29,7 +29,6 @@ def by_threads(function: Callable[[X], Y], items: Iterable[X], n_threads: int = 
                 waiting.append(pool.submit(function, item))
                 if len(waiting) > 2 * n_threads:
                     yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+            yield from (future.result() for future in waiting)
         finally:
             pool.shutdown(cancel_futures=True)  # what has not begun is not needed after an error or an interruption

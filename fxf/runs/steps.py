@@ -35,7 +35,7 @@ class Steps(NamedTuple):
 
 
 def make_steps(experiment: Experiment, layout: Layout, record: Record, clock: Clock) -> Steps:
-    """Returns the steps of a run from that of `record`. If a program makes its batches, it begins to compile."""
+    """Returns the steps of a run from that of `record`."""
     task, trainer, programs = experiment.task, experiment.trainer(layout), experiment.programs["train", layout]
     hyperparameters = jax.device_put(experiment.hyperparameters(), layout.replicated)
     compiling = functools.partial(clock.measure, "compile")
@@ -59,7 +59,6 @@ def make_steps(experiment: Experiment, layout: Layout, record: Record, clock: Cl
     assert task.batch is not None
     n_steps = min(experiment.log.every, experiment.train.steps, STEPS_AT_ONCE)
     program = CompiledByShape(make_train_steps(trainer, task.batch, n_steps), compiling, programs, in_order)
-    program.begin(experiment.state_shapes(layout), hyperparameters, np.int32(0))
     least = {} if at_peak is None else {"seconds_at_peak": np.full(n_steps, at_peak(experiment.batch_shapes()))}
 
     def train(state: TrainState, n: Any) -> tuple[TrainState, Metrics]:

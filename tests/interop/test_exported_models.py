@@ -39,9 +39,12 @@ MODEL_KEYS = {
 BOUND = 1e-5  # of the largest logit
 TEXTS = ["the cat sat on the mat", "a <eos> dog"]
 QUICK = "marian"  # the only one each time
-EVERY = pytest.mark.parametrize(
-    "name", [QUICK, *(pytest.param(name, marks=pytest.mark.thorough) for name in MODEL_KEYS if name != QUICK)]
-)
+
+
+def each(names):
+    """Returns the mark of a test that takes one model each time, and the others where all tests are run."""
+    others = [pytest.param(name, marks=pytest.mark.thorough) for name in names if name != QUICK]
+    return pytest.mark.parametrize("name", [QUICK, *others])
 
 
 def made(name, vocab_size):
@@ -71,7 +74,7 @@ def compare(found, expected):
     assert np.abs(found - expected).max() <= BOUND * np.abs(expected).max()
 
 
-@EVERY
+@each(MODEL_KEYS)
 def test_logits_are_equal_alone_and_in_a_padded_batch(name, tmp_path):
     tokenizer = train_tokenizer("word", 30, TEXTS)
     around = {"bert": (BOS, EOS), "marian": (None, EOS)}.get(name, (BOS, None))
@@ -112,8 +115,7 @@ def test_logits_are_equal_alone_and_in_a_padded_batch(name, tmp_path):
             compare(theirs(**alone).logits.numpy()[0], expected)
 
 
-@pytest.mark.parametrize("name", [name for name in MODEL_KEYS if name != "bert"])
-@pytest.mark.thorough
+@each([name for name in MODEL_KEYS if name != "bert"])
 def test_greedy_tokens_are_equal_to_the_end(name, tmp_path):
     config, model, params = made(name, 23)
     prompts = [[5, 7], [9, 4], [4, 11], [6, 6]]

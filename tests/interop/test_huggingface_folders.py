@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 
 import jax
 import ml_dtypes
@@ -49,25 +48,20 @@ def refused(folder, message):
     ("changes", "message"),
     [
         ({"n_embd": "x"}, "n_embd: expected int, got 'x'"),
-        ({"n_embd": None}, "n_embd: expected int, got None"),
-        ({"n_embd": 6.0}, r"n_embd: expected int, got 6\.0"),
-        ({"n_embd": True}, "n_embd: expected int, got True"),
+        ({"n_head": 5}, "model.n_heads: 5 does not divide model.d_model 6"),
+        ({"n_layer": 2}, "transformer.h.1.attn.c_attn.* is absent"),
+        ({"n_positions": 14}, r"transformer.wpe.weight has shape \[5, 6\]; expected \[14, 6\]"),
+        ({"activation_function": "gelu_fast"}, "activation_function: expected one of gelu, "),
         ({"n_embd": -6}, "model.d_model: expected at least 1, got -6"),
         ({"n_embd": 10**30}, r"n_embd: expected less than 2147483648, got 10+$"),
         ({"n_layer": 10**9}, r"the config has 1000000000 layers, but there are only \d+ tensors"),
-        ({"n_head": [3]}, r"n_head: expected int, got \[3\]"),
-        ({"layer_norm_epsilon": "small"}, "layer_norm_epsilon: expected float, got 'small'"),
         ({"layer_norm_epsilon": float("nan")}, "layer_norm_epsilon: expected a finite number, got nan"),
-        ({"activation_function": ["relu"]}, "activation_function: expected one of gelu, "),
         ({"vocab_size": 0}, "vocab_size: expected a positive int, got 0"),
-        ({"vocab_size": "11"}, "vocab_size: expected a positive int, got '11'"),
         ({"model_type": "bart"}, "model_type: expected one of gpt2, .*; got 'bart'$"),
-        ({"model_type": "roberta"}, "model_type: expected one of gpt2, .*; got 'roberta'$"),
         ({"quantization_config": {"bits": 8}}, "quantization_config: fxf cannot read quantized weights"),
         ({"pruned_heads": {"0": [1]}}, "pruned_heads: fxf has as many heads in all blocks"),
         ({"per_layer_config": {"0": {"n_head": 1}}}, "per_layer_config: fxf has one config for all blocks"),
         ({"is_causal": False}, "is_causal: fxf has GPT2LMHeadModel with True, got False"),
-        ({"model_type": {}}, "model_type: expected one of gpt2, .*; got {}$"),
     ],
 )
 def test_a_config_with_a_wrong_value_is_one_line(folder, changes, message):
@@ -80,8 +74,6 @@ def test_a_config_with_a_wrong_value_is_one_line(folder, changes, message):
     ("content", "message"),
     [
         (b"", "config.json: not JSON: "),
-        (b"\xff\xfe{\x00}\x00", "config.json: not JSON: "),
-        (b"[" * 100_000, "config.json: not JSON: "),
         (b"[1]", "config.json: expected an object of keys"),
     ],
 )
@@ -101,10 +93,8 @@ def change_tensors(folder, change):
     ("value", "message"),
     [
         (np.zeros(6, np.int8), r"gpt2: transformer.ln_f.bias has type int8; expected floating-point numbers"),
-        (np.zeros(6, bool), r"gpt2: transformer.ln_f.bias has type bool; expected floating-point numbers"),
         (np.array([0, np.nan, 0, np.inf, 0, 0]), r"transformer.ln_f.bias has 2 numbers that are infinite or NaN"),
         (np.array([0, 1e300, 0, 0, 0, 0]), r"transformer.ln_f.bias has 1 numbers that are infinite or NaN in float32"),
-        (np.zeros((0, 6), np.float32), r"transformer.ln_f.bias has shape \[0, 6\]; expected \[6\]"),
     ],
 )
 def test_a_tensor_that_is_no_weights_is_named(folder, value, message):
@@ -142,6 +132,9 @@ def test_positions_of_a_marian_are_those_that_are_computed(tmp_path):
     refused(tmp_path, f"{name} is trained; fxf computes what MarianMTModel has there")
     change_tensors(tmp_path, lambda tensors: tensors.update({name: table[0]}))
     refused(tmp_path, f"{name} has shape")
+    path = tmp_path / huggingface.CONFIG_FILE
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"decoder_layers": 3}))
+    refused(tmp_path, "decoder_layers: fxf has one model.n_layers; expected 1, got 3")
 
 
 @pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16])
@@ -153,27 +146,21 @@ def test_half_precision_is_read_as_it_is(folder, kind):
     np.testing.assert_array_equal(after, np.asarray(before).astype(kind).astype(np.float32))
 
 
-def test_a_pipe_is_refused_at_once(folder):
-    (folder / huggingface.TENSORS_FILE).unlink()
-    os.mkfifo(folder / huggingface.TENSORS_FILE)
-    refused(folder, r"model.safetensors: expected a file, got a pipe")
-
-
 # A `model` section of each class, as small as the class allows.
 ROTARY = {"n_layers": 2, "d_model": 6, "d_ff": 7, "n_heads": 3, "n_kv_heads": 1, "max_len": 5, "norm": "rms",
           "norm_epsilon_in": "variance", "positions": "rotary", "gated": True, "activation": "silu",
           "attention_bias": "none", "feed_forward_bias": False, "final_bias": False}  # fmt: skip
 CLASSES = {
-    "LlamaForCausalLM": {"n_heads": 4, "head_dim": 4, "rope_theta": 500.0, "rope_factor": 8.0, "rope_trained_len": 64},
-    "MistralForCausalLM": {"window": 3, "rope_factor": 2.0},
-    "Qwen2ForCausalLM": {"attention_bias": "qkv", "window": 3, "global_every": 2},
-    "Qwen3ForCausalLM": {"qk_norm": True, "tied_embeddings": True, "final_bias": True},
-    "Gemma2ForCausalLM": {"block": "sandwich", "zero_centered_scale": True, "scaled_embeddings": True, "head_dim": 4,
-                          "window": 3, "global_every": 2, "query_scale": 0.5, "attention_softcap": 5.0,
-                          "tied_embeddings": True, "final_bias": True, "activation": "gelu_tanh"},
-    "Gemma3ForCausalLM": {"block": "sandwich", "zero_centered_scale": True, "scaled_embeddings": True, "qk_norm": True,
-                          "window": 3, "global_every": 2, "local_rope_theta": 50.0, "rope_factor": 8.0,
-                          "query_scale": 0.5, "tied_embeddings": True, "final_bias": True, "activation": "gelu_tanh"},
+    "llama": {"n_heads": 4, "head_dim": 4, "rope_theta": 500.0, "rope_factor": 8.0, "rope_trained_len": 64},
+    "mistral": {"window": 3, "rope_factor": 2.0},
+    "qwen2": {"attention_bias": "qkv", "window": 3, "global_every": 2},
+    "qwen3": {"qk_norm": True, "tied_embeddings": True, "final_bias": True},
+    "gemma2": {"block": "sandwich", "zero_centered_scale": True, "scaled_embeddings": True, "head_dim": 4, "window": 3,
+               "global_every": 2, "query_scale": 0.5, "attention_softcap": 5.0, "tied_embeddings": True,
+               "final_bias": True, "activation": "gelu_tanh"},
+    "gemma3_text": {"block": "sandwich", "zero_centered_scale": True, "scaled_embeddings": True, "qk_norm": True,
+                    "window": 3, "global_every": 2, "local_rope_theta": 50.0, "rope_factor": 8.0, "query_scale": 0.5,
+                    "tied_embeddings": True, "final_bias": True, "activation": "gelu_tanh"},
 }  # fmt: skip
 
 
@@ -191,12 +178,12 @@ def test_a_rotary_decoder_comes_back_from_one_file_and_from_several(name, tmp_pa
         files = list(tmp_path.glob("*.safetensors"))
         assert len(files) == n_files if n_files else len(files) > 3
         loaded = huggingface.load(tmp_path)
-        assert loaded.huggingface["architectures"] == [name]
+        assert loaded.huggingface["architectures"] == [ARCHITECTURES[name].name]
         assert dataclasses.replace(loaded.config, n_kv_heads=1, head_dim=config.head_dim) == config
         jax.tree.map(np.testing.assert_array_equal, loaded.params, params)
 
 
-@pytest.mark.parametrize("name", ["Gemma2ForCausalLM", "Gemma3ForCausalLM"])
+@pytest.mark.parametrize("name", ["gemma2", "gemma3_text"])
 def test_a_gemma_without_windows_is_written_with_the_one_that_its_class_asks_for(name, tmp_path):
     config, params = made(**ROTARY | CLASSES[name] | {"window": 0, "global_every": 0, "local_rope_theta": 0.0})
     huggingface.save(tmp_path, config, params, first=0, end=2, padding=1)
@@ -249,70 +236,52 @@ def rotary_folders(tmp_path_factory):
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("LlamaForCausalLM", {"rope_scaling": {"rope_type": "yarn"}}, "rope_type: expected one of default, linear, "),
-        ("LlamaForCausalLM", {"rope_scaling": "llama3"}, "rope_scaling: expected an object of keys, got 'llama3'"),
+        ("llama", {"rope_scaling": {"rope_type": "yarn"}}, "rope_type: expected one of default, linear, "),
+        ("llama", {"rope_scaling": "llama3"}, "rope_scaling: expected an object of keys, got 'llama3'"),
         (
-            "LlamaForCausalLM",
+            "llama",
             {"rope_scaling": {"type": "llama3", "factor": 8, "low_freq_factor": 2}},
             "low_freq_factor: fxf has 1, got 2",
         ),
-        ("LlamaForCausalLM", {"rope_scaling": {"type": "linear"}}, "model.rope_factor: expected float, got None"),
-        ("LlamaForCausalLM", {"rope_scaling": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor: fxf has 1, got"),
-        ("LlamaForCausalLM", {"partial_rotary_factor": 0.5}, "partial_rotary_factor: fxf has 1, got 0.5"),
+        ("llama", {"rope_scaling": {"type": "linear"}}, "model.rope_factor: expected float, got None"),
+        ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor: fxf has 1, got 0.5"),
         (
-            "LlamaForCausalLM",
+            "llama",
             {"rope_scaling": {"rope_type": "default", "type": "yarn"}},
             "type: expected 'default', which rope_type says, got 'yarn'",
         ),
-        ("LlamaForCausalLM", {"is_causal": False}, "is_causal: fxf has LlamaForCausalLM with True, got False"),
-        ("LlamaForCausalLM", {"mlp_bias": "no"}, "model.feed_forward_bias: expected bool, got 'no'"),
-        ("LlamaForCausalLM", {"mlp_bias": True}, r"mlp.gate_proj.bias is absent; expected shape \[7\]"),
-        ("MistralForCausalLM", {"sliding_window": "3"}, "model.window: expected int, got '3'"),
-        ("Qwen2ForCausalLM", {"attention_bias": True}, "attention_bias: fxf has Qwen2ForCausalLM with False, got True"),
-        ("Qwen2ForCausalLM", {"layer_types": ["full_attention"]}, "layer_types: expected 2 of sliding_attention and "),
+        ("llama", {"mlp_bias": True}, r"mlp.gate_proj.bias is absent; expected shape \[7\]"),
+        ("mistral", {"sliding_window": "3"}, "model.window: expected int, got '3'"),
+        ("qwen2", {"attention_bias": True}, "attention_bias: fxf has Qwen2ForCausalLM with False, got True"),
+        ("qwen2", {"layer_types": ["full_attention"]}, "layer_types: expected 2 of sliding_attention and "),
         (
-            "Qwen2ForCausalLM",
+            "qwen2",
             {"layer_types": ["full_attention", "sliding_attention"]},
             "layer_types: fxf has full_attention in each n-th block alone; got ",
         ),
         (
-            "Qwen2ForCausalLM",
+            "qwen2",
             {"layer_types": None, "max_window_layers": 1},
             "max_window_layers: fxf has windows in all blocks, so 0 here; got 1",
         ),
         (
-            "Qwen2ForCausalLM",
+            "qwen2",
             {"use_sliding_window": False},
             "layer_types: sliding_attention without use_sliding_window and a sliding_window",
         ),
         (
-            "Qwen3ForCausalLM",
+            "qwen3",
             {"rope_parameters": {"full_attention": {"rope_theta": 1.0}}},
             "rope_parameters: fxf has one set for all blocks of this class; got ",
         ),
         (
-            "Gemma3ForCausalLM",
+            "gemma3_text",
             {"rope_parameters": {"sliding_attention": {"rope_type": "linear"}}},
             "rope_type: fxf has 'default' in sliding_attention, got 'linear'",
         ),
-        (
-            "Gemma3ForCausalLM",
-            {"rope_parameters": {"sliding_attention": 1}},
-            "sliding_attention: expected an object of keys, got 1",
-        ),
-        (
-            "Gemma3ForCausalLM",
-            {"rope_parameters": {"sliding_attention": {"partial_rotary_factor": 0.5}}},
-            "partial_rotary_factor: fxf has 1, got 0.5",
-        ),
-        (
-            "Gemma3ForCausalLM",
-            {"rope_scaling": {"type": "linear", "factor": 8.0}},
-            "type: expected 'default', which rope_type says, got 'linear'",
-        ),
-        ("Gemma3ForCausalLM", {"attn_logit_softcapping": 5.0}, "attn_logit_softcapping: fxf has Gemma3.* with None, "),
-        ("Gemma2ForCausalLM", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar: expected a positive number, got 0"),
-        ("Gemma2ForCausalLM", {"use_bidirectional_attention": True}, "use_bidirectional_attention: fxf has Gemma2"),
+        ("gemma3_text", {"attn_logit_softcapping": 5.0}, "attn_logit_softcapping: fxf has Gemma3.* with 0.0, "),
+        ("gemma2", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar: expected a positive number, got 0"),
+        ("gemma2", {"use_bidirectional_attention": True}, "use_bidirectional_attention: fxf has Gemma2"),
     ],
 )
 def test_a_rotary_decoder_that_fxf_does_not_have_is_one_line(rotary_folders, tmp_path, name, changes, message):
@@ -326,21 +295,21 @@ def test_a_rotary_decoder_that_fxf_does_not_have_is_one_line(rotary_folders, tmp
 def test_what_an_older_config_leaves_out_has_the_values_of_its_class(rotary_folders, tmp_path):
     """As the first releases of these models were written."""
     left_out = {
-        "LlamaForCausalLM": ["num_key_value_heads", "head_dim", "rope_theta", "rope_scaling", "attention_bias"],
-        "Qwen2ForCausalLM": ["layer_types", "rope_scaling", "head_dim", "attention_bias"],
-        "Gemma2ForCausalLM": ["layer_types", "tie_word_embeddings", "rope_scaling", "final_logit_softcapping"],
-        "Gemma3ForCausalLM": ["layer_types", "tie_word_embeddings", "rope_theta", "rope_local_base_freq"],
+        "llama": ["num_key_value_heads", "head_dim", "rope_theta", "rope_scaling", "attention_bias"],
+        "qwen2": ["layer_types", "rope_scaling", "head_dim", "attention_bias"],
+        "gemma2": ["layer_types", "tie_word_embeddings", "rope_scaling", "final_logit_softcapping"],
+        "gemma3_text": ["layer_types", "tie_word_embeddings", "rope_theta", "rope_local_base_freq"],
     }
     sections = {}
     for name, keys in left_out.items():
         config = json.loads((rotary_folders[name] / huggingface.CONFIG_FILE).read_text())
         config = {key: value for key, value in config.items() if key not in keys}
         sections[name] = read_config(ARCHITECTURES[config["model_type"]], config, "here")
-    assert (sections["LlamaForCausalLM"].n_kv_heads, sections["LlamaForCausalLM"].head_dim) == (4, 1)
-    assert sections["LlamaForCausalLM"].rope_factor == 1 and sections["Qwen2ForCausalLM"].global_every == 0
-    gemma = sections["Gemma2ForCausalLM"]
+    assert (sections["llama"].n_kv_heads, sections["llama"].head_dim) == (4, 1)
+    assert sections["llama"].rope_factor == 1 and sections["qwen2"].global_every == 0
+    gemma = sections["gemma2"]
     assert (gemma.global_every, gemma.logit_softcap, gemma.tied_embeddings) == (2, 30.0, True)
-    gemma = sections["Gemma3ForCausalLM"]
+    gemma = sections["gemma3_text"]
     assert (gemma.global_every, gemma.rope_theta, gemma.local_rope_theta, gemma.rope_factor) == (6, 1e6, 1e4, 8.0)
 
 
@@ -353,26 +322,26 @@ LENGTH = "original_max_position_embeddings"
     [
         # Where both stand, `rope_scaling` stands for all of `rope_parameters`.
         (
-            "LlamaForCausalLM",
+            "llama",
             {"rope_scaling": {"type": "linear", "factor": 4}, "rope_parameters": LLAMA3, "rope_theta": 7.0},
             {"rope_theta": 7.0, "rope_factor": 4.0, "rope_trained_len": 0},
         ),
-        ("LlamaForCausalLM", {"rope_scaling": {}, "rope_parameters": LLAMA3}, {"rope_theta": 9.0, "rope_factor": 8.0}),
+        ("llama", {"rope_scaling": {}, "rope_parameters": LLAMA3}, {"rope_theta": 9.0, "rope_factor": 8.0}),
         # The length of training is that of config.json, or else of its object, or else max_position_embeddings.
-        ("LlamaForCausalLM", {"rope_scaling": LLAMA3}, {"rope_trained_len": 5}),
-        ("LlamaForCausalLM", {"rope_scaling": {**LLAMA3, LENGTH: 3}}, {"rope_trained_len": 3}),
-        ("LlamaForCausalLM", {"rope_scaling": {**LLAMA3, LENGTH: 3}, LENGTH: 4}, {"rope_trained_len": 4}),
-        ("LlamaForCausalLM", {"rope_scaling": {**LLAMA3, "factor": 1}}, {"rope_factor": 1.0, "rope_trained_len": 0}),
+        ("llama", {"rope_scaling": LLAMA3}, {"rope_trained_len": 5}),
+        ("llama", {"rope_scaling": {**LLAMA3, LENGTH: 3}}, {"rope_trained_len": 3}),
+        ("llama", {"rope_scaling": {**LLAMA3, LENGTH: 3}, LENGTH: 4}, {"rope_trained_len": 4}),
+        ("llama", {"rope_scaling": {**LLAMA3, "factor": 1}}, {"rope_factor": 1.0, "rope_trained_len": 0}),
         # No block has a window if all are among the first ones, which have none.
-        ("Qwen2ForCausalLM", {"layer_types": None, "max_window_layers": 2}, {"window": 0, "global_every": 0}),
+        ("qwen2", {"layer_types": None, "max_window_layers": 2}, {"window": 0, "global_every": 0}),
         # Local blocks have a base of their own, even if all blocks are local.
         (
-            "Gemma3ForCausalLM",
+            "gemma3_text",
             {"layer_types": 2 * ["sliding_attention"]},
             {"window": 3, "global_every": 3, "local_rope_theta": 50.0},
         ),
         (
-            "Gemma3ForCausalLM",
+            "gemma3_text",
             {"rope_scaling": {"rope_type": "linear", "factor": 2}, "rope_parameters": {"full_attention": LLAMA3}},
             {"rope_theta": 9.0, "rope_factor": 2.0, "rope_trained_len": 0},
         ),
@@ -394,7 +363,7 @@ def test_keys_that_stand_for_others_are_read_as_transformers_reads_them(rotary_f
     ],
 )
 def test_an_index_that_does_not_lead_to_its_tensors_is_one_line(rotary_folders, tmp_path, index, message):
-    source = rotary_folders["LlamaForCausalLM"]
+    source = rotary_folders["llama"]
     (tmp_path / huggingface.CONFIG_FILE).write_bytes((source / huggingface.CONFIG_FILE).read_bytes())
     (tmp_path / "one.safetensors").write_bytes((source / huggingface.TENSORS_FILE).read_bytes())
     (tmp_path / huggingface.INDEX_FILE).write_text(json.dumps(index))
@@ -403,7 +372,7 @@ def test_an_index_that_does_not_lead_to_its_tensors_is_one_line(rotary_folders, 
 
 def test_params_are_put_where_the_layout_says(rotary_folders):
     layout = one_device()
-    loaded = huggingface.load(rotary_folders["LlamaForCausalLM"], layout)
+    loaded = huggingface.load(rotary_folders["llama"], layout)
     shardings = layout.weights(loaded.model.spec)
     assert jax.tree.map(lambda x, sharding: x.sharding == sharding, loaded.params, shardings)
     assert all(isinstance(x.sharding, jax.sharding.NamedSharding) for x in jax.tree.leaves(loaded.params))
@@ -416,7 +385,6 @@ def test_params_are_put_where_the_layout_says(rotary_folders):
         (2, {"eos_token_id": [7, 8, 3]}, (7, 8, 3)),  # as in Llama 3
         ([2, 5], {"pad_token_id": 2}, (2, 5)),
         (2, {"eos_token_id": None}, ()),
-        (None, None, ()),
         (-1, None, ()),  # as exports were written where no token ends a text
         (50256, None, ()),  # no token of this vocabulary
     ],
@@ -441,7 +409,6 @@ def test_the_tokens_that_end_a_text_are_those_of_generation_or_else_of_the_confi
         ({"first": 0, "end": 2, "padding": 1}, {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1}),
         ({"first": 4, "end": 3, "padding": None}, {"bos_token_id": 4, "eos_token_id": 3, "pad_token_id": 3}),
         ({"first": None, "end": None, "padding": 1}, {"bos_token_id": None, "eos_token_id": None, "pad_token_id": 1}),
-        ({"first": 0, "end": None, "padding": None}, {"bos_token_id": 0, "eos_token_id": None, "pad_token_id": None}),
     ],
 )
 def test_files_name_the_same_special_tokens_and_null_where_there_is_none(folder, tmp_path, tokens, expected):

@@ -30,10 +30,7 @@ def said(**variables):
 @pytest.mark.parametrize(
     ("variables", "line"),
     [
-        ({"XLA_FLAGS": "--xla_no_such=1"}, "XLA_FLAGS=--xla_no_such=1: Unknown flag in XLA_FLAGS: --xla_no_such=1"),
         ({"JAX_NUM_CPU_DEVICES": "abc"}, 'JAX does not start: Invalid value "abc" for JAX flag jax_num_cpu_devices ('),
-        ({"JAX_NUM_CPU_DEVICES": "100000"}, "JAX_NUM_CPU_DEVICES: expected at most 1024 devices of a CPU, got 100000"),
-        ({"JAX_DISABLE_JIT": "1"}, "JAX_DISABLE_JIT: fxf compiles its programs before it calls them; unset it"),
         pytest.param(  # as in tests/training/test_processes.py
             {"JAX_PLATFORMS": "nothing"},
             "no device: Unable to initialize backend 'nothing'",

@@ -6,17 +6,18 @@ import os
 import re
 import warnings
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from fxf.compile.costs import Collective
 from fxf.errors import UserError, nearest
-from fxf.machine.costs import Collective
 from fxf.machine.devices import compiling_for
 from fxf.machine.hardware import HARDWARE, Hardware
 
 HOST = 8  # GPUs of a host
 # The cuDNN of constraints.txt. Its version decides what JAX asks of it.
 CUDNN = (9, 20, 0)
-
+DESCRIPTION = Path(__file__).with_name("hopper.txtpb")  # of a GPU, as XLA asks for it
 
 # Without these libtpu looks for a TPU, writes about what it does not find, and serves one process at a time.
 LIBTPU = {
@@ -26,27 +27,6 @@ LIBTPU = {
     "TPU_WORKER_HOSTNAMES": "localhost",
 }
 GPUS = ("h100", "h200")
-
-# What XLA asks of a GPU of compute capability 9.0 (stream_executor.GpuTargetConfigProto). The limits are those of the
-# programming guide of CUDA, "Compute Capabilities".
-_GPU = """
-gpu_device_info {{
-  threads_per_block_limit: 1024  threads_per_warp: 32  threads_per_core_limit: 2048
-  shared_memory_per_block: 49152  shared_memory_per_block_optin: 232448  shared_memory_per_core: 233472
-  registers_per_block_limit: 65536  registers_per_core_limit: 65536
-  block_dim_limit_x: 2147483647  block_dim_limit_y: 65535  block_dim_limit_z: 65535
-  thread_dim_limit_x: 1024  thread_dim_limit_y: 1024  thread_dim_limit_z: 64
-  core_count: 132  fpus_per_core: 128  clock_rate_ghz: 1.98  l2_cache_size: 52428800
-  memory_bandwidth: {bandwidth}  device_memory_size: {memory}  device_address_bits: 64
-  cuda_compute_capability {{ major: 9  feature_extension: ACCELERATED_FEATURES }}
-  device_vendor: "NVIDIA Corporation"  name: "{name}"
-  driver_version: "13.0.0"  runtime_version: "13.0.0"  compile_time_toolkit_version: "13.0.0"
-  device_interconnect_info {{ active_links: 18 }}
-}}
-platform_name: "CUDA"
-dnn_version_info {{ major: {cudnn[0]}  minor: {cudnn[1]}  patch: {cudnn[2]} }}
-device_description_str: "{name}"
-"""
 
 
 class Topology(NamedTuple):
@@ -76,27 +56,21 @@ class Topology(NamedTuple):
         return found
 
     def _within(self, group: Sequence[Any], collective: Collective) -> dict[str, tuple[float, float]]:
-        if self.hardware.network:
+        links, n = self.hardware, len(group)
+        if links.network:
             n_hosts = len({device.process_index for device in group})
-            n_here = -(-len(group) // n_hosts)
-            across = _sent(collective, n_hosts) / n_here
-            sent = {
-                "NVLink": (_sent(collective, n_here), self.hardware.link),
-                "network": (across, self.hardware.network),
-            }
+            n_here = -(-n // n_hosts)
+            here, across = _sent(collective, n_here), _sent(collective, n_hosts) / n_here
+            sent = {"NVLink": (here, here / links.link), "network": (across, across / links.network)}
         else:
-            axes = list(zip(*(device.coords for device in group), strict=True))
-            lengths = [len({device.coords[axis] for device in self.devices}) for axis in range(len(axes))]
             # A line of devices sends over each of its links one way, a ring both ways.
-            ways = [
-                2 if n % self.hardware.ring == 0 else 1
-                for n, along in zip(lengths, axes, strict=True)
-                if len({*along}) > 1
-            ]
-            n_links = max(sum(ways), 1)
-            n_links = min(n_links, collective.rings or n_links)
-            sent = {"ICI": (_sent(collective, len(group)), self.hardware.link * n_links)}
-        return {link: (n_bytes, n_bytes / rate) for link, (n_bytes, rate) in sent.items() if n_bytes}
+            axes = range(len(group[0].coords))
+            moved = [axis for axis in axes if len({device.coords[axis] for device in group}) > 1]
+            lengths = [len({device.coords[axis] for device in self.devices}) for axis in moved]
+            n_links = sum(1 if length % links.ring else 2 for length in lengths) or 1
+            n_bytes = _sent(collective, n)
+            sent = {"ICI": (n_bytes, n_bytes / (links.link * min(n_links, collective.rings or n_links)))}
+        return {link: found for link, found in sent.items() if found[0]}
 
 
 def _sent(collective: Collective, n: int) -> float:
@@ -129,7 +103,9 @@ def _gpus(kind: str, size: str) -> list[Any]:
         )
     _require("jax_cuda13_plugin")
     values = HARDWARE[kind]
-    config = _GPU.format(name=values.kinds[0], bandwidth=int(values.bandwidth), memory=values.memory, cudnn=CUDNN)
+    config = DESCRIPTION.read_text(encoding="utf-8").format(
+        name=values.kinds[0], bandwidth=int(values.bandwidth), memory=values.memory, cudnn=CUDNN
+    )
     shape = f"1x{max(1, n // HOST)}x{min(n, HOST)}"  # slices, hosts, GPUs of a host
     return topologies.get_topology_desc(kind, platform="cuda", topology=shape, target_config=config).devices
 

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 from fxf import weights
+from fxf.compile import costs, hlo, roofline, topologies
+from fxf.compile.topologies import Topology
 from fxf.errors import UserError
-from fxf.machine import costs, hlo, topologies
 from fxf.machine.hardware import Hardware
-from fxf.machine.topologies import Topology
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
-from fxf.reports import roofline
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token
 from fxf.training.gradient import loss_and_gradient
@@ -71,10 +70,6 @@ def test_prefill_reads_half_of_the_positions_and_a_decoding_step_one_token_of_ea
     assert prefill["flops"] == 2 * rows * (length // 2) * 2 * 16 * 16  # the last block's keys and values are enough
 
 
-def test_a_cpus_program_has_a_cpus_formulas(reports):
-    assert [found["cpu_only"] for found in reports[1]] == [True, False, False]
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -87,8 +82,9 @@ def test_a_cpus_program_has_a_cpus_formulas(reports):
 def test_no_program_computes_numbers_of_64_bits(changes):
     experiment = build(tiny_config(parallel={"data": 1}, **changes))
     with topologies.target(CPU):
-        found = list(roofline.reports(experiment, CPU, ("training", "decoding")))
-    assert [each["64-bit"] for each in found] == [[], [], []]
+        programs = (roofline.training(experiment), roofline.decoding(experiment, 0))
+        texts = [program.lowered.compile().as_text() for program in programs]
+    assert [re.findall(r"\b(?:[fsu]64|c128)\[", text) for text in texts] == [[], []]
 
 
 def test_figures_are_text_and_json(reports):
@@ -144,9 +140,7 @@ PRECISION = functools.partial(jax.default_matmul_precision, "default")
         ("v5e:2x4", "ICI", {"fsdp": 2, "tensor": 2}, "xla"),
     ],
 )
-def test_an_accelerators_step_has_the_models_operations_reuses_all_and_has_no_formula_of_a_cpu(
-    name, link, parallel, implementation
-):
+def test_an_accelerators_step_has_the_models_operations_and_reuses_all(name, link, parallel, implementation):
     model = {"n_layers": 2, "d_model": 32, "d_ff": 64, "n_heads": 2, "dtype": "bfloat16", "max_len": 128}
     model["attention_implementation"] = implementation
     # The rows have 128 tokens, a block of flash attention on a TPU.
@@ -157,7 +151,7 @@ def test_an_accelerators_step_has_the_models_operations_reuses_all_and_has_no_fo
         training, *decoding = roofline.reports(experiment, topology, ("training", "decoding"))
     assert training["uncounted"] == []
     assert training["model_flops"] <= training["flops"] <= 2 * training["model_flops"]
-    assert training["donated"][0] == training["donated"][1] and not training["cpu_only"]
+    assert training["donated"][0] == training["donated"][1]
     assert {found["link"] for found in training["collectives"]} == {link}
     assert sum(found["count"] for found in training["collectives"] if found["kind"] == "all-reduce") >= 8
     assert [found["program"].split(",")[0] for found in decoding] == ["prefill", "decoding step"]

@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -117,10 +116,6 @@ class Module(NamedTuple):
         frame = instruction.number("stack_frame_id")
         return self.frames.get(frame or 0) or instruction.op_name or instruction.name
 
-    def instructions(self) -> Iterator[Instruction]:
-        for computation in self.computations.values():
-            yield from computation.values()
-
 
 def read(text: str) -> Module:
     """Returns the program of a text as `jax.stages.Compiled.as_text()` returns it."""
@@ -134,7 +129,7 @@ def read(text: str) -> Module:
         elif found := _INSTRUCTION.match(line):
             instruction = _instruction(_COMMENT.sub("", line), found)
             current[instruction.name] = instruction
-    return Module(lines[0], computations, entry, _frames(lines))
+    return Module(lines[0], computations, entry, _frames(text))
 
 
 def _instruction(line: str, found: re.Match) -> Instruction:
@@ -164,28 +159,22 @@ def _closing(line: str, start: int) -> int:
     return len(line)
 
 
-def _frames(lines: Sequence[str]) -> dict[int, str]:
+def _frames(text: str) -> dict[int, str]:
     """Returns the function and file of each stack frame that the tables at the start of a program name."""
-    tables: dict[str, dict[int, str]] = {"FileNames": {}, "FunctionNames": {}, "FileLocations": {}, "StackFrames": {}}
-    table: dict[int, str] = {}
-    for line in lines[1:]:
-        if _HEAD.match(line):
-            break
-        number, _, rest = line.partition(" ")
-        table = tables.get(line, table)
-        if number.isdecimal():
-            table[int(number)] = rest
 
-    def field(text: str, name: str) -> int:
-        return int(re.search(rf"\b{name}=(\d+)", text)[1])  # type: ignore[index]
+    def table(name: str) -> dict[str, str]:
+        found = re.search(rf"^{name}\n((?:\d+ .*\n)*)", text, re.MULTILINE)
+        return dict(re.findall(r"^(\d+) (.*)$", found[1], re.MULTILINE)) if found else {}
 
-    found: dict[int, str] = {}
-    for frame_number, frame in tables["StackFrames"].items():
-        location = tables["FileLocations"][field(frame, "file_location_id")]
-        file = tables["FileNames"][field(location, "file_name_id")].strip('"').rsplit("/", 1)[-1]
-        function = tables["FunctionNames"][field(location, "function_name_id")].strip('"').replace(".<locals>", "")
-        found[frame_number] = f"{function} ({file}:{field(location, 'line')})"
-    return found
+    files, functions = table("FileNames"), table("FunctionNames")
+    places: dict[str, str] = {}
+    for number, location in table("FileLocations").items():
+        ids = dict(re.findall(r"(\w+)=(\d+)", location))
+        file = files[ids["file_name_id"]].strip('"').rsplit("/", 1)[-1]
+        function = functions[ids["function_name_id"]].strip('"').replace(".<locals>", "")
+        places[number] = f"{function} ({file}:{ids['line']})"
+    frames = table("StackFrames").items()
+    return {int(number): places[re.findall(r"file_location_id=(\d+)", frame)[0]] for number, frame in frames}
 
 
 def groups(attributes: str, n_devices: int) -> list[list[int]]:
@@ -201,10 +190,7 @@ def groups(attributes: str, n_devices: int) -> list[list[int]]:
     text = found[1]
     if text.startswith("{"):
         listed = re.match(r"\{((?:\{[\d,]*\},?)*)\}", text)
-        lists = [
-            [int(n) for n in each.split(",") if n] for each in re.findall(r"\{([\d,]*)\}", listed[1] if listed else "")
-        ]
-        return [each for each in lists if each] or everyone
+        return [_ints(each) for each in re.findall(r"\{([\d,]+)\}", listed[1] if listed else "")] or everyone
     if text.startswith("mesh["):
         return _groups_of_axes(text)
     shape, order = text.split("<=", 1)
@@ -218,7 +204,7 @@ def _groups_of_axes(text: str) -> list[list[int]]:
     sizes = {name: int(size) for name, size in re.findall(r"'([^']*)'=(\d+)", found[1])}
     ids = np.arange(math.prod(sizes.values()))
     if found[2]:
-        ids = _permuted(found[2], len(ids))
+        ids = _iota(found[2]) if "[" in found[2] else np.array(_ints(found[2]))
     named = re.findall(r"'([^']*)'(?::\((\d+)\)(\d+))?", found[3])
     # A part 'a':(n)m of an axis is the axis of size m after the first n parts.
     shape: list[int] = []
@@ -232,14 +218,6 @@ def _groups_of_axes(text: str) -> list[list[int]]:
     rest = [axis for axis in range(len(shape)) if axis not in joined]
     n_together = math.prod(shape[axis] for axis in joined)
     return ids.reshape(shape).transpose(*rest, *joined).reshape(-1, n_together).tolist()
-
-
-def _permuted(text: str, n: int) -> np.ndarray:
-    """Returns devices listed as numbers, or as [2,4]T(1,0): the numbers up to 8 in two rows, read by columns."""
-    if "T" in text or text.startswith("["):
-        return _iota(text)
-    listed = np.array(_ints(text))
-    return listed if len(listed) == n else np.arange(n)
 
 
 def _iota(text: str) -> np.ndarray:

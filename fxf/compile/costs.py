@@ -1,11 +1,10 @@
 """What a program that XLA has optimized costs a device: operations, traffic to memory, loops, and collectives."""
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fxf.machine import products
-from fxf.machine.hlo import Array, Computation, Instruction, Module, groups
-from fxf.machine.products import Product
+from fxf.compile import products
+from fxf.compile.hlo import Array, Computation, Instruction, Module, groups
 
 # Instructions without traffic of their own.
 FREE = (
@@ -18,7 +17,6 @@ COLLECTIVES = (
 )
 READS_SLICES = ("dynamic-slice", "gather", "slice")
 WRITES_SLICES = {"dynamic-update-slice": 1, "scatter": 2}  # and which operand has the new values
-WIDE = ("f64", "s64", "u64", "c128")
 # Custom calls of XLA for TPUs that compute nothing.
 MOVES = (
     *("AllocateBuffer", "ConcatBitcast", "AsyncCollectiveStart", "AsyncCollectiveDone", "AssumeGatherIndicesInBound"),
@@ -61,29 +59,18 @@ class Cost(NamedTuple):
     Attributes:
       flops: floating-point operations of products; masked pairs of attention count.
       n_bytes: bytes that instructions read and write in the main memory; a fusion is one instruction.
-      products: the products of matrices, one by one.
-      other_bytes: the bytes of instructions that compute no product.
       uncounted: the custom calls and other instructions whose operations are not known.
     """
 
     flops: int = 0
     n_bytes: int = 0
-    products: tuple[Product, ...] = ()
-    other_bytes: int = 0
     collectives: tuple[Collective, ...] = ()
     loops: tuple[Loop, ...] = ()
     uncounted: tuple[str, ...] = ()
 
     def plus(self, other: "Cost") -> "Cost":
-        return Cost(
-            self.flops + other.flops,
-            self.n_bytes + other.n_bytes,
-            self.products + other.products,
-            self.other_bytes + other.other_bytes,
-            self.collectives + other.collectives,
-            self.loops + other.loops,
-            self.uncounted + other.uncounted,
-        )
+        pairs: Iterator[Any] = zip(self, other, strict=True)
+        return Cost(*(a + b for a, b in pairs))
 
     def total(self, of: Callable[["Cost"], float]) -> float:
         """Returns the sum of a figure over this computation and all iterations of its loops."""
@@ -133,24 +120,15 @@ class _Reader(NamedTuple):
         n_bytes = 0 if fused else self.traffic(computation, instruction)
         if opcode == "fusion":
             (name,) = instruction.called("calls")
-            inner = self.computation(name, fused=True)
-            return inner.plus(Cost(n_bytes=n_bytes, other_bytes=0 if inner.products else n_bytes))
+            return self.computation(name, fused=True).plus(Cost(n_bytes=n_bytes))
         if opcode.removesuffix("-start") in COLLECTIVES:
             # A TPU's asynchronous collective stands in several fusions: the one that starts it counts.
             if fused and _CHAINED in instruction.attributes and not any(map(_starts, computation.values())):
                 return Cost()
-            exchanged = self.collective(computation, instruction, fused)
-            return Cost(n_bytes=n_bytes, other_bytes=n_bytes, collectives=(exchanged,))
+            return Cost(n_bytes=n_bytes, collectives=(self.collective(computation, instruction, fused),))
         flops = products.flops(computation, instruction)
         unknown = flops is None and not fused and instruction.target not in MOVES
-        product = products.product(computation, instruction)
-        return Cost(
-            flops or 0,
-            n_bytes,
-            products=(product,) if product else (),
-            other_bytes=0 if product else n_bytes,
-            uncounted=(instruction.target or opcode,) if unknown else (),
-        )
+        return Cost(flops or 0, n_bytes, uncounted=(instruction.target or opcode,) if unknown else ())
 
     def iterations(self, computation: Computation, loop: Instruction) -> int | None:
         """Returns how often a loop runs: what XLA says, or what its condition, first value and step say."""
@@ -264,13 +242,3 @@ def _constant(computation: Computation, name: str) -> int | None:
         instruction = computation[instruction.operands[0]]
     found = instruction.content if instruction.opcode == "constant" else ""
     return int(found) if found.lstrip("-").isdecimal() else None
-
-
-def wide(module: Module) -> list[str]:
-    """Returns what computes 64-bit numbers, with their types."""
-    found: dict[str, None] = {}
-    for instruction in module.instructions():
-        for array in instruction.arrays if instruction.opcode not in FREE else []:
-            if array.dtype in WIDE:
-                found[f"{array.dtype} in {module.source(instruction)}"] = None
-    return list(found)

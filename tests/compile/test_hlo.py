@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from fxf.machine import hlo
-from fxf.machine.hlo import Array
+from fxf.compile import hlo
+from fxf.compile.hlo import Array
 
 PROGRAM = """HloModule jit_f, is_scheduled=true, input_output_alias={ {0}: (0, {}, may-alias) }, num_partitions=8
 
@@ -98,4 +98,4 @@ def test_the_program_of_this_cpu_is_read_whole():
         line.startswith("  ") and " = " in line for line in text.splitlines()
     )
     assert module.computations[module.entry].root.arrays == [Array("f32", (3, 3))]
-    assert any("while" in module.source(instruction) for instruction in module.instructions())
+    assert any("while" in module.source(instruction) for instruction in module.computations[module.entry].values())

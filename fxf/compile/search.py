@@ -5,13 +5,12 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from fxf.compile.roofline import Figures
+from fxf.compile.topologies import HOST
 from fxf.errors import UserError
 from fxf.machine.memory import gib
-from fxf.machine.topologies import HOST
-from fxf.reports.roofline import Figures
 
 BATCHES = (1, 2, 4)  # times the config's batch size
-REMAT = ("none", "full")
 
 
 class Trial(NamedTuple):
@@ -38,15 +37,15 @@ def search(config: Mapping[str, Any], n_devices: int, measure: Callable[[dict[st
       measure: returns the figures of a config's training step.
     """
     sizes = [2**i for i in range(n_devices.bit_length()) if n_devices % 2**i == 0]
-    meshes = [(fsdp, tensor) for tensor in sizes for fsdp in sizes if n_devices % (fsdp * tensor) == 0]
-    kinds = REMAT if "remat" in config["model"] else ("",)
-    for (fsdp, tensor), remat in itertools.product(meshes, kinds):
-        if tensor > HOST:
+    kinds = ({"model.remat": "none"}, {"model.remat": "full"}) if "remat" in config["model"] else ({},)
+    for tensor, fsdp, remat in itertools.product(sizes, sizes, kinds):
+        if tensor > HOST or n_devices % (fsdp * tensor):
             continue
         mesh = {"parallel.data": n_devices // (fsdp * tensor), "parallel.fsdp": fsdp, "parallel.tensor": tensor}
-        changes = {**mesh, **({"model.remat": remat} if remat else {})}
         for times in BATCHES:
-            trial = _tried(config, {**changes, "train.batch_size": times * config["train"]["batch_size"]}, measure)
+            trial = _tried(
+                config, {**mesh, **remat, "train.batch_size": times * config["train"]["batch_size"]}, measure
+            )
             yield trial
             if not trial.rate:
                 break

@@ -5,23 +5,22 @@ bandwidth, or all exchange over a link at that link's, whichever is longest (Wil
 """
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from fxf.compile import costs, hlo
+from fxf.compile.costs import Cost, Loop
+from fxf.compile.topologies import Topology
 from fxf.decoding.decoder import Placement, decoding_program, method_of
 from fxf.errors import UserError
-from fxf.machine import costs, hlo
-from fxf.machine.costs import Cost, Loop
 from fxf.machine.memory import gib
-from fxf.machine.on_cpu import CPU_ONLY
 from fxf.machine.on_gpu import in_order
 from fxf.machine.random_keys import random_key
 from fxf.machine.status import stage
-from fxf.machine.topologies import Topology
 from fxf.reports.text_table import aligned
 from fxf.runs.experiment import Experiment
 from fxf.runs.flops import model_flops
@@ -154,27 +153,18 @@ def figures(program: Program, topology: Topology) -> Iterator[Figures]:
     module = hlo.read(compiled.as_text())
     held = _memory(program, compiled.memory_analysis(), hardware.memory)
     whole = costs.cost(module, mesh.size, hardware.on_chip)
-    checks = {
-        "donated": [module.header.count("-alias"), program.donated],
-        "64-bit": costs.wide(module),
-        "cpu_only": CPU_ONLY in program.lowered.as_text(debug_info=True),
-    }
-    for name, cost in zip(program.parts, _parts(whole, len(program.parts)), strict=True):
-        yield {"program": name, **head, **held, **_roofline(cost, topology, program), **checks}
-
-
-def _parts(whole: Cost, n_parts: int) -> list[Cost]:
-    """Returns the costs of the parts of a program, as `Program.parts` describes them."""
     iteration = next((loop.cost for loop in whole.loops if loop.iterations is None), whole)
     rest = whole._replace(loops=tuple(loop for loop in whole.loops if loop.iterations is not None))
-    return [rest, iteration][-n_parts:]
+    donated = [module.header.count("-alias"), program.donated]
+    for name, cost in zip(program.parts, [rest, iteration][-len(program.parts) :], strict=True):
+        yield {"program": name, **head, **held, **_roofline(cost, topology, program), "donated": donated}
 
 
 def _memory(program: Program, plan: Any, available: int) -> Figures:
     """Returns the bytes of a device: the arguments by what they are, and what the compiler adds."""
-    arguments, code = plan.argument_size_in_bytes, plan.generated_code_size_in_bytes
-    other = arguments + plan.output_size_in_bytes - plan.alias_size_in_bytes - sum(program.held.values()) + code
-    held = {**program.held, program.temporary: plan.temp_size_in_bytes, "other": max(other, 0)}
+    results = plan.output_size_in_bytes - plan.alias_size_in_bytes + plan.generated_code_size_in_bytes
+    other = max(plan.argument_size_in_bytes + results - sum(program.held.values()), 0)
+    held = {**program.held, program.temporary: plan.temp_size_in_bytes, "other": other}
     total = sum(held.values())
     return {"bytes": {**held, "total": total, "available": available}, "fits": total <= available}
 
@@ -238,23 +228,22 @@ def text(found: Figures) -> str:
         ("traffic", f"{_si(found['memory_traffic'])}B to memory"),
         ("roofline", _times(found)),
         ("donated", f"{reused} of {donated} arrays reused" if donated else "nothing"),
-        ("64-bit", "; ".join(found["64-bit"]) or "none"),
-        ("CPU's formulas", "present" if found["cpu_only"] else "none"),
     ]
     if found["uncounted"]:
         rows.append(("not counted", ", ".join(found["uncounted"])))
     lines = [head, *(f"  {name:<15}{value}" for name, value in rows), "  loops", *_loops(found["loops"])]
-    exchanged = [*(["  collectives"] if found["collectives"] else []), *_collectives(found["collectives"])]
-    return "\n".join([*lines, *exchanged, ""])
+    if found["collectives"]:
+        lines += ["  collectives", *_collectives(found["collectives"])]
+    return "\n".join([*lines, ""])
 
 
 def _loops(loops: Sequence[Figures]) -> list[str]:
     """Returns a line for each place; several loops of the same source and number of iterations are one."""
-    times = [f"{loop['loops']} loops" if loop["loops"] > 1 else "" for loop in loops]
-    return _left(
-        (f"    {loop['place']}", several, f"{_si(loop['flops'])}FLOP", f"{_si(loop['bytes'])}B")
-        for loop, several in zip(loops, times, strict=True)
-    )
+    rows = []
+    for loop in loops:
+        several = f"{loop['loops']} loops" if loop["loops"] > 1 else ""
+        rows.append((f"    {loop['place']}", several, f"{_si(loop['flops'])}FLOP", f"{_si(loop['bytes'])}B", ""))
+    return [line.rstrip() for line in aligned(rows)]
 
 
 def _collectives(collectives: Sequence[Figures]) -> list[str]:
@@ -262,17 +251,12 @@ def _collectives(collectives: Sequence[Figures]) -> list[str]:
     rows = []
     for c in sorted(collectives, key=lambda c: -c["sent"]):
         amounts = (f"{_si(c['bytes'])}B", c["link"], f"{_si(c['sent'])}B sent")
-        rows.append((f"    {c['count']:,} {c['kind']}", f"of {c['of']}", *amounts, c["place"]))
-    return _left(rows)
+        rows.append((f"    {c['count']:,} {c['kind']}", f"of {c['of']}", *amounts, c["place"], ""))
+    return [line.rstrip() for line in aligned(rows)]
 
 
 def _listed(held: dict[str, int]) -> str:
     return ", ".join(f"{name} {gib(n_bytes)}" for name, n_bytes in held.items())
-
-
-def _left(rows: Iterable[tuple[str, ...]]) -> list[str]:
-    left = [(*row, "") for row in rows]
-    return [line.rstrip() for line in aligned(left)] if left else []
 
 
 def _times(found: Figures) -> str:
@@ -283,7 +267,5 @@ def _times(found: Figures) -> str:
 
 def _si(number: float) -> str:
     """Returns a number with three digits and a prefix of its unit."""
-    for prefix, factor in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if number >= factor:
-            return f"{number / factor:.3g} {prefix}"
-    return f"{number:.3g} "
+    power = min(max(len(f"{int(number)}") - 1, 0) // 3, 5)
+    return f"{number / 1000**power:.3g} {' kMGTP'[power].strip()}"

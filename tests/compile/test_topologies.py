@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 import pytest
 
+from fxf.compile import topologies
+from fxf.compile.costs import Collective
+from fxf.compile.topologies import Topology
 from fxf.errors import UserError
-from fxf.machine import topologies
-from fxf.machine.costs import Collective
 from fxf.machine.hardware import HARDWARE
-from fxf.machine.topologies import Topology
 
 
 class Device(NamedTuple):

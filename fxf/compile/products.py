@@ -1,10 +1,9 @@
 """The floating-point operations of products, in the forms in which XLA writes them for CPUs, GPUs and TPUs."""
 
 import math
-from typing import NamedTuple
 
-from fxf.machine.hlo import Computation, Instruction
-from fxf.machine.operations import cholesky, fft, met, triangular_solve
+from fxf.compile.hlo import Computation, Instruction
+from fxf.machine.operations import met
 
 # How many products of queries, keys, values and their gradients a kernel of attention computes. Backward passes repeat
 # some. All pairs of queries and keys count, as in XLA's own attention, though kernels skip blocks that a mask hides. To
@@ -18,35 +17,11 @@ CUDNN_PRODUCTS = {
 SPLASH_PRODUCTS = {"splash_mha_fwd": 2, "splash_mha_dq": 3, "splash_mha_dkv": 4}
 
 
-class Product(NamedTuple):
-    """A product of two arrays: its type, their dimensions, and the axes that are summed and that are shared."""
-
-    dtype: str
-    left: tuple[int, ...]
-    right: tuple[int, ...]
-    summed: tuple[tuple[int, ...], tuple[int, ...]]
-    shared: tuple[tuple[int, ...], tuple[int, ...]]
-
-
-def product(computation: Computation, instruction: Instruction) -> Product | None:
-    """Returns the product that an instruction is, as a CPU or an NVIDIA GPU computes it, or None."""
-    if instruction.opcode != "dot" and not instruction.target.startswith("__cublas$"):
-        return None
-    left, right = (arrays[0] for arrays in computation.operand_arrays(instruction)[:2])
-
-    def axes(kind: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        names = ((f"{side}_{kind}_dims", f"{side}_{kind}_dimensions") for side in ("lhs", "rhs"))
-        first, second = (instruction.numbers(short) or instruction.numbers(long) for short, long in names)
-        return first, second
-
-    return Product(left.dtype, left.dims, right.dims, axes("contracting"), axes("batch"))
-
-
 def flops(computation: Computation, instruction: Instruction) -> int | None:
-    """Returns the operations of an instruction's products; None for one, such as a custom call, that is not known."""
-    if instruction.opcode in ("convolution", "triangular-solve", "cholesky", "fft"):
-        return _named(computation, instruction)
-    if instruction.opcode == "ragged-dot":
+    """Returns the operations of an instruction's products; None for one, such as a decomposition, that is not known."""
+    if instruction.opcode == "convolution":
+        return _convolution(computation, instruction)
+    if instruction.opcode in ("ragged-dot", "triangular-solve", "cholesky", "fft"):
         return None
     target = instruction.target
     product = instruction.opcode == "dot" or target.startswith("__cublas$")
@@ -67,20 +42,6 @@ def flops(computation: Computation, instruction: Instruction) -> int | None:
             pairs = math.prod(int(n.strip(' "')) for n in scores[scores.index("[") + 1 : scores.index("]")].split(","))
             return 2 * n_products * pairs * operands[0][0].dims[-1]
     return instruction.number("flops")  # a kernel of Pallas may say it
-
-
-def _named(computation: Computation, instruction: Instruction) -> int:
-    """Returns the operations of an instruction that XLA has for more than a product."""
-    shapes = [each[0].dims for each in computation.operand_arrays(instruction)]
-    if instruction.opcode == "convolution":
-        return _convolution(computation, instruction)
-    if instruction.opcode == "triangular-solve":
-        return triangular_solve(shapes[1], shapes[0][-1])
-    if instruction.opcode == "cholesky":
-        return cholesky(shapes[0])
-    kind = instruction.attributes.partition("fft_type=")[2].partition(",")[0]
-    lengths = instruction.numbers("fft_length")
-    return fft(instruction.arrays[0].dims if kind == "IRFFT" else shapes[0], lengths, real="R" in kind)
 
 
 def _convolution(computation: Computation, instruction: Instruction) -> int:
