@@ -21,8 +21,8 @@ from fxf.training.trackers import OnRecord, Trackers
 from fxf.weights import Params, count
 
 if TYPE_CHECKING:
-    from fxf.reports.probe import Reading
     from fxf.trials.verdict import Verdict
+    from fxf.views.probe import Reading
 
 
 def read_config(config: str) -> ConfigDict:
@@ -189,7 +189,7 @@ class Run(NamedTuple):
         Raises:
           UserError: the task cannot read a text, or the model cannot hold it.
         """
-        from fxf.reports import probe
+        from fxf.views import probe
 
         return probe.read(self.experiment, self.params, prompt, answer)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fxf.pages.run_files import read
+from fxf.reports.run_files import read
 
 SIDE = 480  # pixels of a map, about
 WHITE, DARK = np.array([255.0, 255.0, 255.0]), np.array([8.0, 48.0, 107.0])

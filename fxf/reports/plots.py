@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fxf.pages.figures import figure as figure_of
-from fxf.pages.run_files import DIVERGED, is_no_value, is_number
+from fxf.reports.figures import figure as figure_of
+from fxf.reports.run_files import DIVERGED, is_no_value, is_number
 
 # Figures are files; another backend that the environment names may not be installed.
 os.environ["MPLBACKEND"] = "agg"

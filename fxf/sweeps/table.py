@@ -6,9 +6,9 @@ from pathlib import Path
 from fxf.config import flatten, one_of
 from fxf.errors import UserError
 from fxf.files import why_not_written, write_atomically
-from fxf.pages.run_files import DIVERGED, FINISHED, has_diverged, is_number
-from fxf.pages.text_tables import Row, to_csv, to_markdown
 from fxf.reports.plots import choose_x, plot_lines
+from fxf.reports.run_files import DIVERGED, FINISHED, has_diverged, is_number
+from fxf.reports.tables import Row, to_csv, to_markdown
 from fxf.runs import run_folder
 from fxf.sweeps.points import Point, changed_keys
 

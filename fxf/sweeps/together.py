@@ -11,11 +11,11 @@ from typing import Any
 
 from fxf.errors import Interrupted, UserError, shortened, why_not_ours
 from fxf.machine import signals
-from fxf.reports import whole_run
 from fxf.runs.programs import Kept
 from fxf.sweeps.points import Point
 from fxf.sweeps.workers import open_log
 from fxf.training.log import Clock
+from fxf.views import whole_run
 
 
 def train_together(points: Sequence[Point], workdir: Path, origin_of: Callable[[Point], dict[str, Any]]) -> list[str]:

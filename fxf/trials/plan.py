@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from fxf.config import differences, differing_keys
 from fxf.errors import UserError, nearest
 from fxf.files import is_remote, read_json, write_atomically
-from fxf.pages.best import PER_TOKEN
-from fxf.pages.compare import TOKENIZER
-from fxf.pages.figures import HIGHER, LOWER, figure
-from fxf.pages.run_files import is_run
+from fxf.reports.best import PER_TOKEN
+from fxf.reports.compare import TOKENIZER
+from fxf.reports.figures import HIGHER, LOWER, figure
+from fxf.reports.run_files import is_run
 from fxf.runs import guests
 from fxf.runs.code_version import made_by
 from fxf.runs.experiment import Experiment, build

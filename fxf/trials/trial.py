@@ -12,7 +12,7 @@ from fxf.errors import DivergedError, UserError
 from fxf.files import read_json
 from fxf.machine import signals
 from fxf.machine.status import stage
-from fxf.pages.run_files import CONFIG, RESULT, is_number
+from fxf.reports.run_files import CONFIG, RESULT, is_number
 from fxf.runs.programs import Kept
 from fxf.sweeps.together import train_logged
 from fxf.trials.evidence import Evidence

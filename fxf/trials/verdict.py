@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from fxf.errors import UserError
 from fxf.files import to_json, write_atomically
-from fxf.pages.text_tables import to_csv
+from fxf.reports.tables import to_csv
 from fxf.trials.evidence import Evidence, evidence, fewest
 from fxf.trials.plan import Plan
 

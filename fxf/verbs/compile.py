@@ -44,7 +44,7 @@ def main(args: Namespace) -> None:
 
     jax.config.update("jax_platforms", "cpu")  # the packages that compile for a GPU or TPU would look for one
     from fxf.machine import topologies
-    from fxf.reports import roofline
+    from fxf.views import roofline
 
     config, origin = config_and_origin(args)
     topology = topologies.topology(args.topology)
@@ -67,7 +67,7 @@ def _experiment(config: dict[str, Any], vocab_size: int | None) -> Any:
 
 def _search(config: dict[str, Any], origin: dict[str, Any], topology: Any, vocab_size: int | None) -> None:
     """Prints a line for each trial as it is done, and the command of the fastest."""
-    from fxf.reports import roofline, search
+    from fxf.views import roofline, search
 
     def measure(changed: dict[str, Any]) -> roofline.Figures:
         (figures,) = roofline.reports(_experiment(changed, vocab_size), topology, ["training"])

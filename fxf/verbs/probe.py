@@ -28,9 +28,9 @@ def flags(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> None:
-    from fxf.reports import probe
-    from fxf.reports.text_table import aligned
+    from fxf.reports.tables import aligned
     from fxf.runs import run
+    from fxf.views import probe
 
     texts = args.arguments
     if not 1 <= len(texts) <= 2:

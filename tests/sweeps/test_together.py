@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from fxf.errors import Interrupted, UserError
-from fxf.reports import whole_run
 from fxf.runs import run
 from fxf.runs.experiment import build, default_config
 from fxf.runs.programs import program_key
 from fxf.sweeps.points import alike, make_points
 from fxf.sweeps.together import _logged, train_together
 from fxf.training.log import Clock
+from fxf.views import whole_run
 from small_runs import tiny_config
 
 CONFIG = tiny_config(

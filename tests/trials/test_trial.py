@@ -11,8 +11,8 @@ import pytest
 
 import fxf
 from fxf.errors import DivergedError, Interrupted, UserError
-from fxf.pages.compare import runs_of
-from fxf.pages.run_files import FINISHED
+from fxf.reports.compare import runs_of
+from fxf.reports.run_files import FINISHED
 from fxf.runs import run
 from fxf.runs.configs import read_config
 from fxf.runs.experiment import build

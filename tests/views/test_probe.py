@@ -9,11 +9,11 @@ import treescope
 import fxf.face.runs
 from fxf.errors import UserError
 from fxf.layers import chunked_attention
-from fxf.reports import probe
 from fxf.runs import run
 from fxf.runs.experiment import build
 from fxf.runs.generation import generate_texts
 from fxf.training.log import Clock
+from fxf.views import probe
 from helpers import random_params, with_attributes
 from small_runs import script, tiny_config
 

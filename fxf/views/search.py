@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from fxf.errors import UserError
 from fxf.machine.memory import gib
 from fxf.machine.topologies import HOST
-from fxf.reports.roofline import Figures
+from fxf.views.roofline import Figures
 
 BATCHES = (1, 2, 4)  # times the config's batch size
 REMAT = ("none", "full")

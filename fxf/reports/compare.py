@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from fxf.config import differing_keys, flatten
 from fxf.errors import UserError
 from fxf.machine.status import stage
-from fxf.pages import report
-from fxf.pages.figures import figure, is_score
-from fxf.pages.run_files import DIVERGED, FINISHED, Record, RunFiles, is_run, read
+from fxf.reports import report
+from fxf.reports.figures import figure, is_score
+from fxf.reports.run_files import DIVERGED, FINISHED, Record, RunFiles, is_run, read
 
 SEED = "seed"
 MOST_CHARACTERS = 60  # of a run's reason in the tables

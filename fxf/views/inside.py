@@ -14,14 +14,14 @@ from fxf.errors import UserError
 from fxf.files import to_json, write_atomically
 from fxf.machine.status import stage
 from fxf.models.model import Batch
-from fxf.pages import report
-from fxf.pages.page import as_json, shortened
-from fxf.pages.run_files import INSIDE, SAMPLES, Record, read
-from fxf.reports import probe
+from fxf.reports import report
+from fxf.reports.page import as_json, shortened
+from fxf.reports.run_files import INSIDE, SAMPLES, Record, read
 from fxf.runs import run
 from fxf.runs.experiment import Experiment
 from fxf.runs.programs import Kept, program_key
 from fxf.training.log import Clock
+from fxf.views import probe
 from fxf.weights import Params
 
 log = logging.getLogger(__name__)

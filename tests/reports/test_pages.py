@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fxf.errors import UserError
-from fxf.pages import figures, page, report, run_files
+from fxf.reports import figures, page, report, run_files
 from fxf.training.log import LogConfig, MetricsLog
 from fxf.training.trackers import Trackers
 from small_runs import tiny_config

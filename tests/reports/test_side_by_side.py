@@ -11,7 +11,7 @@ import pytest
 from test_pages import data_of, make_run
 
 from fxf.errors import UserError
-from fxf.pages import best, compare, side_by_side
+from fxf.reports import best, compare, side_by_side
 from fxf.runs.source import source_of
 from small_runs import ROOT
 

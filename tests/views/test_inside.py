@@ -12,8 +12,8 @@ from jax.ad_checkpoint import checkpoint_name
 import fxf
 from closeness import assert_close
 from fxf.layers.intermediates import intermediates
-from fxf.reports import inside, probe
 from fxf.runs.experiment import build
+from fxf.views import inside, probe
 from fxf.weights import count
 from helpers import random_params, random_tokens
 from small_runs import tiny_config

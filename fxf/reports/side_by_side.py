@@ -4,13 +4,13 @@ import statistics
 from collections import Counter
 from typing import Any
 
-from fxf.pages import report
-from fxf.pages.best import best_groups, lines
-from fxf.pages.compare import Comparison, Group, task_of
-from fxf.pages.figures import HIGHER, LOWER, figure, is_score
-from fxf.pages.page import page, thinned
-from fxf.pages.run_files import NO_VALUE, RunFiles, is_number
-from fxf.pages.text_tables import Row, to_csv, to_markdown
+from fxf.reports import report
+from fxf.reports.best import best_groups, lines
+from fxf.reports.compare import Comparison, Group, task_of
+from fxf.reports.figures import HIGHER, LOWER, figure, is_score
+from fxf.reports.page import page, thinned
+from fxf.reports.run_files import NO_VALUE, RunFiles, is_number
+from fxf.reports.tables import Row, to_csv, to_markdown
 
 Point = tuple[float, float]
 

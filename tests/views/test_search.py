@@ -3,7 +3,7 @@
 import pytest
 
 from fxf.errors import UserError
-from fxf.reports import search
+from fxf.views import search
 from small_runs import tiny_config
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fxf.errors import UserError
-from fxf.pages import report
-from fxf.pages.compare import Comparison, comparison, runs_of, tokenizer_of
-from fxf.pages.figures import HIGHER, LOWER
-from fxf.pages.run_files import FINISHED, RunFiles
+from fxf.reports import report
+from fxf.reports.compare import Comparison, comparison, runs_of, tokenizer_of
+from fxf.reports.figures import HIGHER, LOWER
+from fxf.reports.run_files import FINISHED, RunFiles
 
 LEVEL = 0.95
 PER_TOKEN = r".*loss|perplexity|.*accuracy"

@@ -9,7 +9,7 @@ from jax.sharding import NamedSharding
 from fxf import weights
 from fxf.machine.on_gpu import in_order
 from fxf.machine.status import stage
-from fxf.reports.text_table import aligned
+from fxf.reports.tables import aligned
 from fxf.runs.experiment import Experiment
 from fxf.runs.flops import flops_per_token
 from fxf.runs.needs import device_bytes

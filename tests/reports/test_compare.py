@@ -3,7 +3,7 @@
 import pytest
 from test_pages import make_run
 
-from fxf.pages import compare
+from fxf.reports import compare
 
 TEXTS = {"better": {}, "unit": "nats", "scored": {"test text": "12ab"}}
 

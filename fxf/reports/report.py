@@ -9,9 +9,9 @@ from typing import Any
 from fxf.config import flatten
 from fxf.errors import UserError
 from fxf.files import write_atomically
-from fxf.pages.figures import figure
-from fxf.pages.page import page, shortened, thinned
-from fxf.pages.run_files import FINISHED, NO_VALUE, Record, RunFiles, is_no_value, is_number, is_run, read
+from fxf.reports.figures import figure
+from fxf.reports.page import page, shortened, thinned
+from fxf.reports.run_files import FINISHED, NO_VALUE, Record, RunFiles, is_no_value, is_number, is_run, read
 
 REPORT = "report.html"
 SECONDS = 5.0  # the least time between two writings while a run goes on

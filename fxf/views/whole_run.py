@@ -28,8 +28,8 @@ def train(
     with Trackers() as trackers:
         result = run.train(config, workdir, clock, origin, profile, kept, trackers)
         # Imports that the first step need not wait for.
-        from fxf.reports import inside
         from fxf.reports.pictures import pictures
+        from fxf.views import inside
 
         if config["log"]["report"] and jax.process_count() == 1 and not inside.is_of_the_result(workdir):
             print(inside.write(workdir, kept=kept), file=sys.stderr)

@@ -16,12 +16,12 @@ from fxf.machine import costs, hlo, topologies
 from fxf.machine.hardware import Hardware
 from fxf.machine.topologies import Topology
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
-from fxf.reports import roofline
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token
 from fxf.training.gradient import loss_and_gradient
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout
+from fxf.views import roofline
 from fxf.weights import count
 from small_runs import ROOT, script, tiny_config
 

@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 from test_pages import make_run
 
-from fxf.pages import best, compare
+from fxf.reports import best, compare
 
 NATS = {"better": {}, "unit": "nats", "scored": {"test text": "12ab"}}
 

@@ -22,7 +22,7 @@ from fxf.machine.on_gpu import in_order
 from fxf.machine.random_keys import random_key
 from fxf.machine.status import stage
 from fxf.machine.topologies import Topology
-from fxf.reports.text_table import aligned
+from fxf.reports.tables import aligned
 from fxf.runs.experiment import Experiment
 from fxf.runs.flops import model_flops
 from fxf.runs.needs import device_bytes
