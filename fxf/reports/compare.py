@@ -1,17 +1,17 @@
 """Many runs side by side: what differs in their configs, which are seeds of one config, and which score the same."""
 
+import dataclasses
 import json
 import os
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fxf.config import differing_keys, flatten
 from fxf.errors import UserError
 from fxf.machine.status import stage
-from fxf.reports import report
 from fxf.reports.figures import figure, is_score
 from fxf.reports.run_files import DIVERGED, FINISHED, Record, RunFiles, is_run, read
 
@@ -21,78 +21,104 @@ LAST = ("train_loss", "tokens_per_second", "train_seconds", "parameters")  # col
 NOT_SHOWN = ("steps", SEED, "examples", "compile_seconds", "evaluate_seconds", "wall_seconds", "steps_per_second")
 # Keys that change neither training nor scores. Of `checkpoint` only those matter that choose the tested weights.
 WITHOUT_EFFECT = ("parallel.", "log.", "checkpoint.", "data.prepared")
+CHOOSING = ("checkpoint.best", "checkpoint.average")
 CONTENT = "content of "  # before the name of a digest
 OF_TRAINING = (  # keys of the sections task and data that change nothing of what is scored
     *("task.metrics", "data.prepared", "data.tokenizer", "data.vocab_size", "data.bpe_dropout", "data.limit"),
     *("data.unpunctuated", "data.batch_tokens", "data.shapes"),
 )
 TOKENIZER = "tokenizer.json"  # its name among the digests
-CHOOSING = ("checkpoint.best", "checkpoint.average")
 
 
-class Group(NamedTuple):
-    """Runs that differ only in the seed, and in keys without effect: their places among the runs, by seed."""
-
-    label: str
-    seeds: dict[Any, list[int]]
-
-    @property
-    def places(self) -> list[int]:
-        return [place for places in self.seeds.values() for place in places]
-
-
-class Comparison(NamedTuple):
-    """Runs, and what is to say of them together.
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A run among others.
 
     Attributes:
-      names: a short name for each run.
-      task: the task of most of the runs; only its runs are compared by figures.
-      keys: the config keys in which the runs differ.
-      values: the value of each of these keys, for each run.
-      figures: the newest figures of each run; None for one that is no number.
-      better: `lower` or `higher` for each figure, "" where neither is known to be better.
-      columns: the names of the figures to show.
-      groups: the runs of the task, by what differs besides the seed.
-      apart: for each run, what else it scores than most finished ones, or nothing.
+      name: a short name.
+      values: the values of the config keys in which the runs differ.
+      figures: the newest figures; None for one that is no number.
+      apart: what else it scores than most finished runs, or nothing.
     """
 
-    runs: list[RunFiles]
-    names: list[str]
-    task: str
-    keys: list[str]
-    values: list[dict[str, Any]]
-    figures: list[dict[str, float | None]]
-    better: dict[str, str]
-    columns: list[str]
-    groups: list[Group]
-    apart: list[str]
+    run: RunFiles
+    name: str
+    values: dict[str, Any]
+    figures: dict[str, float | None]
+    apart: str
 
-    def is_compared(self, place: int) -> bool:
-        """Returns whether the run's figures are final, and of the data that most runs score."""
-        return self.runs[place].state == FINISHED and not self.apart[place]
+    @property
+    def is_compared(self) -> bool:
+        """Whether the run's figures are final, and of the data that most runs score."""
+        return self.run.state == FINISHED and not self.apart
 
-    def said(self, place: int) -> str:
-        said = "" if self.runs[place].state == FINISHED else self.runs[place].said.partition("; reload")[0]
-        text = "; ".join(filter(None, (self.apart[place], said)))
+    @property
+    def said(self) -> str:
+        """Why the run is not compared, in a few words."""
+        said = "" if self.run.state == FINISHED else self.run.said.partition("; reload")[0]
+        text = "; ".join(filter(None, (self.apart, said)))
         return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"
 
-    def of_seeds(self, group: Group, name: str) -> list[float]:
-        """Returns a figure of each seed of a group, where it is a number: the mean over the finished runs of a seed."""
+    def has_diverged(self, name: str = "") -> bool:
+        """Returns whether the run diverged, or finished without a value of the figure, if any."""
+        return self.run.state == DIVERGED or (self.is_compared and self.figures.get(name, 0) is None)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Group:
+    """Runs that differ only in the seed, and in keys without effect, by seed."""
+
+    label: str
+    seeds: dict[Any, list[Entry]]
+
+    @property
+    def entries(self) -> list[Entry]:
+        return [entry for entries in self.seeds.values() for entry in entries]
+
+    def of_seeds(self, name: str) -> list[float]:
+        """Returns a figure of each seed, where it is a number: the mean over the finished runs of the seed."""
         found = []
-        for places in group.seeds.values():
-            values = [self.figures[place].get(name) for place in places if self.is_compared(place)]
+        for entries in self.seeds.values():
+            values = [entry.figures.get(name) for entry in entries if entry.is_compared]
             if numbers := [value for value in values if value is not None]:
                 found.append(statistics.fmean(numbers))
         return found
 
-    def n_diverged(self, group: Group, name: str = "") -> int:
-        """Returns for how many seeds a run of a group diverged, or finished without a value of the figure, if any."""
-        return sum(any(self._has_none(place, name) for place in places) for places in group.seeds.values())
+    def n_seeds(self) -> int:
+        """Returns for how many seeds a run has finished."""
+        return sum(any(entry.is_compared for entry in entries) for entries in self.seeds.values())
 
-    def _has_none(self, place: int, name: str) -> bool:
-        return self.runs[place].state == DIVERGED or (
-            self.is_compared(place) and self.figures[place].get(name, 0) is None
-        )
+    def n_diverged(self, name: str = "") -> int:
+        """Returns for how many seeds a run diverged, or finished without a value of the figure, if any."""
+        return sum(any(entry.has_diverged(name) for entry in entries) for entries in self.seeds.values())
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Runs, and what is to say of them together.
+
+    Attributes:
+      task: the task of most of the runs; only its runs are compared by figures.
+      keys: the config keys in which the runs differ, the seed last.
+      groups: the runs of the task, by what differs besides the seed.
+      better: `lower` or `higher` for each figure, "" where neither is known to be better.
+    """
+
+    entries: list[Entry]
+    task: str
+    keys: list[str]
+    groups: list[Group]
+    better: dict[str, str]
+
+    @property
+    def runs(self) -> list[RunFiles]:
+        return [entry.run for entry in self.entries]
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the figures to show."""
+        shown = [name for name in self.better if self.better[name] and name not in (*NOT_SHOWN, *LAST)]
+        return [*shown, *(name for name in LAST if name in self.better)]
 
     def scores(self) -> list[str]:
         """Returns the columns that say how good a model is, in order."""
@@ -108,65 +134,42 @@ def runs_of(folders: Sequence[Path]) -> list[RunFiles]:
     """
     found: dict[Path, RunFiles] = {}
     for folder in folders:
-        try:
-            if not folder.is_dir():
-                raise UserError(f"{folder}: no such folder")
-            places = [folder] if is_run(folder) else sorted(path for path in folder.iterdir() if is_run(path))
-        except OSError as error:
-            raise UserError(f"{folder}: {error.strerror}") from None
+        if not folder.is_dir():
+            raise UserError(f"{folder}: no such folder")
+        places = [folder] if is_run(folder) else sorted(path for path in folder.iterdir() if is_run(path))
         if not places:
             raise UserError(f"{folder}: neither a run folder nor a folder of run folders: no config.json")
         found |= {Path(os.path.abspath(place)): read(place) for place in places}
     return list(found.values())
 
 
-def task_of(run: RunFiles) -> str:
-    return str(run.record["config"]["task"].get("name", ""))
-
-
 def comparison(runs: list[RunFiles]) -> Comparison:
     """Returns what there is to say of the runs together; there must be one."""
-    configs = [dict(flatten(run.record["config"])) for run in runs]
-    task = Counter(map(task_of, runs)).most_common(1)[0][0]
-    of_task = [place for place, run in enumerate(runs) if task_of(run) == task]
-    first = configs[of_task[0]]
-    keys = [key for key in first if any(configs[place].get(key) != first[key] for place in of_task)]
+    task = Counter(run.task for run in runs).most_common(1)[0][0]
+    of_task = [run for run in runs if run.task == task]
+    configs = [dict(flatten(run.config)) for run in of_task]
+    keys = [key for key in configs[0] if any(config.get(key) != configs[0][key] for config in configs)]
     keys.sort(key=lambda key: key == SEED)
-    values = [{key: config.get(key) for key in keys if key in config} for config in configs]
-    figures = [report.latest(run) for run in runs]
-    better = _better([runs[place] for place in of_task], [figures[place] for place in of_task])
-    return Comparison(
-        runs=runs,
-        names=_names([Path(os.path.abspath(run.folder)) for run in runs]),
-        task=task,
-        keys=keys,
-        values=values,
-        figures=figures,
-        better=better,
-        columns=_columns(better),
-        groups=_groups(runs, of_task, values),
-        apart=_apart(runs, of_task),
-    )
+    paths = [Path(os.path.abspath(run.folder)) for run in runs]
+    shared = Path(os.path.commonpath([path.parent for path in paths]))  # the folder that holds all the runs
+    apart = _apart(of_task)
+    entries = []
+    for run, path in zip(runs, paths, strict=True):
+        config = dict(flatten(run.config))
+        values = {key: config[key] for key in keys if key in config}
+        why = apart[run.folder] if run.task == task else f"another task: {run.task}"
+        entries.append(Entry(run, path.relative_to(shared).as_posix(), values, run.figures(), why))
+    compared = [entry for entry in entries if entry.run.task == task]
+    return Comparison(entries, task, keys, _groups(compared), _better(compared))
 
 
-def _names(folders: list[Path]) -> list[str]:
-    """Returns the paths below the folder that holds all the runs."""
-    shared = Path(os.path.commonpath([folder.parent for folder in folders]))
-    return [folder.relative_to(shared).as_posix() for folder in folders]
-
-
-def _better(runs: list[RunFiles], figures: list[dict[str, float | None]]) -> dict[str, str]:
+def _better(entries: list[Entry]) -> dict[str, str]:
     """Returns which way each figure is better: as the runs' tasks say where they agree, else as its name says."""
     found = {}
-    for name in dict.fromkeys(name for of_run in figures for name in of_run):
-        said = {run.record.get("better", {}).get(name) for run in runs} - {None}
+    for name in dict.fromkeys(name for entry in entries for name in entry.figures):
+        said = {entry.run.record.get("better", {}).get(name) for entry in entries} - {None}
         found[name] = said.pop() if len(said) == 1 else "" if said else figure(name).better
     return found
-
-
-def _columns(better: Mapping[str, str]) -> list[str]:
-    shown = [name for name in better if better[name] and name not in (*NOT_SHOWN, *LAST)]
-    return [*shown, *(name for name in LAST if name in better)]
 
 
 def arm_of(record: Record) -> dict[str, Any]:
@@ -182,21 +185,18 @@ def arm_of(record: Record) -> dict[str, Any]:
     return {**kept, **{f"{CONTENT}{name}": value for name, value in digests.items()}}
 
 
-def _groups(runs: list[RunFiles], of_task: list[int], values: list[dict[str, Any]]) -> list[Group]:
-    """Returns the groups of the runs at these places. A label has the keys that differ, and contents if it must."""
-    found: dict[str, dict[Any, list[int]]] = {}
-    for place in of_task:
-        arm, seed = json.dumps(arm_of(runs[place].record), sort_keys=True), runs[place].record["config"].get(SEED)
-        found.setdefault(arm, {}).setdefault(seed, []).append(place)
-    labels = [_label(values[next(iter(seeds.values()))[0]]) for seeds in found.values()]
+def _groups(entries: list[Entry]) -> list[Group]:
+    """Returns the groups of the runs. A label has the keys that differ, and contents if it must."""
+    found: dict[str, dict[Any, list[Entry]]] = {}
+    for entry in entries:
+        arm = json.dumps(arm_of(entry.run.record), sort_keys=True)
+        found.setdefault(arm, {}).setdefault(entry.run.config.get(SEED), []).append(entry)
+    arms = [json.loads(arm) for arm in found]
+    labels = [_label(next(iter(seeds.values()))[0].values) for seeds in found.values()]
     if len(set(labels)) < len(labels):  # a file or its content differs
-        arms = [json.loads(arm) for arm in found]
-        differing = [name for name in arms[0] if any(arm.get(name) != arms[0][name] for arm in arms)]
-        of_files = [name for name in differing if name.startswith(CONTENT)]
-        labels = [
-            ", ".join([*filter(None, [label]), *(f"{name} {str(arm.get(name))[:8]}" for name in of_files)])
-            for label, arm in zip(labels, arms, strict=True)
-        ]
+        of_files = [name for name in arms[0] if name.startswith(CONTENT) and len({arm.get(name) for arm in arms}) > 1]
+        contents = [[f"{name} {str(arm.get(name))[:8]}" for name in of_files] for arm in arms]
+        labels = [", ".join(filter(None, [label, *each])) for label, each in zip(labels, contents, strict=True)]
     return [Group(label or "all", seeds) for label, seeds in zip(labels, found.values(), strict=True)]
 
 
@@ -205,20 +205,16 @@ def _label(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{key.rpartition('.')[2]}={values[key]}" for key in shown)
 
 
-def _apart(runs: list[RunFiles], of_task: list[int]) -> list[str]:
-    """Returns for each run what else it scores than most finished runs of the task, or nothing."""
-    recorded = all("scored" in runs[place].record for place in of_task)
-    scored = {place: scored_of(runs[place].record, recorded) for place in of_task}
-    finished = [place for place in of_task if runs[place].state == FINISHED] or of_task
-    most = Counter(json.dumps(scored[place], sort_keys=True) for place in finished).most_common(1)[0][0]
-    apart = []
-    for place, run in enumerate(runs):
-        if place not in scored:
-            apart.append(f"another task: {task_of(run)}")
-            continue
-        differing = differing_keys(json.loads(most), scored[place])
-        apart.append(", ".join(f"another {name}" for name in differing) if differing else "")
-    return apart
+def _apart(runs: list[RunFiles]) -> dict[Path, str]:
+    """Returns for each run of a task what else it scores than most finished ones, or nothing."""
+    recorded = all("scored" in run.record for run in runs)
+    scored = {run.folder: scored_of(run.record, recorded) for run in runs}
+    finished = [run for run in runs if run.state == FINISHED] or runs
+    texts = Counter(json.dumps(scored[run.folder], sort_keys=True) for run in finished)
+    most = json.loads(texts.most_common(1)[0][0])
+    return {
+        folder: ", ".join(f"another {name}" for name in differing_keys(most, each)) for folder, each in scored.items()
+    }
 
 
 def scored_of(record: Record, recorded: bool = True) -> dict[str, Any]:
@@ -229,7 +225,8 @@ def scored_of(record: Record, recorded: bool = True) -> dict[str, Any]:
     """
     if recorded and "scored" in record:
         return record["scored"]
-    made_by = {*record.get("files", ()), *record.get("registered_by", {}).get("sha256", ()), "start.path"}
+    code = {name for guest in record.get("guests", {}).values() for name in guest["sha256"]}
+    made_by = {*record.get("files", ()), *code, "start.path"}
     contents = {f"{CONTENT}{name}": of for name, of in record.get("digests", {}).items() if name not in made_by}
     others = (*OF_TRAINING, *(["data.path"] if contents else []))
     keys = {key: value for key, value in flatten(record["config"]) if key.startswith(("task.", "data."))}

@@ -22,9 +22,9 @@ def pictures(folder: Path) -> dict[str, np.ndarray]:
 
 
 def _picture(shown: dict[str, Any]) -> np.ndarray:
-    n_rows, n_columns = len(shown["rows"]), len(shown["columns"])
-    size = max(1, SIDE // max(n_rows, n_columns))
-    heads = [np.array(head["values"], float).reshape(n_rows, n_columns) for head in shown["heads"]]
+    shape = len(shown["rows"]), len(shown["columns"])
+    size = max(1, SIDE // max(shape))
+    heads = [np.array(head["values"], float).reshape(shape) for head in shown["heads"]]
     shares = [np.kron(head / max(head.max(), 1e-9), np.ones((size, size))) for head in heads]
     framed = np.concatenate([np.pad(share, size // 4 + 1, constant_values=0.5) for share in shares], axis=1)
     return (WHITE + framed[..., None] * (DARK - WHITE)).round().astype(np.uint8)
