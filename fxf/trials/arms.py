@@ -33,15 +33,14 @@ def with_changes(arm: Arm, changes: Sequence[str]) -> Arm:
     Raises:
       UserError: a change is not a valid KEY=VALUE, or changes the seed.
     """
+    typed = []
     for change in changes:
-        if "=" not in change:
+        key, equals, value = change.partition("=")
+        if not equals:
             raise UserError(f"--change={change}: expected KEY=VALUE, such as model.n_layers=4")
-    typed = [(key, value) for key, _, value in (change.partition("=") for change in changes)]
+        typed.append((key, value))
     config, values = configs.with_changes(ConfigDict(arm.config).lock(), typed, "--change=")
     if "seed" in values:
         raise UserError("--change=seed: the pairs of a trial set the seed; --null compares seeds alone")
-    return Arm(config.to_dict(), _overridden(arm.origin, values))
-
-
-def _overridden(origin: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    return {**origin, "overrides": {**origin.get("overrides", {}), **values}}
+    overrides = {**arm.origin.get("overrides", {}), **values}
+    return Arm(config.to_dict(), {**arm.origin, "overrides": overrides})

@@ -139,5 +139,5 @@ def test_a_budget_without_two_seeds_or_minutes_is_refused(budget, tmp_path):
 
 def test_a_damaged_plan_is_one_line(tmp_path):
     (tmp_path / "plan.json").write_text("{}")
-    with pytest.raises(UserError, match="not a trial's plan"):
+    with pytest.raises(UserError, match=r"plan.json: the plan of another trial: metric \(absent there"):
         keep_plan(make_plan(FIRST, OTHER, tmp_path), Budget(), tmp_path)
