@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 MOST_CHARACTERS = 14  # of a token beside a heat map
 MOST_PIXELS = 320  # of the longer side of a matrix in a notebook, if its cells can be seen
-SIDES = ("source", "inputs")  # of a batch of tokens
 KEY = "key"  # the columns of attention weights
 
 
@@ -67,7 +66,7 @@ class Reading(NamedTuple):
           head: the only matrix to return.
 
         Raises:
-          UserError: there is no such array, it has no elements, or no such head.
+          UserError: there is no such array, or no such head.
         """
         shown = matrices(self.experiment, self.arrays, name, self.batch)
         if head is None:
@@ -77,8 +76,21 @@ class Reading(NamedTuple):
         return shown._replace(values=shown.values[head:][:1], titles=shown.titles[head:][:1])
 
     def show(self, name: str, head: int | None = None) -> "TreescopeFigure":
-        """Returns the matrices of an array side by side, as a figure that a notebook shows."""
-        return interactive(self.matrices(name, head))
+        """Returns the matrices of an array side by side, as a notebook's figure; the pointer finds a value."""
+        import treescope
+
+        shown = self.matrices(name, head)
+        labels = [shown.titles, *(list(map(visible, side)) for side in (shown.row_labels, shown.column_labels))]
+        return treescope.render_array(
+            shown.values,
+            rows=[1],
+            columns=[2, 0],
+            around_zero=not shown.is_attention,
+            vmin=0 if shown.is_attention else None,
+            axis_labels={0: "head" if shown.is_attention else "array", 1: shown.row_name, 2: shown.column_name},
+            axis_item_labels={axis: of_axis for axis, of_axis in enumerate(labels) if of_axis},
+            pixels_per_cell=min(max(MOST_PIXELS // max(shown.values.shape[1:]), 3), 20),
+        )
 
     def lens(self) -> list[Sequence[str]]:
         """Returns a table: for each token read, the most probable next token after each block."""
@@ -116,10 +128,9 @@ def what_is_read(
     batch = task.to_batch(prompt, read)
     if answer is None or is_own:  # an answer that fills all positions has a last token that was never read
         batch = {**batch, "inputs": batch["inputs"][:, : experiment.max_len]}
-    for side in SIDES:
+    for side, what in (("source", "the prompt is"), ("inputs", "prompt and answer are")):
         n_tokens = batch[side].shape[1] if side in batch else 0
         if n_tokens > experiment.max_len:
-            what = "the prompt is" if side == "source" else "prompt and answer are"
             raise UserError(f"{what} {n_tokens} tokens to read; model.max_len is {experiment.max_len}")
     return batch
 
@@ -147,14 +158,14 @@ def matrices(experiment: Experiment, arrays: dict[str, np.ndarray], name: str, b
     Of an array of fewer axes it is one row; of a number for each token [1, T], one column.
 
     Raises:
-      UserError: there is no such array, or it has no elements.
+      UserError: there is no such array.
     """
     if name not in arrays:
         listed = "fxf probe without --name lists them, in Python `arrays`"
         raise UserError(f"no array '{name}' here{nearest(name, arrays)}; {listed}")
-    value = _printable(arrays[name])
-    if not value.size:
-        raise UserError(f"array '{name}' ({shape_text(value)}) has no elements to show")
+    value = arrays[name]
+    # Truth values, and types that NumPy does not have, such as bfloat16, are printed as numbers.
+    value = value.astype({"b": np.int8, "V": np.float32}.get(value.dtype.kind, value.dtype))
     if is_attention(name, value, batch):
         rows, columns = (token_labels(experiment, batch, side) for side in sides(name))
         return Matrices(value[0], [f"head {i}" for i in range(value.shape[1])], rows, columns, "query", KEY)
@@ -167,11 +178,6 @@ def matrices(experiment: Experiment, arrays: dict[str, np.ndarray], name: str, b
     matrix = value.reshape(-1, *(1, 1, *value.shape)[-2:])
     titles = [f"{name} {i}" for i in range(len(matrix))] if len(matrix) > 1 else [name]
     return Matrices(matrix, titles, rows, [], *names)
-
-
-def _printable(value: np.ndarray) -> np.ndarray:
-    """Returns an array of truth values, or of a type that NumPy does not have, such as bfloat16, as one of numbers."""
-    return value.astype({"b": np.int8, "V": np.float32}.get(value.dtype.kind, value.dtype))
 
 
 def shape_text(value: np.ndarray) -> str:
@@ -201,24 +207,19 @@ def visible(token: str) -> str:
     return token.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥") or "∅"
 
 
-def _short(label: str) -> str:
-    return label if len(label) <= MOST_CHARACTERS else f"{label[: MOST_CHARACTERS - 1]}…"
-
-
 def as_text(shown: Matrices, title: str) -> str:
     """Returns the matrices as tables: weights in percent, whose headings say so; other values to two digits."""
     lines = [title]
     for matrix, name in zip(shown.values, shown.titles, strict=True):
         rows = shown.row_labels or [str(i) for i in range(matrix.shape[0])]
         columns = shown.column_labels or [str(i) for i in range(matrix.shape[1])]
-        percent = shown.is_attention
-        digits = "" if np.issubdtype(matrix.dtype, np.integer) else ".2f"
-        cells = [[f"{100 * v:.0f}" if percent else f"{v:{digits}}" for v in row] for row in matrix]
-        widths = [max(len(c), *(len(row[i]) for row in cells)) for i, c in enumerate(columns)]
-        first = max(map(len, rows))
-        lines.append(f"{name}, in percent" if percent else name)
-        for label, line in zip(["", *rows], [columns, *cells], strict=True):
-            lines.append(" ".join([label.rjust(first), *(c.rjust(w) for c, w in zip(line, widths, strict=True))]))
+        form = ".0f" if shown.is_attention else "" if np.issubdtype(matrix.dtype, np.integer) else ".2f"
+        values = 100 * matrix if shown.is_attention else matrix
+        cells = [[label, *(f"{value:{form}}" for value in row)] for label, row in zip(rows, values, strict=True)]
+        table = [["", *columns], *cells]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines.append(f"{name}, in percent" if shown.is_attention else name)
+        lines += [" ".join(map(str.rjust, row, widths)) for row in table]
     return "\n".join(lines)
 
 
@@ -226,48 +227,24 @@ def draw(shown: Matrices, title: str, path: Path) -> None:
     """Writes the matrices as heat maps, in the format of the file's name (png or svg).
 
     Raises:
-      UserError: the name has another ending, the file cannot be written, or the numbers are complex.
+      UserError: the name has another ending, or the file cannot be written.
     """
-    _require_real(shown)
     if path.suffix not in (".png", ".svg"):
         raise UserError(f"--output: expected a name that ends in .png or .svg, got {path}")
     from fxf.reports.plots import Axis, plot_heat_maps
 
-    rows, columns = (
-        Axis(name, [_short(visible(token)) for token in labels])
-        for name, labels in ((shown.row_name, shown.row_labels), (shown.column_name, shown.column_labels))
-    )
+    def short(tokens: list[str]) -> list[str]:
+        return [f"{t[: MOST_CHARACTERS - 1]}…" if len(t) > MOST_CHARACTERS else t for t in map(visible, tokens)]
+
+    rows, columns = Axis(shown.row_name, short(shown.row_labels)), Axis(shown.column_name, short(shown.column_labels))
     try:
         plot_heat_maps(path, shown.values, shown.titles, rows, columns, title, shown.is_attention)
     except OSError as error:
         raise UserError(f"--output: {path}: {error.strerror}") from None
 
 
-def _require_real(shown: Matrices) -> None:
-    if np.iscomplexobj(shown.values):
-        raise UserError(f"array '{shown.titles[0]}': complex numbers have no heat map; they are shown as text")
-
-
-def interactive(shown: Matrices) -> "TreescopeFigure":
-    """Returns the matrices side by side, as a figure that a notebook shows; the pointer finds a value and its place."""
-    import treescope
-
-    _require_real(shown)
-    labels = [shown.titles, *(list(map(visible, tokens)) for tokens in (shown.row_labels, shown.column_labels))]
-    return treescope.render_array(
-        shown.values,
-        rows=[1],
-        columns=[2, 0],
-        around_zero=not shown.is_attention,
-        vmin=0 if shown.is_attention else None,
-        axis_labels={0: "head" if shown.is_attention else "array", 1: shown.row_name, 2: shown.column_name},
-        axis_item_labels={axis: of_axis for axis, of_axis in enumerate(labels) if of_axis},
-        pixels_per_cell=min(max(MOST_PIXELS // max(shown.values.shape[1:]), 3), 20),
-    )
-
-
 def logit_lens(
-    experiment: Experiment, params: Params, batch: Batch, inside: dict[str, np.ndarray] | None = None
+    experiment: Experiment, params: Params, batch: Batch, inside: dict[str, np.ndarray]
 ) -> list[Sequence[str]]:
     """Returns a table: for each token read, the most probable next token after each block, with its probability.
 
@@ -275,25 +252,17 @@ def logit_lens(
     of another shape that a layer names `residual` does not.
 
     Args:
-      inside: the intermediates of the batch, if they are known already.
+      inside: the intermediates of the batch.
     """
-    inside = intermediates_of(experiment, params, batch) if inside is None else inside
-    programs = experiment.programs["logit_lens"]  # the jitted function compiles once for each shape
-    sizes = str(jax.tree.map(np.shape, batch))
-    if sizes not in programs:
-        programs[sizes] = jax.eval_shape(experiment.model.features, params, batch).shape
-    streams = {
-        name: value
-        for name, value in inside.items()
-        if name.endswith("residual") and "encoder/" not in name and value.shape == programs[sizes]
-    }
-    read = programs.setdefault("read", jax.jit(lambda params, x: jax.nn.softmax(experiment.model.readout(params, x))))
+    model, programs = experiment.model, experiment.programs["logit_lens"]
+    read = programs.setdefault("read", jax.jit(lambda params, x: jax.nn.softmax(model.readout(params, x))))
+    shape = jax.eval_shape(model.features, params, batch).shape
     columns: list[list[str]] = []
-    for name, stream in streams.items():
+    for name, stream in inside.items():
+        if not name.endswith("residual") or "encoder/" in name or stream.shape != shape:
+            continue
         probabilities = np.asarray(read(params, stream))[0]
-        best = probabilities.argmax(-1)
-        predictions = [
-            f"{experiment.task.token_name(int(t))} {100 * p[t]:.0f}%" for t, p in zip(best, probabilities, strict=True)
-        ]
+        tokens = [(int(row.argmax()), 100 * row.max()) for row in probabilities]
+        predictions = [f"{experiment.task.token_name(token)} {percent:.0f}%" for token, percent in tokens]
         columns.append(["/".join(name.split("/")[-2:-1]) or name, *predictions])
     return list(zip(["reads", *token_labels(experiment, batch, "inputs")], *columns, strict=True))

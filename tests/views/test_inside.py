@@ -89,7 +89,7 @@ def test_padding_changes_nothing_of_what_is_read_and_lengths_near_each_other_sha
         shapes.add(str(jax.tree.map(np.shape, whole)))
         read = intermediates(model.apply, params, whole)
         for name, expected in intermediates(model.apply, params, batch).items():
-            assert_close(inside._without_padding(name, np.asarray(read[name]), batch), expected)
+            assert_close(inside.without_padding(name, np.asarray(read[name]), batch), expected)
     assert len(shapes) == 1
     assert inside.padded(experiment, {"inputs": np.ones((1, 23), np.int32)})["inputs"].shape == (1, 24)
 
@@ -117,7 +117,7 @@ def test_a_batch_with_a_mask_of_its_own_and_a_model_that_reads_both_ways_have_no
 
 def test_of_many_layers_some_are_shown_from_the_first_to_the_last():
     layers = {f"block_{i}/attention/weights": np.zeros((1, 8, 64, 64)) for i in range(12)}
-    chosen = inside._within_bounds(layers, list(layers))
+    chosen = inside._within_bounds(layers)
     assert len(chosen) == 3 and (chosen[0], chosen[-1]) == (min(layers), "block_11/attention/weights")
 
 
@@ -126,16 +126,6 @@ def test_a_run_without_a_checkpoint_has_a_page_and_a_warning(tmp_path, caplog):
     path = inside.write(tmp_path)
     assert path.exists() and not (tmp_path / "inside.json").exists()
     assert "the page shows nothing inside the model" in caplog.text
-
-
-def test_where_samples_cannot_be_written_the_page_is_and_a_warning_says_why(found, tmp_path, monkeypatch, caplog):
-    experiment, params, _ = found
-    (tmp_path / "config.json").write_text(json.dumps({"config": tiny_config(), "overrides": {}}))
-    (tmp_path / "samples.jsonl").mkdir()
-    monkeypatch.setattr(inside.run, "load", lambda *_, **__: (experiment, 4, params))
-    monkeypatch.setattr(inside, "_tested", lambda *_: [["3", "3", "1"]])
-    assert inside.write(tmp_path).exists()
-    assert "the page shows nothing inside the model" in caplog.text and "Is a directory" in caplog.text
 
 
 def test_tokens_that_cannot_be_seen_are_signs():
