@@ -106,8 +106,7 @@ def trial(
       UserError: a config or the metric is wrong, the folder holds a trial with another plan, or a run failed otherwise
         than by diverging.
     """
-    from fxf.trials.arms import Arm
-    from fxf.trials.plan import Budget, make_plan
+    from fxf.trials.plan import Arm, Budget, make_plan
     from fxf.trials.trial import carry_out
 
     def arm(config: str | ConfigDict | Mapping[str, Any]) -> Arm:

@@ -21,7 +21,6 @@ LEVEL = 0.95
 PER_TOKEN = r".*loss|perplexity|.*accuracy"
 OF_THE_TEXT = r"bits_per_\w+"
 MOST_UNKNOWN = 1e-3  # share of tokens; with more, bits leave out too much of the text
-MOST_NAMES = 3  # of runs that a line names
 
 GroupT = TypeVar("GroupT", bound=Hashable)
 
@@ -136,17 +135,11 @@ def lines(found: Comparison) -> list[str]:
         return []
     said, chosen = not_ranked(found), best_run(found)
     if chosen is None:
-        return said or [f"not ranked: {_why_none(found)}"]
+        return said or ["not ranked: no score tells a run from the others"]
     run, name, why = chosen
     first = {LOWER: "lowest", HIGHER: "highest"}[found.better[name]]
     which = f"{first} {name} ({why}: not told apart)" if why else f"best {name}"
     return [*said, f"{which}: {run.folder}", f"to go on from it: {report.command(run.record, str(run.folder))}"]
-
-
-def _why_none(found: Comparison) -> str:
-    if len(found.groups) == 1:
-        return "the runs differ only in the seed" if len(found.groups[0].seeds) > 1 else "the runs are of one seed"
-    return "no score tells a run from the others"
 
 
 def not_ranked(found: Comparison) -> list[str]:
@@ -158,12 +151,7 @@ def not_ranked(found: Comparison) -> list[str]:
     for name in found.scores():
         if why := why_not_ranked(found, name):
             reasons.setdefault(why, []).append(name)
-    return [f"not ranked: {_listed(names)}: {why}" for why, names in reasons.items()]
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return f"{', '.join(names[:MOST_NAMES])}{more}"
+    return [f"not ranked: {', '.join(names)}: {why}" for why, names in reasons.items()]
 
 
 def comparison_in(folder: Path) -> Comparison | None:

@@ -114,8 +114,7 @@ def no_run(folder: Path) -> UserError:
     if is_run(folder.parent):
         hint = f"; did you mean {folder.parent}?"
     elif inside := _runs_in(folder):
-        others = f" and {len(inside) - MOST_RUNS} more" if len(inside) > MOST_RUNS else ""
-        hint = f"; the runs in it are {', '.join(inside[:MOST_RUNS])}{others}"
+        hint = f"; the runs in it are {', '.join(inside[:MOST_RUNS])}{', …' if inside[MOST_RUNS:] else ''}"
     else:
         hint = nearest(folder.name, _runs_in(folder.parent))
     why = f"{CONFIG} is missing" if folder.exists() else "no such folder"
@@ -139,18 +138,11 @@ def _state(folder: Path, config: Record, metrics: list[Record], result: Record) 
         return FINISHED, at if metrics else ""
     if _is_locked(folder / LOCK):
         return RUNNING, f"{at}; reload the page for newer figures"
-    why = _why_it_ended(folder)
+    why = _text(folder / ENDED).strip()
     failed, why = why.startswith(ERROR), one_line(why.removeprefix(ERROR))
     if not why:
         return STOPPED, at
     return (DIVERGED if _DIVERGED.match(why) else FAILED if failed else STOPPED), f"{at}; {why}"
-
-
-def _why_it_ended(folder: Path) -> str:
-    """Returns why the run ended, from ended.txt or from the error in the last line of a sweep's log."""
-    why = _text(folder / ENDED).strip()
-    *_, last = ["", *_text(folder / "log.txt").strip().splitlines()]
-    return why or (last if last.startswith(ERROR) else "")
 
 
 def _is_locked(path: Path) -> bool:

@@ -102,17 +102,9 @@ def _charts(found: Comparison) -> list[dict[str, Any]]:
     """Returns a chart of each figure of the records, with a line for each group: its mean over seeds, and a band."""
     lines: dict[str, dict[int, Any]] = {}
     for i, group in enumerate(found.groups):
-        of_seeds: dict[str, list[Curve]] = {}
-        for entries in group.seeds.values():
-            of_runs: dict[str, list[Curve]] = {}
-            for entry in entries:
-                for name, points in entry.run.curves().items():
-                    of_runs.setdefault(name, []).append(dict(points))
-            for name, curves in of_runs.items():
-                mean = {step: statistics.fmean(values) for step, values in _by_step(curves).items()}
-                of_seeds.setdefault(name, []).append(mean)
-        for name, curves in of_seeds.items():
-            lines.setdefault(name, {})[i] = _mean_line(curves)
+        of_runs = [entry.run.curves() for entry in group.entries]
+        for name in dict.fromkeys(name for curves in of_runs for name in curves):
+            lines.setdefault(name, {})[i] = _mean_line([dict(curves[name]) for curves in of_runs if name in curves])
     charts = []
     for name in sorted(lines, key=lambda name: (not _is_open(name), name not in FIRST_CHARTS)):
         of = figure(name)
@@ -125,17 +117,11 @@ def _is_open(name: str) -> bool:
     return name in ("loss", "train_loss") or (is_score(name) and bool(figure(name).better))
 
 
-def _by_step(curves: list[Curve]) -> dict[int, list[float]]:
-    """Returns the values of curves at the steps that all of them have, or those of the longest if they share none."""
-    shared = sorted(set.intersection(*map(set, curves)))
-    return {step: [curve[step] for curve in curves] for step in shared} or {
-        step: [value] for step, value in max(curves, key=len).items()
-    }
-
-
 def _mean_line(curves: list[Curve]) -> dict[str, Any]:
-    """Returns the mean of curves, and their lowest and highest if there are several."""
-    at = _by_step(curves)
+    """Returns the mean of curves, and their lowest and highest, at the steps that all have, else the longest curve."""
+    shared = sorted(set.intersection(*map(set, curves)))
+    if not shared or len(curves) == 1:
+        return {"points": thinned(list(max(curves, key=len).items()))}
+    at = {step: [curve[step] for curve in curves] for step in shared}
     points = thinned([(step, statistics.fmean(values)) for step, values in at.items()])
-    band = {"band": [[step, min(at[int(step)]), max(at[int(step)])] for step, _ in points]} if len(curves) > 1 else {}
-    return {"points": points, **band}
+    return {"points": points, "band": [[step, min(at[int(step)]), max(at[int(step)])] for step, _ in points]}

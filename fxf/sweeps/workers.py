@@ -17,7 +17,6 @@ from fxf.runs import run_folder
 LOG = "log.txt"
 POLL_SECONDS = 0.05
 INTERRUPTED = "stopped; its points have saved their step, and the same command resumes from there"
-STOP_SECONDS = 120  # time for a point to save its step, the same as schedulers give
 # Processes on one accelerator must allocate its memory on demand; by default each takes most of it at its start.
 ALLOCATE_ON_DEMAND = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 
@@ -82,7 +81,8 @@ def run_all(jobs: Sequence[Job], workers: int) -> dict[Path, str]:
                         print(f"{n_ended}/{n_points}  {folder.name}  {failed.get(folder, 'finished')}", flush=True)
     finally:
         stop()
-        _await([process for _, process in running])
+        for _, process in running:
+            process.wait()
     signals.release()
     return failures
 
@@ -160,14 +160,3 @@ def _failure(code: int) -> str:
     if code >= 0:
         return f"exit code {code}" if code else ""
     return f"killed by {signal.Signals(-code).name}"
-
-
-def _await(processes: list[subprocess.Popen]) -> None:
-    """Waits until processes that were asked to stop have ended, and kills those that do not."""
-    limit = time.monotonic() + STOP_SECONDS
-    for process in processes:
-        try:
-            process.wait(max(0.0, limit - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()

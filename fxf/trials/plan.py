@@ -4,8 +4,11 @@ import json
 import math
 import re
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
 
 from fxf.config import differences, differing_keys
 from fxf.errors import UserError, nearest
@@ -14,14 +17,20 @@ from fxf.reports.best import PER_TOKEN
 from fxf.reports.compare import TOKENIZER
 from fxf.reports.figures import HIGHER, LOWER, figure
 from fxf.reports.run_files import is_run
-from fxf.runs import guests
+from fxf.runs import configs, guests
 from fxf.runs.code_version import made_by
 from fxf.runs.experiment import Experiment, build
-from fxf.trials.arms import Arm
 from fxf.trials.evidence import TEST
 
 PLAN = "plan.json"
 ALWAYS = ("train_loss", "train_seconds", "tokens_per_second")  # figures of every run, besides those of its task
+
+
+class Arm(NamedTuple):
+    """A config, nested with every key, and what config.json says of its origin."""
+
+    config: dict[str, Any]
+    origin: dict[str, Any]
 
 
 class Budget(NamedTuple):
@@ -59,17 +68,37 @@ class Plan(NamedTuple):
 
     def record(self) -> dict[str, Any]:
         """Returns what must stay the same as long as the trial goes on, for plan.json."""
-        return {
-            "metric": self.metric,
-            "better": self.better,
-            "metric_named_beforehand": self.named,
-            "null": self.null,
-            "level": self.level,
-            "test": TEST,
-            "first_seed": self.first.config["seed"],
-            "arms": {"first": self.first.config, "other": self.other.config},
-            "content": self.content,
-        }
+        return {**self._asdict(), "first": self.first.config, "other": self.other.config, "test": TEST}
+
+
+def other_config(other: str, overrides: Mapping[str, Any]) -> Arm:
+    """Returns the arm of FILE[:ARGUMENT] or NAME[:ARGUMENT], with the keys that the command line sets for both arms.
+
+    Raises:
+      UserError: there is no such config, or it lacks one of the keys.
+    """
+    changes = [(key, str(value)) for key, value in overrides.items()]
+    config, _ = configs.with_changes(configs.read_config(other), changes, f"--other={other}: ")
+    return Arm(config.to_dict(), configs.origin_of(other, overrides))
+
+
+def with_changes(arm: Arm, changes: Sequence[str]) -> Arm:
+    """Returns the arm with changes KEY=VALUE, of the flag --change.
+
+    Raises:
+      UserError: a change is not a valid KEY=VALUE, or changes the seed.
+    """
+    typed = []
+    for change in changes:
+        key, equals, value = change.partition("=")
+        if not equals:
+            raise UserError(f"--change={change}: expected KEY=VALUE, such as model.n_layers=4")
+        typed.append((key, value))
+    config, values = configs.with_changes(ConfigDict(arm.config).lock(), typed, "--change=")
+    if "seed" in values:
+        raise UserError("--change=seed: the pairs of a trial set the seed; --null compares seeds alone")
+    overrides = {**arm.origin.get("overrides", {}), **values}
+    return Arm(config.to_dict(), {**arm.origin, "overrides": overrides})
 
 
 def make_plan(first: Arm, other: Arm | None, workdir: Path, metric: str = "", level: float = 0.05) -> Plan:
@@ -162,11 +191,14 @@ def keep_plan(plan: Plan, budget: Budget, workdir: Path) -> None:
         )
     path, record, made = workdir / PLAN, plan.record(), made_by()
     origins = {"first": plan.first.origin, "other": plan.other.origin}
-    there = read_json(path, "a trial's plan") if path.exists() else {**record, "origins": origins, **made}
+    begun = {**record, "origins": origins, **made, "budgets": []}
+    there = read_json(path, "a trial's plan") if path.exists() else begun
+    if not isinstance(there.get("budgets"), list):
+        raise UserError(f"{path}: not a trial's plan: it has no budgets")
     record |= {"code": made["code"], "versions": made["versions"]}
     if differing := differences({name: there.get(name, "absent") for name in record}, record):
         raise UserError(f"{path}: the plan of another trial: {differing}; use another --workdir")
-    budgets, given = there.get("budgets", []), {"seeds": budget.seeds, "minutes": budget.minutes}
+    budgets, given = there["budgets"], {"seeds": budget.seeds, "minutes": budget.minutes}
     if not budgets or given != {name: budgets[-1].get(name) for name in given}:
         there["budgets"] = [*budgets, {**given, "time": time.strftime("%F %T")}]
         try:

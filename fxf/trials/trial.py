@@ -14,9 +14,8 @@ from fxf.machine.status import stage
 from fxf.reports.run_files import is_run, read
 from fxf.runs.programs import Kept
 from fxf.sweeps.together import train_logged
-from fxf.trials.arms import Arm
 from fxf.trials.evidence import Evidence, evidence
-from fxf.trials.plan import Budget, Plan, keep_plan
+from fxf.trials.plan import Arm, Budget, Plan, keep_plan
 from fxf.trials.verdict import Pair, Verdict, pair_differences, write
 
 DIVERGED = "diverged.json"  # in the folder of a run that diverged: the seconds that it took

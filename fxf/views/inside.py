@@ -91,17 +91,16 @@ def _example(experiment: Experiment, params: Params, prompt: str, answer: str, f
     given = answer if experiment.task.generates else None
     batch = probe.what_is_read(experiment, params, prompt, given, is_own=True)
     whole = padded(experiment, batch)
-    inside = probe.intermediates_of(experiment, params, whole)
-    lens = probe.logit_lens(experiment, params, whole, inside)[: 1 + batch["inputs"].shape[1]]
-    names = _within_bounds({name: value for name, value in inside.items() if probe.is_attention(name, value, whole)})
-    vectors = [
-        name for name in VECTORS if name in inside and inside[name].ndim == 3
-        and inside[name].shape[:2] == whole["inputs"].shape
-    ]  # fmt: skip
-    maps = []
-    for name in [*(vectors if first else []), *names]:
-        shown = probe.matrices(experiment, {name: without_padding(name, inside[name], batch)}, name, batch)
-        maps.append(_map(VECTORS.get(name) or name.removesuffix("/weights"), shown))
+    reading = probe.Reading(experiment, params, whole, probe.intermediates_of(experiment, params, whole))
+    lens = reading.lens()[: 1 + batch["inputs"].shape[1]]
+    attention = {name: value for name, value in reading.arrays.items() if reading.is_attention(name)}
+    vectors = {name: value for name in VECTORS if (value := reading.arrays.get(name)) is not None}
+    tokens = whole["inputs"].shape  # [1, T], of a vector for each token
+    names = [name for name, value in vectors.items() if first and value.ndim == 3 and value.shape[:2] == tokens]
+    names += _within_bounds(attention)
+    shown = {name: without_padding(name, reading.arrays[name], batch) for name in names}
+    reading = reading._replace(batch=batch, arrays=shown)
+    maps = [_map(VECTORS.get(name) or name.removesuffix("/weights"), reading.matrices(name)) for name in names]
     title = f"{prompt} → {answer}" if answer else prompt
     return {"title": shortened(title), "maps": maps, "lens": [list(row) for row in lens]}
 

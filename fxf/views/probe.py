@@ -59,8 +59,21 @@ class Reading(NamedTuple):
         """Returns the names and shapes of the arrays, where a notebook would print all weights."""
         return "\n".join(f"{name}  {shape_text(value)}" for name, value in self.arrays.items())
 
+    def tokens(self, side: str) -> list[str]:
+        """Returns the tokens of a side of the batch, `inputs` or `source`, as text."""
+        return [self.experiment.task.token_name(token) for token in np.asarray(self.batch[side])[0].tolist()]
+
+    def is_attention(self, name: str) -> bool:
+        """Returns whether an array has attention weights [1, H, T, S]; other arrays may have that name too."""
+        value, both = self.arrays[name], sides(name)
+        if not name.endswith("/weights") or value.ndim != 4 or not self.batch.keys() >= {*both}:
+            return False
+        return len(value) == 1 and value.shape[2:] == tuple(self.batch[side].shape[1] for side in both)
+
     def matrices(self, name: str, head: int | None = None) -> Matrices:
         """Returns the matrices of an array: one for each head of attention weights, else over its last two axes.
+
+        Of an array of fewer axes it is one row; of a number for each token [1, T], one column.
 
         Args:
           head: the only matrix to return.
@@ -68,12 +81,34 @@ class Reading(NamedTuple):
         Raises:
           UserError: there is no such array, or no such head.
         """
-        shown = matrices(self.experiment, self.arrays, name, self.batch)
+        if name not in self.arrays:
+            listed = "fxf probe without --name lists them, in Python `arrays`"
+            raise UserError(f"no array '{name}' here{nearest(name, self.arrays)}; {listed}")
+        value = self.arrays[name]
+        # Truth values, and types that NumPy does not have, such as bfloat16, are printed as numbers.
+        value = value.astype({"b": np.int8, "V": np.float32}.get(value.dtype.kind, value.dtype))
+        if self.is_attention(name):
+            titles, (rows, columns) = [f"head {i}" for i in range(value.shape[1])], map(self.tokens, sides(name))
+            shown = Matrices(value[0], titles, rows, columns, "query", KEY)
+        else:
+            shown = self._last_two_axes(name, value)
         if head is None:
             return shown
         if not 0 <= head < len(shown.values):
             raise UserError(f"head: expected less than {len(shown.values)}, got {head}")
         return shown._replace(values=shown.values[head:][:1], titles=shown.titles[head:][:1])
+
+    def _last_two_axes(self, name: str, value: np.ndarray) -> Matrices:
+        is_weight = name.startswith("params/")
+        rows = [] if is_weight else self.tokens(sides(name)[0])
+        if value.shape == (1, len(rows)):
+            value = value[..., None]
+        of_batch = value.ndim > 2 and len(value) == 1 and not is_weight
+        rows = rows if of_batch and len(rows) == value.shape[-2] else []
+        names = ("token" if rows else "position", "element of the vector") if of_batch else ("row", "column")
+        matrices = value.reshape(-1, *(1, 1, *value.shape)[-2:])
+        titles = [f"{name} {i}" for i in range(len(matrices))] if len(matrices) > 1 else [name]
+        return Matrices(matrices, titles, rows, [], *names)
 
     def show(self, name: str, head: int | None = None) -> "TreescopeFigure":
         """Returns the matrices of an array side by side, as a notebook's figure; the pointer finds a value."""
@@ -93,8 +128,23 @@ class Reading(NamedTuple):
         )
 
     def lens(self) -> list[Sequence[str]]:
-        """Returns a table: for each token read, the most probable next token after each block."""
-        return logit_lens(self.experiment, self.params, self.batch, self.arrays)
+        """Returns a table: for each token read, the most probable next token after each block, with its probability.
+
+        The residual stream of every block goes through the last norm and the final layer (nostalgebraist 2020). An
+        array of another shape that a layer names `residual` does not.
+        """
+        model, programs = self.experiment.model, self.experiment.programs["logit_lens"]
+        read = programs.setdefault("read", jax.jit(lambda params, x: jax.nn.softmax(model.readout(params, x))))
+        shape = jax.eval_shape(model.features, self.params, self.batch).shape
+        columns: list[list[str]] = []
+        for name, stream in self.arrays.items():
+            if not name.endswith("residual") or "encoder/" in name or stream.shape != shape:
+                continue
+            probabilities = np.asarray(read(self.params, stream))[0]
+            tokens = [(int(row.argmax()), 100 * row.max()) for row in probabilities]
+            predictions = [f"{self.experiment.task.token_name(token)} {percent:.0f}%" for token, percent in tokens]
+            columns.append(["/".join(name.split("/")[-2:-1]) or name, *predictions])
+        return list(zip(["reads", *self.tokens("inputs")], *columns, strict=True))
 
 
 def read(experiment: Experiment, params: Params, prompt: str, answer: str | None = None) -> Reading:
@@ -152,34 +202,6 @@ def intermediates_of(experiment: Experiment, params: Params, batch: Batch) -> di
     return {name: np.asarray(value) for name, value in readers[shape](params, batch).items()}
 
 
-def matrices(experiment: Experiment, arrays: dict[str, np.ndarray], name: str, batch: Batch) -> Matrices:
-    """Returns the matrices of the array `name`: one for each head of attention weights, else over its last two axes.
-
-    Of an array of fewer axes it is one row; of a number for each token [1, T], one column.
-
-    Raises:
-      UserError: there is no such array.
-    """
-    if name not in arrays:
-        listed = "fxf probe without --name lists them, in Python `arrays`"
-        raise UserError(f"no array '{name}' here{nearest(name, arrays)}; {listed}")
-    value = arrays[name]
-    # Truth values, and types that NumPy does not have, such as bfloat16, are printed as numbers.
-    value = value.astype({"b": np.int8, "V": np.float32}.get(value.dtype.kind, value.dtype))
-    if is_attention(name, value, batch):
-        rows, columns = (token_labels(experiment, batch, side) for side in sides(name))
-        return Matrices(value[0], [f"head {i}" for i in range(value.shape[1])], rows, columns, "query", KEY)
-    rows = [] if name.startswith("params/") else token_labels(experiment, batch, sides(name)[0])
-    if value.shape == (1, len(rows)):
-        value = value[..., None]
-    of_batch = value.ndim > 2 and len(value) == 1 and not name.startswith("params/")
-    rows = rows if of_batch and len(rows) == value.shape[-2] else []
-    names = ("token" if rows else "position", "element of the vector") if of_batch else ("row", "column")
-    matrix = value.reshape(-1, *(1, 1, *value.shape)[-2:])
-    titles = [f"{name} {i}" for i in range(len(matrix))] if len(matrix) > 1 else [name]
-    return Matrices(matrix, titles, rows, [], *names)
-
-
 def shape_text(value: np.ndarray) -> str:
     return " x ".join(map(str, value.shape)) or "scalar"
 
@@ -188,18 +210,6 @@ def sides(name: str) -> tuple[str, str]:
     """Returns the sides of a batch whose tokens are the queries and the keys of an array of attention."""
     queries = "source" if name.startswith("encoder/") else "inputs"
     return queries, "source" if "cross_attention" in name else queries
-
-
-def is_attention(name: str, value: np.ndarray, batch: Batch) -> bool:
-    """Returns whether an array has the attention weights [1, H, T, S] of a batch; other arrays may have that name."""
-    if not name.endswith("/weights") or value.ndim != 4 or not batch.keys() >= {*sides(name)}:
-        return False
-    return len(value) == 1 and value.shape[2:] == tuple(batch[side].shape[1] for side in sides(name))
-
-
-def token_labels(experiment: Experiment, batch: Batch, side: str) -> list[str]:
-    """Returns the tokens of a side of a batch, `inputs` or `source`, as text."""
-    return [experiment.task.token_name(token) for token in np.asarray(batch[side])[0].tolist()]
 
 
 def visible(token: str) -> str:
@@ -241,28 +251,3 @@ def draw(shown: Matrices, title: str, path: Path) -> None:
         plot_heat_maps(path, shown.values, shown.titles, rows, columns, title, shown.is_attention)
     except OSError as error:
         raise UserError(f"--output: {path}: {error.strerror}") from None
-
-
-def logit_lens(
-    experiment: Experiment, params: Params, batch: Batch, inside: dict[str, np.ndarray]
-) -> list[Sequence[str]]:
-    """Returns a table: for each token read, the most probable next token after each block, with its probability.
-
-    The residual stream of every block goes through the last norm and the final layer (nostalgebraist 2020). An array
-    of another shape that a layer names `residual` does not.
-
-    Args:
-      inside: the intermediates of the batch.
-    """
-    model, programs = experiment.model, experiment.programs["logit_lens"]
-    read = programs.setdefault("read", jax.jit(lambda params, x: jax.nn.softmax(model.readout(params, x))))
-    shape = jax.eval_shape(model.features, params, batch).shape
-    columns: list[list[str]] = []
-    for name, stream in inside.items():
-        if not name.endswith("residual") or "encoder/" in name or stream.shape != shape:
-            continue
-        probabilities = np.asarray(read(params, stream))[0]
-        tokens = [(int(row.argmax()), 100 * row.max()) for row in probabilities]
-        predictions = [f"{experiment.task.token_name(token)} {percent:.0f}%" for token, percent in tokens]
-        columns.append(["/".join(name.split("/")[-2:-1]) or name, *predictions])
-    return list(zip(["reads", *token_labels(experiment, batch, "inputs")], *columns, strict=True))

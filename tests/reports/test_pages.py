@@ -41,7 +41,7 @@ def make_run(folder, finished=True, records=RECORDS, result=None, record=None, *
 @pytest.mark.parametrize(
     "place, expected",
     [
-        ("runs", "config.json is missing); the runs in it are one, r0, r1, r2, r3 and 2 more"),
+        ("runs", "config.json is missing); the runs in it are one, r0, r1, r2, r3, …"),
         ("runs/onne", "no such folder); did you mean 'one'?"),
         ("runs/one/checkpoints", "config.json is missing); did you mean runs/one?"),
         ("elsewhere/x", "no such folder)"),
@@ -152,7 +152,7 @@ def test_a_run_is_running_while_its_lock_is_held_and_stopped_or_failed_after(tmp
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert run_files.read(folder).state == "running"
-    (folder / "log.txt").write_text("step 6\nerror: the disk is full\n\n")
+    (folder / "ended.txt").write_text("error: the disk is full\n")
     assert run_files.read(folder)[-2:] == ("failed", "step 6 of 6; the disk is full")
 
 

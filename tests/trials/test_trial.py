@@ -19,9 +19,8 @@ from fxf.runs.configs import read_config
 from fxf.runs.experiment import build
 from fxf.training.state import run_keys
 from fxf.trials import trial
-from fxf.trials.arms import Arm
 from fxf.trials.evidence import evidence
-from fxf.trials.plan import Budget, make_plan
+from fxf.trials.plan import Arm, Budget, make_plan
 from fxf.trials.trial import carry_out
 from fxf.trials.verdict import Pair
 from fxf.weights import draw, flatten, map_weights
