@@ -173,12 +173,9 @@ def test_submitit_runs_the_points_as_an_array_and_names_the_failed_one(tmp_path)
     assert without_result(jobs) == [jobs[0]]
 
 
-def test_no_points_are_submitted_as_no_job(tmp_path):
-    assert submit([], tmp_path / "slurm", {}) == []
-
-
 def test_a_machine_without_slurm_or_submitit_says_so_in_one_line(tmp_path, monkeypatch):
     jobs = make_jobs(tmp_path, 1)
+    assert submit([], tmp_path / "slurm", {}) == []
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UserError, match='--slurm: Could not detect "srun"'):
         submit(jobs, tmp_path / "slurm", {})

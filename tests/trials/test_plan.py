@@ -152,9 +152,6 @@ def test_another_config_gets_the_keys_that_the_command_line_sets_for_both():
     expected["train"]["steps"], expected["optimizer"]["learning_rate"], expected["log"]["report"] = 7, 1e-5, False
     assert found.config == expected
     assert found.origin["overrides"] == {"train.steps": 7, "optimizer.learning_rate": 1e-5, "log.report": False}
-
-
-def test_another_config_without_such_a_key_is_refused():
     with pytest.raises(UserError, match=r"^--other=characters: task.n_tokens: unknown key"):
         other_config("characters", {"task.n_tokens": 3})
 

@@ -50,7 +50,7 @@ def test_positions_the_lens_and_every_weight_are_there(found):
     assert (example["title"], shown["step"]) == ("3 1 → 1 3", 4)
 
 
-def test_arrays_of_a_layers_own_under_the_names_of_others_are_left_out(found, monkeypatch):
+def test_arrays_of_a_layers_own_are_left_out_also_under_the_names_of_others(found, monkeypatch):
     """Names that a page looks for may hold arrays of other shapes, which it does not show."""
     experiment, params, shown = found
 
@@ -61,6 +61,7 @@ def test_arrays_of_a_layers_own_under_the_names_of_others_are_left_out(found, mo
             stream_BTU = checkpoint_name(jnp.concatenate([x_BTD, x_BTD], -1), "residual")
         with jax.named_scope("embedding"):
             checkpoint_name(x_BTD[0], "positions")
+        checkpoint_name(jnp.float32(3), "number")
         return x_BTD + 0 * (matrix_DD.sum() + stream_BTU.sum())
 
     other = experiment._replace(model=experiment.model._replace(features=features), programs=defaultdict(dict))
@@ -92,19 +93,6 @@ def test_padding_changes_nothing_of_what_is_read_and_lengths_near_each_other_sha
             assert_close(inside.without_padding(name, np.asarray(read[name]), batch), expected)
     assert len(shapes) == 1
     assert inside.padded(experiment, {"inputs": np.ones((1, 23), np.int32)})["inputs"].shape == (1, 24)
-
-
-def test_other_arrays_that_a_model_names_are_left_out_whatever_their_shapes(found, monkeypatch):
-    experiment, params, shown = found
-
-    def features(*read, **options):
-        checkpoint_name(jnp.float32(3), "number")
-        return experiment.model.features(*read, **options)
-
-    named = experiment._replace(model=experiment.model._replace(features=features), programs=defaultdict(dict))
-    monkeypatch.setattr(type(named), "with_model", lambda self, **keys: self)
-    assert "number" in probe.intermediates_of(named, params, {"inputs": np.ones((1, 3), np.int32)})
-    assert inside.contents(named, 4, params, [("3 1", "1 3")]) == shown
 
 
 def test_a_batch_with_a_mask_of_its_own_and_a_model_that_reads_both_ways_have_no_padding(found):

@@ -1,5 +1,3 @@
-import time
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,13 +7,10 @@ import treescope
 import fxf.face.runs
 from fxf.errors import UserError
 from fxf.layers import chunked_attention
-from fxf.runs import run
 from fxf.runs.experiment import build
-from fxf.runs.generation import generate_texts
-from fxf.training.log import Clock
 from fxf.views import probe
 from helpers import random_params, with_attributes
-from small_runs import script, tiny_config
+from small_runs import tiny_config
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +73,6 @@ def test_an_array_of_any_shape_and_type_is_a_table(name, value, shape, rows, row
     assert probe.as_text(shown, "table").splitlines()[3].split() == second_line
 
 
-def test_arrays_of_a_layers_own_are_drawn(looked_into, tmp_path):
-    for name, value in (("scalar", np.array(7)), ("stack", np.arange(12).reshape(2, 1, 2, 3))):
-        probe.draw(looked_into._replace(arrays={name: value}).matrices(name), name, tmp_path / f"{name}.svg")
-        assert b"<svg" in (tmp_path / f"{name}.svg").read_bytes()
-
-
 def test_a_notebook_shows_the_heads_of_attention_with_their_tokens(looked_into):
     def page(*arguments):
         return treescope.lowering.render_to_html_as_root(looked_into.show(*arguments).treescope_part)
@@ -132,12 +121,10 @@ def test_the_logit_lens_ends_in_what_the_model_says_and_shows_a_stream_that_lies
 
 
 def test_heat_maps_are_drawn(looked_into, tmp_path):
-    for array, name in (
-        ("block_0/attention/weights", "heads.png"),
-        ("params/blocks/1/feed_forward/up", "weights.png"),
-        ("embedding/residual", "vectors.svg"),
-    ):
-        probe.draw(looked_into.matrices(array), array, tmp_path / name)
+    own = {"scalar": np.array(7), "stack": np.arange(12).reshape(2, 1, 2, 3)}  # arrays of a layer's own
+    reading = looked_into._replace(arrays=looked_into.arrays | own)
+    for array, name in (("block_0/attention/weights", "heads.png"), ("scalar", "7.svg"), ("stack", "stack.png")):
+        probe.draw(reading.matrices(array), array, tmp_path / name)
         content = (tmp_path / name).read_bytes()
         assert content[1:4] == b"PNG" if name.endswith("png") else b"<svg" in content
 
@@ -145,20 +132,6 @@ def test_heat_maps_are_drawn(looked_into, tmp_path):
 def test_a_picture_in_another_format_is_an_error(looked_into, tmp_path):
     with pytest.raises(UserError, match=r"--output: expected a name that ends in .png or .svg, got .*heads.gif"):
         probe.draw(looked_into.matrices("embedding/residual"), "residual", tmp_path / "heads.gif")
-
-
-@pytest.mark.thorough  # every time the functions that it calls
-def test_the_script_looks_into_a_run(tmp_path):
-    run.train(tiny_config(train={"steps": 2}), tmp_path, Clock(time.perf_counter()), {})
-    experiment, _, params = run.load(tmp_path)
-    answer = generate_texts(experiment, params, ["3 1"])[0][0][0]
-    listed = script("probe", f"--workdir={tmp_path}", "3 1", "2").stdout
-    assert "block_0/attention/weights" in listed and "params/embedding/table" in listed
-    shown = script("probe", f"--workdir={tmp_path}", "--name=block_0/attention/weights", "--head=1", "3 1")
-    assert shown.stdout.splitlines()[1] == "head 1, in percent"
-    assert shown.stdout.splitlines()[2].split() == ["0", "3", "1", "0", *answer.split()][: experiment.max_len]
-    lens = script("probe", f"--workdir={tmp_path}", "--lens", "3 1", "2")
-    assert lens.stdout.split()[:3] == ["reads", "embedding", "block_0"]
 
 
 def test_an_answer_of_its_own_is_read_but_for_a_last_token_that_fits_no_position(looked_into):
