@@ -162,17 +162,6 @@ def test_a_point_of_an_array_that_fails_says_why_and_another_one_says_nothing(tm
     assert without_result(jobs) == [jobs[0]]
 
 
-@pytest.mark.thorough  # tests/sweeps/test_points.py submits an array
-def test_submitit_runs_the_points_as_an_array_and_names_the_failed_one(tmp_path):
-    jobs = make_jobs(tmp_path, 2)
-    mark(jobs[0], "fail")
-    failed, finished = submit(jobs, tmp_path / "slurm", {"timeout_min": 2, "slurm_partition": None}, "local")
-    assert finished.result() is None
-    assert "exit code 1" in str(failed.exception())
-    assert "log.txt: error: it fails" in str(failed.exception())
-    assert without_result(jobs) == [jobs[0]]
-
-
 def test_a_machine_without_slurm_or_submitit_says_so_in_one_line(tmp_path, monkeypatch):
     jobs = make_jobs(tmp_path, 1)
     assert submit([], tmp_path / "slurm", {}) == []

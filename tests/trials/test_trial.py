@@ -160,28 +160,40 @@ def test_a_run_that_fails_otherwise_ends_the_trial_with_its_line(tmp_path, monke
         carry_out(make_plan(FIRST, OTHER, tmp_path), tmp_path)
 
 
+SEVERAL, UP = ([3.0] * 8, [3.0 + noise for noise in NOISE]), ([3.0] * 5, [5.0, 5.1, 4.9, 5.2, 5.0])
+CLEAR = "the answer is clear"
+
+
 @pytest.mark.parametrize(
-    ("effect", "budget", "stopped", "n"),
+    ("metric", "runs", "budget", "stopped", "n", "line"),
     [
-        (1.0, Budget(8), "the answer is clear", 6),
-        (0.0, Budget(8), "all 8 seeds are used", 8),
-        (0.0, Budget(8, minutes=0.2), "the 0.2 minutes are spent", 6),  # a pair takes two seconds
+        ("train_loss", ([3.0] * 8, [2.0 + noise for noise in NOISE]), Budget(8), CLEAR, 6, "better: train_loss 3 of"),
+        ("train_loss", SEVERAL, Budget(8), "all 8 seeds are used", 8, "no difference found (smaller than 0."),
+        ("train_loss", SEVERAL, Budget(8, 0.2), "the 0.2 minutes are spent", 6, "no difference found (smaller"),  # 2 s
+        ("train_loss", UP, Budget(), CLEAR, 5, "worse: "),
+        ("tokens_per_second", UP, Budget(), CLEAR, 5, "better: "),
+        (
+            "train_loss",
+            ([1.0] * 6, [1.0] * 6),
+            Budget(6),
+            "all 6",
+            6,
+            "no difference found (both runs of every pair are",
+        ),
+        ("train_loss", ([1.0] * 3, [2.0] * 3), Budget(3), "all 3", 3, "no difference found (it takes 5 pairs at least"),
+        ("train_loss", ([1.0] * 5, [0.5] * 5), Budget(5), CLEAR, 5, "better: train_loss 1 of the first config, 0.5 of"),
     ],
 )
-def test_a_trial_ends_when_the_answer_is_clear_or_the_budget_is_spent(effect, budget, stopped, n, tmp_path):
-    plan = make_plan(FIRST, OTHER, tmp_path, "train_loss")
-    finished_runs(tmp_path, plan, [3.0] * 8, [3.0 - effect + noise for noise in NOISE])
-    verdict = carry_out(plan, tmp_path, budget)
-    assert (verdict.stopped, verdict.evidence.n) == (stopped, n)
-    assert verdict.verdict == ("better" if effect else "no difference found")
-
-
-def test_the_direction_of_the_metric_decides_what_is_better(tmp_path):
-    for metric, expected in (("train_loss", "worse"), ("tokens_per_second", "better")):
-        (folder := tmp_path / metric).mkdir()
-        plan = make_plan(FIRST, OTHER, folder, metric)
-        finished_runs(folder, plan, [3.0] * 5, [5.0, 5.1, 4.9, 5.2, 5.0])
-        assert carry_out(plan, folder).verdict == expected
+def test_a_trial_ends_when_the_answer_is_clear_or_the_budget_is_spent_and_says_what_is_better(
+    metric, runs, budget, stopped, n, line, tmp_path
+):
+    plan = make_plan(FIRST, OTHER, tmp_path, metric)
+    finished_runs(tmp_path, plan, *runs)
+    found = carry_out(plan, tmp_path, budget)
+    assert found.stopped.startswith(stopped) and found.evidence.n == n
+    assert found.lines()[0].startswith(line) and line.startswith(found.verdict)
+    high = json.loads((tmp_path / "verdict.json").read_text())["high"]
+    assert high == (None if math.isinf(found.evidence.high) else found.evidence.high)
 
 
 def test_runs_that_diverge_in_both_arms_or_one_are_differences_of_the_size_of_the_largest(tmp_path):
@@ -223,27 +235,6 @@ def test_a_result_that_is_not_of_the_arm_or_lacks_the_figure_is_one_line(name, t
     (tmp_path / "first-4" / name).write_text(text)
     with pytest.raises(UserError, match=message):
         carry_out(plan, tmp_path, Budget(2))
-
-
-@pytest.mark.parametrize(
-    ("first", "other", "line"),
-    [
-        ([1.0] * 6, [1.0] * 6, "no difference found (both runs of every pair are equal): "),
-        ([1.0] * 3, [2.0] * 3, "no difference found (it takes 5 pairs at least to show one): "),
-        ([0.0] * 8, NOISE, "no difference found (smaller than 0."),
-        ([1.0] * 5, [0.5] * 5, "better: train_loss 1 of the first config, 0.5 of the other (lower is better)"),
-    ],
-)
-def test_the_first_line_is_the_verdict(first, other, line, tmp_path):
-    plan = make_plan(FIRST, OTHER, tmp_path, "train_loss")
-    finished_runs(tmp_path, plan, first, other)
-    verdict = carry_out(plan, tmp_path, Budget(len(first)))
-    assert verdict.lines()[0].startswith(line)
-    assert "the metric was named beforehand" in verdict.lines()
-    assert repr(verdict).splitlines() == verdict.lines()
-    assert json.loads((tmp_path / "verdict.json").read_text())["high"] == (
-        None if math.isinf(verdict.evidence.high) else verdict.evidence.high
-    )
 
 
 def test_where_shapes_agree_both_runs_of_a_pair_begin_with_the_same_weights_and_they_see_the_same_data():
