@@ -5,6 +5,7 @@ unit with another tokenizer; bits per byte or character of the same text have no
 another one if the 95 % interval of the difference of their means over seeds leaves out 0 (Welch 1947).
 """
 
+import math
 import re
 import statistics
 from collections.abc import Hashable, Mapping, Sequence
@@ -64,12 +65,14 @@ def best(values: Mapping[GroupT, Sequence[float]], better: str) -> Best[GroupT]:
 
 def told_apart(one: Sequence[float], other: Sequence[float]) -> bool:
     """Returns whether Welch's interval of the difference of the means leaves out 0; each has two values or more."""
-    from scipy.stats import ttest_ind_from_stats  # imported here because it takes half a second
+    from scipy.special import stdtrit  # in a third of the time of scipy.stats, for which the comparison would wait
 
-    stats = [(statistics.fmean(each), statistics.stdev(each), len(each)) for each in (one, other)]
-    if not any(deviation for _, deviation, _ in stats):
-        return stats[0] != stats[1]
-    return bool(ttest_ind_from_stats(*stats[0], *stats[1], equal_var=False).pvalue < 1 - LEVEL)
+    gap = abs(statistics.fmean(one) - statistics.fmean(other))
+    a, b = (statistics.variance(each) / len(each) for each in (one, other))
+    if not a + b:
+        return gap > 0
+    freedom = (a + b) ** 2 / (a**2 / (len(one) - 1) + b**2 / (len(other) - 1))
+    return gap > float(stdtrit(freedom, (1 + LEVEL) / 2)) * math.sqrt(a + b)
 
 
 def why_not_ranked(found: Comparison, name: str) -> str:
