@@ -9,16 +9,17 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fxf.reports.figures import figure as figure_of
 from fxf.reports.run_files import DIVERGED, is_no_value, is_number
 
-# Figures are files; another backend that the environment names may not be installed.
-os.environ["MPLBACKEND"] = "agg"
-
 SEED = "seed"
+KEY = "key"  # the columns of attention weights
 MAX_TICKS = 12
 MOST_LINES = 6  # that one picture holds
 WIDTH = 10.0  # inches of a picture of heat maps
+MOST_CHARACTERS = 14  # of a token beside a heat map
 LABEL_INCHES = 0.125  # of a tick's label
 FEW, MOST_NARROW = 12, 80  # columns of matrices of which four, and two, stand side by side
 LOG_RATIO = 100  # a figure whose largest value is this many times the smallest has a logarithmic axis
@@ -49,8 +50,8 @@ def plot_lines(path: Path, rows: Sequence[dict[str, Any]], keys: Sequence[str], 
       keys: the changed keys, which each row has.
       x: one of the keys; `seed` is averaged over unless it is `x`.
     """
+    figure_class = _figure_class()
     from matplotlib import colormaps
-    from matplotlib.figure import Figure
 
     rows = [row for row in rows if is_number(row.get(y)) or _has_diverged(row, y)]
     numeric, values = _is_numeric(rows, x), _values(rows, x)
@@ -58,7 +59,7 @@ def plot_lines(path: Path, rows: Sequence[dict[str, Any]], keys: Sequence[str], 
     lines = _lines(rows, [key for key in keys if key not in (x, SEED)], at, x, y)
     apart = len(lines) > MOST_LINES
     across, down = (3, -(-len(lines) // 3)) if apart else (1, 1)
-    figure = Figure(figsize=(10, 2.2 * down + 0.6) if apart else (7, 4.2), layout="constrained")
+    figure = figure_class(figsize=(10, 2.2 * down + 0.6) if apart else (7, 4.2), layout="constrained")
     colors = colormaps["viridis"].resampled(max(len(lines), 2) + 1)  # its last color is too light for a line
     axes: Any = None
     for i in range(len(lines) if apart else 1):
@@ -92,6 +93,14 @@ def plot_lines(path: Path, rows: Sequence[dict[str, Any]], keys: Sequence[str], 
     if said:
         figure.suptitle("; ".join(said), fontsize="small", x=0.01, ha="left")
     figure.savefig(path, dpi=150)
+
+
+def _figure_class() -> Any:
+    """Returns matplotlib's figure, which needs no backend; one that the environment names may not be installed."""
+    os.environ["MPLBACKEND"] = "agg"
+    from matplotlib.figure import Figure
+
+    return Figure
 
 
 def _lines(rows: Sequence[dict[str, Any]], keys: Sequence[str], at: dict[Any, float], x: str, y: str) -> list[Line]:
@@ -132,32 +141,43 @@ def _draw(axes: Any, line: Line, color: Any, numeric: bool) -> None:
         axes.vlines(places, lowest, highest, color=color, alpha=0.4)
 
 
-class Axis(NamedTuple):
-    """A side of a matrix: what its entries are, and the text of each; without texts they have numbers."""
+class Matrices(NamedTuple):
+    """What heat maps show: one or more matrices [N, rows, columns]; rows and columns without labels have numbers.
 
-    name: str
-    labels: list[str]
+    Attributes:
+      row_name, column_name: what the rows and the columns are.
+    """
+
+    values: np.ndarray
+    titles: list[str]
+    row_labels: list[str]
+    column_labels: list[str]
+    row_name: str = "row"
+    column_name: str = "column"
+
+    @property
+    def is_attention(self) -> bool:
+        return self.column_name == KEY
 
 
-def plot_heat_maps(
-    path: Path, matrices: Any, titles: Sequence[str], rows: Axis, columns: Axis, title: str, attention: bool = False
-) -> None:
-    """Draws matrices [N, rows, columns] on one scale of colors, in rows of two or more, at most 10 inches wide.
+def plot_heat_maps(path: Path, shown: Matrices, title: str) -> None:
+    """Draws matrices on one scale of colors, in rows of two or more, at most 10 inches wide.
 
     Attention weights stand on a square-root scale from white at 0, so that small weights show beside large ones. Other
     values go from white, the lowest, to black, the highest, as seed 000 draws embeddings.
     """
+    figure_class = _figure_class()
     from matplotlib.colors import Normalize, PowerNorm
-    from matplotlib.figure import Figure
 
-    n, n_rows, n_columns = matrices.shape
+    n, n_rows, n_columns = shown.values.shape
+    attention = shown.is_attention
     across = min(n, 1 if n_columns > MOST_NARROW or n == 1 else 2 if n_columns > FEW else 4)
     wide = WIDTH / max(across, 1 if n_columns > FEW else 2)
     inner = wide - 1.2
     tall = inner * n_rows / n_columns if attention else min(inner, max(0.8, 0.16 * n_rows))
     down = -(-n // across)
-    figure = Figure(figsize=(across * wide + 0.8, down * (tall + 1.1) + 0.5), layout="constrained")
-    low, high = float(matrices.min()), float(matrices.max())
+    figure = figure_class(figsize=(across * wide + 0.8, down * (tall + 1.1) + 0.5), layout="constrained")
+    low, high = float(shown.values.min()), float(shown.values.max())
     look: dict[str, Any]
     if attention:
         look = {"cmap": "Blues", "aspect": "equal", "norm": PowerNorm(0.5, 0, high or 1.0)}
@@ -166,20 +186,30 @@ def plot_heat_maps(
     image: Any = None
     for i in range(n):
         axes = figure.add_subplot(down, across, i + 1)
-        image = axes.imshow(matrices[i], interpolation="nearest", **look)
-        axes.set_title(_literal(titles[i]), fontsize="medium")
+        image = axes.imshow(shown.values[i], interpolation="nearest", **look)
+        axes.set_title(_literal(shown.titles[i]), fontsize="medium")
         axes.tick_params(length=2, labelsize=8)
-        axes.set_xlabel(columns.name)
-        axes.set_ylabel(rows.name)
-        for side, axis, inches in ((axes.xaxis, columns, inner), (axes.yaxis, rows, tall)):
-            every = -(-len(axis.labels) // max(1, int(inches / LABEL_INCHES)))  # so that labels have room
-            if axis.labels:
-                side.set_ticks(range(0, len(axis.labels), every), list(map(_literal, axis.labels[::every])))
-        axes.xaxis.set_tick_params(rotation=90 if columns.labels else 0)
+        axes.set_xlabel(shown.column_name)
+        axes.set_ylabel(shown.row_name)
+        sides = ((axes.xaxis, shown.column_labels, inner), (axes.yaxis, shown.row_labels, tall))
+        for side, tokens, inches in sides:
+            every = -(-len(tokens) // max(1, int(inches / LABEL_INCHES)))  # so that labels have room
+            if tokens:
+                side.set_ticks(range(0, len(tokens), every), [_short(visible(token)) for token in tokens[::every]])
+        axes.xaxis.set_tick_params(rotation=90 if shown.column_labels else 0)
     label = "attention weight (square-root scale)" if attention else "value"
     figure.colorbar(image, ax=figure.axes, shrink=0.9, pad=0.02, label=label)
     figure.suptitle("\n".join(textwrap.wrap(_literal(title), int(13 * (across * wide)))), fontsize="medium")
     figure.savefig(path, dpi=150)
+
+
+def visible(token: str) -> str:
+    """Returns a token with its spaces and line ends as signs that can be seen."""
+    return token.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥") or "∅"
+
+
+def _short(text: str) -> str:
+    return _literal(text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…")
 
 
 def _literal(text: str) -> str:

@@ -15,6 +15,7 @@ from fxf.machine.status import stage
 from fxf.models.model import Batch
 from fxf.reports import report
 from fxf.reports.page import as_json, shortened
+from fxf.reports.plots import Matrices, visible
 from fxf.reports.run_files import INSIDE, Record, read
 from fxf.runs import run
 from fxf.runs.experiment import Experiment
@@ -137,7 +138,7 @@ def _within_bounds(layers: dict[str, np.ndarray]) -> list[str]:
     return [names[round(i * (len(names) - 1) / (n_shown - 1))] for i in range(n_shown)]
 
 
-def _map(name: str, shown: probe.Matrices) -> dict[str, Any]:
+def _map(name: str, shown: Matrices) -> dict[str, Any]:
     """Returns matrices as heat maps of the page: attention in percent, other values with three digits."""
     attention, (n_heads, n_rows, n_columns) = shown.is_attention, shown.values.shape
     heads = []
@@ -150,7 +151,7 @@ def _map(name: str, shown: probe.Matrices) -> dict[str, Any]:
         "rowName": shown.row_name,
         "columnName": shown.column_name,
         "unit": " %" if attention else "",
-        "rows": [probe.visible(token) for token in shown.row_labels[:MOST_TOKENS]],
-        "columns": [probe.visible(token) for token in shown.column_labels[:MOST_TOKENS]] or n_columns,
+        "rows": [visible(token) for token in shown.row_labels[:MOST_TOKENS]],
+        "columns": [visible(token) for token in shown.column_labels[:MOST_TOKENS]] or n_columns,
         "heads": heads,
     }

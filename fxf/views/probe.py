@@ -11,6 +11,7 @@ from fxf.errors import UserError, nearest
 from fxf.layers.intermediates import reader
 from fxf.machine.status import stage
 from fxf.models.model import Batch
+from fxf.reports.plots import KEY, Matrices, plot_heat_maps, visible
 from fxf.runs.experiment import Experiment
 from fxf.runs.generation import generate_texts
 from fxf.weights import Params, flatten
@@ -18,28 +19,7 @@ from fxf.weights import Params, flatten
 if TYPE_CHECKING:
     from treescope.figures import TreescopeFigure
 
-MOST_CHARACTERS = 14  # of a token beside a heat map
 MOST_PIXELS = 320  # of the longer side of a matrix in a notebook, if its cells can be seen
-KEY = "key"  # the columns of attention weights
-
-
-class Matrices(NamedTuple):
-    """One or more matrices [N, rows, columns] over the same rows and columns; without labels, these have numbers.
-
-    Attributes:
-      row_name, column_name: what the rows and the columns are.
-    """
-
-    values: np.ndarray
-    titles: list[str]
-    row_labels: list[str]
-    column_labels: list[str]
-    row_name: str = "row"
-    column_name: str = "column"
-
-    @property
-    def is_attention(self) -> bool:
-        return self.column_name == KEY
 
 
 class Reading(NamedTuple):
@@ -212,11 +192,6 @@ def sides(name: str) -> tuple[str, str]:
     return queries, "source" if "cross_attention" in name else queries
 
 
-def visible(token: str) -> str:
-    """Returns a token with its spaces and line ends as signs that can be seen."""
-    return token.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥") or "∅"
-
-
 def as_text(shown: Matrices, title: str) -> str:
     """Returns the matrices as tables: weights in percent, whose headings say so; other values to two digits."""
     lines = [title]
@@ -241,13 +216,7 @@ def draw(shown: Matrices, title: str, path: Path) -> None:
     """
     if path.suffix not in (".png", ".svg"):
         raise UserError(f"--output: expected a name that ends in .png or .svg, got {path}")
-    from fxf.reports.plots import Axis, plot_heat_maps
-
-    def short(tokens: list[str]) -> list[str]:
-        return [f"{t[: MOST_CHARACTERS - 1]}…" if len(t) > MOST_CHARACTERS else t for t in map(visible, tokens)]
-
-    rows, columns = Axis(shown.row_name, short(shown.row_labels)), Axis(shown.column_name, short(shown.column_labels))
     try:
-        plot_heat_maps(path, shown.values, shown.titles, rows, columns, title, shown.is_attention)
+        plot_heat_maps(path, shown, title)
     except OSError as error:
         raise UserError(f"--output: {path}: {error.strerror}") from None

@@ -107,7 +107,7 @@ def test_a_value_that_is_no_number_is_empty_in_the_csv_and_said_in_the_markdown(
 
 def test_a_point_that_diverged_is_said_to_have(points, tmp_path):
     begin(points[2], tmp_path)
-    (tmp_path / points[2].name / "log.txt").write_text(
+    (tmp_path / points[2].name / "ended.txt").write_text(
         "error: step 5: the loss is nan and the gradient's norm nan; training stopped\n"
     )
     assert [row["status"] for row in read_rows(points, tmp_path)] == ["finished", "finished", "diverged"]

@@ -12,6 +12,7 @@ from jax.ad_checkpoint import checkpoint_name
 import fxf
 from closeness import assert_close
 from fxf.layers.intermediates import intermediates
+from fxf.reports.plots import visible
 from fxf.runs.experiment import build
 from fxf.views import inside, probe
 from fxf.weights import count
@@ -117,4 +118,4 @@ def test_a_run_without_a_checkpoint_has_a_page_and_a_warning(tmp_path, caplog):
 
 
 def test_tokens_that_cannot_be_seen_are_signs():
-    assert [probe.visible(text) for text in (" a", "\n", "\t", "")] == ["␣a", "⏎", "⇥", "∅"]
+    assert [visible(text) for text in (" a", "\n", "\t", "")] == ["␣a", "⏎", "⇥", "∅"]
