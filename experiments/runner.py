@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from fxf.errors import UserError, one_line
 from fxf.files import digest, file_digest, files_below, write_atomically
-from fxf.pages.text_tables import to_csv
+from fxf.reports.tables import to_csv
 from fxf.runs.code_version import code_digest, made_by
 
 ROOT = Path(__file__).parents[1]

@@ -20,8 +20,8 @@ from fxf.training.trackers import OnRecord, Trackers
 from fxf.weights import Params, count
 
 if TYPE_CHECKING:
-    from fxf.reports.probe import Reading
     from fxf.trials.verdict import Verdict
+    from fxf.views.probe import Reading
 
 
 def read_config(config: str) -> ConfigDict:
@@ -105,8 +105,7 @@ def trial(
       UserError: a config or the metric is wrong, the folder holds a trial with another plan, or a run failed otherwise
         than by diverging.
     """
-    from fxf.trials.arms import Arm
-    from fxf.trials.plan import Budget, make_plan
+    from fxf.trials.plan import Arm, Budget, make_plan
     from fxf.trials.trial import carry_out
 
     def arm(config: str | ConfigDict | Mapping[str, Any]) -> Arm:
@@ -185,7 +184,7 @@ class Run(NamedTuple):
         Raises:
           UserError: the task cannot read a text, or the model cannot hold it.
         """
-        from fxf.reports import probe
+        from fxf.views import probe
 
         return probe.read(self.experiment, self.params, prompt, answer)
 

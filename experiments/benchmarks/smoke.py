@@ -65,11 +65,11 @@ def make_texts(folder: Path) -> dict[str, str]:
 
 def smoke(name: str, path: str, folder: Path) -> str:
     """Trains a config in its folder, and returns what went wrong, or nothing."""
-    from fxf.reports import inside
     from fxf.runs import run
     from fxf.runs.configs import read_config
     from fxf.runs.smoke import changed, smoke_changes
     from fxf.training.log import Clock
+    from fxf.views import inside
 
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):

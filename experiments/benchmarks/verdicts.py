@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from scipy.stats import binomtest
 
 from experiments.runner import RESULTS
-from fxf.pages.text_tables import Row, to_csv, to_markdown
+from fxf.reports.tables import Row, to_csv, to_markdown
 from fxf.trials.evidence import evidence
 
 KEPT = RESULTS / "verdicts"

@@ -8,7 +8,7 @@ from experiments.claims.arms import ARMS
 from experiments.runner import RESULTS, ROOT
 from fxf.config import one_of
 from fxf.files import read_json
-from fxf.pages.text_tables import to_markdown
+from fxf.reports.tables import to_markdown
 
 KEPT, PAGE = RESULTS / "claims", ROOT / "CLAIMS.md"
 PAIRS = {claim.name: claim for claim in (*pairs.DEBATED, *pairs.OURS)}

@@ -9,7 +9,7 @@ from typing import Any
 from scipy.stats import t as student
 
 from experiments.runner import RESULTS
-from fxf.pages.text_tables import Row, to_markdown
+from fxf.reports.tables import Row, to_markdown
 
 KEPT = RESULTS / "race"
 PAGE = Path(__file__).with_name("README.md")

@@ -16,7 +16,7 @@ from experiments.runner import Job, finished
 from experiments.seeds.systems import SEEDS
 from fxf.config import one_of
 from fxf.files import folder_at, write_atomically
-from fxf.pages.text_tables import to_markdown
+from fxf.reports.tables import to_markdown
 from fxf.verbs.flags import Parser, several
 
 

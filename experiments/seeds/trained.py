@@ -12,9 +12,9 @@ import numpy as np
 import fxf
 from fxf.files import read_json
 from fxf.models.model import Batch
-from fxf.reports import probe
 from fxf.runs import configs, run
 from fxf.training.log import Clock
+from fxf.views import probe
 
 
 class Trained(NamedTuple):

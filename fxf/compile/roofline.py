@@ -21,7 +21,7 @@ from fxf.machine.memory import gib
 from fxf.machine.on_gpu import in_order
 from fxf.machine.random_keys import random_key
 from fxf.machine.status import stage
-from fxf.reports.text_table import aligned
+from fxf.reports.tables import aligned
 from fxf.runs.experiment import Experiment
 from fxf.runs.flops import model_flops
 from fxf.runs.needs import device_bytes

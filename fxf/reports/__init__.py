@@ -1,1 +1,1 @@
-"""What can be seen of a model and of a run."""
+"""Pages, tables and plots of runs, made from the files of their folders alone; nothing here imports JAX."""

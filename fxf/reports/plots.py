@@ -6,18 +6,20 @@ import os
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
-from fxf.pages.figures import figure as figure_of
-from fxf.pages.run_files import DIVERGED, is_no_value, is_number
+import numpy as np
 
-# Figures are files; another backend that the environment names may not be installed.
-os.environ["MPLBACKEND"] = "agg"
+from fxf.reports.figures import figure as figure_of
+from fxf.reports.run_files import DIVERGED, is_no_value, is_number
 
 SEED = "seed"
+KEY = "key"  # the columns of attention weights
 MAX_TICKS = 12
 MOST_LINES = 6  # that one picture holds
 WIDTH = 10.0  # inches of a picture of heat maps
+MOST_CHARACTERS = 14  # of a token beside a heat map
 LABEL_INCHES = 0.125  # of a tick's label
 FEW, MOST_NARROW = 12, 80  # columns of matrices of which four, and two, stand side by side
 LOG_RATIO = 100  # a figure whose largest value is this many times the smallest has a logarithmic axis
@@ -25,21 +27,14 @@ LOG_RATIO = 100  # a figure whose largest value is this many times the smallest 
 
 def choose_x(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> str:
     """Returns the key for the horizontal axis: the numeric one with the most values; the seed only if alone."""
-    ranks = {key: (key != SEED, _is_numeric(rows, key), len(_values(rows, key))) for key in keys}
-    return max(keys, key=lambda key: ranks[key])
+    return max(keys, key=lambda key: (key != SEED, _is_numeric(rows, key), len(_values(rows, key))))
 
 
 class Line(NamedTuple):
-    """The figure of one combination of keys: its mean at each place, the lowest and highest there.
-
-    `diverged` has the places where a run has no value.
-    """
+    """The figure of one combination of keys: its values at each place, and the places where a run has no value."""
 
     label: str
-    places: list[float]
-    means: list[float]
-    lowest: list[float]
-    highest: list[float]
+    values: dict[float, list[float]]
     diverged: list[float]
 
 
@@ -55,34 +50,34 @@ def plot_lines(path: Path, rows: Sequence[dict[str, Any]], keys: Sequence[str], 
       keys: the changed keys, which each row has.
       x: one of the keys; `seed` is averaged over unless it is `x`.
     """
+    figure_class = _figure_class()
     from matplotlib import colormaps
-    from matplotlib.figure import Figure
 
     rows = [row for row in rows if is_number(row.get(y)) or _has_diverged(row, y)]
     numeric, values = _is_numeric(rows, x), _values(rows, x)
-    positions = values if numeric else list(range(len(values)))
-    at = dict(zip(values, positions, strict=True))
-    lines = _lines(rows, [key for key in keys if key not in (x, SEED)], x, y, at)
+    at = dict(zip(values, values if numeric else range(len(values)), strict=True))
+    lines = _lines(rows, [key for key in keys if key not in (x, SEED)], at, x, y)
     apart = len(lines) > MOST_LINES
     across, down = (3, -(-len(lines) // 3)) if apart else (1, 1)
-    figure = Figure(figsize=(10, 2.2 * down + 0.6) if apart else (7, 4.2), layout="constrained")
+    figure = figure_class(figsize=(10, 2.2 * down + 0.6) if apart else (7, 4.2), layout="constrained")
     colors = colormaps["viridis"].resampled(max(len(lines), 2) + 1)  # its last color is too light for a line
     axes: Any = None
     for i in range(len(lines) if apart else 1):
         axes = figure.add_subplot(down, across, i + 1, sharex=axes, sharey=axes)
         if apart:
             for line in lines:
-                axes.plot(line.places, line.means, "-" if numeric else ".", color="0.8", linewidth=0.8)
+                axes.plot(*_means(line), "-" if numeric else ".", color="0.8", linewidth=0.8)
             axes.set_title(lines[i].label, fontsize="small")
         for k, line in [(0, lines[i])] if apart else enumerate(lines):
             _draw(axes, line, colors(k), numeric)
-        if numeric and _is_geometric(positions):
-            axes.set_xscale("log")
-        heights = [row[y] for row in rows if is_number(row.get(y))]
-        if min(heights) > 0 and max(heights) >= LOG_RATIO * min(heights):
-            axes.set_yscale("log")
+    heights = [row[y] for row in rows if is_number(row.get(y))]
+    if min(heights) > 0 and max(heights) >= LOG_RATIO * min(heights):
+        axes.set_yscale("log")  # of all axes, which share it
+    if numeric and _is_geometric(values):
+        axes.set_xscale("log")
+    for axes in figure.axes:
         if len(at) <= MAX_TICKS or not numeric:
-            axes.set_xticks(positions, [f"{value:g}" if isinstance(value, float) else str(value) for value in at])
+            axes.set_xticks(list(at.values()), [f"{v:g}" if isinstance(v, float) else str(v) for v in at])
             axes.set_xticks([], minor=True)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
@@ -94,109 +89,131 @@ def plot_lines(path: Path, rows: Sequence[dict[str, Any]], keys: Sequence[str], 
         figure.legend(loc="outside right upper", frameon=False, fontsize="small")
     n_seeds = len(_values(rows, SEED)) if SEED in keys and x != SEED else 1
     said = [f"mean of {n_seeds} seeds, and lowest to highest"] if n_seeds > 1 else []
-    if said := [*said, *(["× a run diverged"] if any(line.diverged for line in lines) else [])]:
+    said += ["× a run diverged"] if any(line.diverged for line in lines) else []
+    if said:
         figure.suptitle("; ".join(said), fontsize="small", x=0.01, ha="left")
     figure.savefig(path, dpi=150)
 
 
-def _lines(rows: Sequence[dict[str, Any]], keys: Sequence[str], x: str, y: str, at: dict[Any, float]) -> list[Line]:
+def _figure_class() -> Any:
+    """Returns matplotlib's figure, which needs no backend; one that the environment names may not be installed."""
+    os.environ["MPLBACKEND"] = "agg"
+    from matplotlib.figure import Figure
+
+    return Figure
+
+
+def _lines(rows: Sequence[dict[str, Any]], keys: Sequence[str], at: dict[Any, float], x: str, y: str) -> list[Line]:
     """Returns a line for each combination of the keys; `at` has the place of each value of `x`."""
     others = [key for key in keys if len(_values(rows, key)) > 1]
-    seen: dict[tuple, dict[float, list[float]]] = {}
-    diverged: dict[tuple, set[float]] = {}
-    for row in rows:
-        group, place = tuple(row[key] for key in others), at[row[x]]
-        of_group = seen.setdefault(group, {})
+    short = [key.rpartition(".")[2] for key in others]
+    names = short if len(set(short)) == len(short) else others
+    found: dict[tuple, Line] = {}
+    for row in sorted(rows, key=lambda row: at[row[x]]):
+        label = ", ".join(f"{name}={row[key]}" for name, key in zip(names, others, strict=True))
+        line = found.setdefault(tuple(row[key] for key in others), Line(label, {}, []))
         if is_number(row.get(y)):
-            of_group.setdefault(place, []).append(row[y])
+            line.values.setdefault(at[row[x]], []).append(row[y])
         else:
-            diverged.setdefault(group, set()).add(place)
-    lines = []
-    for group, of_group in seen.items():
-        label = ", ".join(f"{key}={value}" for key, value in zip(_short(others), group, strict=True))
-        found = [of_group[place] for place in sorted(of_group)]
-        means = [sum(values) / len(values) for values in found]
-        bounds = list(map(min, found)), list(map(max, found))
-        lines.append(Line(label, sorted(of_group), means, *bounds, sorted(diverged.get(group, ()))))
-    return lines
+            line.diverged.append(at[row[x]])
+    order = dict.fromkeys(tuple(row[key] for key in others) for row in rows)
+    return [found[group] for group in order]
 
 
 def _has_diverged(row: dict[str, Any], y: str) -> bool:
     return row.get("status") == DIVERGED or (y in row and is_no_value(row[y]))
 
 
+def _means(line: Line) -> tuple[list[float], list[float]]:
+    return list(line.values), [fmean(values) for values in line.values.values()]
+
+
 def _draw(axes: Any, line: Line, color: Any, numeric: bool) -> None:
     look = {"color": color, "markersize": 4, "linewidth": 1.6, "label": line.label}
-    axes.plot(line.places, line.means, "o-" if numeric else "o", **look)  # nothing lies between two names
+    axes.plot(*_means(line), "o-" if numeric else "o", **look)  # nothing lies between two names
     if line.diverged:
         top = {"transform": axes.get_xaxis_transform(), "clip_on": False}
         axes.plot(line.diverged, [0.98] * len(line.diverged), "x", color=color, markersize=7, **top)
+    places, lowest, highest = list(line.values), *(list(map(of, line.values.values())) for of in (min, max))
     if numeric:
-        axes.fill_between(line.places, line.lowest, line.highest, color=color, alpha=0.15, linewidth=0)
+        axes.fill_between(places, lowest, highest, color=color, alpha=0.15, linewidth=0)
     else:
-        axes.vlines(line.places, line.lowest, line.highest, color=color, alpha=0.4)
+        axes.vlines(places, lowest, highest, color=color, alpha=0.4)
 
 
-class Axis(NamedTuple):
-    """A side of a matrix: what its entries are, and the text of each; without texts they have numbers."""
+class Matrices(NamedTuple):
+    """What heat maps show: one or more matrices [N, rows, columns]; rows and columns without labels have numbers.
 
-    name: str
-    labels: list[str]
+    Attributes:
+      row_name, column_name: what the rows and the columns are.
+    """
+
+    values: np.ndarray
+    titles: list[str]
+    row_labels: list[str]
+    column_labels: list[str]
+    row_name: str = "row"
+    column_name: str = "column"
+
+    @property
+    def is_attention(self) -> bool:
+        return self.column_name == KEY
 
 
-def plot_heat_maps(
-    path: Path, matrices: Any, titles: Sequence[str], rows: Axis, columns: Axis, title: str, attention: bool = False
-) -> None:
-    """Draws matrices [N, rows, columns] on one scale of colors, in rows of two or more, at most 10 inches wide.
+def plot_heat_maps(path: Path, shown: Matrices, title: str) -> None:
+    """Draws matrices on one scale of colors, in rows of two or more, at most 10 inches wide.
 
     Attention weights stand on a square-root scale from white at 0, so that small weights show beside large ones. Other
     values go from white, the lowest, to black, the highest, as seed 000 draws embeddings.
     """
+    figure_class = _figure_class()
     from matplotlib.colors import Normalize, PowerNorm
-    from matplotlib.figure import Figure
 
-    n, n_rows, n_columns = matrices.shape
+    n, n_rows, n_columns = shown.values.shape
+    attention = shown.is_attention
     across = min(n, 1 if n_columns > MOST_NARROW or n == 1 else 2 if n_columns > FEW else 4)
     wide = WIDTH / max(across, 1 if n_columns > FEW else 2)
     inner = wide - 1.2
     tall = inner * n_rows / n_columns if attention else min(inner, max(0.8, 0.16 * n_rows))
     down = -(-n // across)
-    figure = Figure(figsize=(across * wide + 0.8, down * (tall + 1.1) + 0.5), layout="constrained")
-    low, high = float(matrices.min()), float(matrices.max())
-    norm = PowerNorm(0.5, 0, high or 1.0) if attention else Normalize(low, high if high > low else low + 1)
+    figure = figure_class(figsize=(across * wide + 0.8, down * (tall + 1.1) + 0.5), layout="constrained")
+    low, high = float(shown.values.min()), float(shown.values.max())
+    look: dict[str, Any]
+    if attention:
+        look = {"cmap": "Blues", "aspect": "equal", "norm": PowerNorm(0.5, 0, high or 1.0)}
+    else:
+        look = {"cmap": "Greys", "aspect": "auto", "norm": Normalize(low, high if high > low else low + 1)}
     image: Any = None
     for i in range(n):
         axes = figure.add_subplot(down, across, i + 1)
-        image = axes.imshow(
-            matrices[i],
-            cmap="Blues" if attention else "Greys",
-            norm=norm,
-            aspect="equal" if attention else "auto",
-            interpolation="nearest",
-        )
-        axes.set_title(_literal(titles[i]), fontsize="medium")
+        image = axes.imshow(shown.values[i], interpolation="nearest", **look)
+        axes.set_title(_literal(shown.titles[i]), fontsize="medium")
         axes.tick_params(length=2, labelsize=8)
-        axes.set_xlabel(columns.name)
-        axes.set_ylabel(rows.name)
-        if columns.labels:
-            places = range(0, n_columns, _every(n_columns, inner))
-            axes.set_xticks(places, [_literal(columns.labels[place]) for place in places], rotation=90)
-        if rows.labels:
-            places = range(0, n_rows, _every(n_rows, tall))
-            axes.set_yticks(places, [_literal(rows.labels[place]) for place in places])
+        axes.set_xlabel(shown.column_name)
+        axes.set_ylabel(shown.row_name)
+        sides = ((axes.xaxis, shown.column_labels, inner), (axes.yaxis, shown.row_labels, tall))
+        for side, tokens, inches in sides:
+            every = -(-len(tokens) // max(1, int(inches / LABEL_INCHES)))  # so that labels have room
+            if tokens:
+                side.set_ticks(range(0, len(tokens), every), [_short(visible(token)) for token in tokens[::every]])
+        axes.xaxis.set_tick_params(rotation=90 if shown.column_labels else 0)
     label = "attention weight (square-root scale)" if attention else "value"
     figure.colorbar(image, ax=figure.axes, shrink=0.9, pad=0.02, label=label)
     figure.suptitle("\n".join(textwrap.wrap(_literal(title), int(13 * (across * wide)))), fontsize="medium")
     figure.savefig(path, dpi=150)
 
 
-def _every(n: int, inches: float) -> int:
-    """Returns that every so manieth of n labels has room on so many inches."""
-    return -(-n // max(1, int(inches / LABEL_INCHES)))
+def visible(token: str) -> str:
+    """Returns a token with its spaces and line ends as signs that can be seen."""
+    return token.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥") or "∅"
+
+
+def _short(text: str) -> str:
+    return _literal(text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…")
 
 
 def _literal(text: str) -> str:
-    """Returns a text that matplotlib does not read as a formula, cut if it is long."""
+    """Returns a text that matplotlib does not read as a formula."""
     return text.replace("$", r"\$")
 
 
@@ -217,9 +234,3 @@ def _is_geometric(values: Sequence[float]) -> bool:
     gaps = [b - a for a, b in itertools.pairwise(values)]
     ratios = [math.log(b / a) for a, b in itertools.pairwise(values)]
     return max(ratios) / min(ratios) < max(gaps) / min(gaps)
-
-
-def _short(keys: Sequence[str]) -> list[str]:
-    """Returns the last parts of the keys' names if all differ, else the whole names."""
-    parts = [key.rpartition(".")[2] for key in keys]
-    return parts if len(set(parts)) == len(parts) else list(keys)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fxf.errors import UserError
 from fxf.files import is_remote
-from fxf.pages.run_files import LOCK
+from fxf.reports.run_files import LOCK
 from fxf.training import processes
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from typing import Any
 from fxf import weights
 from fxf.errors import printable
 from fxf.machine import memory
-from fxf.pages.figures import HIGHER, LOWER
+from fxf.reports.figures import HIGHER, LOWER
 from fxf.runs.experiment import Experiment
 from fxf.training.record import Record
 

@@ -14,7 +14,7 @@ from typing import Any
 from fxf.config import differences, differing_keys, flatten
 from fxf.errors import UserError
 from fxf.files import digest, read_file, read_json, to_json, write_atomically
-from fxf.pages.run_files import CONFIG, OBJECTS, RESULT, no_run
+from fxf.reports.run_files import CONFIG, OBJECTS, RESULT, no_run
 from fxf.runs.code_version import made_by, other_code, written_by
 from fxf.runs.guests import GUESTS
 from fxf.training import processes

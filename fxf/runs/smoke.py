@@ -8,7 +8,7 @@ from typing import Any
 from fxf.config import flatten
 from fxf.errors import UserError
 from fxf.files import read_json, remove
-from fxf.pages.run_files import CONFIG
+from fxf.reports.run_files import CONFIG
 
 STEPS = 6
 TOKENS = 1024  # of a batch

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from fxf.config import key
 from fxf.errors import UserError, nearest
 from fxf.files import folder_at, read_json
-from fxf.pages import best
+from fxf.reports import best
 
 
 @dataclasses.dataclass(frozen=True)

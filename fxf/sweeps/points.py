@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fxf.config import flatten, require_short
+from fxf.config import flatten
 from fxf.errors import UserError, nearest
 from fxf.machine.status import stage
 from fxf.runs import guests, run_folder
@@ -48,19 +48,6 @@ def grid(values: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(values, combination, strict=True)) for combination in itertools.product(*values.values())]
 
 
-def zipped(values: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
-    """Returns the changes for each index into the keys' lists of values.
-
-    Raises:
-      ValueError: the lists differ in length.
-    """
-    lists = {key: list(items) for key, items in values.items()}
-    if len({len(items) for items in lists.values()}) > 1:
-        lengths = ", ".join(f"{key} {len(items)}" for key, items in lists.items())
-        raise ValueError(f"zipped: expected the same number of values for each key, got {lengths}")
-    return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
-
-
 def make_points(
     config: Mapping[str, Any], added: Iterable[Mapping[str, Any]], overridden: Collection[str] = ()
 ) -> list[Point]:
@@ -72,11 +59,7 @@ def make_points(
     Raises:
       UserError: there is no point, the same point twice, an unknown or overridden key, or a value that is no scalar.
     """
-    known = dict(flatten(config))
-    for key, value in known.items():
-        _require_scalar(key, value)
-    points: list[Point] = []
-    numbers: dict[Any, int] = {}
+    known, points, numbers = dict(flatten(config)), list[Point](), dict[str, int]()
     for number, changes in enumerate(added, 1):
         where, changed = f"sweep: point {number}", copy.deepcopy(dict(config))
         plain = {key: value.item() if getattr(value, "size", 0) == 1 else value for key, value in changes.items()}
@@ -85,25 +68,20 @@ def make_points(
                 raise UserError(f"{where}: {key}: unknown key{nearest(key, known)}")
             if key in overridden:
                 raise UserError(f"--config.{key}: the sweep sets this key itself")
-            _require_scalar(f"{where}: {key}", value)
+            if not isinstance(value, bool | int | float | str):
+                raise UserError(f"{where}: {key}: expected one number, string or bool, got {value!r}")
             *sections, last = key.split(".")
             holder = changed
             for name in sections:
                 holder = holder[name]
             holder[last] = value
-        same = numbers.setdefault(frozenset(flatten(changed)), number)
+        same = numbers.setdefault(json.dumps(changed, sort_keys=True), number)
         if same != number:
             raise UserError(f"{where}: the same config as point {same}")
         points.append(Point(point_name(plain), plain, changed))
     if not points:
         raise UserError("sweep: it added no point")
     return points
-
-
-def _require_scalar(where: str, value: Any) -> None:
-    require_short(value, where)
-    if not isinstance(value, bool | int | float | str):
-        raise UserError(f"{where}: expected one number, string or bool, got {value!r}")
 
 
 def point_name(changes: Mapping[str, Any]) -> str:
@@ -132,11 +110,7 @@ def alike(points: Sequence[Point], n: int) -> list[list[int]]:
 
 
 @stage("checking the points")
-def check(
-    points: Sequence[Point],
-    workdir: Path,
-    numbers: Sequence[int] | None = None,
-) -> list[str]:
+def check(points: Sequence[Point], workdir: Path, numbers: Sequence[int] | None = None) -> list[str]:
     """Builds every point, which also prepares its data; returns the names of their tasks' metrics.
 
     Args:
@@ -154,8 +128,6 @@ def check(
             metrics |= dict.fromkeys(task.metrics)
             of_source = run_folder.source_digest(folder, experiment.start.path)
             digests = task.digests() | guests.digests(experiment.config, folder) | of_source
-            if folder.exists() and not folder.is_dir():
-                raise UserError(f"{folder}: expected a run folder, got a file")
             run_folder.require_same_run(folder, experiment.config, digests, task.files)
         except UserError as error:
             raise UserError(f"sweep: point {number} ({point.name}): {error}") from None

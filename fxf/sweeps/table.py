@@ -6,13 +6,13 @@ from pathlib import Path
 from fxf.config import flatten, one_of
 from fxf.errors import UserError
 from fxf.files import why_not_written, write_atomically
-from fxf.pages.run_files import DIVERGED, FINISHED, has_diverged, is_number
-from fxf.pages.text_tables import Row, to_csv, to_markdown
+from fxf.reports import run_files
 from fxf.reports.plots import choose_x, plot_lines
-from fxf.runs import run_folder
+from fxf.reports.run_files import DIVERGED, FINISHED, is_number
+from fxf.reports.tables import Row, to_csv, to_markdown
 from fxf.sweeps.points import Point, changed_keys
 
-NO_RESULT, DAMAGED = "no result", "damaged result"
+NO_RESULT = "no result"  # the status of a point that has not begun
 ALWAYS_SHOWN = ("test_loss", "train_loss", "train_seconds")
 
 
@@ -29,58 +29,48 @@ def report(
     Raises:
       UserError: no result has a number `y`, or a file cannot be written.
     """
-    try:
-        return _written(points, workdir, metrics, x, y)
-    except OSError as error:
-        raise UserError(f"{workdir}: {why_not_written(error) or error}") from None
-
-
-def _written(
-    points: Sequence[Point], workdir: Path, metrics: Sequence[str], x: str | None, y: str | None
-) -> list[Path]:
     keys, rows = changed_keys(points), read_rows(points, workdir)
     shown = [*keys, "status", *(name.removeprefix("-") for name in metrics), *ALWAYS_SHOWN]
     paths = [workdir / name for name in ("table.csv", "table.md", "plot.png")]
-    workdir.mkdir(parents=True, exist_ok=True)
-    write_atomically(paths[0], to_csv(rows))
-    write_atomically(paths[1], to_markdown(rows, shown))
-    finished, figures = _figures(rows, keys)
-    if not finished or not keys:
-        return paths[:2]
-    y = one_of(y, figures, "--y") if y else next(name for name in shown if name in figures)
-    diverged = [row for row in rows if row["status"] == DIVERGED]
-    plot_lines(paths[2], [*finished, *diverged], keys, x or choose_x(rows, keys), y)
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        write_atomically(paths[0], to_csv(rows))
+        write_atomically(paths[1], to_markdown(rows, shown))
+        figures = _figures(rows, keys)
+        if not figures or not keys:
+            return paths[:2]
+        y = one_of(y, figures, "--y") if y else next(name for name in shown if name in figures)
+        drawn = [row for row in rows if row["status"] in (FINISHED, DIVERGED)]
+        plot_lines(paths[2], drawn, keys, x or choose_x(rows, keys), y)
+    except OSError as error:
+        raise UserError(f"{workdir}: {why_not_written(error) or error}") from None
     return paths
 
 
 def require_figure(name: str, points: Sequence[Point], workdir: Path) -> None:
     """Raises a UserError if results are there already and none has a number of this name."""
-    finished, figures = _figures(read_rows(points, workdir), changed_keys(points))
-    if finished:
+    if figures := _figures(read_rows(points, workdir), changed_keys(points)):
         one_of(name, figures, "--y")
 
 
-def _figures(rows: Sequence[Row], keys: Sequence[str]) -> tuple[list[Row], dict[str, None]]:
-    """Returns the rows of finished points, and the names of their figures in order."""
+def _figures(rows: Sequence[Row], keys: Sequence[str]) -> dict[str, None]:
+    """Returns the names of the figures of finished points, in order."""
     finished = [row for row in rows if row["status"] == FINISHED]
-    names = [name for row in finished for name in row if name not in keys and is_number(row[name])]
-    return finished, dict.fromkeys(names)
+    return dict.fromkeys(name for row in finished for name in row if name not in keys and is_number(row[name]))
 
 
 def read_rows(points: Sequence[Point], workdir: Path) -> list[Row]:
     """Returns a row for each point: its name, the value of every changed key, `status`, and its result's figures.
 
-    A point that ended because its loss was not finite is `diverged`.
-
-    A figure becomes `result.NAME` if another column has its name but another value.
+    The status is that of the run: finished, running, stopped, failed or diverged. A figure becomes `result.NAME` if
+    another column has its name but another value.
     """
     keys, rows = changed_keys(points), []
     for point in points:
         config, folder = dict(flatten(point.config)), workdir / point.name
-        result, exists = run_folder.read_result(folder), (folder / run_folder.RESULT).exists()
-        without = DAMAGED if exists else DIVERGED if has_diverged(folder) else NO_RESULT
-        status = FINISHED if result is not None else without
-        row = {"point": point.name, **{key: config[key] for key in keys}, "status": status}
-        figures = {(f"result.{n}" if n in row and row[n] != value else n): value for n, value in (result or {}).items()}
-        rows.append({**row, **figures})
+        run = run_files.read(folder) if run_files.is_run(folder) else None
+        row = {"point": point.name, **{key: config[key] for key in keys}, "status": run.state if run else NO_RESULT}
+        figures = run.result if run else {}
+        named = {(f"result.{n}" if n in row and row[n] != value else n): value for n, value in figures.items()}
+        rows.append({**row, **named})
     return rows

@@ -11,11 +11,11 @@ from typing import Any
 
 from fxf.errors import Interrupted, UserError, shortened, why_not_ours
 from fxf.machine import signals
-from fxf.reports import whole_run
 from fxf.runs.programs import Kept
 from fxf.sweeps.points import Point
 from fxf.sweeps.workers import open_log
 from fxf.training.log import Clock
+from fxf.views import whole_run
 
 
 def train_together(points: Sequence[Point], workdir: Path, origin_of: Callable[[Point], dict[str, Any]]) -> list[str]:
@@ -56,14 +56,14 @@ def train_logged(config: Mapping[str, Any], folder: Path, origin: dict[str, Any]
             result = whole_run.train(config, folder, Clock(time.perf_counter()), origin, kept=kept)
         except Interrupted:
             raise
+        except UserError as error:
+            print(f"error: {shortened(str(error))}", file=sys.stderr)
+            raise
         except Exception as error:
-            line = str(error) if isinstance(error, UserError) else why_not_ours(error)
-            if not line:
+            if not (line := why_not_ours(error)):
                 traceback.print_exc()
                 line = f"{type(error).__name__}: {error}"
             print(f"error: {shortened(line)}", file=sys.stderr)
-            if isinstance(error, UserError):
-                raise
             raise UserError(line) from None
         print("  ".join(f"{name} {value}" for name, value in result.items()))
         return result
@@ -71,15 +71,11 @@ def train_logged(config: Mapping[str, Any], folder: Path, origin: dict[str, Any]
 
 @contextmanager
 def _logged(folder: Path) -> Iterator[None]:
-    """Sends all that the process prints inside to the folder's log.
-
-    Raises:
-      UserError: another process holds the log.
-    """
+    """Sends all that the process prints inside, also what C++ prints, to the folder's log."""
     with open_log(folder) as log:
         before = os.dup(1), os.dup(2)
-        _print_to(log.fileno(), log.fileno())
         try:
+            _print_to(log.fileno(), log.fileno())
             with signals.last_line_also_to(before[1]):
                 yield
         finally:

@@ -1,12 +1,10 @@
 """Workers that start a process for each run or group of runs, several at a time here, or as an array of SLURM jobs."""
 
-import fcntl
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -19,7 +17,6 @@ from fxf.runs import run_folder
 LOG = "log.txt"
 POLL_SECONDS = 0.05
 INTERRUPTED = "stopped; its points have saved their step, and the same command resumes from there"
-STOP_SECONDS = 120  # time for a point to save its step, the same as schedulers give
 # Processes on one accelerator must allocate its memory on demand; by default each takes most of it at its start.
 ALLOCATE_ON_DEMAND = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 
@@ -50,33 +47,19 @@ def this_fxf() -> list[str]:
 def run_all(jobs: Sequence[Job], workers: int) -> dict[Path, str]:
     """Runs the jobs, `workers` at a time, prints how each point ends, and returns the failures by run folder.
 
-    A failure does not affect the other jobs. A job that a signal killed starts once more after the others. If this
-    function is interrupted, it stops the running processes.
+    A failure does not affect the other jobs.
 
     Raises:
       Interrupted: a signal came; the processes were terminated and have ended.
     """
-    waiting = deque(jobs)
-    running: list[tuple[Job, subprocess.Popen]] = []
-    untold: list[subprocess.Popen] = []  # those that have not been asked to stop
-    killed: list[Job] = []
+    waiting, running = list(reversed(jobs)), list[tuple[Job, subprocess.Popen]]()
     failures: dict[Path, str] = {}
     n_ended, n_points = 0, sum(len(job.points) or 1 for job in jobs)
     environment = {**ALLOCATE_ON_DEMAND, **os.environ} if workers > 1 else dict(os.environ)
 
-    def ended(job: Job, failure: str) -> None:
-        nonlocal n_ended
-        for folder in job.points or (job.folder,):
-            n_ended += 1
-            progress.advance()
-            ending = "" if job.points and run_folder.read_result(folder) is not None else failure
-            if ending:
-                failures[folder] = ending = _reason(job, folder, ending)
-            print(f"{n_ended}/{n_points}  {folder.name}  {ending or 'finished'}", flush=True)
-
     def stop() -> None:
-        while untold:  # a second signal would end a process before it has saved
-            untold.pop().terminate()
+        for _, process in running:
+            process.terminate()
 
     signals.hold("its points save their step and stop", stop)
     try:
@@ -85,27 +68,33 @@ def run_all(jobs: Sequence[Job], workers: int) -> dict[Path, str]:
                 if signals.asked():
                     raise Interrupted(INTERRUPTED)
                 while waiting and len(running) < workers:
-                    job = waiting.popleft()
-                    try:
-                        running.append((job, _start(job, environment)))
-                        untold.append(running[-1][1])
-                    except UserError as error:
-                        ended(job, str(error))
+                    job = waiting.pop()
+                    running.append((job, _start(job, environment)))
                 time.sleep(POLL_SECONDS)
                 for job, process in [entry for entry in running if entry[1].poll() is not None]:
                     running.remove((job, process))
-                    failure = _failure(process.returncode)
-                    if process.returncode < 0 and job not in killed:
-                        print(f"{job.folder.name}  {failure}; starts again after the others", flush=True)
-                        killed.append(job)
-                        waiting.append(job)
-                    else:
-                        ended(job, failure)
+                    failed = _failures(job, process.returncode)
+                    failures |= failed
+                    for folder in job.points or (job.folder,):
+                        n_ended += 1
+                        progress.advance()
+                        print(f"{n_ended}/{n_points}  {folder.name}  {failed.get(folder, 'finished')}", flush=True)
     finally:
         stop()
-        _await([process for _, process in running])
+        for _, process in running:
+            process.wait()
     signals.release()
     return failures
+
+
+def _failures(job: Job, code: int) -> dict[Path, str]:
+    """Returns how the process of a job failed, for each of its points without a result."""
+    if not (failure := _failure(code)):
+        return {}
+    if not job.points:
+        return {job.folder: failure}
+    lost = [folder for folder in job.points if run_folder.read_result(folder) is None]
+    return {folder: failure if (folder / LOG).exists() else f"{failure}; {last_line(job.folder)}" for folder in lost}
 
 
 def submit(jobs: list[Job], folder: Path, parameters: dict[str, Any], cluster: str = "slurm") -> list[Any]:
@@ -133,35 +122,20 @@ def submit(jobs: list[Job], folder: Path, parameters: dict[str, Any], cluster: s
         raise UserError(f"--slurm: {' '.join(str(error).split())}") from None
 
 
-def last_line(folder: Path) -> str:
-    """Returns `LOG: its last line` of the log in a folder."""
-    return f"{folder / LOG}: {next((line.strip() for line in reversed(_lines(folder)) if line.strip()), 'empty')}"
-
-
-def _lines(folder: Path) -> list[str]:
-    """Returns the lines of the log in a folder."""
-    path = folder / LOG
-    return path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else []
-
-
-def _reason(job: Job, folder: Path, failure: str) -> str:
-    """Returns what the log of a group says of its failed point where the point's own log cannot, else `failure`."""
-    name = f"{folder.name}: "
-    told = [line.removeprefix(name) for line in _lines(job.folder) if line.startswith(name)]
-    return told[-1] if told and failure == "exit code 1" and told[-1] not in last_line(folder) else failure
-
-
 def _run_one(job: Job) -> None:
-    failure = _failure(_start(job, dict(os.environ)).wait())
-    if failure:
+    if failure := _failure(_start(job, dict(os.environ)).wait()):
         raise RuntimeError(f"{failure}; {last_line(job.folder)}")
 
 
-def _start(job: Job, environment: dict[str, str]) -> subprocess.Popen:
-    """Starts the command in its own session, so Ctrl-C reaches it only through `run_all`.
+def last_line(folder: Path) -> str:
+    """Returns `LOG: its last line` of the log in a folder."""
+    path = folder / LOG
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else []
+    return f"{path}: {next((line.strip() for line in reversed(lines) if line.strip()), 'empty')}"
 
-    The process holds the lock on its log until it ends, even without its parent; so only one writes a run folder.
-    """
+
+def _start(job: Job, environment: dict[str, str]) -> subprocess.Popen:
+    """Starts the command in its own session, so Ctrl-C reaches it only through `run_all`."""
     with open_log(job.folder) as log:
         return subprocess.Popen(
             job.command,
@@ -174,38 +148,15 @@ def _start(job: Job, environment: dict[str, str]) -> subprocess.Popen:
 
 
 def open_log(folder: Path) -> TextIO:
-    """Returns the folder's log, locked and open to append to it.
-
-    Raises:
-      UserError: another process holds the lock, or the log cannot be written.
-    """
-    if (folder / LOG).is_fifo():  # to open it would wait for a reader
-        raise UserError(f"cannot write its {LOG}: {folder / LOG}: it is a pipe")
+    """Returns the folder's log, open to append to it. Raises a UserError if it cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        log = (folder / LOG).open("a")
+        return (folder / LOG).open("a")
     except OSError as error:
         raise UserError(f"cannot write its {LOG}: {error.filename}: {error.strerror}") from None
-    try:
-        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        log.close()
-        raise UserError("another process is running it") from None
-    return log
 
 
 def _failure(code: int) -> str:
     if code >= 0:
         return f"exit code {code}" if code else ""
     return f"killed by {signal.Signals(-code).name}"
-
-
-def _await(processes: list[subprocess.Popen]) -> None:
-    """Waits until processes that were asked to stop have ended, and kills those that do not."""
-    limit = time.monotonic() + STOP_SECONDS
-    for process in processes:
-        try:
-            process.wait(max(0.0, limit - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()

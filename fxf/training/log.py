@@ -18,9 +18,9 @@ from fxf.config import key
 from fxf.errors import Interrupted, UserError, one_line
 from fxf.files import files_below, is_remote, read_file, to_json, write_atomically
 from fxf.machine import status
-from fxf.pages.report import Report
-from fxf.pages.run_files import ENDED, ERROR, RECORDS, SAMPLES
-from fxf.pages.text_tables import to_markdown
+from fxf.reports.report import Report
+from fxf.reports.run_files import ENDED, ERROR, RECORDS, SAMPLES
+from fxf.reports.tables import to_markdown
 from fxf.training.trackers import TRACKERS, TensorBoard, Trackers, require_trackers
 
 

@@ -52,12 +52,10 @@ def evidence(differences: Sequence[float], level: float = 0.05) -> Evidence:
       level: the probability of an error, above 0 and below 1.
 
     Raises:
-      ValueError: a difference is not finite, there is none, or the level is not between 0 and 1.
+      ValueError: a difference is not finite, or there is none.
     """
     if not differences or not all(map(math.isfinite, differences)):
         raise ValueError(f"differences: expected finite numbers, got {list(differences)}")
-    if not 0 < level < 1:
-        raise ValueError(f"level: expected a number between 0 and 1, got {level}")
     low, high, p = -math.inf, math.inf, 1.0
     for n in range(1, len(differences) + 1):
         mean, spread = _mean_and_spread(differences[:n])

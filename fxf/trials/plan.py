@@ -4,26 +4,33 @@ import json
 import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
 
 from fxf.config import differences, differing_keys
 from fxf.errors import UserError, nearest
 from fxf.files import is_remote, read_json, write_atomically
-from fxf.pages.best import PER_TOKEN
-from fxf.pages.compare import TOKENIZER
-from fxf.pages.figures import HIGHER, LOWER, figure
-from fxf.pages.run_files import is_run
-from fxf.runs import guests
+from fxf.reports.best import PER_TOKEN
+from fxf.reports.compare import TOKENIZER
+from fxf.reports.figures import HIGHER, LOWER, figure
+from fxf.reports.run_files import is_run
+from fxf.runs import configs, guests
 from fxf.runs.code_version import made_by
 from fxf.runs.experiment import Experiment, build
-from fxf.training.checkpoint_files import require_no_pattern
-from fxf.trials.arms import Arm
 from fxf.trials.evidence import TEST
 
 PLAN = "plan.json"
 ALWAYS = ("train_loss", "train_seconds", "tokens_per_second")  # figures of every run, besides those of its task
+
+
+class Arm(NamedTuple):
+    """A config, nested with every key, and what config.json says of its origin."""
+
+    config: dict[str, Any]
+    origin: dict[str, Any]
 
 
 class Budget(NamedTuple):
@@ -61,17 +68,37 @@ class Plan(NamedTuple):
 
     def record(self) -> dict[str, Any]:
         """Returns what must stay the same as long as the trial goes on, for plan.json."""
-        return {
-            "metric": self.metric,
-            "better": self.better,
-            "metric_named_beforehand": self.named,
-            "null": self.null,
-            "level": self.level,
-            "test": TEST,
-            "first_seed": self.first.config["seed"],
-            "arms": {"first": self.first.config, "other": self.other.config},
-            "content": self.content,
-        }
+        return {**self._asdict(), "first": self.first.config, "other": self.other.config, "test": TEST}
+
+
+def other_config(other: str, overrides: Mapping[str, Any]) -> Arm:
+    """Returns the arm of FILE[:ARGUMENT] or NAME[:ARGUMENT], with the keys that the command line sets for both arms.
+
+    Raises:
+      UserError: there is no such config, or it lacks one of the keys.
+    """
+    changes = [(key, str(value)) for key, value in overrides.items()]
+    config, _ = configs.with_changes(configs.read_config(other), changes, f"--other={other}: ")
+    return Arm(config.to_dict(), configs.origin_of(other, overrides))
+
+
+def with_changes(arm: Arm, changes: Sequence[str]) -> Arm:
+    """Returns the arm with changes KEY=VALUE, of the flag --change.
+
+    Raises:
+      UserError: a change is not a valid KEY=VALUE, or changes the seed.
+    """
+    typed = []
+    for change in changes:
+        key, equals, value = change.partition("=")
+        if not equals:
+            raise UserError(f"--change={change}: expected KEY=VALUE, such as model.n_layers=4")
+        typed.append((key, value))
+    config, values = configs.with_changes(ConfigDict(arm.config).lock(), typed, "--change=")
+    if "seed" in values:
+        raise UserError("--change=seed: the pairs of a trial set the seed; --null compares seeds alone")
+    overrides = {**arm.origin.get("overrides", {}), **values}
+    return Arm(config.to_dict(), {**arm.origin, "overrides": overrides})
 
 
 def make_plan(first: Arm, other: Arm | None, workdir: Path, metric: str = "", level: float = 0.05) -> Plan:
@@ -87,30 +114,25 @@ def make_plan(first: Arm, other: Arm | None, workdir: Path, metric: str = "", le
         or has another unit in each, it is not known whether lower or higher is better, or the level is not between 0
         and 1.
     """
-    if is_remote(workdir):
-        raise UserError(f"--workdir: {workdir}: a trial writes its logs and tables into a local folder")
+    if is_remote(workdir) or is_run(workdir):
+        raise UserError(f"--workdir: {workdir}: a trial needs a local folder of its own, which is no run")
     if not 0 < level < 1:
         raise UserError(f"--level: expected a number between 0 and 1, got {level:g}")
-    require_no_pattern(workdir)
-    if is_run(workdir):
-        raise UserError(f"--workdir: {workdir}: holds a run; a trial needs a folder of its own")
     null, other = other is None, other or first
     other = other._replace(config={**other.config, "seed": first.config["seed"]})
     if not null and first.config == other.config:
         raise UserError("the two configs of the trial are the same; --null tries a config against itself")
-    content: dict[str, str] = {}
-    chosen, experiments = [], []
+    content, chosen, experiments = dict[str, str](), list[tuple[str, str]](), list[Experiment]()
     for name, arm in {"first": first, "other": other}.items():
         try:
             if arm.config["parallel"]["processes"] != 1:
                 raise UserError("parallel.processes: the runs of a trial share one process; leave it at 1")
-            experiment = build(arm.config)
-            files = guests.digests(arm.config, workdir)
+            experiments.append(experiment := build(arm.config))
             chosen.append(choose_metric(experiment, metric))
-            experiments.append(experiment)
+            digests = {**experiment.task.digests(), **guests.digests(arm.config, workdir)}
         except UserError as error:
             raise UserError(f"the {name} config: {error}") from None
-        content |= {f"{name}: {key}": value for key, value in {**experiment.task.digests(), **files}.items()}
+        content |= {f"{name}: {key}": value for key, value in digests.items()}
     if chosen[0] != chosen[1]:
         raise UserError(f"--metric: the first config has {chosen[0][0]}, the other {chosen[1][0]}; name one of both")
     _require_same_scores(experiments[0], experiments[1], chosen[0][0])
@@ -137,21 +159,18 @@ def choose_metric(experiment: Experiment, metric: str = "") -> tuple[str, str]:
       UserError: it is not a figure of such a run, or it is not known whether lower or higher is better.
     """
     of_task = experiment.task.metrics
-    has_test = bool(experiment.config.get("data", {}).get("test"))
     in_result = {name.removeprefix("-"): name for name in reversed(of_task)}
-    if has_test and "validation_loss" in in_result:
-        del in_result["validation_loss"]
+    first = of_task[0].removeprefix("-")
+    if experiment.config.get("data", {}).get("test") and in_result.pop("validation_loss", ""):
         in_result = {"test_loss": "-test_loss", **in_result}
-    if not metric:
-        first = of_task[0].removeprefix("-")
-        metric = first if first in in_result else "test_loss"
+        first = "test_loss" if first == "validation_loss" else first
+    metric = metric or first
     name = metric.removeprefix("+").removeprefix("-")
     known = [*in_result, *ALWAYS]
     if name not in known:
-        raise UserError(
-            f"--metric: no figure '{name}' in its result{nearest(name, known)} (there are {', '.join(known)})"
-        )
-    if metric.startswith(("-", "+")):
+        near = nearest(name, known)
+        raise UserError(f"--metric: no figure '{name}' in its result{near} (there are {', '.join(known)})")
+    if metric != name:
         return name, LOWER if metric.startswith("-") else HIGHER
     if in_result.get(name, "").startswith("-"):
         return name, LOWER
@@ -166,35 +185,24 @@ def keep_plan(plan: Plan, budget: Budget, workdir: Path) -> None:
     Raises:
       UserError: the folder holds another trial, its plan is damaged, or it cannot be written.
     """
-    if type(budget.seeds) is not int or not math.isfinite(budget.minutes) or budget.minutes <= 0 or budget.seeds < 2:
+    if budget.seeds < 2 or not 0 < budget.minutes < math.inf:
         raise UserError(
             f"budget: expected at least 2 seeds and some minutes, got {budget.seeds} and {budget.minutes:g}"
         )
-    path = workdir / PLAN
-    record, made = plan.record(), made_by()
-    given = {"seeds": budget.seeds, "minutes": budget.minutes}
-    try:
-        there = read_json(path, "a trial's plan")
-    except FileNotFoundError:
-        there = None
-    if there is not None:
-        _require_same(path, there, {**record, "code": made["code"], "versions": made["versions"]})
-        if given == {name: there["budgets"][-1].get(name) for name in given}:
-            return
-    budgets = [*(there["budgets"] if there else []), {**given, "time": time.strftime("%F %T")}]
-    try:
-        workdir.mkdir(parents=True, exist_ok=True)
-        origins = {"first": plan.first.origin, "other": plan.other.origin}
-        whole = {**record, "origins": origins, **made} if there is None else there
-        write_atomically(path, json.dumps({**whole, "budgets": budgets}, indent=2) + "\n")
-    except OSError as error:
-        raise UserError(f"{path}: cannot write the plan: {error.strerror or error}") from None
-
-
-def _require_same(path: Path, there: Mapping[str, Any], record: Mapping[str, Any]) -> None:
-    if not isinstance(there.get("budgets"), list) or not all(
-        isinstance(each, dict) for each in there["budgets"] or [0]
-    ):
+    path, record, made = workdir / PLAN, plan.record(), made_by()
+    origins = {"first": plan.first.origin, "other": plan.other.origin}
+    begun = {**record, "origins": origins, **made, "budgets": []}
+    there = read_json(path, "a trial's plan") if path.exists() else begun
+    if not isinstance(there.get("budgets"), list):
         raise UserError(f"{path}: not a trial's plan: it has no budgets")
+    record |= {"code": made["code"], "versions": made["versions"]}
     if differing := differences({name: there.get(name, "absent") for name in record}, record):
         raise UserError(f"{path}: the plan of another trial: {differing}; use another --workdir")
+    budgets, given = there["budgets"], {"seeds": budget.seeds, "minutes": budget.minutes}
+    if not budgets or given != {name: budgets[-1].get(name) for name in given}:
+        there["budgets"] = [*budgets, {**given, "time": time.strftime("%F %T")}]
+        try:
+            workdir.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, json.dumps(there, indent=2) + "\n")
+        except OSError as error:
+            raise UserError(f"{path}: cannot write the plan: {error.strerror or error}") from None

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from fxf.errors import UserError
 from fxf.files import to_json, write_atomically
-from fxf.pages.text_tables import to_csv
+from fxf.reports.figures import HIGHER
+from fxf.reports.tables import to_csv
 from fxf.trials.evidence import Evidence, evidence, fewest
 from fxf.trials.plan import Plan
 
@@ -24,19 +25,36 @@ class Pair(NamedTuple):
     other: float | None
     seconds: float
 
+    @property
+    def difference(self) -> float | None:
+        """The figure of the other run less that of the first; None if one of them diverged."""
+        return None if self.first is None or self.other is None else self.other - self.first
+
+
+def pair_differences(plan: Plan, pairs: Sequence[Pair]) -> list[float]:
+    """Returns the figure of the other run of each pair less that of the first.
+
+    Where one run of a pair diverged, it is worse by the largest difference of the pairs of which none did, or by 1
+    without such a pair. Two runs that diverged are equal.
+    """
+    largest = max((abs(pair.difference) for pair in pairs if pair.difference is not None), default=0.0) or 1.0
+    worse = -largest if plan.better == HIGHER else largest
+    return [
+        worse * ((pair.other is None) - (pair.first is None)) if pair.difference is None else pair.difference
+        for pair in pairs
+    ]
+
 
 class Verdict(NamedTuple):
     """What a trial found.
 
     Attributes:
-      verdict: `better`, `worse` or `no difference found`, of the other config compared with the first.
       evidence: of the differences of the figure, other - first.
       stopped: why the trial ended, or nothing while it goes on.
     """
 
     plan: Plan
     pairs: list[Pair]
-    verdict: str
     evidence: Evidence
     stopped: str
 
@@ -44,25 +62,36 @@ class Verdict(NamedTuple):
         """Returns the lines for a reader, where a notebook would print both configs."""
         return "\n".join(self.lines())
 
+    @property
+    def verdict(self) -> str:
+        """`better`, `worse` or `no difference found`, of the other config compared with the first."""
+        if not self.evidence.is_clear:
+            return NO_DIFFERENCE
+        return BETTER if (self.evidence.low > 0) == (self.plan.better == HIGHER) else WORSE
+
+    @property
+    def seconds(self) -> float:
+        return sum(pair.seconds for pair in self.pairs)
+
     def diverged(self) -> tuple[int, int]:
         """Returns how many runs of each arm diverged."""
         return sum(pair.first is None for pair in self.pairs), sum(pair.other is None for pair in self.pairs)
 
     def figures(self) -> dict[str, Any]:
-        """Returns the object of verdict.json, with null where the interval has no end."""
+        """Returns the object of verdict.json, in which `to_json` writes an end that is infinite as null."""
         plan, found = self.plan, self.evidence
-        ends = {name: end if math.isfinite(end) else None for name, end in (("low", found.low), ("high", found.high))}
         return {
             "verdict": self.verdict,
             "metric": plan.metric,
             "better": plan.better,
             "metric_named_beforehand": plan.named,
             "effect": found.effect,
-            **ends,
+            "low": found.low,
+            "high": found.high,
             "level": plan.level,
             "p": found.p,
             "pairs": found.n,
-            "seconds": round(sum(pair.seconds for pair in self.pairs), 3),
+            "seconds": round(self.seconds, 3),
             "stopped": self.stopped,
             "diverged": dict(zip(("first", "other"), self.diverged(), strict=True)),
             "null": plan.null,
@@ -70,24 +99,22 @@ class Verdict(NamedTuple):
 
     def lines(self) -> list[str]:
         """Returns a few lines for a reader."""
-        plan, found = self.plan, self.evidence
-        between = f"{_number(found.low)} to {_number(found.high)}" if math.isfinite(found.low) else "of all numbers"
-        seconds = sum(pair.seconds for pair in self.pairs)
-        took = f"{seconds / 60:.1f} minutes" if seconds >= 60 else f"{seconds:.1f} seconds"
-        values = [_mean([pair.first for pair in self.pairs]), _mean([pair.other for pair in self.pairs])]
+        plan, found, (n_first, n_other) = self.plan, self.evidence, self.diverged()
+        between = f"{found.low:+.4g} to {found.high:+.4g}" if math.isfinite(found.low) else "of all numbers"
+        took = f"{self.seconds / 60:.1f} minutes" if self.seconds >= 60 else f"{self.seconds:.1f} seconds"
+        first, other = _mean([pair.first for pair in self.pairs]), _mean([pair.other for pair in self.pairs])
         yes = "was named beforehand" if plan.named else "was not named; it is the task's own first figure"
         lines = [
-            f"{self._headline()}: {plan.metric} {values[0]} of the first config, {values[1]} of the other "
+            f"{self._headline()}: {plan.metric} {first} of the first config, {other} of the other "
             f"({plan.better} is better)",
-            f"effect {_number(found.effect)}, {1 - plan.level:.4g} interval {between}",
+            f"effect {found.effect:+.4g}, {1 - plan.level:.4g} interval {between}",
             f"p {found.p:.2g}: the probability that chance alone makes so clear a difference, however often one looks",
             f"{found.n} pairs of seeds, {took}" + (f"; {self.stopped}" if self.stopped else ""),
             f"the metric {yes}",
         ]
-        if any(self.diverged()):
-            first, other = self.diverged()
+        if n_first or n_other:
             lines.append(
-                f"diverged: {first} runs of the first config, {other} of the other; where one of a pair diverged, "
+                f"diverged: {n_first} runs of the first config, {n_other} of the other; where one of a pair diverged, "
                 "it is worse by the largest difference of the other pairs"
             )
         if plan.null:
@@ -96,8 +123,8 @@ class Verdict(NamedTuple):
 
     def _headline(self) -> str:
         if self.verdict != NO_DIFFERENCE:
-            return f"{self.verdict}"
-        if all(difference == 0 for difference in differences(self.plan, self.pairs)):
+            return self.verdict
+        if not any(pair_differences(self.plan, self.pairs)):
             return f"{NO_DIFFERENCE} (both runs of every pair are equal)"
         most = max(-self.evidence.low, self.evidence.high)
         if math.isinf(most):
@@ -105,30 +132,9 @@ class Verdict(NamedTuple):
         return f"{NO_DIFFERENCE} (smaller than {most:.3g})"
 
 
-def differences(plan: Plan, pairs: Sequence[Pair]) -> list[float]:
-    """Returns the figure of the other run of each pair less that of the first.
-
-    Where one run of a pair diverged, it is worse by the largest difference of the pairs of which none did, or by 1
-    without such a pair. Two runs that diverged are equal.
-    """
-    whole = [pair.other - pair.first for pair in pairs if pair.first is not None and pair.other is not None]
-    largest = max(map(abs, whole), default=0.0) or 1.0
-    worse = -largest if plan.better == "higher" else largest
-    return [
-        pair.other - pair.first
-        if pair.first is not None and pair.other is not None
-        else worse * ((pair.other is None) - (pair.first is None))
-        for pair in pairs
-    ]
-
-
-def judge(plan: Plan, pairs: Sequence[Pair], stopped: str = "") -> Verdict:
-    """Returns what the pairs say; there must be one."""
-    found = evidence(differences(plan, pairs), plan.level)
-    up = BETTER if plan.better == "higher" else WORSE
-    down = WORSE if up == BETTER else BETTER
-    verdict = up if found.low > 0 else down if found.high < 0 else NO_DIFFERENCE
-    return Verdict(plan, list(pairs), verdict, found, stopped)
+def _mean(figures: Sequence[float | None]) -> str:
+    finite = [figure for figure in figures if figure is not None]
+    return f"{statistics.fmean(finite):.4g}" if finite else "none"
 
 
 def write(verdict: Verdict, workdir: Path) -> None:
@@ -137,30 +143,15 @@ def write(verdict: Verdict, workdir: Path) -> None:
     Raises:
       UserError: they cannot be written.
     """
-    plan, pairs = verdict.plan, verdict.pairs
-    rows = [
-        {
-            "first_seed": pair.seeds[0],
-            "other_seed": pair.seeds[1],
-            "first": "diverged" if pair.first is None else pair.first,
-            "other": "diverged" if pair.other is None else pair.other,
-            "difference": difference,
-            "p": judge(plan, pairs[: number + 1]).evidence.p,
-            "seconds": round(pair.seconds, 3),
-        }
-        for number, (pair, difference) in enumerate(zip(pairs, differences(plan, pairs), strict=True))
-    ]
+    plan, pairs, rows = verdict.plan, verdict.pairs, []
+    for n, (pair, difference) in enumerate(zip(pairs, pair_differences(plan, pairs), strict=True), 1):
+        runs = {"first": pair.first, "other": pair.other}
+        figures = {name: "diverged" if figure is None else figure for name, figure in runs.items()}
+        p = evidence(pair_differences(plan, pairs[:n]), plan.level).p
+        seeds = {"first_seed": pair.seeds[0], "other_seed": pair.seeds[1]}
+        rows.append({**seeds, **figures, "difference": difference, "p": p, "seconds": round(pair.seconds, 3)})
     try:
         write_atomically(workdir / VERDICT, to_json({**verdict.figures(), "lines": verdict.lines()}, indent=2) + "\n")
         write_atomically(workdir / TABLE, to_csv(rows))
     except OSError as error:
         raise UserError(f"{workdir}: cannot write the verdict: {error.strerror or error}") from None
-
-
-def _mean(figures: Sequence[float | None]) -> str:
-    finite = [figure for figure in figures if figure is not None]
-    return f"{statistics.fmean(finite):.4g}" if finite else "none"
-
-
-def _number(value: float) -> str:
-    return f"{value:+.4g}"

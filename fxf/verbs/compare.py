@@ -30,7 +30,7 @@ def flags(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> None:
-    from fxf.pages import best, compare, side_by_side
+    from fxf.reports import best, compare, side_by_side
 
     folders = [Path(folder) for folder in args.arguments]
     if not folders:

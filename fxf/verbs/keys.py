@@ -21,7 +21,7 @@ def flags(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> None:
-    from fxf.reports import keys
+    from fxf.views import keys
 
     tables = keys.sections(args.arguments)
     if args.config:

@@ -28,9 +28,10 @@ def flags(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> None:
-    from fxf.reports import probe
-    from fxf.reports.text_table import aligned
+    from fxf.reports import plots
+    from fxf.reports.tables import aligned
     from fxf.runs import run
+    from fxf.views import probe
 
     texts = args.arguments
     if not 1 <= len(texts) <= 2:
@@ -49,7 +50,7 @@ def main(args: Namespace) -> None:
         return
     shown = reading.matrices(args.name, args.head)
     if args.output:
-        text = " → ".join(map(probe.visible, texts))
+        text = " → ".join(map(plots.visible, texts))
         probe.draw(shown, f"{args.name}, reading “{text}”, run {workdir.name}, step {step}", Path(args.output))
         print(args.output)
     else:

@@ -24,7 +24,7 @@ def flags(parser: Parser) -> None:
 def main(args: Namespace) -> None:
     if not args.arguments:
         raise UserError("no run: give run folders; for example fxf report runs/reversal")
-    from fxf.reports import inside
+    from fxf.views import inside
 
     for folder in args.arguments:
         print(inside.write(folder_at(folder, "fxf report"), args.step, args.config))

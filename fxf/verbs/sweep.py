@@ -52,7 +52,7 @@ def flags(parser: Parser) -> None:
 def main(args: Namespace) -> None:
     import jax
 
-    from fxf.pages import best
+    from fxf.reports import best
     from fxf.runs import run_folder
     from fxf.runs.configs import read_sweep
     from fxf.sweeps.points import changed_keys, check, make_points

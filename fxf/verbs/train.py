@@ -32,9 +32,9 @@ def flags(parser: Parser) -> None:
 def main(args: Namespace) -> None:
     from fxf.machine.listen import STARTED
 
-    from fxf.reports import whole_run
     from fxf.training import processes
     from fxf.training.log import Clock
+    from fxf.views import whole_run
 
     config, origin = config_and_origin(args)
     workdir = require_workdir(args)

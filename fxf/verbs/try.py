@@ -31,7 +31,7 @@ def flags(parser: Parser) -> None:
     parser.flag("other", doc="the other config; by default that of --config")
     parser.flag("change", default=[], doc="KEY=VALUE, a key of the other config; may be repeated", action="append")
     parser.switch("null", "try the config against itself")
-    parser.flag("metric", default="", doc="the figure of result.json that decides; by default the task's first")
+    parser.flag("metric", doc="the figure of result.json that decides; by default the task's first")
     parser.flag("seeds", whole(2), 32, "the most pairs of seeds")
     parser.flag("minutes", float, 10.0, "the minutes after which no pair begins")
     parser.flag("level", float, 0.05, "the probability of an error")
@@ -39,14 +39,13 @@ def flags(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> None:
-    from fxf.trials import arms
     from fxf.trials.evidence import Evidence, fewest
-    from fxf.trials.plan import Budget, keep_plan, make_plan
+    from fxf.trials.plan import Arm, Budget, keep_plan, make_plan, other_config, with_changes
     from fxf.trials.trial import carry_out
     from fxf.trials.verdict import VERDICT, Pair
 
     config, origin = config_and_origin(args)
-    workdir, first, other = require_workdir(args), arms.Arm(config, origin), None
+    workdir, first, other = require_workdir(args), Arm(config, origin), None
     if args.null:
         for flag in ("other", "change"):
             if getattr(args, flag):
@@ -54,9 +53,9 @@ def main(args: Namespace) -> None:
     elif not (args.other or args.change):
         raise UserError("nothing to try: give --other or --change, or --null")
     else:
-        other = arms.other_config(args.other, origin["overrides"]) if args.other else first
-        other = arms.with_changes(other, args.change)
-    plan, budget = make_plan(first, other, workdir, args.metric, args.level), Budget(args.seeds, args.minutes)
+        other = other_config(args.other, origin["overrides"]) if args.other else first
+        other = with_changes(other, args.change)
+    plan, budget = make_plan(first, other, workdir, args.metric or "", args.level), Budget(args.seeds, args.minutes)
     keep_plan(plan, budget, workdir)
     if other is not None and not args.other:
         values = dict(flatten(other.config))

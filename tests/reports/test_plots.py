@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from fxf.reports.plots import Axis, choose_x, plot_heat_maps, plot_lines
+from fxf.reports.plots import KEY, Matrices, choose_x, plot_heat_maps, plot_lines
 from fxf.sweeps.points import grid
 
 LAYERS, RATE = "model.n_layers", "optimizer.learning_rate"
@@ -121,8 +121,8 @@ def test_a_heat_map_of_attention_is_square_with_named_axes_and_labels_that_have_
     monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: figures.append(figure))
     labels = [f"$t{i}" for i in range(n)]
     weights = np.tril(np.ones((2, n, n))) / n
-    axis = {"rows": Axis("query", labels), "columns": Axis("key", labels)}
-    plot_heat_maps(tmp_path / "map.png", weights, ["head 0", "head 1"], **axis, title="$a", attention=True)
+    shown = Matrices(weights, ["head 0", "head 1"], labels, labels, "query", KEY)
+    plot_heat_maps(tmp_path / "map.png", shown, "$a")
     axes = figures[0].axes[0]
     assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_aspect()) == ("key", "query", 1.0)
     assert axes.get_xticklabels()[0].get_text() == r"\$t0"  # no formula

@@ -11,10 +11,10 @@ import pytest
 from fxf.machine.hardware import hardware_of
 from fxf.models import MODELS
 from fxf.models.transformer_lm import transformer_lm
-from fxf.reports.describe import describe
 from fxf.runs import flops, needs
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token, model_flops, seconds_at_peak
+from fxf.views.describe import describe
 from fxf.weights import count
 from helpers import one_device
 from small_runs import tiny_config

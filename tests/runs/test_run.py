@@ -18,7 +18,7 @@ from fxf.errors import DivergedError, Interrupted, UserError
 from fxf.machine import memory, signals
 from fxf.machine.hardware import HARDWARE
 from fxf.models.bilayer import BilayerConfig
-from fxf.pages import run_files
+from fxf.reports import run_files
 from fxf.runs import experiment as experiment_module
 from fxf.runs import flops, run
 from fxf.runs.experiment import build

@@ -10,18 +10,12 @@ from fxf.errors import UserError
 from fxf.runs import run_folder
 from fxf.runs.configs import read_sweep
 from fxf.runs.experiment import build
-from fxf.sweeps.points import changed_keys, check, grid, make_points, point_name, zipped
+from fxf.sweeps.points import changed_keys, check, grid, make_points, point_name
 from small_runs import overrides, script, tiny_config
 
 
 def test_a_grid_holds_every_combination_and_the_last_key_changes_fastest():
     assert grid({"a": [1, 2], "b": range(3)}) == [{"a": a, "b": b} for a in (1, 2) for b in (0, 1, 2)]
-
-
-def test_zipped_takes_the_values_side_by_side():
-    assert zipped({"a": [1, 2, 3], "b": "xyz"}) == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}, {"a": 3, "b": "z"}]
-    with pytest.raises(ValueError, match="the same number of values for each key, got a 2, b 3"):
-        zipped({"a": [1, 2], "b": [1, 2, 3]})
 
 
 def test_a_point_is_the_config_with_its_keys_changed():
@@ -57,11 +51,6 @@ def test_points_that_cannot_be_are_refused(added, message):
         make_points(tiny_config(), added, overridden=["train.steps"])
 
 
-def test_a_key_of_the_config_that_holds_a_list_is_refused():
-    with pytest.raises(UserError, match=r"^task.metrics: expected one number, string or bool, got \['bleu'\]$"):
-        make_points(tiny_config(task={"metrics": ["bleu"]}), [{"seed": 1}])
-
-
 def test_a_name_depends_on_what_changes_and_not_on_the_order():
     assert point_name({"b": 1, "a": "x"}) == point_name({"a": "x", "b": 1}) == "a=x,b=1"
 
@@ -93,13 +82,6 @@ def test_a_folder_that_holds_another_run_is_refused_before_anything_runs(tmp_pat
         UserError, match=r"point 1 \(seed=3\): .*holds another run: train.batch_size \(5 there, 7 here\)"
     ):
         check([changed], tmp_path)
-
-
-def test_a_file_in_the_place_of_a_points_folder_is_refused_before_anything_runs(tmp_path):
-    (point,) = make_points(tiny_config(), [{"seed": 3}])
-    (tmp_path / point.name).touch()
-    with pytest.raises(UserError, match=r"point 1 \(seed=3\): .*seed=3: expected a run folder, got a file"):
-        check([point], tmp_path)
 
 
 def write(path, sweep):
@@ -170,9 +152,6 @@ def test_flags_that_nothing_reads_end_in_one_line(tmp_path):
         (["--minutes=3"], "--minutes: only --slurm reads it"),
         (["--x=model.n_layer"], "--x: expected one of model.n_layers, optimizer.learning_rate, seed"),
         (["--points=3,25"], "--points: expected numbers from 1 to 24, got '25'"),
-        ([f"--points={'1' * 5000}"], "--points: expected numbers from 1 to 24, got '111"),
-        (["--points=1", "--dry_run"], "--dry_run: --points trains in this process; give one of them"),
-        (["--points=1", "--y=exact_match"], "--y: --points trains in this process; give one of them"),
         (["--points=1", "--workers=2"], "--workers: --points trains in this process; give one of them"),
         (
             ["--points=3,2", "--config.model.n_heads=7"],
@@ -200,13 +179,3 @@ def test_the_points_go_to_slurm_as_one_array_with_the_limits_of_the_flags(tmp_pa
     asked = (tmp_path / "array.sh").read_text().splitlines()
     for line in ("array=0-23%5", "partition=gpu", "time=30", "cpus-per-task=4", "gpus-per-node=1", "job-name=sweep"):
         assert f"#SBATCH --{line}" in asked
-
-
-def test_an_integer_of_more_digits_than_python_writes():
-    with pytest.raises(UserError, match=r"^sweep: point 1: seed: expected at most 4096 bits, got an integer of 16610$"):
-        make_points({"seed": 0}, [{"seed": 10**5000}])
-    config = tiny_config()
-    with pytest.raises(UserError, match=r"^seed: expected at most 4096 bits"):
-        build(config | {"seed": 10**5000})
-    with pytest.raises(UserError, match=r"^train.steps: expected at most 4096 bits"):
-        build(config | {"train": config["train"] | {"steps": -(10**5000)}})

@@ -14,13 +14,18 @@ from small_runs import tiny_config
 RESULT = {"identity": "12ab", "task": "reversal", "seed": 1, "exact_match": 0.123456, "note": "a|b", "train_loss": 2.0}
 
 
+def begin(point, folder):
+    (folder / point.name).mkdir()
+    (folder / point.name / "config.json").write_text(json.dumps({"config": point.config}))
+
+
 @pytest.fixture
 def points(tmp_path):
     """Three points, of which the last has no result."""
     added = [{"model.n_layers": 2, "seed": 1}, {"model.block": "idea", "seed": 1}, {"seed": 7}]
     points = make_points(tiny_config(), added)
     for point, extra in zip(points, ({}, {"best_step": 4}), strict=False):
-        (tmp_path / point.name).mkdir()
+        begin(point, tmp_path)
         (tmp_path / point.name / "result.json").write_text(json.dumps(RESULT | extra))
     return points
 
@@ -84,10 +89,9 @@ def test_a_result_overwrites_no_column_of_the_sweep(points, tmp_path):
     assert (row["result.point"], row["result.status"], row["result.model.n_layers"]) == ("other", "won", 9)
 
 
-@pytest.mark.parametrize("text", ["", "[1]", "{"])
-def test_a_damaged_result_is_the_status_of_its_point_alone(points, tmp_path, text):
-    (tmp_path / points[0].name / "result.json").write_text(text)
-    assert [row["status"] for row in read_rows(points, tmp_path)] == ["damaged result", "finished", "no result"]
+def test_a_point_whose_result_is_damaged_has_none(points, tmp_path):
+    (tmp_path / points[0].name / "result.json").write_text("{")
+    assert [row["status"] for row in read_rows(points, tmp_path)] == ["stopped", "finished", "no result"]
 
 
 @pytest.mark.parametrize("value", ["NaN", "-Infinity", "null"])
@@ -102,9 +106,10 @@ def test_a_value_that_is_no_number_is_empty_in_the_csv_and_said_in_the_markdown(
 
 
 def test_a_point_that_diverged_is_said_to_have(points, tmp_path):
-    folder = tmp_path / points[2].name
-    folder.mkdir()
-    (folder / "log.txt").write_text("error: step 5: the loss is nan and the gradient's norm nan; training stopped\n")
+    begin(points[2], tmp_path)
+    (tmp_path / points[2].name / "ended.txt").write_text(
+        "error: step 5: the loss is nan and the gradient's norm nan; training stopped\n"
+    )
     assert [row["status"] for row in read_rows(points, tmp_path)] == ["finished", "finished", "diverged"]
     report(points, tmp_path, ["exact_match"])
     assert "| 1 | 7 | pre_norm | diverged |" in (tmp_path / "table.md").read_text()

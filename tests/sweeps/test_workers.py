@@ -14,7 +14,7 @@ from fxf.sweeps import workers
 from fxf.sweeps.workers import Job, last_line, run_all, submit
 from small_runs import HEARING, ROOT
 
-# Writes result.json, but fails while its folder has a file `fail`, and kills itself once if it has a file `kill`.
+# Writes result.json, but fails while its folder has a file `fail`, and kills itself if it has a file `kill`.
 POINT = """
 import os, pathlib, sys
 folder = pathlib.Path(sys.argv[1])
@@ -22,7 +22,6 @@ print("started", os.environ.get("XLA_PYTHON_CLIENT_PREALLOCATE"), flush=True)
 if (folder / "fail").exists():
     sys.exit("error: it fails\\n")
 if (folder / "kill").exists():
-    (folder / "kill").unlink()
     os.kill(os.getpid(), 9)
 (folder / "result.json").write_text("{}")
 """
@@ -44,58 +43,34 @@ def without_result(jobs):
     return [job for job in jobs if not (job.folder / "result.json").exists()]
 
 
-def starts(job):
-    return (job.folder / "log.txt").read_text().count("started")
-
-
-def test_of_24_points_one_fails_one_is_killed_23_have_results_and_a_restart_completes_the_sweep(tmp_path, capsys):
-    jobs = make_jobs(tmp_path, 24)
+def test_of_nine_points_one_fails_one_is_killed_seven_have_results_and_the_others_run_again(tmp_path, capsys):
+    jobs = make_jobs(tmp_path, 9)
     mark(jobs[4], "fail")
-    mark(jobs[16], "kill")
-    assert run_all(jobs, 2) == {jobs[4].folder: "exit code 1"}
-    assert without_result(jobs) == [jobs[4]]
+    mark(jobs[6], "kill")
+    assert run_all(jobs, 2) == {jobs[4].folder: "exit code 1", jobs[6].folder: "killed by SIGKILL"}
+    assert without_result(jobs) == [jobs[4], jobs[6]]
     assert last_line(jobs[4].folder) == f"{jobs[4].folder}/log.txt: error: it fails"
-    assert [starts(job) for job in jobs] == [2 if i == 16 else 1 for i in range(24)]
-    told = capsys.readouterr().out
-    assert "point4  exit code 1\n" in told
-    assert "point16  killed by SIGKILL; starts again after the others\n" in told
-    assert "  point16  finished\n" in told
+    told = capsys.readouterr().out.splitlines()
+    assert sorted(line.split("  ")[0] for line in told) == [f"{i}/9" for i in range(1, 10)]
+    assert {line.partition("  ")[2] for line in told} >= {"point3  finished", "point4  exit code 1"}
 
     (jobs[4].folder / "fail").unlink()
-    assert run_all(without_result(jobs), 2) == {}
-    assert without_result(jobs) == []
+    assert list(run_all(without_result(jobs), 2)) == [jobs[6].folder]
+    assert without_result(jobs) == [jobs[6]]
 
 
-def test_a_killed_process_of_several_points_starts_again_and_only_points_without_a_result_fail(tmp_path, capsys):
+def test_of_a_process_of_several_points_those_without_a_result_fail_and_one_without_a_log_has_that_of_its_group(
+    tmp_path, capsys
+):
     folders = tuple(tmp_path / name for name in ("first", "second", "third"))
     for folder in folders:
         folder.mkdir()
-    kill = "import os, sys; done = [d for d in sys.argv[1:] if os.path.exists(d + '/result.json')];"
-    kill += "open(sys.argv[1 + len(done)] + '/result.json', 'w').write('{\"identity\": \"\"}');"
-    kill += "sys.exit(1) if done else os.kill(os.getpid(), 9)"
-    job = Job([sys.executable, "-S", "-c", kill, *map(str, folders)], tmp_path / "together", folders)
-    assert run_all([job], 1) == {folders[2]: "exit code 1"}
-    told = capsys.readouterr().out.splitlines()
-    assert told == [
-        "together  killed by SIGKILL; starts again after the others",
-        "1/3  first  finished",
-        "2/3  second  finished",
-        "3/3  third  exit code 1",
-    ]
-
-
-@pytest.mark.parametrize(("own", "reason"), [("", "it fails"), ("error: it fails", "exit code 1")])
-def test_a_point_whose_own_log_does_not_say_why_it_failed_has_the_reason_of_its_group(own, reason, tmp_path):
-    (tmp_path / "first").mkdir()
-    (tmp_path / "first" / "log.txt").write_text(own)
-    fail = "import sys; print('first: it fails'); sys.exit(1)"
-    job = Job([sys.executable, "-S", "-c", fail], tmp_path / "together", (tmp_path / "first",))
-    assert run_all([job], 1) == {tmp_path / "first": reason}
-
-
-def test_a_point_that_is_killed_again_is_a_failure(tmp_path):
-    command = [sys.executable, "-S", "-c", "import os; os.kill(os.getpid(), 9)"]
-    assert run_all([Job(command, tmp_path)], 1) == {tmp_path: "killed by SIGKILL"}
+    (folders[1] / "log.txt").touch()
+    fail = "import sys; open(sys.argv[1] + '/result.json', 'w').write('{\"identity\": \"\"}'); sys.exit('it fails')"
+    job = Job([sys.executable, "-S", "-c", fail, str(folders[0])], tmp_path / "together", folders)
+    log = tmp_path / "together/log.txt"
+    assert run_all([job], 1) == {folders[1]: "exit code 1", folders[2]: f"exit code 1; {log}: it fails"}
+    assert capsys.readouterr().out.splitlines()[:2] == ["1/3  first  finished", "2/3  second  exit code 1"]
 
 
 @pytest.mark.parametrize(("count", "expected"), [(1, "None"), (2, "false")])
@@ -178,16 +153,6 @@ def test_a_sweep_passes_a_signal_on_and_ends_in_one_line_when_its_points_have(tm
     assert (sweep.returncode, log.read_text()) == (code, "ready\nsaved\n")
 
 
-def test_a_point_that_another_process_runs_is_left_to_it(tmp_path):
-    job = sleeping(tmp_path)
-    process = workers._start(job, dict(os.environ))
-    try:
-        assert run_all([job], 1) == {tmp_path: "another process is running it"}
-    finally:
-        process.kill()
-        process.wait()
-
-
 def test_a_point_of_an_array_that_fails_says_why_and_another_one_says_nothing(tmp_path):
     jobs = make_jobs(tmp_path, 2)
     mark(jobs[0], "fail")
@@ -197,23 +162,9 @@ def test_a_point_of_an_array_that_fails_says_why_and_another_one_says_nothing(tm
     assert without_result(jobs) == [jobs[0]]
 
 
-@pytest.mark.thorough  # tests/sweeps/test_points.py submits an array
-def test_submitit_runs_the_points_as_an_array_and_names_the_failed_one(tmp_path):
-    jobs = make_jobs(tmp_path, 2)
-    mark(jobs[0], "fail")
-    failed, finished = submit(jobs, tmp_path / "slurm", {"timeout_min": 2, "slurm_partition": None}, "local")
-    assert finished.result() is None
-    assert "exit code 1" in str(failed.exception())
-    assert "log.txt: error: it fails" in str(failed.exception())
-    assert without_result(jobs) == [jobs[0]]
-
-
-def test_no_points_are_submitted_as_no_job(tmp_path):
-    assert submit([], tmp_path / "slurm", {}) == []
-
-
 def test_a_machine_without_slurm_or_submitit_says_so_in_one_line(tmp_path, monkeypatch):
     jobs = make_jobs(tmp_path, 1)
+    assert submit([], tmp_path / "slurm", {}) == []
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UserError, match='--slurm: Could not detect "srun"'):
         submit(jobs, tmp_path / "slurm", {})
@@ -222,18 +173,9 @@ def test_a_machine_without_slurm_or_submitit_says_so_in_one_line(tmp_path, monke
         submit(jobs, tmp_path / "slurm", {})
 
 
-@pytest.mark.parametrize("place", ["log.txt", "pipe", "point0"])
-def test_a_point_whose_log_cannot_be_written_fails_alone_and_with_a_reason(place, tmp_path, capsys):
-    jobs = make_jobs(tmp_path, 2)
-    if place == "log.txt":
-        (jobs[0].folder / place).mkdir(parents=True)
-    elif place == "pipe":
-        jobs[0].folder.mkdir()
-        os.mkfifo(jobs[0].folder / "log.txt")
-    else:
-        jobs[0] = jobs[0]._replace(folder=tmp_path / "file")
-        jobs[0].folder.touch()
-    failures = run_all(jobs, 1)
-    assert list(failures) == [jobs[0].folder]
-    assert failures[jobs[0].folder].startswith(f"cannot write its log.txt: {jobs[0].folder}")
-    assert last_line(jobs[0].folder).endswith("log.txt: empty")
+def test_a_log_that_cannot_be_written_is_one_line(tmp_path):
+    (job,) = make_jobs(tmp_path, 1)
+    (job.folder / "log.txt").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"^cannot write its log.txt: .*point0/log.txt: Is a directory$"):
+        run_all([job], 1)
+    assert last_line(job.folder).endswith("log.txt: empty")

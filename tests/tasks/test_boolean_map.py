@@ -7,7 +7,6 @@ import pytest
 
 from closeness import assert_close
 from fxf.errors import UserError
-from fxf.reports.probe import what_is_read
 from fxf.runs import run
 from fxf.runs.experiment import build, default_config
 from fxf.runs.generation import generate_texts
@@ -16,6 +15,7 @@ from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.log import Clock
 from fxf.training.state import TrainState
 from fxf.training.step import TrainConfig, train_step
+from fxf.views.probe import what_is_read
 from fxf.weights import shapes
 
 

@@ -9,12 +9,12 @@ import pytest
 
 from fxf.config import key
 from fxf.errors import UserError
-from fxf.reports import probe
 from fxf.runs import run
 from fxf.runs.experiment import default_config
 from fxf.tasks import TASKS, RegisteredTask
 from fxf.tasks.task import Task, language_model_batch
 from fxf.training.log import Clock
+from fxf.views import probe
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,7 +29,6 @@ from fxf.layers.splash_attention import mapped
 from fxf.machine.devices import compiling_for, over_mesh
 from fxf.machine.on_gpu import rows_of
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
-from fxf.reports.describe import describe
 from fxf.runs import needs, run
 from fxf.runs.experiment import build
 from fxf.tasks.reversal import Reversal
@@ -39,6 +38,7 @@ from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout
 from fxf.training.state import hyperparameters, init_state, state_shardings
 from fxf.training.step import TrainConfig, Trainer, jit_step, make_step, make_train_steps_from_iterator
+from fxf.views.describe import describe
 from small_runs import tiny_config
 
 LAYOUTS = {

@@ -112,9 +112,3 @@ def test_the_true_mean_stays_in_the_interval():
 def test_differences_that_are_no_numbers_are_refused(differences):
     with pytest.raises(ValueError, match="expected finite numbers"):
         evidence(differences)
-
-
-@pytest.mark.parametrize("level", [0.0, 1.0, -0.1])
-def test_a_level_that_is_no_probability_is_refused(level):
-    with pytest.raises(ValueError, match="level"):
-        evidence(X, level)

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from fxf.errors import UserError
+from fxf.runs.configs import read_config
 from fxf.runs.experiment import default_config
-from fxf.trials.arms import Arm
 from fxf.trials.evidence import TEST
-from fxf.trials.plan import Budget, choose_metric, keep_plan, make_plan
+from fxf.trials.plan import Arm, Budget, choose_metric, keep_plan, make_plan, other_config, with_changes
 from small_runs import tiny_config
 
 ORIGIN = {"config_file": "reversal", "overrides": {}}
@@ -103,9 +103,9 @@ def test_a_trial_that_cannot_be_is_refused_before_anything_is_written(other, met
 def test_the_plan_says_all_that_decides(tmp_path):
     keep_plan(make_plan(FIRST, OTHER, tmp_path, "train_loss"), Budget(7, 2.5), tmp_path)
     there = json.loads((tmp_path / "plan.json").read_text())
-    assert there["arms"] == {"first": FIRST.config, "other": {**OTHER.config, "seed": 4}}
-    assert (there["metric"], there["better"], there["metric_named_beforehand"]) == ("train_loss", "lower", True)
-    assert (there["level"], there["first_seed"], there["null"], there["test"]) == (0.05, 4, False, TEST)
+    assert (there["first"], there["other"]) == (FIRST.config, {**OTHER.config, "seed": 4})
+    assert (there["metric"], there["better"], there["named"]) == ("train_loss", "lower", True)
+    assert (there["level"], there["null"], there["test"]) == (0.05, False, TEST)
     assert {"code", "versions", "git_commit", "device", "origins", "content"} <= set(there)
     assert [(each["seeds"], each["minutes"]) for each in there["budgets"]] == [(7, 2.5)]
 
@@ -122,7 +122,7 @@ def test_another_budget_is_added_and_another_plan_is_refused(tmp_path):
     for changed, message in (
         (plan._replace(level=0.01), r"level \(0.05 there, 0.01 here\)"),
         (plan._replace(metric="train_loss", better="lower"), r"metric \(exact_match there, train_loss here\)"),
-        (plan._replace(other=FIRST), r"arms.other.optimizer.learning_rate \(0.1 there"),
+        (plan._replace(other=FIRST), r"other.optimizer.learning_rate \(0.1 there"),
         (plan._replace(content={"first: data": "1"}), r"content.first: data \(absent there"),
     ):
         with pytest.raises(
@@ -139,5 +139,44 @@ def test_a_budget_without_two_seeds_or_minutes_is_refused(budget, tmp_path):
 
 def test_a_damaged_plan_is_one_line(tmp_path):
     (tmp_path / "plan.json").write_text("{}")
-    with pytest.raises(UserError, match="not a trial's plan"):
+    with pytest.raises(UserError, match="not a trial's plan: it has no budgets"):
         keep_plan(make_plan(FIRST, OTHER, tmp_path), Budget(), tmp_path)
+
+
+CHANGED = Arm(tiny_config(), {"config_file": "reversal", "overrides": {"seed": 3}})
+
+
+def test_another_config_gets_the_keys_that_the_command_line_sets_for_both():
+    found = other_config("reversal:example0", {"train.steps": 7, "optimizer.learning_rate": 1e-5, "log.report": False})
+    expected = read_config("reversal:example0").to_dict()
+    expected["train"]["steps"], expected["optimizer"]["learning_rate"], expected["log"]["report"] = 7, 1e-5, False
+    assert found.config == expected
+    assert found.origin["overrides"] == {"train.steps": 7, "optimizer.learning_rate": 1e-5, "log.report": False}
+    with pytest.raises(UserError, match=r"^--other=characters: task.n_tokens: unknown key"):
+        other_config("characters", {"task.n_tokens": 3})
+
+
+def test_a_change_is_of_the_other_config_alone():
+    before = tiny_config()
+    found = with_changes(CHANGED, ["model.n_layers=2", "model.activation=silu", "train.skip_nonfinite=1"])
+    changes = {"model": {"n_layers": 2, "activation": "silu"}, "train": {"skip_nonfinite": 1}}
+    assert found.config == tiny_config(**changes)
+    assert CHANGED.config == before
+    overrides = {"seed": 3, "model.n_layers": 2, "model.activation": "silu", "train.skip_nonfinite": 1}
+    assert found.origin == {"config_file": "reversal", "overrides": overrides}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["model.n_layers"], "--change=model.n_layers: expected KEY=VALUE"),
+        (["model.n_layer=2"], "--change=model.n_layer: unknown key; did you mean 'n_layers'"),
+        (["model.n_layers=x"], "--change=model.n_layers: expected int, got 'x'"),
+        (["model=2"], "--change=model: is a section; set its keys, such as --change=model."),
+        (["train.steps=1", "train.steps=2"], "--change=train.steps: given twice"),
+        (["seed=2"], "--change=seed: the pairs of a trial set the seed"),
+    ],
+)
+def test_a_change_that_is_none_is_refused(changes, message):
+    with pytest.raises(UserError, match=f"^{message}"):
+        with_changes(CHANGED, changes)

@@ -11,16 +11,16 @@ import pytest
 
 import fxf
 from fxf.errors import DivergedError, Interrupted, UserError
-from fxf.pages.compare import runs_of
-from fxf.pages.run_files import FINISHED
+from fxf.files import to_json
+from fxf.reports.compare import runs_of
+from fxf.reports.run_files import FINISHED
 from fxf.runs import run
 from fxf.runs.configs import read_config
 from fxf.runs.experiment import build
 from fxf.training.state import run_keys
 from fxf.trials import trial
-from fxf.trials.arms import Arm
 from fxf.trials.evidence import evidence
-from fxf.trials.plan import Budget, make_plan
+from fxf.trials.plan import Arm, Budget, make_plan
 from fxf.trials.trial import carry_out
 from fxf.trials.verdict import Pair
 from fxf.weights import draw, flatten, map_weights
@@ -94,7 +94,7 @@ def test_what_a_trial_leaves_agrees_with_the_evidence_of_its_pairs(done):
     assert told == [(pair, evidence(differences[: n + 1])) for n, pair in enumerate(verdict.pairs)]
     there = json.loads((workdir / "verdict.json").read_text())
     assert there.pop("lines") == verdict.lines()
-    assert there == verdict.figures()
+    assert there == json.loads(to_json(verdict.figures()))
     assert there["stopped"] == "all 3 seeds are used"
     rows = list(csv.DictReader((workdir / "table.csv").read_text().splitlines()))
     assert [float(row["difference"]) for row in rows] == differences
@@ -160,28 +160,40 @@ def test_a_run_that_fails_otherwise_ends_the_trial_with_its_line(tmp_path, monke
         carry_out(make_plan(FIRST, OTHER, tmp_path), tmp_path)
 
 
+SEVERAL, UP = ([3.0] * 8, [3.0 + noise for noise in NOISE]), ([3.0] * 5, [5.0, 5.1, 4.9, 5.2, 5.0])
+CLEAR = "the answer is clear"
+
+
 @pytest.mark.parametrize(
-    ("effect", "budget", "stopped", "n"),
+    ("metric", "runs", "budget", "stopped", "n", "line"),
     [
-        (1.0, Budget(8), "the answer is clear", 6),
-        (0.0, Budget(8), "all 8 seeds are used", 8),
-        (0.0, Budget(8, minutes=0.2), "the 0.2 minutes are spent", 6),  # a pair takes two seconds
+        ("train_loss", ([3.0] * 8, [2.0 + noise for noise in NOISE]), Budget(8), CLEAR, 6, "better: train_loss 3 of"),
+        ("train_loss", SEVERAL, Budget(8), "all 8 seeds are used", 8, "no difference found (smaller than 0."),
+        ("train_loss", SEVERAL, Budget(8, 0.2), "the 0.2 minutes are spent", 6, "no difference found (smaller"),  # 2 s
+        ("train_loss", UP, Budget(), CLEAR, 5, "worse: "),
+        ("tokens_per_second", UP, Budget(), CLEAR, 5, "better: "),
+        (
+            "train_loss",
+            ([1.0] * 6, [1.0] * 6),
+            Budget(6),
+            "all 6",
+            6,
+            "no difference found (both runs of every pair are",
+        ),
+        ("train_loss", ([1.0] * 3, [2.0] * 3), Budget(3), "all 3", 3, "no difference found (it takes 5 pairs at least"),
+        ("train_loss", ([1.0] * 5, [0.5] * 5), Budget(5), CLEAR, 5, "better: train_loss 1 of the first config, 0.5 of"),
     ],
 )
-def test_a_trial_ends_when_the_answer_is_clear_or_the_budget_is_spent(effect, budget, stopped, n, tmp_path):
-    plan = make_plan(FIRST, OTHER, tmp_path, "train_loss")
-    finished_runs(tmp_path, plan, [3.0] * 8, [3.0 - effect + noise for noise in NOISE])
-    verdict = carry_out(plan, tmp_path, budget)
-    assert (verdict.stopped, verdict.evidence.n) == (stopped, n)
-    assert verdict.verdict == ("better" if effect else "no difference found")
-
-
-def test_the_direction_of_the_metric_decides_what_is_better(tmp_path):
-    for metric, expected in (("train_loss", "worse"), ("tokens_per_second", "better")):
-        (folder := tmp_path / metric).mkdir()
-        plan = make_plan(FIRST, OTHER, folder, metric)
-        finished_runs(folder, plan, [3.0] * 5, [5.0, 5.1, 4.9, 5.2, 5.0])
-        assert carry_out(plan, folder).verdict == expected
+def test_a_trial_ends_when_the_answer_is_clear_or_the_budget_is_spent_and_says_what_is_better(
+    metric, runs, budget, stopped, n, line, tmp_path
+):
+    plan = make_plan(FIRST, OTHER, tmp_path, metric)
+    finished_runs(tmp_path, plan, *runs)
+    found = carry_out(plan, tmp_path, budget)
+    assert found.stopped.startswith(stopped) and found.evidence.n == n
+    assert found.lines()[0].startswith(line) and line.startswith(found.verdict)
+    high = json.loads((tmp_path / "verdict.json").read_text())["high"]
+    assert high == (None if math.isinf(found.evidence.high) else found.evidence.high)
 
 
 def test_runs_that_diverge_in_both_arms_or_one_are_differences_of_the_size_of_the_largest(tmp_path):
@@ -203,61 +215,26 @@ def test_a_figure_that_is_no_number_counts_as_diverged(value, tmp_path):
     json.loads((tmp_path / "verdict.json").read_text(), parse_constant=pytest.fail)
 
 
-def test_a_figure_that_the_results_lack_is_one_line(tmp_path):
-    plan = make_plan(FIRST, OTHER, tmp_path, "train_loss")._replace(metric="bleu")
-    finished_runs(tmp_path, plan._replace(metric="chrf"), [1.0], [1.0])
-    expected = r"first-4/result.json: bleu is not a number in it \(there are chrf, wall_seconds\)"
-    with pytest.raises(UserError, match=expected):
-        carry_out(plan, tmp_path)
-
-
-@pytest.mark.parametrize("value", ["null", "NaN"])  # as fxf writes it, and as an older one did
-def test_a_figure_without_a_value_is_that_of_a_run_that_diverged(value, tmp_path):
-    plan = make_plan(FIRST, OTHER, tmp_path, "train_loss")
-    finished_runs(tmp_path, plan, [1.0], [1.0])
-    (tmp_path / "first-4" / "result.json").write_text(f'{{"train_loss": {value}, "wall_seconds": 1.5}}')
-    found = trial._ended(plan.first.config | {"seed": 4}, tmp_path / "first-4", "train_loss")
-    assert (found.figure, found.seconds) == (None, 1.5)
-
-
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("result.json", '{"train_loss": "x", "wall_seconds": 1}', "result.json: train_loss is not a number in it"),
-        ("result.json", '{"train_loss": 1, "wall_seconds": NaN}', "result.json: wall_seconds has no value"),
-        ("result.json", '{"train_loss": 1, "wall_seconds": null}', "result.json: wall_seconds has no value"),
-        ("result.json", '{"train_loss": 1}', r"result.json: wall_seconds is not a number in it \(there are train_loss"),
-        ("config.json", "{}", "first-4: holds another run: "),
-        ("config.json", '{"config": {"seed": 5}}', r"first-4: holds another run: seed \(5 there, 4 here\)"),
+        (
+            "result.json",
+            '{"wall_seconds": 1}',
+            r"first-4: no train_loss and wall_seconds in its result \(there are wall",
+        ),
+        ("result.json", '{"train_loss": "x", "wall_seconds": 1}', "first-4: no train_loss and wall_seconds"),
+        ("result.json", '{"train_loss": 1, "wall_seconds": NaN}', "first-4: no train_loss and wall_seconds"),
+        ("config.json", "{}", "first-4/config.json: not a run's config"),
+        ("config.json", '{"config": {"task": {}, "seed": 5}}', r"first-4: holds another run: seed \(5 there, 4 here\)"),
     ],
 )
-def test_a_result_that_is_not_of_the_arm_or_damaged_is_one_line(name, text, message, tmp_path):
+def test_a_result_that_is_not_of_the_arm_or_lacks_the_figure_is_one_line(name, text, message, tmp_path):
     plan = make_plan(FIRST, OTHER, tmp_path, "train_loss")
     finished_runs(tmp_path, plan, [1.0], [1.0])
     (tmp_path / "first-4" / name).write_text(text)
     with pytest.raises(UserError, match=message):
         carry_out(plan, tmp_path, Budget(2))
-
-
-@pytest.mark.parametrize(
-    ("first", "other", "line"),
-    [
-        ([1.0] * 6, [1.0] * 6, "no difference found (both runs of every pair are equal): "),
-        ([1.0] * 3, [2.0] * 3, "no difference found (it takes 5 pairs at least to show one): "),
-        ([0.0] * 8, NOISE, "no difference found (smaller than 0."),
-        ([1.0] * 5, [0.5] * 5, "better: train_loss 1 of the first config, 0.5 of the other (lower is better)"),
-    ],
-)
-def test_the_first_line_is_the_verdict(first, other, line, tmp_path):
-    plan = make_plan(FIRST, OTHER, tmp_path, "train_loss")
-    finished_runs(tmp_path, plan, first, other)
-    verdict = carry_out(plan, tmp_path, Budget(len(first)))
-    assert verdict.lines()[0].startswith(line)
-    assert "the metric was named beforehand" in verdict.lines()
-    assert repr(verdict).splitlines() == verdict.lines()
-    assert json.loads((tmp_path / "verdict.json").read_text())["high"] == (
-        None if math.isinf(verdict.evidence.high) else verdict.evidence.high
-    )
 
 
 def test_where_shapes_agree_both_runs_of_a_pair_begin_with_the_same_weights_and_they_see_the_same_data():

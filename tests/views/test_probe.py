@@ -1,5 +1,3 @@
-import time
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,13 +7,10 @@ import treescope
 import fxf.api
 from fxf.errors import UserError
 from fxf.layers import chunked_attention
-from fxf.reports import probe
-from fxf.runs import run
 from fxf.runs.experiment import build
-from fxf.runs.generation import generate_texts
-from fxf.training.log import Clock
+from fxf.views import probe
 from helpers import random_params, with_attributes
-from small_runs import script, tiny_config
+from small_runs import tiny_config
 
 
 @pytest.fixture(scope="module")
@@ -23,12 +18,11 @@ def looked_into():
     experiment = build(tiny_config(model={"n_layers": 2}))
     params = random_params(experiment.model.spec)
     batch = experiment.task.to_batch("3 1", "1 3")
-    return experiment, params, batch, probe.arrays_inside(experiment, params, batch)
+    return probe.Reading(experiment, params, batch, probe.arrays_inside(experiment, params, batch))
 
 
 def test_attention_weights_are_shown_by_head_with_the_tokens_that_are_read(looked_into):
-    experiment, _, batch, arrays = looked_into
-    shown = probe.matrices(experiment, arrays, "block_1/attention/weights", batch)
+    shown = looked_into.matrices("block_1/attention/weights")
     assert shown.values.shape == (2, 6, 6)
     assert shown.titles == ["head 0", "head 1"]
     assert shown.row_labels == shown.column_labels == ["0", "3", "1", "0", "1", "3"]
@@ -39,16 +33,15 @@ def test_attention_weights_are_shown_by_head_with_the_tokens_that_are_read(looke
 
 
 def test_weights_of_the_model_are_shown_without_labels(looked_into):
-    experiment, params, batch, arrays = looked_into
-    shown = probe.matrices(experiment, arrays, "params/embedding/table", batch)
+    params = looked_into.params
+    shown = looked_into.matrices("params/embedding/table")
     np.testing.assert_array_equal(shown.values[0], params["embedding"]["table"])
     assert shown.row_labels == shown.column_labels == []
 
 
 def test_a_name_that_is_not_there_is_named(looked_into):
-    experiment, _, batch, arrays = looked_into
     with pytest.raises(UserError, match=r"^no array 'block_1/attention/weight' here; did you mean"):
-        probe.matrices(experiment, arrays, "block_1/attention/weight", batch)
+        looked_into.matrices("block_1/attention/weight")
 
 
 NUMBERS = np.arange(24, dtype=np.float32)
@@ -74,35 +67,17 @@ FLOATS = [f"{i}.00" for i in range(6)]
     ],
 )
 def test_an_array_of_any_shape_and_type_is_a_table(name, value, shape, rows, row_name, second_line, looked_into):
-    experiment, _, batch, _ = looked_into
-    shown = probe.matrices(experiment, {name: np.asarray(value)}, name, batch)
+    shown = looked_into._replace(arrays={name: np.asarray(value)}).matrices(name)
     assert (shown.values.shape, shown.row_labels, shown.row_name) == (shape, list(rows), row_name)
     assert shown.titles == ([name] if len(shown.values) == 1 else [f"{name} {i}" for i in range(shape[0])])
     assert probe.as_text(shown, "table").splitlines()[3].split() == second_line
 
 
-def test_arrays_of_a_layers_own_are_drawn_unless_they_are_complex(looked_into, tmp_path):
-    experiment, _, batch, _ = looked_into
-    for name, value in (("scalar", np.array(7)), ("stack", np.arange(12).reshape(2, 1, 2, 3))):
-        probe.draw(probe.matrices(experiment, {name: value}, name, batch), name, tmp_path / f"{name}.svg")
-        assert b"<svg" in (tmp_path / f"{name}.svg").read_bytes()
-    shown = probe.matrices(experiment, {"waves": np.array([[1j]])}, "waves", batch)
-    with pytest.raises(UserError, match=r"^array 'waves': complex numbers have no heat map; they are shown as text$"):
-        probe.draw(shown, "waves", tmp_path / "waves.svg")
-
-
-def test_an_array_without_elements_is_one_line(looked_into):
-    experiment, _, batch, _ = looked_into
-    with pytest.raises(UserError, match=r"^array 'none' \(1 x 0 x 3\) has no elements to show$"):
-        probe.matrices(experiment, {"none": np.zeros((1, 0, 3))}, "none", batch)
-
-
 def test_a_notebook_shows_the_heads_of_attention_with_their_tokens(looked_into):
     def page(*arguments):
-        return treescope.lowering.render_to_html_as_root(reading.show(*arguments).treescope_part)
+        return treescope.lowering.render_to_html_as_root(looked_into.show(*arguments).treescope_part)
 
-    reading = probe.Reading(*looked_into)
-    assert repr(reading).startswith("embedding/positions  1 x ") and "array(" not in repr(reading)
+    assert repr(looked_into).startswith("embedding/positions  1 x ") and "array(" not in repr(looked_into)
     assert all(what in page("block_1/attention/weights") for what in ("head 0", "head 1", "query", "key", '"3"'))
     with pytest.raises(UserError, match=r"^head: expected less than 2, got 2$"):
         page("block_1/attention/weights", 2)
@@ -113,7 +88,7 @@ def test_a_notebook_shows_the_heads_of_attention_with_their_tokens(looked_into):
 
 
 def test_a_loaded_run_is_looked_into_from_python(looked_into):
-    experiment, params, _, arrays = looked_into
+    experiment, params, arrays = looked_into.experiment, looked_into.params, looked_into.arrays
     inside = fxf.api.Run(experiment, 0, params).probe("3 1", "1 3")
     jax.tree.map(np.testing.assert_array_equal, inside.arrays, arrays)
     assert inside.lens()[0] == ("reads", "embedding", "block_0", "block_1")
@@ -134,55 +109,33 @@ def test_attention_in_chunks_shows_the_same(looked_into, monkeypatch):
     jax.tree.map(np.testing.assert_array_equal, found, arrays)
 
 
-def test_the_logit_lens_shows_a_stream_that_lies_in_no_block(looked_into):
+def test_the_logit_lens_ends_in_what_the_model_says_and_shows_a_stream_that_lies_in_no_block(looked_into):
     experiment, params, batch, arrays = looked_into
-    header, *_ = probe.logit_lens(experiment, params, batch, {"residual": arrays["block_1/residual"]})
-    assert header == ("reads", "residual")
-
-
-def test_the_logit_lens_ends_in_what_the_model_says(looked_into):
-    experiment, params, batch, _ = looked_into
-    header, *rows = probe.logit_lens(experiment, params, batch)
+    header, *rows = looked_into.lens()
     assert header == ("reads", "embedding", "block_0", "block_1")
     assert [row[0] for row in rows] == ["0", "3", "1", "0", "1", "3"]
     said = np.asarray(jax.jit(experiment.model.apply)(params, batch))[0].argmax(-1)
     assert [row[-1].split()[0] for row in rows] == [str(token) for token in said]
+    header, *_ = looked_into._replace(arrays={"residual": arrays["block_1/residual"]}).lens()
+    assert header == ("reads", "residual")
 
 
 def test_heat_maps_are_drawn(looked_into, tmp_path):
-    experiment, _, batch, arrays = looked_into
-    for array, name in (
-        ("block_0/attention/weights", "heads.png"),
-        ("params/blocks/1/feed_forward/up", "weights.png"),
-        ("embedding/residual", "vectors.svg"),
-    ):
-        probe.draw(probe.matrices(experiment, arrays, array, batch), array, tmp_path / name)
+    own = {"scalar": np.array(7), "stack": np.arange(12).reshape(2, 1, 2, 3)}  # arrays of a layer's own
+    reading = looked_into._replace(arrays=looked_into.arrays | own)
+    for array, name in (("block_0/attention/weights", "heads.png"), ("scalar", "7.svg"), ("stack", "stack.png")):
+        probe.draw(reading.matrices(array), array, tmp_path / name)
         content = (tmp_path / name).read_bytes()
         assert content[1:4] == b"PNG" if name.endswith("png") else b"<svg" in content
 
 
 def test_a_picture_in_another_format_is_an_error(looked_into, tmp_path):
-    experiment, _, batch, arrays = looked_into
     with pytest.raises(UserError, match=r"--output: expected a name that ends in .png or .svg, got .*heads.gif"):
-        probe.draw(probe.matrices(experiment, arrays, "embedding/residual", batch), "residual", tmp_path / "heads.gif")
-
-
-@pytest.mark.thorough  # every time the functions that it calls
-def test_the_script_looks_into_a_run(tmp_path):
-    run.train(tiny_config(train={"steps": 2}), tmp_path, Clock(time.perf_counter()), {})
-    experiment, _, params = run.load(tmp_path)
-    answer = generate_texts(experiment, params, ["3 1"])[0][0][0]
-    listed = script("probe", f"--workdir={tmp_path}", "3 1", "2").stdout
-    assert "block_0/attention/weights" in listed and "params/embedding/table" in listed
-    shown = script("probe", f"--workdir={tmp_path}", "--name=block_0/attention/weights", "--head=1", "3 1")
-    assert shown.stdout.splitlines()[1] == "head 1, in percent"
-    assert shown.stdout.splitlines()[2].split() == ["0", "3", "1", "0", *answer.split()][: experiment.max_len]
-    lens = script("probe", f"--workdir={tmp_path}", "--lens", "3 1", "2")
-    assert lens.stdout.split()[:3] == ["reads", "embedding", "block_0"]
+        probe.draw(looked_into.matrices("embedding/residual"), "residual", tmp_path / "heads.gif")
 
 
 def test_an_answer_of_its_own_is_read_but_for_a_last_token_that_fits_no_position(looked_into):
-    experiment, params, *_ = looked_into
+    experiment, params = looked_into.experiment, looked_into.params
     batch = probe.what_is_read(experiment, params, "3 1")
     assert 4 <= batch["inputs"].shape[1] <= experiment.max_len
     # So the answer is as long as can be.
@@ -191,14 +144,14 @@ def test_an_answer_of_its_own_is_read_but_for_a_last_token_that_fits_no_position
 
 
 def test_a_second_text_for_a_task_that_fills_in_blanks_is_refused(looked_into):
-    experiment, params, *_ = looked_into
+    experiment, params = looked_into.experiment, looked_into.params
     filling = experiment._replace(task=with_attributes(experiment.task, generates=False))
     with pytest.raises(UserError, match="a second text: this task fills in the blanks of the first text"):
         probe.what_is_read(filling, params, "3 1", "1 3")
 
 
 def test_more_than_the_positions_of_the_model_is_refused(looked_into):
-    experiment, params, *_ = looked_into
+    experiment, params = looked_into.experiment, looked_into.params
     answer = " ".join("1" * (experiment.max_len - 4))
     assert probe.what_is_read(experiment, params, "3 1", answer)["inputs"].shape == (1, experiment.max_len)
     with pytest.raises(UserError, match=r"prompt and answer are 12 tokens to read; model.max_len is 11"):

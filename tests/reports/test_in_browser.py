@@ -7,7 +7,7 @@ import time
 import pytest
 from test_pages import BAD, make_run
 
-from fxf.pages import compare, report, side_by_side
+from fxf.reports import compare, report, side_by_side
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 ARGUMENTS = [

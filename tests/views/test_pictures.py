@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from fxf.reports import pictures as module
-from fxf.reports.pictures import DARK, WHITE, pictures
+from fxf.views import whole_run as module
+from fxf.views.whole_run import DARK, WHITE, pictures
 
 
 def attention(name, row_name="query"):

@@ -2,7 +2,6 @@
 
 import logging
 import math
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +10,17 @@ import numpy as np
 
 from fxf import weights
 from fxf.errors import UserError
-from fxf.files import to_json, write_atomically
+from fxf.files import write_atomically
 from fxf.machine.status import stage
 from fxf.models.model import Batch
-from fxf.pages import report
-from fxf.pages.page import as_json, shortened
-from fxf.pages.run_files import INSIDE, SAMPLES, Record, read
-from fxf.reports import probe
+from fxf.reports import report
+from fxf.reports.page import as_json, shortened
+from fxf.reports.plots import Matrices, visible
+from fxf.reports.run_files import INSIDE, Record, read
 from fxf.runs import run
 from fxf.runs.experiment import Experiment
 from fxf.runs.programs import Kept, program_key
-from fxf.training.log import Clock
+from fxf.views import probe
 from fxf.weights import Params
 
 log = logging.getLogger(__name__)
@@ -48,15 +47,12 @@ def write(folder: Path, step: int | None = None, config_file: str | None = None,
     Raises:
       UserError: there is no run.
     """
-    read(folder)  # raises an error if there is no run
+    files = read(folder)
     try:
         experiment, found, params = run.load(folder, step, config_file=config_file)
         if kept is not None:  # apart from those of training, which may compute attention otherwise
             programs = kept.setdefault(f"page {program_key(experiment)}", experiment.programs)
             experiment = experiment._replace(programs=programs)
-        if not read(folder).samples and (rows := _tested(experiment, params)):
-            write_atomically(folder / SAMPLES, to_json({"step": found, "test": True, "rows": rows}) + "\n")
-        files = read(folder)
         shown = contents(experiment, found, params, _texts(files.samples))
         write_atomically(folder / INSIDE, as_json({**shown, "result": files.result}))
     except (UserError, OSError) as error:
@@ -72,25 +68,17 @@ def is_of_the_result(folder: Path) -> bool:
 
 def contents(experiment: Experiment, step: int, params: Params, texts: list[tuple[str, str]]) -> dict[str, Any]:
     """Returns what inside.json holds; `texts` are pairs of a prompt and an answer that the model reads."""
-    spec = experiment.model.spec
-    rows = [
-        [path, ("" if copies == 1 else f"{copies} x ") + " x ".join(map(str, weight.shape)), " ".join(weight.axes),
-         copies * math.prod(weight.shape)]
-        for path, weight, copies in weights.without_repeats(spec)
-    ]  # fmt: skip
+    rows = []
+    for path, weight, copies in weights.without_repeats(experiment.model.spec):
+        shape = ("" if copies == 1 else f"{copies} x ") + " x ".join(map(str, weight.shape))
+        rows.append([path, shape, " ".join(weight.axes), copies * math.prod(weight.shape)])
     readable = texts if experiment.task.to_batch is not None else []
     return {
         "step": step,
-        "parameters": weights.count(spec),
+        "parameters": weights.count(experiment.model.spec),
         "weights": rows,
         "examples": [_example(experiment, params, *pair, first=i == 0) for i, pair in enumerate(readable)],
     }
-
-
-def _tested(experiment: Experiment, params: Params) -> list[Any]:
-    """Returns the samples of the task's test, for a run that has written none."""
-    clock = Clock(time.perf_counter())
-    return experiment.task.test(experiment.evaluator(clock, experiment.layout_of_one_copy())(params)).get("samples", [])
 
 
 def _texts(records: list[Record]) -> list[tuple[str, str]]:
@@ -100,17 +88,20 @@ def _texts(records: list[Record]) -> list[tuple[str, str]]:
 
 
 def _example(experiment: Experiment, params: Params, prompt: str, answer: str, first: bool) -> dict[str, Any]:
+    """Returns the maps and the lens of an example; of the first one also the maps of its vectors."""
     given = answer if experiment.task.generates else None
     batch = probe.what_is_read(experiment, params, prompt, given, is_own=True)
     whole = padded(experiment, batch)
-    inside = probe.intermediates_of(experiment, params, whole)
-    lens = probe.logit_lens(experiment, params, whole, inside)[: 1 + batch["inputs"].shape[1]]
-    names = [name for name, value in inside.items() if probe.is_attention(name, value, whole)]
-    vectors = [name for name in VECTORS if name in inside and _are_vectors(inside[name], whole)]
-    inside = {name: _without_padding(name, inside[name], batch) for name in (*names, *vectors)}
-    maps = [_attention(experiment, inside, name, batch) for name in _within_bounds(inside, names)]
-    if first:
-        maps = [_vectors(experiment, inside, name, batch) for name in vectors] + maps
+    reading = probe.Reading(experiment, params, whole, probe.intermediates_of(experiment, params, whole))
+    lens = reading.lens()[: 1 + batch["inputs"].shape[1]]
+    attention = {name: value for name, value in reading.arrays.items() if reading.is_attention(name)}
+    vectors = {name: value for name in VECTORS if (value := reading.arrays.get(name)) is not None}
+    tokens = whole["inputs"].shape  # [1, T], of a vector for each token
+    names = [name for name, value in vectors.items() if first and value.ndim == 3 and value.shape[:2] == tokens]
+    names += _within_bounds(attention)
+    shown = {name: without_padding(name, reading.arrays[name], batch) for name in names}
+    reading = reading._replace(batch=batch, arrays=shown)
+    maps = [_map(VECTORS.get(name) or name.removesuffix("/weights"), reading.matrices(name)) for name in names]
     title = f"{prompt} → {answer}" if answer else prompt
     return {"title": shortened(title), "maps": maps, "lens": [list(row) for row in lens]}
 
@@ -123,71 +114,44 @@ def padded(experiment: Experiment, batch: Batch) -> Batch:
     """
     if experiment.model.step is None or not batch.keys() <= {"inputs", "positions", "source", "source_mask"}:
         return batch
-
-    def longer(name: str, value: jax.Array) -> jax.Array:
+    whole = {}
+    for name, value in batch.items():
         length = min(-(-value.shape[1] // MOST_TOKENS) * MOST_TOKENS, experiment.max_len)
-        more = max(length - value.shape[1], 0)
-        rows = np.pad(np.asarray(value), ((0, 0), (0, more)), "edge" if name == "positions" else "constant")
-        return jax.device_put(rows)
-
-    return {name: longer(name, value) for name, value in batch.items()}
+        more = ((0, 0), (0, max(length - value.shape[1], 0)))
+        whole[name] = jax.device_put(np.pad(np.asarray(value), more, "edge" if name == "positions" else "constant"))
+    return whole
 
 
-def _are_vectors(value: np.ndarray, batch: Batch) -> bool:
-    """Returns whether an array has a vector for each token of a batch, [1, T, D]; a layer's own may have any shape."""
-    return value.ndim == 3 and value.shape[:2] in {tuple(batch[side].shape) for side in probe.SIDES if side in batch}
-
-
-def _without_padding(name: str, value: np.ndarray, batch: Batch) -> np.ndarray:
+def without_padding(name: str, value: np.ndarray, batch: Batch) -> np.ndarray:
+    """Returns an array of a padded batch without what belongs to the padding."""
     rows, columns = (batch[side].shape[1] for side in probe.sides(name))
     return value[:, :, :rows, :columns] if name.endswith("/weights") else value[:, :rows]
 
 
-def _within_bounds(inside: dict[str, np.ndarray], names: list[str]) -> list[str]:
+def _within_bounds(layers: dict[str, np.ndarray]) -> list[str]:
     """Returns the layers to show: all, or as many as the page has room for, from the first to the last."""
-    cells = max((_cut(inside[name])[0].size for name in names), default=1)
+    names = list(layers)
+    cells = max((value[:, :MOST_HEADS, :MOST_TOKENS, :MOST_TOKENS].size for value in layers.values()), default=1)
     n_shown = max(2, MOST_CELLS // cells)
     if len(names) <= n_shown:
         return names
     return [names[round(i * (len(names) - 1) / (n_shown - 1))] for i in range(n_shown)]
 
 
-def _cut(values: np.ndarray) -> np.ndarray:
-    return values[:1, :MOST_HEADS, :MOST_TOKENS, :MOST_TOKENS]
-
-
-def _attention(experiment: Experiment, inside: dict[str, np.ndarray], name: str, batch: Batch) -> dict[str, Any]:
-    shown = probe.matrices(experiment, inside, name, batch)
-    values, n_heads = _cut(inside[name])[0], inside[name].shape[1]
-    heads = [
-        {"title": f"head {i}", "values": [round(100 * float(value), 1) for value in head.ravel()]}
-        for i, head in enumerate(values)
-    ]
-    others = f", the first {len(heads)} of {n_heads} heads" if len(heads) < n_heads else ""
+def _map(name: str, shown: Matrices) -> dict[str, Any]:
+    """Returns matrices as heat maps of the page: attention in percent, other values with three digits."""
+    attention, (n_heads, n_rows, n_columns) = shown.is_attention, shown.values.shape
+    heads = []
+    for title, matrix in zip(shown.titles[:MOST_HEADS], shown.values, strict=False):
+        cells = map(float, matrix[:MOST_TOKENS, : MOST_TOKENS if attention else None].ravel())
+        values = [round(100 * value, 1) if attention else float(f"{value:.3g}") for value in cells]
+        heads.append({"title": title if attention else f"{n_rows} x {n_columns}", "values": values})
     return {
-        "name": name.removesuffix("/weights") + others,
-        "rowName": "query",
-        "columnName": "key",
-        "unit": " %",
-        "rows": [probe.visible(token) for token in shown.row_labels[:MOST_TOKENS]],
-        "columns": [probe.visible(token) for token in shown.column_labels[:MOST_TOKENS]],
+        "name": name + (f", the first {len(heads)} of {n_heads} heads" if len(heads) < n_heads else ""),
+        "rowName": shown.row_name,
+        "columnName": shown.column_name,
+        "unit": " %" if attention else "",
+        "rows": [visible(token) for token in shown.row_labels[:MOST_TOKENS]],
+        "columns": [visible(token) for token in shown.column_labels[:MOST_TOKENS]] or n_columns,
         "heads": heads,
     }
-
-
-def _vectors(experiment: Experiment, inside: dict[str, np.ndarray], name: str, batch: Batch) -> dict[str, Any]:
-    values_TD = inside[name][0, :MOST_TOKENS]
-    labels = [probe.visible(token) for token in probe.token_labels(experiment, batch, _side(batch, values_TD))]
-    values = [float(f"{value:.3g}") for value in values_TD.ravel()]
-    return {
-        "name": VECTORS[name],
-        "rowName": "token",
-        "columnName": "element of the vector",
-        "rows": labels[:MOST_TOKENS],
-        "columns": values_TD.shape[1],
-        "heads": [{"title": f"{len(values_TD)} positions, {values_TD.shape[1]} elements", "values": values}],
-    }
-
-
-def _side(batch: Batch, values_TD: np.ndarray) -> str:
-    return "inputs" if batch["inputs"].shape[1] == len(values_TD) or "source" not in batch else "source"

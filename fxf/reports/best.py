@@ -8,27 +8,28 @@ another one if the 95 % interval of the difference of their means over seeds lea
 import math
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from fxf.errors import UserError
-from fxf.pages import report
-from fxf.pages.compare import Comparison, comparison, runs_of, tokenizer_of
-from fxf.pages.figures import HIGHER, LOWER
-from fxf.pages.run_files import FINISHED, RunFiles
+from fxf.reports import report
+from fxf.reports.compare import Comparison, Entry, Group, comparison, runs_of, tokenizer_of
+from fxf.reports.figures import HIGHER, LOWER
+from fxf.reports.run_files import FINISHED, RunFiles
 
 LEVEL = 0.95
 PER_TOKEN = r".*loss|perplexity|.*accuracy"
 OF_THE_TEXT = r"bits_per_\w+"
 MOST_UNKNOWN = 1e-3  # share of tokens; with more, bits leave out too much of the text
-MOST_NAMES = 3  # of runs that a line names
+
+GroupT = TypeVar("GroupT", bound=Hashable)
 
 
-class Best(NamedTuple):
-    """The groups with the best mean, by their numbers, and why they are not told apart from the others, or nothing."""
+class Best(NamedTuple, Generic[GroupT]):
+    """The groups with the best mean, and why they are not told apart from the others, or nothing."""
 
-    groups: list[int]
+    groups: list[GroupT]
     why: str = ""
 
 
@@ -40,11 +41,11 @@ class BestRun(NamedTuple):
     why: str
 
 
-def best(values: Mapping[int, Sequence[float]], better: str) -> Best:
+def best(values: Mapping[GroupT, Sequence[float]], better: str) -> Best[GroupT]:
     """Returns the best groups; none if there are fewer than two, or all means are equal.
 
     Args:
-      values: a figure of each seed, by the number of the group.
+      values: a figure of each seed, by group.
       better: `lower` or `higher`.
     """
     means = {group: statistics.fmean(each) for group, each in values.items()}
@@ -54,8 +55,9 @@ def best(values: Mapping[int, Sequence[float]], better: str) -> Best:
     groups = [group for group, mean in means.items() if mean == first]
     if len(groups) > 1:
         return Best(groups, "others are equal")
-    if any(len(each) < 2 for each in values.values()):
-        return Best(groups, "one seed each" if all(len(each) < 2 for each in values.values()) else "some have one seed")
+    alone = [len(each) < 2 for each in values.values()]
+    if any(alone):
+        return Best(groups, "one seed each" if all(alone) else "some have one seed")
     others = [each for group, each in values.items() if group != groups[0]]
     apart = all(told_apart(values[groups[0]], each) for each in others)
     return Best(groups, "" if apart else "the seeds differ as much")
@@ -63,7 +65,7 @@ def best(values: Mapping[int, Sequence[float]], better: str) -> Best:
 
 def told_apart(one: Sequence[float], other: Sequence[float]) -> bool:
     """Returns whether Welch's interval of the difference of the means leaves out 0; each has two values or more."""
-    from scipy.special import stdtrit  # imported here because it takes a quarter of a second
+    from scipy.special import stdtrit  # in a third of the time of scipy.stats, for which the comparison would wait
 
     gap = abs(statistics.fmean(one) - statistics.fmean(other))
     a, b = (statistics.variance(each) / len(each) for each in (one, other))
@@ -75,40 +77,37 @@ def told_apart(one: Sequence[float], other: Sequence[float]) -> bool:
 
 def why_not_ranked(found: Comparison, name: str) -> str:
     """Returns why the compared runs are not ranked by a figure, or nothing if they are."""
-    places = [place for place in range(len(found.runs)) if found.is_compared(place)]
-    if any(name not in found.figures[place] for place in places):
+    compared = [entry for entry in found.entries if entry.is_compared]
+    if any(name not in entry.figures for entry in compared):
         return "some runs lack it"
-    runs = [found.runs[place] for place in places]
-    if re.fullmatch(r".*loss|perplexity", name) and len({run.record.get("unit") for run in runs} - {None}) > 1:
+    units = {entry.run.record.get("unit") for entry in compared} - {None}
+    if re.fullmatch(r".*loss|perplexity", name) and len(units) > 1:
         return "the losses have other units"
-    if len(set(map(tokenizer_of, runs))) > 1:
+    if len({tokenizer_of(entry.run) for entry in compared}) > 1:
         if re.fullmatch(PER_TOKEN, name):
             return "it is per token, and the tokenizers differ"
-        if re.fullmatch(OF_THE_TEXT, name) and any(_loses_text(found, place) for place in places):
+        if re.fullmatch(OF_THE_TEXT, name) and any(map(_loses_text, compared)):
             return "the tokenizers differ, and one loses text"
     return ""
 
 
-def _loses_text(found: Comparison, place: int) -> bool:
-    unknown, data = found.figures[place].get("unknown_share") or 0, found.runs[place].record["config"].get("data", {})
-    return unknown > MOST_UNKNOWN or data.get("tokenizer") == "word"  # words lose the white space between them
+def _loses_text(entry: Entry) -> bool:
+    unknown = entry.figures.get("unknown_share") or 0
+    # Words lose the white space between them.
+    return unknown > MOST_UNKNOWN or entry.run.config.get("data", {}).get("tokenizer") == "word"
 
 
-def ranked(found: Comparison, name: str, among: Sequence[int] | None = None) -> Best:
+def ranked(found: Comparison, name: str, among: Sequence[Group] | None = None) -> Best[Group]:
     """Returns the best groups by a figure, of all groups or of some; a group of which a run has no value is none."""
     if name not in found.scores() or why_not_ranked(found, name):
         return Best([])
-    values = {}
-    for i in range(len(found.groups)) if among is None else among:
-        group = found.groups[i]
-        compared = [place for place in group.places if found.is_compared(place)]
-        if compared and not found.n_diverged(group, name):
-            values[i] = found.of_seeds(group, name)
+    groups = [group for group in (found.groups if among is None else among) if not group.n_diverged(name)]
+    values = {group: seeds for group in groups if (seeds := group.of_seeds(name))}
     return best(values, found.better[name])
 
 
-def best_groups(found: Comparison, name: str) -> list[int]:
-    """Returns the number of the group that is told apart from all others as the best by a figure, or none."""
+def best_groups(found: Comparison, name: str) -> list[Group]:
+    """Returns the group that is told apart from all others as the best by a figure, or none."""
     chosen = ranked(found, name)
     return [] if chosen.why else chosen.groups
 
@@ -118,17 +117,16 @@ def best_run(found: Comparison) -> BestRun | None:
 
     The first score decides, and each further one among the groups that are still equal.
     """
-    name, why, groups = "", "", list(range(len(found.groups)))
+    name, why, groups = "", "", found.groups
     for score in found.scores():
         if (chosen := ranked(found, score, groups)).groups:
             name, why = (name, why) if name else (score, chosen.why)
             groups = chosen.groups
     if not name:
         return None
-    places = [place for place in found.groups[groups[0]].places if found.is_compared(place)]
+    entries = [entry for entry in groups[0].entries if entry.is_compared]
     sign = 1 if found.better[name] == HIGHER else -1
-    place = max(places, key=lambda place: sign * (found.figures[place][name] or 0))
-    return BestRun(found.runs[place], name, why)
+    return BestRun(max(entries, key=lambda entry: sign * (entry.figures[name] or 0)).run, name, why)
 
 
 def lines(found: Comparison) -> list[str]:
@@ -140,35 +138,23 @@ def lines(found: Comparison) -> list[str]:
         return []
     said, chosen = not_ranked(found), best_run(found)
     if chosen is None:
-        return said or [f"not ranked: {_why_none(found)}"]
+        return said or ["not ranked: no score tells a run from the others"]
     run, name, why = chosen
     first = {LOWER: "lowest", HIGHER: "highest"}[found.better[name]]
     which = f"{first} {name} ({why}: not told apart)" if why else f"best {name}"
-    command = report.command(run.record, str(run.folder))
-    return [*said, f"{which}: {run.folder}", f"to go on from it: {command}"]
-
-
-def _why_none(found: Comparison) -> str:
-    if len(found.groups) == 1:
-        return "the runs differ only in the seed" if len(found.groups[0].seeds) > 1 else "the runs are of one seed"
-    return "no score tells a run from the others"
+    return [*said, f"{which}: {run.folder}", f"to go on from it: {report.command(run.record, str(run.folder))}"]
 
 
 def not_ranked(found: Comparison) -> list[str]:
     """Returns a line for each reason why runs or scores are not ranked."""
     reasons: dict[str, list[str]] = {}
-    for place, why in enumerate(found.apart):
-        if why and found.runs[place].state == FINISHED:
-            reasons.setdefault(why, []).append(found.names[place])
+    for entry in found.entries:
+        if entry.apart and entry.run.state == FINISHED:
+            reasons.setdefault(entry.apart, []).append(entry.name)
     for name in found.scores():
         if why := why_not_ranked(found, name):
             reasons.setdefault(why, []).append(name)
-    return [f"not ranked: {_listed(names)}: {why}" for why, names in reasons.items()]
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return f"{', '.join(names[:MOST_NAMES])}{more}"
+    return [f"not ranked: {', '.join(names)}: {why}" for why, names in reasons.items()]
 
 
 def comparison_in(folder: Path) -> Comparison | None:

@@ -2,9 +2,9 @@ import math
 
 import pytest
 
-from fxf.reports.describe import compiled_step, describe, memory
 from fxf.runs.experiment import build, default_config
 from fxf.runs.flops import flops_per_token
+from fxf.views.describe import compiled_step, describe, memory
 from fxf.weights import count
 from small_runs import tiny_config
 
@@ -12,8 +12,8 @@ from small_runs import tiny_config
 @pytest.fixture
 def no_memory(monkeypatch):
     """Compiles no step for a test of the other figures."""
-    monkeypatch.setattr("fxf.reports.describe.compiled_step", lambda experiment: None)
-    monkeypatch.setattr("fxf.reports.describe.memory", lambda experiment, step: {})
+    monkeypatch.setattr("fxf.views.describe.compiled_step", lambda experiment: None)
+    monkeypatch.setattr("fxf.views.describe.memory", lambda experiment, step: {})
 
 
 def test_every_weight_stands_in_the_table_with_its_shape_axes_and_count(no_memory):

@@ -11,7 +11,7 @@ import pytest
 from test_pages import data_of, make_run
 
 from fxf.errors import UserError
-from fxf.pages import best, compare, side_by_side
+from fxf.reports import best, compare, side_by_side
 from fxf.runs.source import source_of
 from small_runs import ROOT
 
@@ -67,7 +67,7 @@ def test_a_line_is_the_mean_over_seeds_in_a_band(sweep, found):
     assert [group["label"] for group in shown["groups"]] == [f"learning_rate=0.{i}" for i in (1, 2, 3)]
     (loss,) = (chart for chart in shown["charts"] if chart["title"] == "training loss")
     assert loss["lines"]["0"] == {"points": [[3, 3.0], [6, 1.5]], "band": [[3, 2, 4], [6, 1, 2]]}
-    assert loss["lines"]["1"] == {"points": [[3, 4.0]], "band": [[3, 4, 4]]}  # seed 1 is the mean of its two runs
+    assert loss["lines"]["1"] == {"points": [[3, 4.0]], "band": [[3, 2, 6]]}  # at the step that all three runs have
     shown = data_of(side_by_side.as_html(found))
     assert [group["best"] for group in shown["groups"]] == [["exact_match"], [], []]
     assert shown["said"] == best.lines(found)

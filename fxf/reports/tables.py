@@ -1,4 +1,4 @@
-"""Tables as CSV and Markdown, with what their formats would read as code made harmless."""
+"""Tables as plain text, CSV and Markdown, with what their formats would read as code made harmless."""
 
 import csv
 import html
@@ -8,10 +8,16 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from fxf.errors import one_line
-from fxf.pages.run_files import NO_VALUE, is_no_value
+from fxf.reports.run_files import NO_VALUE, is_no_value
 
 FORMULA = ("=", "+", "-", "@")  # the characters that begin a formula in a spreadsheet
 Row = dict[str, Any]
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Returns a line for each row, with cells aligned in columns; the last column is right-aligned."""
+    *widths, last = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join([*map(str.ljust, row, widths), row[-1].rjust(last)]) for row in rows]
 
 
 def to_csv(rows: Sequence[Row]) -> str:
@@ -46,11 +52,10 @@ def to_markdown(rows: Sequence[Row], columns: Iterable[str], bold: Collection[tu
     """
     shown = [name for name in dict.fromkeys(columns) if any(name in row for row in rows)]
     right = [all(_is_figure(row[name]) for row in rows if name in row) for name in shown]
-    cells = [
-        [f"**{_cell(row[name])}**" if (i, name) in bold else _cell(row.get(name, "")) for name in shown]
-        for i, row in enumerate(rows)
-    ]
-    lines = [list(map(_cell, shown)), ["---:" if number else "---" for number in right], *cells]
+    lines = [list(map(_cell, shown)), ["---:" if number else "---" for number in right]]
+    for i, row in enumerate(rows):
+        cells = {name: _cell(row.get(name, "")) for name in shown}
+        lines.append([f"**{cell}**" if (i, name) in bold else cell for name, cell in cells.items()])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 

@@ -3,10 +3,10 @@ import pytest
 from fxf.config import flatten
 from fxf.errors import UserError
 from fxf.models import MODELS
-from fxf.reports.keys import as_text, of_config, sections
 from fxf.runs.experiment import default_config
 from fxf.tasks import TASKS
 from fxf.training.optimizer import OPTIMIZERS
+from fxf.views.keys import as_text, of_config, sections
 from small_runs import ROOT, script
 
 

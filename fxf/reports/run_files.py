@@ -13,14 +13,13 @@ from fxf.files import read_json
 CONFIG, RESULT, LOCK = "config.json", "result.json", "lock"
 RECORDS, SAMPLES = "metrics.jsonl", "samples.jsonl"
 ENDED = "ended.txt"  # why training ended before its last step
-INSIDE = "inside.json"  # what `fxf.reports.inside` found in the trained model
+INSIDE = "inside.json"  # what `fxf.views.inside` found in the trained model
 
 FINISHED, RUNNING, STOPPED, FAILED, DIVERGED = "finished", "running", "stopped", "failed", "diverged"
 _DIVERGED = re.compile(r"step [\d,]+: the loss is ((nan|-?inf)\b|.* norm (nan|inf)\b)")
 NO_VALUE = "no value"  # stands for a figure that is NaN, infinite or null
 OBJECTS = ("overrides", "expected", "versions", "digests", "scored", "better")  # of config.json, if they are there
 MOST_RUNS = 5  # that an error names
-LAST_BYTES = 2**16  # of a sweep's log, whose last line may name an error
 ERROR = "error: "
 
 Record = dict[str, Any]
@@ -49,6 +48,33 @@ class RunFiles(NamedTuple):
     state: str
     said: str
 
+    @property
+    def config(self) -> Record:
+        return self.record["config"]
+
+    @property
+    def task(self) -> str:
+        return str(self.config["task"].get("name", ""))
+
+    def figures(self) -> dict[str, float | None]:
+        """Returns the newest value of each figure: of the result, or of the records of a run that has none yet.
+
+        A figure that is NaN, infinite or null is None.
+        """
+        if self.state == FINISHED:
+            return _figures(self.result)
+        found = {name: value for record in self.metrics for name, value in _figures(record).items()}
+        return {("train_loss" if name == "loss" else name): value for name, value in found.items() if name != "step"}
+
+    def curves(self) -> dict[str, list[tuple[int, float]]]:
+        """Returns the points (step, value) of each figure of the records; the numbers of examples are no figures."""
+        found: dict[str, list[tuple[int, float]]] = {}
+        for record in self.metrics:
+            for name, value in record.items():
+                if name != "step" and is_number(value) and not re.match("examples(_|$)", name):
+                    found.setdefault(name, []).append((record["step"], value))
+        return found
+
 
 def read(folder: Path) -> RunFiles:
     """Returns what stands in a run folder, also of a run that goes on.
@@ -60,16 +86,13 @@ def read(folder: Path) -> RunFiles:
         record = read_json(folder / CONFIG, "a run's config")
     except FileNotFoundError:
         raise no_run(folder) from None
-    if not isinstance(config := record.get("config"), dict) or not isinstance(config.get("task"), dict):
-        raise UserError(f"{folder / CONFIG}: not a run's config: it has no config of a task")
-    parts = {"config.train": config.get("train", {}), **{name: record.get(name, {}) for name in OBJECTS}}
-    for name, part in parts.items():
-        if not isinstance(part, dict):
-            raise UserError(f"{folder / CONFIG}: {name}: expected an object, got {one_line(repr(part))}")
-    metrics, result = _lines(folder / RECORDS), _object(folder / RESULT)
-    state, said = _state(folder, config, metrics, result)
-    samples = [record for record in _lines(folder / SAMPLES) if _are_rows(record.get("rows"))]
-    return RunFiles(folder, record, metrics, samples, result, _inside(folder / INSIDE), state, said)
+    config = record.get("config")
+    sections = [config.get("task"), config.get("train", {})] if isinstance(config, dict) else [None]
+    if not all(isinstance(part, dict) for part in (*sections, *(record.get(name, {}) for name in OBJECTS))):
+        raise UserError(f"{folder / CONFIG}: not a run's config: a part is missing or of another type")
+    metrics, samples, result = _lines(folder / RECORDS), _lines(folder / SAMPLES), _object(folder / RESULT)
+    state, said = _state(folder, record["config"], metrics, result)
+    return RunFiles(folder, record, metrics, samples, result, _object(folder / INSIDE), state, said)
 
 
 def is_number(value: Any) -> bool:
@@ -91,8 +114,7 @@ def no_run(folder: Path) -> UserError:
     if is_run(folder.parent):
         hint = f"; did you mean {folder.parent}?"
     elif inside := _runs_in(folder):
-        others = f" and {len(inside) - MOST_RUNS} more" if len(inside) > MOST_RUNS else ""
-        hint = f"; the runs in it are {', '.join(inside[:MOST_RUNS])}{others}"
+        hint = f"; the runs in it are {', '.join(inside[:MOST_RUNS])}{', …' if inside[MOST_RUNS:] else ''}"
     else:
         hint = nearest(folder.name, _runs_in(folder.parent))
     why = f"{CONFIG} is missing" if folder.exists() else "no such folder"
@@ -100,11 +122,12 @@ def no_run(folder: Path) -> UserError:
 
 
 def _runs_in(folder: Path) -> list[str]:
-    """Returns the names of the runs in a folder, none if it cannot be read."""
-    try:
-        return sorted(path.name for path in folder.iterdir() if is_run(path))
-    except OSError:
-        return []
+    return sorted(path.name for path in folder.iterdir() if is_run(path)) if folder.is_dir() else []
+
+
+def _figures(record: Record) -> dict[str, float | None]:
+    numbers = {name: value if is_number(value) else None for name, value in record.items()}
+    return {name: value for name, value in numbers.items() if value is not None or is_no_value(record[name])}
 
 
 def _state(folder: Path, config: Record, metrics: list[Record], result: Record) -> tuple[str, str]:
@@ -115,24 +138,11 @@ def _state(folder: Path, config: Record, metrics: list[Record], result: Record) 
         return FINISHED, at if metrics else ""
     if _is_locked(folder / LOCK):
         return RUNNING, f"{at}; reload the page for newer figures"
-    failed, why = _why_it_ended(folder)
-    if why:
-        return (DIVERGED if _DIVERGED.match(why) else FAILED if failed else STOPPED), f"{at}; {why}"
-    return STOPPED, at
-
-
-def has_diverged(folder: Path) -> bool:
-    """Returns whether the run in a folder ended because its loss or its gradient was not finite."""
-    return bool(_DIVERGED.match(_why_it_ended(folder)[1]))
-
-
-def _why_it_ended(folder: Path) -> tuple[bool, str]:
-    """Returns whether the run failed, and why it ended, from ended.txt or from the last line of a sweep's log."""
     why = _text(folder / ENDED).strip()
+    failed, why = why.startswith(ERROR), one_line(why.removeprefix(ERROR))
     if not why:
-        line = next((line for line in reversed(_text(folder / "log.txt").splitlines()) if line.strip()), "")
-        why = line if line.startswith(ERROR) else ""
-    return why.startswith(ERROR), one_line(why.removeprefix(ERROR))
+        return STOPPED, at
+    return (DIVERGED if _DIVERGED.match(why) else FAILED if failed else STOPPED), f"{at}; {why}"
 
 
 def _is_locked(path: Path) -> bool:
@@ -148,11 +158,8 @@ def _is_locked(path: Path) -> bool:
 
 
 def _text(path: Path) -> str:
-    """Returns the end of a text file, or nothing without one. A pipe would wait for a writer."""
-    try:
-        return path.read_bytes()[-LAST_BYTES:].decode("utf-8", errors="replace") if path.is_file() else ""
-    except OSError:
-        return ""
+    """Returns a text file, or nothing without one. A pipe would wait for a writer."""
+    return path.read_bytes().decode("utf-8", errors="replace") if path.is_file() else ""
 
 
 def _object(path: Path) -> Record:
@@ -163,35 +170,13 @@ def _object(path: Path) -> Record:
         return {}
 
 
-def _inside(path: Path) -> Record:
-    """Returns the object in inside.json, or an empty one if it has not what the page shows."""
-    found = _object(path)
-    lists = all(isinstance(found.get(name), list) for name in ("weights", "examples"))
-    return found if lists and is_number(found.get("step")) else {}
-
-
-def _are_rows(rows: Any) -> bool:
-    """Returns whether these are the rows of a sample: each a prompt, what was expected, an answer, maybe a true."""
-
-    def is_row(row: Any) -> bool:
-        if not isinstance(row, list) or not (len(row) == 3 or row[3:] == [True]) or not isinstance(row[2], str):
-            return False
-        return all(text is None or isinstance(text, str) for text in row[:2])
-
-    return isinstance(rows, list) and all(map(is_row, rows))
-
-
 def _lines(path: Path) -> list[Record]:
     """Returns the objects with a step in a file of JSON lines. It leaves out other lines, such as an incomplete one."""
-    try:
-        content = path.read_bytes().decode("utf-8", errors="replace") if path.is_file() else ""
-    except OSError:
-        return []
     found = []
-    for line in content.splitlines():
+    for line in _text(path).splitlines():
         try:
             value = json.loads(line)
-        except (ValueError, RecursionError):
+        except ValueError:
             continue
         if isinstance(value, dict) and type(value.get("step")) is int:
             found.append(value)

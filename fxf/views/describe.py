@@ -9,7 +9,7 @@ from jax.sharding import NamedSharding
 from fxf import weights
 from fxf.machine.on_gpu import in_order
 from fxf.machine.status import stage
-from fxf.reports.text_table import aligned
+from fxf.reports.tables import aligned
 from fxf.runs.experiment import Experiment
 from fxf.runs.flops import flops_per_token
 from fxf.runs.needs import device_bytes
@@ -24,37 +24,32 @@ def describe(experiment: Experiment) -> str:
     each axis of a weight (- for none) and the bytes that a device holds of the weight. Memory is that of one device.
     """
     layout, spec = experiment.layout(), experiment.model.spec
-    several = layout.mesh.size > 1
-    unsharded = layout.unsharded(spec)
-    table = [*aligned(_table(spec, layout)), *(["", *unsharded] if unsharded else [])]
-
-    flops, names = flops_per_token(experiment), ("FLOPs a token, forward", "FLOPs a token, training")
-    estimates = [(name, f"{n:,.0f}") for name, n in zip(names, flops[:2], strict=True)]
+    table = aligned(_table(spec, layout))
+    if unsharded := layout.unsharded(spec):
+        table += ["", *unsharded]
+    flops = flops_per_token(experiment)
+    estimates = [("FLOPs a token, forward", f"{flops[0]:,.0f}"), ("FLOPs a token, training", f"{flops[1]:,.0f}")]
     estimates += [("not counted in them", name) for name in sorted(flops.uncounted)]
-    per_device = f", on each of {layout.mesh.size} devices" if several else ""
+    each = f", on each of {layout.mesh.size} devices" if layout.mesh.size > 1 else ""
     held = memory(experiment, compiled_step(experiment))
-    estimates += [(name + per_device, f"{n_bytes / 2**20:,.1f} MiB") for name, n_bytes in held.items()]
+    estimates += [(name + each, f"{n_bytes / 2**20:,.1f} MiB") for name, n_bytes in held.items()]
     return "\n".join([*table, "", *aligned(estimates)])
 
 
-def _table(spec: weights.Spec, layout: Layout) -> list[tuple[str, ...]]:
+def _table(spec: weights.Spec, layout: Layout) -> list[list[str]]:
     """Returns the rows of the parameter table; the rates stand in it if they differ."""
-    several = layout.mesh.size > 1
-    rated = any(weight.rate != 1 for _, weight, _ in weights.without_repeats(spec))
-    more = (*(("rate",) if rated else ()), *(("sharding", "bytes a device") if several else ()))
-    rows: list[tuple[str, ...]] = [("weight", "shape", "axes", "count", *more)]
-    for path, weight, copies in weights.without_repeats(spec):
-        times = f"{copies} x " if copies > 1 else ""
-        row = (path, times + _by(weight.shape), " ".join(weight.axes), f"{copies * math.prod(weight.shape):,}")
-        rate = (f"{weight.rate:.4g}",) if rated else ()
-        rows.append((*row, *rate, *(_on_a_device(weight, copies, layout) if several else ())))
-    return [*rows, ("total", "", "", f"{weights.count(spec):,}", *("" for _ in more))]
-
-
-def _on_a_device(weight: weights.Weight, copies: int, layout: Layout) -> tuple[str, str]:
-    axes = partition(weight, layout.mesh)
-    shape = NamedSharding(layout.mesh, axes).shard_shape(weight.shape)
-    return " ".join(axis or "-" for axis in axes), f"{4 * copies * math.prod(shape):,}"
+    rows = [["weight", "shape", "axes", "count", "rate", "sharding", "bytes a device"]]
+    found = list(weights.without_repeats(spec))
+    for path, weight, copies in found:
+        axes = partition(weight, layout.mesh)
+        shard = NamedSharding(layout.mesh, axes).shard_shape(weight.shape)
+        shape = (f"{copies} x " if copies > 1 else "") + " x ".join(map(str, weight.shape))
+        row = [path, shape, " ".join(weight.axes), f"{copies * math.prod(weight.shape):,}", f"{weight.rate:.4g}"]
+        rows.append([*row, " ".join(axis or "-" for axis in axes), f"{4 * copies * math.prod(shard):,}"])
+    rows.append(["total", "", "", f"{weights.count(spec):,}", "", "", ""])
+    rated, several = any(weight.rate != 1 for _, weight, _ in found), layout.mesh.size > 1
+    shown = [0, 1, 2, 3, *([4] if rated else []), *([5, 6] if several else [])]
+    return [[row[i] for i in shown] for row in rows]
 
 
 @stage("compiling a step")
@@ -78,7 +73,3 @@ def memory(experiment: Experiment, step: Any) -> dict[str, int]:
         "optimizer state": device_bytes(state.opt_state),
         "gradient, activations and batch": step.memory_analysis().temp_size_in_bytes,
     }
-
-
-def _by(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape))

@@ -9,9 +9,9 @@ from typing import Any
 from fxf.config import flatten
 from fxf.errors import UserError
 from fxf.files import write_atomically
-from fxf.pages.figures import figure
-from fxf.pages.page import page, shortened, thinned
-from fxf.pages.run_files import FINISHED, NO_VALUE, Record, RunFiles, is_no_value, is_number, is_run, read
+from fxf.reports.figures import figure
+from fxf.reports.page import page, shortened, thinned
+from fxf.reports.run_files import NO_VALUE, Record, RunFiles, is_no_value, is_run, read
 
 REPORT = "report.html"
 SECONDS = 5.0  # the least time between two writings while a run goes on
@@ -45,11 +45,9 @@ def write(folder: Path) -> Path:
     Raises:
       UserError: there is no run, or the page cannot be written.
     """
-    run = read(folder)
-    path = folder / REPORT
-    text = page(f"{folder.name}: {run.state}", contents(run), ["charts.js", "report.js"])
+    run, path = read(folder), folder / REPORT
     try:
-        write_atomically(path, text)
+        write_atomically(path, page(f"{folder.name}: {run.state}", contents(run), ["charts.js", "report.js"]))
     except OSError as error:
         raise UserError(f"{path}: cannot write it: {error.strerror}") from None
     return path
@@ -57,47 +55,33 @@ def write(folder: Path) -> Path:
 
 def contents(run: RunFiles) -> dict[str, Any]:
     """Returns what the page shows, as JSON."""
-    record = run.record
-    headline, expected_of = _headline(run)
-    overrides = record.get("overrides", {})
+    record, overrides = run.record, run.record.get("overrides", {})
+    expected_of = ""
+    if record.get("expected"):
+        expected_of = f"Expected is what {record['config_file']} reached"
+        expected_of += f" without overrides; this run overrides {', '.join(overrides)}." if overrides else "."
     return {
-        "title": f"{run.folder.name} · {record['config']['task'].get('name', '')}",
+        "title": f"{run.folder.name} · {run.task}",
         "state": run.state,
         "said": run.said,
-        "headline": headline,
+        "headline": _tiles(run),
         "expectedOf": expected_of,
-        "charts": charts(run),
+        "charts": _charts(run),
         "samples": _samples(run),
         "inside": run.inside or None,
-        "config": [[key, value, key in overrides] for key, value in flatten(record["config"])],
+        "config": [[key, value, key in overrides] for key, value in flatten(run.config)],
         "command": command(record),
         "about": _about(record),
         "result": [[name, NO_VALUE if is_no_value(value) else value] for name, value in run.result.items()],
     }
 
 
-def latest(run: RunFiles) -> dict[str, float | None]:
-    """Returns the newest value of each figure: of the result, or of the records of a run that has none yet.
-
-    A figure that is NaN, infinite or null is None.
-    """
-    if run.state == FINISHED:
-        return _figures(run.result)
-    found = {name: value for record in run.metrics for name, value in _figures(record).items()}
-    return {("train_loss" if name == "loss" else name): value for name, value in found.items() if name != "step"}
-
-
-def _figures(record: Record) -> dict[str, float | None]:
-    numbers = {name: value if is_number(value) else None for name, value in record.items()}
-    return {name: value for name, value in numbers.items() if value is not None or is_no_value(record[name])}
-
-
-def _headline(run: RunFiles) -> tuple[list[dict[str, Any]], str]:
-    """Returns the tiles on top, the expected ones first, and a line about what was expected."""
-    found, expected = latest(run), run.record.get("expected", {})
+def _tiles(run: RunFiles) -> list[dict[str, Any]]:
+    """Returns the tiles on top, the expected ones first."""
+    found, expected = run.figures(), run.record.get("expected", {})
     names = [name for name in found if name in expected or (figure(name).better and name not in NOT_TILES)]
     names.sort(key=lambda name: name not in expected)
-    tiles = [
+    return [
         {
             **figure(name)._asdict(),
             "value": NO_VALUE if found[name] is None else found[name],
@@ -105,28 +89,16 @@ def _headline(run: RunFiles) -> tuple[list[dict[str, Any]], str]:
         }
         for name in (*names, *(name for name in ("parameters", "seed") if name in found))
     ]
-    if not expected:
-        return tiles, ""
-    changed = ", ".join(run.record.get("overrides", {}))
-    note = f"Expected is what {run.record['config_file']} reached"
-    return tiles, f"{note} without overrides; this run overrides {changed}." if changed else f"{note}."
 
 
-def charts(run: RunFiles) -> list[dict[str, Any]]:
+def _charts(run: RunFiles) -> list[dict[str, Any]]:
     """Returns a chart of each figure of metrics.jsonl; all losses share one."""
-    curves: dict[str, list[tuple[int, float]]] = {}
-    for record in run.metrics:
-        for name, value in record.items():
-            if name != "step" and is_number(value):
-                curves.setdefault(name, []).append((record["step"], value))
-    for name in [n for n, points in curves.items() if n == "examples" or n.startswith("examples_")]:
-        del curves[name]  # a constant: how many were scored
+    curves = run.curves()
     shared: dict[str, list[str]] = {}
     for name in curves:
         shared.setdefault("loss" if name.endswith("loss") else name, []).append(name)
-    order = sorted(shared, key=lambda n: FIRST_CHARTS.index(n) if n in FIRST_CHARTS else len(FIRST_CHARTS))
     found = []
-    for name in order:
+    for name in sorted(shared, key=lambda n: FIRST_CHARTS.index(n) if n in FIRST_CHARTS else len(FIRST_CHARTS)):
         of, lines = figure(name), [{"name": figure(n).label, "points": thinned(curves[n])} for n in shared[name]]
         title = "loss" if len(lines) > 1 else lines[0]["name"]
         found.append({"name": name, "title": title, "unit": of.unit, "better": of.better, "lines": lines})
@@ -134,22 +106,20 @@ def charts(run: RunFiles) -> list[dict[str, Any]]:
 
 
 def _samples(run: RunFiles) -> list[dict[str, Any]]:
-    records = run.samples
-    kept = records[:: -(-len(records) // MOST_STEPS) or 1]
-    kept += [] if not records or kept[-1] is records[-1] else [records[-1]]
+    """Returns the samples of some steps, the last one among them."""
+    last_first = run.samples[::-1]
+    kept = last_first[:: -(-len(last_first) // MOST_STEPS) or 1][::-1]
     return [
         {
             "step": record["step"],
             "test": bool(record.get("test")),
-            "rows": [
-                [None if text is None else shortened(str(text)) for text in row[:3]] + row[3:] for row in record["rows"]
-            ],
+            "rows": [[shortened(cell) if isinstance(cell, str) else cell for cell in row] for row in record["rows"]],
         }
         for record in kept
     ]
 
 
-def command(record: dict[str, Any], source: str | None = None) -> str:
+def command(record: Record, source: str | None = None) -> str:
     """Returns the command that repeats a run, or the code, if a config made in Python was trained.
 
     With a `source` it starts from that, wherever the run started.
@@ -167,7 +137,7 @@ def command(record: dict[str, Any], source: str | None = None) -> str:
     return shlex.join(["fxf", "train", f"--config={config_file}", *begun, *changed, "--workdir=runs/again"])
 
 
-def _about(record: dict[str, Any]) -> list[list[str]]:
+def _about(record: Record) -> list[list[str]]:
     names = ("git_commit", "code", "device", "machine", "identity")
     rows = [[name.replace("_", " "), str(record[name])] for name in names if record.get(name)]
     rows += [[f"version of {name}", version] for name, version in record.get("versions", {}).items()]

@@ -12,8 +12,9 @@ from jax.ad_checkpoint import checkpoint_name
 import fxf
 from closeness import assert_close
 from fxf.layers.intermediates import intermediates
-from fxf.reports import inside, probe
+from fxf.reports.plots import visible
 from fxf.runs.experiment import build
+from fxf.views import inside, probe
 from fxf.weights import count
 from helpers import random_params, random_tokens
 from small_runs import tiny_config
@@ -50,7 +51,7 @@ def test_positions_the_lens_and_every_weight_are_there(found):
     assert (example["title"], shown["step"]) == ("3 1 → 1 3", 4)
 
 
-def test_arrays_of_a_layers_own_under_the_names_of_others_are_left_out(found, monkeypatch):
+def test_arrays_of_a_layers_own_are_left_out_also_under_the_names_of_others(found, monkeypatch):
     """Names that a page looks for may hold arrays of other shapes, which it does not show."""
     experiment, params, shown = found
 
@@ -61,6 +62,7 @@ def test_arrays_of_a_layers_own_under_the_names_of_others_are_left_out(found, mo
             stream_BTU = checkpoint_name(jnp.concatenate([x_BTD, x_BTD], -1), "residual")
         with jax.named_scope("embedding"):
             checkpoint_name(x_BTD[0], "positions")
+        checkpoint_name(jnp.float32(3), "number")
         return x_BTD + 0 * (matrix_DD.sum() + stream_BTU.sum())
 
     other = experiment._replace(model=experiment.model._replace(features=features), programs=defaultdict(dict))
@@ -89,22 +91,9 @@ def test_padding_changes_nothing_of_what_is_read_and_lengths_near_each_other_sha
         shapes.add(str(jax.tree.map(np.shape, whole)))
         read = intermediates(model.apply, params, whole)
         for name, expected in intermediates(model.apply, params, batch).items():
-            assert_close(inside._without_padding(name, np.asarray(read[name]), batch), expected)
+            assert_close(inside.without_padding(name, np.asarray(read[name]), batch), expected)
     assert len(shapes) == 1
     assert inside.padded(experiment, {"inputs": np.ones((1, 23), np.int32)})["inputs"].shape == (1, 24)
-
-
-def test_other_arrays_that_a_model_names_are_left_out_whatever_their_shapes(found, monkeypatch):
-    experiment, params, shown = found
-
-    def features(*read, **options):
-        checkpoint_name(jnp.float32(3), "number")
-        return experiment.model.features(*read, **options)
-
-    named = experiment._replace(model=experiment.model._replace(features=features), programs=defaultdict(dict))
-    monkeypatch.setattr(type(named), "with_model", lambda self, **keys: self)
-    assert "number" in probe.intermediates_of(named, params, {"inputs": np.ones((1, 3), np.int32)})
-    assert inside.contents(named, 4, params, [("3 1", "1 3")]) == shown
 
 
 def test_a_batch_with_a_mask_of_its_own_and_a_model_that_reads_both_ways_have_no_padding(found):
@@ -117,7 +106,7 @@ def test_a_batch_with_a_mask_of_its_own_and_a_model_that_reads_both_ways_have_no
 
 def test_of_many_layers_some_are_shown_from_the_first_to_the_last():
     layers = {f"block_{i}/attention/weights": np.zeros((1, 8, 64, 64)) for i in range(12)}
-    chosen = inside._within_bounds(layers, list(layers))
+    chosen = inside._within_bounds(layers)
     assert len(chosen) == 3 and (chosen[0], chosen[-1]) == (min(layers), "block_11/attention/weights")
 
 
@@ -128,15 +117,5 @@ def test_a_run_without_a_checkpoint_has_a_page_and_a_warning(tmp_path, caplog):
     assert "the page shows nothing inside the model" in caplog.text
 
 
-def test_where_samples_cannot_be_written_the_page_is_and_a_warning_says_why(found, tmp_path, monkeypatch, caplog):
-    experiment, params, _ = found
-    (tmp_path / "config.json").write_text(json.dumps({"config": tiny_config(), "overrides": {}}))
-    (tmp_path / "samples.jsonl").mkdir()
-    monkeypatch.setattr(inside.run, "load", lambda *_, **__: (experiment, 4, params))
-    monkeypatch.setattr(inside, "_tested", lambda *_: [["3", "3", "1"]])
-    assert inside.write(tmp_path).exists()
-    assert "the page shows nothing inside the model" in caplog.text and "Is a directory" in caplog.text
-
-
 def test_tokens_that_cannot_be_seen_are_signs():
-    assert [probe.visible(text) for text in (" a", "\n", "\t", "")] == ["␣a", "⏎", "⇥", "∅"]
+    assert [visible(text) for text in (" a", "\n", "\t", "")] == ["␣a", "⏎", "⇥", "∅"]

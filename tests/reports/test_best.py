@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 from test_pages import make_run
 
-from fxf.pages import best, compare
+from fxf.reports import best, compare
 
 NATS = {"better": {}, "unit": "nats", "scored": {"test text": "12ab"}}
 
@@ -21,6 +21,10 @@ def compared(folder, *runs):
     for i, run in enumerate(runs):
         make_run(folder / str(i), **{"optimizer": {"learning_rate": (i + 1) / 8}, **run})
     return compare.comparison(compare.runs_of([folder]))
+
+
+def places(found, name):
+    return [found.groups.index(group) for group in best.best_groups(found, name)]
 
 
 def of(seed, rate, **result):
@@ -107,13 +111,13 @@ def test_a_value_that_is_no_number_is_never_the_best(name, first, place, value, 
 
 def test_a_group_of_which_a_seed_diverged_is_not_the_best_whether_it_left_a_result_or_not(tmp_path):
     runs = [of(seed, rate, bleu=10 * rate + seed / 50) for rate in (0.1, 0.2) for seed in range(3)]
-    assert best.best_groups(compared(tmp_path / "a", *runs), "bleu") == [1]
+    assert places(compared(tmp_path / "a", *runs), "bleu") == [1]
     lost = {**of(3, 0.2), "finished": False}
     found = compared(tmp_path / "b", *runs, lost, of(0, 0.05, bleu=0.0), of(1, 0.05, bleu=0.1))
     (tmp_path / "b/6/ended.txt").write_text("error: step 5: the loss is nan and the gradient's norm nan\n")
     found = compare.comparison(compare.runs_of([tmp_path / "b"]))
-    assert [found.n_diverged(group, "bleu") for group in found.groups] == [0, 1, 0]
-    assert best.best_groups(found, "bleu") == [0]
+    assert [group.n_diverged("bleu") for group in found.groups] == [0, 1, 0]
+    assert places(found, "bleu") == [0]
 
 
 def test_equal_scores_tie_and_the_next_score_chooses_the_run_to_go_on_from(tmp_path):
@@ -121,7 +125,7 @@ def test_equal_scores_tie_and_the_next_score_chooses_the_run_to_go_on_from(tmp_p
     found = compared(tmp_path, *({"result": {"exact_match": a, "bleu": b}} for a, b in scores))
     run, name, why = best.best_run(found)
     assert (run.folder.name, name, why) == ("2", "exact_match", "others are equal")
-    assert best.best_groups(found, "exact_match") == []
+    assert places(found, "exact_match") == []
 
 
 def test_neither_a_speed_nor_the_loss_of_training_ranks(tmp_path):
@@ -133,5 +137,5 @@ def test_neither_a_speed_nor_the_loss_of_training_ranks(tmp_path):
 
 def test_seeds_of_one_config_are_not_ranked(tmp_path):
     found = compared(tmp_path, *(of(seed, 0.1, bleu=float(seed)) for seed in range(3)))
-    assert best.lines(found) == ["not ranked: the runs differ only in the seed"]
+    assert best.lines(found) == ["not ranked: no score tells a run from the others"]
     assert best.lines(compare.comparison(found.runs[:1])) == []

@@ -3,7 +3,7 @@
 import pytest
 from test_pages import make_run
 
-from fxf.pages import compare
+from fxf.reports import compare
 
 TEXTS = {"better": {}, "unit": "nats", "scored": {"test text": "12ab"}}
 
@@ -12,6 +12,14 @@ def compared(folder, *runs):
     for i, run in enumerate(runs):
         make_run(folder / str(i), **run)
     return compare.comparison(compare.runs_of([folder]))
+
+
+def seeds_of(found):
+    """Returns the numbers of the runs by seed, for each group."""
+    return [
+        {seed: [int(entry.name) for entry in entries] for seed, entries in group.seeds.items()}
+        for group in found.groups
+    ]
 
 
 @pytest.mark.parametrize(
@@ -32,21 +40,19 @@ def test_runs_of_one_seed_are_of_one_group_unless_they_differ_in_what_changes_fi
     section, key, value, is_one, tmp_path
 ):
     found = compared(tmp_path, {"seed": 5}, {"seed": 5, section: {key: value}}, {"seed": 6})
-    assert [group.seeds for group in found.groups] == (
-        [{5: [0, 1], 6: [2]}] if is_one else [{5: [0], 6: [2]}, {5: [1]}]
-    )
+    assert seeds_of(found) == ([{5: [0, 1], 6: [2]}] if is_one else [{5: [0], 6: [2]}, {5: [1]}])
     assert len({group.label for group in found.groups}) == len(found.groups)
 
 
 def test_the_steps_of_checkpoints_are_of_the_group_where_their_mean_is_tested(tmp_path):
     of_steps = [{"checkpoint": {"average": 2, "every": every}} for every in (2, 3)]
-    assert [group.seeds for group in compared(tmp_path, *of_steps).groups] == [{0: [0]}, {0: [1]}]
+    assert seeds_of(compared(tmp_path, *of_steps)) == [{0: [0]}, {0: [1]}]
 
 
 def test_a_seed_that_ran_twice_counts_once_with_its_mean(tmp_path):
     scores = [(0, 0.25), (0, 0.75), (1, 0.0)]
     found = compared(tmp_path, *({"seed": seed, "result": {"exact_match": score}} for seed, score in scores))
-    assert found.of_seeds(found.groups[0], "exact_match") == [0.5, 0.0]
+    assert found.groups[0].of_seeds("exact_match") == [0.5, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -74,14 +80,23 @@ def test_a_text_counts_by_its_content(paths, digests, labels, tmp_path):
         ({"task": {"metrics": "ter"}}, ""),
         ({"record": {"digests": {"data.path": "34cd"}}}, "another content of data.path"),
         ({"record": {"digests": {"tokenizer.json": "34cd"}, "files": ["tokenizer.json"]}}, ""),
+        (
+            {
+                "record": {
+                    "digests": {"mine.py": "34cd"},
+                    "guests": {"mine": {"path": "/mine.py", "sha256": {"mine.py": 1}}},
+                }
+            },
+            "",
+        ),
         ({"task": {"name": "translation"}}, "another task: translation"),
     ],
 )
 def test_a_run_that_scores_other_data_than_most_stands_apart(other, why, tmp_path):
     usual = {"record": TEXTS} if "scored" in other.get("record", {}) else {}
     found = compared(tmp_path, usual, {**usual, "seed": 1}, other)
-    assert found.apart == ["", "", why]
-    assert [found.is_compared(place) for place in range(3)] == [True, True, not why]
+    assert [entry.apart for entry in found.entries] == ["", "", why]
+    assert [entry.is_compared for entry in found.entries] == [True, True, not why]
 
 
 def test_which_way_a_figure_is_better_is_what_the_task_says_and_else_what_its_name_says(tmp_path):
