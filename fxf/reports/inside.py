@@ -78,7 +78,7 @@ def contents(experiment: Experiment, step: int, params: Params, texts: list[tupl
          copies * math.prod(weight.shape)]
         for path, weight, copies in weights.without_repeats(spec)
     ]  # fmt: skip
-    readable = texts if experiment.task.to_batch is not None else []
+    readable = texts if experiment.task.has("to_batch") else []
     return {
         "step": step,
         "parameters": weights.count(spec),

@@ -11,7 +11,7 @@ from fxf.data.encoding import Encoder
 from fxf.data.lines import lines_of
 from fxf.data.text import TextConfig
 from fxf.data.tokenizer import MASK, TOKENIZERS, Special, Tokenizer, train_tokenizer
-from fxf.tasks.language_model import LanguageModel, LanguageModelConfig
+from fxf.tasks.language_model import LanguageModelConfig, language_model
 from fxf.tasks.masking import Masking, MaskingConfig
 from fxf.tasks.task import RunInfo
 from fxf.training.step import TrainConfig
@@ -87,9 +87,9 @@ def asked(task, text):
 def test_a_prompt_of_a_language_model_has_the_tokens_of_the_training_text(kind, tmp_path):
     (tmp_path / "text").write_bytes((TEXT * 4).replace("\n", "\r\n").encode())
     data = DocumentsConfig(path=str(tmp_path / "text"), tokenizer=kind, vocab_size=300)
-    task = LanguageModel(LanguageModelConfig(length=8), RunInfo(TrainConfig(batch_size=2), data))
-    text = task.source.parts().train
-    assert asked(task, text.replace("\n", "\r\n")) == task.source.tokens("train").tolist()
+    task = language_model(LanguageModelConfig(length=8), RunInfo(TrainConfig(batch_size=2), data))
+    text = task.text.parts().train
+    assert asked(task, text.replace("\n", "\r\n")) == task.tokens("train").tolist()
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
@@ -99,10 +99,10 @@ def test_a_prompt_of_a_model_of_documents_has_the_tokens_of_its_document(kind, t
     for n, text in enumerate(texts):
         (tmp_path / f"texts/{n}").write_bytes(text.replace("\n", "\r\n").encode())
     data = DocumentsConfig(path=str(tmp_path / "texts"), format="files", tokenizer=kind, vocab_size=300, validation=0.4)
-    task = LanguageModel(LanguageModelConfig(length=8), RunInfo(TrainConfig(batch_size=2), data))
+    task = language_model(LanguageModelConfig(length=8), RunInfo(TrainConfig(batch_size=2), data))
     end, found = task.end_token, []
     for part in ("train", "validation"):
-        tokens = task.source.tokens(part)
+        tokens = task.tokens(part)
         found += [row[:-1].tolist() for row in np.split(tokens, np.flatnonzero(tokens == end) + 1)[:-1]]
     assert sorted(found) == sorted(asked(task, text) for text in texts)
 

@@ -8,7 +8,7 @@ import pytest
 from fxf.data.documents import DocumentsConfig, part_of
 from fxf.data.tokenizer import TOKENIZER_FILE, read_tokenizer
 from fxf.errors import UserError
-from fxf.tasks.language_model import LanguageModel, LanguageModelConfig
+from fxf.tasks.language_model import LanguageModelConfig, language_model
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.step import TrainConfig
 from helpers import generated, in_groups
@@ -20,7 +20,7 @@ def make(tmp_path, length=7, score="all", bos=True, **data):
     path = tmp_path / "text.txt"
     path.write_text(LINES)
     run = RunInfo(TrainConfig(batch_size=5), DocumentsConfig(path=str(path), **data))
-    return LanguageModel(LanguageModelConfig(length=length, score=score, bos=bos), run)
+    return language_model(LanguageModelConfig(length=length, score=score, bos=bos), run)
 
 
 def evaluator(loss=None, continuation=None):
@@ -162,7 +162,7 @@ def test_a_prompt_that_leaves_no_room_is_named(tmp_path):
 def test_a_run_folder_serves_without_the_text(tmp_path):
     task = make(tmp_path)
     (tmp_path / TOKENIZER_FILE).write_text(task.files[TOKENIZER_FILE])
-    later = LanguageModel(LanguageModelConfig(), RunInfo(TrainConfig(), DocumentsConfig(path="absent"), 0, tmp_path))
+    later = language_model(LanguageModelConfig(), RunInfo(TrainConfig(), DocumentsConfig(path="absent"), 0, tmp_path))
     assert later.files == task.files
     with pytest.raises(UserError, match="absent"):
         later.figures()
@@ -259,7 +259,7 @@ def make_documents(tmp_path, folder=None, length=7, bos=True, mask=True, **data)
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in DOCUMENTS))
     keys = DocumentsConfig(**{"path": str(path), "format": "json_lines", "validation": 0.3, **data})
     run = RunInfo(TrainConfig(batch_size=5), keys, folder=folder)
-    return LanguageModel(LanguageModelConfig(length=length, bos=bos, document_mask=mask), run)
+    return language_model(LanguageModelConfig(length=length, bos=bos, document_mask=mask), run)
 
 
 def scored_tokens(task):
@@ -334,4 +334,4 @@ def test_a_run_folder_serves_without_the_documents(tmp_path):
 def test_only_a_running_text_can_be_scored_by_last_tokens(tmp_path):
     run = RunInfo(TrainConfig(), DocumentsConfig(format="files"))
     with pytest.raises(UserError, match=r"task.score: 'last' is for data.format 'text', got 'files'"):
-        LanguageModel(LanguageModelConfig(score="last"), run)
+        language_model(LanguageModelConfig(score="last"), run)
