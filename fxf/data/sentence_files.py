@@ -11,7 +11,7 @@ from fxf.files import read_file
 
 SOURCE, TARGET = range(2)
 SIDES = ("source", "target")
-
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 # How files begin that hold text in another form, what they are, and how to turn them into text.
 NOT_PLAIN = {
@@ -80,7 +80,7 @@ def not_text(content: bytes) -> tuple[int, str] | None:
 
 def lines_of(content: bytes) -> list[bytes]:
     r"""Returns the lines without their ends. Only \n and \r\n end a line, or \r where there is no \n."""
-    content = with_line_feeds(content.removeprefix(b"\xef\xbb\xbf")).removesuffix(b"\n")  # drops the byte order mark
+    content = with_line_feeds(content.removeprefix(BYTE_ORDER_MARK)).removesuffix(b"\n")  # drops the byte order mark
     return [line.removesuffix(b"\r") for line in content.split(b"\n")]
 
 

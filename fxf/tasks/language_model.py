@@ -16,7 +16,7 @@ from fxf.data.batches import iterate
 from fxf.data.documents import DocumentsConfig
 from fxf.data.prepared import Counts, prepared, tokenizer_of_documents
 from fxf.data.rows import Rows, ShuffledRows
-from fxf.data.text import draw_windows, encoded_text, scoring_windows
+from fxf.data.text import EncodedText, draw_windows, scoring_windows
 from fxf.data.tokenizer import PAD, UNK
 from fxf.errors import UserError
 from fxf.models.model import Batch
@@ -151,7 +151,7 @@ class RunningText:
         self.config, self.batch_size = config, run.train.batch_size
         self.window = config.length if config.bos else config.length + 1
         self.context = config.length - config.bos if config.score == "last" else 0
-        text = encoded_text(run.data, run.folder, self.window)
+        text = EncodedText(run.data, run.folder, self.window)
         self.tokenizer, self.tokens, self.parts = text.tokenizer, text.tokens, text.parts
         self.figures, self.digests, self.held_out = text.figures, text.digests, text.held_out
         self.first = self.tokenizer.special.bos if config.bos else None

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from fxf.data.text import encoded_text
+from fxf.data.text import EncodedText
 from fxf.data.tokenizer import TOKENIZER_FILE, Tokenizer
 from fxf.tasks.task import RunInfo, Task
 
@@ -56,6 +56,6 @@ class TextTask(TokenizedTask):
     """A task on the running text that `data` names. Each part of the text has at least `length` tokens."""
 
     def __init__(self, run: RunInfo, length: int) -> None:
-        self.text = encoded_text(run.data, run.folder, length)
+        self.text = EncodedText(run.data, run.folder, length)
         self.figures, self.digests = self.text.figures, self.text.digests
         super().__init__(run.data, self.text.tokenizer)

@@ -12,8 +12,6 @@ import numpy as np
 from fxf.config import key
 from fxf.data.batches import Batches, iterate, padded, seq2seq_batch
 from fxf.data.corpus import DataConfig, Example, Tokenized, TokenPair, read_corpus, tokenize
-from fxf.data.merges import Segmentations
-from fxf.data.redrawn import RedrawnBatches
 from fxf.data.tokenizer import BOS, EOS, tokenizer_of
 from fxf.decoding.steps import Prompts
 from fxf.errors import UserError
@@ -64,20 +62,15 @@ class Translation(TokenizedTask):
 
     def make_batches(self, part: str) -> Batches:
         """Returns the batches of a part of the corpus. A process reads its share of the rows in training, else all."""
-        examples, pairs, _ = self.tokenized(part)
-        options: dict[str, Any] = {
-            "batch_size": self.run.train.batch_size,
-            "batch_tokens": self.data.batch_tokens,
-            "shapes": self.data.shapes,
-            "seed": self.run.seed,
-            "multiple": self.run.train.microbatches,
-            "process": (jax.process_index(), jax.process_count()) if part == "train" else (0, 1),
-        }
-        if not self.data.bpe_dropout or part != "train":
-            return Batches(pairs, **options)
-        texts = [*(example.source for example in examples), *(example.target for example in examples)]
-        words = Segmentations(self.tokenizer, texts, self.data.bpe_dropout)
-        return RedrawnBatches(pairs, words.drawn, max_length=self.data.max_length, **options)
+        return Batches(
+            self.tokenized(part).pairs,
+            batch_size=self.run.train.batch_size,
+            batch_tokens=self.data.batch_tokens,
+            shapes=self.data.shapes,
+            seed=self.run.seed,
+            multiple=self.run.train.microbatches,
+            process=(jax.process_index(), jax.process_count()) if part == "train" else (0, 1),
+        )
 
     def batches(self) -> Any:
         return iterate(self.batches_of("train"))
