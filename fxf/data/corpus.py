@@ -14,7 +14,7 @@ import numpy as np
 
 from fxf.config import Choices, key, one_of
 from fxf.data import phrasebook
-from fxf.data.sentence_files import Line, aligned, good_lines, read_text_file, split_by_source, tab_separated
+from fxf.data.sentence_files import Example, aligned, good_lines, read_text_file, split_by_source, tab_separated
 from fxf.data.tokenizer import EOS, Tokenizer
 from fxf.errors import UserError
 from fxf.files import digest
@@ -56,14 +56,6 @@ class DataConfig:
     on_error: Literal["stop", "skip"] = key("stop", "stop at, or skip, a bad line or a sentence that is too long")
     batch_tokens: int = key(4096, "tokens in a batch, padding included", minimum=1)
     shapes: int = key(6, "shapes of batches, each compiled once", minimum=1)
-
-
-class Example(NamedTuple):
-    """A sentence, its translation, and their file and line for messages."""
-
-    source: str
-    target: str
-    where: str
 
 
 class Corpus(NamedTuple):
@@ -169,10 +161,6 @@ def tokenize(config: DataConfig, tokenizer: Tokenizer, examples: Sequence[Exampl
     return Tokenized(kept, pairs, len(examples) - len(kept))
 
 
-def _examples(lines: Sequence[Line], name: str) -> list[Example]:
-    return [Example(line.source, line.target, f"{name}:{line.number}") for line in lines]
-
-
 def _digest(*parts: Sequence[Example]) -> str:
     """Returns the digest of the sentences in several parts."""
     return digest("\0".join("".join(f"{e.source}\t{e.target}\n" for e in part) for part in parts).encode())
@@ -180,9 +168,6 @@ def _digest(*parts: Sequence[Example]) -> str:
 
 def _pairs(config: DataConfig) -> Corpus:
     """Reads a tab-separated file, such as Anki's (seed 000)."""
-    if Path(config.path).suffix in (".json", ".jsonl"):
-        how = "'Pairs in JSON lines' of docs/extending.md reads others"
-        raise UserError(f"data.path: {config.path}: corpus 'pairs' reads tab-separated columns; {how}")
     columns = [name.strip() for name in config.columns.split(",")]
     if "" in columns or len(set(columns)) < len(columns):
         wanted = "expected the languages of the file's columns, comma-separated, such as en,fr"
@@ -191,9 +176,8 @@ def _pairs(config: DataConfig) -> Corpus:
     path = Path(os.path.expanduser(config.path))
     content = read_text_file(path, "data.path")
     sides = tab_separated(content, len(columns), source, target)
-    lines, skipped = good_lines(sides, [path.name] * 2, config.on_error == "skip")
-    train, validation, test = (_examples(part, path.name) for part in split_by_source(lines, config.held_out))
-    return Corpus(train, validation, test, skipped, {"data.path": digest(content)})
+    examples, skipped = good_lines(sides, [path.name] * 2, config.on_error == "skip")
+    return Corpus(*split_by_source(examples, config.held_out), skipped, {"data.path": digest(content)})
 
 
 def _parallel(config: DataConfig) -> Corpus:
@@ -205,8 +189,8 @@ def _parallel(config: DataConfig) -> Corpus:
     for split in SPLITS:
         names = [f"{getattr(config, split)}.{side}" for side in (config.source, config.target)]
         contents = [read_text_file(folder / name, f"data.{split}") for name in names]
-        lines, skipped = good_lines(aligned(contents, names), names, config.on_error == "skip")
-        parts.append(_examples(lines, names[0]))
+        examples, skipped = good_lines(aligned(contents, names), names, config.on_error == "skip")
+        parts.append(examples)
         n_skipped += skipped
         digests |= dict(zip(names, map(digest, contents), strict=True))
     train, validation, test = parts
@@ -221,8 +205,8 @@ def _tfds(config: DataConfig) -> Corpus:
     manifest, found = read_public(config.path, {"source": config.source, "target": config.target}, splits)
     parts, n_skipped = [], 0
     for name, pairs in zip((f"{config.path}:{split}" for split in splits), found, strict=True):
-        lines, skipped = good_lines(((a, b) for a, b in pairs), [name] * 2, config.on_error == "skip")
-        parts.append(_examples(lines, name))
+        examples, skipped = good_lines(((a, b) for a, b in pairs), [name] * 2, config.on_error == "skip")
+        parts.append(examples)
         n_skipped += skipped
     train, validation, test = parts
     return Corpus(train, validation, test, n_skipped, {"data.path": digest(repr(manifest).encode())})

@@ -191,13 +191,12 @@ def _json_lines(source: Source, field: str) -> Iterator[tuple[int, bytes, int]]:
                 record = json.loads(line.decode("utf-8"))
             except (ValueError, RecursionError) as error:
                 raise UserError(f"{where}: not JSON: {error}") from None
-            if not isinstance(record, dict):
-                raise UserError(f"{where}: expected a JSON object, got {type(record).__name__}")
-            if field not in record:
-                raise UserError(f"{where}: no field '{field}' (data.field){nearest(field, record)}")
-            if not isinstance(record[field], str):
-                raise UserError(f"{where}: field '{field}': expected a text, got {type(record[field]).__name__}")
-            yield number, record[field].encode("utf-8", "surrogatepass"), len(line)
+            fields = record if isinstance(record, dict) else {}
+            if field not in fields:
+                raise UserError(f"{where}: no field '{field}' (data.field){nearest(field, fields)}")
+            if not isinstance(fields[field], str):
+                raise UserError(f"{where}: field '{field}': expected a text, got {type(fields[field]).__name__}")
+            yield number, fields[field].encode("utf-8", "surrogatepass"), len(line)
 
 
 def part_of(config: DocumentsConfig, text: str) -> str:

@@ -9,14 +9,14 @@ import dataclasses
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import filelock
 import numpy as np
 
-from fxf.data.documents import PARTS, Document, DocumentsConfig, Source, part_of, read, sample, sources
+from fxf.data.documents import PARTS, DocumentsConfig, Source, part_of, read, sample, sources
 from fxf.data.tokenizer import TOKENIZER_FILE, Tokenizer, lines_of
 from fxf.data.tokenizer_file import any_tokenizer, is_file
 from fxf.errors import UserError
@@ -26,7 +26,7 @@ from fxf.machine.work import by_threads
 
 MANIFEST = "manifest.json"
 VERSION, VERSION_OF_FILE = 1, 2  # of the stored tokens; raise it when the same documents would give others
-GROUP = 2**18  # characters of documents that a thread encodes at once
+GROUP = 32  # documents that a thread encodes at once
 
 
 class Counts(NamedTuple):
@@ -160,38 +160,25 @@ def _prepare(config: DocumentsConfig, tokenizer: Tokenizer, found: list[Source],
     unfinished.rename(folder)
 
 
-def _documents(config: DocumentsConfig, found: list[Source], advance: Callable[[int], None]) -> Iterator[Document]:
+def _documents(config: DocumentsConfig, found: list[Source], advance: Callable[[int], None]) -> Iterator[str]:
     for source in found:
         for document in read(config, source):
             advance(document.n_bytes)
-            yield document
+            yield document.text
 
 
 def _encoded(
-    config: DocumentsConfig, tokenizer: Tokenizer, documents: Iterable[Document]
+    config: DocumentsConfig, tokenizer: Tokenizer, texts: Iterator[str]
 ) -> Iterator[tuple[str, np.ndarray, Counts]]:
     """Yields each document's part, tokens [N] with the one that ends it, and size, in order."""
 
-    def encode(group: list[str]) -> list[tuple[str, np.ndarray, Counts]]:
-        found = []
-        for text in group:
-            tokens_N = np.append(tokenizer.array(text), tokenizer.dtype.type(tokenizer.special.eos))
-            unknown = int(np.count_nonzero(tokens_N == tokenizer.special.unk))
-            size = Counts(1, len(text), len(text.encode()), len(tokens_N), unknown)
-            found.append((part_of(config, text), tokens_N, size))
-        return found
+    def encode(text: str) -> tuple[str, np.ndarray, Counts]:
+        tokens_N = np.append(tokenizer.array(text), tokenizer.dtype.type(tokenizer.special.eos))
+        unknown = int(np.count_nonzero(tokens_N == tokenizer.special.unk))
+        return part_of(config, text), tokens_N, Counts(1, len(text), len(text.encode()), len(tokens_N), unknown)
 
-    def groups() -> Iterator[list[str]]:
-        group, n_characters = list[str](), 0
-        for document in documents:
-            group.append(document.text)
-            n_characters += len(document.text)
-            if n_characters >= GROUP:
-                yield group
-                group, n_characters = [], 0
-        yield group
-
-    return itertools.chain.from_iterable(by_threads(encode, groups()))
+    groups = iter(lambda: [*itertools.islice(texts, GROUP)], [])
+    return itertools.chain.from_iterable(by_threads(lambda group: [*map(encode, group)], groups))
 
 
 def _require_parts(config: DocumentsConfig, counts: dict[str, Counts], n_sources: int) -> None:

@@ -4,9 +4,9 @@ Importing TFDS takes most of a second, so other modules import this one inside f
 """
 
 import contextlib
-import io
 import logging
 import os
+import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -39,7 +39,7 @@ def read_public(
     downloader.MAX_RETRIES = 5  # TFDS's ten take minutes to find that there is no network
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # its threads log each retry, even after the last one
     try:
-        with _quiet():
+        with contextlib.redirect_stdout(sys.stderr):  # TFDS tells there of a download; results go to standard output
             builder = tfds.builder(name, data_dir=data_dir(), try_gcs=False)
             texts = sorted(key for key, x in builder.info.features.items() if isinstance(x, tfds.features.Text))
             for key, field in fields.items():
@@ -63,16 +63,3 @@ def _texts(source: Any, fields: tuple[str, ...]) -> Iterator[tuple[bytes, ...]]:
     for i in range(len(source)):
         example = source[i]
         yield tuple(example[field] for field in fields)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keeps TFDS from printing progress and logging to the terminal."""
-    tfds.disable_progress_bar()
-    disabled = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            yield
-    finally:
-        logging.disable(disabled)

@@ -21,7 +21,6 @@ from fxf.data.tokenizer_kinds import (  # noqa: F401  the names of special token
     BOS,
     EOS,
     MASK,
-    NO_TOKEN,
     PAD,
     SPECIAL_TOKENS,
     TOKENIZERS,
@@ -111,17 +110,9 @@ class Tokenizer:
         except TypeError:
             raise UserError("expected Unicode text, got half of a surrogate pair") from None
         except Exception:  # of a tokenizer file; the library raises no narrower type
-            unread = next((word for piece in pieces for word in piece.split() if not self._reads(word)), pieces[0][:40])
-            what = f"no token for {unread!r}, and none that stands for unknown text"
+            what = f"no token for some of {pieces[0][:60]!r}, and none that stands for unknown text"
             raise UserError(f"data.tokenizer: the file has {what}") from None
         return itertools.chain.from_iterable(each.ids for each in encodings)
-
-    def _reads(self, word: str) -> bool:
-        try:
-            self._backend.encode(word, add_special_tokens=False)
-        except Exception:
-            return False
-        return True
 
     def unknown(self, text: str) -> list[str]:
         """Returns the distinct characters or words of a text that the vocabulary lacks, in order."""

@@ -9,7 +9,8 @@ from typing import Any
 
 import tokenizers
 
-from fxf.data.tokenizer import NO_TOKEN, TOKENIZER_FILE, VOCAB_SIZE, Special, Tokenizer, tokenizer_of
+from fxf.data.tokenizer import TOKENIZER_FILE, VOCAB_SIZE, Special, Tokenizer, tokenizer_of
+from fxf.data.tokenizer_kinds import NO_TOKEN
 from fxf.errors import UserError, text_of
 from fxf.files import read_file
 
