@@ -16,7 +16,7 @@ import numpy as np
 from experiments.benchmarks.rows import Measured, Row, Rows, Settings, Way, is_here
 from experiments.runner import ROOT, command, verb
 from fxf.config import section
-from fxf.data.text import encoded_text
+from fxf.data.text import EncodedText
 from fxf.errors import UserError
 from fxf.face.runs import read_config
 from fxf.runs.experiment import build
@@ -171,7 +171,7 @@ def _nanogpt(settings: Settings) -> Way:
     config = read_config("characters:nanogpt_cpu")
     config.data.path = settings.text
     data: Any = section(TASKS["language_model"].sections["data"], config.to_dict()["data"], "data")
-    text, losses = encoded_text(data, None, config.model.max_len + 1), list[float]()
+    text, losses = EncodedText(data, None, config.model.max_len + 1), list[float]()
     peer = NanoGPT(text.tokenizer.vocab_size, text.tokens("train"), text.tokens("validation"))
     return Way(lambda: losses.append(peer.train(20 if settings.quick else 0)), lambda: losses[-1])
 

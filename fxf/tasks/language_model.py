@@ -14,7 +14,7 @@ from fxf.config import key
 from fxf.data.batches import iterate
 from fxf.data.prepared import Counts, Prepared, prepared, tokenizer_of_documents
 from fxf.data.rows import Rows, ShuffledRows
-from fxf.data.text import draw_windows, encoded_text, scoring_windows
+from fxf.data.text import EncodedText, draw_windows, scoring_windows
 from fxf.data.tokenizer import PAD, UNK, Tokenizer
 from fxf.errors import UserError
 from fxf.models.model import Batch
@@ -154,7 +154,7 @@ class RunningText(LanguageModel):
 
     def __init__(self, config: LanguageModelConfig, run: RunInfo) -> None:
         self.window = config.length + (not config.bos)
-        self.text = encoded_text(run.data, run.folder, self.window)
+        self.text = EncodedText(run.data, run.folder, self.window)
         tokenizer = self.text.tokenizer
         super().__init__(config, run, tokenizer, tokenizer.special.bos if config.bos else None)
         if config.score == "last":

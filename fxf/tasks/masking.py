@@ -11,7 +11,7 @@ import numpy as np
 
 from fxf.config import key
 from fxf.data.batches import padded
-from fxf.data.text import draw_windows, encoded_text
+from fxf.data.text import EncodedText, draw_windows
 from fxf.data.tokenizer import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, TOKENIZERS
 from fxf.data.tokenizer_file import is_file
 from fxf.errors import UserError
@@ -53,7 +53,7 @@ class Masking(TokenizedTask):
         self.longest, self.n_text = config.length, config.length - 2
         if is_file(run.data.tokenizer):
             raise UserError(f"data.tokenizer: a tokenizer file has no {BLANK}; expected one of {', '.join(TOKENIZERS)}")
-        self.text = encoded_text(run.data, run.folder, self.n_text)
+        self.text = EncodedText(run.data, run.folder, self.n_text)
         super().__init__(run.data, self.text.tokenizer)
 
     def batch(self, key: jax.Array, step: jax.Array) -> Batch:

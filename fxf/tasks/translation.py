@@ -11,9 +11,8 @@ import numpy as np
 
 from fxf.config import key
 from fxf.data.batches import Batches, iterate, padded, seq2seq_batch
-from fxf.data.corpus import Corpus, DataConfig, Example, Tokenized, TokenPair, read_corpus, tokenize
-from fxf.data.merges import Segmentations
-from fxf.data.redrawn import RedrawnBatches
+from fxf.data.corpus import Corpus, DataConfig, Tokenized, TokenPair, read_corpus, tokenize
+from fxf.data.sentence_files import Example
 from fxf.data.tokenizer import EOS, tokenizer_of
 from fxf.errors import UserError
 from fxf.files import digest
@@ -69,26 +68,22 @@ class Translation(TokenizedTask):
             self.parts[part] = tokenize(self.data, self.tokenizer, getattr(self.corpus, part))
         return self.parts[part]
 
+    def batches_of(self, part: str, process: tuple[int, int] = (0, 1)) -> Batches:
+        """Returns the batches of a part, of which a process, (index, count), has its share of the rows."""
+        return Batches(
+            self.tokenized(part).pairs,
+            batch_size=self.run.train.batch_size,
+            batch_tokens=self.data.batch_tokens,
+            shapes=self.data.shapes,
+            seed=self.run.seed,
+            multiple=self.run.train.microbatches,
+            process=process,
+        )
+
     @functools.cached_property
     def training_batches(self) -> Batches:
-        """The batches of training, of which a process reads its share of the rows."""
-        examples, pairs, _ = self.tokenized("train")
-        process = (jax.process_index(), jax.process_count())
-        if not self.data.bpe_dropout:
-            return Batches(pairs, process=process, **self.batch_options())
-        texts = [*(example.source for example in examples), *(example.target for example in examples)]
-        words, longest = Segmentations(self.tokenizer, texts, self.data.bpe_dropout), self.data.max_length
-        return RedrawnBatches(pairs, words.drawn, max_length=longest, process=process, **self.batch_options())
-
-    def batch_options(self) -> dict[str, Any]:
-        """Returns the keys that say how pairs become batches."""
-        return {
-            "batch_size": self.run.train.batch_size,
-            "batch_tokens": self.data.batch_tokens,
-            "shapes": self.data.shapes,
-            "seed": self.run.seed,
-            "multiple": self.run.train.microbatches,
-        }
+        """The batches of training."""
+        return self.batches_of("train", (jax.process_index(), jax.process_count()))
 
     def batches(self) -> Any:
         return iterate(self.training_batches)
@@ -97,8 +92,7 @@ class Translation(TokenizedTask):
         return self.training_batches.largest()
 
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
-        batches = Batches(self.tokenized("validation").pairs, **self.batch_options())
-        sums = np.sum([evaluator.loss(batch) for batch in batches.epoch()], axis=0)
+        sums = np.sum([evaluator.loss(batch) for batch in self.batches_of("validation").epoch()], axis=0)
         figures = self.score(evaluator, self.tokenized("validation"), self.config.examples)
         del figures["answers"], figures["bleu_signature"]
         return {**figures, "validation_loss": float(sums[0] / sums[1])}

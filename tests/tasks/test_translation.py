@@ -1,12 +1,10 @@
 import random
 from types import SimpleNamespace
 
-import jax
 import numpy as np
 import pytest
 import sacrebleu
 
-from fxf.data.batches import Batches
 from fxf.data.corpus import DataConfig, TokenPair, read_corpus
 from fxf.data.tokenizer import EOS, TOKENIZER_FILE, read_tokenizer
 from fxf.errors import UserError
@@ -89,45 +87,6 @@ def test_validation_and_test_are_different_sentences_and_neither_is_trained_on(d
     corpus = read_corpus(data)
     sets = [{e.source for e in split} for split in corpus[:3]]
     assert not sets[0] & sets[1] and not sets[0] & sets[2] and not sets[1] & sets[2]
-
-
-def subwords(data, **more):
-    return DataConfig(**{**vars(data), "tokenizer": "bpe", "vocab_size": 271, "max_length": 299, **more})
-
-
-def test_without_bpe_dropout_batches_are_those_of_the_plain_pairs(data):
-    task = make(subwords(data, bpe_dropout=0.0))
-    batches, pairs = task.training_batches, task.tokenized("train").pairs
-    plain = Batches(pairs, batch_size=8, batch_tokens=data.batch_tokens, shapes=data.shapes, seed=0)
-    assert type(batches) is Batches
-    for i in range(batches.per_epoch + 1):
-        jax.tree.map(np.testing.assert_array_equal, batches[i], plain[i])
-
-
-def test_bpe_dropout_changes_the_tokens_of_training_alone(data):
-    plain, dropped = make(subwords(data)), make(subwords(data, bpe_dropout=0.4))
-    assert dropped.files == plain.files
-    assert dropped.to_prompts(["a b c"], 9, 299)[0].prompts["source"].sum() > 0
-    texts = []
-    for task in (plain, dropped):
-        arrays = [task.training_batches[i] for i in range(task.training_batches.per_epoch)]
-        rows = [
-            row[mask > 0].tolist()
-            for batch in arrays
-            for row, mask in zip(batch["targets"], batch["weights"], strict=True)
-        ]
-        texts.append((sum(map(len, rows)), sorted(task.tokenizer.decode(row) for row in rows if row)))
-    assert texts[0][1] == texts[1][1] == sorted(example.target for example in read_corpus(data).train)
-    assert texts[1][0] > 1.1 * texts[0][0]
-
-
-@pytest.mark.parametrize("tokenizer", ["word", "character"])
-def test_bpe_dropout_needs_a_tokenizer_that_merges(tokenizer):
-    got = f"got 0.1 with tokenizer '{tokenizer}', which merges nothing"
-    with pytest.raises(UserError, match=f"^data.bpe_dropout: expected 0.0, or data.tokenizer 'bpe'; {got}$"):
-        DataConfig(tokenizer=tokenizer, bpe_dropout=0.1)
-    with pytest.raises(UserError, match=r"^data.tokenizer: expected one of .*; got 'bp'; did you mean 'bpe'"):
-        DataConfig(tokenizer="bp", bpe_dropout=0.1)
 
 
 def test_validation_loss_is_the_quotient_of_sums(data, tmp_path):
