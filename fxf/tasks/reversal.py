@@ -9,11 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf.config import key
-from fxf.decoding.steps import Prompts
 from fxf.errors import UserError
 from fxf.models.model import Batch
 from fxf.tasks.held_out import drawn_for, held_out, power_within, sample_held_out
-from fxf.tasks.prompts import PromptGroup, before_end, whole_numbers
+from fxf.tasks.prompts import before_end, whole_numbers
 from fxf.tasks.task import Evaluator, RunInfo, Task, language_model_batch, sample
 from fxf.tasks.text_metrics import MetricsConfig, TextMetrics
 
@@ -98,10 +97,8 @@ class Reversal(Task):
         mirrored_BT = jnp.where(t <= lengths_B1 + 1, t, 2 * lengths_B1 + 2 - t)
         return {"positions": mirrored_BT} if self.config.mirrored else {}
 
-    def placed(self, prompts: Prompts, max_tokens: int) -> Prompts:
-        """Returns prompts x1 … xn 0 with the positions of all their tokens and of the new ones, if they have any."""
-        positions = self.positions(prompts["lengths"][:, None] - 1, prompts["tokens"].shape[1] + max_tokens)
-        return prompts | jax.device_get(positions)
+    def placed(self, lengths_N: np.ndarray, n_tokens: int) -> dict[str, np.ndarray]:
+        return jax.device_get(self.positions(lengths_N[:, None] - 1, n_tokens))
 
     def scored_data(self) -> dict[str, Any]:
         keys = dataclasses.asdict(self.config)
@@ -133,7 +130,7 @@ class Reversal(Task):
         lengths = np.count_nonzero(sequences, axis=1).astype(np.int32) + 1
         backwards = lengths[:, None] - 2 - np.arange(tokens.shape[1])
         expected = np.where(backwards >= 0, np.take_along_axis(tokens, np.maximum(backwards, 0), axis=1), END)
-        prompts = self.placed({"tokens": tokens, "lengths": lengths}, tokens.shape[1])
+        prompts = {"tokens": tokens, "lengths": lengths, **self.placed(lengths, 2 * tokens.shape[1])}
         return evaluator.top(prompts, tokens.shape[1]), expected
 
     def texts(self, tokens_NU: np.ndarray) -> list[str]:
@@ -146,10 +143,6 @@ class Reversal(Task):
     def symbols(self, text: str) -> list[int]:
         """Returns the tokens of a sequence."""
         return whole_numbers(text, 1, self.config.n_tokens, "expected tokens")
-
-    def to_prompts(self, texts: list[str], max_tokens: int, max_len: int) -> list[PromptGroup]:
-        (group,) = super().to_prompts(texts, max_tokens, max_len)
-        return [group._replace(prompts=self.placed(group.prompts, group.max_tokens))]
 
     def to_text(self, text: str, tokens: list[int]) -> str:
         return " ".join(map(str, tokens))

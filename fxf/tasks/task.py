@@ -156,7 +156,13 @@ class Task:
         Raises:
           UserError: a text is not a prompt; the line has its number.
         """
-        return one_group(padded_prompts(of_each_prompt(self.encode, texts)), max_tokens, max_len)
+        (group,) = one_group(padded_prompts(of_each_prompt(self.encode, texts)), max_tokens, max_len)
+        n_tokens = group.prompts["tokens"].shape[1] + group.max_tokens
+        return [group._replace(prompts=group.prompts | self.placed(group.prompts["lengths"], n_tokens))]
+
+    def placed(self, lengths_N: np.ndarray, n_tokens: int) -> dict[str, np.ndarray]:
+        """Returns the positions [N, n_tokens] of prompts of these lengths and new tokens, if the task sets them."""
+        return {}
 
     def decode(self, evaluator: Evaluator, groups: Sequence[PromptGroup]) -> Sequence[Decoded]:
         """Returns the tokens and scores for each group of prompts. By default the model generates them."""

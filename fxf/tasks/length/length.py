@@ -13,7 +13,7 @@ from fxf.machine.random_keys import random_key
 from fxf.models.model import Batch
 from fxf.tasks.length.problem import Drawn, draw
 from fxf.tasks.length.problems import PROBLEMS
-from fxf.tasks.prompts import PromptGroup, before_end
+from fxf.tasks.prompts import before_end
 from fxf.tasks.task import Evaluator, RunInfo, Task, language_model_batch, sample
 
 END = 0  # ends strings and answers; a symbol i is the token i + 1
@@ -216,12 +216,8 @@ class Length(Strings):
     def encode(self, text: str) -> list[int]:
         return [END, *self.string(text), END]
 
-    def to_prompts(self, texts: list[str], max_tokens: int, max_len: int) -> list[PromptGroup]:
-        (group,) = super().to_prompts(texts, max_tokens, max_len)
-        prompts = group.prompts
-        n_tokens = prompts["tokens"].shape[1] + group.max_tokens
-        positions = self.positions(random_key(0), prompts["lengths"] - 1, n_tokens)
-        return [group._replace(prompts={**prompts, **jax.device_get(positions)})]
+    def placed(self, lengths_N: np.ndarray, n_tokens: int) -> dict[str, np.ndarray]:
+        return jax.device_get(self.positions(random_key(0), lengths_N - 1, n_tokens))
 
     def to_text(self, text: str, tokens: list[int]) -> str:
         return symbols(self.problem.outputs, tokens)
