@@ -232,9 +232,6 @@ CASES: dict[str, dict[str, Case]] = {
         "data.unpunctuated": case(0.9, data=PAIRS),
         "data.tokenizer": case("character", data={"max_length": 41}, model={"max_len": 41}),
         "data.vocab_size": case(11),
-        "data.bpe_dropout": case(
-            0.5, data={"tokenizer": "bpe", "vocab_size": 275, "max_length": 91}, model={"max_len": 91}
-        ),
         "data.max_length": case(5, data={"on_error": "skip"}),
         "data.on_error": case(
             "stop", data={**BAD_PAIRS, "on_error": "skip"}, refusal="^bad.txt:1: expected 2 tab-separated columns"

@@ -35,13 +35,13 @@ with new_process():
 
 @functools.cache
 def kept_text(config, length):
-    return text.encoded_text(config, None, length)
+    return text.EncodedText(config, None, length)
 
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
     """What a config registers is gone after a test. Points on the same text read it once, and little of it."""
-    monkeypatch.setattr(language_model, "encoded_text", lambda config, folder, length: kept_text(config, length))
+    monkeypatch.setattr(language_model, "EncodedText", lambda config, folder, length: kept_text(config, length))
     monkeypatch.setattr(phrasebook, "phrases", first_phrases)
     with new_process():
         yield

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from fxf.data.corpus import CORPORA, Corpus, DataConfig, Example, RegisteredCorpus
+from fxf.data.corpus import CORPORA, Corpus, DataConfig, RegisteredCorpus
 from fxf.data.sentence_files import (
     SOURCE,
     BadLineError,
-    Line,
+    Example,
     Sides,
     good_lines,
     lines_of,
@@ -36,23 +36,19 @@ VALIDATED = 20  # of so many longer commands one is for validation, and the othe
 
 def read(config: DataConfig) -> Corpus:
     """Returns SCAN's commands and actions, split by the number of actions, with some shorter ones held out."""
-    lines: list[Line] = []
+    pairs: list[Example] = []
     skipped, digests = 0, {}
     for name in FILES:
         content = read_text_file(Path(os.path.expanduser(config.path)) / name, "data.path")
         found, n_bad = good_lines(sides(content), (name, name), config.on_error == "skip")
-        lines += found
+        pairs += found
         skipped += n_bad
         digests[name] = digest(content)
-    longer = [line for line in lines if n_actions(line.target) > CUTOFF]
-    train, validation, test = split_by_source([line for line in lines if n_actions(line.target) <= CUTOFF], HELD_OUT)
+    longer = [pair for pair in pairs if n_actions(pair.target) > CUTOFF]
+    train, validation, test = split_by_source([pair for pair in pairs if n_actions(pair.target) <= CUTOFF], HELD_OUT)
     validation += longer[::VALIDATED]
-    test += [line for number, line in enumerate(longer) if number % VALIDATED]
-    return Corpus(examples(train), examples(validation), examples(test), skipped, digests)
-
-
-def examples(lines: list[Line]) -> list[Example]:
-    return [Example(line.source, line.target, f"scan:{line.number}") for line in lines]
+    test += [pair for number, pair in enumerate(longer) if number % VALIDATED]
+    return Corpus(train, validation, test, skipped, digests)
 
 
 def sides(content: bytes) -> Iterator[Sides]:

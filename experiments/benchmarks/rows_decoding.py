@@ -161,7 +161,6 @@ class Sentences:
         require_devices()
         evaluator = self.experiment.evaluator(Clock(0.0), self.experiment.layout_of_one_copy())(self.params)
         to_prompts = self.experiment.task.to_prompts
-        assert to_prompts is not None
 
         def translate() -> list[str]:
             groups = to_prompts(self.lines, 0, self.config.max_len)

@@ -17,7 +17,7 @@ from experiments.benchmarks.rows import Measured, Row, Rows, Settings, Way, is_h
 from experiments.runner import ROOT, command, verb
 from fxf.api import read_config
 from fxf.config import section
-from fxf.data.text import encoded_text
+from fxf.data.text import EncodedText
 from fxf.errors import UserError
 from fxf.runs.experiment import build
 from fxf.tasks import TASKS
@@ -155,7 +155,7 @@ def _whole(name: str, settings: Settings) -> Way:
     config.data.path, config.train.steps = settings.text, 20 if settings.quick else config.train.steps
     experiment, losses = build(config), list[float]()
     layout, n_steps = experiment.layout(), experiment.train.steps
-    train_steps = make_train_steps(experiment.trainer(layout), experiment.task.batch, n_steps)  # type: ignore[arg-type]
+    train_steps = make_train_steps(experiment.trainer(layout), experiment.task.batch, n_steps)
     evaluator = experiment.evaluator(Clock(0.0), layout)
 
     def train() -> None:
@@ -171,7 +171,7 @@ def _nanogpt(settings: Settings) -> Way:
     config = read_config("characters:nanogpt_cpu")
     config.data.path = settings.text
     data: Any = section(TASKS["language_model"].sections["data"], config.to_dict()["data"], "data")
-    text, losses = encoded_text(data, None, config.model.max_len + 1), list[float]()
+    text, losses = EncodedText(data, None, config.model.max_len + 1), list[float]()
     peer = NanoGPT(text.tokenizer.vocab_size, text.tokens("train"), text.tokens("validation"))
     return Way(lambda: losses.append(peer.train(20 if settings.quick else 0)), lambda: losses[-1])
 

@@ -1,5 +1,6 @@
 """Seed 002: the boolean map, the delayed sums, the character model, and the attention and positions of the lecture."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from experiments.seeds.rules import ZERO, Claim, at_least, at_most, equal
 from experiments.seeds.trained import in_float64, largest, trained
 from fxf.layers.attention_kinds import expressive
 from fxf.layers.positions import alibi_slopes, rotary
-from fxf.tasks.time_series import period, series
+from fxf.tasks.time_series import series
 
 ROPE, ALIBI, SUMS = (
     "rotary positional encoding (RoPE)",
@@ -33,6 +34,16 @@ MENDED = {
 }
 KINDS = ("softmax", "expressive", "linear")
 NUMBERS = 60  # of the learned series
+
+
+def period(delay: int, base: int) -> int:
+    """Returns the number of steps after which the series from a context of ones comes back to its start."""
+    numbers = start = (1,) * (delay + 1)
+    for n_steps in itertools.count(1):
+        numbers = (*numbers[1:], (numbers[0] + numbers[1]) % base)
+        if numbers == start:
+            return n_steps
+    raise AssertionError("a step has an inverse, so every series is a cycle")
 
 
 def _periods() -> list[Claim]:
@@ -110,7 +121,7 @@ def look(folder: Path) -> dict[str, Any]:
         (answer,) = runs["softmax"].run.generate([" ".join(map(str, written[-2:]))])
         written += map(int, answer.split())
     right = sum(a == b for a, b in zip(written[2:], expected[2:], strict=False))
-    letters_N = np.asarray(primer.task.source.tokens("train"))
+    letters_N = np.asarray(primer.task.tokens("train"))
     commonest = float(np.bincount(letters_N).max() / len(letters_N))
     figures = {
         "map": boolean.result["squared_error"],

@@ -85,7 +85,7 @@ def training(experiment: Experiment) -> Program:
     shapes = experiment.batch_shapes()
     of_model = model_flops(experiment, shapes)
     hyperparameters = jax.tree.map(lambda x: _shape(x.shape, x.dtype, layout.replicated), experiment.hyperparameters())
-    if task.batch is not None:
+    if not task.has("batches"):
         steps = make_train_steps(trainer, task.batch, min(experiment.log.every, experiment.train.steps))
         lowered = steps.lower(state, hyperparameters, _shape((), np.int32, layout.replicated))
     else:

@@ -23,13 +23,6 @@ class Bucket(NamedTuple):
     rows: int
 
 
-class Plan(NamedTuple):
-    """The pairs of an epoch, and its batches: their shapes and examples."""
-
-    pairs: Sequence[TokenPair]
-    batches: list[tuple[Bucket, np.ndarray]]
-
-
 class Batches:
     """The batches of a run as a random-access source for Grain; batch i is for step i.
 
@@ -49,7 +42,6 @@ class Batches:
         seed: int,
         multiple: int = 1,
         process: tuple[int, int] = (0, 1),
-        lengths_N2: np.ndarray | None = None,
     ) -> None:
         """Makes the buckets; keeps `pairs` without a copy.
 
@@ -58,39 +50,32 @@ class Batches:
           batch_tokens: maximum of rows times the longer side's length, padding included; at least `multiple` rows fit.
           multiple: the number of rows in each batch is a multiple of it.
           process: (index, count) of the process that reads its `share` of each batch, filled up with rows of weight 0.
-          lengths_N2: the lengths of source and target by which to make the buckets; by default those of `pairs`.
         """
-        self._pairs, self._seed = pairs, seed
-        self._process = process
-        if lengths_N2 is None:
-            lengths_N2 = np.array([(len(pair.source), len(pair.target)) for pair in pairs])
+        self._pairs, self._seed, self._process = pairs, seed, process
+        self._lengths_N2 = np.array([(len(pair.source), len(pair.target)) for pair in pairs])
         self.buckets: list[Bucket] = []
-        source_length = target_length = left = 0  # of the buckets before
-        for members in _least_padding(lengths_N2.max(1), shapes):
-            source_length, target_length = np.maximum(
-                lengths_N2[members].max(0), (source_length, target_length)
-            ).tolist()
+        lengths_2, left = np.zeros(2, int), 0  # of the buckets before
+        for members in _least_padding(self._lengths_N2.max(1), shapes):
+            lengths_2 = np.maximum(self._lengths_N2[members].max(0), lengths_2)
             left += len(members)
-            rows = min(batch_size, batch_tokens // max(source_length, target_length), left)
+            rows = min(batch_size, batch_tokens // int(lengths_2.max()), left)
             rows = max(rows // multiple, 1) * multiple
             left %= rows
-            self.buckets.append(Bucket(members, source_length, target_length, rows))
+            self.buckets.append(Bucket(members, int(lengths_2[0]), int(lengths_2[1]), rows))
         self._in_order = self._cut(lambda examples: examples)
         self.per_epoch = len(self._in_order)
-        self._plan_of = functools.lru_cache(maxsize=2)(self._plan)  # Grain's readers may still be in the epoch before
+        self._shuffled = functools.lru_cache(maxsize=2)(self._shuffle)  # Grain may still read in the epoch before
 
     def __len__(self) -> int:
         return 2**31 - 1  # more than the steps of any run
 
     def __getitem__(self, i: int) -> Arrays:
         epoch, index = divmod(int(i), self.per_epoch)
-        pairs, batches = self._plan_of(epoch)
-        return self._arrays(pairs, *batches[index])
+        return self._arrays(*self._shuffled(epoch)[index])
 
     def epoch(self) -> Iterator[Arrays]:
         """Yields the batches of one epoch in order, for evaluation."""
-        for bucket, examples in self._in_order:
-            yield self._arrays(self._pairs, bucket, examples)
+        return (self._arrays(*batch) for batch in self._in_order)
 
     def largest(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Returns the shapes and types of the batch with the most positions."""
@@ -100,14 +85,14 @@ class Batches:
 
     def padding_share(self) -> float:
         """Returns the share of an epoch's positions, source and target together, that hold no token."""
-        tokens = sum(len(pair.source) + len(pair.target) for pair in self._pairs)
         positions = sum(b.rows * (b.source_length + b.target_length) for b, _ in self._in_order)
-        return 1 - tokens / positions
+        return 1 - int(self._lengths_N2.sum()) / positions
 
-    def _plan(self, epoch: int) -> Plan:
+    def _shuffle(self, epoch: int) -> list[tuple[Bucket, np.ndarray]]:
+        """Returns the batches of an epoch: their buckets and examples."""
         rng = shuffling(self._seed, epoch)
         batches = self._cut(rng.permutation)
-        return Plan(self._pairs, [batches[i] for i in rng.permutation(len(batches))])
+        return [batches[i] for i in rng.permutation(len(batches))]
 
     def _cut(self, order: Callable[[np.ndarray], np.ndarray]) -> list[tuple[Bucket, np.ndarray]]:
         """Returns the batches of an epoch, from short to long, of examples in the order that `order` gives a bucket."""
@@ -119,10 +104,10 @@ class Batches:
             left = examples[end:]
         return batches
 
-    def _arrays(self, pairs: Sequence[TokenPair], bucket: Bucket, examples: np.ndarray) -> Arrays:
+    def _arrays(self, bucket: Bucket, examples: np.ndarray) -> Arrays:
         mine = share(bucket.rows, self._process)
-        rows = [pairs[i] for i in examples[mine]]
-        return seq2seq_batch(rows, mine.stop - mine.start, bucket.source_length, bucket.target_length)
+        pairs = [self._pairs[i] for i in examples[mine]]
+        return seq2seq_batch(pairs, mine.stop - mine.start, bucket.source_length, bucket.target_length)
 
 
 def seq2seq_batch(pairs: Sequence[TokenPair], rows: int, source_length: int, target_length: int) -> Arrays:

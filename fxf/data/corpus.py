@@ -14,12 +14,14 @@ import numpy as np
 
 from fxf.config import Choices, key, one_of
 from fxf.data import phrasebook
-from fxf.data.sentence_files import Line, aligned, good_lines, read_text_file, split_by_source, tab_separated
-from fxf.data.tokenizer import EOS, TOKENIZERS, Tokenizer
+from fxf.data.sentence_files import Example, aligned, good_lines, read_text_file, split_by_source, tab_separated
+from fxf.data.tokenizer import EOS, Tokenizer
 from fxf.errors import UserError
 from fxf.files import digest
 
 log = logging.getLogger(__name__)
+
+SPLITS = ("train", "validation", "test")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,29 +52,10 @@ class DataConfig:
     )
     tokenizer: str = key("bpe", "one of fxf.data.tokenizer.TOKENIZERS")
     vocab_size: int = key(8000, "maximum size of the vocabulary, with the 5 special tokens", minimum=1)
-    bpe_dropout: float = key(
-        0.0,
-        "bpe: probability that training skips a merge; each epoch segments its words anew (Provilkov et al. 2020)",
-        minimum=0,
-        below=1,
-    )
     max_length: int = key(128, "maximum tokens of a source or target, with the end token", minimum=2)
     on_error: Literal["stop", "skip"] = key("stop", "stop at, or skip, a bad line or a sentence that is too long")
     batch_tokens: int = key(4096, "tokens in a batch, padding included", minimum=1)
     shapes: int = key(6, "shapes of batches, each compiled once", minimum=1)
-
-    def __post_init__(self) -> None:
-        if self.bpe_dropout and one_of(self.tokenizer, TOKENIZERS, "data.tokenizer") != "bpe":
-            got = f"got {self.bpe_dropout} with tokenizer '{self.tokenizer}', which merges nothing"
-            raise UserError(f"data.bpe_dropout: expected 0.0, or data.tokenizer 'bpe'; {got}")
-
-
-class Example(NamedTuple):
-    """A sentence, its translation, and their file and line for messages."""
-
-    source: str
-    target: str
-    where: str
 
 
 class Corpus(NamedTuple):
@@ -178,10 +161,6 @@ def tokenize(config: DataConfig, tokenizer: Tokenizer, examples: Sequence[Exampl
     return Tokenized(kept, pairs, len(examples) - len(kept))
 
 
-def _examples(lines: Sequence[Line], name: str) -> list[Example]:
-    return [Example(line.source, line.target, f"{name}:{line.number}") for line in lines]
-
-
 def _digest(*parts: Sequence[Example]) -> str:
     """Returns the digest of the sentences in several parts."""
     return digest("\0".join("".join(f"{e.source}\t{e.target}\n" for e in part) for part in parts).encode())
@@ -189,77 +168,58 @@ def _digest(*parts: Sequence[Example]) -> str:
 
 def _pairs(config: DataConfig) -> Corpus:
     """Reads a tab-separated file, such as Anki's (seed 000)."""
-    from fxf.data.builders import SPLITS, prepared
-
-    if Path(config.path).suffix in (".json", ".jsonl"):
-        how = "'Pairs in JSON lines' of docs/extending.md reads others"
-        raise UserError(f"data.path: {config.path}: corpus 'pairs' reads tab-separated columns; {how}")
-    columns = _columns(config)
-    source, target = columns.index(config.source), columns.index(config.target)
-    path = Path(os.path.expanduser(config.path))
-    content, skip = read_text_file(path, "data.path"), config.on_error == "skip"
-
-    def read() -> tuple[dict[str, list[Line]], int]:
-        lines, skipped = good_lines(tab_separated(content, len(columns), source, target), [path.name] * 2, skip)
-        return dict(zip(SPLITS, split_by_source(lines, config.held_out), strict=True)), skipped
-
-    splits, skipped = prepared("pairs", (len(columns), source, target, config.held_out, skip), [content], read)
-    train, validation, test = (_examples(splits[split], path.name) for split in SPLITS)
-    return Corpus(train, validation, test, skipped, {"data.path": digest(content)})
-
-
-def _columns(config: DataConfig) -> list[str]:
-    """Returns the languages of the columns, or raises a UserError if they lack the source or target language."""
     columns = [name.strip() for name in config.columns.split(",")]
-    if not config.columns or "" in columns or len(set(columns)) < len(columns):
+    if "" in columns or len(set(columns)) < len(columns):
         wanted = "expected the languages of the file's columns, comma-separated, such as en,fr"
         raise UserError(f"data.columns: {wanted}; got {config.columns!r}")
-    for side in ("source", "target"):
-        one_of(getattr(config, side), columns, f"data.{side}")
-    return columns
+    source, target = (columns.index(one_of(getattr(config, s), columns, f"data.{s}")) for s in ("source", "target"))
+    path = Path(os.path.expanduser(config.path))
+    content = read_text_file(path, "data.path")
+    sides = tab_separated(content, len(columns), source, target)
+    examples, skipped = good_lines(sides, [path.name] * 2, config.on_error == "skip")
+    return Corpus(*split_by_source(examples, config.held_out), skipped, {"data.path": digest(content)})
 
 
 def _parallel(config: DataConfig) -> Corpus:
     """Reads line-aligned files, two for each split, such as Multi30k's."""
-    from fxf.data.builders import SPLITS, prepared
-
     folder = Path(os.path.expanduser(config.path))
     if not folder.is_dir():
         raise UserError(f"data.path: no folder {folder}")
-    names = {split: [f"{getattr(config, split)}.{side}" for side in (config.source, config.target)] for split in SPLITS}
-    contents = {split: [read_text_file(folder / name, f"data.{split}") for name in names[split]] for split in SPLITS}
-    skip = config.on_error == "skip"
-
-    def read() -> tuple[dict[str, list[Line]], int]:
-        found = {s: good_lines(aligned(contents[s], names[s]), names[s], skip) for s in SPLITS}
-        return {split: lines for split, (lines, _) in found.items()}, sum(skipped for _, skipped in found.values())
-
-    splits, skipped = prepared("parallel", (skip,), [content for split in SPLITS for content in contents[split]], read)
-    train, validation, test = (_examples(splits[split], names[split][0]) for split in SPLITS)
-    digests = {name: digest(c) for split in SPLITS for name, c in zip(names[split], contents[split], strict=True)}
-    return Corpus(train, validation, test, skipped, digests)
+    parts, n_skipped, digests = [], 0, dict[str, str]()
+    for split in SPLITS:
+        names = [f"{getattr(config, split)}.{side}" for side in (config.source, config.target)]
+        contents = [read_text_file(folder / name, f"data.{split}") for name in names]
+        examples, skipped = good_lines(aligned(contents, names), names, config.on_error == "skip")
+        parts.append(examples)
+        n_skipped += skipped
+        digests |= dict(zip(names, map(digest, contents), strict=True))
+    train, validation, test = parts
+    return Corpus(train, validation, test, n_skipped, digests)
 
 
 def _tfds(config: DataConfig) -> Corpus:
     """Reads a public TFDS data set, which TFDS downloads."""
-    from fxf.data.builders import public
+    from fxf.data.public_sets import read_public
 
-    names = (config.train, config.validation, config.test)
-    splits, skipped, manifest = public(config.path, (config.source, config.target), names, config.on_error == "skip")
-    train, validation, test = (
-        _examples(lines, f"{config.path}:{name}") for lines, name in zip(splits, names, strict=True)
-    )
-    return Corpus(train, validation, test, skipped, {"data.path": manifest})
+    splits = [getattr(config, split) for split in SPLITS]
+    manifest, found = read_public(config.path, {"source": config.source, "target": config.target}, splits)
+    parts, n_skipped = [], 0
+    for name, pairs in zip((f"{config.path}:{split}" for split in splits), found, strict=True):
+        examples, skipped = good_lines(((a, b) for a, b in pairs), [name] * 2, config.on_error == "skip")
+        parts.append(examples)
+        n_skipped += skipped
+    train, validation, test = parts
+    return Corpus(train, validation, test, n_skipped, {"data.path": digest(repr(manifest).encode())})
 
 
 def _phrasebook(config: DataConfig) -> Corpus:
     """Returns fxf's own phrase book, from English into French or Spanish."""
     one_of(config.target, ("fr", "es"), "data.target")
-    splits: dict[str, list[Example]] = {"train": [], "validation": [], "test": []}
+    parts: dict[str, list[Example]] = {split: [] for split in SPLITS}
     for number, phrase in enumerate(phrasebook.phrases(config.target), 1):
-        splits[phrase.split].append(Example(phrase.source, phrase.target, f"phrasebook:{number}"))
-    parts = splits["train"], splits["validation"], splits["test"]
-    return Corpus(*parts, 0, {"phrasebook": _digest(*parts)})
+        parts[phrase.split].append(Example(phrase.source, phrase.target, f"phrasebook:{number}"))
+    train, validation, test = parts.values()
+    return Corpus(train, validation, test, 0, {"phrasebook": _digest(train, validation, test)})
 
 
 def _six(config: DataConfig) -> Corpus:

@@ -2,21 +2,20 @@
 
 import contextlib
 import dataclasses
-import errno
 import hashlib
-import itertools
+import io
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 
 from fxf.config import key
 from fxf.data import phrasebook
-from fxf.data.sentence_files import not_text, require_uncompressed
+from fxf.data.sentence_files import BYTE_ORDER_MARK, not_text, require_uncompressed
 from fxf.data.text import TextConfig
 from fxf.errors import UserError, nearest
-from fxf.files import files_below, require_file
+from fxf.files import digest, file_digest, files_below, require_file
 
 PARTS = ("train", "validation", "test")
 MAX_BYTES = 2**24  # of a document
@@ -55,15 +54,14 @@ class DocumentsConfig(TextConfig):
             raise UserError(f"data.path: data.format '{self.format}' needs it; give --config.data.path")
         if self.validation + self.test >= 1:
             raise UserError("data.test: no document is left to train on")
-        if wrong := not_text(self.separator.encode("utf-8", "surrogateescape")):
-            raise UserError(f"data.separator: {self.separator!r}: {wrong[1]}")
 
 
 class Document(NamedTuple):
-    """A text, and its file and line for messages."""
+    """A text, its file and line for messages, and the bytes that it takes there."""
 
     text: str
     where: str
+    n_bytes: int
 
 
 class Source(NamedTuple):
@@ -83,6 +81,9 @@ class Source(NamedTuple):
     changed: int = 0
     content: bytes = b""
 
+    def digest(self) -> str:
+        return file_digest(self.path) if self.path else digest(self.content)
+
 
 def sources(config: DocumentsConfig) -> list[Source]:
     """Returns the files that hold the documents, in order. Files and folders whose names begin with a dot are left out.
@@ -91,9 +92,7 @@ def sources(config: DocumentsConfig) -> list[Source]:
       UserError: there is no such file, folder or data set, or the folder is empty.
     """
     if config.format == "tfds":
-        from fxf.data.builders import public_texts
-
-        (name, *files), _ = public_texts(config.path, config.field, config.split)
+        (name, *files), _ = _public(config)
         size = sum(n_bytes for _, n_bytes in files)
         return [Source(f"{name}:{config.split}", None, size, content=repr((name, files)).encode())]
     if not config.path:
@@ -101,15 +100,12 @@ def sources(config: DocumentsConfig) -> list[Source]:
         return [Source("phrasebook", None, len(content), content=content)]
     path = Path(os.path.expanduser(config.path))
     if not path.is_dir():
-        require_file(path, "data.path")
         return [_file(path, path.name)]
-    try:
-        found = [file for file in files_below(path) if not _hidden(file.relative_to(path))]
-    except OSError as error:
-        raise UserError(f"data.path: {error.filename}: {error.strerror}") from None
+    names = [file.relative_to(path) for file in files_below(path)]
+    found = [name.as_posix() for name in names if not any(part.startswith(".") for part in name.parts)]
     if not found:
         raise UserError(f"data.path: {path}: the folder has no files")
-    return [_file(file, file.relative_to(path).as_posix()) for file in found]
+    return [_file(path / name, name) for name in found]
 
 
 def _file(path: Path, name: str) -> Source:
@@ -117,135 +113,90 @@ def _file(path: Path, name: str) -> Source:
     return Source(name, path, size, path.stat().st_mtime_ns)
 
 
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
+def _public(config: DocumentsConfig) -> tuple[list[Any], Iterator[tuple[bytes, ...]]]:
+    from fxf.data.public_sets import read_public  # imported here because TFDS takes a second
+
+    manifest, (texts,) = read_public(config.path, {"field": config.field}, [config.split])
+    return manifest, texts
 
 
-def read(config: DocumentsConfig, source: Source, on_bytes: Callable[[bytes], Any]) -> Iterator[Document]:
+def read(config: DocumentsConfig, source: Source) -> Iterator[Document]:
     r"""Yields the documents of a source that hold more than white space; \r\n becomes \n.
-
-    Args:
-      on_bytes: is called with all bytes of the source, in order.
 
     Raises:
       UserError: a document is not UTF-8 text or too long, or a line is not a JSON object with the field.
     """
     name = str(source.path or source.name)
-    texts: Iterator[tuple[int, bytes]]
+    found: Iterator[tuple[int, bytes, int]]
     if config.format == "tfds":
-        from fxf.data.builders import public_texts
-
-        on_bytes(source.content)
-        texts = enumerate(public_texts(config.path, config.field, config.split)[1], 1)
+        found = ((number, text, len(text)) for number, (text,) in enumerate(_public(config)[1], 1))
     elif config.format == "json_lines":
-        texts = _json_lines(source, config.field, on_bytes)
+        found = _json_lines(source, config.field)
     else:
-        texts = _split(source, _separator(config), on_bytes)
-    for line, content in texts:
-        where = f"{name}:{line}"
+        found = _split(source, config.separator.replace("\r\n", "\n").encode())
+    for line, content, n_bytes in found:
         if len(content) > MAX_BYTES:
-            raise UserError(f"{where}: a document of more than {MAX_BYTES} bytes; {_shorter(config)}")
+            how = "set data.separator to the text between documents" if config.format == "files" else "cut it"
+            raise UserError(f"{name}:{line}: a document of more than {MAX_BYTES} bytes; {how}")
         if wrong := not_text(content):
             index, problem = wrong
             raise UserError(f"{name}:{line + content[:index].count(10)}: {problem}")
         text = content.decode("utf-8").replace("\r\n", "\n")
         if text and not text.isspace():
-            yield Document(text.lower() if config.lower_case else text, where)
-
-
-def _separator(config: DocumentsConfig) -> bytes:
-    return config.separator.replace("\r\n", "\n").encode()
-
-
-def require_separator(config: DocumentsConfig, found: list[Source]) -> None:
-    """Raises a UserError if `data.separator` stands in no file, as one typed with a backslash and an n."""
-    parts = (_split(source, _separator(config), lambda _: None) for source in found)
-    if config.separator and not any(len([*itertools.islice(each, 2)]) > 1 for each in parts):
-        raise UserError(f"data.separator: {config.separator!r} stands in no file of {config.path or 'the phrase book'}")
-
-
-def _shorter(config: DocumentsConfig) -> str:
-    files = config.format == "files"
-    return "set data.separator to the text between documents" if files else "cut it into shorter ones"
+            yield Document(text.lower() if config.lower_case else text, f"{name}:{line}", n_bytes)
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    """Opens a file. Raises a UserError that names it if it cannot be read; an OSError would read as a failed save."""
+def _opened(source: Source) -> Iterator[BinaryIO]:
+    """Opens a file behind its byte order mark. Raises a UserError that names it if it is compressed or unreadable."""
+    if source.path is None:
+        yield io.BytesIO(source.content)
+        return
     try:
-        with path.open("rb") as file:
+        with source.path.open("rb") as file:
+            start = file.peek(1)
+            require_uncompressed(start, f"data.path: {source.path}")
+            file.read(len(BYTE_ORDER_MARK) if start.startswith(BYTE_ORDER_MARK) else 0)
             yield file
     except OSError as error:
-        raise UserError(f"data.path: {path}: it cannot be read ({errno.errorcode.get(error.errno or 0)})") from None
+        raise UserError(f"data.path: {source.path}: {error.strerror}") from None
 
 
-def _chunks(source: Source, on_bytes: Callable[[bytes], Any]) -> Iterator[bytes]:
-    r"""Yields the content of a text file in pieces, without a byte order mark, and with \n for \r\n.
-
-    If the first line ends in a piece that has \r and no \n, all of them end in \r.
-    """
-    if source.path is None:
-        on_bytes(source.content)
-        yield source.content
-        return
-    with _opened(source.path) as file:
-        start, end = True, b""
-        while chunk := file.read(CHUNK):
-            while chunk.endswith(b"\r") and (more := file.read(1)):
-                chunk += more
-            on_bytes(chunk)
-            if start:
-                require_uncompressed(chunk, f"data.path: {source.path}")
-                chunk, start = chunk.removeprefix(b"\xef\xbb\xbf"), False
-            if not end and (b"\r" in chunk or b"\n" in chunk):
-                end = b"\r\n" if b"\n" in chunk else b"\r"
-            yield chunk.replace(end or b"\r\n", b"\n")
+def _split(source: Source, separator: bytes) -> Iterator[tuple[int, bytes, int]]:
+    """Yields line, content and size of each document of a text file; too long a document ends it."""
+    with _opened(source) as file:
+        line, rest = 1, b""
+        # A piece ends where a line does, so none is cut within a line's end of two bytes.
+        while (chunk := file.read(CHUNK) + file.readline(MAX_BYTES)) and len(rest) <= MAX_BYTES:
+            rest += chunk.replace(b"\r\n", b"\n")
+            *whole, rest = rest.split(separator) if separator else [rest]
+            for content in whole:
+                yield line, content, len(content) + len(separator)
+                line += content.count(10) + separator.count(10)
+        yield line, rest, len(rest)
 
 
-def _split(source: Source, separator: bytes, on_bytes: Callable[[bytes], Any]) -> Iterator[tuple[int, bytes]]:
-    """Yields the line and the content of each document of a text file; too long a document ends it."""
-    line, rest = 1, b""
-    for chunk in _chunks(source, on_bytes):
-        *whole, rest = (rest + chunk).split(separator) if separator else [rest + chunk]
-        for content in whole:
-            yield line, content
-            line += content.count(10) + separator.count(10)
-        if len(rest) > MAX_BYTES:
-            break
-    yield line, rest
-
-
-def _json_lines(source: Source, field: str, on_bytes: Callable[[bytes], Any]) -> Iterator[tuple[int, bytes]]:
-    """Yields the number of each line that is not blank, and the text in the field of its object.
+def _json_lines(source: Source, field: str) -> Iterator[tuple[int, bytes, int]]:
+    """Yields the number of each line that is not blank, the text in the field of its object, and the line's size.
 
     Raises:
-      UserError: a line is not UTF-8 text, not a JSON object, or has no text in the field.
+      UserError: a line is not a JSON object with a text in the field.
     """
-    assert source.path is not None
-    with _opened(source.path) as file:
-        for number, line in enumerate(iter(lambda: file.readline(8 * MAX_BYTES), b""), 1):
-            on_bytes(line)
+    with _opened(source) as file:
+        for number, line in enumerate(file, 1):
             if line.isspace():
                 continue
             where = f"{source.path}:{number}"
-            if number == 1:
-                require_uncompressed(line, f"data.path: {source.path}")
-            if wrong := not_text(line):
-                raise UserError(f"{where}: {wrong[1]}")
             try:
-                record = json.loads(line.decode("utf-8-sig"))
+                record = json.loads(line.decode("utf-8"))
             except (ValueError, RecursionError) as error:
                 raise UserError(f"{where}: not JSON: {error}") from None
-            if not isinstance(record, dict):
-                raise UserError(f"{where}: expected a JSON object, got {type(record).__name__}")
-            if field not in record:
-                raise UserError(f"{where}: no field '{field}' (data.field){nearest(field, record)}")
-            if not isinstance(record[field], str):
-                raise UserError(f"{where}: field '{field}': expected a text, got {type(record[field]).__name__}")
-            try:
-                yield number, record[field].encode()
-            except UnicodeEncodeError:
-                raise UserError(f"{where}: field '{field}': half of a surrogate pair, which is no character") from None
+            fields = record if isinstance(record, dict) else {}
+            if field not in fields:
+                raise UserError(f"{where}: no field '{field}' (data.field){nearest(field, fields)}")
+            if not isinstance(fields[field], str):
+                raise UserError(f"{where}: field '{field}': expected a text, got {type(fields[field]).__name__}")
+            yield number, fields[field].encode("utf-8", "surrogatepass"), len(line)
 
 
 def part_of(config: DocumentsConfig, text: str) -> str:
@@ -259,15 +210,14 @@ def part_of(config: DocumentsConfig, text: str) -> str:
 def sample(config: DocumentsConfig) -> Iterator[str]:
     """Yields documents of the training part, about `SAMPLE` bytes of them, from the start of evenly spread sources."""
     found = sources(config)
-    total, passed, taken = sum(source.size for source in found), 0, 0
+    share = min(1, SAMPLE / max(sum(source.size for source in found), 1))
+    wanted, taken = 0.0, 0
     for source in found:
-        passed += source.size
-        limit = min(1, SAMPLE / max(total, 1)) * passed
-        if taken >= limit:
-            continue
-        for document in read(config, source, lambda _: None):
+        wanted += share * source.size
+        documents = read(config, source) if taken < wanted else ()
+        for document in documents:
             if part_of(config, document.text) == "train":
                 yield document.text
                 taken += len(document.text.encode())
-            if taken >= limit:
+            if taken >= wanted:
                 break

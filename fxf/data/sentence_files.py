@@ -11,25 +11,24 @@ from fxf.files import read_file
 
 SOURCE, TARGET = range(2)
 SIDES = ("source", "target")
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
-
-# How files begin that hold text in another form, what they are, and how to turn them into text.
-NOT_PLAIN = {
-    b"\x1f\x8b": ("compressed by gzip", "unpack it with gunzip"),
-    b"BZh": ("compressed by bzip2", "unpack it with bunzip2"),
-    b"\xfd7zXZ\x00": ("compressed by xz", "unpack it with unxz"),
-    b"\x28\xb5\x2f\xfd": ("compressed by zstd", "unpack it with unzstd"),
-    b"PK\x03\x04": ("a zip archive, which is compressed", "unpack it with unzip"),
-    b"PAR1": ("a Parquet table, which is compressed", "write its texts into a text file"),
+# How compressed files begin, and what unpacks them.
+COMPRESSED = {
+    b"\x1f\x8b": "gunzip",
+    b"BZh": "bunzip2",
+    b"\xfd7zXZ\x00": "unxz",
+    b"\x28\xb5\x2f\xfd": "unzstd",
+    b"PK\x03\x04": "unzip",
 }
 
 
-class Line(NamedTuple):
-    """A sentence pair and the number of its line, from 1."""
+class Example(NamedTuple):
+    """A sentence, its translation, and their file and line for messages."""
 
-    number: int
     source: str
     target: str
+    where: str
 
 
 class BadLineError(Exception):
@@ -58,9 +57,9 @@ def read_text_file(path: Path, key: str) -> bytes:
 
 def require_uncompressed(content: bytes, where: str) -> None:
     """Raises a UserError, which begins with `where`, if the content or its beginning is that of a compressed file."""
-    for start, (what, how) in NOT_PLAIN.items():
+    for start, how in COMPRESSED.items():
         if content.startswith(start) and not_text(content):
-            raise UserError(f"{where}: the file is {what}; {how}")
+            raise UserError(f"{where}: the file is compressed; unpack it with {how}")
 
 
 def not_text(content: bytes) -> tuple[int, str] | None:
@@ -68,19 +67,18 @@ def not_text(content: bytes) -> tuple[int, str] | None:
 
     A null byte is no text: UTF-16 and binary files have it.
     """
-    place, hint = content.find(0), "; is it UTF-16?"
     try:
         content.decode("utf-8")
     except UnicodeDecodeError as error:
-        if place < 0 or error.start < place:
-            byte = content[error.start]
-            return error.start, f"not UTF-8: byte {byte:#04x}{hint if byte >= 0xFE else ''}"
-    return (place, f"not text: a null byte{hint}") if place >= 0 else None
+        byte = content[error.start]
+        return error.start, f"not UTF-8: byte {byte:#04x}{'; is it UTF-16?' if byte >= 0xFE else ''}"
+    place = content.find(0)
+    return (place, "not text: a null byte; is it UTF-16?") if place >= 0 else None
 
 
 def lines_of(content: bytes) -> list[bytes]:
     r"""Returns the lines without their ends. Only \n and \r\n end a line, or \r where there is no \n."""
-    content = with_line_feeds(content.removeprefix(b"\xef\xbb\xbf")).removesuffix(b"\n")  # drops the byte order mark
+    content = with_line_feeds(content.removeprefix(BYTE_ORDER_MARK)).removesuffix(b"\n")  # drops the byte order mark
     return [line.removesuffix(b"\r") for line in content.split(b"\n")]
 
 
@@ -114,8 +112,8 @@ def aligned(contents: Sequence[bytes], names: Sequence[str]) -> Iterator[Sides]:
             yield source, target
 
 
-def good_lines(sides: Iterable[Sides], names: Sequence[str], skip: bool) -> tuple[list[Line], int]:
-    """Returns the lines that hold a sentence pair, and the number of bad lines.
+def good_lines(sides: Iterable[Sides], names: Sequence[str], skip: bool) -> tuple[list[Example], int]:
+    """Returns the sentence pairs of the lines that hold one, and the number of bad lines.
 
     Args:
       names: the source's file and the target's, for messages.
@@ -129,7 +127,7 @@ def good_lines(sides: Iterable[Sides], names: Sequence[str], skip: bool) -> tupl
         try:
             if isinstance(both, BadLineError):
                 raise both
-            good.append(Line(number, _text(both, SOURCE), _text(both, TARGET)))
+            good.append(Example(_text(both, SOURCE), _text(both, TARGET), f"{names[SOURCE]}:{number}"))
         except BadLineError as error:
             if not skip:
                 raise UserError(f"{names[error.side]}:{number}: {error}") from None
@@ -148,18 +146,18 @@ def _text(both: tuple[bytes, bytes], side: int) -> str:
     return text
 
 
-def split_by_source(lines: Sequence[Line], share: float) -> tuple[list[Line], list[Line], list[Line]]:
-    """Splits lines into train, validation and test; all translations of a source go into the same split.
+def split_by_source(examples: Sequence[Example], share: float) -> tuple[list[Example], list[Example], list[Example]]:
+    """Splits pairs into train, validation and test; all translations of a source go into the same split.
 
     The sources with the smallest hashes are held out: `share` of them for validation and as many for test, at least
-    one each. Sources that differ only in case or white space count as one. With share 0 all lines are in every split.
+    one each. Sources that differ only in case or white space count as one. With share 0 all pairs are in every split.
 
     Raises:
       UserError: there are fewer than three sources, and the share is not 0.
     """
     if not share:
-        return ([*lines], [*lines], [*lines])
-    sources = [" ".join(line.source.lower().split()) for line in lines]
+        return ([*examples], [*examples], [*examples])
+    sources = [" ".join(example.source.lower().split()) for example in examples]
     ranked = sorted(set(sources), key=lambda source: hashlib.blake2b(source.encode(), digest_size=16).digest())
     if len(ranked) < 3:
         raise UserError(
@@ -167,7 +165,7 @@ def split_by_source(lines: Sequence[Line], share: float) -> tuple[list[Line], li
         )
     n = max(1, round(share * len(ranked)))
     split_of = dict.fromkeys(ranked[:n], 1) | dict.fromkeys(ranked[n : 2 * n], 2)
-    splits: tuple[list[Line], list[Line], list[Line]] = ([], [], [])
-    for source, line in zip(sources, lines, strict=True):
-        splits[split_of.get(source, 0)].append(line)
+    splits: tuple[list[Example], list[Example], list[Example]] = ([], [], [])
+    for source, example in zip(sources, examples, strict=True):
+        splits[split_of.get(source, 0)].append(example)
     return splits

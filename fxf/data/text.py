@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,10 +12,8 @@ import numpy as np
 
 from fxf.config import key
 from fxf.data import phrasebook
-from fxf.data.encoding import Encoder
-from fxf.data.lines import lines_of
 from fxf.data.sentence_files import not_text, read_text_file, with_line_feeds
-from fxf.data.tokenizer import PAD, VOCAB_SIZE, Tokenizer
+from fxf.data.tokenizer import PAD, VOCAB_SIZE, lines_of
 from fxf.data.tokenizer_file import any_tokenizer
 from fxf.errors import UserError
 from fxf.files import digest
@@ -46,64 +43,57 @@ class Text(NamedTuple):
     test: str
 
 
-class EncodedText(NamedTuple):
-    """A text with its tokenizer. The file is read only when a function needs it, so a trained run can do without.
+class EncodedText:
+    """A text with its tokenizer. The file is read only when a method needs it, so a trained run can do without.
 
     Attributes:
       parts: returns the parts of the text.
-      tokens: `tokens(part)` returns the tokens [N] of "train", "validation" or "test".
-      figures: returns sizes, and the share of tokens that the vocabulary lacks.
-      digests: returns the digest of the text by its name.
-      held_out: returns the digests of the parts that are not trained on.
+      tokens: `tokens(part)` returns the tokens [N] of "train", "validation" or "test", in the tokenizer's dtype.
     """
 
-    tokenizer: Tokenizer
-    parts: Callable[[], Text]
-    tokens: Callable[[str], np.ndarray]
-    figures: Callable[[], dict[str, Any]]
-    digests: Callable[[], dict[str, str]]
-    held_out: Callable[[], dict[str, str]]
+    def __init__(self, config: TextConfig, folder: Path | None, length: int) -> None:
+        """Reads the tokenizer of the run folder or of a file, or learns it from the training part.
 
+        Args:
+          length: minimum of tokens in each part.
 
-def encoded_text(config: TextConfig, folder: Path | None, length: int) -> EncodedText:
-    """Returns the text that `config` names, with the tokenizer of the run folder or one learned from the training part.
+        Raises:
+          UserError: the text or the tokenizer cannot be read, or the tokenizer cannot be learned.
+        """
+        self._config, self._length = config, length
+        self.parts = functools.cache(lambda: read_text(config))
+        self.tokens = functools.cache(self._tokens)
+        self.tokenizer = any_tokenizer(
+            folder, config.tokenizer, config.vocab_size, lambda: lines_of(self.parts().train)
+        )
 
-    Args:
-      length: minimum of tokens in each part.
-
-    Raises:
-      UserError: the text or the tokenizer cannot be read, the tokenizer cannot be learned, or the text is too short.
-    """
-    parts = functools.cache(lambda: read_text(config))
-    tokenizer = any_tokenizer(folder, config.tokenizer, config.vocab_size, lambda: lines_of(parts().train))
-
-    @functools.cache
-    def tokens(part: str) -> np.ndarray:
-        """Returns a part's tokens in the smallest dtype for the vocabulary."""
-        found = Encoder(tokenizer).encode(getattr(parts(), part))
-        if len(found) < length:
-            name = config.path or "the phrase book"
-            needed = f"task.length needs {length}; take a longer text or a lower task.length"
+    def _tokens(self, part: str) -> np.ndarray:
+        """Returns the tokens of a part. Raises a UserError if they are fewer than the minimum."""
+        found = self.tokenizer.array(getattr(self.parts(), part))
+        if len(found) < self._length:
+            name = self._config.path or "the phrase book"
+            needed = f"task.length needs {self._length}; take a longer text or a lower task.length"
             raise UserError(f"data.path: {name}: {part} has {len(found)} tokens; {needed}")
         return found
 
-    def figures() -> dict[str, Any]:
-        train, validation = tokens("train"), tokens("validation")
-        unknown = float(np.mean(np.concatenate([train, validation]) == tokenizer.special.unk))
+    def figures(self) -> dict[str, Any]:
+        """Returns sizes, and the share of tokens that the vocabulary lacks."""
+        train, validation = self.tokens("train"), self.tokens("validation")
+        unknown = float(np.mean(np.concatenate([train, validation]) == self.tokenizer.special.unk))
         return {
             "training_tokens": len(train),
             "validation_tokens": len(validation),
-            "vocabulary": tokenizer.vocab_size,
+            "vocabulary": self.tokenizer.vocab_size,
             "unknown_share": round(unknown, 6),
         }
 
-    def digests() -> dict[str, str]:
-        return {"data.path" if config.path else "phrasebook": digest("\0".join(parts()).encode())}
+    def digests(self) -> dict[str, str]:
+        """Returns the digest of the text by its name."""
+        return {"data.path" if self._config.path else "phrasebook": digest("\0".join(self.parts()).encode())}
 
-    def held_out() -> dict[str, str]:
-        return {f"{part} text": digest(getattr(parts(), part).encode()) for part in ("validation", "test")}
-
-    return EncodedText(tokenizer, parts, tokens, figures, digests, held_out)
+    def held_out(self) -> dict[str, str]:
+        """Returns the digests of the parts that are not trained on."""
+        return {f"{part} text": digest(getattr(self.parts(), part).encode()) for part in ("validation", "test")}
 
 
 def read_text(config: TextConfig) -> Text:

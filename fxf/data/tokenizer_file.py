@@ -9,36 +9,19 @@ from typing import Any
 
 import tokenizers
 
-from fxf.data.tokenizer import NO_TOKEN, TOKENIZER_FILE, VOCAB_SIZE, Special, Tokenizer, tokenizer_of
-from fxf.errors import UserError, panics_as_errors, text_of
+from fxf.data.tokenizer import TOKENIZER_FILE, VOCAB_SIZE, Special, Tokenizer, tokenizer_of
+from fxf.data.tokenizer_kinds import NO_TOKEN
+from fxf.errors import UserError, text_of
 from fxf.files import read_file
 
 KIND = "file"
-# The names of the token before a document and of the token after it. The more specific ones come first, and a new name
-# comes last: a run reads its file again.
-BEGINS = (
-    "<|begin_of_text|>",
-    "<bos>",
-    "<s>",
-    "[CLS]",
-    "<|endoftext|>",
-    "<｜begin▁of▁sentence｜>",
-    "<|startoftext|>",
-    "[BOS]",
-)
-ENDS = (
-    "<|end_of_text|>",
-    "<|endoftext|>",
-    "<eos>",
-    "</s>",
-    "[SEP]",
-    "<｜end▁of▁sentence｜>",
-    "[EOS]",
-    "<|im_end|>",
-    "<|eot_id|>",
-)
-# Of the token that fills rows; where there is none, the one that ends a document does.
-FILLS = ("<pad>", "[PAD]", "<|pad|>", "<|finetune_right_pad_id|>", "<｜▁pad▁｜>")
+# The names of the token before a document, of the one after it, and of the one that fills rows; where none fills rows,
+# the one that ends a document does. The more specific ones come first, and a new name comes last: a run reads its file
+# again.
+# ruff: noqa: SIM905
+BEGINS = "<|begin_of_text|> <bos> <s> [CLS] <|endoftext|> <｜begin▁of▁sentence｜> <|startoftext|> [BOS]".split()
+ENDS = "<|end_of_text|> <|endoftext|> <eos> </s> [SEP] <｜end▁of▁sentence｜> [EOS] <|im_end|> <|eot_id|>".split()
+FILLS = "<pad> [PAD] <|pad|> <|finetune_right_pad_id|> <｜▁pad▁｜>".split()
 # No vocabulary has this token. A BPE model without an unknown token leaves unknown text out; with this one it fails.
 NO_UNKNOWN = "\0unknown"
 
@@ -123,8 +106,7 @@ def cut_inside_special_tokens(
 def _is_piece(backend: tokenizers.Tokenizer, name: str) -> bool:
     """Returns whether the model reads a text that spells a token as this token."""
     try:
-        with panics_as_errors():
-            return backend.token_to_id(name) in [token.id for token in backend.model.tokenize(name)]
+        return backend.token_to_id(name) in [token.id for token in backend.model.tokenize(name)]
     except Exception:  # a model without an unknown token; the library raises no narrower type
         return False
 
@@ -132,9 +114,7 @@ def _is_piece(backend: tokenizers.Tokenizer, name: str) -> bool:
 def read_backend(path: Path, key: str = "") -> tokenizers.Tokenizer:
     """Returns what the library reads in a `tokenizer.json`; arguments and errors as `read_tokenizer_file`."""
     try:
-        text = read_file(path, key).decode("utf-8")
-        with panics_as_errors():
-            return tokenizers.Tokenizer.from_str(text)
+        return tokenizers.Tokenizer.from_str(read_file(path, key).decode("utf-8"))
     except UserError:
         raise
     except Exception as error:  # the library raises no narrower type

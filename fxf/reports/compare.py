@@ -24,7 +24,7 @@ WITHOUT_EFFECT = ("parallel.", "log.", "checkpoint.", "data.prepared")
 CHOOSING = ("checkpoint.best", "checkpoint.average")
 CONTENT = "content of "  # before the name of a digest
 OF_TRAINING = (  # keys of the sections task and data that change nothing of what is scored
-    *("task.metrics", "data.prepared", "data.tokenizer", "data.vocab_size", "data.bpe_dropout", "data.limit"),
+    *("task.metrics", "data.prepared", "data.tokenizer", "data.vocab_size", "data.limit"),
     *("data.unpunctuated", "data.batch_tokens", "data.shapes"),
 )
 TOKENIZER = "tokenizer.json"  # its name among the digests

@@ -8,16 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf.errors import UserError
-from fxf.machine.random_keys import random_key
 from fxf.training.state import run_keys
 
 # Names of arrays that hold tokens, and of the masks that say which of them are read.
 MASKS = {"inputs": "input_mask", "source": "source_mask", "targets": "weights"}
-
-
-def shapes_of_batch(batch: Any) -> Any:
-    """Returns the shapes of the batches that a function of (key, step) makes."""
-    return jax.eval_shape(batch, random_key(0), np.int32(0))
 
 
 def require_first_batch(where: str, batch: Mapping[str, Any], vocab_size: int | None, longest: int | None) -> None:
@@ -78,7 +72,7 @@ def require_learnable(experiment: Any) -> None:
     task = experiment.task
     if type(task).__module__.split(".")[0] == "fxf":
         return
-    found = next(task.batches()) if task.batch is None else first_batch(task.batch, experiment.seed)
+    found = next(task.batches()) if task.has("batches") else first_batch(task.batch, experiment.seed)
     vocab_size = task.vocab_size if experiment.model.loss.of_logits else None
     require_first_batch(f"task '{experiment.config['task']['name']}': batch", found, vocab_size, task.longest)
 

@@ -26,7 +26,7 @@ from fxf.machine.on_cpu import drawing_options
 from fxf.machine.status import stage
 from fxf.models import MODELS, RegisteredModel
 from fxf.models.model import Model
-from fxf.runs import compatibility, contract
+from fxf.runs import compatibility
 from fxf.runs.source import StartConfig, folder_of_files
 from fxf.tasks import TASKS, RegisteredTask
 from fxf.tasks.task import Evaluator, RunInfo, Task
@@ -161,10 +161,7 @@ class Experiment(NamedTuple):
 
     def batch_shapes(self) -> Any:
         """Returns the shapes of a batch: of the largest one, if batches differ."""
-        if self.task.largest_batch is not None:
-            return self.task.largest_batch()
-        assert self.task.batch is not None
-        return contract.shapes_of_batch(self.task.batch)
+        return self.task.largest_batch()
 
     def evaluator(self, clock: Clock, layout: Layout, seed: int = 0) -> Callable[[weights.Params], Evaluator]:
         """Returns `evaluator(params) -> Evaluator`, whose programs compile once for all params.

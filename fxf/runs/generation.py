@@ -42,18 +42,17 @@ def answering(
 ) -> Callable[[list[str]], list[list[Answer]]]:
     """Returns the function from texts to their answers that `generate_texts` calls. It compiles once for each shape."""
     task = experiment.task
-    to_prompts, to_text = task.to_prompts, task.to_text
-    if to_prompts is None or to_text is None:
+    if not task.has("to_text"):
         raise UserError(f"task '{experiment.config['task']['name']}' answers no prompts")
     max_len = experiment.model.max_len or (sys.maxsize if max_tokens else experiment.max_len)
     layout = experiment.layout_of_one_copy()
     evaluator = experiment.evaluator(Clock(time.perf_counter()), layout, seed)(params)
 
     def answers(texts: list[str]) -> list[list[Answer]]:
-        groups = to_prompts(texts, max_tokens, max_len)
+        groups = task.to_prompts(texts, max_tokens, max_len)
         decoded = decode_groups(functools.partial(task.decode, evaluator), groups, task.end_token, len(texts))
         return [
-            [Answer(to_text(text, tokens), score, cut_off) for tokens, score, cut_off in hypotheses]
+            [Answer(task.to_text(text, tokens), score, cut_off) for tokens, score, cut_off in hypotheses]
             for text, hypotheses in zip(texts, decoded, strict=True)
         ]
 
@@ -75,7 +74,7 @@ def score_pairs(experiment: Experiment, evaluator: Evaluator, path: Path) -> dic
       UserError: the task scores no given pairs, or a line is wrong.
     """
     task = experiment.task
-    if task.test_pairs is None:
+    if not task.has("test_pairs"):
         raise UserError(f"--pairs: task '{experiment.config['task']['name']}' scores no given pairs")
     lines, _ = good_lines(tab_separated(read_text_file(path, "--pairs"), 2, 0, 1), [str(path)] * 2, skip=False)
     return task.test_pairs(evaluator, [(line.source, line.target) for line in lines])

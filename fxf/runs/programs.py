@@ -29,7 +29,7 @@ def program_key(experiment: Experiment) -> str:
     """
     task = experiment.task
     read = [without_numbers(experiment.config), task.vocab_size, task.end_token, sorted(task.digests().items())]
-    traced = b"" if task.batch is None else _trace(task.batch)
+    traced = b"" if task.has("batches") else _trace(task.batch)
     return digest(json.dumps(read, sort_keys=True).encode() + traced)
 
 

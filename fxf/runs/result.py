@@ -29,7 +29,8 @@ def scoring_of(experiment: Experiment) -> dict[str, Any]:
     names = [name for name in task.metrics if {name, f"-{name}"} - {*task.metrics}]  # both: the user chooses
     better = {name.removeprefix("-"): LOWER if name.startswith("-") else HIGHER for name in [*names, best] if name}
     unit = "nats" if experiment.model.loss.of_logits else experiment.config["model"]["name"]
-    return {"better": better, "unit": unit, **({} if task.scored_data is None else {"scored": task.scored_data()})}
+    scored = task.scored_data()
+    return {"better": better, "unit": unit, **({} if scored is None else {"scored": scored})}
 
 
 def result_of(

@@ -50,13 +50,12 @@ def make_steps(experiment: Experiment, layout: Layout, record: Record, clock: Cl
     def learning_rate(step: int) -> jax.Array:
         return rate(hyperparameters.optimizer, np.int32(step))
 
-    if task.batches is not None:
+    if task.has("batches"):
         batches = task.batches()
         if record.step:
             batches.set_state(record.data)
         from_iterator = make_train_steps_from_iterator(trainer, batches, compiling, at_peak, programs)
         return Steps(lambda state, n: from_iterator(state, hyperparameters, n), learning_rate, batches.get_state)
-    assert task.batch is not None
     n_steps = min(experiment.log.every, experiment.train.steps, STEPS_AT_ONCE)
     program = CompiledByShape(make_train_steps(trainer, task.batch, n_steps), compiling, programs, in_order)
     least = {} if at_peak is None else {"seconds_at_peak": np.full(n_steps, at_peak(experiment.batch_shapes()))}

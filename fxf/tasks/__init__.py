@@ -8,8 +8,8 @@ from fxf.data.corpus import DataConfig
 from fxf.data.documents import DocumentsConfig
 from fxf.data.text import TextConfig
 from fxf.tasks.boolean_map import BooleanMap, BooleanMapConfig
-from fxf.tasks.language_model import LanguageModel, LanguageModelConfig
-from fxf.tasks.length.length import Length, LengthConfig
+from fxf.tasks.language_model import LanguageModelConfig, language_model
+from fxf.tasks.length.length import LengthConfig, length
 from fxf.tasks.masking import Masking, MaskingConfig
 from fxf.tasks.reversal import Reversal, ReversalConfig
 from fxf.tasks.task import RunInfo, Task
@@ -37,9 +37,9 @@ TASKS: Choices[RegisteredTask] = Choices(
         "time_series": RegisteredTask({"task": TimeSeriesConfig}, TimeSeries, ("transformer_lm",)),
         "boolean_map": RegisteredTask({"task": BooleanMapConfig}, BooleanMap, ("bilayer",)),
         "language_model": RegisteredTask(
-            {"task": LanguageModelConfig, "data": DocumentsConfig}, LanguageModel, ("transformer_lm", "bilayer")
+            {"task": LanguageModelConfig, "data": DocumentsConfig}, language_model, ("transformer_lm", "bilayer")
         ),
-        "length": RegisteredTask({"task": LengthConfig}, Length, ("transformer_lm", "masked_lm")),
+        "length": RegisteredTask({"task": LengthConfig}, length, ("transformer_lm", "masked_lm")),
         "masking": RegisteredTask({"task": MaskingConfig, "data": TextConfig}, Masking, ("masked_lm",)),
     }
 )

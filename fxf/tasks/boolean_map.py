@@ -36,26 +36,17 @@ class BooleanMap(Task):
 
     @functools.cached_property
     def mappings(self) -> dict[str, np.ndarray]:
-        """Returns the batch of all mappings."""
-        n_mappings = self.run.train.batch_size
-        drawn = np.stack([draw_mapping(self.config, self.run.seed, number) for number in range(n_mappings)])
-        weights = np.ones((n_mappings, self.config.positions), np.float32)
-        numbers = np.arange(n_mappings, dtype=np.int32)
+        """The batch of all mappings."""
+        numbers = np.arange(self.run.train.batch_size, dtype=np.int32)
+        drawn = np.stack([draw_mapping(self.config, self.run.seed, number) for number in numbers.tolist()])
+        weights = np.ones((len(numbers), self.config.positions), np.float32)
         return {"inputs": drawn[:, 0], "targets": drawn[:, 1], "weights": weights, "row": numbers}
 
     def batch(self, key: jax.Array, step: jax.Array) -> Batch:
-        del key, step
         return {name: jnp.asarray(value) for name, value in self.mappings.items()}
 
-    def largest_batch(self) -> dict[str, jax.ShapeDtypeStruct]:
-        weights = (self.run.train.batch_size, self.config.positions)
-        sizes = {"inputs": (*weights, self.config.dim), "targets": (*weights, self.config.dim), "weights": weights}
-        shapes = {name: jax.ShapeDtypeStruct(shape, np.float32) for name, shape in sizes.items()}
-        return {**shapes, "row": jax.ShapeDtypeStruct(weights[:1], np.int32)}
-
     def scored_data(self) -> dict[str, Any]:
-        config = self.config
-        of_task = {"task.positions": config.positions, "task.dim": config.dim}
+        of_task = {"task.positions": self.config.positions, "task.dim": self.config.dim}
         return {**of_task, "train.batch_size": self.run.train.batch_size}
 
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Literal
 
 import jax
@@ -13,11 +12,10 @@ import numpy as np
 
 from fxf.config import key
 from fxf.data.batches import iterate
-from fxf.data.documents import DocumentsConfig
-from fxf.data.prepared import Counts, prepared, tokenizer_of_documents
+from fxf.data.prepared import Counts, Prepared, prepared, tokenizer_of_documents
 from fxf.data.rows import Rows, ShuffledRows
-from fxf.data.text import draw_windows, encoded_text, scoring_windows
-from fxf.data.tokenizer import PAD, UNK
+from fxf.data.text import EncodedText, draw_windows, scoring_windows
+from fxf.data.tokenizer import PAD, UNK, Tokenizer
 from fxf.errors import UserError
 from fxf.models.model import Batch
 from fxf.tasks.prompts import PromptGroup, one_group, padded_prompts
@@ -43,31 +41,42 @@ class LanguageModelConfig:
     document_mask: bool = key(True, "attention and positions stay within a document")
 
 
+def language_model(config: LanguageModelConfig, run: RunInfo) -> "LanguageModel":
+    """Returns the task on the running text, or on the documents, that the `data` section names."""
+    return (RunningText if run.data.format == "text" else Documents)(config, run)
+
+
 class LanguageModel(TokenizedTask):
     """Prediction of the next token. `RunningText` and `Documents` make the batches.
 
     A model whose loss is not a cross-entropy reports `accuracy`, the share of tokens that it ranks first, and no bits.
     Bits per character and per byte count the loss of all tokens, also of those that end documents.
+
+    Attributes:
+      first: the token before a text, None for none.
+      context: the number of tokens in front of the one that counts, 0 if all count.
     """
 
     generates = True
     metrics = ("-validation_loss", "-bits_per_character", "-bits_per_byte")
+    context = 0
 
-    def __init__(self, config: LanguageModelConfig, run: RunInfo) -> None:
-        self.config, self.longest = config, config.length
-        self.source = (RunningText if run.data.format == "text" else Documents)(config, run)
-        super().__init__(run.data, self.source.tokenizer)
-        self.around = (self.source.first, None)
-        self.figures, self.digests = self.source.figures, self.source.digests
-        if isinstance(self.source, Documents):
-            self.end_token = self.tokenizer.special.eos
-            self.batches, self.largest_batch = self.source.batches, self.source.largest_batch
-        else:
-            self.batch = self.source.batch
+    def __init__(self, config: LanguageModelConfig, run: RunInfo, tokenizer: Tokenizer, first: int | None) -> None:
+        super().__init__(run.data, tokenizer)
+        self.config, self.run, self.longest = config, run, config.length
+        self.first, self.around = first, (first, None)
 
-    def scored_data(self) -> dict[str, Any]:
-        context = {"task.length": self.config.length} if self.config.score == "last" else {}
-        return {**self.source.held_out(), "task.score": self.config.score, **context}
+    def tokens(self, part: str) -> np.ndarray:
+        """Returns the tokens [N] of "train", "validation" or "test"."""
+        raise NotImplementedError
+
+    def scored(self, part: str) -> Iterator[dict[str, np.ndarray]]:
+        """Yields the batches by which a part is scored."""
+        raise NotImplementedError
+
+    def size(self, part: str) -> Counts:
+        """Returns the size of a part."""
+        raise NotImplementedError
 
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
         return self.evaluate(evaluator, "validation", "validation_loss")
@@ -82,15 +91,16 @@ class LanguageModel(TokenizedTask):
     def evaluate(self, evaluator: Evaluator, part: str, loss_name: str) -> dict[str, float]:
         """Returns the loss and the bits per character and per byte, or the accuracy, of a part of the text."""
         sums_N3 = []
-        for batch in self.source.scored(part):
+        for batch in self.scored(part):
             right = 0.0
             if not evaluator.in_nats:
                 right = float(((evaluator.logits(batch).argmax(-1) == batch["targets"]) * batch["weights"]).sum())
             sums_N3.append((*evaluator.loss(batch), right))
         loss_sum, weight_sum, n_right = np.sum(sums_N3, axis=0)
-        loss, size = float(loss_sum / weight_sum), self.source.size(part)
+        loss = float(loss_sum / weight_sum)
         if not evaluator.in_nats:
             return {loss_name: loss, "accuracy": float(n_right / weight_sum)}
+        size = self.size(part)
         bits = loss / math.log(2) * size.tokens
         return {loss_name: loss, "bits_per_character": bits / size.characters, "bits_per_byte": bits / size.bytes}
 
@@ -100,14 +110,13 @@ class LanguageModel(TokenizedTask):
         If only the last token counts in training, each begins with a piece of the text of the context's length, to
         which the model adds `length` tokens, one at a time.
         """
-        if self.config.score == "all":
-            nothing = padded_prompts([self.inputs([])] * SAMPLES)
-            return evaluator.top(nothing, self.config.length).tolist()
-        tokens, context = self.source.tokens("test"), self.source.context
-        starts = np.linspace(0, len(tokens) - context, SAMPLES).astype(int)
-        rows = [tokens[start : start + context].tolist() for start in starts]
+        if not self.context:
+            return evaluator.top(padded_prompts([self.inputs([])] * SAMPLES), self.config.length).tolist()
+        tokens = self.tokens("test")
+        starts = np.linspace(0, len(tokens) - self.context, SAMPLES).astype(int)
+        rows = [tokens[start : start + self.context].tolist() for start in starts]
         for _ in range(self.config.length):
-            new = evaluator.top(padded_prompts([self.inputs(row[-context:]) for row in rows]), 1)
+            new = evaluator.top(padded_prompts([self.inputs(row[-self.context :]) for row in rows]), 1)
             rows = [[*row, *token] for row, token in zip(rows, new.tolist(), strict=True)]
         return rows
 
@@ -116,15 +125,16 @@ class LanguageModel(TokenizedTask):
 
         Without <bos>, a text begins with itself, and an empty one is a new line.
         """
-        first = self.source.first
-        return [first, *tokens] if first is not None else tokens or self.tokenizer.encode("\n")[:1] or [UNK]
+        if self.first is not None:
+            return [self.first, *tokens]
+        return tokens or self.tokenizer.encode("\n")[:1] or [UNK]
 
     def to_prompts(self, texts: list[str], max_tokens: int, max_len: int) -> list[PromptGroup]:
-        rows, context = self.encode_prompts(texts), self.source.context
+        rows = self.encode_prompts(texts)
         for number, row in enumerate(rows, 1):
-            if len(row) < context:
-                why = f"with task.score=last the model never learned to continue fewer than {context}"
-                raise UserError(f"prompt {number}: expected {context} tokens or more, got {len(row)}; {why}")
+            if len(row) < self.context:
+                why = f"with task.score=last the model never learned to continue fewer than {self.context}"
+                raise UserError(f"prompt {number}: expected {self.context} tokens or more, got {len(row)}; {why}")
         return one_group(padded_prompts(list(map(self.inputs, rows))), max_tokens, max_len)
 
     def to_text(self, text: str, tokens: list[int]) -> str:
@@ -132,33 +142,26 @@ class LanguageModel(TokenizedTask):
 
     def to_batch(self, text: str, answer: str) -> Batch:
         whole = answer if answer.startswith(text) else text + answer
-        tokens = self.inputs(self.tokenizer.encode(self.cased(whole)))
-        return jax.device_put({"inputs": np.array([tokens], np.int32)})
+        return {"inputs": jnp.array([self.inputs(self.tokenizer.encode(self.cased(whole)))])}
 
 
-class RunningText:
-    """Batches of one text in memory.
+class RunningText(LanguageModel):
+    """One text in memory.
 
     A batch holds windows that start anywhere in the training part. In scoring, every token that counts has a token of
     the text before it in its window. The exception is the first token of the text, which counts only after <bos>.
-
-    Attributes:
-      first: the token before a text, None for none.
-      context: the number of tokens in front of the one that counts, 0 if all count.
     """
 
     def __init__(self, config: LanguageModelConfig, run: RunInfo) -> None:
-        self.config, self.batch_size = config, run.train.batch_size
-        self.window = config.length if config.bos else config.length + 1
-        self.context = config.length - config.bos if config.score == "last" else 0
-        text = encoded_text(run.data, run.folder, self.window)
-        self.tokenizer, self.tokens, self.parts = text.tokenizer, text.tokens, text.parts
-        self.figures, self.digests, self.held_out = text.figures, text.digests, text.held_out
-        self.first = self.tokenizer.special.bos if config.bos else None
+        self.window = config.length + (not config.bos)
+        self.text = EncodedText(run.data, run.folder, self.window)
+        tokenizer = self.text.tokenizer
+        super().__init__(config, run, tokenizer, tokenizer.special.bos if config.bos else None)
+        if config.score == "last":
+            self.context = config.length - config.bos
 
     def batch(self, key: jax.Array, step: jax.Array) -> Batch:
-        del step
-        windows_BT = draw_windows(key, self.tokens("train"), (self.batch_size, self.window))
+        windows_BT = draw_windows(key, self.tokens("train"), (self.run.train.batch_size, self.window))
         return self.batch_of(windows_BT, jnp.ones(windows_BT.shape))
 
     def batch_of(self, tokens_BT: Any, weights_BT: Any) -> Batch:
@@ -171,7 +174,6 @@ class RunningText:
         return {"inputs": tokens_BT[:, :-1], "targets": tokens_BT[:, 1:], "weights": weights_BT[:, 1:] * scored}
 
     def scored(self, part: str) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the batches by which a part of the text is scored."""
         tokens_NT, weights_NT = scoring_windows(self.tokens(part), self.window)
         rows = min(len(tokens_NT), max(1, TOKENS_AT_ONCE // self.config.length))
         missing = ((0, -len(tokens_NT) % rows), (0, 0))
@@ -179,43 +181,47 @@ class RunningText:
         weights = np.pad(weights_NT, missing).reshape(tokens.shape)
         yield from (jax.device_get(self.batch_of(*pair)) for pair in zip(tokens, weights, strict=True))
 
+    def tokens(self, part: str) -> np.ndarray:
+        return self.text.tokens(part)
+
     def size(self, part: str) -> Counts:
-        """Returns the size of a part."""
-        text = getattr(self.parts(), part)
+        text = getattr(self.text.parts(), part)
         return Counts(1, len(text), len(text.encode()), len(self.tokens(part)))
 
+    def figures(self) -> dict[str, Any]:
+        return self.text.figures()
 
-class Documents:
-    """Batches of documents whose tokens are on the disk, in rows without padding, each once an epoch.
+    def digests(self) -> dict[str, str]:
+        return self.text.digests()
+
+    def scored_data(self) -> dict[str, Any]:
+        context = {"task.length": self.config.length} if self.context else {}
+        return {**self.text.held_out(), "task.score": self.config.score, **context}
+
+
+class Documents(LanguageModel):
+    """Documents whose tokens are on the disk, in rows without padding, each once an epoch.
 
     Nothing is prepared or read before it is needed, so a trained run can do without its documents.
     """
 
-    context = 0
-
     def __init__(self, config: LanguageModelConfig, run: RunInfo) -> None:
         if config.score == "last":
             raise UserError(f"task.score: 'last' is for data.format 'text', got '{run.data.format}'; leave it at 'all'")
-        data: DocumentsConfig = run.data
-        folder: Path | None = run.folder
-        self.config, self.run, self.data = config, run, data
-        self.tokenizer = tokenizer_of_documents(data, folder)
-        self.prepared = functools.cache(lambda: prepared(data, self.tokenizer))
-        special = self.tokenizer.special
-        self.first = special.bos if config.bos else special.eos
+        tokenizer = tokenizer_of_documents(run.data, run.folder)
+        self.end_token = tokenizer.special.eos
+        self.begin = tokenizer.special.bos if config.bos else self.end_token
+        super().__init__(config, run, tokenizer, self.begin)
+
+    @functools.cached_property
+    def prepared(self) -> Prepared:
+        """The documents' tokens, prepared in a folder."""
+        return prepared(self.data, self.tokenizer)
 
     def rows(self, tokens_N: np.ndarray) -> Rows:
         """Returns the rows of the tokens of a part."""
         config = self.config
-        return Rows(tokens_N, self.tokenizer.special, self.first, config.length, config.document_mask)
-
-    def tokens(self, part: str) -> np.ndarray:
-        """Returns the tokens [N] of a part."""
-        return self.prepared().tokens(self.stored(part))
-
-    def stored(self, part: str) -> str:
-        """Returns the name of the part on the disk. The test is of the validation part if its share is 0."""
-        return "validation" if part == "test" and not self.data.test else part
+        return Rows(tokens_N, self.tokenizer.special, self.begin, config.length, config.document_mask)
 
     def batches(self) -> Any:
         process = (jax.process_index(), jax.process_count())
@@ -225,30 +231,33 @@ class Documents:
         return self.rows(np.zeros(1, np.uint16)).shapes(self.run.train.batch_size)  # of any tokens
 
     def scored(self, part: str) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the batches by which a part is scored."""
         rows = self.rows(self.tokens(part))
         return rows.in_order(min(rows.n_rows, max(1, TOKENS_AT_ONCE // self.config.length)))
 
-    def held_out(self) -> dict[str, str]:
-        """Returns a digest of the documents and of how they are split."""
-        return {"split of the text": self.prepared().text}
+    def stored(self, part: str) -> str:
+        """Returns the name of a part on the disk. The test is of the validation part if its share is 0."""
+        return "validation" if part == "test" and not self.data.test else part
+
+    def tokens(self, part: str) -> np.ndarray:
+        return self.prepared.tokens(self.stored(part))
 
     def size(self, part: str) -> Counts:
-        """Returns the size of a part."""
-        return self.prepared().counts[self.stored(part)]
+        return self.prepared.counts[self.stored(part)]
 
     def figures(self) -> dict[str, Any]:
-        train, validation = self.size("train"), self.size("validation")
-        rows = self.rows(self.tokens("train"))
+        train, validation, rows = self.size("train"), self.size("validation"), self.rows(self.tokens("train"))
         return {
             "training_documents": train.documents,
             "validation_documents": validation.documents,
             "training_tokens": train.tokens,
             "validation_tokens": validation.tokens,
-            "vocabulary": self.tokenizer.vocab_size,
+            "vocabulary": self.vocab_size,
             "unknown_share": round((train.unknown + validation.unknown) / (train.tokens + validation.tokens), 6),
             "padding_share": round(1 - train.tokens / (rows.n_rows * rows.length), 6),
         }
 
     def digests(self) -> dict[str, str]:
-        return {"data.path": self.prepared().digest}
+        return {"data.path": self.prepared.digest}
+
+    def scored_data(self) -> dict[str, Any]:
+        return {"split of the text": self.prepared.text, "task.score": self.config.score}

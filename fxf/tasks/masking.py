@@ -1,7 +1,7 @@
 """Masked language modelling of a text (seed 001, "Tokenization"; Devlin et al. 2018): a model fills in blanks."""
 
 import dataclasses
-import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf.config import key
-from fxf.data.text import draw_windows
+from fxf.data.batches import padded
+from fxf.data.text import EncodedText, draw_windows
 from fxf.data.tokenizer import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, TOKENIZERS
 from fxf.data.tokenizer_file import is_file
 from fxf.errors import UserError
@@ -18,7 +19,7 @@ from fxf.machine.random_keys import random_key
 from fxf.models.model import Batch
 from fxf.tasks.prompts import Decoded, PromptGroup, of_each_prompt
 from fxf.tasks.task import Evaluator, RunInfo
-from fxf.tasks.text_task import TextTask, warn_of_unknown
+from fxf.tasks.text_task import TokenizedTask, warn_of_unknown
 
 BLANK = SPECIAL_TOKENS[MASK]
 AS_MASK, AS_RANDOM = 0.8, 0.1  # shares of the chosen tokens; the rest stay as they are
@@ -36,7 +37,7 @@ class MaskingConfig:
     share: float = key(0.15, "share of the text's tokens that the model predicts", above=0, below=1)
 
 
-class Masking(TextTask):
+class Masking(TokenizedTask):
     """Sequences <bos> text <eos> in which some tokens are hidden. The model predicts the hidden tokens.
 
     A batch's sequences start anywhere in the training part. One in ten is short: it has any number of tokens from 1,
@@ -52,10 +53,10 @@ class Masking(TextTask):
         self.longest, self.n_text = config.length, config.length - 2
         if is_file(run.data.tokenizer):
             raise UserError(f"data.tokenizer: a tokenizer file has no {BLANK}; expected one of {', '.join(TOKENIZERS)}")
-        super().__init__(run, self.n_text)
+        self.text = EncodedText(run.data, run.folder, self.n_text)
+        super().__init__(run.data, self.text.tokenizer)
 
     def batch(self, key: jax.Array, step: jax.Array) -> Batch:
-        del step
         key_windows, key_short, key_lengths, key_mask = jax.random.split(key, 4)
         windows_BP = draw_windows(key_windows, self.text.tokens("train"), (self.batch_size, self.n_text))
         short_B1 = jax.random.bernoulli(key_short, SHORT, (self.batch_size, 1))
@@ -68,11 +69,18 @@ class Masking(TextTask):
         tokens = self.text.tokens(part)
         windows_NP = tokens[: len(tokens) // self.n_text * self.n_text].reshape(-1, self.n_text).astype(np.int32)
         rows = max(1, LOGITS_AT_ONCE // (self.config.length * self.vocab_size))
-        masked = jax.jit(lambda key, x, n: masked_batch(key, x, n, self.config.share, self.vocab_size))
+        masked = jax.jit(masked_batch, static_argnums=4)
         for start in range(0, len(windows_NP), rows):
             windows_BP = windows_NP[start : start + rows]
             full_B1 = np.full((len(windows_BP), 1), self.n_text, np.int32)
-            yield jax.device_get(masked(jax.random.fold_in(random_key(0), start), windows_BP, full_B1))
+            of_windows = jax.random.fold_in(random_key(0), start)
+            yield jax.device_get(masked(of_windows, windows_BP, full_B1, self.config.share, self.vocab_size))
+
+    def figures(self) -> dict[str, Any]:
+        return self.text.figures()
+
+    def digests(self) -> dict[str, str]:
+        return self.text.digests()
 
     def scored_data(self) -> dict[str, Any]:
         return {**self.text.held_out(), "task.length": self.config.length, "task.share": self.config.share}
@@ -85,38 +93,30 @@ class Masking(TextTask):
 
     def evaluate(self, evaluator: Evaluator, part: str, loss_name: str) -> dict[str, Any]:
         """Returns the figures and samples of a part of the text."""
-        loss_sum, weight_sum, right = 0.0, 0.0, 0.0
+        sums_N3: list[tuple[float, float, float]] = []
         samples: list[tuple[str, ...]] = []
         for batch in self.scored(part):
-            sums = evaluator.loss(batch)
-            loss_sum, weight_sum = loss_sum + sums[0], weight_sum + sums[1]
-            best_BT = predicted(evaluator, batch["inputs"])
-            right += float(((best_BT == batch["targets"]) * batch["weights"]).sum())
+            sums, best_BT = evaluator.loss(batch), predicted(evaluator, batch["inputs"])
+            sums_N3.append((*sums, float(((best_BT == batch["targets"]) * batch["weights"]).sum())))
             if not samples:
-                rows = zip(batch["inputs"], batch["targets"], filled(batch["inputs"], best_BT), strict=True)
-                samples = [
-                    tuple(self.tokenizer.decode(x.tolist()) for x in row) for row in itertools.islice(rows, SAMPLES)
-                ]
-        loss = loss_sum / max(weight_sum, 1)
-        return {
-            loss_name: loss,
-            **({"perplexity": float(np.exp(loss))} if evaluator.in_nats else {}),
-            "accuracy": right / max(weight_sum, 1),
-            "chosen_tokens": int(weight_sum),
-            "samples": samples,
-        }
+                rows = (batch["inputs"], batch["targets"], filled(batch["inputs"], best_BT))
+                texts = ([self.tokenizer.decode(tokens) for tokens in x[:SAMPLES].tolist()] for x in rows)
+                samples = list(zip(*texts, strict=True))
+        loss_sum, weight_sum, n_right = np.sum(sums_N3, axis=0).tolist()
+        loss, n_chosen = loss_sum / max(weight_sum, 1), int(weight_sum)
+        figures = {loss_name: loss, "accuracy": n_right / max(weight_sum, 1), "chosen_tokens": n_chosen}
+        perplexity = {"perplexity": math.exp(loss)} if evaluator.in_nats else {}
+        return {**figures, **perplexity, "samples": samples}
 
     def to_prompts(self, texts: list[str], max_tokens: int, max_len: int) -> list[PromptGroup]:
         if max_tokens:
             raise UserError("max_tokens: a masked language model fills in blanks, one token each; leave it at 0")
         warn_of_unknown(self.tokenizer, [self.pieces(text) for text in texts])
         rows = of_each_prompt(self.encode, texts)
-        inputs_N1T = np.full((len(rows), 1, self.config.length), PAD, np.int32)
-        for inputs_1T, row in zip(inputs_N1T, rows, strict=True):
-            inputs_1T[0, : len(row)] = row
+        inputs_NT, _ = padded(rows, len(rows), self.config.length)
         return [
-            PromptGroup([place], {"inputs": inputs_1T}, self.config.length)
-            for place, inputs_1T in enumerate(inputs_N1T)
+            PromptGroup([place], {"inputs": inputs_T[None]}, self.config.length)
+            for place, inputs_T in enumerate(inputs_NT)
         ]
 
     def decode(self, evaluator: Evaluator, groups: Sequence[PromptGroup]) -> list[Decoded]:
@@ -124,12 +124,9 @@ class Masking(TextTask):
         rows = (group.prompts["inputs"] for group in groups)
         return [(filled(inputs, predicted(evaluator, inputs))[:, None], None) for inputs in rows]
 
-    def to_text(self, text: str, tokens: list[int]) -> str:
-        return self.tokenizer.decode(tokens)
-
     def to_batch(self, text: str, answer: str) -> Batch:
-        tokens = np.array([self.encode(text)], np.int32)  # the answer stands in the blanks
-        return jax.device_put({"inputs": tokens, "input_mask": np.ones(tokens.shape, bool)})
+        tokens = jnp.array([self.encode(text)])  # the answer stands in the blanks
+        return {"inputs": tokens, "input_mask": jnp.ones(tokens.shape, bool)}
 
     def pieces(self, text: str) -> list[str]:
         """Returns the pieces of a text between its blanks."""

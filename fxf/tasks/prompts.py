@@ -39,16 +39,15 @@ def one_group(prompts: Prompts, max_tokens: int, max_len: int) -> list[PromptGro
     Raises:
       UserError: a prompt and its new tokens need more than `max_len` positions. The last new token needs none.
     """
-    lengths = prompts["lengths"].tolist()
-    for number, (first, length) in enumerate(zip(prompts["first"].tolist(), lengths, strict=True), 1):
-        if length + max(max_tokens, 1) > max_len:
-            n_tokens = length + (first != 0)  # a token 0 in front does not belong to the text
-            needed = f"{n_tokens} tokens and {max(max_tokens, 1)} to generate"
+    room_N = max_len - prompts["lengths"]
+    for number, room in enumerate(room_N.tolist(), 1):
+        if room < max(max_tokens, 1):
+            first = prompts["first"][number - 1] != 0  # a token 0 in front does not belong to the text
+            needed = f"{max_len - room + first} tokens and {max(max_tokens, 1)} to generate"
             raise UserError(f"prompt {number}: {needed}; model.max_len is {max_len}")
     if max_tokens:
-        return [PromptGroup(range(len(lengths)), prompts, max_tokens)]
-    limits_N = np.array([max_len - length for length in lengths], np.int32)
-    return [PromptGroup(range(len(lengths)), {**prompts, "limits": limits_N}, int(limits_N.max()))]
+        return [PromptGroup(range(len(room_N)), prompts, max_tokens)]
+    return [PromptGroup(range(len(room_N)), {**prompts, "limits": room_N.astype(np.int32)}, int(room_N.max()))]
 
 
 def padded_prompts(rows: Sequence[Sequence[int]]) -> Prompts:
@@ -85,25 +84,12 @@ def whole_numbers(text: str, minimum: int, maximum: int, expected: str) -> list[
 
 def is_number(word: str, minimum: int, maximum: int) -> bool:
     """Returns whether a word is a whole number from `minimum` to `maximum`."""
-    return word.isdecimal() and len(word) <= 18 and minimum <= int(word) <= maximum  # Python reads at most 4,300 digits
+    return word.isdecimal() and minimum <= int(word) <= maximum
 
 
 def before_end(tokens: list[int], end_token: int) -> list[int]:
     """Returns the tokens before the first end token, or all where there is none."""
     return tokens[: tokens.index(end_token)] if end_token in tokens else tokens
-
-
-def to_hypotheses(decoded: Decoded, end_token: int, limits: Sequence[int]) -> list[list[Hypothesis]]:
-    """Returns the hypotheses that were found for each prompt, the best first, given the largest numbers of tokens."""
-    tokens_NWU, scores_NW = decoded
-    scores = np.full(tokens_NWU.shape[:2], None) if scores_NW is None else scores_NW
-    found: list[list[Hypothesis]] = []
-    for rows, of_rows, limit in zip(tokens_NWU.tolist(), scores.tolist(), limits, strict=True):
-        pairs = [(before_end(row[:limit], end_token), score) for row, score in zip(rows, of_rows, strict=True)]
-        found.append(
-            [Hypothesis(*pair, end_token >= 0 and len(pair[0]) == limit) for pair in pairs if pair[1] != -float("inf")]
-        )
-    return found
 
 
 def decode_groups(
@@ -112,10 +98,17 @@ def decode_groups(
     end_token: int,
     n_prompts: int,
 ) -> list[list[Hypothesis]]:
-    """Returns the hypotheses of each prompt, in the order of the texts. A text in no group has one empty hypothesis."""
+    """Returns the hypotheses that were found for each prompt, the best first, in the order of the texts.
+
+    A text in no group has one empty hypothesis. What a beam did not find has the score -inf, and is left out.
+    """
     found: list[list[Hypothesis]] = [[Hypothesis([], 0.0)]] * n_prompts
-    for group, decoded in zip(groups, decode(groups) if groups else [], strict=True):
+    for group, (tokens_NWU, scores_NW) in zip(groups, decode(groups) if groups else [], strict=True):
         limits = group.prompts.get("limits", [group.max_tokens] * len(group.places))
-        for place, of_prompt in zip(group.places, to_hypotheses(decoded, end_token, limits), strict=True):
-            found[place] = of_prompt
+        scores = np.full(tokens_NWU.shape[:2], None) if scores_NW is None else scores_NW
+        rows = zip(group.places, tokens_NWU.tolist(), scores.tolist(), limits, strict=True)
+        for place, tokens_WU, scores_W, limit in rows:
+            pairs = [(before_end(tokens[:limit], end_token), s) for tokens, s in zip(tokens_WU, scores_W, strict=True)]
+            of_prompt = [Hypothesis(new, s, end_token >= 0 and len(new) == limit) for new, s in pairs]
+            found[place] = [each for each in of_prompt if each.score != -float("inf")]
     return found

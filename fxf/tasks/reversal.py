@@ -9,18 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf.config import key
-from fxf.decoding.steps import Prompts
 from fxf.errors import UserError
 from fxf.models.model import Batch
 from fxf.tasks.held_out import drawn_for, held_out, power_within, sample_held_out
-from fxf.tasks.prompts import PromptGroup, before_end, of_each_prompt, one_group, padded_prompts, whole_numbers
+from fxf.tasks.prompts import before_end, whole_numbers
 from fxf.tasks.task import Evaluator, RunInfo, Task, language_model_batch, sample
 from fxf.tasks.text_metrics import MetricsConfig, TextMetrics
 
 END = 0
 SAMPLES = 10
 LARGEST_DOMAIN = 100_000
-LARGEST_APART = 1000  # lengths that are scored separately
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,18 +43,16 @@ class ReversalConfig(MetricsConfig):
             raise UserError(
                 f"task.max_length: expected at least task.min_length {self.min_length}, got {self.max_length}"
             )
-        if self.longer_every and not self.longer_scored():
+        if self.longer_every and not self.longer_samples():
             raise UserError(f"task.longer_every: no multiple of {self.longer_every} among the task.longer lengths")
-        if len(self.longer_scored()) > LARGEST_APART:
-            scored = len(self.longer_scored())
-            raise UserError(f"task.longer_every: {scored} separate lengths; expected at most {LARGEST_APART}")
 
-    def longer_scored(self) -> range:
-        """Returns the lengths that are longer than in training and scored separately."""
+    def longer_samples(self) -> dict[str, range]:
+        """Returns the lengths of the samples that are longer than in training, by the suffix of their figures."""
+        longest = self.max_length + self.longer
         if not self.longer_every:
-            return range(0)
+            return {"_longer": range(self.max_length + 1, longest + 1)} if self.longer else {}
         first = (self.max_length // self.longer_every + 1) * self.longer_every
-        return range(first, self.max_length + self.longer + 1, self.longer_every)
+        return {f"_{n}": range(n, n + 1) for n in range(first, longest + 1, self.longer_every)}
 
 
 class Reversal(Task):
@@ -71,19 +67,17 @@ class Reversal(Task):
     def __init__(self, config: ReversalConfig, run: RunInfo) -> None:
         self.config, self.batch_size = config, run.train.batch_size
         self.lengths = range(config.min_length, config.max_length + 1)
-        self.scored_whole = len(self.lengths) <= LARGEST_DOMAIN and (
-            power_within(LARGEST_DOMAIN, config.n_tokens, self.lengths[-1])
+        self.scored_whole = (
+            len(self.lengths) <= LARGEST_DOMAIN
+            and power_within(LARGEST_DOMAIN, config.n_tokens, config.max_length)
             and sum(config.n_tokens**n for n in self.lengths) <= LARGEST_DOMAIN
         )
         self.vocab_size, self.longest = config.n_tokens + 1, 2 * (config.max_length + config.longer) + 2
-        exact = ["exact_match", *(f"exact_match_{n}" for n in config.longer_scored())]
-        if config.longer and not config.longer_every:
-            exact.append("exact_match_longer")
-        self.text_metrics = TextMetrics(config, (*exact, "examples", "examples_longer", "cut_off"))
+        self.text_metrics = TextMetrics(config)
+        exact = (f"exact_match{of}" for of in ("", *config.longer_samples()))
         self.metrics = (*exact, *self.text_metrics.names)
 
     def batch(self, key: jax.Array, step: jax.Array) -> Batch:
-        del step
         key_lengths, key_tokens = jax.random.split(key)
         n_tokens, longest = self.config.n_tokens, self.config.max_length
         lengths_B1 = jax.random.randint(key_lengths, (self.batch_size, 1), self.config.min_length, longest + 1)
@@ -92,60 +86,70 @@ class Reversal(Task):
         if not self.scored_whole:
             read_BP = jnp.where(jnp.arange(longest)[None] < lengths_B1, sequences_BP, END)
             weights_BT = jnp.where(held_out(read_BP)[:, None], 0, weights_BT)
-        positions = {"positions": mirrored_positions(lengths_B1, targets_BT.shape[1])} if self.config.mirrored else {}
-        return language_model_batch(targets_BT, weights_BT) | positions
+        return language_model_batch(targets_BT, weights_BT) | self.positions(lengths_B1, targets_BT.shape[1])
+
+    def positions(self, lengths_B1: Any, n_inputs: int) -> dict[str, jax.Array]:
+        """Returns positions of the inputs 0 x1 … xn 0 xn … x1, [B, n_inputs], if a symbol shares its mirror image's.
+
+        Those of x1 … xn are 1 … n, that of the second 0 is n + 1, and what comes after the answer has 0, -1, …
+        """
+        t = jnp.arange(n_inputs)[None]
+        mirrored_BT = jnp.where(t <= lengths_B1 + 1, t, 2 * lengths_B1 + 2 - t)
+        return {"positions": mirrored_BT} if self.config.mirrored else {}
+
+    def placed(self, lengths_N: np.ndarray, n_tokens: int) -> dict[str, np.ndarray]:
+        return jax.device_get(self.positions(lengths_N[:, None] - 1, n_tokens))
 
     def scored_data(self) -> dict[str, Any]:
         keys = dataclasses.asdict(self.config)
         return {f"task.{name}": value for name, value in keys.items() if name not in ("metrics", "mirrored")}
 
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
-        config = self.config
-        scored = whole_domain(config, self.lengths) if self.scored_whole else draw_sample(config, self.lengths)
-        found, expected = continuations(config, evaluator, scored)
+        scored = whole_domain(self.config) if self.scored_whole else draw_sample(self.config, self.lengths)
+        found, expected = self.continuations(evaluator, scored)
         figures: dict[str, Any] = {"exact_match": exact_match(found, expected), "examples": len(scored)}
         figures["cut_off"] = int((found != END).all(axis=1).sum())
-        figures["samples"] = self.samples(scored, found, expected)
-        for length in config.longer_scored():
-            longer = draw_sample(config, range(length, length + 1))
-            figures[f"exact_match_{length}"] = exact_match(*continuations(config, evaluator, longer))
-        if config.longer and not config.longer_every:
-            longer = draw_sample(config, range(config.max_length + 1, config.max_length + config.longer + 1))
-            exact = exact_match(*continuations(config, evaluator, longer))
-            figures |= {"exact_match_longer": exact, "examples_longer": len(longer)}
-        return figures | self.text_metrics.of_tokens(found, expected, END, self.to_text)
+        wrong_first = np.argsort((found == expected).all(axis=1), kind="stable")[:SAMPLES]
+        texts = (self.texts(tokens[wrong_first]) for tokens in (scored, expected, found))
+        figures["samples"] = list(map(sample, *texts, (found[wrong_first] != END).all(axis=1).tolist()))
+        for of, lengths in self.config.longer_samples().items():
+            longer = draw_sample(self.config, lengths)
+            figures[f"exact_match{of}"] = exact_match(*self.continuations(evaluator, longer))
+            if of == "_longer":
+                figures["examples_longer"] = len(longer)
+        if self.text_metrics.chosen:
+            figures |= self.text_metrics.figures(self.texts(found), [[text] for text in self.texts(expected)])
+        return figures
 
-    def samples(self, sequences: np.ndarray, found: np.ndarray, expected: np.ndarray) -> list[tuple[Any, ...]]:
-        """Returns (prompt, expected, answer) of a few sequences, wrong answers first."""
-        is_right = (found == expected).all(axis=1)
-        wrong, right = np.flatnonzero(~is_right)[:SAMPLES], np.flatnonzero(is_right)
-        n_right = min(SAMPLES - len(wrong), len(right))
-        order = [*wrong, *right[np.linspace(0, len(right) - 1, n_right).astype(int)]]
-        rows = zip(*(part[order].tolist() for part in (sequences, expected, found)), strict=True)
-        texts = [([self.to_text("", before_end(tokens, END)) for tokens in row], END not in row[-1]) for row in rows]
-        return [sample(prompt, right_answer, answer, cut_off) for (prompt, right_answer, answer), cut_off in texts]
+    def continuations(self, evaluator: Evaluator, sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the model's continuations of sequences, [n, longest] padded with 0, and the right continuations.
 
-    def to_prompts(self, texts: list[str], max_tokens: int, max_len: int) -> list[PromptGroup]:
-        rows = of_each_prompt(self.encode, texts)
-        prompts = padded_prompts([[END, *row, END] for row in rows])
-        return [
-            group._replace(prompts=placed(self.config, group.prompts, group.max_tokens))
-            for group in one_group(prompts, max_tokens, max_len)
-        ]
+        Both are int32 [n, longest + 1]. The right continuation is the reverse, followed by 0.
+        """
+        tokens = np.pad(sequences, ((0, 0), (0, 1)), constant_values=END)
+        lengths = np.count_nonzero(sequences, axis=1).astype(np.int32) + 1
+        backwards = lengths[:, None] - 2 - np.arange(tokens.shape[1])
+        expected = np.where(backwards >= 0, np.take_along_axis(tokens, np.maximum(backwards, 0), axis=1), END)
+        prompts = {"tokens": tokens, "lengths": lengths, **self.placed(lengths, 2 * tokens.shape[1])}
+        return evaluator.top(prompts, tokens.shape[1]), expected
+
+    def texts(self, tokens_NU: np.ndarray) -> list[str]:
+        """Returns the text of each row, up to its end."""
+        return [self.to_text("", before_end(row, END)) for row in tokens_NU.tolist()]
+
+    def encode(self, text: str) -> list[int]:
+        return [END, *self.symbols(text), END]
+
+    def symbols(self, text: str) -> list[int]:
+        """Returns the tokens of a sequence."""
+        return whole_numbers(text, 1, self.config.n_tokens, "expected tokens")
 
     def to_text(self, text: str, tokens: list[int]) -> str:
         return " ".join(map(str, tokens))
 
     def to_batch(self, text: str, answer: str) -> Batch:
-        tokens = self.encode(text)
-        inputs = np.array([[END, *tokens, END, *self.encode(answer)]], np.int32)
-        lengths = jnp.array([[len(tokens)]])
-        positions = {"positions": mirrored_positions(lengths, inputs.shape[1])} if self.config.mirrored else {}
-        return {"inputs": jax.device_put(inputs)} | positions
-
-    def encode(self, text: str) -> list[int]:
-        """Returns the tokens of a sequence."""
-        return whole_numbers(text, 1, self.config.n_tokens, "expected tokens")
+        tokens = [*self.encode(text), *self.symbols(answer)]
+        return {"inputs": jnp.array([tokens])} | self.positions(len(self.symbols(text)), len(tokens))
 
 
 def reversal_targets(sequences_BP: jax.Array, lengths_B1: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -161,28 +165,11 @@ def reversal_targets(sequences_BP: jax.Array, lengths_B1: jax.Array) -> tuple[ja
     return jnp.where(is_token, tokens, END), counts.astype(jnp.float32)
 
 
-def mirrored_positions(lengths_B1: jax.Array, n_inputs: int) -> jax.Array:
-    """Returns the positions of the inputs 0 x1 … xn 0 xn … x1: those of x1 … xn are 1 … n, int32 [B, n_inputs].
-
-    The second 0 has n + 1, and what comes after the answer 0, -1, …
-    """
-    t = jnp.arange(n_inputs)[None]
-    return jnp.where(t <= lengths_B1 + 1, t, 2 * lengths_B1 + 2 - t)
-
-
-def placed(config: ReversalConfig, prompts: Prompts, max_tokens: int) -> Prompts:
-    """Returns prompts x1 … xn 0 with the positions of all their tokens, if a symbol shares that of its mirror image."""
-    if not config.mirrored:
-        return prompts
-    n_tokens = prompts["tokens"].shape[1] + max_tokens
-    return {**prompts, "positions": np.asarray(mirrored_positions(prompts["lengths"][:, None] - 1, n_tokens))}
-
-
-def whole_domain(config: ReversalConfig, lengths: range) -> np.ndarray:
-    """Returns every sequence of the given lengths, int32 [n, longest], padded with 0."""
-    tokens = range(1, config.n_tokens + 1)
+def whole_domain(config: ReversalConfig) -> np.ndarray:
+    """Returns every sequence of the lengths of training, int32 [n, longest], padded with 0."""
+    tokens, lengths = range(1, config.n_tokens + 1), range(config.min_length, config.max_length + 1)
     rows = itertools.chain.from_iterable(itertools.product(tokens, repeat=n) for n in lengths)
-    return np.array([row + (END,) * (lengths[-1] - len(row)) for row in rows], np.int32)
+    return np.array([row + (END,) * (config.max_length - len(row)) for row in rows], np.int32)
 
 
 def draw_sample(config: ReversalConfig, lengths: range) -> np.ndarray:
@@ -196,19 +183,6 @@ def draw_sample(config: ReversalConfig, lengths: range) -> np.ndarray:
     drawn = rng.integers(1, config.n_tokens + 1, (n_drawn, lengths[-1]), np.int32)
     drawn[np.arange(lengths[-1]) >= lengths_N1] = END
     return sample_held_out(drawn, config.examples)
-
-
-def continuations(config: ReversalConfig, evaluator: Evaluator, sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the model's continuations of sequences, [n, longest] padded with 0, and the right continuations.
-
-    Both are int32 [n, longest + 1]. The right continuation is the reverse, followed by 0.
-    """
-    tokens = np.pad(sequences, ((0, 0), (0, 1)), constant_values=END)
-    lengths = np.count_nonzero(sequences, axis=1).astype(np.int32) + 1
-    backwards = lengths[:, None] - 2 - np.arange(tokens.shape[1])
-    expected = np.where(backwards >= 0, np.take_along_axis(tokens, np.maximum(backwards, 0), axis=1), END)
-    prompts = placed(config, {"tokens": tokens, "lengths": lengths}, tokens.shape[1])
-    return evaluator.top(prompts, tokens.shape[1]), expected
 
 
 def exact_match(found: np.ndarray, expected: np.ndarray) -> float:

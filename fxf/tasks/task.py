@@ -1,6 +1,5 @@
 """The contract between a task and the experiment that runs it."""
 
-import abc
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf.decoding.steps import Prompts
+from fxf.machine.random_keys import random_key
 from fxf.models.model import Batch
-from fxf.tasks.prompts import Decoded, PromptGroup
+from fxf.tasks.prompts import Decoded, PromptGroup, of_each_prompt, one_group, padded_prompts
 from fxf.training.step import TrainConfig
 
 NO_END = -1  # no token ends a sequence
@@ -51,14 +51,14 @@ class Evaluator(NamedTuple):
         return tokens_NWU[:, 0]
 
 
-class Task(abc.ABC):
+class Task:
     """A task: the data to learn from and the scoring. Each is a subclass, built from its section and a `RunInfo`.
 
     Building a task raises a UserError if its data or its tokenizer cannot be read or made.
 
     A task that only trains and scores has `vocab_size`, `longest`, `metrics`, `validate`, and either `batch` or
-    `batches`. A task that answers prompts also has `to_prompts` and `to_text`, and sets `generates`. A task that can
-    be probed has `to_batch`.
+    `batches`. A task that answers prompts also has `encode` or `to_prompts`, and `to_text`; it sets `generates`. A task
+    that can be probed has `to_batch`. `has` says which of these a task defines.
 
     Attributes:
       vocab_size: the number of tokens, which are 0 … vocab_size - 1.
@@ -69,21 +69,6 @@ class Task(abc.ABC):
       around: the tokens that the model, or its encoder, reads in front of a text and after it, None for none.
       generates: whether scores or answers take tokens that the model generates.
       files: texts that a run of this task keeps in its folder, by file name.
-      batch: `batch(key, step)` returns the batch of a step; it is a pure function that runs on the device.
-      batches: `batches()` returns a Grain iterator with a batch for each step, of which a process has its own rows
-        (`fxf.data.order.share`); its position can be saved.
-      largest_batch: returns the shapes of the largest batch; needed if `batch` does not determine them.
-      figures: returns the figures of the data that are known before training, by plain names.
-      digests: returns digests of the data by name, if the config does not determine the data.
-      scored_data: returns what tells the data of `validate` and `test` from others, by name, such as a digest of a
-        text. Runs are ranked only if it is the same. By default it is the sections `task` and `data` and the digests.
-      test_pairs: `test_pairs(evaluator, pairs)` returns what `test` does, of pairs of a prompt and a right answer.
-      to_prompts: `to_prompts(texts, max_tokens, max_len)` returns the prompts of N texts, in groups that are decoded
-        together; a text in no group has the empty answer. `max_tokens` 0 means as many as fit; `max_len` is the number
-        of the model's positions. It raises a UserError, with the text's number, if a text is not a prompt.
-      to_text: `to_text(text, tokens)` returns the answer to a text, from the new tokens before the end token.
-      to_batch: `to_batch(text, answer)` returns the batch of one row, without padding, in which the model reads both.
-      token_name: returns a token as text.
     """
 
     vocab_size: int
@@ -93,24 +78,54 @@ class Task(abc.ABC):
     around: tuple[int | None, int | None] = (FIRST, None)
     generates: bool = False
     files: Mapping[str, str] = {}
-    batch: Callable[[jax.Array, jax.Array], Batch] | None = None
-    batches: Callable[[], Any] | None = None
-    largest_batch: Callable[[], Any] | None = None
-    figures: Callable[[], dict[str, Any]] = dict
-    digests: Callable[[], dict[str, str]] = dict
-    scored_data: Callable[[], dict[str, Any]] | None = None
-    test_pairs: Callable[[Evaluator, Sequence[tuple[str, str]]], dict[str, Any]] | None = None
-    to_prompts: Callable[[list[str], int, int], Sequence[PromptGroup]] | None = None
-    to_text: Callable[[str, list[int]], str] | None = None
-    to_batch: Callable[[str, str], Batch] | None = None
-    token_name: Callable[[int], str] = str
 
-    @abc.abstractmethod
+    @classmethod
+    def has(cls, name: str) -> bool:
+        """Returns whether the class defines the method of this name itself, beyond what every task has."""
+        return getattr(cls, name) is not getattr(Task, name)
+
+    # Training.
+
+    def batch(self, key: jax.Array, step: jax.Array) -> Batch:
+        """Returns the batch of a step; a pure function that runs on the device."""
+        raise NotImplementedError
+
+    def batches(self) -> Any:
+        """Returns a Grain iterator with a batch for each step, whose position can be saved, in place of `batch`.
+
+        A process has its own rows of each batch (`fxf.data.order.share`).
+        """
+        raise NotImplementedError
+
+    def largest_batch(self) -> Any:
+        """Returns the shapes and types of the largest batch."""
+        return jax.eval_shape(self.batch, random_key(0), np.int32(0))
+
+    # The data.
+
+    def figures(self) -> dict[str, Any]:
+        """Returns the figures of the data that are known before training, by plain names."""
+        return {}
+
+    def digests(self) -> dict[str, str]:
+        """Returns digests of the data by name, if the config does not determine the data."""
+        return {}
+
+    def scored_data(self) -> dict[str, Any] | None:
+        """Returns what tells the data of `validate` and `test` from others, by name, such as a digest of a text.
+
+        Runs are ranked only if it is the same. None stands for the sections `task` and `data` and the digests.
+        """
+        return None
+
+    # Scoring.
+
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
         """Returns the figures of the validation data by plain names. Choices during a run depend on them.
 
         They may hold `samples`, as those of `test`.
         """
+        raise NotImplementedError
 
     def test(self, evaluator: Evaluator) -> dict[str, Any]:
         """Returns the figures that a run reports. By default they are those of `validate`.
@@ -121,9 +136,49 @@ class Task(abc.ABC):
         """
         return self.validate(evaluator)
 
+    def test_pairs(self, evaluator: Evaluator, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+        """Returns what `test` does, of pairs of a prompt and a right answer."""
+        raise NotImplementedError
+
+    # Prompts and answers.
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the tokens that a decoder reads for a prompt. Raises a UserError if a text is not a prompt."""
+        raise NotImplementedError
+
+    def to_prompts(self, texts: list[str], max_tokens: int, max_len: int) -> list[PromptGroup]:
+        """Returns the prompts of N texts, in groups that are decoded together; a text in no group has an empty answer.
+
+        Args:
+          max_tokens: the largest number of new tokens; 0 means as many as fit.
+          max_len: the number of the model's positions.
+
+        Raises:
+          UserError: a text is not a prompt; the line has its number.
+        """
+        (group,) = one_group(padded_prompts(of_each_prompt(self.encode, texts)), max_tokens, max_len)
+        n_tokens = group.prompts["tokens"].shape[1] + group.max_tokens
+        return [group._replace(prompts=group.prompts | self.placed(group.prompts["lengths"], n_tokens))]
+
+    def placed(self, lengths_N: np.ndarray, n_tokens: int) -> dict[str, np.ndarray]:
+        """Returns the positions [N, n_tokens] of prompts of these lengths and new tokens, if the task sets them."""
+        return {}
+
     def decode(self, evaluator: Evaluator, groups: Sequence[PromptGroup]) -> Sequence[Decoded]:
         """Returns the tokens and scores for each group of prompts. By default the model generates them."""
         return evaluator.decode(groups)
+
+    def to_text(self, text: str, tokens: list[int]) -> str:
+        """Returns the answer to a text, from the new tokens before the end token."""
+        raise NotImplementedError
+
+    def to_batch(self, text: str, answer: str) -> Batch:
+        """Returns the batch of one row, without padding, in which the model reads a text and its answer."""
+        raise NotImplementedError
+
+    def token_name(self, token: int) -> str:
+        """Returns a token as text."""
+        return str(token)
 
 
 def sample(prompt: str, expected: str | None, answer: str, cut_off: bool) -> tuple[Any, ...]:

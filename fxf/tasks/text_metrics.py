@@ -8,11 +8,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from fxf.config import Choices, key, one_of
-from fxf.errors import UserError
-from fxf.tasks.prompts import before_end
 
 Metric = Callable[[list[str], list[list[str]]], float]
 
@@ -60,49 +56,24 @@ def paired_bootstrap(
     from sacrebleu.metrics import BLEU, CHRF  # imported here because it takes a fifth of a second
     from sacrebleu.significance import PairedTest
 
-    bleu = BLEU(tokenize="none" if tokenized else "13a", force=tokenized)
+    metrics = {"bleu": BLEU(tokenize="none" if tokenized else "13a", force=tokenized), "chrf": CHRF()}
     systems: list[tuple[str, Sequence[str]]] = [("baseline", baseline), ("answers", answers)]
-    metrics = {"bleu": bleu, "chrf": CHRF()}
     found: Any = PairedTest(systems, metrics, reference_columns(references), test_type="bs")()[1]
-    del found["System"]
     figures: dict[str, float] = {}
-    for name, (of_baseline, of_answers) in zip(metrics, found.values(), strict=True):
+    for name, (of_baseline, of_answers) in zip(metrics, [found["BLEU"], found["chrF2"]], strict=True):
         figures |= {f"baseline_{name}": float(of_baseline.score), f"{name}_p_value": float(of_answers.p_value)}
     return figures
-
-
-def _number(name: str, value: Any) -> float:
-    number = value.item() if getattr(value, "size", 0) == 1 else value
-    if not isinstance(number, int | float):
-        raise UserError(f"metric '{name}': expected a number, got {value!r}")
-    return float(number)
 
 
 class TextMetrics:
     """The metrics that a config names. A checkpoint can be chosen by their `names`, as by `Task.metrics`."""
 
-    def __init__(self, config: MetricsConfig, of_task: Sequence[str]) -> None:
-        """Raises a UserError if a name is not registered, or is one of `of_task`, the task's own figures."""
-        self._chosen: dict[str, Metric] = {}
-        for name in (part.strip() for part in config.metrics.split(",") if config.metrics):
-            metric, name = METRICS[one_of(name, METRICS, "task.metrics")], name.rpartition(":")[2]
-            self._chosen[name] = metric
-            if name in of_task:
-                raise UserError(f"task.metrics: this task has a figure '{name}' of its own; register another name")
-        self.names = (*self._chosen, *(f"-{name}" for name in self._chosen))
+    def __init__(self, config: MetricsConfig) -> None:
+        """Raises a UserError if a name is not registered."""
+        paths = [path.strip() for path in config.metrics.split(",") if config.metrics]
+        self.chosen = {path.rpartition(":")[2]: METRICS[one_of(path, METRICS, "task.metrics")] for path in paths}
+        self.names = (*self.chosen, *(f"-{name}" for name in self.chosen))
 
     def figures(self, answers: list[str], references: list[list[str]]) -> dict[str, float]:
         """Returns each metric by name, given the answer and the right answers to each prompt."""
-        return {name: _number(name, metric(answers, references)) for name, metric in self._chosen.items()}
-
-    def of_tokens(
-        self, found_NU: np.ndarray, expected_NU: np.ndarray, end_token: int, to_text: Callable[[str, list[int]], str]
-    ) -> dict[str, float]:
-        """Returns each metric by name, given the decoded tokens, the right tokens, and the task's `to_text`."""
-        if not self._chosen:
-            return {}
-        answers, right = (
-            [to_text("", before_end(row, end_token)) for row in tokens_NU.tolist()]
-            for tokens_NU in (found_NU, expected_NU)
-        )
-        return self.figures(answers, [[text] for text in right])
+        return {name: float(metric(answers, references)) for name, metric in self.chosen.items()}

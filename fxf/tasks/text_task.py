@@ -1,13 +1,11 @@
-"""Base classes of the tasks on text, with a tokenizer and the parts of a running text."""
+"""The base class of the tasks on text, whose tokens are those of a tokenizer."""
 
-import itertools
 import logging
 from collections.abc import Sequence
 from typing import Any
 
-from fxf.data.text import encoded_text
 from fxf.data.tokenizer import TOKENIZER_FILE, Tokenizer
-from fxf.tasks.task import RunInfo, Task
+from fxf.tasks.task import Task
 
 log = logging.getLogger(__name__)
 
@@ -16,26 +14,25 @@ WARNINGS = 8  # maximum of lines about prompts, and of words in a line
 
 def warn_of_unknown(tokenizer: Tokenizer, prompts: Sequence[Sequence[str]]) -> None:
     """Warns of words that the vocabulary lacks, a line for each of the first prompts; a prompt has several texts."""
-    lacking = [
-        (number, dict.fromkeys(itertools.chain(*map(tokenizer.unknown, texts))))
-        for number, texts in enumerate(prompts, 1)
-    ]
-    lacking = [(number, found) for number, found in lacking if found]
-    for number, found in lacking[:WARNINGS]:
-        named = ", ".join(f"'{word[:40]}{'…' * (len(word) > 40)}'" for word in list(found)[:WARNINGS])
-        others = f" and {len(found) - WARNINGS} others" if len(found) > WARNINGS else ""
+    lacking = [list(dict.fromkeys(word for text in texts for word in tokenizer.unknown(text))) for texts in prompts]
+    told = [(number, words) for number, words in enumerate(lacking, 1) if words]
+    for number, words in told[:WARNINGS]:
+        named = ", ".join(f"'{word[:40]}{'…' * (len(word) > 40)}'" for word in words[:WARNINGS])
+        others = f" and {len(words) - WARNINGS} others" if len(words) > WARNINGS else ""
         log.warning("warning: prompt %d: the vocabulary lacks %s%s; read as <unk>", number, named, others)
-    if len(lacking) > WARNINGS:
-        log.warning("warning: %d more prompts have words that the vocabulary lacks", len(lacking) - WARNINGS)
+    if len(told) > WARNINGS:
+        log.warning("warning: %d more prompts have words that the vocabulary lacks", len(told) - WARNINGS)
 
 
 class TokenizedTask(Task):
     """A task whose tokens are those of a tokenizer, which the run keeps in its folder."""
 
     def __init__(self, data: Any, tokenizer: Tokenizer) -> None:
-        self.data, self.tokenizer = data, tokenizer
-        self.vocab_size, self.token_name = tokenizer.vocab_size, tokenizer.name
+        self.data, self.tokenizer, self.vocab_size = data, tokenizer, tokenizer.vocab_size
         self.files = {TOKENIZER_FILE: tokenizer.to_json()}
+
+    def token_name(self, token: int) -> str:
+        return self.tokenizer.name(token)
 
     def cased(self, text: str) -> str:
         r"""Returns the text as the data are read: with \n for \r\n, and in lower case if they are."""
@@ -51,11 +48,5 @@ class TokenizedTask(Task):
         warn_of_unknown(self.tokenizer, lacking)
         return prompts
 
-
-class TextTask(TokenizedTask):
-    """A task on the running text that `data` names. Each part of the text has at least `length` tokens."""
-
-    def __init__(self, run: RunInfo, length: int) -> None:
-        self.text = encoded_text(run.data, run.folder, length)
-        self.figures, self.digests = self.text.figures, self.text.digests
-        super().__init__(run.data, self.text.tokenizer)
+    def to_text(self, text: str, tokens: list[int]) -> str:
+        return self.tokenizer.decode(tokens)

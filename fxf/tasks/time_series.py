@@ -6,7 +6,6 @@ it, so the first delay + 1 numbers, the context, determine the rest. The rest is
 
 import dataclasses
 import itertools
-import math
 from typing import Any, Literal
 
 import jax
@@ -17,16 +16,14 @@ from fxf.config import key
 from fxf.errors import UserError
 from fxf.models.model import Batch
 from fxf.tasks.held_out import drawn_for, held_out, power_within, sample_held_out
-from fxf.tasks.prompts import PromptGroup, before_end, is_number, one_group, padded_prompts, whole_numbers
+from fxf.tasks.prompts import before_end, whole_numbers
 from fxf.tasks.task import Evaluator, RunInfo, Task, language_model_batch
-from fxf.tasks.text_metrics import MetricsConfig, TextMetrics
 
 END = 0  # never a right token, because a series has no end
-LARGEST_DOMAIN = 2**32  # contexts; a search for the period then takes a tenth of a second
 
 
 @dataclasses.dataclass(frozen=True)
-class TimeSeriesConfig(MetricsConfig):
+class TimeSeriesConfig:
     """The `task` section for `time_series`."""
 
     name: Literal["time_series"] = key("time_series", "the task to learn")
@@ -52,21 +49,17 @@ class TimeSeries(Task):
     from these never count in training, and the scored sample is drawn from them.
     """
 
-    generates = True
+    generates, metrics = True, ("exact_match", "token_accuracy")
 
     def __init__(self, config: TimeSeriesConfig, run: RunInfo) -> None:
         self.config, self.batch_size, self.context = config, run.train.batch_size, config.delay + 1
         self.scored_whole = power_within(config.examples, config.base, self.context)
         self.vocab_size, self.longest = config.base + 1, config.length
-        own = ("exact_match", "token_accuracy")
-        self.text_metrics = TextMetrics(config, (*own, "examples"))
-        self.metrics = (*own, *self.text_metrics.names)
 
     def batch(self, key: jax.Array, step: jax.Array) -> Batch:
-        del step
         base, length = self.config.base, self.config.length
         starts_BP = jax.random.randint(key, (self.batch_size, self.context), 0, base)
-        weights_BT = jnp.broadcast_to(jnp.arange(length)[None] >= self.context, (len(starts_BP), length))
+        weights_BT = jnp.broadcast_to(jnp.arange(length)[None] >= self.context, (self.batch_size, length))
         if not self.scored_whole:
             weights_BT = weights_BT & ~held_out(starts_BP)[:, None]
         return language_model_batch(series(starts_BP, base, length) + 1, weights_BT.astype(jnp.float32))
@@ -77,38 +70,21 @@ class TimeSeries(Task):
         prompts = {"tokens": starts_NP + 1, "lengths": np.full(len(starts_NP), self.context, np.int32)}
         found_NU = evaluator.top(prompts, expected_NU.shape[1])
         right_NU = found_NU == expected_NU
-        figures = {
-            "exact_match": float(right_NU.all(axis=1).mean()),
-            "token_accuracy": float(right_NU.mean()),
-            "examples": len(starts_NP),
-        }
-        return figures | self.text_metrics.of_tokens(found_NU, expected_NU, END, self.to_text)
+        exact, accuracy = float(right_NU.all(axis=1).mean()), float(right_NU.mean())
+        return {"exact_match": exact, "token_accuracy": accuracy, "examples": len(starts_NP)}
 
-    def figures(self) -> dict[str, Any]:
-        base, delay = self.config.base, self.config.delay
-        return {"period": period(delay, base)} if power_within(LARGEST_DOMAIN, base, self.context) else {}
-
-    def to_prompts(self, texts: list[str], max_tokens: int, max_len: int) -> list[PromptGroup]:
-        rows = [self.encode(text, f"prompt {number}") for number, text in enumerate(texts, 1)]
-        if self.context + max_tokens > max_len:
-            raise UserError(f"max_tokens: {max_tokens} behind {self.context} numbers; model.max_len is {max_len}")
-        return one_group(padded_prompts(rows), max_tokens, max_len)
+    def encode(self, text: str) -> list[int]:
+        numbers = whole_numbers(text, 0, self.config.base - 1, "expected numbers")
+        if len(numbers) != self.context:
+            raise UserError(f"expected {self.context} numbers with spaces between, got '{text}'")
+        return [0, *(number + 1 for number in numbers)]
 
     def to_text(self, text: str, tokens: list[int]) -> str:
         return " ".join(str(token - 1) for token in before_end(tokens, END))
 
     def to_batch(self, text: str, answer: str) -> Batch:
         numbers = whole_numbers(answer, 0, self.config.base - 1, "answer: expected numbers")
-        tokens = [*self.encode(text, "prompt"), *(number + 1 for number in numbers)]
-        return jax.device_put({"inputs": np.array([tokens], np.int32)})
-
-    def encode(self, text: str, where: str) -> list[int]:
-        """Returns token 0 and the tokens of a context. Raises a UserError that begins with `where`."""
-        words, base = text.split(), self.config.base
-        if len(words) != self.context or not all(is_number(word, 0, base - 1) for word in words):
-            expected = f"expected {self.context} numbers 0 … {base - 1} with spaces between"
-            raise UserError(f"{where}: {expected}, got '{text}'")
-        return [0, *(int(word) + 1 for word in words)]
+        return {"inputs": jnp.array([[*self.encode(text), *(number + 1 for number in numbers)]])}
 
     def token_name(self, token: int) -> str:
         return str(token - 1) if token else "<start>"
@@ -122,37 +98,6 @@ def series(starts_BP: Any, base: int, length: int) -> jax.Array:
         return jnp.concatenate([context_BP[:, 1:], total_B1], axis=1), context_BP[:, 0]
 
     return jax.lax.scan(shift, jnp.asarray(starts_BP), None, length)[1].T
-
-
-def period(delay: int, base: int) -> int:
-    """Returns the number of steps after which the series from a context of ones comes back to its start.
-
-    The step from one context to the next has an inverse, so every series is a cycle, of at most n = base^(delay + 1)
-    contexts. The search takes at most about √n large steps (Shanks's baby-step giant-step).
-    """
-    context = delay + 1
-    start = np.ones(context, np.int64)
-    n_small = math.isqrt(base**context) + 1
-    numbers = [1] * (n_small + delay)
-    for t in range(n_small - 1):
-        numbers[t + context] = (numbers[t] + numbers[t + 1]) % base
-    nearby = {tuple(numbers[i : i + context]): i for i in range(n_small)}  # the last of equal contexts
-    shift = np.eye(context, k=1, dtype=np.int64)
-    shift[-1, :2] = 1
-    large = _power(shift, n_small, base)
-    reached = 0
-    while True:
-        start, reached = large @ start % base, reached + n_small
-        if tuple(start.tolist()) in nearby:
-            return reached - nearby[tuple(start.tolist())]
-
-
-def _power(matrix: np.ndarray, exponent: int, base: int) -> np.ndarray:
-    """Returns matrix^exponent modulo base, by squaring."""
-    if exponent == 0:
-        return np.eye(len(matrix), dtype=np.int64)
-    half = _power(matrix, exponent // 2, base)
-    return half @ half % base @ (matrix if exponent % 2 else np.eye(len(matrix), dtype=np.int64)) % base
 
 
 def whole_domain(config: TimeSeriesConfig) -> np.ndarray:

@@ -11,11 +11,9 @@ import numpy as np
 
 from fxf.config import key
 from fxf.data.batches import Batches, iterate, padded, seq2seq_batch
-from fxf.data.corpus import DataConfig, Example, Tokenized, TokenPair, read_corpus, tokenize
-from fxf.data.merges import Segmentations
-from fxf.data.redrawn import RedrawnBatches
-from fxf.data.tokenizer import BOS, EOS, tokenizer_of
-from fxf.decoding.steps import Prompts
+from fxf.data.corpus import Corpus, DataConfig, Tokenized, TokenPair, read_corpus, tokenize
+from fxf.data.sentence_files import Example
+from fxf.data.tokenizer import EOS, tokenizer_of
 from fxf.errors import UserError
 from fxf.files import digest
 from fxf.models.model import Batch
@@ -41,7 +39,7 @@ class Translation(TokenizedTask):
     """Translation of sentences.
 
     The tokenizer is the one in the run folder. If there is none, it is learned from both languages of the training
-    pairs together.
+    pairs together. The corpus is read only when a function needs it, so a trained run can do without.
     """
 
     end_token, generates = EOS, True
@@ -49,80 +47,84 @@ class Translation(TokenizedTask):
 
     def __init__(self, config: TranslationConfig, run: RunInfo) -> None:
         data: DataConfig = run.data
-        self.config, self.run, self.longest = config, run, data.max_length
-        self.corpus = functools.cache(lambda: read_corpus(data))
-        self.tokenized = functools.cache(lambda part: tokenize(data, self.tokenizer, getattr(self.corpus(), part)))
-        self.batches_of = functools.cache(self.make_batches)
-        own = ("bleu", "bleu_lower_case", "chrf", "exact_match")
-        self.text_metrics = TextMetrics(config, (*own, "examples", "cut_off", "bleu_signature", "validation_loss"))
-        self.metrics = (*own, *self.text_metrics.names)
+        self.config, self.run, self.data, self.longest = config, run, data, data.max_length
+        self.parts: dict[str, Tokenized] = {}
+        self.text_metrics = TextMetrics(config)
+        self.metrics = ("bleu", "bleu_lower_case", "chrf", "exact_match", *self.text_metrics.names)
         super().__init__(data, tokenizer_of(run.folder, data.tokenizer, data.vocab_size, self.training_texts))
+
+    @functools.cached_property
+    def corpus(self) -> Corpus:
+        """The sentence pairs of all parts."""
+        return read_corpus(self.data)
 
     def training_texts(self) -> Iterator[str]:
         """Returns the sentences from which the tokenizer is learned."""
-        return (text for example in self.corpus().train for text in (example.source, example.target))
+        return (text for example in self.corpus.train for text in (example.source, example.target))
 
-    def make_batches(self, part: str) -> Batches:
-        """Returns the batches of a part of the corpus. A process reads its share of the rows in training, else all."""
-        examples, pairs, _ = self.tokenized(part)
-        options: dict[str, Any] = {
-            "batch_size": self.run.train.batch_size,
-            "batch_tokens": self.data.batch_tokens,
-            "shapes": self.data.shapes,
-            "seed": self.run.seed,
-            "multiple": self.run.train.microbatches,
-            "process": (jax.process_index(), jax.process_count()) if part == "train" else (0, 1),
-        }
-        if not self.data.bpe_dropout or part != "train":
-            return Batches(pairs, **options)
-        texts = [*(example.source for example in examples), *(example.target for example in examples)]
-        words = Segmentations(self.tokenizer, texts, self.data.bpe_dropout)
-        return RedrawnBatches(pairs, words.drawn, max_length=self.data.max_length, **options)
+    def tokenized(self, part: str) -> Tokenized:
+        """Returns the tokens of "train", "validation" or "test"."""
+        if part not in self.parts:
+            self.parts[part] = tokenize(self.data, self.tokenizer, getattr(self.corpus, part))
+        return self.parts[part]
+
+    def batches_of(self, part: str, process: tuple[int, int] = (0, 1)) -> Batches:
+        """Returns the batches of a part, of which a process, (index, count), has its share of the rows."""
+        return Batches(
+            self.tokenized(part).pairs,
+            batch_size=self.run.train.batch_size,
+            batch_tokens=self.data.batch_tokens,
+            shapes=self.data.shapes,
+            seed=self.run.seed,
+            multiple=self.run.train.microbatches,
+            process=process,
+        )
+
+    @functools.cached_property
+    def training_batches(self) -> Batches:
+        """The batches of training."""
+        return self.batches_of("train", (jax.process_index(), jax.process_count()))
 
     def batches(self) -> Any:
-        return iterate(self.batches_of("train"))
+        return iterate(self.training_batches)
 
     def largest_batch(self) -> dict[str, jax.ShapeDtypeStruct]:
-        return self.batches_of("train").largest()
+        return self.training_batches.largest()
 
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
         sums = np.sum([evaluator.loss(batch) for batch in self.batches_of("validation").epoch()], axis=0)
-        figures = self.evaluate(evaluator, "validation")
+        figures = self.score(evaluator, self.tokenized("validation"), self.config.examples)
         del figures["answers"], figures["bleu_signature"]
         return {**figures, "validation_loss": float(sums[0] / sums[1])}
 
     def test(self, evaluator: Evaluator) -> dict[str, Any]:
-        return self.evaluate(evaluator, "test")
+        return self.score(evaluator, self.tokenized("test"), self.config.examples)
 
     def test_pairs(self, evaluator: Evaluator, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
         examples = [Example(self.cased(a), self.cased(b), f"pair {number}") for number, (a, b) in enumerate(pairs, 1)]
         return self.score(evaluator, tokenize(self.data, self.tokenizer, examples))
 
-    def evaluate(self, evaluator: Evaluator, part: str) -> dict[str, Any]:
-        """Returns the figures, samples and answers of a part of the corpus."""
-        return self.score(evaluator, self.tokenized(part), self.config.examples)
-
     def score(self, evaluator: Evaluator, tokenized: Tokenized, n_scored: int = 0) -> dict[str, Any]:
         """Returns the figures, samples and answers of sentence pairs, or of so many of their sources."""
-        sources, tokens, references = group_by_source(tokenized.examples, tokenized.pairs)
-        if 0 < n_scored < len(sources):
-            places = np.linspace(0, len(sources) - 1, n_scored).astype(int)
-            sources, tokens = [sources[i] for i in places], [tokens[i] for i in places]
-            references = [references[i] for i in places]
-        found = decode_groups(evaluator.decode, self.groups(tokens), EOS, len(tokens))
-        best = [self.tokenizer.decode(hypotheses[0].tokens) for hypotheses in found]
-        cut_off = [hypotheses[0].cut_off for hypotheses in found]
+        grouped = group_by_source(tokenized.examples, tokenized.pairs)
+        if 0 < n_scored < len(grouped):
+            grouped = [grouped[i] for i in np.linspace(0, len(grouped) - 1, n_scored).astype(int)]
+        sources, tokens, references = map(list, zip(*grouped, strict=True))
+        found = [each[0] for each in decode_groups(evaluator.decode, self.groups(tokens), EOS, len(tokens))]
+        best = [self.tokenizer.decode(hypothesis.tokens) for hypothesis in found]
         chosen = range(0, len(sources), max(len(sources) // SAMPLES, 1))[:SAMPLES]
-        samples = [sample(sources[i], references[i][0], best[i], cut_off[i]) for i in chosen]
-        figures = scores(best, references, self.config.tokenized) | self.text_metrics.figures(best, references)
-        answers = list(zip(sources, references, best, strict=True))
-        return {**figures, "cut_off": sum(cut_off), "samples": samples, "answers": answers}
+        return {
+            **scores(best, references, self.config.tokenized),
+            **self.text_metrics.figures(best, references),
+            "cut_off": sum(hypothesis.cut_off for hypothesis in found),
+            "samples": [sample(sources[i], references[i][0], best[i], found[i].cut_off) for i in chosen],
+            "answers": list(zip(sources, references, best, strict=True)),
+        }
 
     def to_prompts(self, texts: list[str], max_tokens: int, max_len: int) -> list[PromptGroup]:
         if max_tokens > max_len:
             raise UserError(f"max_tokens: {max_tokens} is more than model.max_len {max_len}")
-        sources = self.encode_prompts(texts)
-        limit = self.data.max_length
+        sources, limit = self.encode_prompts(texts), self.data.max_length
         for number, source in enumerate(sources, 1):
             if len(source) + 1 > limit:
                 raise UserError(f"prompt {number}: {len(source) + 1} tokens; data.max_length is {limit}")
@@ -131,7 +133,7 @@ class Translation(TokenizedTask):
         return [group._replace(places=[places[i] for i in group.places]) for group in groups]
 
     def groups(self, sources: Sequence[list[int]], max_tokens: int = 0) -> list[PromptGroup]:
-        """Returns the prompts of sources in groups of similar length.
+        """Returns the prompts of sources in groups of similar length. The decoder reads only <bos> at first.
 
         The longest come first. If a long one came last, it would run on alone after the others have ended. A
         translation may be as long as the longest in training; few are longer than their source by more than half a
@@ -142,12 +144,11 @@ class Translation(TokenizedTask):
         groups = []
         for length in np.unique(classes)[::-1].tolist():
             places = order[classes[order] == length].tolist()
-            prompts = source_prompts([sources[i] for i in places], length)
+            source, mask = padded([sources[i] for i in places], len(places), length)
+            nothing = {"tokens": np.zeros((len(places), 0), np.int32), "lengths": np.zeros(len(places), np.int32)}
+            prompts = {**nothing, "source": source, "source_mask": mask}
             groups.append(PromptGroup(places, prompts, max_tokens or self.data.max_length, length + LENGTH_STEP // 2))
         return groups
-
-    def to_text(self, text: str, tokens: list[int]) -> str:
-        return self.tokenizer.decode(tokens)
 
     def to_batch(self, text: str, answer: str) -> Batch:
         source, target = self.tokenizer.encode_all(map(self.cased, (text, answer)))
@@ -155,7 +156,7 @@ class Translation(TokenizedTask):
         return jax.device_put({name: batch[name] for name in ("source", "source_mask", "inputs")})
 
     def digests(self) -> dict[str, str]:
-        return self.corpus().digests
+        return self.corpus.digests
 
     def scored_data(self) -> dict[str, Any]:
         keys = {"task.tokenized": self.config.tokenized, "task.examples": self.config.examples}
@@ -164,34 +165,29 @@ class Translation(TokenizedTask):
         return {**{f"set of {name} pairs": digest(of_part.encode()) for name, of_part in pairs.items()}, **keys}
 
     def figures(self) -> dict[str, Any]:
-        skipped = sum(self.tokenized(part).skipped for part in ("train", "validation", "test"))
         return {
             "training_pairs": len(self.tokenized("train").pairs),
             "vocabulary": self.vocab_size,
-            "skipped": self.corpus().skipped + skipped,
-            "padding_share": round(self.batches_of("train").padding_share(), 4),
-            "steps_per_epoch": self.batches_of("train").per_epoch,
+            "skipped": self.corpus.skipped
+            + sum(self.tokenized(part).skipped for part in ("train", "validation", "test")),
+            "padding_share": round(self.training_batches.padding_share(), 4),
+            "steps_per_epoch": self.training_batches.per_epoch,
         }
 
 
-def group_by_source(
-    examples: Sequence[Example], pairs: Sequence[TokenPair]
-) -> tuple[list[str], list[list[int]], list[list[str]]]:
-    """Returns the distinct sources, the tokens of each, and all its translations."""
-    tokens: dict[str, list[int]] = {}
-    references: dict[str, list[str]] = {}
+def group_by_source(examples: Sequence[Example], pairs: Sequence[TokenPair]) -> list[tuple[str, list[int], list[str]]]:
+    """Returns each distinct source, its tokens, and all its translations."""
+    grouped: dict[str, tuple[str, list[int], list[str]]] = {}
     for example, pair in zip(examples, pairs, strict=True):
-        tokens.setdefault(example.source, pair.source)
-        references.setdefault(example.source, []).append(example.target)
-    return list(tokens), list(tokens.values()), list(references.values())
+        grouped.setdefault(example.source, (example.source, pair.source, []))[2].append(example.target)
+    return list(grouped.values())
 
 
 def scores(hypotheses: list[str], references: list[list[str]], tokenized: bool) -> dict[str, Any]:
-    """Returns the figures of a set of translations, each sentence counted once.
+    """Returns BLEU, chrF and the share of answers that are right, of each answer against all its references.
 
-    `bleu` and `chrf` are sacreBLEU's (Post 2018), on the text as a reader sees it, with BLEU's signature;
-    `bleu_lower_case` is BLEU of lower-cased words, as the papers on Multi30k count it. If the text is
-    tokenized already, both count its words as they are. `exact_match` is the share equal to one of the references.
+    Args:
+      tokenized: whether the text is tokenized already, so that BLEU counts its words as they are.
     """
     from sacrebleu.metrics import BLEU, CHRF  # imported here because it takes a fifth of a second
 
@@ -206,17 +202,4 @@ def scores(hypotheses: list[str], references: list[list[str]], tokenized: bool) 
         "exact_match": float(np.mean([h in texts for h, texts in zip(hypotheses, references, strict=True)])),
         "examples": len(hypotheses),
         "bleu_signature": str(bleu.get_signature()),
-    }
-
-
-def source_prompts(sources: Sequence[Sequence[int]], length: int) -> Prompts:
-    """Returns the prompts of sources padded to `length`. The decoder reads only <bos> before it generates."""
-    assert BOS == 0
-    source, source_mask = padded(sources, len(sources), length)
-    nothing = np.zeros((len(sources), 0), np.int32)
-    return {
-        "tokens": nothing,
-        "lengths": np.zeros(len(sources), np.int32),
-        "source": source,
-        "source_mask": source_mask,
     }

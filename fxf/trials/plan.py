@@ -141,8 +141,8 @@ def make_plan(first: Arm, other: Arm | None, workdir: Path, metric: str = "", le
 
 def _require_same_scores(first: Experiment, other: Experiment, metric: str) -> None:
     """Raises a UserError if two experiments score other data, or have the metric in another unit."""
-    told = [experiment.task.scored_data for experiment in (first, other)]
-    if None not in told and (differing := differing_keys(*(scored() for scored in told if scored))):
+    here, there = (experiment.task.scored_data() for experiment in (first, other))
+    if here is not None and there is not None and (differing := differing_keys(here, there)):
         raise UserError(f"the two configs score other data: {', '.join(differing)}")
     if first.task.files.get(TOKENIZER) != other.task.files.get(TOKENIZER) and re.fullmatch(PER_TOKEN, metric):
         bits = [name.removeprefix("-") for name in first.task.metrics if "bits_per" in name]

@@ -72,7 +72,7 @@ def contents(experiment: Experiment, step: int, params: Params, texts: list[tupl
     for path, weight, copies in weights.without_repeats(experiment.model.spec):
         shape = ("" if copies == 1 else f"{copies} x ") + " x ".join(map(str, weight.shape))
         rows.append([path, shape, " ".join(weight.axes), copies * math.prod(weight.shape)])
-    readable = texts if experiment.task.to_batch is not None else []
+    readable = texts if experiment.task.has("to_batch") else []
     return {
         "step": step,
         "parameters": weights.count(experiment.model.spec),

@@ -149,7 +149,7 @@ def what_is_read(
       UserError: the task cannot read the prompt, or the model has too few positions for it.
     """
     task = experiment.task
-    if task.to_batch is None:
+    if not task.has("to_batch"):
         name = experiment.config["task"]["name"]
         raise UserError(f"task '{name}' answers no prompts: it has no to_batch")
     if answer is not None and not task.generates:

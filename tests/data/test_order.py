@@ -6,9 +6,7 @@ import pytest
 
 from fxf.data.batches import Batches
 from fxf.data.corpus import TokenPair
-from fxf.data.merges import Texts
 from fxf.data.order import share
-from fxf.data.redrawn import RedrawnBatches
 from fxf.data.rows import Rows, ShuffledRows
 from fxf.data.text import draw_windows
 from fxf.data.tokenizer import EOS, Special
@@ -24,24 +22,17 @@ from fxf.training.step import TrainConfig
 N = 61
 LENGTHS = np.random.default_rng(7).integers(1, 12, (N, 2)).tolist()
 PAIRS = [TokenPair([100 + i, *[7] * s, EOS], [*[8] * t, EOS]) for i, (s, t) in enumerate(LENGTHS)]
-TEXTS = [np.array(text, np.int32) for side in zip(*PAIRS, strict=True) for text in side]
-PLAIN = Texts(np.concatenate(TEXTS), np.cumsum([0, *map(len, TEXTS)]))
 
 
 def of_pairs(seed, **more):
     return Batches(PAIRS, batch_size=9, batch_tokens=70, shapes=3, seed=seed, **more)
 
 
-def redrawn(seed, **more):
-    options = {"batch_size": 9, "batch_tokens": 70, "shapes": 3, "seed": seed, **more}
-    return RedrawnBatches(PAIRS, lambda *_: PLAIN, max_length=20, **options)
-
-
 def of_documents(seed, **more):
     return ShuffledRows(Rows(np.arange(5, 5 + 4 * N, dtype=np.uint16), Special(), 0, 4, False), 7, seed, **more)
 
 
-SOURCES = {"pairs": (of_pairs, "source"), "redrawn": (redrawn, "source"), "documents": (of_documents, "targets")}
+SOURCES = {"pairs": (of_pairs, "source"), "documents": (of_documents, "targets")}
 
 
 def read(batches, name, steps):

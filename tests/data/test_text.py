@@ -3,10 +3,14 @@ import numpy as np
 import pytest
 
 from fxf.data import phrasebook
-from fxf.data.lines import MAX_PIECE
-from fxf.data.text import TextConfig, draw_windows, encoded_text, read_text, scoring_windows
-from fxf.data.tokenizer import BOS, UNK
+from fxf.data.documents import DocumentsConfig
+from fxf.data.text import EncodedText, TextConfig, draw_windows, read_text, scoring_windows
+from fxf.data.tokenizer import BOS, MASK, MAX_LINE, TOKENIZERS, UNK
 from fxf.errors import UserError
+from fxf.tasks.language_model import LanguageModelConfig, language_model
+from fxf.tasks.masking import Masking, MaskingConfig
+from fxf.tasks.task import RunInfo
+from fxf.training.step import TrainConfig
 from helpers import first_phrases
 
 LINES = "".join(f"line {i} of a small text\n" for i in range(40))
@@ -73,14 +77,14 @@ def test_a_missing_file_is_named_with_the_nearest_there(tmp_path):
 
 
 def test_a_part_too_short_for_a_window_is_named(tmp_path):
-    encoded_text(config(tmp_path), None, 95).figures()
+    EncodedText(config(tmp_path), None, 95).figures()
     with pytest.raises(UserError, match=r"validation has 95 tokens; task.length needs 96; take a longer text"):
-        encoded_text(config(tmp_path), None, 96).figures()
+        EncodedText(config(tmp_path), None, 96).figures()
 
 
 @pytest.mark.parametrize("tokenizer", ["character", "bpe"])
 def test_the_tokens_of_a_part_are_all_of_its_text(tokenizer, tmp_path):
-    text = encoded_text(config(tmp_path, tokenizer=tokenizer, vocab_size=280), None, 2)
+    text = EncodedText(config(tmp_path, tokenizer=tokenizer, vocab_size=280), None, 2)
     for part in ("train", "validation", "test"):
         assert text.tokenizer.decode(text.tokens(part).tolist()) == getattr(text.parts(), part)
     assert text.tokens("train").dtype == np.uint16
@@ -92,14 +96,14 @@ def test_the_tokens_of_a_part_are_all_of_its_text(tokenizer, tmp_path):
 @pytest.mark.parametrize("tokenizer", ["character", "bpe", "word"])
 def test_a_text_of_one_line_has_the_tokens_of_its_words(tokenizer, tmp_path):
     content = "some words  and more " * 9000
-    text = encoded_text(config(tmp_path, content, tokenizer=tokenizer, vocab_size=300), None, 2)
+    text = EncodedText(config(tmp_path, content, tokenizer=tokenizer, vocab_size=300), None, 2)
     train = text.parts().train
-    assert len(train) > 2 * MAX_PIECE
+    assert len(train) > 2 * MAX_LINE
     assert text.tokens("train").tolist() == text.tokenizer.encode(train)
 
 
 def test_what_the_vocabulary_lacks_is_counted(tmp_path):
-    text = encoded_text(config(tmp_path, "abcd" * 25, vocab_size=8), None, 2)
+    text = EncodedText(config(tmp_path, "abcd" * 25, vocab_size=8), None, 2)
     assert text.figures()["unknown_share"] == pytest.approx(0.25, abs=0.01)
     assert UNK in text.tokens("validation")
 
@@ -129,7 +133,45 @@ def test_scoring_windows_count_every_token_once_behind_the_one_before_it(n, leng
 def test_the_digest_is_that_of_the_text_under_whatever_name(tmp_path):
     def digests(path, content):
         path.write_text(content)
-        return encoded_text(TextConfig(path=str(path)), None, 2).digests()
+        return EncodedText(TextConfig(path=str(path)), None, 2).digests()
 
     there = digests(tmp_path / "text.txt", LINES)
     assert digests(tmp_path / "moved.txt", LINES) == there != digests(tmp_path / "text.txt", f"{LINES}more")
+
+
+# White space before line ends, empty lines, indents, and characters that split lines without being \n.
+ODD_LINES = "A rose,  \nis red.\n\n\n  So are \tyou.  \r no\x0cpage \u2028  x\n" * 40
+
+
+def asked(task, text):
+    """Returns the tokens of a prompt, without the one in front."""
+    (group,) = task.to_prompts([text], 1, 10**6)
+    return group.prompts["tokens"][0, : group.prompts["lengths"][0]].tolist()
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_a_prompt_has_the_tokens_of_the_text_or_document_in_training(kind, tmp_path):
+    (tmp_path / "texts").mkdir()
+    texts = [ODD_LINES[: 200 + 9 * n] for n in range(9)]
+    for n, text in enumerate(texts):
+        (tmp_path / f"texts/{n}").write_bytes(text.replace("\n", "\r\n").encode())
+    (tmp_path / "text").write_bytes((ODD_LINES * 4).replace("\n", "\r\n").encode())
+    for place, keys in (("text", {}), ("texts", {"format": "files", "validation": 0.4})):
+        data = DocumentsConfig(path=str(tmp_path / place), tokenizer=kind, vocab_size=300, **keys)
+        task = language_model(LanguageModelConfig(length=8), RunInfo(TrainConfig(batch_size=2), data))
+        tokens = [task.tokens(part) for part in ("train", "validation")]
+        if place == "text":
+            text = task.text.parts().train
+            assert asked(task, text.replace("\n", "\r\n")) == tokens[0].tolist()
+        else:
+            cuts = [np.split(part, np.flatnonzero(part == task.end_token) + 1)[:-1] for part in tokens]
+            found = [row[:-1].tolist() for rows in cuts for row in rows]
+            assert sorted(found) == sorted(asked(task, text) for text in texts)
+
+
+def test_a_prompt_with_blanks_has_the_tokens_of_the_training_text(tmp_path):
+    data = config(tmp_path, ODD_LINES, tokenizer="bpe", vocab_size=300)
+    task = Masking(MaskingConfig(length=64), RunInfo(TrainConfig(batch_size=2), data))
+    found = task.encode("A rose,  \nis red.\r\n\r\n\r\n  So<mask>")
+    n = found.index(MASK)
+    assert found[1:n] == task.text.tokens("train")[: n - 1].tolist()

@@ -2,7 +2,6 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors
 
-from fxf.data.encoding import Encoder
 from fxf.data.tokenizer import TOKENIZER_FILE
 from fxf.data.tokenizer_file import any_tokenizer, read_tokenizer_file
 from fxf.errors import UserError
@@ -55,7 +54,7 @@ def test_text_never_becomes_a_special_token_and_none_is_added(backend, saved):
     tokenizer = saved(backend)
     tokens = tokenizer.encode("a <s> <|endoftext|> </s>")
     assert not {tokenizer.special.bos, tokenizer.special.eos} & {*tokens}
-    assert Encoder(tokenizer).encode(TEXT).tolist() == tokenizer.encode(TEXT)
+    assert tokenizer.array(TEXT).tolist() == tokenizer.encode(TEXT)
 
 
 def test_bytes_are_decoded_to_the_text_without_special_tokens(saved):
@@ -73,13 +72,6 @@ def test_a_continuation_keeps_the_space_before_its_first_word(saved):
 def test_words_that_a_file_lacks_are_told(saved, caplog):
     warn_of_unknown(saved(metaspace()), [["a dog"]])
     assert "the vocabulary lacks" in caplog.text
-
-
-def test_a_long_text_has_the_tokens_of_its_lines(saved, monkeypatch):
-    tokenizer = saved(byte_level("<|endoftext|>"))
-    expected = tokenizer.encode(9 * TEXT)
-    monkeypatch.setattr("fxf.data.encoding.AT_ONCE", 30)
-    assert Encoder(tokenizer).encode(9 * TEXT).tolist() == expected
 
 
 def test_the_run_folder_comes_first_and_keeps_the_file(tmp_path, saved):
@@ -126,20 +118,20 @@ def letters(dropout=None):
 
 
 @pytest.mark.parametrize(
-    ("backend", "text", "unread"),
+    ("backend", "text"),
     [
-        (words({"a": 0, "b": 1}), "a zoo b", "'zoo'"),
-        (letters(), "ab zoo", "'zoo'"),
-        (letters(), "ab ab", "'ab ab'"),  # no token for the space
-        (tokenizers.Tokenizer(models.Unigram([("a", -1.0), ("b", -2.0)], None)), "ab zoo", "'zoo'"),
+        (words({"a": 0, "b": 1}), "a zoo b"),
+        (letters(), "ab zoo"),
+        (letters(), "ab ab"),  # no token for the space
+        (tokenizers.Tokenizer(models.Unigram([("a", -1.0), ("b", -2.0)], None)), "ab zoo"),
     ],
     ids=["words", "letters", "a space", "unigram"],
 )
-def test_text_without_a_token_is_refused_where_no_token_stands_for_unknown_text(backend, text, unread, saved):
+def test_text_without_a_token_is_refused_where_no_token_stands_for_unknown_text(backend, text, saved):
     backend.add_special_tokens(["</s>"])
     tokenizer = saved(backend)
-    for encode in (tokenizer.encode, tokenizer.unknown, Encoder(tokenizer).encode):
-        with pytest.raises(UserError, match=f"data.tokenizer: the file has no token for {unread}"):
+    for encode in (tokenizer.encode, tokenizer.array):
+        with pytest.raises(UserError, match=f"data.tokenizer: the file has no token for some of '{text}'"):
             encode(text)
 
 
@@ -151,7 +143,7 @@ def test_the_same_text_always_has_the_same_tokens_and_the_file_stays_as_it_was(s
 
 def test_numbers_that_a_file_leaves_out_are_tokens_too(saved):
     tokenizer = saved(words({"<unk>": 3, "a": 0, "b": 70_000}))
-    assert tokenizer.vocab_size == 70_001 and Encoder(tokenizer).encode("a b").tolist() == [0, 70_000]
+    assert tokenizer.vocab_size == 70_001 and tokenizer.array("a b").tolist() == [0, 70_000]
 
 
 def test_only_a_special_token_ends_a_document_because_text_may_be_spelled_like_another(saved):

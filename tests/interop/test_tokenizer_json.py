@@ -99,7 +99,7 @@ def test_text_spelled_like_a_special_token_of_a_file_is_text_in_the_run_and_in_t
     text = "t </s>t <pad> t</s> <s>"
     tokens = tokenizer.encode(text)
     assert not {1, 2, 3} & {*tokens} and tokens.count(backend.token_to_id("t")) >= 1
-    assert tokenizer.encode_pieces([text]).tolist() == tokens
+    assert tokenizer.array(text).tolist() == tokens
     of = tokenizer_json(tokenizer, (1, None))
     assert read(text, of) == [1, *tokens]
     ids = {"bos_token_id": 1, "eos_token_id": None, "pad_token_id": 3}

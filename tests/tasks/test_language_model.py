@@ -8,7 +8,7 @@ import pytest
 from fxf.data.documents import DocumentsConfig, part_of
 from fxf.data.tokenizer import TOKENIZER_FILE, read_tokenizer
 from fxf.errors import UserError
-from fxf.tasks.language_model import LanguageModel, LanguageModelConfig
+from fxf.tasks.language_model import LanguageModelConfig, language_model
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.step import TrainConfig
 from helpers import generated, in_groups
@@ -20,7 +20,7 @@ def make(tmp_path, length=7, score="all", bos=True, **data):
     path = tmp_path / "text.txt"
     path.write_text(LINES)
     run = RunInfo(TrainConfig(batch_size=5), DocumentsConfig(path=str(path), **data))
-    return LanguageModel(LanguageModelConfig(length=length, score=score, bos=bos), run)
+    return language_model(LanguageModelConfig(length=length, score=score, bos=bos), run)
 
 
 def evaluator(loss=None, continuation=None):
@@ -33,41 +33,38 @@ def evaluator(loss=None, continuation=None):
     return Evaluator(in_groups(decode_prompts), loss, lambda batch: None)
 
 
-def test_inputs_are_the_windows_behind_bos_and_every_token_counts(tmp_path):
-    task = make(tmp_path)
-    batch = jax.tree.map(np.asarray, task.batch(jax.random.key(3), 0))
-    assert batch["targets"].shape == (5, 7)
-    np.testing.assert_array_equal(batch["inputs"][:, 1:], batch["targets"][:, :-1])
-    assert (batch["inputs"][:, 0] == 0).all()
-    assert (batch["weights"] == 1).all()
-    decode = decoder(task, tmp_path)
-    train = LINES[: int(len(LINES) * 0.9)]
-    assert all(decode(row) in train for row in batch["targets"].tolist())
-
-
-def test_without_bos_all_that_is_read_is_of_the_text(tmp_path):
-    task = make(tmp_path, bos=False)
-    batch = jax.tree.map(np.asarray, task.batch(jax.random.key(3), 0))
-    assert batch["inputs"].shape == batch["targets"].shape == (5, 7)
-    assert (batch["weights"] == 1).all()
-    decode = decoder(task, tmp_path)
-    train = LINES[: int(len(LINES) * 0.9)]
-    rows = np.concatenate([batch["inputs"][:, :1], batch["targets"]], axis=1)
-    np.testing.assert_array_equal(batch["inputs"], rows[:, :-1])
-    assert all(len(decode(row)) == 8 and decode(row) in train for row in rows.tolist())
-
-
-def test_without_bos_every_token_of_the_validation_but_its_first_is_scored_once(tmp_path):
-    task, counted = make(tmp_path, bos=False), []
+def scored(score, nats=1.5):
+    """Returns the targets that count, and the figures for so many nats a token."""
+    counted = []
 
     def loss(batch):
-        assert batch["inputs"].shape[1] == 7
-        np.testing.assert_array_equal(batch["inputs"][:, 1:], batch["targets"][:, :-1])
+        begins = batch["inputs"][:, 1:] == batch["inputs"][0, 0]  # a document begins with a token of its own
+        np.testing.assert_array_equal(batch["inputs"][:, 1:][~begins], batch["targets"][:, :-1][~begins])
         counted.extend(batch["targets"][batch["weights"] > 0].tolist())
-        return batch["weights"].sum(), batch["weights"].sum()
+        return nats * batch["weights"].sum(), batch["weights"].sum()
 
-    task.validate(evaluator(loss))
-    assert decoder(task, tmp_path)(counted) == LINES[int(len(LINES) * 0.9) :][1:]
+    return counted, score(evaluator(loss, [5, 6]))
+
+
+def decoder(task, tmp_path):
+    (tmp_path / TOKENIZER_FILE).write_text(task.files[TOKENIZER_FILE])
+    return read_tokenizer(tmp_path / TOKENIZER_FILE).decode
+
+
+@pytest.mark.parametrize("bos", [True, False])
+def test_windows_are_of_the_training_text_behind_bos_or_by_themselves(bos, tmp_path):
+    task = make(tmp_path, bos=bos)
+    first, again, other = (task.batch(jax.random.key(seed), 0) for seed in (3, 3, 2))
+    batch = jax.tree.map(np.asarray, first)
+    np.testing.assert_array_equal(batch["targets"], again["targets"])
+    assert not np.array_equal(batch["targets"], other["targets"])
+    assert batch["inputs"].shape == batch["targets"].shape == (5, 7) and (batch["weights"] == 1).all()
+    rows = np.concatenate([batch["inputs"][:, :1], batch["targets"]], axis=1)
+    np.testing.assert_array_equal(batch["inputs"], rows[:, :-1])
+    decode, train = decoder(task, tmp_path), LINES[: int(len(LINES) * 0.9)]
+    texts = [decode(row) for row in rows.tolist()]
+    assert all(len(text) == 8 - bos and text in train for text in texts)
+    assert (batch["inputs"][:, 0] == 0).all() == bos
 
 
 @pytest.mark.parametrize(("bos", "expected"), [(True, [["", "1", " ", "a"], [""]]), (False, [["1", " ", "a"], ["\n"]])])
@@ -88,30 +85,11 @@ def test_a_prompt_is_read_behind_bos_or_by_itself(tmp_path, bos, expected):
     assert [decode([token]) for token in inputs.tolist()] == [*[""] * bos, *"1 and"]
 
 
-def decoder(task, tmp_path):
-    (tmp_path / TOKENIZER_FILE).write_text(task.files[TOKENIZER_FILE])
-    return read_tokenizer(tmp_path / TOKENIZER_FILE).decode
-
-
-def test_a_batch_is_a_pure_function_of_key_and_step(tmp_path):
-    task = make(tmp_path)
-    first, again, other = (task.batch(jax.random.key(seed), 0)["targets"] for seed in (1, 1, 2))
-    np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, other)
-
-
-def test_the_validation_counts_each_of_its_tokens_once(tmp_path):
-    task, counted = make(tmp_path), []
-
-    def loss(batch):
-        assert (batch["inputs"][:, 0] == 0).all()
-        np.testing.assert_array_equal(batch["inputs"][:, 1:], batch["targets"][:, :-1])
-        counted.extend(batch["targets"][batch["weights"] > 0].tolist())
-        return 1.5 * batch["weights"].sum(), batch["weights"].sum()
-
-    figures = task.validate(evaluator(loss))
-    validation = LINES[int(len(LINES) * 0.9) :]
-    assert decoder(task, tmp_path)(counted) == validation
+@pytest.mark.parametrize("bos", [True, False])
+def test_the_validation_counts_each_of_its_tokens_once_but_without_bos_not_the_first(bos, tmp_path):
+    task = make(tmp_path, bos=bos)
+    counted, figures = scored(task.validate)
+    assert decoder(task, tmp_path)(counted) == LINES[int(len(LINES) * 0.9) :][not bos :]
     bits = pytest.approx(1.5 / math.log(2))
     assert figures == {"validation_loss": 1.5, "bits_per_character": bits, "bits_per_byte": bits}
     assert {name.removeprefix("-") for name in task.metrics} == set(figures)
@@ -119,7 +97,7 @@ def test_the_validation_counts_each_of_its_tokens_once(tmp_path):
 
 def test_bits_per_character_are_per_character_whatever_the_tokens(tmp_path):
     task = make(tmp_path, tokenizer="bpe", vocab_size=300)
-    figures = task.validate(evaluator(lambda batch: (2 * batch["weights"].sum(), batch["weights"].sum())))
+    _, figures = scored(task.validate, 2)
     n_tokens, n_characters = task.figures()["validation_tokens"], len(LINES) - int(len(LINES) * 0.9)
     assert n_tokens < n_characters
     assert figures["bits_per_character"] == pytest.approx(2 * n_tokens / math.log(2) / n_characters)
@@ -127,13 +105,8 @@ def test_bits_per_character_are_per_character_whatever_the_tokens(tmp_path):
 
 @pytest.mark.parametrize(("share", "name"), [(0.0, "validation_loss"), (0.2, "test_loss")])
 def test_the_test_is_of_the_last_part_or_of_the_validation(share, name, tmp_path):
-    task, counted = make(tmp_path, test=share), []
-
-    def loss(batch):
-        counted.extend(batch["targets"][batch["weights"] > 0].tolist())
-        return batch["weights"].sum(), batch["weights"].sum()
-
-    figures = task.test(evaluator(loss, [5, 6]))
+    task = make(tmp_path, test=share)
+    counted, figures = scored(task.test)
     assert LINES.endswith(decoder(task, tmp_path)(counted))
     assert len(counted) == pytest.approx(len(LINES) * (share or 0.1), abs=2)
     assert set(figures) == {name, "bits_per_character", "bits_per_byte", "samples"}
@@ -162,23 +135,17 @@ def test_a_prompt_that_leaves_no_room_is_named(tmp_path):
 def test_a_run_folder_serves_without_the_text(tmp_path):
     task = make(tmp_path)
     (tmp_path / TOKENIZER_FILE).write_text(task.files[TOKENIZER_FILE])
-    later = LanguageModel(LanguageModelConfig(), RunInfo(TrainConfig(), DocumentsConfig(path="absent"), 0, tmp_path))
+    later = language_model(LanguageModelConfig(), RunInfo(TrainConfig(), DocumentsConfig(path="absent"), 0, tmp_path))
     assert later.files == task.files
     with pytest.raises(UserError, match="absent"):
         later.figures()
 
 
 def test_where_the_last_token_alone_is_scored_the_others_weigh_nothing(tmp_path):
-    task, counted = make(tmp_path, score="last"), []
-    weights = np.asarray(task.batch(jax.random.key(3), 0)["weights"])
-    np.testing.assert_array_equal(weights, np.eye(7)[[6] * 5])
-
-    def loss(batch):
-        counted.append(batch["weights"])
-        return 1.0, batch["weights"].sum()
-
-    task.validate(evaluator(loss))
-    assert (np.concatenate(counted)[:, :-1] == 0).all() and np.concatenate(counted)[:, -1].sum() > 1
+    task, weights = make(tmp_path, score="last"), []
+    np.testing.assert_array_equal(task.batch(jax.random.key(3), 0)["weights"], np.eye(7)[[6] * 5])
+    task.validate(evaluator(lambda batch: (weights.append(batch["weights"]), (1.0, batch["weights"].sum()))[1]))
+    assert (np.concatenate(weights)[:, :-1] == 0).all() and np.concatenate(weights)[:, -1].sum() > 1
 
 
 def test_a_model_without_cross_entropy_has_the_share_of_right_first_choices(tmp_path):
@@ -189,11 +156,10 @@ def test_a_model_without_cross_entropy_has_the_share_of_right_first_choices(tmp_
         seen = batch["targets"] * (batch["targets"] % 2)  # and token 0 in place of even ones
         return (vocabulary == seen[..., None]).astype(np.float32)
 
+    counted, _ = scored(task.validate)
     model = Evaluator(None, lambda b: (3.0 * b["weights"].sum(), b["weights"].sum()), right_about_odd_tokens, False)
-    tokens = []
-    task.validate(evaluator(lambda b: (tokens.extend(b["targets"][b["weights"] > 0].tolist()), 1.0)[1:] * 2))
     figures = task.validate(model)
-    assert figures == {"validation_loss": 3.0, "accuracy": pytest.approx(np.mean(np.array(tokens) % 2))}
+    assert figures == {"validation_loss": 3.0, "accuracy": pytest.approx(np.mean(np.array(counted) % 2))}
 
 
 def test_what_the_model_reads_of_a_prompt_is_the_prompt_with_its_continuation(tmp_path):
@@ -259,25 +225,14 @@ def make_documents(tmp_path, folder=None, length=7, bos=True, mask=True, **data)
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in DOCUMENTS))
     keys = DocumentsConfig(**{"path": str(path), "format": "json_lines", "validation": 0.3, **data})
     run = RunInfo(TrainConfig(batch_size=5), keys, folder=folder)
-    return LanguageModel(LanguageModelConfig(length=length, bos=bos, document_mask=mask), run)
-
-
-def scored_tokens(task):
-    """Returns the targets that count, and the figures for a loss of 2 nats a token."""
-    counted = []
-
-    def loss(batch):
-        counted.extend(batch["targets"][batch["weights"] > 0].tolist())
-        return 2 * batch["weights"].sum(), batch["weights"].sum()
-
-    return counted, task.validate(evaluator(loss))
+    return language_model(LanguageModelConfig(length=length, bos=bos, document_mask=mask), run)
 
 
 @pytest.mark.parametrize("kind", ["character", "bpe"])
 def test_bits_of_documents_are_per_byte_and_character_of_text_whatever_the_tokens(kind, tmp_path):
     task = make_documents(tmp_path, tokenizer=kind, vocab_size=300)
     held_out = [text for text in DOCUMENTS if part_of(task.data, text) == "validation"]
-    counted, figures = scored_tokens(task)
+    counted, figures = scored(task.validate, 2)
     assert counted.count(task.end_token) == len(held_out) == task.figures()["validation_documents"] > 9
     assert task.tokenizer.decode(counted) == "".join(held_out)
     bits = 2 * len(counted) / math.log(2)
@@ -288,13 +243,9 @@ def test_bits_of_documents_are_per_byte_and_character_of_text_whatever_the_token
 
 def test_the_test_of_documents_is_of_their_own_part_or_of_the_validation(tmp_path):
     for share, expected, name in ((0.0, "validation", "validation_loss"), (0.3, "test", "test_loss")):
-        task, counted = make_documents(tmp_path, test=share), []
-
-        def loss(batch, counted=counted):
-            counted.extend(batch["targets"][batch["weights"] > 0].tolist())
-            return batch["weights"].sum(), batch["weights"].sum()
-
-        assert name in task.test(evaluator(loss, [5, 6]))
+        task = make_documents(tmp_path, test=share)
+        counted, figures = scored(task.test)
+        assert name in figures
         texts = [text for text in DOCUMENTS if part_of(task.data, text) == expected]
         assert task.tokenizer.decode(counted) == "".join(texts)
 
@@ -334,4 +285,4 @@ def test_a_run_folder_serves_without_the_documents(tmp_path):
 def test_only_a_running_text_can_be_scored_by_last_tokens(tmp_path):
     run = RunInfo(TrainConfig(), DocumentsConfig(format="files"))
     with pytest.raises(UserError, match=r"task.score: 'last' is for data.format 'text', got 'files'"):
-        LanguageModel(LanguageModelConfig(score="last"), run)
+        language_model(LanguageModelConfig(score="last"), run)

@@ -2,26 +2,29 @@ import numpy as np
 import pytest
 
 from fxf.errors import UserError
-from fxf.tasks.prompts import PromptGroup, decode_groups, of_each_prompt, one_group, padded_prompts, to_hypotheses
+from fxf.tasks.prompts import PromptGroup, decode_groups, of_each_prompt, one_group, padded_prompts
 from fxf.tasks.task import NO_END
 from helpers import in_groups
 
 
+def hypotheses(tokens, scores, end_token, limits=None):
+    """Returns what is found for the prompts of one group."""
+    tokens, limited = np.array(tokens), {} if limits is None else {"limits": np.array(limits)}
+    group = PromptGroup(range(len(tokens)), limited, tokens.shape[2])
+    return decode_groups(lambda groups: [(tokens, scores)], [group], end_token, len(tokens))
+
+
 def test_hypotheses_end_before_their_end_token_or_are_cut_off_and_leave_out_what_a_beam_did_not_find():
-    tokens = np.array([[[3, 1, 0, 0], [1, 2, 3, 4]], [[0, 0, 0, 0], [5, 5, 5, 5]]])
-    scores = np.array([[-0.5, -1.5], [-0.25, -np.inf]])
-    assert to_hypotheses((tokens, scores), 0, [4, 4]) == [
+    tokens = [[[3, 1, 0, 0], [1, 2, 3, 4]], [[0, 0, 0, 0], [5, 5, 5, 5]]]
+    assert hypotheses(tokens, np.array([[-0.5, -1.5], [-0.25, -np.inf]]), 0) == [
         [([3, 1], -0.5, False), ([1, 2, 3, 4], -1.5, True)],
         [([], -0.25, False)],
     ]
-    assert to_hypotheses((tokens, None), 0, [2, 3]) == [
+    assert hypotheses(tokens, None, 0, [2, 3]) == [
         [([3, 1], None, True), ([1, 2], None, True)],
         [([], None, False), ([5, 5, 5], None, True)],
     ]
-
-
-def test_where_no_token_ends_a_text_none_is_cut_off():
-    assert to_hypotheses((np.array([[[3, 1, 0]]]), None), NO_END, [2]) == [[([3, 1], None, False)]]
+    assert hypotheses([[[3, 1, 0]]], None, NO_END, [2]) == [[([3, 1], None, False)]]
 
 
 def test_groups_are_decoded_apart_and_their_hypotheses_put_in_order():

@@ -5,16 +5,9 @@ import pytest
 from fxf.errors import UserError
 from fxf.tasks.held_out import held_out
 from fxf.tasks.task import Evaluator, RunInfo
-from fxf.tasks.time_series import TimeSeries, TimeSeriesConfig, draw_sample, period, series, whole_domain
+from fxf.tasks.time_series import TimeSeries, TimeSeriesConfig, draw_sample, series, whole_domain
 from fxf.training.step import TrainConfig
 from helpers import generated, in_groups
-
-# Seed 002's table, period by base for delays 1 to 9. It prints 2889 for 889 and 3558 for 3556.
-PERIODS = {
-    2: (3, 7, 15, 21, 63, 127, 63, 73, 889),
-    8: (12, 28, 60, 84, 252, 508, 252, 292, 3556),
-    16: (24, 56, 120, 168, 504, 1016, 504, 584, 7112),
-}
 
 
 def config(base=5, delay=2, length=7, **more):
@@ -50,22 +43,6 @@ def evaluator(base, spoil=lambda tokens: None):
     return Evaluator(in_groups(decode), None, None)
 
 
-@pytest.mark.parametrize("base", [2, 8, pytest.param(16, marks=pytest.mark.thorough)])
-def test_periods_are_those_of_the_seeds_table_with_two_figures_mended(base):
-    assert tuple(period(delay, base) for delay in range(1, 10)) == PERIODS[base]
-
-
-@pytest.mark.parametrize(("delay", "base"), [(1, 2), (1, 10), (2, 7), (3, 6), (4, 5), (9, 2), (9, 8)])
-def test_a_period_is_the_first_return_of_the_series_to_its_start(delay, base):
-    numbers, found = continued([1] * (delay + 1), base, 5000), period(delay, base)
-    returns = [t for t in range(1, 4900) if numbers[t : t + delay + 1] == [1] * (delay + 1)]
-    assert returns[0] == found
-
-
-def test_the_period_of_a_large_domain_is_found():
-    assert period(31, 2) == 1023 and period(5, 13) == 371292
-
-
 @pytest.mark.parametrize(("delay", "base"), [(1, 2), (2, 5), (5, 16)])
 def test_a_series_is_its_context_and_delayed_sums(delay, base):
     starts = np.random.default_rng(0).integers(0, base, (7, delay + 1))
@@ -82,17 +59,14 @@ def test_a_batch_holds_series_as_tokens_from_1_scored_behind_their_context():
     assert batch["targets"].min() == 1 and batch["targets"].max() == 5
 
 
-def test_contexts_are_uniform():
-    batch = batch_of(TimeSeries(config(3, 1), run_info(997)))
-    states = (batch["targets"][:, 0] - 1) * 3 + batch["targets"][:, 1] - 1
-    assert (np.abs(np.bincount(states) / 997 - 1 / 9) < 0.03).all()
-
-
-def test_a_batch_is_a_pure_function_of_its_key():
-    draw = jax.jit(TimeSeries(config(), run_info()).batch)
-    first, again, other = (draw(jax.random.key(seed), step)["targets"] for seed, step in ((0, 0), (0, 1), (1, 0)))
+def test_contexts_are_uniform_and_a_function_of_the_key():
+    draw = jax.jit(TimeSeries(config(3, 1), run_info(997)).batch)
+    first, again, other = (
+        np.asarray(draw(jax.random.key(seed), step)["targets"]) for seed, step in ((0, 0), (0, 1), (1, 0))
+    )
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
+    assert (np.abs(np.bincount((first[:, 0] - 1) * 3 + first[:, 1] - 1) / 997 - 1 / 9) < 0.03).all()
 
 
 def test_a_small_domain_is_trained_on_and_scored_whole():
@@ -129,32 +103,34 @@ def test_a_series_counts_only_if_all_that_follows_its_context_is_right():
     assert figures == {"exact_match": 123 / 125, "token_accuracy": 498 / 500, "examples": 125}
 
 
-def test_figures_tell_the_period_where_it_can_be_searched():
-    assert TimeSeries(config(16, 5, 7), run_info()).figures() == {"period": 504}
-    assert TimeSeries(config(16, 8, 17), run_info()).figures() == {}
-
-
 def test_prompts_are_contexts_and_answers_what_follows():
     task = TimeSeries(config(), run_info())
     answers = generated(task, evaluator(5), ["4 3  1", "0 1 0"], 0, 7)
     assert [hypotheses[0] for hypotheses in answers] == [("2 4 3 1", None, False), ("1 1 1 2", None, False)]
     assert generated(task, evaluator(5), ["4 3 1"], 2, 7)[0][0] == ("2 4", None, False)
+    assert task.to_batch("4 3 1", "2 4")["inputs"].tolist() == [[0, 5, 4, 2, 3, 5]]
+    assert (task.token_name(0), task.token_name(1)) == ("<start>", "0")
 
 
-@pytest.mark.parametrize("wrong", ["1 2", "1 2 3 4", "1 2 5", "1 2 -1", "a b c", ""])
-def test_a_prompt_that_is_no_context_is_named_by_its_number(wrong):
-    with pytest.raises(UserError, match=f"prompt 2: expected 3 numbers 0 … 4 with spaces between, got '{wrong}'"):
-        generated(TimeSeries(config(), run_info()), evaluator(5), ["1 2 3", wrong], 0, 7)
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("1 2", "prompt 2: expected 3 numbers with spaces between, got '1 2'"),
+        ("1 2 3 4", "prompt 2: expected 3 numbers with spaces between, got '1 2 3 4'"),
+        ("1 2 5", "prompt 2: expected numbers 0 … 4 with spaces between, got '5'"),
+        ("1 2 -1", "prompt 2: expected numbers 0 … 4 with spaces between, got '-1'"),
+        ("a b c", "prompt 2: expected numbers 0 … 4 with spaces between, got 'a'"),
+    ],
+)
+def test_a_prompt_that_is_no_context_is_named_by_its_number(wrong, message):
+    with pytest.raises(UserError, match=message):
+        TimeSeries(config(), run_info()).to_prompts(["1 2 3", wrong], 0, 7)
 
 
-def test_what_does_not_fit_the_model_or_the_length_is_named():
-    with pytest.raises(UserError, match=r"max_tokens: 5 behind 3 numbers; model.max_len is 7"):
-        generated(TimeSeries(config(), run_info()), evaluator(5), ["1 2 3"], 5, 7)
+def test_what_does_not_fit_the_model_the_base_or_the_length_is_named():
+    with pytest.raises(UserError, match=r"prompt 1: 3 tokens and 5 to generate; model.max_len is 7"):
+        TimeSeries(config(), run_info()).to_prompts(["1 2 3"], 5, 7)
+    with pytest.raises(UserError, match=r"answer: expected numbers 0 … 9 with spaces between, got '10'"):
+        TimeSeries(config(base=10), run_info()).to_batch("1 2 3", "10")
     with pytest.raises(UserError, match=r"task.length: expected at least task.delay \+ 2 = 4, .* got 3"):
         config(length=3)
-
-
-@pytest.mark.parametrize("answer", ["4 x", "10", "9" * 5000])
-def test_an_answer_to_be_read_has_numbers_of_the_base(answer):
-    with pytest.raises(UserError, match=r"answer: expected numbers 0 … 9 with spaces between, got '"):
-        TimeSeries(config(base=10), run_info()).to_batch("1 2 3", answer)

@@ -1,17 +1,15 @@
 import random
 from types import SimpleNamespace
 
-import jax
 import numpy as np
 import pytest
 import sacrebleu
 
-from fxf.data.batches import Batches
 from fxf.data.corpus import DataConfig, TokenPair, read_corpus
 from fxf.data.tokenizer import EOS, TOKENIZER_FILE, read_tokenizer
 from fxf.errors import UserError
 from fxf.runs.generation import compare, score_pairs, write_answers
-from fxf.tasks.task import Evaluator, RunInfo
+from fxf.tasks.task import Evaluator, RunInfo, Task
 from fxf.tasks.translation import Translation, TranslationConfig, group_by_source, scores
 from fxf.training.step import TrainConfig
 from helpers import generated, in_groups
@@ -91,48 +89,6 @@ def test_validation_and_test_are_different_sentences_and_neither_is_trained_on(d
     assert not sets[0] & sets[1] and not sets[0] & sets[2] and not sets[1] & sets[2]
 
 
-def subwords(data, **more):
-    return DataConfig(**{**vars(data), "tokenizer": "bpe", "vocab_size": 271, "max_length": 299, **more})
-
-
-def test_without_bpe_dropout_batches_are_those_of_the_plain_pairs(data):
-    task = make(subwords(data, bpe_dropout=0.0))
-    batches, pairs = task.batches_of("train"), task.tokenized("train").pairs
-    plain = Batches(pairs, batch_size=8, batch_tokens=data.batch_tokens, shapes=data.shapes, seed=0)
-    assert type(batches) is Batches
-    for i in range(batches.per_epoch + 1):
-        jax.tree.map(np.testing.assert_array_equal, batches[i], plain[i])
-
-
-def test_bpe_dropout_changes_the_tokens_of_training_alone(data):
-    plain, dropped = make(subwords(data)), make(subwords(data, bpe_dropout=0.4))
-    assert dropped.files == plain.files
-    for part in ("validation", "test"):
-        both = [list(task.batches_of(part).epoch()) for task in (plain, dropped)]
-        jax.tree.map(np.testing.assert_array_equal, *both)
-    assert dropped.to_prompts(["a b c"], 9, 299)[0].prompts["source"].sum() > 0
-    texts = []
-    for task in (plain, dropped):
-        arrays = [task.batches_of("train")[i] for i in range(task.batches_of("train").per_epoch)]
-        rows = [
-            row[mask > 0].tolist()
-            for batch in arrays
-            for row, mask in zip(batch["targets"], batch["weights"], strict=True)
-        ]
-        texts.append((sum(map(len, rows)), sorted(task.tokenizer.decode(row) for row in rows if row)))
-    assert texts[0][1] == texts[1][1] == sorted(example.target for example in read_corpus(data).train)
-    assert texts[1][0] > 1.1 * texts[0][0]
-
-
-@pytest.mark.parametrize("tokenizer", ["word", "character"])
-def test_bpe_dropout_needs_a_tokenizer_that_merges(tokenizer):
-    got = f"got 0.1 with tokenizer '{tokenizer}', which merges nothing"
-    with pytest.raises(UserError, match=f"^data.bpe_dropout: expected 0.0, or data.tokenizer 'bpe'; {got}$"):
-        DataConfig(tokenizer=tokenizer, bpe_dropout=0.1)
-    with pytest.raises(UserError, match=r"^data.tokenizer: expected one of .*; got 'bp'; did you mean 'bpe'"):
-        DataConfig(tokenizer="bp", bpe_dropout=0.1)
-
-
 def test_validation_loss_is_the_quotient_of_sums(data, tmp_path):
     task = make(data)
     assert task.validate(evaluator_of(task, data, tmp_path))["validation_loss"] == 1.5
@@ -167,9 +123,7 @@ def test_given_pairs_are_scored_in_place_of_the_test_and_the_answers_go_into_fil
         score_pairs(experiment, None, tmp_path / "given.txt")
     for of_task, message in ((score_pairs, "scores no given pairs"), (write_answers, "has no answers to write")):
         with pytest.raises(UserError, match=f"task 'a' {message}"):
-            of_task(
-                SimpleNamespace(task=SimpleNamespace(test_pairs=None), config={"task": {"name": "a"}}), tmp_path, None
-            )
+            of_task(SimpleNamespace(task=Task(), config={"task": {"name": "a"}}), tmp_path, None)
 
 
 def test_an_answer_may_be_as_long_as_the_longest_target_whatever_its_source_and_counts_where_it_is_cut_off(data):
@@ -260,7 +214,8 @@ def test_groups_have_room_for_answers_that_are_half_a_step_longer_than_the_longe
 def test_grouping_keeps_every_source_once_with_all_its_translations(data):
     corpus = read_corpus(data)
     twice = [*corpus.test, corpus.test[0]._replace(target="autre")]
-    sources, tokens, references = group_by_source(twice, [TokenPair([i], [i]) for i in range(len(twice))])
+    grouped = group_by_source(twice, [TokenPair([i], [i]) for i in range(len(twice))])
+    sources, tokens, references = map(list, zip(*grouped, strict=True))
     assert len(sources) == len(tokens) == len(references) == len(corpus.test)
     assert tokens == [[i] for i in range(len(corpus.test))]
     assert references[0] == [corpus.test[0].target, "autre"]

@@ -1,30 +1,28 @@
 """Problems of binary numbers of any length: sums, products and square roots (Delétang et al. 2022).
 
-Numbers are arrays of bits, the lowest bit first.
+Numbers are arrays of bits, the lowest bit first. Each function draws the symbols of a string of n symbols in an array
+[P], the symbols of its answer, and their number.
 """
-
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
-from fxf.tasks.length.problem import Drawn, Problem, drawn
+from fxf.tasks.length.problem import Draw
 
 EXACT_BITS = 16
 
 
-def draw_number(key: jax.Array, n_bits: jax.Array, longest: int) -> jax.Array:
+def draw_number(key: jax.Array, n_bits: jax.Array, P: int) -> jax.Array:
     """Returns a random number from 1 to 2^n_bits - 1, bits [P].
 
     Each number is as likely as any other. Beyond 16 bits the number 1 stands in for 0 too, once in 2^n_bits draws.
     """
     of_small, of_large = jax.random.split(key)
-    places = jnp.arange(longest)
+    places = jnp.arange(P)
     small = jax.random.randint(of_small, (), 1, 1 << jnp.minimum(n_bits, EXACT_BITS))
-    of_few = small >> jnp.minimum(places, EXACT_BITS) & 1
-    bits = jax.random.randint(of_large, (longest,), 0, 2) * (places < n_bits)
+    bits = jax.random.randint(of_large, (P,), 0, 2) * (places < n_bits)
     bits = jnp.where((places == 0) & (bits.sum() == 0), 1, bits)
-    return jnp.where(n_bits <= EXACT_BITS, of_few, bits)
+    return jnp.where(n_bits <= EXACT_BITS, small >> jnp.minimum(places, EXACT_BITS) & 1, bits)
 
 
 def with_carries(counts: jax.Array) -> jax.Array:
@@ -41,73 +39,55 @@ def n_digits(bits: jax.Array) -> jax.Array:
     return jnp.max(jnp.where(bits > 0, jnp.arange(len(bits)) + 1, 1))
 
 
+def _two_numbers(key: jax.Array, n: jax.Array, P: int) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Returns the symbols of two numbers with a sign between, the numbers, and the one that fits into two symbols."""
+    of_split, of_a, of_b, of_short = jax.random.split(key, 4)
+    n_a = jax.random.randint(of_split, (), 1, jnp.maximum(n - 1, 2))
+    a, b = draw_number(of_a, n_a, P), draw_number(of_b, jnp.maximum(n - 1 - n_a, 1), P)
+    places = jnp.arange(P)
+    symbols = jnp.where(places < n_a, a, jnp.where(places == n_a, 2, b[places - n_a - 1]))
+    single = jax.random.randint(of_short, (), 0, (1 << jnp.minimum(n, 2)) - 1) >> jnp.minimum(places, 2) & 1
+    return jnp.where(n <= 2, single, symbols), a, b, single
+
+
+def binary_addition(key: jax.Array, n: jax.Array, P: int) -> Draw:
+    """The sum of two numbers; one or two symbols are a number, and so is their answer."""
+    symbols, a, b, single = _two_numbers(key, n, P)
+    total = jnp.where(n <= 2, single, with_carries(a + b))
+    return symbols, total, n_digits(total)
+
+
+def binary_multiplication(key: jax.Array, n: jax.Array, P: int) -> Draw:
+    """The product of two numbers; the answer to two symbols is 0, and to one it is empty."""
+    symbols, a, b, _ = _two_numbers(key, n, P)
+    product = with_carries(jnp.convolve(a, b)[:P].astype(jnp.int32))  # float32 holds these counts
+    return symbols, jnp.where(n <= 2, 0, product), jnp.where(n <= 2, n - 1, n_digits(product))
+
+
 def square_root(bits: jax.Array) -> jax.Array:
     """Returns the bits [P / 2, rounded up] of the largest number whose square is not larger, digit by digit."""
     n_pairs = -(-len(bits) // 2)
     pairs = jnp.pad(bits, (0, 2 * n_pairs - len(bits))).reshape(n_pairs, 2)
 
+    def borrow(first: tuple, then: tuple) -> tuple:
+        return then[0] | then[1] & first[0], then[1] & first[1]
+
     def digit(state: tuple, pair: jax.Array) -> tuple[tuple, None]:
         rest, root = state
-        rest = jnp.concatenate([pair, rest[:-2]])
-        trial = jnp.concatenate([jnp.array([1, 0]), root[:-2]])
-
-        def borrow(first: tuple, then: tuple) -> tuple:
-            return then[0] | then[1] & first[0], then[1] & first[1]
-
+        rest, trial = jnp.concatenate([pair, rest[:-2]]), jnp.concatenate([jnp.array([1, 0]), root[:-2]])
         # A place borrows from the next one if it is smaller, or if it is equal and the place before borrows from it.
         borrows, _ = jax.lax.associative_scan(borrow, (rest < trial, rest == trial))
         difference = (rest - trial - jnp.pad(borrows[:-1], (1, 0))) % 2
         fits = ~borrows[-1]
-        root = jnp.concatenate([fits[None].astype(jnp.int32), root[:-1]])
-        return (jnp.where(fits, difference, rest), root), None
+        return (jnp.where(fits, difference, rest), jnp.concatenate([fits[None].astype(jnp.int32), root[:-1]])), None
 
     zeros = jnp.zeros(n_pairs + 4, jnp.int32)
     (_, root), _ = jax.lax.scan(digit, (zeros, zeros), pairs[::-1])
     return root[:n_pairs]
 
 
-def _two_numbers(compute: Callable[[jax.Array, jax.Array], jax.Array], is_sum: bool) -> Callable[..., Drawn]:
-    def draw(key: jax.Array, length: jax.Array, longest: int) -> Drawn:
-        of_split, of_a, of_b, of_short = jax.random.split(key, 4)
-        n_a = jax.random.randint(of_split, (), 1, jnp.maximum(length - 1, 2))
-        n_b = jnp.maximum(length - 1 - n_a, 1)
-        a, b = draw_number(of_a, n_a, longest), draw_number(of_b, n_b, longest)
-        places = jnp.arange(longest)
-        symbols = jnp.where(places < n_a, a, jnp.where(places == n_a, 2, b[jnp.clip(places - n_a - 1, 0)]))
-        result = compute(a, b)
-        # Two symbols have no room for two numbers: a sum is then a number itself, and a product is 0 or nothing.
-        number = jax.random.randint(of_short, (), 0, (1 << jnp.minimum(length, 2)) - 1)
-        short, of_number = length <= 2, number >> jnp.minimum(places, 2) & 1
-        of_short_result = of_number if is_sum else jnp.zeros_like(of_number)
-        answer_length = jnp.where(short, n_digits(of_number) if is_sum else length - 1, n_digits(result))
-        symbols = jnp.where(short, of_number, symbols)
-        return drawn(symbols, length, jnp.where(short, of_short_result, result), answer_length)
-
-    return draw
-
-
-def _sum(a: jax.Array, b: jax.Array) -> jax.Array:
-    return with_carries(a + b)
-
-
-def _product(a: jax.Array, b: jax.Array) -> jax.Array:
-    return with_carries(jnp.convolve(a, b)[: len(a)].astype(jnp.int32))  # float32 holds these counts
-
-
-binary_addition = _two_numbers(_sum, is_sum=True)
-binary_multiplication = _two_numbers(_product, is_sum=False)
-
-
-def compute_sqrt(key: jax.Array, length: jax.Array, longest: int) -> Drawn:
+def compute_sqrt(key: jax.Array, n: jax.Array, P: int) -> Draw:
     """The square root of a number, rounded down; both have their highest bit first."""
-    number, places = draw_number(key, length, longest), jnp.arange(longest)
-    root, n_root = square_root(number), (length + 1) // 2
-    from_highest = number[jnp.clip(length - 1 - places, 0)]
-    return drawn(from_highest, length, root[jnp.clip(n_root - 1 - jnp.arange(len(root)), 0)], n_root)
-
-
-PROBLEMS = {
-    "binary_addition": Problem("01+", "01", binary_addition, lambda n: n + 1, ends=True),
-    "binary_multiplication": Problem("01*", "01", binary_multiplication, lambda n: n, ends=True),
-    "compute_sqrt": Problem("01", "01", compute_sqrt, lambda n: (n + 1) // 2),
-}
+    number, places = draw_number(key, n, P), jnp.arange(P)
+    root, n_root = square_root(number), (n + 1) // 2
+    return number[n - 1 - places], root[n_root - 1 - places[: len(root)]], n_root

@@ -1,8 +1,6 @@
 """Length generalization (Delétang et al. 2022; Ruoss et al. 2023): short strings in training, long ones in scoring."""
 
 import dataclasses
-import functools
-from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
@@ -10,19 +8,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf.config import key, one_of
-from fxf.decoding.steps import Prompts
 from fxf.errors import UserError
 from fxf.machine.random_keys import random_key
 from fxf.models.model import Batch
-from fxf.tasks.length.problem import Drawn, Problem
+from fxf.tasks.length.problem import Drawn, draw
 from fxf.tasks.length.problems import PROBLEMS
-from fxf.tasks.length.scores import FIGURES, Compared, cut, scores, size_of
-from fxf.tasks.prompts import PromptGroup, of_each_prompt, one_group, padded_prompts
+from fxf.tasks.prompts import before_end
 from fxf.tasks.task import Evaluator, RunInfo, Task, language_model_batch, sample
 
 END = 0  # ends strings and answers; a symbol i is the token i + 1
 SAMPLES = 10
 SCORED_AT_ONCE = 2**18  # tokens of strings on a tape whose logits are computed together
+SHRINK = 0.8  # from one size of the arrays of scored strings to the next
+FIGURES = ("exact_match", "token_accuracy", "symbol_accuracy")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +60,12 @@ class LengthConfig:
         return range(first, self.longest + 1, self.score_every)
 
 
-class Length(Task):
+def length(config: LengthConfig, run: RunInfo) -> "Strings":
+    """Returns the task whose answers are generated, or stand on a tape, as `task.answer` says."""
+    return (LengthOnTape if config.answer == "tape" else Length)(config, run)
+
+
+class Strings(Task):
     """Strings of a problem and their answers.
 
     `exact_match` is the share of whole answers that are right, `token_accuracy` that of the answers' tokens with their
@@ -73,177 +76,108 @@ class Length(Task):
     """
 
     end_token = END
+    beside = 0  # tokens of a sequence that are neither of the string nor at the places of its answer
 
     def __init__(self, config: LengthConfig, run: RunInfo) -> None:
-        self.config, self.batch_size = config, run.train.batch_size
-        self.problem: Problem = PROBLEMS[config.problem]
-        self.on_tape = config.answer == "tape"
-        self.generates = not self.on_tape
-        symbols = max(len(self.problem.inputs), len(self.problem.outputs))
-        self.vocab_size, self.empty = symbols + 1 + self.on_tape, symbols + 1
+        self.config, self.batch_size, self.problem = config, run.train.batch_size, PROBLEMS[config.problem]
+        self.vocab_size = max(len(self.problem.inputs), len(self.problem.outputs)) + 1
         self.longest = self.n_tokens(config.longest)
         if 0 < config.position_range < self.longest:
             raise UserError(f"task.position_range: expected 0 or at least {self.longest}, got {config.position_range}")
         self.longest = max(self.longest, config.position_range)
-        self.metrics = tuple(f"{name}{of}" for name in FIGURES for of in self.suffixes())
-        if self.on_tape:
-            self.to_prompts = self.to_text = None  # type: ignore[assignment]
-
-    def suffixes(self) -> list[str]:
-        longer = self.config.longer()
-        return ["", *(f"_{n}" for n in longer), *(["_longer"] if longer else [])]
+        suffixes = ["", *(f"_{n}" for n in config.longer()), *(["_longer"] if config.longer() else [])]
+        self.metrics = tuple(f"{name}{of}" for name in FIGURES for of in suffixes)
 
     def n_tokens(self, length: int) -> int:
         """Returns the number of tokens that the model reads for a string of this length."""
-        tape = self.problem.tape(length)
-        return length + (tape if self.on_tape else tape + 1 - self.problem.ends + 1)
+        raise NotImplementedError
+
+    def arrays(self, drawn: Drawn) -> Batch:
+        """Returns the batch of strings and answers."""
+        raise NotImplementedError
+
+    def answers(self, evaluator: Evaluator, drawn: Drawn, of_positions: jax.Array) -> np.ndarray:
+        """Returns the tokens that the model gives at the places of the answers and one more, [N, U + 1]."""
+        raise NotImplementedError
 
     def batch(self, key: jax.Array, step: jax.Array) -> Batch:
-        del step
         of_lengths, of_strings = jax.random.split(key)
         n_lengths = 1 if self.config.same_length else self.batch_size
-        drawn = jax.random.randint(of_lengths, (n_lengths,), 1, self.config.max_length + 1)
-        lengths_B = jnp.broadcast_to(drawn, (self.batch_size,))
-        batch = self.to_arrays(self.draw(of_strings, lengths_B, self.config.max_length))
-        return {**batch, **self.positions(jax.random.fold_in(key, 1), lengths_B, batch["inputs"].shape[1])}
+        lengths = jax.random.randint(of_lengths, (n_lengths,), 1, self.config.max_length + 1)
+        lengths_B = jnp.broadcast_to(lengths, (self.batch_size,))
+        batch = self.arrays(draw(self.problem, of_strings, lengths_B, self.config.max_length))
+        return batch | self.positions(jax.random.fold_in(key, 1), lengths_B, batch["inputs"].shape[1])
 
-    def draw(self, key: jax.Array, lengths_B: jax.Array, longest: int) -> Drawn:
-        """Returns a string of each length, with arrays [B, P]."""
-        keys = jax.random.split(key, len(lengths_B))
-        return jax.vmap(self.problem.draw, in_axes=(0, 0, None))(keys, lengths_B, longest)
-
-    @functools.cached_property
-    def draw_scored(self) -> Callable[..., Drawn]:
-        """Draws a string of each length, with arrays of the longest scored ones; it compiles once for all scores."""
-        return jax.jit(functools.partial(self.draw, longest=self.config.longest))
-
-    @functools.cached_property
-    def scored_arrays(self) -> Callable[[Drawn], Batch]:
-        """Returns what `to_arrays` does; it compiles once for each size."""
-        return jax.jit(self.to_arrays)
-
-    @functools.cached_property
-    def scored_positions(self) -> Callable[[jax.Array, jax.Array, int], dict[str, jax.Array]]:
-        """Returns what `positions` does; it compiles once for each size."""
-        return jax.jit(self.positions, static_argnums=2) if self.config.position_range else self.positions
-
-    def to_arrays(self, drawn: Drawn) -> Batch:
-        """Returns strings and answers as the batch of a decoder, or as that of an encoder with a tape."""
-        symbols_BP, length_B1 = drawn.symbols_P, drawn.length[:, None]
-        answer_BU, answer_length_B1 = drawn.answer_U, drawn.answer_length[:, None]
-        n_tokens = self.n_tokens(symbols_BP.shape[1])
-        t = jnp.arange(n_tokens)[None]
-
-        def at(x: jax.Array, places: jax.Array) -> jax.Array:
-            padded = jnp.pad(x, ((0, 0), (0, max(0, n_tokens - x.shape[1]))))
-            return jnp.take_along_axis(padded, jnp.clip(places, 0, padded.shape[1] - 1), axis=1)
-
-        if not self.on_tape:
-            place = t - length_B1 - 1  # in the answer
-            answer = jnp.where(place < answer_length_B1, at(answer_BU, place) + 1, END)
-            tokens_BT = jnp.where(t < length_B1, at(symbols_BP, t) + 1, jnp.where(place < 0, END, answer))
-            return language_model_batch(tokens_BT, ((place >= 0) & (place <= answer_length_B1)).astype(jnp.float32))
-        place, tape_B1 = t - length_B1, self.tape_lengths(drawn.length, symbols_BP.shape[1])[:, None]
-        targets = jnp.where(place == answer_length_B1, END, at(answer_BU, place) + 1)  # zeros stand behind the end
-        on_tape = (place >= 0) & (place < tape_B1)
-        return {
-            "inputs": jnp.where(place < 0, at(symbols_BP, t) + 1, jnp.where(on_tape, self.empty, END)),
-            "input_mask": place < tape_B1,
-            "targets": jnp.where(on_tape, targets, END),
-            "weights": on_tape.astype(jnp.float32),
-        }
-
-    def tape_lengths(self, lengths_B: jax.Array, longest: int) -> jax.Array:
-        """Returns the number of empty places behind strings of these lengths, [B]."""
+    def tapes(self, lengths_B: Any, longest: int) -> jax.Array:
+        """Returns the numbers of places of the answers to strings of these lengths, [B]."""
         return jnp.array([self.problem.tape(n) for n in range(longest + 1)])[lengths_B]
 
-    def positions(self, key: jax.Array, lengths_B: jax.Array, n_tokens: int) -> dict[str, jax.Array]:
+    def positions(self, key: jax.Array, lengths_B: Any, n_tokens: int) -> dict[str, jax.Array]:
         """Returns the drawn positions [B, n_tokens] of strings of these lengths and their answers, if any are drawn.
 
         Each row has an ordered draw of as many positions as its tokens. What pads it has the last position.
         """
         span = self.config.position_range
-        if not span:
-            return {}
-        used_B = lengths_B + self.tape_lengths(lengths_B, self.config.longest) + (0 if self.on_tape else 2)
-
         n_drawn = min(n_tokens, span)
 
-        def draw(key: jax.Array, used: jax.Array) -> jax.Array:
+        def drawn(key: jax.Array, used: jax.Array) -> jax.Array:
             drawn_T = jax.random.choice(key, span, (n_drawn,), replace=False)
             drawn_T = jnp.sort(jnp.where(jnp.arange(n_drawn) < used, drawn_T, span - 1))
             return jnp.pad(drawn_T, (0, n_tokens - n_drawn), constant_values=span - 1)
 
-        return {"positions": jax.vmap(draw)(jax.random.split(key, len(lengths_B)), used_B)}
+        if not span:
+            return {}
+        used_B = lengths_B + self.tapes(lengths_B, self.config.longest) + self.beside
+        return {"positions": jax.vmap(drawn)(jax.random.split(key, len(lengths_B)), used_B)}
 
     def scored_data(self) -> dict[str, Any]:
         names = ("problem", "max_length", "longest", "score_every", "examples")
         return {f"task.{name}": getattr(self.config, name) for name in names}
 
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
-        config, samples = self.config, []
-        compared: dict[str, Compared] = {}
-        for length in (0, *config.longer()):
+        config = self.config
+        figures: dict[str, Any] = {}
+        more: dict[str, Any] = {}
+        for length in (0, *config.longer()):  # 0 for those of training
             # Each scored length has a key of its own; the sample is the same for every seed.
             of_lengths, of_strings = jax.random.split(jax.random.fold_in(random_key(0), length))
-            drawn_lengths = jax.random.randint(of_lengths, (config.examples,), 1, config.max_length + 1)
-            lengths = np.full(config.examples, length, np.int32) if length else drawn_lengths
-            drawn = jax.device_get(self.draw_scored(of_strings, lengths))
-            longest = size_of(length or config.max_length, config.longest)
-            suffix = f"_{length}" if length else ""
-            compared[suffix] = self.compare(
-                evaluator, cut(drawn, longest, self.problem), longest, jax.random.fold_in(of_strings, 1)
-            )
-            if not length:
-                samples = self.samples(drawn, compared[suffix].found_NU)
-        cut_off = {} if self.on_tape else {"cut_off": int((compared[""].found_NU != END).all(axis=1).sum())}
-        return {**scores(compared), "examples": config.examples, **cut_off, "samples": samples}
+            lengths_B = jax.random.randint(of_lengths, (config.examples,), 1, config.max_length + 1)
+            lengths_B = jnp.full(config.examples, length) if length else lengths_B
+            drawn = jax.device_get(draw(self.problem, of_strings, lengths_B, config.longest))
+            drawn = self.cut(drawn, size_of(length or config.max_length, config.longest))
+            found_NU = self.answers(evaluator, drawn, jax.random.fold_in(of_strings, 1))
+            figures |= self.scores(drawn, found_NU, f"_{length}" if length else "")
+            more = more or {"examples": config.examples, **self.samples(drawn, found_NU)}
+        for name in FIGURES if config.longer() else ():
+            figures[f"{name}_longer"] = float(np.mean([figures[f"{name}_{n}"] for n in config.longer()]))
+        return {**{name: figures[name] for name in self.metrics}, **more}
 
-    def compare(self, evaluator: Evaluator, drawn: Drawn, longest: int, of_positions: jax.Array) -> Compared:
-        """Returns what the model answers to strings in arrays of this length."""
-        last_N1 = drawn.answer_length[:, None] - (0 if self.problem.ends else 1)
-        if self.on_tape:
-            arrays = self.scored_arrays(drawn)
-            batch = jax.device_get(
-                arrays | self.scored_positions(of_positions, drawn.length, arrays["inputs"].shape[1])
-            )
-            per_call = max(1, SCORED_AT_ONCE // batch["inputs"].shape[1])
-            parts = [
-                evaluator.logits({name: x[i : i + per_call] for name, x in batch.items()}).argmax(-1)
-                for i in range(0, len(drawn.length), per_call)
-            ]
-            found, expected = np.concatenate(parts), batch["targets"]
-            places = np.arange(found.shape[1])[None] - drawn.length[:, None]
-            counts = (places >= 0) & (places <= last_N1)
-            return Compared(found == expected, counts, counts, found)
-        read = np.where(np.arange(longest)[None] < drawn.length[:, None], drawn.symbols_P + 1, END)
-        tokens = np.pad(read, ((0, 0), (0, 1)))
-        places = np.arange(drawn.answer_U.shape[1] + 1)[None]
-        answer = np.pad(drawn.answer_U + 1, ((0, 0), (0, 1)))
-        expected = np.where(places < drawn.answer_length[:, None], answer, END)
-        lengths = drawn.length.astype(np.int32) + 1
-        positions = self.scored_positions(of_positions, drawn.length, tokens.shape[1] + expected.shape[1])
-        prompts = {"tokens": tokens.astype(np.int32), "lengths": lengths, **jax.device_get(positions)}
-        found = evaluator.top(prompts, expected.shape[1])
-        return Compared(found == expected, places <= drawn.answer_length[:, None], places <= last_N1, found)
+    def cut(self, drawn: Drawn, size: int) -> Drawn:
+        """Returns strings of at most this length in arrays of just this size."""
+        n_answer = max(self.problem.tape(n) for n in range(1, size + 1))
+        return drawn._replace(string_BP=drawn.string_BP[:, :size], answer_BU=drawn.answer_BU[:, :n_answer])
 
-    def samples(self, drawn: Drawn, found_NU: np.ndarray) -> list[tuple[Any, ...]]:
-        """Returns (string, answer, what the model answered) of the first strings."""
-        rows = []
-        for i in range(min(SAMPLES, len(found_NU))):
-            n, m = int(drawn.length[i]), int(drawn.answer_length[i])
-            string = "".join(self.problem.inputs[s] for s in drawn.symbols_P[i, :n])
-            answer = "".join(self.problem.outputs[s] for s in drawn.answer_U[i, :m])
-            found = found_NU[i, n : n + m].tolist() if self.on_tape else found_NU[i].tolist()
-            rows.append(sample(string, answer, self.answer_text(found), not self.on_tape and END not in found))
-        return rows
+    def scores(self, drawn: Drawn, found_NU: np.ndarray, suffix: str) -> dict[str, float]:
+        """Returns the figures of the tokens that the model gives at the places of the answers."""
+        n_N1 = drawn.answer_length_B[:, None]
+        places = np.arange(found_NU.shape[1])[None]
+        right_NU = found_NU == np.pad(drawn.answer_BU, ((0, 0), (0, 1)))
+        symbols_NU = places < n_N1 + self.problem.ends
+        counts_NU = places < n_N1 + 1 if self.generates else symbols_NU
+        right = ((right_NU | ~counts_NU).all(1), right_NU[counts_NU], right_NU[symbols_NU])
+        return {f"{name}{suffix}": float(x.mean()) for name, x in zip(FIGURES, right, strict=True)}
 
-    def answer_text(self, tokens: list[int]) -> str:
-        """Returns the symbols of an answer before its end; a token that is no symbol of answers is ?."""
-        before = tokens[: tokens.index(END)] if END in tokens else tokens
-        return "".join(self.problem.outputs[t - 1] if t <= len(self.problem.outputs) else "?" for t in before)
+    def samples(self, drawn: Drawn, found_NU: np.ndarray) -> dict[str, Any]:
+        """Returns samples of (string, answer, what the model answered), and how many answers were cut off."""
+        if not self.generates:  # what stands behind an answer does not count
+            found_NU = np.where(np.arange(found_NU.shape[1])[None] < drawn.answer_length_B[:, None], found_NU, END)
+        rows = zip(*(x[:SAMPLES].tolist() for x in (drawn.string_BP, drawn.answer_BU, found_NU)), strict=True)
+        inputs, outputs = self.problem.inputs, self.problem.outputs
+        texts = [sample(symbols(inputs, a), symbols(outputs, b), symbols(outputs, c), END not in c) for a, b, c in rows]
+        cut_off = {"cut_off": int((found_NU != END).all(axis=1).sum())} if self.generates else {}
+        return {**cut_off, "samples": texts}
 
-    def encode(self, text: str) -> list[int]:
+    def string(self, text: str) -> list[int]:
         """Returns the tokens of a string. Raises a UserError if it has other symbols."""
         for symbol in text:
             if symbol not in self.problem.inputs:
@@ -255,26 +189,102 @@ class Length(Task):
             raise UserError(f"{most}, got {len(text)}")
         return [self.problem.inputs.index(symbol) + 1 for symbol in text]
 
-    def to_prompts(self, texts: list[str], max_tokens: int, max_len: int) -> list[PromptGroup]:
-        rows = of_each_prompt(self.encode, texts)
-        groups = one_group(padded_prompts([[END, *row, END] for row in rows]), max_tokens, max_len)
-        return [group._replace(prompts=self.placed(group.prompts, group.max_tokens)) for group in groups]
 
-    def placed(self, prompts: Prompts, max_tokens: int) -> Prompts:
-        """Returns prompts with the drawn positions of their tokens and new ones, if positions are drawn."""
-        n_tokens = prompts["tokens"].shape[1] + max_tokens
-        return {**prompts, **jax.device_get(self.scored_positions(random_key(0), prompts["lengths"] - 1, n_tokens))}
+class Length(Strings):
+    """A decoder reads END, the string and END, and writes the answer and END."""
+
+    generates = True
+    beside = 2
+
+    def n_tokens(self, length: int) -> int:
+        return length + self.problem.tape(length) + 2 - self.problem.ends
+
+    def arrays(self, drawn: Drawn) -> Batch:
+        n_tokens, n_B1 = self.n_tokens(drawn.string_BP.shape[1]), drawn.length_B[:, None]
+        t = jnp.arange(n_tokens)[None]
+        place = t - n_B1 - 1  # in the answer
+        tokens_BT = jnp.where(place < 0, at(drawn.string_BP, t), at(drawn.answer_BU, place))
+        weights_BT = (place >= 0) & (place <= drawn.answer_length_B[:, None])
+        return language_model_batch(tokens_BT, weights_BT.astype(jnp.float32))
+
+    def answers(self, evaluator: Evaluator, drawn: Drawn, of_positions: jax.Array) -> np.ndarray:
+        tokens, n_new = np.pad(drawn.string_BP, ((0, 0), (0, 1))), drawn.answer_BU.shape[1] + 1
+        positions = self.positions(of_positions, drawn.length_B, tokens.shape[1] + n_new)
+        prompts = {"tokens": tokens, "lengths": drawn.length_B + 1, **jax.device_get(positions)}
+        return evaluator.top(prompts, n_new)
+
+    def encode(self, text: str) -> list[int]:
+        return [END, *self.string(text), END]
+
+    def placed(self, lengths_N: np.ndarray, n_tokens: int) -> dict[str, np.ndarray]:
+        return jax.device_get(self.positions(random_key(0), lengths_N - 1, n_tokens))
 
     def to_text(self, text: str, tokens: list[int]) -> str:
-        return self.answer_text(tokens)
+        return symbols(self.problem.outputs, tokens)
 
     def to_batch(self, text: str, answer: str) -> Batch:
-        tokens = self.encode(text)
-        if self.on_tape:
-            whole = tokens + [self.empty] * self.problem.tape(len(tokens))
-        else:
-            whole = [END, *tokens, END, *(self.problem.outputs.index(symbol) + 1 for symbol in answer)]
-        batch = {"inputs": np.array([whole], np.int32)}
-        if self.on_tape:
-            batch["input_mask"] = np.ones((1, len(whole)), bool)
-        return {**jax.device_put(batch), **self.scored_positions(random_key(0), jnp.array([len(tokens)]), len(whole))}
+        tokens = [*self.encode(text), *(self.problem.outputs.index(symbol) + 1 for symbol in answer)]
+        return {"inputs": jnp.array([tokens]), **self.positions(random_key(0), np.array([len(text)]), len(tokens))}
+
+
+class LengthOnTape(Strings):
+    """An encoder reads the string and empty places, and fills these with the answer, all at once, as in the papers."""
+
+    def __init__(self, config: LengthConfig, run: RunInfo) -> None:
+        super().__init__(config, run)
+        self.empty, self.vocab_size = self.vocab_size, self.vocab_size + 1
+
+    def n_tokens(self, length: int) -> int:
+        return length + self.problem.tape(length)
+
+    def inputs(self, string_BP: Any, length_B: Any) -> Batch:
+        """Returns what the model reads: strings with empty places behind them, and what of this is not padding."""
+        n_B1, n_tape_B1 = length_B[:, None], self.tapes(length_B, string_BP.shape[1])[:, None]
+        t = jnp.arange(self.n_tokens(string_BP.shape[1]))[None]
+        read_BT = t < n_B1 + n_tape_B1
+        empty_BT = jnp.where(read_BT, self.empty, END)
+        return {"inputs": jnp.where(t < n_B1, at(string_BP, t), empty_BT), "input_mask": read_BT}
+
+    def arrays(self, drawn: Drawn) -> Batch:
+        batch = self.inputs(drawn.string_BP, drawn.length_B)
+        on_tape_BT = batch["inputs"] == self.empty
+        place = jnp.arange(on_tape_BT.shape[1])[None] - drawn.length_B[:, None]
+        # Symbols 0 stand behind the end of an answer.
+        targets_BT = jnp.where(place <= drawn.answer_length_B[:, None], at(drawn.answer_BU, place), 1)
+        targets_BT = jnp.where(on_tape_BT, targets_BT, END)
+        return {**batch, "targets": targets_BT, "weights": on_tape_BT.astype(jnp.float32)}
+
+    def answers(self, evaluator: Evaluator, drawn: Drawn, of_positions: jax.Array) -> np.ndarray:
+        batch = self.inputs(drawn.string_BP, drawn.length_B)
+        n_tokens = batch["inputs"].shape[1]
+        batch = jax.device_get(batch | self.positions(of_positions, drawn.length_B, n_tokens))
+        parts = [
+            evaluator.logits({name: x[rows] for name, x in batch.items()}).argmax(-1)
+            for rows in np.array_split(np.arange(len(drawn.length_B)), -(-batch["inputs"].size // SCORED_AT_ONCE))
+        ]
+        places = drawn.length_B[:, None] + np.arange(drawn.answer_BU.shape[1] + 1)[None]
+        return np.take_along_axis(np.concatenate(parts), np.minimum(places, n_tokens - 1), axis=1)
+
+    def to_batch(self, text: str, answer: str) -> Batch:
+        string = np.array([self.string(text)], np.int32)
+        batch = self.inputs(string, np.array([len(text)]))
+        return batch | self.positions(random_key(0), np.array([len(text)]), batch["inputs"].shape[1])
+
+
+def at(tokens_BP: Any, places_BT: jax.Array) -> jax.Array:
+    """Returns the tokens at places [B, T], of which END stands behind the last."""
+    padded = jnp.pad(jnp.asarray(tokens_BP), ((0, 0), (0, 1)))
+    return jnp.take_along_axis(padded, jnp.clip(places_BT, 0, tokens_BP.shape[1]), axis=1)
+
+
+def symbols(names: str, tokens: list[int]) -> str:
+    """Returns the symbols of tokens before their end; a token that is no such symbol is ?."""
+    return "".join(names[token - 1] if token <= len(names) else "?" for token in before_end(tokens, END))
+
+
+def size_of(length: int, longest: int) -> int:
+    """Returns the size of the arrays in which strings of a length are scored: one of a few, each compiled once."""
+    size = longest
+    while int(SHRINK * size) >= length:
+        size = int(SHRINK * size)
+    return size

@@ -1,26 +1,13 @@
 """The contract of a problem: strings of any length, and their answers."""
 
+import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-
-class Drawn(NamedTuple):
-    """A string and its answer, as symbols 0, 1, …; what stands after their lengths is 0.
-
-    Attributes:
-      symbols_P: int32 [P], of which the first `length` count.
-      length: int32 scalar.
-      answer_U: int32 [U], of which the first `answer_length` count.
-      answer_length: int32 scalar.
-    """
-
-    symbols_P: jax.Array
-    length: jax.Array
-    answer_U: jax.Array
-    answer_length: jax.Array
+Draw = tuple[jax.Array, jax.Array, Any]  # the symbols of a string and of its answer, and the answer's length
 
 
 class Problem(NamedTuple):
@@ -29,24 +16,46 @@ class Problem(NamedTuple):
     Attributes:
       inputs: the input symbols, one character each.
       outputs: the symbols of answers.
-      draw: `draw(key, length, longest) -> Drawn`. The length is an int32 scalar from 1 to the int `longest`, P.
+      draw: `draw(key, n, P)` returns the symbols [P] of a string of n symbols, those of its answer, and their number.
+        What stands behind does not count. n is an int32 scalar from 1 to the int P.
       tape: returns the number of places that the papers reserve for the answer to a string of this length.
       ends: whether an answer on the tape ends with a symbol of its own, because its length does not follow from the
         string's.
+      odd: whether strings have odd lengths; for an even one they are one symbol shorter.
     """
 
     inputs: str
     outputs: str
-    draw: Callable[[jax.Array, jax.Array, int], Drawn]
-    tape: Callable[[int], int] = lambda length: 1
+    draw: Callable[[jax.Array, jax.Array, int], Draw]
+    tape: Callable[[int], int] = lambda n: 1
     ends: bool = False
+    odd: bool = False
 
 
-def drawn(symbols_P: jax.Array, length: jax.Array, answer_U: jax.Array, answer_length: jax.Array | int) -> Drawn:
-    """Returns a string and its answer, with 0 after their lengths."""
+class Drawn(NamedTuple):
+    """Strings and their answers. Symbol i is the token i + 1; behind the strings and the answers stand zeros.
 
-    def cut(x: jax.Array, n: jax.Array | int) -> jax.Array:
-        return jnp.where(jnp.arange(len(x)) < n, x, 0).astype(jnp.int32)
+    Attributes:
+      string_BP, answer_BU: tokens, int32.
+      length_B, answer_length_B: the numbers of tokens, int32.
+    """
 
-    n, m = jnp.asarray(length, jnp.int32), jnp.asarray(answer_length, jnp.int32)
-    return Drawn(cut(symbols_P, n), n, cut(answer_U, m), m)
+    string_BP: Any
+    length_B: Any
+    answer_BU: Any
+    answer_length_B: Any
+
+
+@functools.partial(jax.jit, static_argnums=(0, 3))
+def draw(problem: Problem, key: jax.Array, lengths_B: jax.Array, longest: int) -> Drawn:
+    """Returns a string of each length, in arrays of the size of the longest, and its answer."""
+
+    def tokens(symbols: jax.Array, n: jax.Array) -> jax.Array:
+        return jnp.where(jnp.arange(len(symbols)) < n, symbols + 1, 0).astype(jnp.int32)
+
+    def one(key: jax.Array, length: jax.Array) -> Drawn:
+        n = length - (length % 2 == 0) if problem.odd else length
+        symbols_P, answer_U, n_answer = problem.draw(key, n, longest)
+        return Drawn(tokens(symbols_P, n), n, tokens(answer_U, n_answer), jnp.int32(n_answer))
+
+    return jax.vmap(one)(jax.random.split(key, len(lengths_B)), lengths_B)

@@ -3,9 +3,8 @@ import numpy as np
 import pytest
 
 from fxf.errors import UserError
-from fxf.tasks.length.length import Length, LengthConfig
+from fxf.tasks.length.length import FIGURES, LengthConfig, length, size_of
 from fxf.tasks.length.problems import PROBLEMS
-from fxf.tasks.length.scores import FIGURES, size_of
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.step import TrainConfig
 from helpers import in_groups
@@ -13,7 +12,7 @@ from helpers import in_groups
 
 def task_of(problem, batch_size=7, **keys):
     config = LengthConfig(problem=problem, **{"max_length": 5, "longest": 9, "score_every": 3, "examples": 11, **keys})
-    return Length(config, RunInfo(TrainConfig(batch_size=batch_size)))
+    return length(config, RunInfo(TrainConfig(batch_size=batch_size)))
 
 
 def thorough(*values):
@@ -34,10 +33,8 @@ def test_a_decoder_reads_string_end_answer_and_counts_the_answer_and_its_end(pro
         np.testing.assert_array_equal(inputs[1:], targets[:-1])
         n = targets.tolist().index(0)
         (counted,) = np.nonzero(weights)
-        assert counted[0] == n + 1
         assert counted.tolist() == list(range(n + 1, counted[-1] + 1))
-        assert targets[counted[-1]] == 0
-        assert 0 not in targets[counted[:-1]]
+        assert targets[counted[-1]] == 0 and 0 not in targets[counted[:-1]]
         if problem == "reverse_string":
             assert targets[counted[:-1]].tolist() == targets[:n][::-1].tolist()
     assert len({targets.tolist().index(0) for targets in batch["targets"]}) > 1
@@ -49,9 +46,8 @@ def test_a_decoder_reads_string_end_answer_and_counts_the_answer_and_its_end(pro
 def test_an_encoder_reads_the_string_and_as_many_empty_places_as_the_papers_answers_have(problem, places):
     task = task_of(problem, answer="tape")
     batch = batch_of(task)
-    for inputs, seen, targets, weights in zip(
-        batch["inputs"], batch["input_mask"], batch["targets"], batch["weights"], strict=True
-    ):
+    arrays = (batch[name] for name in ("inputs", "input_mask", "targets", "weights"))
+    for inputs, seen, targets, weights in zip(*arrays, strict=True):
         n = inputs.tolist().index(task.empty)
         n_places = {1: 1, 2: 2 * n, None: n + 1}[places]
         assert seen.tolist() == [i < n + n_places for i in range(len(seen))]
@@ -65,8 +61,7 @@ def test_an_encoder_reads_the_string_and_as_many_empty_places_as_the_papers_answ
 
 @pytest.mark.parametrize("answer", ["generated", thorough("tape")])
 def test_drawn_positions_are_as_many_of_the_range_as_a_sequence_has_tokens_in_order(answer):
-    task = task_of("duplicate_string", 9, answer=answer, position_range=61)
-    batch = batch_of(task)
+    batch = batch_of(task_of("duplicate_string", 9, answer=answer, position_range=61))
     rows = batch["positions"]
     assert rows.shape == batch["inputs"].shape
     used = [2 + 3 * (row.tolist().index(0, 1) - 1) for row in batch["inputs"]] if answer == "generated" else None
@@ -74,9 +69,7 @@ def test_drawn_positions_are_as_many_of_the_range_as_a_sequence_has_tokens_in_or
     assert len({tuple(row) for row in rows}) == len(rows)
     for row, n in zip(rows, used, strict=True):
         assert (np.diff(row[:n]) > 0).all()
-        assert row[0] >= 0
-        assert row[n - 1] <= 60
-        assert (row[n:] == 60).all()
+        assert row[0] >= 0 and row[n - 1] <= 60 and (row[n:] == 60).all()
     assert rows.max() > rows.shape[1]
 
 
@@ -92,8 +85,8 @@ def test_scored_strings_and_typed_ones_have_drawn_positions_for_their_answers_to
     seen.append((group.prompts["tokens"].shape[1] + group.max_tokens, group.prompts["positions"], np.array([3, 2])))
     for n_tokens, positions, lengths in seen:
         assert positions.shape == (len(lengths), n_tokens)
-        for row, length in zip(positions, lengths, strict=True):
-            assert (np.diff(row[: 2 + 3 * (length - 1)]) > 0).all()
+        for row, n in zip(positions, lengths, strict=True):
+            assert (np.diff(row[: 2 + 3 * (n - 1)]) > 0).all()
     assert task.to_batch("01", "0101")["positions"].shape == (1, 8)
     with pytest.raises(UserError, match="positions for strings of at most 9 symbols, got 10"):
         task.to_prompts(["01" * 5], 0, 70)
@@ -105,39 +98,37 @@ def test_strings_of_a_batch_have_one_length_if_asked():
 
 
 def test_strings_of_many_lengths_are_scored_in_few_sizes():
-    sizes = {length: size_of(length, 100) for length in range(40, 101)}
+    sizes = {n: size_of(n, 100) for n in range(40, 101)}
     assert sorted(set(sizes.values())) == [40, 51, 64, 80, 100]
-    assert all(length <= size <= 1.3 * length for length, size in sizes.items())
+    assert all(n <= size <= 1.3 * n for n, size in sizes.items())
 
 
-def knowing(task, wrong_from=None):
-    """Returns an evaluator that knows each answer, but for strings longer than `wrong_from`."""
-    draws = {}
-    compare = task.compare
+def knowing(task, wrong_from=99, wrong_ends=False):
+    """Returns an evaluator that knows each answer, but for a symbol or all ends of strings longer than `wrong_from`."""
+    draws, answers = [], task.answers
 
-    def remember(evaluator, drawn, *rest):
-        draws["now"] = drawn
-        return compare(evaluator, drawn, *rest)
+    def remember(evaluator, drawn, of_positions):
+        draws.append(drawn)
+        return answers(evaluator, drawn, of_positions)
 
-    task.compare = remember
+    task.answers = remember
 
-    def answers():
-        drawn = draws["now"]
-        wrong = wrong_from is not None and drawn.length.max() > wrong_from
-        tokens = np.where(
-            np.arange(drawn.answer_U.shape[1])[None] < drawn.answer_length[:, None], drawn.answer_U + 1, 0
-        )
-        tokens[0, 0] += wrong
+    def spoiled(tokens, first):
+        """Returns answers that begin at the places `first`, with some wrong tokens."""
+        drawn, tokens = draws[-1], np.array(tokens)
+        if drawn.length_B.max() > wrong_from:
+            rows = np.arange(len(tokens) if wrong_ends else 1)
+            tokens[rows, (first + (drawn.answer_length_B if wrong_ends else 0))[rows]] += 1
         return tokens
 
     def decode(prompts, max_tokens):
-        tokens = answers()
-        return np.pad(tokens, ((0, 0), (0, max_tokens - tokens.shape[1])))[:, None], None
+        right = draws[-1].answer_BU
+        right = np.pad(right, ((0, 0), (0, max_tokens - right.shape[1])))
+        return spoiled(right, np.zeros(len(right), int))[:, None], None
 
     def logits(batch):
-        found = np.array(batch["targets"])
-        found[0, draws["now"].length[0]] += wrong_from is not None and draws["now"].length.max() > wrong_from
-        return np.eye(task.vocab_size + 1)[found]
+        right = spoiled(task.arrays(draws[-1])["targets"], draws[-1].length_B)
+        return np.eye(task.vocab_size + 1)[right]
 
     return Evaluator(in_groups(decode), None, logits)
 
@@ -153,15 +144,14 @@ def knowing(task, wrong_from=None):
     ],
 )
 def test_right_answers_score_one_and_a_wrong_symbol_costs_one_string_at_its_length(problem, answer):
-    task = task_of(problem, answer=answer)
+    task, suffixes = task_of(problem, answer=answer), ["", "_6", "_9", "_longer"]
     figures = task.validate(knowing(task))
-    lengths = ["", "_6", "_9", "_longer"]
-    cut_off = set() if answer == "tape" else {"cut_off"}
-    assert set(figures) == {*task.metrics, "examples", "samples", *cut_off}
-    assert {f"{name}{n}" for name in FIGURES for n in lengths} == set(task.metrics)
+    assert set(figures) == {*task.metrics, "examples", "samples"} | ({"cut_off"} if answer == "generated" else set())
+    assert {f"{name}{of}" for name in FIGURES for of in suffixes} == set(task.metrics)
     assert all(figures[name] == 1 for name in task.metrics)
+    task = task_of(problem, answer=answer)
     figures = task.validate(knowing(task, wrong_from=6))
-    assert [figures[f"exact_match{n}"] for n in lengths] == pytest.approx([1, 1, 10 / 11, 1 - 1 / 22])
+    assert [figures[f"exact_match{of}"] for of in suffixes] == pytest.approx([1, 1, 10 / 11, 1 - 1 / 22])
     assert 0 < 1 - figures["token_accuracy_9"] < 1 / 11
     assert figures["token_accuracy_longer"] == pytest.approx((1 + figures["token_accuracy_9"]) / 2)
 
@@ -175,23 +165,13 @@ def test_right_answers_score_one_and_a_wrong_symbol_costs_one_string_at_its_leng
     ],
 )
 def test_an_end_is_a_symbol_where_its_place_does_not_follow_from_the_string(problem, answer, counted):
-    task = task_of(problem, answer=answer)
-    right, compared = knowing(task), []
-    compare = task.compare
-
-    def without_ends(evaluator, drawn, *rest):
-        it = compare(evaluator, drawn, *rest)
-        places = np.arange(it.right_NU.shape[1])[None] - (drawn.length[:, None] if task.on_tape else 0)
-        compared.append(it._replace(right_NU=it.right_NU & (places != drawn.answer_length[:, None])))
-        return compared[-1]
-
-    task.compare = without_ends
-    figures = task.validate(right)
-    assert (figures["symbol_accuracy_9"] < 1) is counted
-    n_wrong, n_counted = 11, compared[-1].symbols_NU.sum()
-    assert figures["symbol_accuracy_9"] == pytest.approx(1 - n_wrong * counted / n_counted)
-    assert figures["token_accuracy_9"] < 1
-    assert figures["exact_match"] == 0
+    task, drawn = task_of(problem, answer=answer), []
+    scores = task.scores
+    task.scores = lambda *of: (drawn.append(of[0]), scores(*of))[1]
+    figures = task.validate(knowing(task, wrong_from=0, wrong_ends=True))
+    n_counted = (drawn[-1].answer_length_B + PROBLEMS[problem].ends).sum()
+    assert figures["symbol_accuracy_9"] == pytest.approx(1 - 11 * counted / n_counted)
+    assert figures["token_accuracy_9"] < 1 and figures["exact_match"] == 0
 
 
 def test_samples_are_strings_with_the_right_and_the_found_answer():
@@ -207,10 +187,12 @@ def test_a_typed_string_becomes_a_prompt_and_its_answer_text():
     assert (group.prompts["tokens"].tolist(), group.prompts["lengths"].tolist()) == ([[4, 1, 2, 5, 0]], [5])
     assert task.to_text("3014", [1, 2, 4, 5]) == "0134"
     assert task.to_batch("30", "03")["inputs"].tolist() == [[0, 4, 1, 0, 1, 4]]
-    with pytest.raises(UserError, match=r"^prompt 2: expected symbols of '01234', got '5'$"):
-        task.to_prompts(["0", "05"], 0, 20)
-    with pytest.raises(UserError, match=r"^prompt 1: expected a string, got nothing$"):
-        task.to_prompts([""], 0, 20)
+    on_tape = task_of("duplicate_string", answer="tape")
+    assert on_tape.to_batch("01" * 6, "")["inputs"].tolist() == [[1, 2] * 6 + [on_tape.empty] * 24]
+    assert not on_tape.has("to_text")
+    for texts, message in (["0", "05"], "2: expected symbols of '01234', got '5'"), ([""], "1: expected a string, got"):
+        with pytest.raises(UserError, match=f"^prompt {message}"):
+            task.to_prompts(texts, 0, 20)
 
 
 @pytest.mark.parametrize(

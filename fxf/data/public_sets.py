@@ -1,0 +1,65 @@
+"""Public data sets of TensorFlow Datasets, read without TensorFlow.
+
+Importing TFDS takes most of a second, so other modules import this one inside functions.
+"""
+
+import contextlib
+import logging
+import os
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow_datasets as tfds
+from tensorflow_datasets.core.download import downloader
+
+from fxf.config import one_of
+from fxf.errors import UserError, nearest
+
+
+def data_dir() -> str:
+    """Returns TFDS's usual folder for prepared data; TFDS itself reads the variable only when it is imported."""
+    return os.path.expanduser(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
+
+
+def read_public(
+    name: str, fields: Mapping[str, str], splits: Sequence[str]
+) -> tuple[list[Any], list[Iterator[tuple[bytes, ...]]]]:
+    """Downloads a data set once, and returns what identifies it and the texts of each split in order.
+
+    It is identified by its name and the names and sizes of its files, not by their content, which may be large.
+
+    Args:
+      fields: the features that hold the texts, by the config key that names them.
+
+    Raises:
+      UserError: TFDS does not know the data set or cannot get it; or a split or feature is missing.
+    """
+    downloader.MAX_RETRIES = 5  # TFDS's ten take minutes to find that there is no network
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # its threads log each retry, even after the last one
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # TFDS tells there of a download; results go to standard output
+            builder = tfds.builder(name, data_dir=data_dir(), try_gcs=False)
+            texts = sorted(key for key, x in builder.info.features.items() if isinstance(x, tfds.features.Text))
+            for key, field in fields.items():
+                one_of(field, texts, f"data.{key}")
+            builder.download_and_prepare(file_format="array_record")
+            sources = builder.as_data_source(list(splits))
+            files = [path for split in splits for path in builder.info.splits[split].filepaths]
+            manifest = [builder.info.full_name, *((path.name, path.stat().length) for path in files)]
+    except UserError:
+        raise
+    except tfds.core.DatasetNotFoundError:
+        near = nearest(name.split("/")[0], tfds.list_builders(with_community_datasets=False))
+        raise UserError(f"data.path: TFDS has no data set '{name}'{near}") from None
+    except Exception as error:  # data sets have many authors, whose code raises any type
+        why = textwrap.shorten(str(error), 200, placeholder=" …") or type(error).__name__
+        raise UserError(f"data.path: TFDS cannot give '{name}': {why}") from error
+    return manifest, [_texts(source, tuple(fields.values())) for source in sources]
+
+
+def _texts(source: Any, fields: tuple[str, ...]) -> Iterator[tuple[bytes, ...]]:
+    for i in range(len(source)):
+        example = source[i]
+        yield tuple(example[field] for field in fields)
