@@ -94,11 +94,9 @@ def read_corpus(config: DataConfig) -> Corpus:
     others = {name for corpus in CORPORA.values() for name in corpus.keys} - set(keys)
     for field in dataclasses.fields(config):
         if field.name in others and getattr(config, field.name) != field.default:
-            left = f"leave it at {field.default or repr('')}"
             readers = ", ".join(name for name, corpus in CORPORA.items() if field.name in corpus.keys)
-            raise UserError(
-                f"data.{field.name}: corpus '{config.name}' does not read it; {left}, or set data.name ({readers})"
-            )
+            how = f"leave it at {field.default or repr('')}, or set data.name ({readers})"
+            raise UserError(f"data.{field.name}: corpus '{config.name}' does not read it; {how}")
     if "path" in keys and not config.path:
         raise UserError(f"data.path: corpus '{config.name}' needs it; give --config.data.path")
     if "source" in keys and config.source == config.target:
@@ -110,9 +108,8 @@ def read_corpus(config: DataConfig) -> Corpus:
     if "train" in keys:
         _warn_of_overlap(train, test)
     if config.limit:
-        train, validation, test = (
-            part[: config.limit] if part == train else part for part in (train, validation, test)
-        )
+        parts = train, validation, test
+        train, validation, test = (part[: config.limit] if part == train else part for part in parts)
     if config.lower_case:
         train, validation, test = (_changed(str.lower, split) for split in (train, validation, test))
     if config.unpunctuated:
@@ -144,10 +141,8 @@ def tokenize(config: DataConfig, tokenizer: Tokenizer, examples: Sequence[Exampl
       UserError: one is longer than `config.max_length` and `config.on_error` is "stop"; or none is left.
     """
     kept, pairs = [], []
-    sources = tokenizer.encode_all([example.source for example in examples])
-    targets = tokenizer.encode_all([example.target for example in examples])
-    for example, source, target in zip(examples, sources, targets, strict=True):
-        pair = TokenPair([*source, EOS], [*target, EOS])
+    for example in examples:
+        pair = TokenPair([*tokenizer.encode(example.source), EOS], [*tokenizer.encode(example.target), EOS])
         if max(map(len, pair)) <= config.max_length:
             kept.append(example)
             pairs.append(pair)

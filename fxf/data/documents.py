@@ -57,10 +57,9 @@ class DocumentsConfig(TextConfig):
 
 
 class Document(NamedTuple):
-    """A text, its file and line for messages, and the bytes that it takes there."""
+    """A text, and the bytes that it takes in its file."""
 
     text: str
-    where: str
     n_bytes: int
 
 
@@ -143,7 +142,7 @@ def read(config: DocumentsConfig, source: Source) -> Iterator[Document]:
             raise UserError(f"{name}:{line + content[:index].count(10)}: {problem}")
         text = content.decode("utf-8").replace("\r\n", "\n")
         if text and not text.isspace():
-            yield Document(text.lower() if config.lower_case else text, f"{name}:{line}", n_bytes)
+            yield Document(text.lower() if config.lower_case else text, n_bytes)
 
 
 @contextlib.contextmanager
@@ -214,8 +213,7 @@ def sample(config: DocumentsConfig) -> Iterator[str]:
     wanted, taken = 0.0, 0
     for source in found:
         wanted += share * source.size
-        documents = read(config, source) if taken < wanted else ()
-        for document in documents:
+        for document in read(config, source) if taken < wanted else ():
             if part_of(config, document.text) == "train":
                 yield document.text
                 taken += len(document.text.encode())
