@@ -180,16 +180,13 @@ def _parallel(config: DataConfig) -> Corpus:
     folder = Path(os.path.expanduser(config.path))
     if not folder.is_dir():
         raise UserError(f"data.path: no folder {folder}")
-    parts, n_skipped, digests = [], 0, dict[str, str]()
+    parts, digests = [], dict[str, str]()
     for split in SPLITS:
         names = [f"{getattr(config, split)}.{side}" for side in (config.source, config.target)]
         contents = [read_text_file(folder / name, f"data.{split}") for name in names]
-        examples, skipped = good_lines(aligned(contents, names), names, config.on_error == "skip")
-        parts.append(examples)
-        n_skipped += skipped
+        parts.append(good_lines(aligned(contents, names), names, config.on_error == "skip"))
         digests |= dict(zip(names, map(digest, contents), strict=True))
-    train, validation, test = parts
-    return Corpus(train, validation, test, n_skipped, digests)
+    return _of_parts(parts, digests)
 
 
 def _tfds(config: DataConfig) -> Corpus:
@@ -198,13 +195,17 @@ def _tfds(config: DataConfig) -> Corpus:
 
     splits = [getattr(config, split) for split in SPLITS]
     manifest, found = read_public(config.path, {"source": config.source, "target": config.target}, splits)
-    parts, n_skipped = [], 0
-    for name, pairs in zip((f"{config.path}:{split}" for split in splits), found, strict=True):
-        examples, skipped = good_lines(((a, b) for a, b in pairs), [name] * 2, config.on_error == "skip")
-        parts.append(examples)
-        n_skipped += skipped
-    train, validation, test = parts
-    return Corpus(train, validation, test, n_skipped, {"data.path": digest(repr(manifest).encode())})
+    parts = []
+    for split, pairs in zip(splits, found, strict=True):
+        names = [f"{config.path}:{split}"] * 2
+        parts.append(good_lines(((a, b) for a, b in pairs), names, config.on_error == "skip"))
+    return _of_parts(parts, {"data.path": digest(repr(manifest).encode())})
+
+
+def _of_parts(parts: Sequence[tuple[list[Example], int]], digests: dict[str, str]) -> Corpus:
+    """Returns the corpus of the examples of each split and the number of bad lines in it."""
+    train, validation, test = (examples for examples, _ in parts)
+    return Corpus(train, validation, test, sum(skipped for _, skipped in parts), digests)
 
 
 def _phrasebook(config: DataConfig) -> Corpus:

@@ -21,12 +21,9 @@ PARTS = ("train", "validation", "test")
 MAX_BYTES = 2**24  # of a document
 CHUNK = 2**20  # bytes read at once
 SAMPLE = 2**24  # bytes of text from which a tokenizer is learned
-READS = {
-    "text": (),
-    "files": ("separator", "prepared"),
-    "json_lines": ("field", "prepared"),
-    "tfds": ("field", "split", "prepared"),
-}
+# The formats that read a key which not all of them read.
+OF_FIELDS, ON_DISK = ("json_lines", "tfds"), ("files", "json_lines", "tfds")
+READ_BY = {"separator": ("files",), "field": OF_FIELDS, "split": ("tfds",), "prepared": ON_DISK}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,12 +42,12 @@ class DocumentsConfig(TextConfig):
     prepared: str = key("", "folder for the tokens of documents; by default one beside path, named path.prepared")
 
     def __post_init__(self) -> None:
-        for name in dict.fromkeys(name for names in READS.values() for name in names):
+        for name, formats in READ_BY.items():
             default = getattr(DocumentsConfig, name)
-            if name not in READS[self.format] and getattr(self, name) != default:
+            if self.format not in formats and getattr(self, name) != default:
                 what = f"data.format '{self.format}' does not read it"
                 raise UserError(f"data.{name}: {what}; leave it at {default or repr('')}")
-        if self.format in ("json_lines", "tfds") and not self.path:
+        if self.format in OF_FIELDS and not self.path:
             raise UserError(f"data.path: data.format '{self.format}' needs it; give --config.data.path")
         if self.validation + self.test >= 1:
             raise UserError("data.test: no document is left to train on")

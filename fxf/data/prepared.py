@@ -25,7 +25,7 @@ from fxf.files import digest, folder_at, read_json, remove, why_not_written, wri
 from fxf.machine.status import stage
 from fxf.machine.work import by_threads
 
-MANIFEST = "manifest.json"
+MANIFEST, UNFINISHED = "manifest.json", ".unfinished"
 VERSION, VERSION_OF_FILE = 1, 2  # of the stored tokens; raise it when the same documents would give others
 GROUP = 32  # documents that a thread encodes at once
 
@@ -89,7 +89,9 @@ def prepared(config: DocumentsConfig, tokenizer: Tokenizer) -> Prepared:
     if not (folder / MANIFEST).exists():
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            with filelock.FileLock(folder.with_suffix(".lock")):
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(filelock.FileLock(folder.with_suffix(".lock")))
+                stack.callback(remove, folder.with_suffix(UNFINISHED))
                 if not (folder / MANIFEST).exists():
                     _prepare(config, tokenizer, found, folder)
         except OSError as error:
@@ -135,7 +137,7 @@ def _tokenizer_digest(tokenizer: Tokenizer) -> str:
 
 def _prepare(config: DocumentsConfig, tokenizer: Tokenizer, found: list[Source], folder: Path) -> None:
     """Writes the tokens of all parts, the tokenizer and the manifest; the folder has its name when it is whole."""
-    unfinished = folder.with_suffix(".unfinished")
+    unfinished = folder.with_suffix(UNFINISHED)
     remove(unfinished)  # of a process that was killed
     unfinished.mkdir()
     counts, n_bytes = dict.fromkeys(PARTS, Counts()), sum(source.size for source in found)
