@@ -34,16 +34,16 @@ BPE = train_tokenizer("bpe", 300, TEXTS)
 ALPHABET = sorted(set("".join([*TEXTS, "a\n\r\t\x00\u2028👩‍👧e\u0301"])))
 CHARACTERS = train_tokenizer("character", 100, ALPHABET)
 
-TRAIN_AND_FORK = """
+MANY = ["the cat sat on the mat, the dog ate the hat"] * 2000
+TRAIN_AND_FORK = f"""
 import os
 from fxf.data.tokenizer import train_tokenizer
-texts = ["the cat sat on the mat, the dog ate the hat"] * 2000
-first = train_tokenizer("bpe", 400, texts).to_json()
+first = train_tokenizer("bpe", 400, {MANY[:1]} * 2000).to_json()
 if child := os.fork():
     assert os.waitpid(child, 0)[1] == 0
-    print(first)
+    print(first, end="")
 else:
-    os._exit(train_tokenizer("bpe", 400, texts).to_json() != first)
+    os._exit(train_tokenizer("bpe", 400, {MANY[:1]} * 2000).to_json() != first)
 """
 
 
@@ -142,12 +142,10 @@ def test_bpe_joins_frequent_neighbours_up_to_its_size():
 
 
 def test_processes_agree_and_fork_without_a_warning():
-    inherited = {name: value for name, value in os.environ.items() if name != "TOKENIZERS_PARALLELISM"}
-    environments = ({**inherited, "PYTHONHASHSEED": seed} for seed in ("1", "2"))
+    environment = {name: value for name, value in os.environ.items() if name != "TOKENIZERS_PARALLELISM"}
     command = [sys.executable, "-c", TRAIN_AND_FORK]
-    runs = [subprocess.run(command, env=env, capture_output=True, check=True) for env in environments]
-    assert runs[0].stdout == runs[1].stdout != b""
-    assert runs[0].stderr == b""
+    run = subprocess.run(command, env={**environment, "PYTHONHASHSEED": "1"}, capture_output=True, check=True)
+    assert (run.stdout.decode(), run.stderr) == (train_tokenizer("bpe", 400, MANY).to_json(), b"")
 
 
 @pytest.mark.parametrize(("kind", "fewest"), [("bpe", 261), ("word", 6), ("character", 6)])
