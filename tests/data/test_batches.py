@@ -76,6 +76,8 @@ def test_only_the_longest_batch_has_rows_without_a_pair(n, multiple):
     assert all(len(sentences(batch)) == len(batch["weights"]) for batch in full)
     assert last["source"].shape[1] == max(len(pair.source) for pair in pairs(n))
     assert last["targets"].shape[1] == max(len(pair.target) for pair in pairs(n))
+    if n == 3 and multiple == 1:  # each bucket has as many rows as there are pairs left
+        assert len(sentences(last)) == len(last["weights"])
 
 
 def test_more_shapes_leave_less_padding_and_the_share_is_what_the_batches_have():
