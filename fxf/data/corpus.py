@@ -94,11 +94,9 @@ def read_corpus(config: DataConfig) -> Corpus:
     others = {name for corpus in CORPORA.values() for name in corpus.keys} - set(keys)
     for field in dataclasses.fields(config):
         if field.name in others and getattr(config, field.name) != field.default:
-            left = f"leave it at {field.default or repr('')}"
             readers = ", ".join(name for name, corpus in CORPORA.items() if field.name in corpus.keys)
-            raise UserError(
-                f"data.{field.name}: corpus '{config.name}' does not read it; {left}, or set data.name ({readers})"
-            )
+            how = f"leave it at {field.default or repr('')}, or set data.name ({readers})"
+            raise UserError(f"data.{field.name}: corpus '{config.name}' does not read it; {how}")
     if "path" in keys and not config.path:
         raise UserError(f"data.path: corpus '{config.name}' needs it; give --config.data.path")
     if "source" in keys and config.source == config.target:
@@ -110,9 +108,8 @@ def read_corpus(config: DataConfig) -> Corpus:
     if "train" in keys:
         _warn_of_overlap(train, test)
     if config.limit:
-        train, validation, test = (
-            part[: config.limit] if part == train else part for part in (train, validation, test)
-        )
+        parts = train, validation, test
+        train, validation, test = (part[: config.limit] if part == train else part for part in parts)
     if config.lower_case:
         train, validation, test = (_changed(str.lower, split) for split in (train, validation, test))
     if config.unpunctuated:
@@ -144,10 +141,8 @@ def tokenize(config: DataConfig, tokenizer: Tokenizer, examples: Sequence[Exampl
       UserError: one is longer than `config.max_length` and `config.on_error` is "stop"; or none is left.
     """
     kept, pairs = [], []
-    sources = tokenizer.encode_all([example.source for example in examples])
-    targets = tokenizer.encode_all([example.target for example in examples])
-    for example, source, target in zip(examples, sources, targets, strict=True):
-        pair = TokenPair([*source, EOS], [*target, EOS])
+    for example in examples:
+        pair = TokenPair([*tokenizer.encode(example.source), EOS], [*tokenizer.encode(example.target), EOS])
         if max(map(len, pair)) <= config.max_length:
             kept.append(example)
             pairs.append(pair)
@@ -185,16 +180,13 @@ def _parallel(config: DataConfig) -> Corpus:
     folder = Path(os.path.expanduser(config.path))
     if not folder.is_dir():
         raise UserError(f"data.path: no folder {folder}")
-    parts, n_skipped, digests = [], 0, dict[str, str]()
+    parts, digests = [], dict[str, str]()
     for split in SPLITS:
         names = [f"{getattr(config, split)}.{side}" for side in (config.source, config.target)]
         contents = [read_text_file(folder / name, f"data.{split}") for name in names]
-        examples, skipped = good_lines(aligned(contents, names), names, config.on_error == "skip")
-        parts.append(examples)
-        n_skipped += skipped
+        parts.append(good_lines(aligned(contents, names), names, config.on_error == "skip"))
         digests |= dict(zip(names, map(digest, contents), strict=True))
-    train, validation, test = parts
-    return Corpus(train, validation, test, n_skipped, digests)
+    return _of_parts(parts, digests)
 
 
 def _tfds(config: DataConfig) -> Corpus:
@@ -203,13 +195,17 @@ def _tfds(config: DataConfig) -> Corpus:
 
     splits = [getattr(config, split) for split in SPLITS]
     manifest, found = read_public(config.path, {"source": config.source, "target": config.target}, splits)
-    parts, n_skipped = [], 0
-    for name, pairs in zip((f"{config.path}:{split}" for split in splits), found, strict=True):
-        examples, skipped = good_lines(((a, b) for a, b in pairs), [name] * 2, config.on_error == "skip")
-        parts.append(examples)
-        n_skipped += skipped
-    train, validation, test = parts
-    return Corpus(train, validation, test, n_skipped, {"data.path": digest(repr(manifest).encode())})
+    parts = []
+    for split, pairs in zip(splits, found, strict=True):
+        names = [f"{config.path}:{split}"] * 2
+        parts.append(good_lines(((a, b) for a, b in pairs), names, config.on_error == "skip"))
+    return _of_parts(parts, {"data.path": digest(repr(manifest).encode())})
+
+
+def _of_parts(parts: Sequence[tuple[list[Example], int]], digests: dict[str, str]) -> Corpus:
+    """Returns the corpus of the examples of each split and the number of bad lines in it."""
+    train, validation, test = (examples for examples, _ in parts)
+    return Corpus(train, validation, test, sum(skipped for _, skipped in parts), digests)
 
 
 def _phrasebook(config: DataConfig) -> Corpus:

@@ -21,12 +21,9 @@ PARTS = ("train", "validation", "test")
 MAX_BYTES = 2**24  # of a document
 CHUNK = 2**20  # bytes read at once
 SAMPLE = 2**24  # bytes of text from which a tokenizer is learned
-READS = {
-    "text": (),
-    "files": ("separator", "prepared"),
-    "json_lines": ("field", "prepared"),
-    "tfds": ("field", "split", "prepared"),
-}
+# The formats that read a key which not all of them read.
+OF_FIELDS, ON_DISK = ("json_lines", "tfds"), ("files", "json_lines", "tfds")
+READ_BY = {"separator": ("files",), "field": OF_FIELDS, "split": ("tfds",), "prepared": ON_DISK}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,22 +42,21 @@ class DocumentsConfig(TextConfig):
     prepared: str = key("", "folder for the tokens of documents; by default one beside path, named path.prepared")
 
     def __post_init__(self) -> None:
-        for name in dict.fromkeys(name for names in READS.values() for name in names):
+        for name, formats in READ_BY.items():
             default = getattr(DocumentsConfig, name)
-            if name not in READS[self.format] and getattr(self, name) != default:
+            if self.format not in formats and getattr(self, name) != default:
                 what = f"data.format '{self.format}' does not read it"
                 raise UserError(f"data.{name}: {what}; leave it at {default or repr('')}")
-        if self.format in ("json_lines", "tfds") and not self.path:
+        if self.format in OF_FIELDS and not self.path:
             raise UserError(f"data.path: data.format '{self.format}' needs it; give --config.data.path")
         if self.validation + self.test >= 1:
             raise UserError("data.test: no document is left to train on")
 
 
 class Document(NamedTuple):
-    """A text, its file and line for messages, and the bytes that it takes there."""
+    """A text, and the bytes that it takes in its file."""
 
     text: str
-    where: str
     n_bytes: int
 
 
@@ -143,7 +139,7 @@ def read(config: DocumentsConfig, source: Source) -> Iterator[Document]:
             raise UserError(f"{name}:{line + content[:index].count(10)}: {problem}")
         text = content.decode("utf-8").replace("\r\n", "\n")
         if text and not text.isspace():
-            yield Document(text.lower() if config.lower_case else text, f"{name}:{line}", n_bytes)
+            yield Document(text.lower() if config.lower_case else text, n_bytes)
 
 
 @contextlib.contextmanager
@@ -214,8 +210,7 @@ def sample(config: DocumentsConfig) -> Iterator[str]:
     wanted, taken = 0.0, 0
     for source in found:
         wanted += share * source.size
-        documents = read(config, source) if taken < wanted else ()
-        for document in documents:
+        for document in read(config, source) if taken < wanted else ():
             if part_of(config, document.text) == "train":
                 yield document.text
                 taken += len(document.text.encode())

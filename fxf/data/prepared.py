@@ -6,17 +6,18 @@ Its name is a digest of what the tokens depend on, so other files or keys have a
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import filelock
 import numpy as np
 
-from fxf.data.documents import PARTS, DocumentsConfig, Source, part_of, read, sample, sources
+from fxf.data.documents import PARTS, Document, DocumentsConfig, Source, part_of, read, sample, sources
 from fxf.data.tokenizer import TOKENIZER_FILE, Tokenizer, lines_of
 from fxf.data.tokenizer_file import any_tokenizer, is_file
 from fxf.errors import UserError
@@ -24,7 +25,7 @@ from fxf.files import digest, folder_at, read_json, remove, why_not_written, wri
 from fxf.machine.status import stage
 from fxf.machine.work import by_threads
 
-MANIFEST = "manifest.json"
+MANIFEST, UNFINISHED = "manifest.json", ".unfinished"
 VERSION, VERSION_OF_FILE = 1, 2  # of the stored tokens; raise it when the same documents would give others
 GROUP = 32  # documents that a thread encodes at once
 
@@ -88,7 +89,9 @@ def prepared(config: DocumentsConfig, tokenizer: Tokenizer) -> Prepared:
     if not (folder / MANIFEST).exists():
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            with filelock.FileLock(folder.with_suffix(".lock")):
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(filelock.FileLock(folder.with_suffix(".lock")))
+                stack.callback(remove, folder.with_suffix(UNFINISHED))
                 if not (folder / MANIFEST).exists():
                     _prepare(config, tokenizer, found, folder)
         except OSError as error:
@@ -134,16 +137,20 @@ def _tokenizer_digest(tokenizer: Tokenizer) -> str:
 
 def _prepare(config: DocumentsConfig, tokenizer: Tokenizer, found: list[Source], folder: Path) -> None:
     """Writes the tokens of all parts, the tokenizer and the manifest; the folder has its name when it is whole."""
-    unfinished = folder.with_suffix(".unfinished")
+    unfinished = folder.with_suffix(UNFINISHED)
     remove(unfinished)  # of a process that was killed
     unfinished.mkdir()
     counts, n_bytes = dict.fromkeys(PARTS, Counts()), sum(source.size for source in found)
     with contextlib.ExitStack() as stack:
         files = {part: stack.enter_context((unfinished / f"{part}.tokens").open("wb")) for part in PARTS}
-        advance = stack.enter_context(stage(f"preparing {config.path or 'the phrase book'}", n_bytes)).advance
-        for part, tokens_N, size in _encoded(config, tokenizer, _documents(config, found, advance)):
-            files[part].write(tokens_N.data)
-            counts[part] = Counts(*map(sum, zip(counts[part], size, strict=True)))
+        progress = stack.enter_context(stage(f"preparing {config.path or 'the phrase book'}", n_bytes))
+        documents = (document for source in found for document in read(config, source))
+        groups = iter(lambda: [*itertools.islice(documents, GROUP)], [])
+        for encoded, n in by_threads(functools.partial(_encoded, config, tokenizer), groups):
+            for part, tokens_N, size in encoded:
+                files[part].write(tokens_N.data)
+                counts[part] = Counts(*map(sum, zip(counts[part], size, strict=True)))
+            progress.advance(n)
         for file in files.values():
             file.flush()
             os.fsync(file.fileno())
@@ -160,25 +167,17 @@ def _prepare(config: DocumentsConfig, tokenizer: Tokenizer, found: list[Source],
     unfinished.rename(folder)
 
 
-def _documents(config: DocumentsConfig, found: list[Source], advance: Callable[[int], None]) -> Iterator[str]:
-    for source in found:
-        for document in read(config, source):
-            advance(document.n_bytes)
-            yield document.text
-
-
 def _encoded(
-    config: DocumentsConfig, tokenizer: Tokenizer, texts: Iterator[str]
-) -> Iterator[tuple[str, np.ndarray, Counts]]:
-    """Yields each document's part, tokens [N] with the one that ends it, and size, in order."""
-
-    def encode(text: str) -> tuple[str, np.ndarray, Counts]:
+    config: DocumentsConfig, tokenizer: Tokenizer, documents: list[Document]
+) -> tuple[list[tuple[str, np.ndarray, Counts]], int]:
+    """Returns each document's part, tokens [N] with the one that ends it and size, and the bytes that all take."""
+    found = []
+    for text, _ in documents:
         tokens_N = np.append(tokenizer.array(text), tokenizer.dtype.type(tokenizer.special.eos))
         unknown = int(np.count_nonzero(tokens_N == tokenizer.special.unk))
-        return part_of(config, text), tokens_N, Counts(1, len(text), len(text.encode()), len(tokens_N), unknown)
-
-    groups = iter(lambda: [*itertools.islice(texts, GROUP)], [])
-    return itertools.chain.from_iterable(by_threads(lambda group: [*map(encode, group)], groups))
+        size = Counts(1, len(text), len(text.encode()), len(tokens_N), unknown)
+        found.append((part_of(config, text), tokens_N, size))
+    return found, sum(document.n_bytes for document in documents)
 
 
 def _require_parts(config: DocumentsConfig, counts: dict[str, Counts], n_sources: int) -> None:

@@ -17,18 +17,9 @@ import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
 from fxf.config import one_of
-from fxf.data.tokenizer_kinds import (  # noqa: F401  the names of special tokens are imported from here
-    BOS,
-    EOS,
-    MASK,
-    PAD,
-    SPECIAL_TOKENS,
-    TOKENIZERS,
-    UNK,
-    Special,
-    as_in_a_run,
-    json_of,
-)
+
+# The names of special tokens are imported from here.
+from fxf.data.tokenizer_kinds import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, TOKENIZERS, UNK, Special, as_in_a_run, json_of  # noqa: F401
 from fxf.errors import UserError, one_line, text_of
 from fxf.files import read_file
 

@@ -113,10 +113,9 @@ def _is_piece(backend: tokenizers.Tokenizer, name: str) -> bool:
 
 def read_backend(path: Path, key: str = "") -> tokenizers.Tokenizer:
     """Returns what the library reads in a `tokenizer.json`; arguments and errors as `read_tokenizer_file`."""
+    content = read_file(path, key)
     try:
-        return tokenizers.Tokenizer.from_str(read_file(path, key).decode("utf-8"))
-    except UserError:
-        raise
+        return tokenizers.Tokenizer.from_str(content.decode("utf-8"))
     except Exception as error:  # the library raises no narrower type
         raise UserError(f"{f'{key}: ' if key else ''}{path}: not a tokenizer file: {text_of(error)}") from None
 

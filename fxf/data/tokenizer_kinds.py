@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tokenizers import Regex, decoders, normalizers, pre_tokenizers
@@ -39,16 +39,13 @@ def _isolated(pattern: str) -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Split(Regex(pattern), "isolated")
 
 
-_CHARACTER, _PIECE = r"[\s\S]", rf"[\s\S]{{1,{MAX_PIECE}}}"
+_CHARACTER, _PIECE = r"[\s\S]", _isolated(rf"[\s\S]{{1,{MAX_PIECE}}}")
+_BYTES_OF_WORDS, _BYTES = (pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=cuts) for cuts in (True, False))
 TOKENIZERS = Choices(
     {
         "character": Level(_isolated(_CHARACTER), decoders.Fuse(), 1),
         "word": Level(pre_tokenizers.WhitespaceSplit(), None, 1),  # no decoder: the library puts a space between tokens
-        "bpe": Level(
-            pre_tokenizers.Sequence([pre_tokenizers.ByteLevel(add_prefix_space=False), _isolated(_PIECE)]),
-            decoders.ByteLevel(),
-            256,
-        ),
+        "bpe": Level(pre_tokenizers.Sequence([_BYTES_OF_WORDS, _PIECE]), decoders.ByteLevel(), 256),
     }
 )
 
@@ -66,15 +63,7 @@ _EXPORTED = {
 _WITH_BLANKS = {
     "character": _isolated(f"{BLANK}|{_CHARACTER}"),
     "word": pre_tokenizers.Sequence([_isolated(BLANK), pre_tokenizers.WhitespaceSplit()]),
-    "bpe": pre_tokenizers.Sequence(
-        [
-            _isolated(BLANK),
-            _LINE,
-            _isolated(f"{BLANK}|{_WORDS}"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-            _isolated(_PIECE),
-        ]
-    ),
+    "bpe": pre_tokenizers.Sequence([_isolated(BLANK), _LINE, _isolated(f"{BLANK}|{_WORDS}"), _BYTES, _PIECE]),
 }
 
 # As `str.lower`: the library's own change knows one small sigma, and not that of a word's end.
@@ -106,15 +95,9 @@ def exported_form(kind: str, blanks: bool, lower_case: bool) -> dict[str, Any]:
     how = {**dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False), "special": True}
     return {
         "added_tokens": [{"id": number, "content": name, **how} for number, name in enumerate(SPECIAL_TOKENS)],
-        "normalizer": in_order(map(json_of, changes)),
+        "normalizer": json_of(normalizers.Sequence(changes)) if changes else None,
         "pre_tokenizer": json_of((_WITH_BLANKS if blanks else _EXPORTED)[kind]),
     }
-
-
-def in_order(changes: Iterable[Any]) -> Any:
-    """Returns the JSON of normalizers that follow one another; None for none."""
-    found = list(changes)
-    return {"type": "Sequence", "normalizers": found} if len(found) > 1 else found[0] if found else None
 
 
 def as_in_a_run(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,10 +11,9 @@ from helpers import first_phrases
 TEXTS = ["First one.", "Second\nof two lines", "Drei ß €", "the fourth"]
 
 
-def texts(config, **places):
-    """Returns the documents of all sources; and with `where`, their places."""
-    found = [document for source in sources(config) for document in read(config, source)]
-    return [(d.where, d.text) for d in found] if places else [d.text for d in found]
+def texts(config):
+    """Returns the documents of all sources."""
+    return [document.text for source in sources(config) for document in read(config, source)]
 
 
 def json_lines(path, rows):
@@ -47,16 +46,9 @@ def test_a_compressed_file_of_documents_is_named(format, tmp_path):
         texts(DocumentsConfig(path=str(tmp_path / "a.gz"), format=format))
 
 
-def test_the_line_of_a_document_is_that_of_its_start(tmp_path):
-    (tmp_path / "text.txt").write_text("one\n\ntwo\nmore\n\nthree")
-    config = DocumentsConfig(path=str(tmp_path / "text.txt"), format="files", separator="\n\n")
-    assert [where.rpartition(":")[2] for where, _ in texts(config, where=True)] == ["1", "3", "6"]
-
-
 def test_a_field_of_json_lines_is_a_document_and_blank_ones_are_left_out(tmp_path):
     config = json_lines(tmp_path / "a.jsonl", [*({"text": text, "n": 1} for text in TEXTS), "", {"text": " "}])
     assert texts(config) == TEXTS
-    assert [where.rpartition(":")[2] for where, _ in texts(config, where=True)] == ["1", "2", "3", "4"]
 
 
 def test_without_a_path_the_lines_of_the_phrase_book_are_documents(monkeypatch):

@@ -51,8 +51,8 @@ def epochs(batches, name, n):
 @pytest.mark.parametrize("kind", SOURCES)
 def test_no_two_seeds_or_epochs_share_an_order(kind):
     make, name = SOURCES[kind]
-    orders = [order for seed in range(10) for order in epochs(make(seed), name, 5)]
-    assert len(set(orders)) == len(orders) == 50
+    orders = [order for seed in range(6) for order in epochs(make(seed), name, 4)]
+    assert len(set(orders)) == len(orders) == 24
     assert {tuple(sorted(order)) for order in orders} == {tuple(sorted(orders[0]))}
 
 

@@ -156,15 +156,10 @@ def test_damaged_tokens_and_those_of_another_tokenizer_are_named(tmp_path):
 def test_a_part_without_a_document_and_a_folder_that_cannot_be_written_are_named(tmp_path):
     with pytest.raises(UserError, match=r"data.validation: .*: none of the 1 documents is for validation"):
         prepare(config(tmp_path, ["a document"], validation=1e-9, test=0.0))
+    assert not list(tmp_path.rglob("*.unfinished"))
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"file/.*: File exists"):
         prepare(config(tmp_path, prepared=str(tmp_path / "file")))
-
-
-def test_a_folder_of_tokens_inside_of_that_of_the_text_is_refused(tmp_path):
-    (tmp_path / "a.txt").write_text("text")
-    with pytest.raises(UserError, match=r"data.prepared: .*there: expected a folder outside of data.path, "):
-        prepare(DocumentsConfig(path=str(tmp_path), format="files", prepared=str(tmp_path / "there")))
 
 
 def test_preparing_shows_how_many_bytes_are_read(tmp_path, monkeypatch):
@@ -198,16 +193,18 @@ def test_a_separator_that_stands_in_no_file_is_refused(separator, n, tmp_path):
         assert not list(tmp_path.rglob(MANIFEST))
 
 
-def test_a_folder_of_tokens_that_no_system_can_make_is_refused(tmp_path):
-    (tmp_path / "a.txt").write_text("text")
-    for name, message in (("x" * 300, "File name too long"), ("a\0b", "null byte")):
-        config = DocumentsConfig(path=str(tmp_path / "a.txt"), format="files", prepared=f"{tmp_path}/{name}")
-        with pytest.raises(UserError, match=f"^data.prepared: .*{message}"):
-            tokenizer_of_documents(config, None)
-
-
-def test_files_of_white_space_are_no_documents(tmp_path):
-    (tmp_path / "a.txt").write_text(" \n")
-    config = DocumentsConfig(path=str(tmp_path / "a.txt"), format="files")
-    with pytest.raises(UserError, match=r"data.path: .*a.txt: expected documents, got only white space"):
-        prepared(config, tokenizer_of_documents(config, None))
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"prepared": "x" * 300}, "data.prepared: .*File name too long"),
+        ({"prepared": "texts/there"}, "data.prepared: .*there: expected a folder outside of data.path, "),
+        ({"path": "blank"}, "data.path: blank: expected documents, got only white space"),
+    ],
+)
+def test_a_folder_of_tokens_or_of_texts_that_cannot_be_is_refused(keys, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("texts", "text"), ("blank", " \n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.txt").write_text(text)
+    with pytest.raises(UserError, match=f"^{message}"):
+        prepare(DocumentsConfig(**{"path": "texts", "format": "files", **keys}))

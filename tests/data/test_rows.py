@@ -1,8 +1,6 @@
-import jax
 import numpy as np
 import pytest
 
-from fxf.data.batches import iterate
 from fxf.data.rows import Rows, ShuffledRows
 from fxf.data.tokenizer import Special
 
@@ -60,30 +58,6 @@ def test_windows_that_are_not_kept_apart_differ_in_nothing_else():
 def test_without_bos_a_document_begins_with_the_end_of_the_one_before():
     (batch,) = rows(99, apart=False, first=EOS).in_order(1)
     np.testing.assert_array_equal(batch["inputs"][0, 1:], np.where(batch["weights"], batch["targets"], EOS)[0, :-1])
-
-
-def targets(batches):
-    return [row.tolist() for batch in batches for row in batch["targets"]]
-
-
-def test_an_epoch_has_every_row_once_and_each_epoch_an_order_of_its_own():
-    every = targets(rows().in_order(1))
-    n, source = len(every), ShuffledRows(rows(), 1, seed=3)
-    epochs = [targets(source[i] for i in range(epoch * n, (epoch + 1) * n)) for epoch in range(3)]
-    assert all(sorted(epoch) == sorted(every) for epoch in epochs)
-    assert len({str(epoch) for epoch in [every, *epochs]}) == 4
-    assert targets([ShuffledRows(rows(), n, seed=3)[1]]) == epochs[1]
-    assert targets([ShuffledRows(rows(), n, seed=4)[1]]) != epochs[1]
-
-
-def test_batches_go_on_from_a_saved_position():
-    first = iterate(ShuffledRows(rows(), 4, seed=0))
-    for _ in range(3):
-        next(first)
-    state, later = first.get_state(), iterate(ShuffledRows(rows(), 4, seed=0))
-    later.set_state(state)
-    for _ in range(4):
-        jax.tree.map(np.testing.assert_array_equal, next(first), next(later))
 
 
 def test_the_shapes_are_those_of_a_batch():

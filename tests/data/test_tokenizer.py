@@ -31,22 +31,23 @@ TEXTS = ["the cat sat on the mat", "the dog ate the cat's hat", "où est le chat
 LINES = "A rose,  \nis red.\n\n\n  So are \tyou.  \r no\x0cpage \u2028  x\n" * 40
 KINDS = sorted(TOKENIZERS)
 BPE = train_tokenizer("bpe", 300, TEXTS)
-CHARACTERS = train_tokenizer("character", 100, TEXTS)
+ALPHABET = sorted(set("".join([*TEXTS, "a\n\r\t\x00\u2028👩‍👧e\u0301"])))
+CHARACTERS = train_tokenizer("character", 100, ALPHABET)
 
-TRAIN_AND_FORK = """
+MANY = ["the cat sat on the mat, the dog ate the hat"] * 2000
+TRAIN_AND_FORK = f"""
 import os
 from fxf.data.tokenizer import train_tokenizer
-texts = ["the cat sat on the mat, the dog ate the hat"] * 2000
-first = train_tokenizer("bpe", 400, texts).to_json()
+first = train_tokenizer("bpe", 400, {MANY[:1]} * 2000).to_json()
 if child := os.fork():
     assert os.waitpid(child, 0)[1] == 0
-    print(first)
+    print(first, end="")
 else:
-    os._exit(train_tokenizer("bpe", 400, texts).to_json() != first)
+    os._exit(train_tokenizer("bpe", 400, {MANY[:1]} * 2000).to_json() != first)
 """
 
 
-@examples(100)
+@examples(50)
 @given(st.text())
 @example("  two  spaces\tand\n\nmore \r\n")
 @example("\x00\x1f\x7f\x85\u2028\ufeff")
@@ -56,19 +57,13 @@ def test_bpe_gives_back_every_text(text):
     assert BPE.decode(BPE.encode(text)) == text
 
 
-@examples(100)
-@given(st.text(sorted(set("".join(TEXTS)))))
+@examples(50)
+@given(st.text(ALPHABET))
+@example("\u2028👩‍👧\r\n\x00e\u0301a")
 def test_characters_give_back_every_text_of_known_characters(text):
     tokens = CHARACTERS.encode(text)
     assert len(tokens) == len(text)
     assert CHARACTERS.decode(tokens) == text
-
-
-def test_a_character_is_any_unicode_character():
-    tokenizer = train_tokenizer("character", 50, ["a\n\r\n\t\x00\u2028👩‍👧e\u0301"])
-    text = "\u2028👩‍👧\r\n\x00e\u0301a"
-    assert len(tokenizer.encode(text)) == len(text)
-    assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 @pytest.mark.parametrize("kind", ["character", "word"])
@@ -126,14 +121,6 @@ def test_lines_are_encoded_at_once_as_each_is(kind, monkeypatch):
     assert "".join(lines_of(LINES)) == LINES
 
 
-@pytest.mark.parametrize(("kind", "kept"), [("word", "b a"), ("character", "b")])
-def test_a_small_vocabulary_keeps_the_most_frequent(kind, kept):
-    tokenizer = train_tokenizer(kind, 5 + 2, ["b a b a b c", "d b"])
-    assert tokenizer.vocab_size == 7
-    assert UNK not in tokenizer.encode(kept)
-    assert UNK in tokenizer.encode("d")
-
-
 @pytest.mark.parametrize("kind", ["character", "word"])
 def test_tokens_are_ranked_as_the_library_ranks_them(kind):
     texts = ["banana ß\n", "cab <s> b <s>", "€€ b\U0001f600 aa a\x1cb \u2028b"]
@@ -154,19 +141,11 @@ def test_bpe_joins_frequent_neighbours_up_to_its_size():
     assert len(rare.encode("abc")) == 3
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_same_texts_give_the_same_tokenizer(kind):
-    first, second = (train_tokenizer(kind, 280, iter(TEXTS)).to_json() for _ in range(2))
-    assert first == second
-
-
 def test_processes_agree_and_fork_without_a_warning():
-    inherited = {name: value for name, value in os.environ.items() if name != "TOKENIZERS_PARALLELISM"}
-    environments = ({**inherited, "PYTHONHASHSEED": seed} for seed in ("1", "2"))
+    environment = {name: value for name, value in os.environ.items() if name != "TOKENIZERS_PARALLELISM"}
     command = [sys.executable, "-c", TRAIN_AND_FORK]
-    runs = [subprocess.run(command, env=env, capture_output=True, check=True) for env in environments]
-    assert runs[0].stdout == runs[1].stdout != b""
-    assert runs[0].stderr == b""
+    run = subprocess.run(command, env={**environment, "PYTHONHASHSEED": "1"}, capture_output=True, check=True)
+    assert (run.stdout.decode(), run.stderr) == (train_tokenizer("bpe", 400, MANY).to_json(), b"")
 
 
 @pytest.mark.parametrize(("kind", "fewest"), [("bpe", 261), ("word", 6), ("character", 6)])
