@@ -148,8 +148,6 @@ def test_prefill_and_cached_steps_give_the_logits_of_the_full_forward(form, chan
     assert_cached_equals_full(model, params, random_batch([7, 1, 4, 3], 7, 11), capacities=[17])
 
 
-
-
 def test_dropout_changes_logits_by_key_and_not_without_one():
     rates = {"dropout": 0.3, "embedding_dropout": 0.3, "attention_dropout": 0.3}
     _, params = model_and_params("tiny")
