@@ -60,16 +60,8 @@ def pytest_xdist_auto_num_workers():
     return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
 
 
-def require_names(names):
-    """Raises an error if a test's name holds an address, which differs between the processes that share the tests."""
-    for name in names:
-        if " at 0x" in name:
-            raise pytest.UsageError(f"{name}: a test's name must be the same in each process; give ids")
-
-
 @pytest.hookimpl(tryfirst=True)  # before any test is deselected
 def pytest_collection_modifyitems(items):
-    require_names(item.nodeid for item in items)
     items.sort(key=lambda item: item.path.name not in FIRST)
     gc.freeze()  # Python no longer looks through what is imported
 
