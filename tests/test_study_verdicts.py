@@ -6,14 +6,11 @@ import pytest
 
 from experiments.studies import __main__
 from experiments.studies.breadth import result as breadth
-from experiments.studies.drawn import result as drawn
 from experiments.studies.expressive import result as expressive
 from experiments.studies.forecast import result as forecast
 from experiments.studies.length import result as length
-from experiments.studies.qk_norm.result import sensitivity
 from experiments.studies.ranking import result as ranking
-from experiments.studies.recall import result as recall
-from experiments.studies.study import RATE, rows_of
+from experiments.studies.study import rows_of
 from experiments.studies.width.result import best_rate, spread
 
 # Of breadth and length the tests below change the runs that their verdicts read.
@@ -97,64 +94,12 @@ def test_a_ranking_is_reproduced_by_a_pair_beyond_the_spread_of_seeds_and_contra
     assert set(ranking.judged(ranked(alibi=(0.3,)), "bucket_sort").values()) == {"not run"}
 
 
-@pytest.mark.parametrize(("longer", "explains"), [((0.2, 0.26), True), ((0.2, 0.24), False)])
-def test_longer_runs_explain_a_contradiction_if_the_highest_is_above_all_without_positions(longer, explains):
-    rows = ranked(none=(0.23, 0.25), sinusoidal=(0.9, 0.9)) + ranked(steps=7, sinusoidal=longer)
-    assert decided(ranking, rows)[1] is explains
-    assert ranking.scores(rows, "bucket_sort", "sinusoidal") == [90, 90]
-
-
-def drawn_rows(drawn, rotary, sinusoidal, known=0.9):
-    kinds = {("rotary", 2048): drawn, ("rotary", 0): rotary, ("sinusoidal", 0): sinusoidal}
-    return [
-        {
-            **{"task.problem": "missing_duplicate", "model.positions": kind, "task.position_range": drawn_from},
-            **{"seed": seed, breadth.FIGURE: share, "symbol_accuracy": known},
-        }
-        for (kind, drawn_from), shares in kinds.items()
-        for seed, share in enumerate(shares)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("shares", "holds"),
-    [
-        (((0.7, 0.7, 0.8), (0.5, 0.5, 0.5), (0.4, 0.5, 0.5)), True),
-        (((0.7, 0.7, 0.8), (0.5, 0.5, 0.8), (0.4, 0.5, 0.5)), False),  # within the span of seeds
-        (((0.54, 0.54, 0.54), (0.5, 0.5, 0.5), (0.4, 0.5, 0.5)), False),  # by less than 5 points
-        (((0.7, 0.7, 0.8), (0.5, 0.5, 0.5), (0.51, 0.52, 0.53)), True),  # quoted the other way, but within the span
-        (((0.7, 0.7, 0.8), (0.5, 0.5, 0.5), (0.58, 0.58, 0.58)), False),  # sinusoids ahead of rotary, quoted behind
-    ],
-)
-def test_a_ranking_of_drawn_positions_needs_both_gaps_and_no_pair_the_other_way(shares, holds):
-    assert drawn.reproduced(drawn_rows(*shares)) == ["missing_duplicate"] * holds
-    assert drawn.reproduced(drawn_rows(*shares, known=0.69)) == []  # the lengths of training are not learned
-    assert drawn.reproduced(drawn_rows(*shares)[1:]) == []  # a run without a result
-
-
 def test_the_best_rate_is_the_lowest_place_of_a_parabola_over_logarithms():
     rates = [2.0**k for k in range(-5, 1)]
     assert best_rate({rate: (math.log2(rate) + 2.3) ** 2 for rate in rates}) == pytest.approx(2**-2.3)
     assert math.isnan(best_rate({rate: rate for rate in rates}))
     assert math.isnan(best_rate({0.5: 2.0, 1.0: 1.0, 2.0: math.inf}))
     assert math.isnan(spread([1.0, math.nan])) and spread([1.0, 3.0, 2.0]) == 3
-
-
-def test_sensitivity_is_the_mean_loss_above_the_lowest():
-    assert sensitivity({0.1: 3.0, 1.0: 2.0, 10.0: 5.5}) == pytest.approx(1.5)
-
-
-def test_a_cell_of_recall_is_the_rate_with_the_highest_mean_and_of_several_the_fastest():
-    def row(rate, share, step, pairs=4, width=16):
-        keys = {"model.attention": "linear", "model.d_model": width, "task.pairs": pairs}
-        return {**keys, RATE: rate, "recalled": share, "solved_at": step}
-
-    rows = [row(0.1, 0.99, 300), row(0.1, 0.5, 400), row(0.2, 0.99, 300), row(0.2, 0.99, 500), row(0.4, 0.99, 900)]
-    rows += [row(0.4, 0.99, 100), row(0.1, 0.99, 100, pairs=8, width=32), row(0.1, 0.2, 100, pairs=8)]
-    found = recall.cells(rows)
-    assert (found["linear", 16, 4].rate, found["linear", 16, 4].values("solved_at")) == (0.2, [300, 500])
-    assert (recall.smallest(found, "linear", 4), recall.smallest(found, "linear", 8)) == (16, 32)
-    assert recall.smallest(found, "softmax", 4) is None
 
 
 def runs_of_a_law(floor, scale, power, share=1.0):
