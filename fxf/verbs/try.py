@@ -31,7 +31,7 @@ def flags(parser: Parser) -> None:
     parser.flag("other", doc="the other config; by default that of --config")
     parser.flag("change", default=[], doc="KEY=VALUE, a key of the other config; may be repeated", action="append")
     parser.switch("null", "try the config against itself")
-    parser.flag("metric", doc="the figure of result.json that decides; by default the task's first")
+    parser.flag("metric", default="", doc="the figure of result.json that decides; by default the task's first")
     parser.flag("seeds", whole(2), 32, "the most pairs of seeds")
     parser.flag("minutes", float, 10.0, "the minutes after which no pair begins")
     parser.flag("level", float, 0.05, "the probability of an error")
@@ -56,7 +56,7 @@ def main(args: Namespace) -> None:
     else:
         other = arms.other_config(args.other, origin["overrides"]) if args.other else first
         other = arms.with_changes(other, args.change)
-    plan, budget = make_plan(first, other, workdir, args.metric or "", args.level), Budget(args.seeds, args.minutes)
+    plan, budget = make_plan(first, other, workdir, args.metric, args.level), Budget(args.seeds, args.minutes)
     keep_plan(plan, budget, workdir)
     if other is not None and not args.other:
         values = dict(flatten(other.config))
