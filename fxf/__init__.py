@@ -57,15 +57,15 @@ __all__ = [
 
 TYPE_CHECKING = False  # as a type checker does not read it; `typing` itself takes time to import
 if TYPE_CHECKING:
+    from fxf.api import Run, load, read_config, train, trial
     from fxf.errors import UserError
-    from fxf.face.in_memory import decode, fit, initialize, language_model_batch, layer_config, model
-    from fxf.face.runs import Run, load, read_config, train, trial
     from fxf.models.model import Model
+    from fxf.runs.in_memory import decode, fit, initialize, language_model_batch, layer_config, model
 else:
     _PLACES = {
         "fxf.errors": ("UserError",),
-        "fxf.face.in_memory": ("decode", "fit", "initialize", "language_model_batch", "layer_config", "model"),
-        "fxf.face.runs": ("Run", "load", "read_config", "train", "trial"),
+        "fxf.runs.in_memory": ("decode", "fit", "initialize", "language_model_batch", "layer_config", "model"),
+        "fxf.api": ("Run", "load", "read_config", "train", "trial"),
         "fxf.models.model": ("Model",),
     }
 

@@ -5,8 +5,8 @@ import pytest
 from experiments.race import __main__
 from experiments.race.entries import ENTRIES, PAGE, bound, record, table
 from experiments.runner import filled
+from fxf.api import read_config
 from fxf.errors import UserError
-from fxf.face.runs import read_config
 from fxf.verbs import parser
 
 LOSSES = [1.50, 1.54, 1.52, 1.48, 1.51]  # mean 1.51, standard deviation 0.02236

@@ -3,7 +3,7 @@
 make seeds
 python -m experiments.seeds --workdir=runs/seeds --only=004,contradictions
 
-What is done already is not done again. The folder has the runs, each with its page, and `figures.md` with all rows.
+What is done already is not done again. The folder has the runs, and `figures.md` with all rows.
 The exit code is 1 if a row does not hold; the last lines name these rows.
 """
 
@@ -35,9 +35,10 @@ def main(args: Namespace) -> None:
         print(f"seed {done.name}: {done.figures['seconds']} s", flush=True)
         rows += [{"seed": done.name, **row} for row in SEEDS[done.name].rows(done.figures["figures"])]
     failed += [f"does not hold: seed {row['seed']}, {row['what']}" for row in rows if row["verdict"] != "holds"]
-    table = to_markdown(rows, rows[0] if rows else ())
-    write_atomically(folder / "figures.md", table)
-    print(f"{table}{folder / 'figures.md'}: {len(rows)} rows")
+    if rows:
+        table = to_markdown(rows, rows[0])
+        write_atomically(folder / "figures.md", table)
+        print(f"{table}{folder / 'figures.md'}: {len(rows)} rows")
     if failed:
         sys.exit("\n".join(failed))
 

@@ -45,7 +45,7 @@ def in_float64(laws: Callable[[], Any]) -> Callable[[], Any]:
 
 def trained(folder: Path, config: str, changes: dict[str, Any] | None = None) -> Trained:
     """Trains a shipped config with some keys changed, or takes the run that is in the folder already."""
-    changes, made = {"log.tensorboard": False, **(changes or {})}, fxf.read_config(config)
+    changes, made = {"log.tensorboard": False, "log.report": False, **(changes or {})}, fxf.read_config(config)
     made.update_from_flattened_dict(changes)
     run.train(made.to_dict(), folder, Clock(time.perf_counter()), configs.origin_of(config, changes))
     return Trained(fxf.load(folder), read_json(folder / "result.json", "a result"))

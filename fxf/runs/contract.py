@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fxf.errors import UserError
@@ -47,6 +48,23 @@ def require_first_batch(where: str, batch: Mapping[str, Any], vocab_size: int | 
         wrong = tokens[((tokens < 0) | (tokens >= vocab_size)) & np.broadcast_to(read, tokens.shape)]
         if len(wrong):
             raise UserError(f"{where}: {name}: expected tokens 0 … {vocab_size - 1}, got {wrong[0]}")
+
+
+def without_wrong_tokens(batch: Any, vocab_size: int | None) -> Any:
+    """Returns the function of batches with weights NaN, so that the step is no success, where a token is not valid."""
+    if vocab_size is None:
+        return batch
+
+    def checked(key: jax.Array, step: Any) -> Any:
+        found = batch(key, step)
+        right = jnp.bool_(True)
+        for name, mask in MASKS.items():
+            if name in found:
+                in_range = (found[name] >= 0) & (found[name] < vocab_size)
+                right &= jnp.all(in_range | (jnp.asarray(found.get(mask, True)) == 0))
+        return {**found, "weights": jnp.where(right, jnp.asarray(found["weights"], jnp.float32), jnp.nan)}
+
+    return checked
 
 
 def first_batch(batch: Any, seed: int) -> Any:

@@ -1,4 +1,4 @@
-"""Compares runs: what differs in their configs, their figures, what their seeds tell apart, and their curves.
+"""Compares runs: how their configs and figures differ, what their seeds tell apart, and their curves.
 
 fxf compare runs/a runs/b runs/c
 fxf compare runs/sweep

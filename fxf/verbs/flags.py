@@ -46,7 +46,8 @@ class Parser(argparse.ArgumentParser):
     ) -> None:
         """Adds a flag with a value of a kind, such as `int` or `whole(1)`."""
         text = doc.replace("%", "%%")
-        self.add_argument(f"--{name}", type=_checked(kind), default=default, help=text, metavar="VALUE", **options)
+        checked = _checked(kind) if default != "" else kind  # argparse converts a text that is the default, too
+        self.add_argument(f"--{name}", type=checked, default=default, help=text, metavar="VALUE", **options)
 
     def switch(self, name: str, doc: str) -> None:
         self.add_argument(f"--{name}", action="store_true", help=doc)

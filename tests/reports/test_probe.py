@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import treescope
 
-import fxf.face.runs
+import fxf.api
 from fxf.errors import UserError
 from fxf.layers import chunked_attention
 from fxf.reports import probe
@@ -114,7 +114,7 @@ def test_a_notebook_shows_the_heads_of_attention_with_their_tokens(looked_into):
 
 def test_a_loaded_run_is_looked_into_from_python(looked_into):
     experiment, params, _, arrays = looked_into
-    inside = fxf.face.runs.Run(experiment, 0, params).probe("3 1", "1 3")
+    inside = fxf.api.Run(experiment, 0, params).probe("3 1", "1 3")
     jax.tree.map(np.testing.assert_array_equal, inside.arrays, arrays)
     assert inside.lens()[0] == ("reads", "embedding", "block_0", "block_1")
 

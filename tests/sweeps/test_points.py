@@ -150,7 +150,7 @@ def test_a_sweep_runs_its_points_names_the_failed_one_and_goes_on_where_it_stopp
     with (workdir / "table.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["optimizer.learning_rate"] for row in rows] == ["0.001", "1e+30"]
-    assert [row["status"] for row in rows] == ["finished", "no result"]
+    assert [row["status"] for row in rows] == ["finished", "diverged"]
     assert [row["examples"] for row in rows] == ["12", ""]
     assert "| optimizer.learning_rate | status | exact_match |" in (workdir / "table.md").read_text()
     assert (workdir / "plot.png").stat().st_size > 10_000

@@ -14,19 +14,6 @@ from fxf.config import LARGEST_INT, defaults, one_of, registered_section, sectio
 from fxf.decoding.config import DecodeConfig, changed_decode
 from fxf.decoding.decoder import Decoder
 from fxf.errors import UserError
-from fxf.face.arguments import (
-    after_first,
-    end_tokens_of,
-    padded,
-    require_batch_of_tokens,
-    require_counts,
-    require_model,
-    require_params,
-    require_seed,
-    require_sources,
-    require_tokens,
-    token_rows,
-)
 from fxf.layers.config import TransformerConfig
 from fxf.machine.compiled import CompiledByShape
 from fxf.machine.devices import require_devices
@@ -94,9 +81,6 @@ def initialize(model: Model | weights.Spec, seed: int = 0) -> Params:
 
     A run with this seed starts from the same params, up to rounding.
     """
-    require_seed(seed)
-    if not isinstance(model, Model | dict):
-        require_model(model)
     spec, dtype = (model.spec, model.weights_dtype) if isinstance(model, Model) else (model, "float32")
     return jax.jit(lambda key: weights.initialize(spec, key, dtype))(run_keys(seed).params)
 
@@ -112,12 +96,15 @@ def language_model_batch(tokens: Any, weights: Any = None) -> Batch:
       inputs int32 [B, T], targets int32 [B, T] and weights float32 [B, T].
 
     Raises:
-      UserError: they are not tokens, or not weights of the tokens' shape.
+      UserError: the tokens are no ints [B, T], or the weights have another shape.
     """
-    found, of_tokens = require_batch_of_tokens(tokens, weights)
-    tokens_BT = jnp.asarray(found, jnp.int32)
-    weights_BT = jnp.ones(tokens_BT.shape) if of_tokens is None else jnp.asarray(of_tokens, jnp.float32)
-    return task.language_model_batch(tokens_BT, weights_BT)
+    tokens_BT = jnp.asarray(tokens)
+    if tokens_BT.ndim != 2 or not jnp.issubdtype(tokens_BT.dtype, jnp.integer):
+        raise UserError(f"tokens: expected ints [B, T], got {tokens_BT.dtype} {list(tokens_BT.shape)}")
+    weights_BT = jnp.ones(tokens_BT.shape) if weights is None else jnp.asarray(weights, jnp.float32)
+    if weights_BT.shape != tokens_BT.shape:
+        raise UserError(f"weights: expected {list(tokens_BT.shape)}, as tokens, got {list(weights_BT.shape)}")
+    return task.language_model_batch(tokens_BT.astype(jnp.int32), weights_BT)
 
 
 def fit(
@@ -149,10 +136,6 @@ def fit(
     Raises:
       UserError: a key is unknown or has a wrong value, or the loss is not finite.
     """
-    require_model(model)
-    require_seed(seed)
-    if params is not None:
-        require_params(model, params)
     chosen = {"steps": steps, "microbatches": microbatches, "label_smoothing": label_smoothing}
     train = section(TrainConfig, {**defaults(TrainConfig), **chosen}, "train")
     if "name" in keys:
@@ -171,10 +154,11 @@ def fit(
     state = begin(start)
     numbers = hyperparameters(seed, train, described, model.weights_dtype)
     first = contract.first_batch(batch, seed)
-    contract.require_first_batch("batch", first, _vocab_size(model, first), model.max_len)
+    vocab_size = _vocab_size(model, first)
+    contract.require_first_batch("batch", first, vocab_size, model.max_len)
     if (rows := len(first["weights"])) % microbatches:
         raise UserError(f"microbatches: {microbatches} does not divide the batch's {rows} rows")
-    train_steps = make_train_steps(trainer, batch, steps)
+    train_steps = make_train_steps(trainer, contract.without_wrong_tokens(batch, vocab_size), steps)
     if on_gpu():
         train_steps = CompiledByShape(train_steps, nullcontext, options=in_order)
     return _fitted(lambda state, n: train_steps(state, numbers, n), state, steps)
@@ -191,7 +175,8 @@ def _vocab_size(model: Model, batch: Batch) -> int | None:
     """Returns the number of the model's tokens; None for a model whose outputs are not logits."""
     if not model.loss.of_logits:
         return None
-    return jax.eval_shape(model.apply, weights.shapes(model.spec, model.weights_dtype), batch).shape[-1]
+    tokens = {name: np.asarray(x).astype(np.int32) for name, x in batch.items() if name in contract.MASKS}
+    return jax.eval_shape(model.apply, weights.shapes(model.spec, model.weights_dtype), {**batch, **tokens}).shape[-1]
 
 
 def _fitted(train_steps: Callable[..., Any], state: TrainState, steps: int) -> Fitted:
@@ -205,7 +190,8 @@ def _fitted(train_steps: Callable[..., Any], state: TrainState, steps: int) -> F
         losses.append(sums / np.maximum(counts, np.finfo(np.float32).tiny))
         if not np.isfinite(losses[-1]).all():
             first = int(np.argmin(np.isfinite(losses[-1])))
-            raise UserError(f"step {done + first + 1}: the loss is {losses[-1][first]}; a lower learning_rate may help")
+            what = f"step {done + first + 1}: the loss is {losses[-1][first]}"
+            raise UserError(f"{what}; a lower learning_rate may help, if the batch has no wrong token")
         done += several
         at_once = steps_of_next_call(several, time.perf_counter() - before)
     return Fitted(evaluated_params(state), np.concatenate(losses))
@@ -243,26 +229,22 @@ def decode(
     Raises:
       UserError: a key is unknown or has a wrong value; or the model does not generate, or lacks a token or a position.
     """
-    require_model(model)
-    require_params(model, params)
-    require_seed(seed)
-    ends = end_tokens_of(end_token)
-    require_counts(max_tokens=max_tokens, **({} if first_token is None else {"first_token": first_token}))
     if model.prefill is None:
         raise UserError("model: cannot generate tokens, because it has no prefill and step")
-    prompts = token_rows("prompt", prompts)
-    sources = None if sources is None else token_rows("source", sources)
-    if sources is not None and len(sources) != len(prompts):
-        raise UserError(f"sources: expected one for each of {len(prompts)} prompts, got {len(sources)}")
+    one_end = task.NO_END if end_token is None else end_token
+    ends = tuple(one_end) if isinstance(one_end, Sequence) else (one_end,)
+    method = section(DecodeConfig, changed_decode(defaults(DecodeConfig), keys), "decode")
     if not prompts:
         return []
-    method = section(DecodeConfig, changed_decode(defaults(DecodeConfig), keys), "decode")
-    rows = after_first(first_token, prompts)
+    rows = _after_first(first_token, prompts)
     if sources is not None:
-        require_sources(sources, model.max_len)
-        source, counts = padded(sources)
+        if len(sources) != len(prompts):
+            raise UserError(f"sources: expected one for each of {len(prompts)} prompts, got {len(sources)}")
+        source, counts = _padded("source", sources)
+        if not counts.all():
+            raise UserError(f"source {int(counts.argmin()) + 1}: it is empty; the model reads at least one token")
         rows |= {"source": source, "source_mask": np.arange(source.shape[1])[None] < counts[:, None]}
-    require_tokens(model, rows, max(ends))
+    _require_tokens(model, params, rows, max(ends))
     room, n_tokens = model.max_len, rows["tokens"].shape[1]
     if room is not None and n_tokens + max_tokens > room:
         raise UserError(f"max_tokens: {n_tokens} tokens and {max_tokens} more exceed model.max_len {room}")
@@ -271,3 +253,48 @@ def decode(
     found, _ = Decoder(model, ends, config=method, seed=seed)(params, rows, max_tokens)
     answers = np.where(np.isin(found[:, 0], ends), ends[0], found[:, 0]).tolist()
     return [before_end(answer, ends[0]) for answer in answers]
+
+
+def _after_first(first_token: int | None, prompts: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
+    """Returns the prompts as rows after the token, or after the first token of each if it is None."""
+    tokens_NP, lengths_N = _padded("prompt", prompts)
+    if first_token is not None:
+        return {"first": np.full(len(prompts), first_token, np.int32), "tokens": tokens_NP, "lengths": lengths_N}
+    if not lengths_N.all():
+        raise UserError(f"prompt {int(lengths_N.argmin()) + 1}: it is empty; without a first_token it needs a token")
+    return {"first": tokens_NP[:, 0], "tokens": tokens_NP[:, 1:], "lengths": lengths_N - 1}
+
+
+def _padded(name: str, rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the rows, padded with zeros, int32 [N, P], and their lengths, int32 [N]."""
+    lengths_N = np.array([len(row) for row in rows], np.int32)
+    tokens_NP = np.zeros((len(rows), max(lengths_N)), np.int32)
+    for number, (row, values) in enumerate(zip(tokens_NP, map(np.asarray, rows), strict=True), 1):
+        if values.ndim != 1 or not (np.issubdtype(values.dtype, np.integer) or not values.size):
+            raise UserError(f"{name} {number}: expected a list of tokens, which are ints, got {values.tolist()!r}")
+        row[: len(values)] = values
+    return tokens_NP, lengths_N
+
+
+def _require_tokens(model: Model, params: Params, rows: dict[str, np.ndarray], end_token: int) -> None:
+    """Raises a UserError if a token is none of the model's, which a program would clamp, or a source is missing."""
+    inputs, sources = {"inputs": np.zeros((1, 1), np.int32)}, {k: x[:1] for k, x in rows.items() if "source" in k}
+    try:
+        vocab_size = jax.eval_shape(model.apply, params, inputs).shape[-1]
+        if sources:
+            raise UserError("sources: the model reads none")
+    except KeyError as error:
+        if error.args != ("source",):
+            raise
+        if not sources:
+            raise UserError("sources: missing; the model reads a source for each prompt") from None
+        vocab_size = jax.eval_shape(model.apply, params, {**inputs, **sources}).shape[-1]
+    if end_token >= vocab_size:
+        raise UserError(f"end_token: expected one of the tokens 0 … {vocab_size - 1}, got {end_token}")
+    for name, what in (("first", "prompt"), ("tokens", "prompt"), ("source", "source")):
+        if name not in rows:
+            continue
+        wrong = np.argwhere((rows[name] < 0) | (rows[name] >= vocab_size))
+        if len(wrong):
+            value = rows[name][tuple(wrong[0])]
+            raise UserError(f"{what} {wrong[0][0] + 1}: expected tokens 0 … {vocab_size - 1}, got {value}")

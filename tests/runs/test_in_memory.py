@@ -8,10 +8,10 @@ import pytest
 
 import fxf
 from fxf.decoding.decoder import Decoder
-from fxf.face import in_memory
 from fxf.layers.attention import attention, attention_spec
 from fxf.layers.mask import self_mask
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from fxf.runs import in_memory
 from helpers import random_params, random_tokens
 
 SMALL = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 11}
@@ -30,6 +30,21 @@ def test_a_model_of_plain_keywords_is_that_of_its_config():
     for one, other in zip(jax.tree.leaves(params), jax.tree.leaves(fxf.initialize(built.spec, seed=3)), strict=True):
         assert np.array_equal(one, other)
     assert np.array_equal(*jax.jit(lambda p: (MODEL.apply(p, inputs), built.apply(p, inputs)))(params))
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"n_layer": 2}, r"model.n_layer: unknown key; did you mean 'n_layers'\?"),
+        ({"n_layers": 2.5}, "model.n_layers: expected int, got 2.5"),
+        ({"d_model": 7, "n_heads": 2}, "model.n_heads: 2 does not divide model.d_model 7"),
+        ({"vocab_size": 0}, "vocab_size: expected an int from 1 to 2147483647, got 0"),
+        ({"name": "transformer"}, "model.name: expected one of transformer_lm, .* did you mean 'transformer_lm'"),
+    ],
+)
+def test_what_is_wrong_with_a_model_is_one_line(keys, message):
+    with pytest.raises(fxf.UserError, match=message):
+        fxf.model(**{"vocab_size": 5, **keys})
 
 
 def test_a_layer_is_called_with_plain_keywords():
@@ -137,6 +152,21 @@ def test_an_encoder_reads_the_sources(one_program):
     assert fxf.decode(model, params, [[], [1]], max_tokens=3, sources=[[1], [2, 3, 4]]) == [second, first]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "keys", "message"),
+    [
+        (([[1, 5]], 2), {}, "prompt 1: expected tokens 0 … 4, got 5"),
+        (([[1]], 2), {"first_token": 5}, "prompt 1: expected tokens 0 … 4, got 5"),
+        (([[1], [2]], 2), {"sources": [[1]]}, "sources: expected one for each of 2 prompts, got 1"),
+        (([[1]], 2), {"top_k": 2}, "decode.top_k"),
+        (([[1]], 2), {"beam_widt": 2}, r"decode.beam_widt: unknown key; did you mean 'beam_width'\?"),
+    ],
+)
+def test_what_is_wrong_with_a_prompt_is_one_line(arguments, keys, message):
+    with pytest.raises(fxf.UserError, match=message):
+        fxf.decode(MODEL, PARAMS, *arguments, **keys)
+
+
 def test_a_model_that_does_not_generate_is_one_line():
     model = fxf.model("masked_lm", vocab_size=5, **SMALL)
     with pytest.raises(fxf.UserError, match="it has no prefill and step"):
@@ -144,48 +174,64 @@ def test_a_model_that_does_not_generate_is_one_line():
     assert fxf.decode(MODEL, PARAMS, [], 2) == []
 
 
-def without_weight(key, step):
-    made = fxf.language_model_batch(ROWS)
-    return made | {"weights": made["weights"] * 0}
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda b: b | {"inputs": b["inputs"] + 3}, "inputs: expected tokens 0 … 4, got "),
+        (lambda b: b | {"weights": b["weights"] * 0}, "weights: expected finite numbers with a sum above 0"),
+        (lambda b: {"inputs": b["inputs"]}, "expected a dict of arrays, targets and weights among them, got inputs"),
+        (lambda b: b | {"inputs": b["inputs"] * 1.0}, r"inputs: expected ints, got float32 \[3, 6\]"),
+        (lambda b: {k: np.tile(x, 2) for k, x in b.items()}, "inputs: expected at most 11 tokens in a row, got 12"),
+    ],
+)
+def test_a_batch_from_which_no_model_can_learn(change, message):
+    constant = {name: np.asarray(x) for name, x in fxf.language_model_batch(ROWS).items()}
+
+    def wrong(key, step):
+        return {name: jax.numpy.asarray(x) for name, x in change(constant).items()}
+
+    with pytest.raises(fxf.UserError, match=f"^(batch: )?{message}"):
+        fxf.fit(MODEL, wrong, steps=1, params=PARAMS)
 
 
-model, initialize, fit, rows_of = fxf.model, fxf.initialize, partial(fxf.fit, MODEL), fxf.language_model_batch
-decode, fit_batch = partial(fxf.decode, MODEL, PARAMS), partial(fxf.fit, MODEL, batch, steps=1)
+def test_a_batch_is_cut_into_equal_parts():
+    with pytest.raises(fxf.UserError, match=r"^microbatches: 2 does not divide the batch's 3 rows$"):
+        fxf.fit(MODEL, batch, steps=1, microbatches=2, params=PARAMS)
+
+
+def test_a_later_batch_with_a_token_that_is_none_of_the_models_is_not_learned_from():
+    with pytest.raises(fxf.UserError, match=r"^step 3: the loss is nan; .* if the batch has no wrong token$"):
+        fxf.fit(MODEL, lambda key, step: fxf.language_model_batch(ROWS + (step == 2)), steps=4)
+
+
 READER = fxf.model("encoder_decoder", vocab_size=5, **SMALL)
-reads = partial(fxf.decode, READER, random_params(READER.spec))
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: model(vocab_size=5, n_layer=2), r"model.n_layer: unknown key; did you mean 'n_layers'\?"),
-        (lambda: model(vocab_size=5, d_model=7, n_heads=2), "model.n_heads: 2 does not divide model.d_model 7"),
-        (lambda: model(vocab_size=0), "vocab_size: expected an int from 1 to 2147483647, got 0"),
-        (lambda: model("transformer", vocab_size=5), "model.name: .* did you mean 'transformer_lm'"),
-        (lambda: initialize(MODEL, "x"), "seed: expected an int from .*, got 'x'"),
-        (lambda: initialize(3), "model: expected what fxf.model returns, got int"),
-        (lambda: fit_batch(seed=-1), r"seed: expected an int from 0 to 2\*\*32 - 1, got -1"),
-        (lambda: fit_batch(params={}), "params: .*: missing; they are no params of this model"),
-        (lambda: fit_batch(name="sgd"), "name: the optimizer is named by optimizer="),
-        (lambda: fit(without_weight, steps=1), "batch: weights: expected finite numbers with a sum above 0"),
-        (lambda: decode([[1, 5]], 2), "prompt 1: expected tokens 0 … 4, got 5"),
-        (lambda: decode([1, 3], 2), "prompt 1: expected a list of tokens, which are ints, got 1"),
-        (lambda: decode(3, 1), "prompts: expected a list of lists of tokens, got 3"),
-        (lambda: decode([[1]], -1), "max_tokens: expected an int of at least 0, got -1"),
-        (lambda: decode([[1]], 1, first_token=5), "prompt 1: expected tokens 0 … 4, got 5"),
-        (lambda: decode([[1]], 1, end_token=(2, 5)), "end_token: expected one of the tokens 0 … 4, got 5"),
-        (lambda: decode([[1]], 1, beam_widt=2), r"decode.beam_widt: unknown key; did you mean 'beam_width'\?"),
-        (lambda: decode([[1]], 1, top_k=2), "decode.top_k"),
-        (lambda: decode([[1]], 1, sources=[[1]]), "sources: the model reads none"),
-        (lambda: reads([[1]], 1), "sources: missing; the model reads a source"),
-        (lambda: reads([[1], [2]], 1, sources=[[1]]), "sources: expected one for each of 2 prompts, got 1"),
-        (lambda: reads([[1], [1]], 1, sources=[[1], []]), "source 2: it is empty; the model reads at least one token"),
-        (lambda: reads([[1]], 1, sources=[[1] * 99]), "source 1: expected at most model.max_len .* tokens, got 99"),
-        (lambda: rows_of([[1, 2], [3]]), "tokens: expected rows of one length"),
-        (lambda: rows_of(np.ones((2, 3))), r"tokens: expected ints \[B, T\], got float64 \[2, 3\]"),
-        (lambda: rows_of(ROWS, np.ones(3)), r"weights: expected \[3, 6\], as tokens, got \[3\]"),
+        (
+            lambda: fxf.decode(MODEL, PARAMS, [[1]], 1, end_token=5),
+            "end_token: expected one of the tokens 0 … 4, got 5",
+        ),
+        (lambda: fxf.decode(MODEL, PARAMS, [[1]], 1, end_token=(2, 5)), "end_token: expected one of .*, got 5"),
+        (lambda: fxf.decode(MODEL, PARAMS, [[1]], 1, sources=[[1]]), "sources: the model reads none"),
+        (
+            lambda: fxf.decode(READER, random_params(READER.spec), [[1]], 1),
+            "sources: missing; the model reads a source",
+        ),
+        (lambda: fxf.decode(MODEL, PARAMS, [[1.5]], 1), r"prompt 1: expected a list of tokens, which are ints, got \["),
+        (lambda: fxf.language_model_batch(np.ones((2, 3))), r"tokens: expected ints \[B, T\], got float32 \[2, 3\]"),
+        (lambda: fxf.language_model_batch(ROWS, np.ones(3)), r"weights: expected \[3, 6\], as tokens, got \[3\]"),
+        (lambda: fxf.fit(MODEL, print, steps=1, name="sgd"), "name: the optimizer is named by optimizer="),
+        (
+            lambda: fxf.decode(READER, random_params(READER.spec), [[1], [1]], 1, sources=[[1], []]),
+            "source 2: it is empty; the model reads at least one token",
+        ),
+        (lambda: fxf.decode(READER, random_params(READER.spec), [[1]], 1, sources=[[1] * 99]), ".*source.* 99"),
         (lambda: fxf.load(None), "workdir: expected a path, got None"),
         (lambda: fxf.train(3, "x"), r"config: expected FILE\[:ARGUMENT\], or a config as .*, got 3"),
+        (lambda: fxf.train("reversal", None), "workdir: expected a path, got None"),
         (lambda: fxf.read_config(3), r"config: expected FILE\[:ARGUMENT\] or NAME\[:ARGUMENT\], got 3"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Runs from Python: reading a config, training in a run folder, and loading a trained run."""
+"""What `import fxf` gives for runs: reading a config, training in a run folder, and loading a trained run."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ml_collections import ConfigDict
 
 from fxf.errors import UserError
-from fxf.face.arguments import require_numbers
 from fxf.files import folder_at
 from fxf.models.model import Model
 from fxf.runs import configs, run
@@ -115,9 +114,6 @@ def trial(
         named = configs.origin_of(config, {}) if isinstance(config, str) else {}
         return Arm(plain, named)
 
-    require_numbers(seeds=seeds, minutes=minutes, level=level)
-    if not isinstance(metric, str):
-        raise UserError(f"metric: expected the name of a figure, got {metric!r}")
     folder = folder_at(workdir, "workdir")
     plan = make_plan(arm(first), None if other is None else arm(other), folder, metric, level)
     return carry_out(plan, folder, Budget(seeds, minutes))

@@ -1,1 +1,0 @@
-"""The functions of `import fxf`: models in memory, and runs."""
