@@ -20,7 +20,7 @@ from fxf.layers.position_kinds import alibi_geometric_slopes, alibi_slopes, rota
 from fxf.layers.positions import POSITIONS, token_positions
 from fxf.models.masked_lm import MaskedLMConfig, masked_lm
 from fxf.models.transformer_lm import transformer_lm
-from helpers import examples, random_params, random_tokens, small
+from helpers import examples, random_params, random_tokens, refusals, small
 
 EVERY_KIND = pytest.mark.parametrize("kind", ATTENTIONS)
 
@@ -218,32 +218,36 @@ def test_an_encoder_equals_the_oracle_whatever_its_attention_and_does_not_read_p
         assert_close(logits, expected)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"attention": "sofmax"}, "model.attention: expected one of .*; did you mean 'softmax'"),
-        ({"positions": "rotari"}, "model.positions: expected one of .*; did you mean 'rotary'"),
-        ({"block": "ideal"}, "model.block: expected one of .*; did you mean 'idea'"),
-        ({"feed_forward": "dens"}, "model.feed_forward: expected one of dense; .*did you mean 'dense'"),
-        ({"activation": "rellu"}, "model.activation: expected one of .*; did you mean 'relu'"),
-        ({"attention": "linear", "positions": "rotary"}, "model.positions: 'rotary' acts on the scores"),
-        ({"attention": "linear", "positions": "alibi"}, "model.positions: 'alibi' acts on the scores"),
-        ({"attention": "linear", "window": 3}, "model.window: 3 acts on the scores"),
-        ({"attention": "linear", "attention_dropout": 0.1}, "model.attention_dropout: 0.1 acts on the scores"),
-        ({"attention": "linear", "attention_softcap": 5.0}, "model.attention_softcap: 5.0 acts on the scores"),
-        ({"attention": "linear", "query_scale": 0.5}, "model.query_scale: 0.5 acts on the scores"),
-        ({"positions": "alibi", "rope_theta": 500.0}, "model.rope_theta: model.positions 'alibi' does not read it"),
-        ({"attention": "linear", "feature_map": "cos"}, "model.feature_map: expected one of elu"),
-        (
-            {"positions": "sinusoidal_concatenated", "d_model": 9},
-            "model.positions: 'sinusoidal_concatenated' needs an even model.d_model, got 9",
-        ),
-        ({"positions": "learned", "position_stretch": 2.0}, "model.position_stretch: stretched positions have no row"),
-        ({"positions": "rotary", "d_model": 9}, "model.positions: 'rotary' needs heads of even width, got 3"),
-    ],
-)
+NOT_TOGETHER = """
+    attention='sofmax': model.attention: expected one of … did you mean 'softmax'
+    positions='rotari': model.positions: expected one of … did you mean 'rotary'
+    block='ideal': model.block: expected one of … did you mean 'idea'
+    feed_forward='dens': model.feed_forward: expected one of dense; … did you mean 'dense'
+    activation='rellu': model.activation: expected one of … did you mean 'relu'
+    attention='linear', positions='rotary': model.positions: 'rotary' acts on the scores
+    attention='linear', positions='alibi': model.positions: 'alibi' acts on the scores
+    attention='linear', window=3: model.window: 3 acts on the scores
+    attention='linear', attention_dropout=0.1: model.attention_dropout: 0.1 acts on the scores
+    attention='linear', attention_softcap=5.0: model.attention_softcap: 5.0 acts on the scores
+    attention='linear', query_scale=0.5: model.query_scale: 0.5 acts on the scores
+    attention='linear', attention_implementation='chunked': model.attention_implementation: 'chunked' acts on the scores
+    attention='linear', feature_map='cos': model.feature_map: expected one of elu
+    positions='alibi', rope_theta=500.0: model.rope_theta: model.positions 'alibi' does not read it
+    positions='sinusoidal_concatenated', d_model=9: model.positions: … needs an even model.d_model, got 9
+    positions='learned', position_stretch=2.0: model.position_stretch: stretched positions have no row
+    positions='rotary', d_model=9: model.positions: 'rotary' needs heads of even width, got 3
+    positions='rotary', n_walks=3: model.n_walks: model.positions 'rotary' does not read it; leave it at 32
+    positions='rotary', turns_settle_at=3: model.turns_settle_at: model.positions 'rotary' does not
+    positions='walks', d_model=12, turns_settle_at=4: model.turns_settle_at: model.positions 'walks' does not read it
+    positions='walks', d_model=12, position_range=40: model.position_range: model.positions 'walks' does not read it
+    positions='turns', d_model=12, position_range=40: model.position_range: model.positions 'turns' does not read it
+    positions='turns', d_model=12, position_stretch=2.0: model.position_stretch: model.positions 'turns' does not
+    """
+
+
+@pytest.mark.parametrize(("changes", "message"), refusals(NOT_TOGETHER))
 def test_choices_that_do_not_go_together_are_named(changes, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=f"^{message}"):
         transformer_lm(small(**changes), 7)
 
 

@@ -3,14 +3,12 @@
 import dataclasses
 import functools
 import math
-import re
 
 import jax
 import numpy as np
 import pytest
 
 from closeness import assert_close
-from fxf.errors import UserError
 from fxf.layers.mask import self_mask
 from fxf.layers.positions import attention_positions
 from fxf.layers.walks import (
@@ -145,19 +143,3 @@ def test_a_query_sees_of_the_tokens_at_one_position_only_the_last_within_the_win
             last = [key for key in near if places[key] not in places[key + 1 : query + 1]]
             assert np.flatnonzero(seen[head, query]).tolist() == last
     assert not seen[RETURNED, 5, 0] and seen[TURNED, 5, 4]
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"positions": "rotary", "n_walks": 3},
-            "model.n_walks: model.positions 'rotary' does not read it; leave it at 32",
-        ),
-        ({"position_range": 40}, "model.position_range: model.positions 'walks' does not read it"),
-        ({"turns_settle_at": 4}, "model.turns_settle_at: model.positions 'walks' does not read it"),
-    ],
-)
-def test_what_walks_do_not_go_with_is_refused(changes, message):
-    with pytest.raises(UserError, match=re.escape(message)):
-        walking_model(**{"n_walks": 32, **changes})
