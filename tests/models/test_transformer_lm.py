@@ -2,15 +2,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import oracle
 from closeness import assert_close
-from fxf.layers.attention import ATTENTIONS
 from fxf.testing import assert_cached_equals_full
 from fxf.weights import leaves
-from helpers import VOCAB_SIZE, examples, random_tokens, small, small_model
+from helpers import VOCAB_SIZE, random_tokens, small, small_model
 
 
 def inputs(tokens):
@@ -91,46 +88,19 @@ def test_logits_equal_the_oracle_whatever_the_config_chooses(choices):
     assert_equal_to_the_oracle(model, params, random_tokens((3, 11)), **CHOICES[choices])
 
 
-def one_of(first, numbers):
-    """Draws a number, the given one where a single example is tried."""
-    return st.sampled_from([first, *(n for n in numbers if n != first)])
-
-
-@examples(1)
-@given(
-    n_layers=one_of(2, (1, 2)),
-    n_heads=one_of(3, range(1, 5)),
-    head_dim=one_of(2, range(1, 6)),
-    d_ff=one_of(5, range(1, 10)),
-    length=one_of(7, range(2, 10)),
-    block=st.sampled_from(["pre_norm", "post_norm", "idea"]),
-    scan_blocks=st.booleans(),
-    data=st.data(),
-)
-def test_no_logit_depends_on_a_later_token(n_layers, n_heads, head_dim, d_ff, length, block, scan_blocks, data):
-    """By gradient: the derivative of a position's logits by every later embedding is exactly zero."""
-    model, params = small_model(
-        n_layers=n_layers,
-        n_heads=n_heads,
-        d_model=n_heads * head_dim,
-        d_ff=d_ff,
-        max_len=length,
-        block=block,
-        scan_blocks=scan_blocks,
-        vocab_size=length,
-    )
-    position = data.draw(one_of(length // 2, range(length)))
+@pytest.mark.parametrize(("block", "scan_blocks"), [("pre_norm", True), ("post_norm", False), ("idea", False)])
+def test_no_logit_depends_on_a_later_token(block, scan_blocks):
+    """By gradient: the derivative of a position's logits by a later embedding is exactly zero, and by no other."""
+    length = 7
+    model, params = small_model(n_layers=2, block=block, scan_blocks=scan_blocks, max_len=length, vocab_size=length)
     tokens = np.arange(length)[None]  # token t stands at position t only, so its row shows who read it
 
-    def logits_at_position(table):
+    def logits_at(table, position):
         changed = {**params, "embedding": {**params["embedding"], "table": table}}
-        weights = jnp.arange(1.0, length + 1)
-        return (model.apply(changed, inputs(tokens))[0, position] * weights).sum()
+        return (model.apply(changed, inputs(tokens))[0, position] * jnp.arange(1.0, length + 1)).sum()
 
-    gradient = np.asarray(jax.jit(jax.grad(logits_at_position))(params["embedding"]["table"]))
-    assert np.abs(gradient[position + 1 :]).sum() == 0
-    if n_heads * head_dim > 2:  # vectors of one or two coordinates normalize to constants
-        assert np.abs(gradient[: position + 1]).sum() > 0
+    gradients = jax.jit(jax.vmap(jax.grad(logits_at), (None, 0)))(params["embedding"]["table"], np.arange(length))
+    np.testing.assert_array_equal(np.abs(gradients).sum(-1) > 0, np.tri(length, dtype=bool))
 
 
 def test_scanned_blocks_equal_unrolled_blocks():
@@ -163,9 +133,6 @@ def test_dropout_changes_logits_by_key_and_not_without_one(rate, scan_blocks):
         *(
             pytest.param(changes, marks=pytest.mark.thorough)
             for changes in (
-                *({"attention": attention} for attention in ATTENTIONS if attention != "expressive"),
-                {"window": 3, "positions": "alibi", "n_kv_heads": 1},
-                {"block": "post_norm", "positions": "sinusoidal", "final_norm": False, "scan_blocks": False},
                 {"attention": "linear", "n_kv_heads": 1},
                 {"position_range": 29, "positions": "learned", "attention": "linear"},
                 {"gated": True, "norm": "rms", "tied_embeddings": True, "logit_softcap": 2.0},
