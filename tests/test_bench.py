@@ -67,6 +67,7 @@ def test_the_table_says_how_many_times_as_good_fxf_is_also_where_a_peer_wins(uni
     assert "left out: no torch" in markdown([{"what": "work", "error": "no torch"}])
 
 
+@pytest.mark.thorough  # imports CTranslate2, which takes as long as all others here
 def test_ctranslate2_begins_and_ends_where_fxf_does():
     pytest.importorskip("ctranslate2")
     from experiments.benchmarks.peers_ctranslate2 import CTranslator
