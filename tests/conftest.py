@@ -48,7 +48,10 @@ no_constants = providers.Constants()
 providers._get_local_constants = lambda: no_constants
 
 # Files of few and long tests, which would otherwise come last, when the other workers have nothing left to do.
-FIRST = ("test_sharding.py", "test_run_translation.py", "test_kill.py", "test_run.py", "test_points.py")
+FIRST = (
+    *("test_sharding.py", "test_run_translation.py", "test_kill.py", "test_run.py", "test_points.py"),
+    *("test_readme.py", "test_every_key.py", "test_mistakes.py"),
+)
 
 
 def pytest_addoption(parser):
@@ -60,16 +63,8 @@ def pytest_xdist_auto_num_workers():
     return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
 
 
-def require_names(names):
-    """Raises an error if a test's name holds an address, which differs between the processes that share the tests."""
-    for name in names:
-        if " at 0x" in name:
-            raise pytest.UsageError(f"{name}: a test's name must be the same in each process; give ids")
-
-
 @pytest.hookimpl(tryfirst=True)  # before any test is deselected
 def pytest_collection_modifyitems(items):
-    require_names(item.nodeid for item in items)
     items.sort(key=lambda item: item.path.name not in FIRST)
     gc.freeze()  # Python no longer looks through what is imported
 

@@ -58,12 +58,6 @@ def norm(tree):
     return np.sqrt(sum(np.square(leaf, dtype=np.float64).sum() for leaf in jax.tree.leaves(tree)))
 
 
-def assert_as_default_in_bfloat16(positions):
-    sizes = {"d_model": 24, "dtype": "bfloat16", "positions": positions}
-    models = [transformer_lm(small(**sizes, attention_implementation=name), VOCAB_SIZE) for name in ("xla", "flash")]
-    assert_close_in_bfloat16(*of_both(models, a_batch(TransformerLMConfig)))
-
-
 def assert_close_in_bfloat16(expected, found):
     """Asserts that losses and gradients agree within the precision of bfloat16."""
     assert found[0] == pytest.approx(float(expected[0]), rel=1e-2)

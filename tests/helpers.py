@@ -1,6 +1,8 @@
 """Small models for tests."""
 
+import ast
 import copy
+import re
 from types import SimpleNamespace
 
 import jax
@@ -108,3 +110,14 @@ def with_attributes(task, **changes):
 def in_groups(decode):
     """Returns the `decode` of an evaluator, from one of the prompts of a group and their largest number of tokens."""
     return lambda groups: [decode(group.prompts, group.max_tokens) for group in groups]
+
+
+def refusals(text):
+    """Returns ({key: value}, pattern) of each line "KEY=VALUE, …: MESSAGE"; in a message … stands for any words."""
+    found = []
+    for line in text.strip().splitlines():
+        changes, _, message = line.strip().partition(": ")
+        pairs = [pair.partition("=") for pair in changes.split(", ")]
+        pattern = ".*".join(map(re.escape, message.split(" … ")))
+        found.append(({key: ast.literal_eval(value) for key, _, value in pairs}, pattern))
+    return found

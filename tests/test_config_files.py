@@ -105,10 +105,9 @@ def test_gpt2_is_its_size(tmp_path):
     assert count(transformer_lm(model, 50257).spec) == 124_439_808
 
 
-@pytest.mark.parametrize("argument", ["multi30k_de", "multi30k_fr", "multi30k_deen"])
-def test_multi30k_keeps_within_transformer_tinys_size(argument, tmp_path, monkeypatch):
+def test_multi30k_keeps_within_transformer_tinys_size(tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
-    config = config_of("translation", argument, tmp_path)
+    config = config_of("translation", "multi30k_de", tmp_path)
     experiment = build(config.to_dict())
     table = config.data.vocab_size * config.model.d_model
     rest = count(experiment.model.spec) - experiment.task.vocab_size * config.model.d_model

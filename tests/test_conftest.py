@@ -36,11 +36,4 @@ def test_a_skipped_test_fails_where_none_may_be_skipped(no_skips, outcome):
     config = SimpleNamespace(getoption={"--no-skips": no_skips}.get)
     report = SimpleNamespace(skipped=True, outcome="skipped", longrepr=("test_x.py", 3, "Skipped: no torch"))
     report = conftest.not_skipped(report, config)
-    assert report.outcome == outcome
-    assert "no torch" in str(report.longrepr)
-
-
-def test_a_name_that_differs_between_processes_is_an_error():
-    conftest.require_names(["test_x.py::test_it[{'make': 'encoder_decoder'}]"])
-    with pytest.raises(pytest.UsageError, match="must be the same in each process"):
-        conftest.require_names([f"test_x.py::test_it[{drawn_cases}]"])
+    assert (report.outcome, "no torch" in str(report.longrepr)) == (outcome, True)

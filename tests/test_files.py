@@ -33,11 +33,6 @@ TENSORSTORE = 'RESOURCE_EXHAUSTED: Failed writing: "4/state/d/9b": Failed to wri
     [
         (errno.ENOSPC, "the disk is full (No space left on device)"),
         (errno.EDQUOT, "the disk quota is used up (Disk quota exceeded)"),
-        (errno.EFBIG, "a file would be larger than the limit (File too large)"),
-        (errno.EIO, "the disk failed (Input/output error)"),
-        (errno.EMFILE, "too many files are open; `ulimit -n` raises the limit (Too many open files)"),
-        (errno.EPERM, "it may not be written (Operation not permitted)"),
-        (errno.ENOTDIR, "a file stands where a folder belongs (Not a directory)"),
         (errno.EACCES, "it may not be written (Permission denied)"),
         (errno.EISDIR, "a folder stands where a file belongs (Is a directory)"),
         (errno.ENOENT, ""),

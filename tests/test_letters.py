@@ -166,15 +166,6 @@ SOURCE = {"source": np.zeros((5, 9), np.int32), "source_mask": np.ones((5, 9), b
 PADDED = {"input_mask": np.ones((5, 7), bool), "segments": TOKENS, "positions": TOKENS}
 
 
-def step_of(model, batch=BATCH, **options):
-    return lambda params, key: loss_and_gradient(model, params, batch, key, **options)
-
-
-def loss_of(model, batch=BATCH, smoothing=0.1):
-    """Returns a step's loss: of a gradient fxf itself names the arrays of the loss alone, the same for each model."""
-    return lambda params, key: batch_loss(model, params, batch, key, smoothing)
-
-
 @pytest.fixture
 def counted(monkeypatch):
     """A kind of positions that the tokens themselves make."""
@@ -189,69 +180,29 @@ def counted(monkeypatch):
     monkeypatch.setitem(positions.POSITIONS, "counted", kind)
 
 
-CHOICES = [
-    {"positions": "rotary", "qk_norm": True, "n_kv_heads": 2},
-    {"positions": "alibi", "window": 3, "gated": True, "norm": "rms", "embedding_norm": True},
-    {"attention": "linear", "positions": "none", "n_kv_heads": 2, "attention_bias": "all"},
-    {"attention": "expressive", "position_range": 40, "positions": "learned", "block": "idea", "remat": "full"},
-    {"positions": "sinusoidal_halves", "position_stretch": 2.0, "block": "post_norm", "scan_blocks": True},
-    {"positions": "counted"},
-]
-ids = [" ".join(map(str, choice.values())) for choice in CHOICES]
 RATES = {"dropout": 0.1, "attention_dropout": 0.1, "embedding_dropout": 0.1}
+ROTARY = {"positions": "rotary", "qk_norm": True, "n_kv_heads": 2}
+ALIBI = {"positions": "alibi", "window": 3, "gated": True, "norm": "rms", "embedding_norm": True}
+LINEAR = {"attention": "linear", "positions": "none", "n_kv_heads": 2, "attention_bias": "all"}
+DRAWN = {"attention": "expressive", "position_range": 40, "positions": "learned", "block": "idea", "remat": "full"}
 
 
-def rates_of(choice):
-    return {name: rate for name, rate in RATES.items() if choice.get("attention") != "linear" or "att" not in name}
+def lm(**choice):
+    return transformer_lm(TransformerLMConfig(**MODEL, **choice), 17)
 
 
-def choices(*quick):
-    """Returns the mark of a test that takes these choices each time, and the others where all tests are run."""
-    marks = [() if number in quick else pytest.mark.thorough for number in range(len(CHOICES))]
-    params = zip(CHOICES, marks, ids, strict=True)
-    return pytest.mark.parametrize("choice", [pytest.param(each, marks=m, id=name) for each, m, name in params])
+def both_sides(**choice):
+    return encoder_decoder(EncoderDecoderConfig(**MODEL, **choice), 17)
 
 
-@choices(0, 1, 5)
-def test_arrays_of_a_loss_have_the_shapes_of_their_names(counted, choice):
-    model = transformer_lm(TransformerLMConfig(**MODEL, **choice, **rates_of(choice)), 17)
-    assert watch(SIZES | {"B": 5, "T": 7}, loss_of(model), shapes(model.spec), jax.random.key(0)) == []
+def loss(model, known, batch=BATCH, smoothing=0.1):
+    """Returns what `watch` takes to trace a step's loss: fxf names no arrays of a gradient but those of the loss."""
+    return known, lambda p, key: batch_loss(model, p, batch, key, smoothing), shapes(model.spec), jax.random.key(0)
 
 
-@choices(3)
-def test_arrays_of_a_training_step_have_the_shapes_of_their_names(counted, choice):
-    model = transformer_lm(TransformerLMConfig(**MODEL, **choice, **rates_of(choice)), 17)
-    step = step_of(model, label_smoothing=0.1, microbatches=5)
-    assert watch(SIZES | {"T": 7}, step, shapes(model.spec), jax.random.key(0)) == []
-
-
-@choices(2)
-def test_arrays_of_an_encoder_and_a_decoder_have_the_shapes_of_their_names(counted, choice):
-    config = EncoderDecoderConfig(**MODEL, **choice, **rates_of(choice), embeddings="shared")
-    model = encoder_decoder(config, 17)
-    loss = loss_of(model, {**BATCH, **SOURCE})
-    assert watch(SIZES | {"S": 9, "B": 5}, loss, shapes(model.spec), jax.random.key(0)) == []
-
-
-@pytest.mark.parametrize("choice", CHOICES[:1], ids=ids[:1])
-def test_arrays_of_a_masked_language_model_have_the_shapes_of_their_names(choice):
-    config = MaskedLMConfig(**MODEL, **choice, segments=3, tied_embeddings=True, head="transform")
-    model = masked_lm(config, 17)
-    loss = loss_of(model, {**BATCH, **PADDED})
-    assert watch(SIZES | {"B": 5, "T": 7}, loss, shapes(model.spec), jax.random.key(0)) == []
-
-
-@pytest.mark.parametrize("copies", [pytest.param(1, marks=pytest.mark.thorough), 2])
-def test_arrays_of_a_bilayer_have_the_shapes_of_their_names(copies):
-    model = bilayer(BilayerConfig(max_len=7, copies=copies), 17)
-    assert (
-        watch({"D": 17, "F": 68, "T": 7}, loss_of(model, smoothing=None), shapes(model.spec), jax.random.key(0)) == []
-    )
-
-
-def prompts_of(n_prompts, **others):
-    rows = np.arange(n_prompts, dtype=np.int32)
-    return {"tokens": np.zeros((n_prompts, 3), np.int32), "lengths": rows % 4, "first": rows % 5, **others}
+def step(model, known):
+    learn = functools.partial(loss_and_gradient, label_smoothing=0.1, microbatches=5)
+    return known, lambda p, key: learn(model, p, BATCH, key), shapes(model.spec), jax.random.key(0)
 
 
 METHODS = {
@@ -259,106 +210,94 @@ METHODS = {
     "sampling": DecodeConfig(temperature=0.7, top_k=3, top_p=0.9),
     "beam": DecodeConfig(beam_width=3),
 }
-DECODERS = {
-    "rotary": {"positions": "rotary", "n_kv_heads": 2},
-    "linear": {"attention": "linear", "positions": "none", "n_kv_heads": 2},
-    "counted": {"positions": "counted", "window": 5},
+
+
+def decoding(model, known, method, n_prompts, n_slots=5, **others):
+    """Returns what `watch` takes to trace the decoding of prompts of at most 3 tokens, with 8 new ones."""
+    rows, config = np.arange(n_prompts, dtype=np.int32), METHODS[method]
+    prompts = {"tokens": np.zeros((n_prompts, 3), np.int32), "lengths": rows % 4, "first": rows % 5, **others}
+    make = beam_search if config.beam_width > 1 else sampling
+    decode = lambda params: decode_in_slots(model, params, prompts, make(8, 1, config), n_slots=n_slots)  # noqa: E731
+    return known, decode, shapes(model.spec)
+
+
+def of_task(task, config):
+    return {"B": 5}, task(config, RunInfo(TrainConfig(batch_size=5))).batch, jax.random.key(0), np.int32(0)
+
+
+def masked(key, text, lengths):
+    return masked_batch(key, text, lengths, 0.15, 17)
+
+
+BATCHES = SIZES | {"B": 5, "T": 7}
+VECTORS = {"D": 17, "F": 68}  # of a bilayer
+GIVEN = {"positions": np.zeros((29, 13), np.int32)}
+MASKED = MaskedLMConfig(**MODEL, **ROTARY, segments=3, tied_embeddings=True, head="transform")
+REVERSAL = ReversalConfig(n_tokens=10, min_length=2, max_length=8)
+# Of each program what `watch` takes; others hold the same arrays.
+PROGRAMS = {
+    "loss, rotary": lambda: loss(lm(**ROTARY, **RATES), BATCHES),
+    "loss, alibi": lambda: loss(lm(**ALIBI, **RATES), BATCHES),
+    "loss, positions by tokens": lambda: loss(lm(positions="counted", **RATES), BATCHES),
+    "step, drawn positions": lambda: step(lm(**DRAWN, **RATES), SIZES | {"T": 7}),
+    "loss, both sides, linear": lambda: loss(
+        both_sides(**LINEAR, dropout=0.1, embeddings="shared"), SIZES | {"B": 5, "S": 9}, {**BATCH, **SOURCE}
+    ),
+    "loss, masked": lambda: loss(masked_lm(MASKED, 17), BATCHES, {**BATCH, **PADDED}),
+    "loss, bilayers": lambda: loss(bilayer(BilayerConfig(max_len=7, copies=2), 17), VECTORS | {"T": 7}, smoothing=None),
+    "sampling, linear": lambda: decoding(lm(**LINEAR), DECODING | {"X": 23}, "sampling", 29, 23, **GIVEN),
+    "greedy, positions by tokens": lambda: decoding(
+        lm(positions="counted", window=5), DECODING | {"X": 23}, "greedy", 29, 23
+    ),
+    "beam, rotary": lambda: decoding(lm(**ROTARY), DECODING | {"X": 23}, "beam", 29, 23, **GIVEN),
+    "beam, both sides": lambda: decoding(both_sides(**LINEAR), DECODING | {"S": 9, "W": 3}, "beam", 5, **SOURCE),
+    "beam, bilayer": lambda: decoding(
+        bilayer(BilayerConfig(max_len=7), 17), VECTORS | {"V": 17, "P": 3, "U": 8}, "beam", 5
+    ),
+    "reversal": lambda: of_task(Reversal, REVERSAL),
+    "time_series": lambda: of_task(TimeSeries, TimeSeriesConfig()),
+    "boolean_map": lambda: of_task(BooleanMap, BooleanMapConfig()),
+    "masking": lambda: ({"B": 5, "P": 7, "T": 9}, masked, jax.random.key(0), TOKENS, np.full((5, 1), 7)),
 }
 
 
-def decoding(model, method, prompts, n_slots):
-    config = METHODS[method]
-    make = beam_search if config.beam_width > 1 else sampling
-    return lambda params: decode_in_slots(model, params, prompts, make(8, 1, config), n_slots=n_slots)
-
-
-@pytest.mark.parametrize(
-    ("decoder", "method"),
-    [
-        ("linear", "sampling"),
-        ("counted", "greedy"),
-        ("rotary", "beam"),
-        # Arrays of the two below are among those of the three above.
-        pytest.param("rotary", "greedy", marks=pytest.mark.thorough),
-        pytest.param("counted", "beam", marks=pytest.mark.thorough),
-    ],
-)
-def test_arrays_of_decoding_in_slots_have_the_shapes_of_their_names(counted, decoder, method):
-    model = transformer_lm(TransformerLMConfig(**MODEL, **DECODERS[decoder]), 17)
-    given = {} if decoder == "counted" else {"positions": np.zeros((29, 13), np.int32)}
-    decode = decoding(model, method, prompts_of(29, **given), n_slots=23)
-    assert watch(DECODING | {"X": 23}, decode, shapes(model.spec)) == []
-
-
-@pytest.mark.parametrize("decoder", [pytest.param("rotary", marks=pytest.mark.thorough), "linear"])
-def test_arrays_of_a_beam_over_a_source_have_the_shapes_of_their_names(counted, decoder):
-    model = encoder_decoder(EncoderDecoderConfig(**MODEL, **DECODERS[decoder]), 17)
-    sources = {"source": np.zeros((5, 9), np.int32), "source_mask": np.ones((5, 9), bool)}
-    decode = decoding(model, "beam", prompts_of(5, **sources), n_slots=5)
-    assert watch(DECODING | {"S": 9, "W": 3}, decode, shapes(model.spec)) == []
-
-
-@pytest.mark.parametrize("method", [pytest.param("greedy", marks=pytest.mark.thorough), "beam"])
-def test_arrays_of_a_decoding_bilayer_have_the_shapes_of_their_names(method):
-    model = bilayer(BilayerConfig(max_len=7), 17)
-    decode = decoding(model, method, prompts_of(5), n_slots=5)
-    assert watch({"D": 17, "V": 17, "F": 68, "P": 3, "U": 8}, decode, shapes(model.spec)) == []
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda run: Reversal(ReversalConfig(n_tokens=10, min_length=2, max_length=8), run),
-        lambda run: TimeSeries(TimeSeriesConfig(), run),
-        lambda run: BooleanMap(BooleanMapConfig(), run),
-    ],
-    ids=["reversal", "time_series", "boolean_map"],
-)
-def test_arrays_of_a_task_have_the_shapes_of_their_names(make):
-    task = make(RunInfo(TrainConfig(batch_size=5)))
-    assert watch({"B": 5}, task.batch, jax.random.key(0), np.int32(0)) == []
-
-
-def test_arrays_of_a_masked_batch_have_the_shapes_of_their_names():
-    make = lambda key, text, lengths: masked_batch(key, text, lengths, 0.15, 17)  # noqa: E731
-    arguments = jax.random.key(0), np.zeros((5, 7), np.int32), np.full((5, 1), 7)
-    assert watch({"B": 5, "P": 7, "T": 9}, make, *arguments) == []
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_arrays_of_a_program_have_the_shapes_of_their_names(counted, name):
+    assert watch(*PROGRAMS[name]()) == []
 
 
 def in_fxf(function):
-    """Returns the function as if it stood in a file of fxf."""
+    """Makes a function one that stands in a file of fxf."""
     function.__code__ = function.__code__.replace(co_filename=str(ROOT / "fxf" / "layers" / "other.py"))
     return function
 
 
-def test_a_letter_that_stands_for_something_else_is_found():
-    @in_fxf
-    def attention(x_BTD):
-        heads_BHTK = x_BTD.reshape(5, 7, 6, 4)
-        return heads_BHTK
-
-    (line,) = watch(SIZES, attention, np.ones((5, 7, 24), np.float32))
-    assert "heads_BHTK (5, 7, 6, 4)" in line
+def heads(x_BTD):
+    heads_BHTK = x_BTD.reshape(5, 7, 6, 4)
+    return heads_BHTK
 
 
-def test_a_letter_with_two_sizes_in_one_function_is_found():
-    @in_fxf
-    def shift(tokens_BT):
-        shifted_BT = tokens_BT[:, 1:]
-        return shifted_BT
-
-    (line,) = watch({}, shift, TOKENS)
-    assert "shifted_BT (5, 6)" in line
+def shifted(tokens_BT):
+    shifted_BT = tokens_BT[:, 1:]
+    return shifted_BT
 
 
-def test_a_letter_without_an_axis_is_found():
-    @in_fxf
-    def flat(x_BTD):
-        rows_ND = x_BTD
-        return rows_ND
+def flat(x_BTD):
+    rows_ND = x_BTD
+    return rows_ND
 
-    (line,) = watch({}, flat, np.ones((5, 7, 24), np.float32))
-    assert "rows_ND (5, 7, 24)" in line
+
+@pytest.mark.parametrize(
+    ("function", "shape", "line"),
+    [
+        (heads, (5, 7, 24), "heads_BHTK (5, 7, 6, 4)"),  # letters in another order
+        (shifted, (5, 7), "shifted_BT (5, 6)"),  # a letter of two sizes in one function
+        (flat, (5, 7, 24), "rows_ND (5, 7, 24)"),  # an axis without a letter
+    ],
+)
+def test_a_name_that_does_not_fit_its_array_is_found(function, shape, line):
+    (found,) = watch(SIZES, in_fxf(function), np.ones(shape, np.float32))
+    assert line in found
 
 
 def test_a_letter_in_a_shape_or_an_einsum_is_read():

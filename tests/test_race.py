@@ -1,14 +1,13 @@
 """The race: what its entries name, and when an entry reaches its target."""
 
-import subprocess
-import sys
-
 import pytest
 
+from experiments.race import __main__
 from experiments.race.entries import ENTRIES, PAGE, bound, record, table
 from experiments.runner import filled
 from fxf.api import read_config
-from small_runs import ROOT
+from fxf.errors import UserError
+from fxf.verbs import parser
 
 LOSSES = [1.50, 1.54, 1.52, 1.48, 1.51]  # mean 1.51, standard deviation 0.02236
 
@@ -37,34 +36,22 @@ def test_every_entry_is_a_config(name):
     assert read_config(name).task.name == "language_model"
 
 
-def race(*arguments):
-    command = [sys.executable, "-m", "experiments.race", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-
-
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (("--text=LICENSE", "--only=fats"), "--only: expected one of characters:nanogpt_cpu, "),
-        *(
-            pytest.param(*case, marks=pytest.mark.thorough)  # a process for each
-            for case in (
-                ((), "--text: missing; it is tinyshakespeare's input.txt"),
-                (("--text=LICENSE", "--only=fast", "--keep"), "--keep: keeps the table of all entries and five seeds"),
-            )
-        ),
+        (["--text=LICENSE", "--only=fats"], "--only: expected one of characters:nanogpt_cpu, "),
+        ([], "--text: missing; it is tinyshakespeare's input.txt"),
+        (["--text=LICENSE", "--only=fast", "--keep"], "--keep: keeps the table of all entries and five seeds"),
     ],
 )
 def test_what_is_typed_wrong_is_one_line(arguments, line):
-    finished = race(*arguments)
-    assert finished.returncode == 2
-    assert finished.stderr.startswith(f"error: {line}") and finished.stderr.count("\n") == 1
+    with pytest.raises(UserError, match=f"^{line}"):
+        __main__.main(parser("race", __main__).parse(arguments))
 
 
 @pytest.mark.thorough
-def test_an_entry_runs_with_each_seed_and_its_row_has_seconds_loss_and_speed():
-    finished = race("--text=README.md", "--only=fast", "--seeds=2")
-    assert finished.returncode == 0, finished.stderr
-    found = [line.split() for line in finished.stdout.splitlines()]
+def test_an_entry_runs_with_each_seed_and_its_row_has_seconds_loss_and_speed(capsys):
+    __main__.main(parser("race", __main__).parse(["--text=README.md", "--only=fast", "--seeds=2"]))
+    found = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [row[:3] for row in found] == [["characters:fast", "1.88", str(seed)] for seed in (0, 1)]
     assert all(float(figure) > 0 for row in found for figure in row[3:])

@@ -1,29 +1,41 @@
 """The verdict of each study turns with the rows of its runs."""
 
-import itertools
 import math
 
 import pytest
 
-from experiments.studies import beside_quoted
-from experiments.studies.blocks import result as blocks
+from experiments.studies import __main__
 from experiments.studies.breadth import result as breadth
-from experiments.studies.characters import result as characters
-from experiments.studies.drawn import result as drawn
 from experiments.studies.expressive import result as expressive
 from experiments.studies.forecast import result as forecast
 from experiments.studies.length import result as length
-from experiments.studies.positions import result as positions
-from experiments.studies.qk_norm.result import sensitivity
 from experiments.studies.ranking import result as ranking
-from experiments.studies.recall import result as recall
-from experiments.studies.study import RATE, rows_of
-from experiments.studies.turns import result as turns
+from experiments.studies.study import rows_of
 from experiments.studies.width.result import best_rate, spread
+
+# Of breadth and length the tests below change the runs that their verdicts read.
+STUDIES = [name for name in __main__.STUDIES if name not in ("breadth", "length")]
+CHOSEN = ("model.", "task.", "data.", "train.", "optimizer.", "seed", "point", "status")
 
 
 def decided(module, rows):
     return [verdict.holds for verdict in module.verdicts(rows)]
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_verdicts_of_a_study_turn_when_its_runs_exchange_their_results(name):
+    module, rows, found = __main__.module_of(name), rows_of(name), set()
+    for moved in (len(rows) // 2, len(rows) // 3, 1):
+        exchanged = [
+            {key: (row if key.startswith(CHOSEN) else other)[key] for key in row if key in other}
+            for row, other in zip(rows, [*rows[moved:], *rows[:moved]], strict=True)
+        ]
+        found |= {
+            number
+            for number, (a, b) in enumerate(zip(decided(module, exchanged), decided(module, rows), strict=True))
+            if a is not b
+        }
+    assert found
 
 
 def test_the_plateau_is_the_loss_of_a_guess_among_numbers_of_the_right_parity():
@@ -32,106 +44,6 @@ def test_the_plateau_is_the_loss_of_a_guess_among_numbers_of_the_right_parity():
     records = [{"step": step, "loss": loss} for step, loss in losses] + [{"step": 12, "exact_match": 1.0}]
     assert expressive.at_plateau(records, 6) == 3 + 2
     assert expressive.at_plateau([{"step": 4, "loss": math.log(2.5)}], 5) == 0  # odd sums say nothing there
-
-
-def sums(softmax, of_base, loss):
-    """Returns rows of two seeds for each base, positions and kind, with these exact matches."""
-    names = ("task.base", "model.positions", "model.attention")
-    return [
-        {**dict(zip(names, (base, place, kind), strict=True)), RATE: 0.1, "exact_match": share, "train_loss": loss}
-        for base in (5, 10, 16)
-        for place in ("p", "q")
-        for kind, share in (("softmax", softmax), ("expressive", of_base[base]))
-        for _ in range(2)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("softmax", "of_base", "base_of_loss", "expected"),
-    [
-        (0.5, {5: 0.5, 10: 0.6, 16: 1.0}, 2, [True, True, True, False]),
-        (1.0, {5: 1.0, 10: 1.0, 16: 0.97}, 2, [False, False, False, False]),
-        (1.0, {5: 1.0, 10: 1.0, 16: 0.1}, 8, [False, False, False, True]),
-    ],
-)
-def test_the_verdicts_of_expressive_attention_turn_with_the_rows(softmax, of_base, base_of_loss, expected):
-    assert decided(expressive, sums(softmax, of_base, math.log(base_of_loss))) == expected
-
-
-@pytest.mark.parametrize(
-    ("shares", "expected"),
-    [
-        ({(12, "post_norm", 0): 0.75}, [True, True, True, True, True]),
-        ({}, [False, True, False, True, True]),
-        ({(12, "pre_norm", 0): 0.9, (12, "post_norm", 0): 0.7}, [True, False, True, False, True]),
-        ({(12, "post_norm", 0): 0.7, (2, "post_norm", 0): 0.75}, [True, True, False, True, True]),
-        ({(2, "idea", 0): 0.9, (2, "idea", 100): 0.97}, [False, True, False, True, False]),
-    ],
-)
-def test_the_verdicts_of_blocks_turn_with_the_rows(shares, expected):
-    keys = itertools.product((2, 12), blocks.KINDS, (0, 100))
-    rows = [
-        {**dict(zip(blocks.NAMES, key, strict=True)), RATE: 0.1, "exact_match": shares.get(key, 1.0)} for key in keys
-    ]
-    assert decided(blocks, rows) == expected
-
-
-@pytest.mark.parametrize(
-    ("changed", "expected"),
-    [
-        ({}, [True, True, True, True]),
-        ({"alibi": 2.19}, [True, False, True, True]),
-        ({"rotary": 2.3, "learned": 2.21}, [False, True, False, True]),
-        ({"none": 2.4, "learned": 2.5}, [True, True, True, False]),
-    ],
-)
-def test_the_verdicts_of_characters_turn_with_the_rows(changed, expected):
-    bits = {"none": 3.0, "learned": 2.5, "sinusoidal": 2.3, "sinusoidal_trained": 2.2, "alibi": 2.1, "rotary": 2.0}
-    rows = [
-        {"model.positions": kind, RATE: rate, "bits_per_character": of_kind + rate}
-        for kind, of_kind in {**bits, **changed}.items()
-        for rate in (0.1, 0.2)
-    ]
-    assert decided(characters, rows) == expected
-
-
-@pytest.mark.parametrize(
-    ("shares", "expected"),
-    [
-        ({}, [True, False, False]),
-        ({("none", 0, 1.0, 20): 0.02}, [False, False, False]),
-        ({("none", 0, 1.0, 10): 0.5, ("none", 0, 1.0, 20): 0.4}, [True, False, False]),
-        ({(kind, 0, 1.0, 10): 0.5 for kind in ("none", "rotary")}, [None, False, False]),
-        ({("rotary", 128, 1.0, 15): 0.25}, [True, True, False]),
-        ({("rotary", 128, 1.0, 15): 0.25, ("sinusoidal", 128, 1.0, 10): 0.8}, [True, None, False]),
-        ({("rotary", 0, 3.0, 15): 0.1, ("sinusoidal", 0, 3.0, 15): 0.03}, [True, False, True]),
-    ],
-)
-def test_the_verdicts_of_positions_turn_with_the_rows(shares, expected):
-    ways = itertools.product(("rotary", "sinusoidal"), ((0, 1.0), (128, 1.0), (0, 3.0)))
-    kinds = [("none", 0, 1.0), *((kind, *how) for kind, how in ways)]
-    rows = []
-    for key in kinds:
-        far = {f"exact_match_{n}": shares.get((*key, n), 0.0) for n in positions.LENGTHS}
-        at_most_10 = shares.get((*key, 10), 1.0)
-        rows.append({**dict(zip(positions.NAMES, key, strict=True)), RATE: 0.1, "exact_match": at_most_10, **far})
-    assert decided(positions, rows) == expected
-
-
-@pytest.mark.parametrize(
-    ("key", "n", "expected"),
-    [
-        (turns.TURNS, 500, [False, True, True, True]),
-        (turns.SHORTER, 200, [True, True, True, True]),  # of one seed
-        (turns.SHORTER, 100, [True, False, True, True]),
-        (turns.MIRRORED, 100, [True, True, False, True]),
-    ],
-)
-def test_the_verdicts_of_turns_turn_with_one_seed(key, n, expected):
-    rows = rows_of("turns")
-    row = next(row for row in rows if tuple(row[name] for name in turns.NAMES) == key)
-    row[f"exact_match_{n}"] = 0.5
-    assert decided(turns, rows) == expected
 
 
 def test_the_problems_that_length_claims_are_those_with_several_seeds():
@@ -182,77 +94,12 @@ def test_a_ranking_is_reproduced_by_a_pair_beyond_the_spread_of_seeds_and_contra
     assert set(ranking.judged(ranked(alibi=(0.3,)), "bucket_sort").values()) == {"not run"}
 
 
-@pytest.mark.parametrize(("longer", "explains"), [((0.2, 0.26), True), ((0.2, 0.24), False)])
-def test_longer_runs_explain_a_contradiction_if_the_highest_is_above_all_without_positions(longer, explains):
-    rows = ranked(none=(0.23, 0.25), sinusoidal=(0.9, 0.9)) + ranked(steps=7, sinusoidal=longer)
-    assert decided(ranking, rows)[1] is explains
-    assert ranking.scores(rows, "bucket_sort", "sinusoidal") == [90, 90]
-
-
-def drawn_rows(drawn, rotary, sinusoidal, known=0.9):
-    kinds = {("rotary", 2048): drawn, ("rotary", 0): rotary, ("sinusoidal", 0): sinusoidal}
-    return [
-        {
-            **{"task.problem": "missing_duplicate", "model.positions": kind, "task.position_range": drawn_from},
-            **{"seed": seed, breadth.FIGURE: share, "symbol_accuracy": known},
-        }
-        for (kind, drawn_from), shares in kinds.items()
-        for seed, share in enumerate(shares)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("shares", "holds"),
-    [
-        (((0.7, 0.7, 0.8), (0.5, 0.5, 0.5), (0.4, 0.5, 0.5)), True),
-        (((0.7, 0.7, 0.8), (0.5, 0.5, 0.8), (0.4, 0.5, 0.5)), False),  # within the span of seeds
-        (((0.54, 0.54, 0.54), (0.5, 0.5, 0.5), (0.4, 0.5, 0.5)), False),  # by less than 5 points
-        (((0.7, 0.7, 0.8), (0.5, 0.5, 0.5), (0.51, 0.52, 0.53)), True),  # quoted the other way, but within the span
-        (((0.7, 0.7, 0.8), (0.5, 0.5, 0.5), (0.58, 0.58, 0.58)), False),  # sinusoids ahead of rotary, quoted behind
-    ],
-)
-def test_a_ranking_of_drawn_positions_needs_both_gaps_and_no_pair_the_other_way(shares, holds):
-    assert drawn.reproduced(drawn_rows(*shares)) == ["missing_duplicate"] * holds
-    assert drawn.reproduced(drawn_rows(*shares, known=0.69)) == []  # the lengths of training are not learned
-    assert drawn.reproduced(drawn_rows(*shares)[1:]) == []  # a run without a result
-
-
-def test_the_second_test_of_drawn_positions_is_decided_only_when_all_its_runs_have_a_result():
-    rows = drawn_rows((0.7, 0.7, 0.8), (0.5, 0.5, 0.5), (0.4, 0.5, 0.5))
-    names = ("missing_duplicate", "even_pairs", "bucket_sort", "reverse_string")
-    four = [{**row, "task.problem": name} for name in names for row in rows]
-    assert [decided(drawn, of)[1] for of in (rows[1:], rows, four)] == [None, False, True]
-
-
-def test_the_first_test_counts_its_own_problems_only():
-    names = [f"problem {i}" for i in range(7)]
-    rows = [{"task.problem": name, "seed": seed} for name in names for seed in range(2)]
-    assert beside_quoted.problems(beside_quoted.of_first_test(rows)) == names[:5]
-
-
 def test_the_best_rate_is_the_lowest_place_of_a_parabola_over_logarithms():
     rates = [2.0**k for k in range(-5, 1)]
     assert best_rate({rate: (math.log2(rate) + 2.3) ** 2 for rate in rates}) == pytest.approx(2**-2.3)
     assert math.isnan(best_rate({rate: rate for rate in rates}))
     assert math.isnan(best_rate({0.5: 2.0, 1.0: 1.0, 2.0: math.inf}))
     assert math.isnan(spread([1.0, math.nan])) and spread([1.0, 3.0, 2.0]) == 3
-
-
-def test_sensitivity_is_the_mean_loss_above_the_lowest():
-    assert sensitivity({0.1: 3.0, 1.0: 2.0, 10.0: 5.5}) == pytest.approx(1.5)
-
-
-def test_a_cell_of_recall_is_the_rate_with_the_highest_mean_and_of_several_the_fastest():
-    def row(rate, share, step, pairs=4, width=16):
-        keys = {"model.attention": "linear", "model.d_model": width, "task.pairs": pairs}
-        return {**keys, RATE: rate, "recalled": share, "solved_at": step}
-
-    rows = [row(0.1, 0.99, 300), row(0.1, 0.5, 400), row(0.2, 0.99, 300), row(0.2, 0.99, 500), row(0.4, 0.99, 900)]
-    rows += [row(0.4, 0.99, 100), row(0.1, 0.99, 100, pairs=8, width=32), row(0.1, 0.2, 100, pairs=8)]
-    found = recall.cells(rows)
-    assert (found["linear", 16, 4].rate, found["linear", 16, 4].values("solved_at")) == (0.2, [300, 500])
-    assert (recall.smallest(found, "linear", 4), recall.smallest(found, "linear", 8)) == (16, 32)
-    assert recall.smallest(found, "softmax", 4) is None
 
 
 def runs_of_a_law(floor, scale, power, share=1.0):

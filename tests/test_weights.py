@@ -10,13 +10,11 @@ from closeness import assert_close
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.weights import (
     Weight,
-    count,
     decay_mask,
     fan_in,
     initialize,
     leaves,
     matrix_axes,
-    shapes,
     stack,
     uniform_half,
 )
@@ -35,12 +33,6 @@ def spec():
 def initialized(*specs, seed=0):
     """Returns the params of each spec, all drawn by one program."""
     return jax.device_get(jax.jit(lambda: [initialize(each, jax.random.key(seed)) for each in specs])())
-
-
-def test_initialize_draws_each_weight_at_its_place():
-    (params,) = initialized(spec())
-    assert params["a"].shape == (5, 7)
-    assert params["b"]["c"].shape == (3,)
 
 
 def test_adding_a_weight_leaves_the_others_as_they_were():
@@ -80,22 +72,13 @@ def test_fan_in_counts_the_axes_summed_over_and_not_the_copies():
     assert drawn.std() * np.sqrt(40 * 30) == pytest.approx(1, abs=0.03)
 
 
-def test_count_and_shapes_agree_with_the_arrays():
-    model, params = small_model()
-    assert count(model.spec) == sum(leaf.size for leaf in jax.tree.leaves(params))
-    assert jax.tree.map(lambda s: (s.shape, s.dtype), shapes(model.spec)) == jax.tree.map(
-        lambda a: (a.shape, a.dtype), params
-    )
-
-
 def feed_forwards(spec):
     """Returns the blocks of a spec with few weights, for every weight takes a while to compile."""
     return {number: {"feed_forward": block["feed_forward"]} for number, block in spec["blocks"].items()}
 
 
-@pytest.mark.parametrize("init", ["default", pytest.param("uniform", marks=pytest.mark.thorough)])
-def test_blocks_differ_and_adding_a_block_leaves_the_others_as_they_were(init):
-    two, three = initialized(*({"blocks": feed_forwards(small_model(init=init, n_layers=n)[0].spec)} for n in (2, 3)))
+def test_blocks_differ_and_adding_a_block_leaves_the_others_as_they_were():
+    two, three = initialized(*({"blocks": feed_forwards(small_model(n_layers=n)[0].spec)} for n in (2, 3)))
     jax.tree.map(np.testing.assert_array_equal, two["blocks"]["0"], three["blocks"]["0"])
     up = [block["feed_forward"]["up"] for block in three["blocks"].values()]
     assert not np.allclose(up[0], up[1]) and not np.allclose(up[0], up[2])

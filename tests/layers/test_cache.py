@@ -47,8 +47,7 @@ def branching(width, n_places, n_steps, seed):
         yield cache, held, texts
 
 
-@pytest.mark.parametrize(("width", "n_places"), [(2, 11), (3, 13), (5, 29)])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("width", "n_places", "seed"), [(2, 11, 0), (3, 13, 1), (5, 29, 2)])
 def test_a_hypothesis_reads_its_own_tokens_each_at_its_index(width, n_places, seed):
     n_seen = 0
     for cache, held, texts in branching(width, n_places, 20, seed):
@@ -63,8 +62,7 @@ def test_a_hypothesis_reads_its_own_tokens_each_at_its_index(width, n_places, se
     assert n_seen > 5
 
 
-@pytest.mark.parametrize("width", [2, 5])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("width", "seed"), [(2, 0), (5, 1)])
 def test_a_cache_is_full_when_the_tokens_that_are_read_leave_no_place_for_one_of_each_hypothesis(width, seed):
     n_places, fulls = 5 * width + 3, []
     for cache, _, texts in branching(width, n_places, 20, seed):
@@ -82,12 +80,6 @@ def test_a_single_hypothesis_has_its_tokens_in_order_until_all_places_are_taken(
     assert SELECT(cache, np.zeros((N_PROMPTS, 1), np.int32)).reads_BWC is None
     np.testing.assert_array_equal(cache.is_full(), [False, False, True])
     np.testing.assert_array_equal(cache.token_indices(), [range(ROOM)])
-
-
-def test_hypotheses_that_have_branched_have_room_for_all_their_tokens():
-    cache = SELECT(empty(), np.zeros((N_PROMPTS, 4), np.int32))
-    assert cache.n_places == 4 * ROOM
-    assert [x.shape[2] for x in jax.tree.leaves(cache.blocks)] == [4 * ROOM] * 2
 
 
 def test_a_memory_of_constant_size_has_no_places_and_is_never_full():

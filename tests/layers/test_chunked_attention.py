@@ -131,8 +131,3 @@ def test_a_sequence_in_parts_is_refused():
     parallel, model = {"sequence": 2}, {"attention_implementation": "chunked"}
     with pytest.raises(UserError, match=r"^parallel\.sequence: expected 1 with .* 'chunked', .* got 2$"):
         build(tiny_config(parallel=parallel, model=model)).layout()
-
-
-def test_attention_without_scores_is_refused():
-    with pytest.raises(UserError, match=r"^model\.attention_implementation: 'chunked' acts on the scores"):
-        transformer_lm(small(attention="linear", positions="none", attention_implementation="chunked"), VOCAB_SIZE)

@@ -4,12 +4,11 @@ What cuDNN itself computes needs an NVIDIA GPU; these tests show what it is aske
 """
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from closeness import assert_close, largest_of
-from flash_models import MODELS, B, T, a_batch, assert_as_default, assert_as_default_in_bfloat16, in_float32
+from flash_models import B, T, a_batch, assert_as_default, in_float32
 from fxf.layers import cudnn_attention, flash_attention
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.masked_lm import MaskedLMConfig, masked_lm
@@ -44,14 +43,8 @@ CASES = [
         pytest.param(*case, loss_and_gradient, marks=pytest.mark.thorough)
         for case in (
             OF_BOTH_SIDES,
-            (MaskedLMConfig, T, {"n_kv_heads": 2, "d_model": 8, "n_heads": 4, "n_layers": 2, "scan_blocks": True}),
             (TransformerLMConfig, T, {"positions": "rotary", "position_range": 29, "qk_norm": True, "remat": "full"}),
-            (TransformerLMConfig, T, {"positions": "sinusoidal", "position_stretch": 3.0}),
-            (
-                TransformerLMConfig,
-                12,
-                {"n_layers": 2, "window": 3, "global_every": 2, "query_scale": 2.0, "head_dim": 4},
-            ),
+            (TransformerLMConfig, 12, {"n_layers": 2, "window": 3, "global_every": 2, "query_scale": 2.0}),
             (MaskedLMConfig, 12, {"positions": "alibi", "n_kv_heads": 1}),
         )
     ),
@@ -102,30 +95,3 @@ def test_a_query_that_may_see_nothing_leaves_the_others_as_they_are(asked):
     whole = jax.jit(masked_lm(config, VOCAB_SIZE).apply)(params, {"inputs": tokens[:1, :3]})
     assert_close(padded[:1, :3], whole)
     assert np.isfinite(padded).all()
-
-
-def test_a_bias_is_handed_over_in_the_precision_of_the_model(asked):
-    config = small(positions="alibi", d_model=24, dtype="bfloat16", attention_implementation="flash")
-    model = transformer_lm(config, VOCAB_SIZE)
-    jax.eval_shape(model.apply, random_params(model.spec), a_batch(TransformerLMConfig))
-    assert [call["bias"].dtype for call in asked] == [jnp.bfloat16]
-
-
-@pytest.mark.thorough  # every time in float32: of bfloat16 this shows what stands in for the kernel
-@pytest.mark.parametrize("positions", ["sinusoidal", "alibi"])
-def test_in_bfloat16_losses_and_gradients_are_those_of_the_default_within_its_precision(asked, positions):
-    assert_as_default_in_bfloat16(positions)
-    assert all(call["bias"] is None or call["bias"].dtype == jnp.bfloat16 for call in asked)
-
-
-@pytest.mark.parametrize(
-    "config_class", [pytest.param(TransformerLMConfig, marks=pytest.mark.thorough), EncoderDecoderConfig]
-)
-def test_cached_decoding_goes_by_xla_and_gives_the_logits_of_the_whole(asked, config_class):
-    model = MODELS[config_class](in_float32(small(config_class)), VOCAB_SIZE)
-    params, batch = random_params(model.spec), a_batch(config_class)
-    prompt = {**batch, "inputs": batch["inputs"][:, :5], "lengths": np.full(B, 5)}
-    cache = jax.jit(model.prefill, static_argnums=2)(params, prompt, T)
-    assert len(asked) == (1 if config_class is EncoderDecoderConfig else 0)  # an encoder reads whole sequences
-    logits, _ = jax.jit(model.step)(params, cache, batch["inputs"][:, 5])
-    assert_close(logits, np.asarray(jax.jit(model.apply)(params, batch))[:, 5])

@@ -8,7 +8,6 @@ import pytest
 import oracle_encoder_decoder as oracle
 from closeness import assert_close
 from fxf.layers.attention import ATTENTIONS
-from fxf.layers.normalization import normalize
 from fxf.models.encoder_decoder import PRESETS, EncoderDecoderConfig, encoder_decoder, encoder_decoder_spec
 from fxf.testing import assert_cached_equals_full
 from fxf.training.gradient import loss_and_gradient
@@ -85,104 +84,6 @@ def test_logits_equal_the_oracle(form, sizes):
         assert_close(actual, expected)
 
 
-def torch_transformer(torch, params, *, n_heads, norm_first, final_norm, activation):
-    """Returns `torch.nn.Transformer`, in float64, with the weights of fxf's params."""
-    n_layers = len(oracle.layers(params["encoder"]))
-    d_model, d_ff = params["encoder"]["blocks"]["0"]["feed_forward"]["up"].shape
-    options = {"batch_first": True, "norm_first": norm_first, "dropout": 0.0, "activation": activation}
-
-    def tensor(x):
-        return torch.nn.Parameter(torch.tensor(np.array(x, np.float64)))
-
-    def copy_norm(to, weights):
-        to.weight, to.bias = tensor(weights["scale"]), tensor(weights["bias"])
-
-    def copy_attention(to, weights):
-        names = ("query", "key", "value")
-        to.in_proj_weight = tensor(np.concatenate([weights[name].reshape(d_model, -1).T for name in names]))
-        biases = [weights.get(f"{name}_bias", np.zeros(d_model)).reshape(-1) for name in names]
-        to.in_proj_bias = tensor(np.concatenate(biases))
-        to.out_proj.weight = tensor(weights["output"].reshape(-1, d_model).T)
-        to.out_proj.bias = tensor(weights.get("output_bias", np.zeros(d_model)))
-
-    def copy_stack(to, weights, norms):
-        for i, layer in enumerate(to.layers):
-            block = weights["blocks"][str(i)]
-            copy_attention(layer.self_attn, block["attention"])
-            if "cross_attention" in block:
-                copy_attention(layer.multihead_attn, block["cross_attention"])
-            for part, name in ((layer.linear1, "up"), (layer.linear2, "down")):
-                part.weight = tensor(block["feed_forward"][name].T)
-                part.bias = tensor(block["feed_forward"][f"{name}_bias"])
-            for part, name in norms.items():
-                copy_norm(getattr(layer, part), block[f"{name}_norm"])
-        if final_norm:
-            copy_norm(to.norm, weights["norm"])
-
-    # nn.Transformer's own encoder and decoder always end in a norm.
-    norm = [torch.nn.LayerNorm(d_model) if final_norm else None for _ in range(2)]
-    encoder_layer = torch.nn.TransformerEncoderLayer(d_model, n_heads, d_ff, **options)
-    encoder = torch.nn.TransformerEncoder(encoder_layer, n_layers, norm[0], enable_nested_tensor=False)
-    decoder_layer = torch.nn.TransformerDecoderLayer(d_model, n_heads, d_ff, **options)
-    decoder = torch.nn.TransformerDecoder(decoder_layer, n_layers, norm[1])
-    whole = torch.nn.Transformer(d_model, n_heads, custom_encoder=encoder, custom_decoder=decoder, batch_first=True)
-    copy_stack(encoder, params["encoder"], {"norm1": "attention", "norm2": "feed_forward"})
-    copy_stack(decoder, params["decoder"], {"norm1": "attention", "norm2": "cross_attention", "norm3": "feed_forward"})
-    return whole
-
-
-PRE_NORM = {
-    **{"block": "pre_norm", "final_norm": True, "norm_epsilon": 1e-5, "norm_epsilon_in": "variance"},
-    **{"positions": "learned", "attention_bias": "all", "embeddings": "separate", "activation": "gelu"},
-}
-
-
-@pytest.mark.thorough  # imports PyTorch; every time the oracle here and Marian in tests/interop/ say as much
-@pytest.mark.parametrize(
-    "choices",
-    [
-        pytest.param(PRESETS["annotated"], id="annotated"),
-        pytest.param(PRE_NORM, id="pre_norm_with_final_norm"),
-        pytest.param(TINY, id="tiny"),
-    ],
-)
-def test_features_equal_those_of_torch(choices):
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[bench]'")
-    config = EncoderDecoderConfig(**{**choices, **SIZES, "n_layers": 2, "scan_blocks": True})
-    model = encoder_decoder(config, VOCAB_SIZE)
-    params = random_params(model.spec, config.d_model)
-    batch = random_batch([7, 2, 5, 1], 7, 9)
-
-    @jax.jit
-    def features(params, batch):
-        found = model.features(params, batch)
-        return normalize(config, params["decoder"]["norm"], found) if config.final_norm else found
-
-    actual = features(params, batch)
-
-    transformer = torch_transformer(
-        torch,
-        params,
-        n_heads=config.n_heads,
-        norm_first=config.block == "pre_norm",
-        final_norm=config.final_norm,
-        activation=config.activation,
-    )
-    embed = oracle.scaled_embedding if config.embeddings == "shared" else oracle.learned_embedding
-    tables = [float64(params["embedding" if config.embeddings == "shared" else f"{x}_embedding"]) for x in SIDES]
-    source, target = (
-        torch.tensor(np.stack([embed(table, row) for row in batch[name]]))
-        for table, name in zip(tables, ("source", "inputs"), strict=True)
-    )
-    padding = torch.tensor(~batch["source_mask"])
-    causal = torch.ones(target.shape[1], target.shape[1], dtype=torch.bool).triu(1)
-    with torch.no_grad():
-        expected = transformer(
-            source, target, tgt_mask=causal, src_key_padding_mask=padding, memory_key_padding_mask=padding
-        )
-    assert_close(actual, expected.numpy())
-
-
 @forms("tiny")
 def test_padding_tokens_change_nothing(form):
     """Bit for bit: neither a logit that counts, nor the loss, nor the gradient."""
@@ -203,15 +104,6 @@ def test_padding_tokens_change_nothing(form):
     other_targets = np.where(weights > 0, targets, (targets + 1) % VOCAB_SIZE)
     learned, other_learned = learn({**batch, "targets": targets}), learn({**changed, "targets": other_targets})
     jax.tree.map(np.testing.assert_array_equal, learned, other_learned)
-
-
-@forms("wolfram")
-def test_more_padding_changes_no_logit(form):
-    _, params = model_and_params(form)
-    batch = random_batch([7, 3, 5], 7, 9)
-    more = {name: np.pad(value, ((0, 0), (0, 4))) for name, value in batch.items()}
-    logits, more_logits = (jitted(form)(params, b) for b in (batch, more))
-    assert_close(more_logits[:, :9], logits)
 
 
 @forms("annotated")
@@ -236,19 +128,6 @@ def test_a_position_reads_all_of_the_source_and_no_later_token(form):
     np.testing.assert_array_equal(by_source > 0, np.tile(batch["source_mask"], (n_inputs, 1)))
 
 
-@pytest.mark.thorough  # every time the oracle equals blocks of both ways above
-def test_scanned_blocks_equal_unrolled_blocks():
-    _, params = model_and_params("tiny", n_layers=2)
-    batch = random_batch([7, 1, 4], 7, 9)
-
-    def logits(**changes):
-        model = model_and_params("tiny", n_layers=2, **changes)[0]
-        # As users compile it, and not as quickly as conftest.py does: that differs by more rounding.
-        return jax.jit(model.apply, compiler_options={"xla_cpu_use_fusion_emitters": True})(params, batch)
-
-    assert_close(logits(scan_blocks=True), logits())
-
-
 @pytest.mark.parametrize(
     ("form", "changes"),
     [
@@ -266,40 +145,7 @@ def test_scanned_blocks_equal_unrolled_blocks():
 def test_prefill_and_cached_steps_give_the_logits_of_the_full_forward(form, changes):
     # What the tokens of a prompt see reaches a logit through the second block.
     model, params = model_and_params(form, n_layers=2, scan_blocks=True, **changes)
-    assert_cached_equals_full(model, params, random_batch([7, 1, 4, 3], 7, 11), capacities=[17], n_hypotheses=1)
-
-
-@pytest.mark.parametrize(
-    ("form", "changes"),
-    [
-        ("annotated", {}),
-        pytest.param("tiny", {"attention": "linear", "positions": "none"}, marks=pytest.mark.thorough),
-        pytest.param("wolfram", {}, marks=pytest.mark.thorough),
-    ],
-)
-def test_hypotheses_that_branch_give_the_logits_of_the_full_forward(form, changes):
-    model, params = model_and_params(form, **changes)
-    sources = random_batch([4, 7], 7, 1)
-    inputs = random_batch([1] * 6, 1, 11, seed=1)["inputs"]
-    prompts = {**sources, "inputs": inputs[::3, :3], "lengths": np.array([3, 2])}
-    prefill, step = jax.jit(model.prefill, static_argnums=2), jax.jit(model.step)
-    select = jax.jit(lambda cache, parents: cache.select(parents))
-    cache = prefill(params, prompts, 11)
-    assert jax.tree.leaves(cache.source)[0].shape[0] == 2
-    cache = select(cache, np.zeros((2, 3), np.int32))
-    inputs[:3, :3], inputs[3:, :2] = inputs[0, :3], inputs[3, :2]
-    starts = np.repeat(prompts["lengths"], 3)
-    for t in range(2):
-        _, cache = step(params, cache, inputs[np.arange(6), starts + t])
-    parents = np.array([[2, 0, 0], [2, 1, 0]])
-    cache = select(cache, parents)
-    before = np.arange(11)[None] < starts[:, None] + 2
-    inputs = np.where(before, inputs[np.concatenate([parents[0], 3 + parents[1]])], inputs)
-    repeated = {name: np.repeat(value, 3, axis=0) for name, value in sources.items()}
-    full = jitted(form, **changes)(params, {**repeated, "inputs": inputs})
-    for t in range(2, 8):
-        logits, cache = step(params, cache, inputs[np.arange(6), starts + t])
-        assert_close(logits, full[np.arange(6), starts + t])
+    assert_cached_equals_full(model, params, random_batch([7, 1, 4, 3], 7, 11), capacities=[17])
 
 
 def test_dropout_changes_logits_by_key_and_not_without_one():

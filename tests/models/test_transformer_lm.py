@@ -2,15 +2,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import oracle
 from closeness import assert_close
-from fxf.layers.attention import ATTENTIONS
 from fxf.testing import assert_cached_equals_full
-from fxf.weights import initialize, leaves
-from helpers import VOCAB_SIZE, examples, random_tokens, small, small_model
+from fxf.weights import leaves
+from helpers import VOCAB_SIZE, random_tokens, small, small_model
 
 
 def inputs(tokens):
@@ -91,54 +88,19 @@ def test_logits_equal_the_oracle_whatever_the_config_chooses(choices):
     assert_equal_to_the_oracle(model, params, random_tokens((3, 11)), **CHOICES[choices])
 
 
-@pytest.mark.thorough  # every time tests/models/test_encoder_decoder.py has a larger model, of the same layers
-def test_logits_equal_the_oracle_at_larger_widths_and_the_default_init():
-    sizes = {"d_model": 48, "d_ff": 61, "n_heads": 4, "n_layers": 2, "scan_blocks": True}
-    model, _ = small_model(vocab_size=31, **sizes)
-    params = jax.jit(lambda: initialize(model.spec, jax.random.key(3)))()
-    assert_equal_to_the_oracle(model, params, random_tokens((2, 13), 31), **sizes)
-
-
-def one_of(first, numbers):
-    """Draws a number, the given one where a single example is tried."""
-    return st.sampled_from([first, *(n for n in numbers if n != first)])
-
-
-@examples(1)
-@given(
-    n_layers=one_of(2, (1, 2)),
-    n_heads=one_of(3, range(1, 5)),
-    head_dim=one_of(2, range(1, 6)),
-    d_ff=one_of(5, range(1, 10)),
-    length=one_of(7, range(2, 10)),
-    block=st.sampled_from(["pre_norm", "post_norm", "idea"]),
-    scan_blocks=st.booleans(),
-    data=st.data(),
-)
-def test_no_logit_depends_on_a_later_token(n_layers, n_heads, head_dim, d_ff, length, block, scan_blocks, data):
-    """By gradient: the derivative of a position's logits by every later embedding is exactly zero."""
-    model, params = small_model(
-        n_layers=n_layers,
-        n_heads=n_heads,
-        d_model=n_heads * head_dim,
-        d_ff=d_ff,
-        max_len=length,
-        block=block,
-        scan_blocks=scan_blocks,
-        vocab_size=length,
-    )
-    position = data.draw(one_of(length // 2, range(length)))
+@pytest.mark.parametrize(("block", "scan_blocks"), [("pre_norm", True), ("post_norm", False), ("idea", False)])
+def test_no_logit_depends_on_a_later_token(block, scan_blocks):
+    """By gradient: the derivative of a position's logits by a later embedding is exactly zero, and by no other."""
+    length = 7
+    model, params = small_model(n_layers=2, block=block, scan_blocks=scan_blocks, max_len=length, vocab_size=length)
     tokens = np.arange(length)[None]  # token t stands at position t only, so its row shows who read it
 
-    def logits_at_position(table):
+    def logits_at(table, position):
         changed = {**params, "embedding": {**params["embedding"], "table": table}}
-        weights = jnp.arange(1.0, length + 1)
-        return (model.apply(changed, inputs(tokens))[0, position] * weights).sum()
+        return (model.apply(changed, inputs(tokens))[0, position] * jnp.arange(1.0, length + 1)).sum()
 
-    gradient = np.asarray(jax.jit(jax.grad(logits_at_position))(params["embedding"]["table"]))
-    assert np.abs(gradient[position + 1 :]).sum() == 0
-    if n_heads * head_dim > 2:  # vectors of one or two coordinates normalize to constants
-        assert np.abs(gradient[: position + 1]).sum() > 0
+    gradients = jax.jit(jax.vmap(jax.grad(logits_at), (None, 0)))(params["embedding"]["table"], np.arange(length))
+    np.testing.assert_array_equal(np.abs(gradients).sum(-1) > 0, np.tri(length, dtype=bool))
 
 
 def test_scanned_blocks_equal_unrolled_blocks():
@@ -147,15 +109,7 @@ def test_scanned_blocks_equal_unrolled_blocks():
     assert_close(apply(unrolled, params, tokens), apply(scanned, params, tokens))
 
 
-@pytest.mark.parametrize(
-    ("rate", "scan_blocks"),
-    [
-        ("dropout", True),
-        ("embedding_dropout", False),
-        # Every time a block reads its rates in tests/layers/test_layers.py.
-        pytest.param("attention_dropout", False, marks=pytest.mark.thorough),
-    ],
-)
+@pytest.mark.parametrize(("rate", "scan_blocks"), [("dropout", True), ("attention_dropout", False)])
 def test_dropout_changes_logits_by_key_and_not_without_one(rate, scan_blocks):
     tokens = random_tokens((3, 11))
     model, params = small_model(**{rate: 0.5}, scan_blocks=scan_blocks)
@@ -179,9 +133,6 @@ def test_dropout_changes_logits_by_key_and_not_without_one(rate, scan_blocks):
         *(
             pytest.param(changes, marks=pytest.mark.thorough)
             for changes in (
-                *({"attention": attention} for attention in ATTENTIONS if attention != "expressive"),
-                {"window": 3, "positions": "alibi", "n_kv_heads": 1},
-                {"block": "post_norm", "positions": "sinusoidal", "final_norm": False, "scan_blocks": False},
                 {"attention": "linear", "n_kv_heads": 1},
                 {"position_range": 29, "positions": "learned", "attention": "linear"},
                 {"gated": True, "norm": "rms", "tied_embeddings": True, "logit_softcap": 2.0},
@@ -206,16 +157,8 @@ def test_a_prompt_of_no_tokens_at_all_is_read():
     np.testing.assert_array_equal(cache.lengths, [1] * 4)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"window": 3, "positions": "alibi", "n_kv_heads": 1},
-        pytest.param({}, marks=pytest.mark.thorough),
-        pytest.param({"positions": "rotary", "position_range": 41, "position_gap": 3}, marks=pytest.mark.thorough),
-    ],
-)
-def test_hypotheses_that_branch_give_the_logits_of_the_full_forward(changes):
-    model, params = small_model(n_layers=2, scan_blocks=True, **changes)
+def test_hypotheses_that_branch_give_the_logits_of_the_full_forward():
+    model, params = small_model(n_layers=2, scan_blocks=True, window=3, positions="alibi", n_kv_heads=1)
     prompts, lengths, rng = random_tokens((4, 5)), np.array([0, 3, 5, 2]), np.random.default_rng(1)
     cache = jax.jit(model.prefill, static_argnums=2)(params, {"inputs": prompts, "lengths": lengths}, 11)
     forward = jax.jit(model.apply)
@@ -256,8 +199,3 @@ def test_uniform_init_draws_every_weight_between_minus_half_and_half():
     assert len(found) > 10 and set(found) == {(found[0][0], 1.0)}  # so that one of them shows how all are drawn
     drawn = np.asarray(jax.jit(lambda: found[0][0](jax.random.key(0), (997,), np.float32))())
     assert np.abs(drawn).max() <= 0.5 and np.ptp(drawn) > 0.95
-
-
-def test_vocabulary_size_is_that_of_the_logits():
-    model, params = small_model()
-    assert jax.eval_shape(model.apply, params, inputs(random_tokens((2, 5)))).shape == (2, 5, VOCAB_SIZE)

@@ -1,0 +1,70 @@
+"""Small wrong changes that leave all else as it is: each of these tests notices one that no other test did."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from closeness import assert_close, largest_of
+from fxf.data.tokenizer import train_tokenizer
+from fxf.layers import chunked_attention
+from fxf.layers.normalization import normalization_spec, normalize
+from fxf.models.transformer_lm import transformer_lm
+from fxf.tasks.length.length import Length, LengthConfig
+from fxf.tasks.task import Evaluator, RunInfo
+from fxf.training.step import TrainConfig
+from helpers import VOCAB_SIZE, in_groups, random_params, random_tokens, small
+
+
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+@pytest.mark.parametrize("epsilon_in", ["variance", "deviation"])
+def test_the_derivative_of_a_norm_is_that_of_differences(norm, epsilon_in):
+    """Also along the direction in which the mean of a row changes."""
+    config = small(norm=norm, norm_epsilon_in=epsilon_in, norm_epsilon=0.1)
+    with jax.enable_x64(True):
+        params = jax.tree.map(lambda w: np.asarray(w, np.float64), random_params(normalization_spec(config)))
+        x, h = np.random.default_rng(0).normal(size=6), 1e-5
+
+        @jax.jit
+        def of_rows(rows):
+            return normalize(config, params, rows)
+
+        jacobian = jax.jit(jax.jacrev(lambda x: normalize(config, params, x[None])[0]))(x)
+        steps = h * np.eye(6)
+        differences = (of_rows(x + steps) - of_rows(x - steps)).T / (2 * h)
+    np.testing.assert_allclose(jacobian, differences, rtol=0, atol=1e-9)
+
+
+def test_chunks_of_local_and_of_global_blocks_see_what_whole_sequences_do(monkeypatch):
+    monkeypatch.setattr(chunked_attention, "CHUNK", 4)
+    config = small(n_layers=2, window=2, global_every=2, positions="alibi")
+    models = [transformer_lm(config, VOCAB_SIZE)]
+    models.append(transformer_lm(dataclasses.replace(config, attention_implementation="chunked"), VOCAB_SIZE))
+    params, tokens = random_params(models[0].spec), random_tokens((2, 11))
+    expected, found = jax.device_get(jax.jit(lambda p: [each.apply(p, {"inputs": tokens}) for each in models])(params))
+    assert_close(found, expected, largest=largest_of(expected))
+
+
+def test_a_continuation_begins_where_the_text_ends_as_its_tokens_spell_it():
+    """Not behind as many characters as the text has: between words a tokenizer of words keeps one space."""
+    tokenizer = train_tokenizer("word", 9, ["the cat sees the dog"])
+    assert tokenizer.continuation("the   cat", tokenizer.encode("sees")) == " sees"
+
+
+def test_what_a_model_says_behind_the_end_of_an_answer_does_not_count():
+    task = Length(
+        LengthConfig(problem="reverse_string", max_length=4, longest=6, score_every=1, examples=9),
+        RunInfo(TrainConfig(batch_size=5)),
+    )
+
+    def decode(prompts, max_tokens):
+        answers = np.full((len(prompts["tokens"]), 1, max_tokens), 2, np.int32)  # a symbol, also behind the end
+        for row, (tokens, n) in enumerate(zip(prompts["tokens"], prompts["lengths"], strict=True)):
+            (*string, end) = tokens[:n].tolist()
+            right = [*string[::-1], end]
+            answers[row, 0, : len(right)] = right
+        return answers, None
+
+    figures = task.validate(Evaluator(in_groups(decode), None, None))
+    assert figures["exact_match"] == figures["exact_match_longer"] == 1
