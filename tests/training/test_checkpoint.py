@@ -1,6 +1,4 @@
-import dataclasses
 import functools
-import gc
 import json
 import logging
 import math
@@ -17,7 +15,6 @@ from fxf.errors import UserError
 from fxf.runs.experiment import build
 from fxf.training import checkpoint, checkpoint_files, processes
 from fxf.training.checkpoint import CheckpointConfig, Checkpoints, load, load_newest
-from fxf.training.state import TrainState
 from helpers import one_device
 from small_runs import tiny_config
 
@@ -65,21 +62,14 @@ def test_what_is_saved_is_restored_to_the_bit(tmp_path):
     jax.tree.map(np.testing.assert_array_equal, state, state_of(3))
 
 
-def test_a_loop_over_blocks_and_blocks_without_one_read_each_others_checkpoints(tmp_path):
-    looped, plain = (build(tiny_config(model={"n_layers": 2, "scan_blocks": scan})) for scan in (True, False))
-    states = [
-        dataclasses.replace(experiment.new_state(one_device()), step=jnp.int32(step))
-        for step, experiment in enumerate((looped, plain))
-    ]
-    checkpoints = Checkpoints(tmp_path, CheckpointConfig(), RUN)
-    for step, state in enumerate(states):
-        checkpoints.save(step, state, record_of(step))
-        checkpoints.wait()
-    for step, expected in enumerate(reversed(states)):
-        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), expected)
-        _, state, _ = load(tmp_path, shapes, step=step)
-        jax.tree.map(np.testing.assert_array_equal, state.params, expected.params)
-        assert state.step == step
+def test_a_loop_over_blocks_and_blocks_without_one_read_each_others_checkpoints():
+    looped, plain = (
+        build(tiny_config(model={"n_layers": 2, "scan_blocks": scan})).state_shapes(one_device())
+        for scan in (True, False)
+    )
+    assert jax.tree.map(lambda x: (x.shape, x.dtype, x.sharding), looped) == jax.tree.map(
+        lambda x: (x.shape, x.dtype, x.sharding), plain
+    )
 
 
 def test_no_folder_and_an_empty_one_restore_nothing(tmp_path):
@@ -113,10 +103,10 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_changes_none_of_its_
 
 @pytest.mark.parametrize("notice", [lambda c: c.wait(), lambda c: c.save(2, state_of(2), record_of(2))])
 def test_what_kept_a_checkpoint_from_its_place_is_raised_by_what_waits_for_it(notice, tmp_path, monkeypatch):
-    def publish(*args):
+    def fail(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Checkpoints, "_publish", publish)
+    monkeypatch.setattr(checkpoint, "write_digests", fail)
     with closing(Checkpoints(tmp_path, CheckpointConfig(), RUN)) as checkpoints:
         checkpoints.save(1, state_of(1), record_of(1))
         with pytest.raises(OSError, match="No space left"):
@@ -205,20 +195,6 @@ def test_of_the_newest_a_damaged_one_is_passed_over_with_one_warning(tmp_path, c
     assert "skipping the damaged checkpoint of step 2: " in message
 
 
-def test_a_link_to_itself_is_a_damaged_checkpoint(tmp_path, caplog):
-    save(tmp_path, 1)
-    (tmp_path / "2").symlink_to("2")
-    assert load(tmp_path, SHAPES)[0] == 1
-    (message,) = warnings_of(caplog)
-    assert "skipping the damaged checkpoint of step 2: " in message
-
-
-def test_a_file_in_place_of_the_folder_is_named(tmp_path):
-    (tmp_path / "checkpoints").write_text("")
-    with pytest.raises(UserError, match="checkpoints: expected a folder of checkpoints, got a file"):
-        Checkpoints(tmp_path / "checkpoints", CheckpointConfig(), {})
-
-
 def test_a_step_that_is_not_there_is_named(tmp_path):
     save(tmp_path, 1, 2)
     with pytest.raises(UserError, match=r"no checkpoint of step 7; there are \[1, 2\]"):
@@ -258,71 +234,20 @@ def test_damage_to_any_file_of_the_newest_falls_back_to_the_one_before_with_one_
     assert load(tmp_path, SHAPES)[0] == 2
 
 
-def write_digests_anew(folder):
-    (folder / "digests.json").write_text(json.dumps(checkpoint_files.digests(folder)))
-
-
-# The library leaves a coroutine that nobody awaits, or answers after its event loop has closed.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("damage", [truncate, remove])
-@pytest.mark.parametrize("name", ["manifest.ocdbt", "_METADATA"])
-def test_arrays_that_cannot_be_read_are_passed_over_though_the_digests_are_theirs(damage, name, tmp_path, caplog):
-    save(tmp_path, 1, 2)
-    newest = tmp_path / "2"
-    damage(newest / "state" / name)
-    write_digests_anew(newest)
-    assert load(tmp_path, SHAPES)[0] == 1
-    (line,) = warnings_of(caplog)
-    assert "step 2" in line
-    with pytest.raises(UserError, match=r"cannot be read|damaged"):
-        load(tmp_path, SHAPES, step=2)
-    gc.collect()  # so that the coroutine ends within this test
-
-
 @pytest.mark.parametrize(
-    ("key", "value"),
-    [("identity", []), ("arrays", None), ("record", 3), ("record", {"step": 1}), ("step", "2"), ("step", 2.0)],
+    ("spoil", "what"),
+    [
+        (lambda folder: (folder / "7").write_text(""), "Not a directory"),
+        (lambda folder: shutil.copytree(folder / "1", folder / "7"), "it was saved as step 1"),
+        (lambda folder: (folder / "7").mkdir(), "No such file or directory"),
+    ],
 )
-def test_a_content_of_other_types_makes_a_checkpoint_damaged(key, value, tmp_path, caplog):
-    save(tmp_path, 1, 2)
-    path = tmp_path / "2" / "checkpoint.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
-    write_digests_anew(tmp_path / "2")
-    assert load(tmp_path, SHAPES)[0] == 1
-    assert len(warnings_of(caplog)) == 1
-
-
-def test_a_training_state_of_another_step_is_passed_over(tmp_path, caplog):
-    states = [TrainState(jnp.int32(step), state_of(step), ()) for step in (1, 1)]
-    with closing(Checkpoints(tmp_path, CheckpointConfig(), RUN)) as checkpoints:
-        for step, state in enumerate(states, 1):
-            checkpoints.save(step, state, record_of(step))
-        checkpoints.wait()
-    assert load(tmp_path, jax.eval_shape(lambda: states[0]))[0] == 1
-    (line,) = warnings_of(caplog)
-    assert "of step 2" in line and "of step 1" in line
-
-
-@pytest.mark.parametrize("text", ["", "[]", "3", "{}", '{"state": 3}', "[" * 100_000, "\x00", '{"a": "b", "a": "b"}'])
-def test_digests_that_are_none_make_a_checkpoint_damaged(text, tmp_path, caplog):
-    save(tmp_path, 1, 2)
-    (tmp_path / "2" / "digests.json").write_text(text)
-    assert load(tmp_path, SHAPES)[0] == 1
-    assert "the damaged checkpoint of step 2: " in warnings_of(caplog)[0]
-
-
-def test_a_file_in_the_place_of_a_checkpoint_is_a_damaged_one(tmp_path, caplog):
+def test_what_bears_a_number_and_is_no_checkpoint_of_that_step_is_a_damaged_one(spoil, what, tmp_path, caplog):
     save(tmp_path, 1)
-    (tmp_path / "2").write_text("")
+    spoil(tmp_path)
     assert load(tmp_path, SHAPES)[0] == 1
-    assert warnings_of(caplog)[0].endswith("the damaged checkpoint of step 2: it is not a folder")
-
-
-def test_a_checkpoint_under_the_name_of_another_step_is_a_damaged_one(tmp_path, caplog):
-    save(tmp_path, 1)
-    shutil.copytree(tmp_path / "1", tmp_path / "7")
-    assert load(tmp_path, SHAPES)[0] == 1
-    assert warnings_of(caplog)[0].endswith("step 7: it was saved as step 1")
+    (message,) = warnings_of(caplog)
+    assert "the damaged checkpoint of step 7: " in message and what in message
 
 
 @pytest.mark.parametrize("name", ["0000007", "+7", "٧", "7.damaged", "7.unfinished", "7.removed", "-7"])
@@ -376,13 +301,6 @@ def test_what_is_removed_while_it_is_read_because_the_run_goes_on_is_read_anew(t
         load(tmp_path, SHAPES, step=2)
 
 
-def test_a_checkpoint_removed_while_it_is_written_is_one_line(tmp_path):
-    error = FileNotFoundError(2, "No such file or directory", str(tmp_path / "7.unfinished"))
-    wanted = r"a part of .* was removed while the run trained; there is no checkpoint"
-    with pytest.raises(UserError, match=wanted), checkpoint_files.kept(tmp_path):
-        raise error
-
-
 def test_a_damaged_step_asked_for_is_an_error(tmp_path):
     save(tmp_path, 1, 2)
     flip_a_bit(tmp_path / "2" / "state" / "manifest.ocdbt")
@@ -430,6 +348,10 @@ def test_of_several_processes_each_hashes_what_it_wrote_and_the_first_joins_thei
         index.value = process
         checkpoint_files.write_digests(tmp_path)
 
+    def damage_seen_by(process):
+        index.value = process
+        return checkpoint_files.damage(tmp_path, together=True)
+
     threads = [threading.Thread(target=write, args=(process,)) for process in range(3)]
     for thread in threads:
         thread.start()
@@ -441,7 +363,7 @@ def test_of_several_processes_each_hashes_what_it_wrote_and_the_first_joins_thei
     for name, process in [part for part in PARTS.items() if part[0] != "checkpoint.json"]:
         before = (tmp_path / name).read_text()
         (tmp_path / name).write_text("other")
-        found = [checkpoint_files.damage(tmp_path, each, 3) for each in range(3)]
+        found = [damage_seen_by(each) for each in range(3)]
         assert [name in what for what in found] == [each == process for each in range(3)]
         (tmp_path / name).write_text(before)
 
