@@ -22,7 +22,6 @@ from fxf.machine.signals import EXIT_INTERRUPTED
 from fxf.training.parallel import ParallelConfig
 
 HEARTBEAT_SECONDS = 20  # a process is lost after this time without a sign of life
-START_SECONDS = 300  # the time for all processes to connect
 OWN_FAILURES = ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT")  # errors of JAX's runtime that other processes do not cause
 
 
@@ -49,7 +48,6 @@ def join(config: ParallelConfig) -> None:
     try:
         jax.distributed.initialize(
             **given,
-            initialization_timeout=START_SECONDS,
             heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
             shutdown_timeout_seconds=HEARTBEAT_SECONDS,
         )

@@ -83,11 +83,6 @@ def test_the_first_step_of_muon_is_nearly_orthogonal_and_of_the_size_of_adams():
     np.testing.assert_array_equal(moved["bias"], move(1, name="nadamw", learning_rate=0.01)["bias"])
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_every_optimizer_moves_the_params(name):
-    assert differ(move(name=name), jax.tree.map(np.asarray, PARAMS))
-
-
 @pytest.mark.parametrize(("name", "key"), [(name, key) for name, each in OPTIMIZERS.items() for key in each.reads])
 def test_every_key_that_an_optimizer_reads_changes_its_steps(name, key):
     changed = {"b1": 0.9999, "b2": 0.7, "eps": 0.1, "momentum": 0.9, "weight_decay": 0.3}[key]
@@ -191,7 +186,7 @@ WRAPPED = {"frozen": "bias", "clip_norm": 0.5, "ema_decay": 0.3}
 @pytest.mark.parametrize(
     ("name", "schedule", "more"),
     [
-        *((name, "cosine", {}) for name in OPTIMIZERS),
+        ("adafactor", "cosine", {}),
         *(("sgd", schedule, {"decay_steps": 3} if schedule == "wsd" else {}) for schedule in SCHEDULES),
         ("muon", "linear", WRAPPED),
     ],
@@ -247,7 +242,10 @@ def test_one_config_serves_optimizers_with_and_without_keys_of_their_own(guest):
     common = defaults(OptimizerConfig)
     assert optimizer_section({**common, "name": "floored"}) == FlooredConfig(name="floored")
     assert optimizer_section({**common, "floor": 0.5}) == OptimizerConfig()
-    with pytest.raises(UserError, match=r"optimizer.floor: optimizer 'adam' does not read it; leave it at 0.5"):
-        optimizer_section({**common, "floor": 0.25})
-    with pytest.raises(UserError, match=r"optimizer.flor: unknown key; did you mean 'floor'"):
-        optimizer_section({**common, "name": "floored", "flor": 0.25})
+    for values, wanted in (
+        ({**common, "floor": 0.25}, "optimizer.floor: optimizer 'adam' does not read it; leave it at 0.5"),
+        ({**common, "name": "floored", "flor": 0.25}, "optimizer.flor: unknown key; did you mean 'floor'"),
+        (3, "optimizer: expected a section of keys, got 3"),
+    ):
+        with pytest.raises(UserError, match=wanted):
+            optimizer_section(values)
