@@ -21,22 +21,9 @@ from fxf.config import differences, key
 from fxf.errors import UserError
 from fxf.files import is_remote, read_json, remove, to_json, write_atomically
 from fxf.machine.status import stage
+from fxf.training import checkpoint_files as files
 from fxf.training import processes
-from fxf.training.checkpoint_files import (
-    ARRAYS,
-    CONTENT,
-    DAMAGED,
-    REPLACED,
-    UNFINISHED,
-    absolute,
-    by_rank,
-    clear,
-    damage,
-    remove_step,
-    steps_in,
-    undamaged,
-    write_digests,
-)
+from fxf.training.checkpoint_files import steps_in
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -84,12 +71,12 @@ class Checkpoints:
         Args:
           identity: the identity of the run; each checkpoint carries it.
         """
-        self._directory, self._config, self._identity = absolute(directory), config, dict(identity)
+        self._directory, self._config, self._identity = files.absolute(directory), config, dict(identity)
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._saving: Future[None] | None = None
         if processes.is_first():
             self._directory.mkdir(parents=True, exist_ok=True)
-            clear(self._directory)
+            files.clear(self._directory)
         processes.barrier()
 
     def restore(self, shapes: Any) -> Restored | None:
@@ -104,7 +91,7 @@ class Checkpoints:
         restored = next(_readable(self._directory, steps, shapes, self._identity), None)
         if restored and processes.is_first():
             for step in steps[steps.index(restored[0]) + 1 :]:
-                aside = self._directory / f"{step}{DAMAGED}"
+                aside = self._directory / f"{step}{files.DAMAGED}"
                 remove(aside)
                 (self._directory / str(step)).rename(aside)
         processes.barrier()
@@ -123,9 +110,9 @@ class Checkpoints:
 
         self.wait()
         final = self._directory / str(step)
-        folder = final if is_remote(final) else final.with_name(f"{step}{UNFINISHED}")
+        folder = final if is_remote(final) else final.with_name(f"{step}{files.UNFINISHED}")
         content = {"step": step, "identity": self._identity, "arrays": _arrays(state), "record": record}
-        written = ocp.save_async(folder, state, checkpointable_name=ARRAYS, overwrite=True)
+        written = ocp.save_async(folder, state, checkpointable_name=files.ARRAYS, overwrite=True)
         self._saving = self._thread.submit(self._finish, written, folder, final, content)
 
     @stage("saving")
@@ -147,25 +134,25 @@ class Checkpoints:
         """
         written.result()
         if processes.is_first():
-            write_atomically(folder / CONTENT, to_json(content))
-        write_digests(folder)
+            write_atomically(folder / files.CONTENT, to_json(content))
+        files.write_digests(folder)
         if not processes.is_first():
             return
         if folder != final:
-            replaced = final.with_name(f"{final.name}{REPLACED}")  # from which `clear` takes it if this ends here
+            replaced = final.with_name(f"{final.name}{files.REPLACED}")  # from which `clear` takes it if this ends here
             if final.exists():
                 final.rename(replaced)
             folder.rename(final)
             remove(replaced)
         steps = steps_in(self._directory)
         for step in sorted({*steps} - self._kept(steps)):
-            remove_step(self._directory, step)
+            files.remove_step(self._directory, step)
 
     def _kept(self, steps: list[int]) -> set[int]:
         """Returns those of the steps that are among the newest, the best, or of the mean."""
         config, kept = self._config, {*steps[-self._config.keep :]}
         if config.best:
-            kept |= {*by_rank(self._directory, steps, config.best)[-1:]}
+            kept |= {*files.by_rank(self._directory, steps, config.best)[-1:]}
         if config.average > 1:
             kept |= {*config.averaged(steps, -1)[-config.average :]}
         return kept
@@ -179,7 +166,7 @@ def _rereading(read: Callable[Concatenate[Path, P], T]) -> Callable[Concatenate[
         while True:
             steps = steps_in(directory)
             try:
-                return read(absolute(directory), *args, **options)
+                return read(files.absolute(directory), *args, **options)
             except Exception:
                 if {*steps} <= {*steps_in(directory)}:
                     raise
@@ -208,11 +195,11 @@ def load(
     """
     steps = steps_in(directory)
     if step is None:
-        ranked = by_rank(directory, steps, best) if best else steps
+        ranked = files.by_rank(directory, steps, best) if best else steps
         return next(_readable(directory, ranked, shapes, identity), None)
     if step not in steps:
         raise UserError(f"{directory}: no checkpoint of step {step}; there are {steps or 'none'}")
-    if what := damage(directory / str(step)):
+    if what := files.damage(directory / str(step)):
         raise UserError(f"{directory}: the checkpoint of step {step} is damaged: {what}")
     return _read(directory / str(step), shapes, identity)
 
@@ -241,7 +228,7 @@ def _readable(
     """Yields the undamaged checkpoints of the steps, the last first."""
     shardings = [leaf.sharding for leaf in jax.tree.leaves(shapes)]
     together = any(sharding and not sharding.is_fully_addressable for sharding in shardings)
-    for step in undamaged(directory, steps, together):
+    for step in files.undamaged(directory, steps, together):
         yield _read(directory / str(step), shapes, identity)
 
 
@@ -249,7 +236,7 @@ def _read(folder: Path, shapes: Any, identity: Mapping[str, Any] | None) -> Rest
     """Returns a checkpoint. Raises a UserError if it is of another run, or its arrays do not fit `shapes`."""
     from orbax.checkpoint import v1 as ocp
 
-    content = read_json(folder / CONTENT, "a checkpoint")
+    content = read_json(folder / files.CONTENT, "a checkpoint")
     if identity is not None and (differing := differences(content["identity"], identity)):
         raise UserError(f"{folder}: of another run: {differing}; give that run's checkpoints a folder of their own")
     saved, wanted = content["arrays"], _arrays(shapes)
@@ -259,7 +246,7 @@ def _read(folder: Path, shapes: Any, identity: Mapping[str, Any] | None) -> Rest
             raise UserError(f"{folder}: does not fit this model and optimizer: {what}")
     device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     placed = jax.tree.map(lambda s: s.update(sharding=s.sharding or device), shapes)
-    return content["step"], ocp.load(folder, placed, checkpointable_name=ARRAYS), content["record"]
+    return content["step"], ocp.load(folder, placed, checkpointable_name=files.ARRAYS), content["record"]
 
 
 def _arrays(tree: Any) -> dict[str, str]:

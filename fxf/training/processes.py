@@ -51,11 +51,10 @@ def join(config: ParallelConfig) -> None:
             heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
             shutdown_timeout_seconds=HEARTBEAT_SECONDS,
         )
-    except (ValueError, KeyError) as error:
-        what = "0 asks SLURM, Open MPI or a TPU pod, and none has started this process"
+    except (ValueError, KeyError, jax.errors.JaxRuntimeError) as error:
+        none = "0 asks SLURM, Open MPI or a TPU pod, and none has started this process"
+        what = "could not meet the others" if isinstance(error, jax.errors.JaxRuntimeError) else none
         raise UserError(f"parallel.processes: {what}: {_first_line(error)}") from None
-    except jax.errors.JaxRuntimeError as error:
-        raise UserError(f"parallel.processes: could not meet the others: {_first_line(error)}") from None
 
 
 @contextmanager

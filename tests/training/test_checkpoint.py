@@ -33,10 +33,11 @@ def record_of(step, **metrics):
     return {"seconds": {"train": 0.5 * step}, "evaluated": metrics}
 
 
-def save(folder, *steps, metric=None, **config):
+def save(folder, *steps, figures=None, **config):
+    """Saves checkpoints, whose evaluations have the `figures` by step; of other steps there is none."""
     with closing(Checkpoints(folder, CheckpointConfig(**config), RUN)) as checkpoints:
         for step in steps:
-            metrics = {"exact_match": metric(step)} if metric else {}
+            metrics = {"exact_match": figures[step]} if step in (figures or {}) else {}
             checkpoints.save(step, state_of(step), record_of(step, **metrics))
         checkpoints.wait()
 
@@ -106,7 +107,7 @@ def test_what_kept_a_checkpoint_from_its_place_is_raised_by_what_waits_for_it(no
     def fail(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint, "write_digests", fail)
+    monkeypatch.setattr(checkpoint_files, "write_digests", fail)
     with closing(Checkpoints(tmp_path, CheckpointConfig(), RUN)) as checkpoints:
         checkpoints.save(1, state_of(1), record_of(1))
         with pytest.raises(OSError, match="No space left"):
@@ -114,47 +115,27 @@ def test_what_kept_a_checkpoint_from_its_place_is_raised_by_what_waits_for_it(no
     assert load(tmp_path, SHAPES) is None
 
 
-def test_the_newest_are_kept(tmp_path):
-    save(tmp_path, 1, 2, 3, 4, keep=2)
-    assert steps_in(tmp_path) == [3, 4]
-    assert load(tmp_path, SHAPES)[0] == 4
-    assert load(tmp_path, SHAPES, step=3)[0] == 3
-
-
-def test_the_best_is_kept_beside_the_newest_and_loaded_on_demand(tmp_path):
-    save(tmp_path, 1, 2, 3, 4, 5, metric=lambda step: {2: 0.9}.get(step, 0.1), keep=1, best="exact_match")
-    assert steps_in(tmp_path) == [2, 5]
+@pytest.mark.parametrize(
+    ("best", "keep", "figures", "kept", "used"),
+    [
+        ("", 2, {}, [4, 5], 5),
+        ("exact_match", 1, {1: 0.1, 2: 0.9, 3: 0.1, 4: 0.1, 5: 0.1}, [2, 5], 2),
+        ("-exact_match", 2, {1: 3.5, 2: 1.25, 3: 2.0, 4: 1.5}, [2, 4, 5], 2),  # the last one by the clock
+        ("exact_match", 1, {1: 0.5, 2: 0.5}, [2, 5], 2),  # the newer of equally good ones
+        *(
+            (best, 1, {1: value, 2: 0.5, 5: value}, [2, 5], 2)  # what has no value is never the best
+            for value in (math.nan, math.inf, -math.inf, None)
+            for best in ("exact_match", "-exact_match")
+        ),
+        ("exact_match", 9, {1: math.nan, 2: math.nan}, [1, 2, 3, 4, 5], 2),  # evaluated at least
+    ],
+)
+def test_the_newest_and_the_best_are_kept_and_the_best_is_loaded(best, keep, figures, kept, used, tmp_path):
+    save(tmp_path, 1, 2, 3, 4, 5, figures=figures, keep=keep, best=best)
+    assert steps_in(tmp_path) == kept
     assert load(tmp_path, SHAPES)[0] == 5
-    assert load(tmp_path, SHAPES, best="exact_match")[0] == 2
-
-
-def test_with_a_minus_in_front_the_best_is_the_lowest(tmp_path):
-    losses = {1: 3.5, 2: 1.25, 3: 2.0, 4: 1.5}
-    save(tmp_path, *losses, metric=losses.get, keep=1, best="-exact_match")
-    save(tmp_path, 5, keep=2, best="-exact_match")
-    assert steps_in(tmp_path) == [2, 4, 5]
-    assert load(tmp_path, SHAPES, best="-exact_match")[0] == 2
-
-
-def test_among_equally_good_and_unscored_the_newest_good_one_is_best(tmp_path):
-    save(tmp_path, 1, 2, metric=lambda step: 0.5, keep=9)
-    save(tmp_path, 3, keep=9)
-    assert load(tmp_path, SHAPES, best="exact_match")[0] == 2
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, None])
-@pytest.mark.parametrize("best", ["exact_match", "-exact_match"])
-def test_a_figure_without_a_value_is_never_the_best_and_stays_json(value, best, tmp_path):
-    figures = {1: value, 2: 0.5, 3: value}
-    save(tmp_path, *figures, metric=figures.get, keep=1, best=best)
-    assert steps_in(tmp_path) == [2, 3]
-    json.loads((tmp_path / "3" / "checkpoint.json").read_text(), parse_constant=pytest.fail)
-
-
-def test_where_no_figure_has_a_value_one_that_was_evaluated_is_the_best(tmp_path):
-    save(tmp_path, 1, 2, metric=lambda step: math.nan, keep=9)
-    save(tmp_path, 3, keep=9)  # by the clock
-    assert load(tmp_path, SHAPES, best="exact_match")[0] == 2
+    assert load(tmp_path, SHAPES, best=best)[0] == used
+    json.loads((tmp_path / "5" / "checkpoint.json").read_text(), parse_constant=pytest.fail)
 
 
 @pytest.mark.parametrize(
@@ -169,10 +150,19 @@ def test_where_no_figure_has_a_value_one_that_was_evaluated_is_the_best(tmp_path
     ],
 )
 def test_what_is_averaged_follows_from_steps_alone_and_is_kept(saved, last, used, tmp_path):
-    keys = {"every": 3, "keep": 1, "average": 3}
-    save(tmp_path, *saved, **keys)
-    among = functools.partial(CheckpointConfig(**keys).averaged, last=last)
-    assert [step for step, _, _ in load_newest(tmp_path, SHAPES, 3, among=among)] == used[::-1]
+    config = CheckpointConfig(every=3, keep=1, average=3)
+    checkpoints, there = Checkpoints(tmp_path, config, RUN), []
+    for step in saved:
+        there = sorted(checkpoints._kept([*there, step]))
+    assert config.averaged(there, last)[-3:] == used
+
+
+def test_as_many_as_are_averaged_are_loaded_and_others_are_removed(tmp_path):
+    keys = {"every": 3, "keep": 1, "average": 2}
+    save(tmp_path, 3, 4, 6, 7, **keys)
+    assert steps_in(tmp_path) == [3, 6, 7]
+    among = functools.partial(CheckpointConfig(**keys).averaged, last=7)
+    assert [step for step, _, _ in load_newest(tmp_path, SHAPES, 2, among=among)] == [7, 6]
 
 
 def test_the_newest_are_loaded_newest_first_as_many_as_there_are(tmp_path):
@@ -369,7 +359,7 @@ def test_of_several_processes_each_hashes_what_it_wrote_and_the_first_joins_thei
 
 
 def test_a_damaged_checkpoint_is_passed_over_also_where_it_would_be_the_best(tmp_path):
-    save(tmp_path, 1, 2, 3, metric=lambda step: -step, keep=3)
+    save(tmp_path, 1, 2, 3, figures={1: -1, 2: -2, 3: -3}, keep=3)
     (tmp_path / "1" / "digests.json").unlink()
     assert load(tmp_path, SHAPES, best="exact_match")[0] == 2
 
