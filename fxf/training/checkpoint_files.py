@@ -15,7 +15,7 @@ from fxf.files import file_digest, files_below, is_remote, read_json, remove, to
 from fxf.training import processes
 
 ARRAYS, CONTENT, DIGESTS = "state", "checkpoint.json", "digests.json"
-UNFINISHED, REMOVED, REPLACED, DAMAGED = ".unfinished", ".removed", ".replaced", ".damaged"
+UNFINISHED, REPLACED, DAMAGED = ".unfinished", ".replaced", ".damaged"
 WAIT_SECONDS = 600  # for the part of another process
 
 
@@ -40,7 +40,7 @@ def clear(directory: Path) -> None:
     for path in list(directory.iterdir()) if directory.is_dir() else ():  # a bucket has no empty folders
         if path.name.endswith(REPLACED) and not (place := path.with_suffix("")).exists():
             path.rename(place)
-        elif UNFINISHED in path.name or path.name.endswith((REMOVED, REPLACED)):  # Orbax adds to an unfinished name
+        elif UNFINISHED in path.name or path.name.endswith(REPLACED):  # Orbax adds to an unfinished name
             remove(path)
 
 
@@ -50,7 +50,7 @@ def remove_step(directory: Path, step: int) -> None:
     if is_remote(folder):
         (folder / DIGESTS).unlink(missing_ok=True)  # first: without digests the rest is no checkpoint
     else:
-        folder = folder.rename(folder.with_name(f"{step}{REMOVED}"))
+        folder = folder.rename(folder.with_name(f"{step}{UNFINISHED}"))
     remove(folder)
 
 

@@ -240,7 +240,7 @@ def test_what_bears_a_number_and_is_no_checkpoint_of_that_step_is_a_damaged_one(
     assert "the damaged checkpoint of step 7: " in message and what in message
 
 
-@pytest.mark.parametrize("name", ["0000007", "+7", "٧", "7.damaged", "7.unfinished", "7.removed", "-7"])
+@pytest.mark.parametrize("name", ["0000007", "+7", "٧", "7.damaged", "7.unfinished", "-7"])
 def test_a_folder_whose_name_is_no_step_is_no_checkpoint(name, tmp_path):
     save(tmp_path, 1)
     (tmp_path / name).mkdir()
@@ -300,7 +300,7 @@ def test_a_damaged_step_asked_for_is_an_error(tmp_path):
 
 def test_what_a_save_or_a_removal_cut_short_has_left_is_not_read_and_cleared_by_the_next_run(tmp_path):
     save(tmp_path, 1)
-    for name in ("2.unfinished", "3.unfinished.orbax-checkpoint-tmp", "0.removed"):
+    for name in ("2.unfinished", "3.unfinished.orbax-checkpoint-tmp"):
         (tmp_path / name / "state").mkdir(parents=True)
     assert load(tmp_path, SHAPES)[0] == 1
     save(tmp_path, 2)
