@@ -3,40 +3,32 @@
 A checkpoint is a folder named by its step. It holds Orbax's arrays, `checkpoint.json` with the identity of the run, and
 `digests.json` with the digests of all other files. It is written under another name and renamed when it is complete. A
 process that is killed while saving leaves the older checkpoints, and an unfinished folder that nothing reads. A bucket
-cannot rename; there a checkpoint is complete when it has its digests, which are written last.
+cannot rename; there a checkpoint is complete when it has its digests, which are written last. The `Checkpointer` of
+Orbax puts a step in its place, and removes older ones, before there are digests that prove it whole.
 """
 
 import dataclasses
+import functools
 import itertools
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import jax
 
 from fxf.config import differences, key
-from fxf.errors import UserError, text_of
+from fxf.errors import UserError
 from fxf.files import is_remote, read_json, remove, to_json, write_atomically
 from fxf.machine.status import stage
+from fxf.training import checkpoint_files as files
 from fxf.training import processes
-from fxf.training.checkpoint_files import (
-    ARRAYS,
-    CONTENT,
-    DAMAGED,
-    REPLACED,
-    UNFINISHED,
-    absolute,
-    by_rank,
-    clear,
-    remove_step,
-    steps_in,
-    undamaged,
-    warn_of_damage,
-    while_it_trains,
-    write_digests,
-)
+from fxf.training.checkpoint_files import steps_in
+
+P = ParamSpec("P")
+T = TypeVar("T")
+# The step, the state, and the record that was saved with them.
+Restored = tuple[int, Any, dict[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,17 +62,6 @@ class CheckpointConfig:
         return [step for step in steps if step == last or step % self.every == 0] or list(steps[-1:])
 
 
-log = logging.getLogger(__name__)
-
-
-class UnreadableError(UserError):
-    """The arrays of a checkpoint cannot be read, though its files have their digests."""
-
-
-# The step, the state, and the record that was saved with them.
-Restored = tuple[int, Any, dict[str, Any]]
-
-
 class Checkpoints:
     """The checkpoints that one training run writes into `directory`. Any process may `load` them."""
 
@@ -89,19 +70,13 @@ class Checkpoints:
 
         Args:
           identity: the identity of the run; each checkpoint carries it.
-
-        Raises:
-          UserError: a file stands in the folder's place.
         """
-        self._directory, self._config, self._identity = absolute(directory), config, dict(identity)
+        self._directory, self._config, self._identity = files.absolute(directory), config, dict(identity)
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._saving: Future[None] | None = None
         if processes.is_first():
-            try:
-                self._directory.mkdir(parents=True, exist_ok=True)
-            except FileExistsError:
-                raise UserError(f"{directory}: expected a folder of checkpoints, got a file") from None
-            clear(self._directory)
+            self._directory.mkdir(parents=True, exist_ok=True)
+            files.clear(self._directory)
         processes.barrier()
 
     def restore(self, shapes: Any) -> Restored | None:
@@ -112,14 +87,13 @@ class Checkpoints:
         Raises:
           UserError: all are damaged; or the newest undamaged one is of another run, or does not fit `shapes`.
         """
-        damaged: dict[int, str] = {}
         steps = steps_in(self._directory)
-        restored = next(_readable(self._directory, steps, damaged, shapes, self._identity), None)
-        warn_of_damage(self._directory, steps, damaged)
-        for step in damaged if processes.is_first() else ():
-            aside = self._directory / f"{step}{DAMAGED}"
-            remove(aside)
-            (self._directory / str(step)).rename(aside)
+        restored = next(_readable(self._directory, steps, shapes, self._identity), None)
+        if restored and processes.is_first():
+            for step in steps[steps.index(restored[0]) + 1 :]:
+                aside = self._directory / f"{step}{files.DAMAGED}"
+                remove(aside)
+                (self._directory / str(step)).rename(aside)
         processes.barrier()
         return restored
 
@@ -136,9 +110,9 @@ class Checkpoints:
 
         self.wait()
         final = self._directory / str(step)
-        folder = final if is_remote(final) else final.with_name(f"{step}{UNFINISHED}")
+        folder = final if is_remote(final) else final.with_name(f"{step}{files.UNFINISHED}")
         content = {"step": step, "identity": self._identity, "arrays": _arrays(state), "record": record}
-        written = ocp.save_async(folder, state, checkpointable_name=ARRAYS, overwrite=True)
+        written = ocp.save_async(folder, state, checkpointable_name=files.ARRAYS, overwrite=True)
         self._saving = self._thread.submit(self._finish, written, folder, final, content)
 
     @stage("saving")
@@ -154,36 +128,53 @@ class Checkpoints:
         self._thread.shutdown()
 
     def _finish(self, written: Any, folder: Path, final: Path, content: dict[str, Any]) -> None:
+        """Completes the checkpoint in `folder` by its content and digests, puts it in its place, and removes others.
+
+        Every process hashes its part; the first one does the rest.
+        """
         written.result()
         if processes.is_first():
-            self._publish(folder, final, content)
-        else:
-            write_digests(folder)
-
-    def _publish(self, folder: Path, final: Path, content: dict[str, Any]) -> None:
-        """Completes the checkpoint in `folder` by its content and digests, and puts it in its place."""
-        step = content["step"]
-        write_atomically(folder / CONTENT, to_json(content))
-        write_digests(folder)
+            write_atomically(folder / files.CONTENT, to_json(content))
+        files.write_digests(folder)
+        if not processes.is_first():
+            return
         if folder != final:
+            replaced = final.with_name(f"{final.name}{files.REPLACED}")  # from which `clear` takes it if this ends here
             if final.exists():
-                final.rename(final.with_name(f"{step}{REPLACED}"))  # from which `clear` takes it if this ends here
+                final.rename(replaced)
             folder.rename(final)
-            remove(final.with_name(f"{step}{REPLACED}"))
-        self._rotate()
-
-    def _rotate(self) -> None:
-        """Removes the checkpoints that are neither among the newest, nor the best, nor of the mean."""
+            remove(replaced)
         steps = steps_in(self._directory)
-        kept = set(steps[-self._config.keep :])
-        if self._config.best and (ranked := by_rank(self._directory, steps, self._config.best)):
-            kept.add(ranked[0])
-        if self._config.average > 1:
-            kept |= {*self._config.averaged(steps, -1)[-self._config.average :]}
-        for step in sorted({*steps} - kept):
-            remove_step(self._directory, step)
+        for step in sorted({*steps} - self._kept(steps)):
+            files.remove_step(self._directory, step)
+
+    def _kept(self, steps: list[int]) -> set[int]:
+        """Returns those of the steps that are among the newest, the best, or of the mean."""
+        config, kept = self._config, {*steps[-self._config.keep :]}
+        if config.best:
+            kept |= {*files.by_rank(self._directory, steps, config.best)[-1:]}
+        if config.average > 1:
+            kept |= {*config.averaged(steps, -1)[-config.average :]}
+        return kept
 
 
+def _rereading(read: Callable[Concatenate[Path, P], T]) -> Callable[Concatenate[Path, P], T]:
+    """Returns the function of a folder, which reads anew when the run that trains there removed a checkpoint."""
+
+    @functools.wraps(read)
+    def reading(directory: Path, *args: P.args, **options: P.kwargs) -> T:
+        while True:
+            steps = steps_in(directory)
+            try:
+                return read(files.absolute(directory), *args, **options)
+            except Exception:
+                if {*steps} <= {*steps_in(directory)}:
+                    raise
+
+    return reading
+
+
+@_rereading
 def load(
     directory: Path, shapes: Any, identity: Mapping[str, Any] | None = None, *, step: int | None = None, best: str = ""
 ) -> Restored | None:
@@ -202,22 +193,18 @@ def load(
       UserError: `step` has no checkpoint; or the checkpoint is damaged (without `step`: all are), is of another run, or
         does not fit `shapes`.
     """
-    directory = absolute(directory)
-
-    def read(steps: list[int]) -> Restored | None:
-        damaged: dict[int, str] = {}
-        if step is not None and step not in steps:
-            raise UserError(f"{directory}: no checkpoint of step {step}; there are {steps or 'none'}")
-        ranked = [step] if step is not None else by_rank(directory, steps, best)[::-1] if best else steps
-        first = next(_readable(directory, ranked, damaged, shapes, identity), None)
-        if step is not None and first is None:
-            raise UserError(f"{directory}: the checkpoint of step {step} is damaged: {damaged[step]}")
-        warn_of_damage(directory, steps, damaged)
-        return first
-
-    return while_it_trains(directory, read)
+    steps = steps_in(directory)
+    if step is None:
+        ranked = files.by_rank(directory, steps, best) if best else steps
+        return next(_readable(directory, ranked, shapes, identity), None)
+    if step not in steps:
+        raise UserError(f"{directory}: no checkpoint of step {step}; there are {steps or 'none'}")
+    if what := files.damage(directory / str(step)):
+        raise UserError(f"{directory}: the checkpoint of step {step} is damaged: {what}")
+    return _read(directory / str(step), shapes, identity)
 
 
+@_rereading
 def load_newest(
     directory: Path,
     shapes: Any,
@@ -231,63 +218,35 @@ def load_newest(
     Args:
       among: returns which of the steps that have checkpoints count.
     """
-    directory = absolute(directory)
-
-    def read(steps: list[int]) -> list[Restored]:
-        damaged: dict[int, str] = {}
-        steps = among(steps)
-        readable = _readable(directory, steps, damaged, shapes, identity)
-        found = [(step, part(state), record) for step, state, record in itertools.islice(readable, n)]
-        warn_of_damage(directory, steps, damaged)
-        return found
-
-    return while_it_trains(directory, read)
+    readable = _readable(directory, among(steps_in(directory)), shapes, identity)
+    return [(step, part(state), record) for step, state, record in itertools.islice(readable, n)]
 
 
 def _readable(
-    directory: Path, steps: Sequence[int], damaged: dict[int, str], shapes: Any, identity: Mapping[str, Any] | None
+    directory: Path, steps: Sequence[int], shapes: Any, identity: Mapping[str, Any] | None
 ) -> Iterator[Restored]:
-    """Yields the undamaged checkpoints of the steps, the last first; adds the others to `damaged`."""
+    """Yields the undamaged checkpoints of the steps, the last first."""
     shardings = [leaf.sharding for leaf in jax.tree.leaves(shapes)]
     together = any(sharding and not sharding.is_fully_addressable for sharding in shardings)
-    for step in undamaged(directory, steps, damaged, together):
-        try:
-            restored = _read(directory / str(step), shapes, identity)
-        except UnreadableError as error:
-            damaged[step] = str(error)
-        else:
-            yield restored
+    for step in files.undamaged(directory, steps, together):
+        yield _read(directory / str(step), shapes, identity)
 
 
 def _read(folder: Path, shapes: Any, identity: Mapping[str, Any] | None) -> Restored:
-    """Returns a checkpoint, after checking that it is of the run and that its arrays fit `shapes`.
-
-    Raises:
-      UnreadableError: its arrays cannot be read, or are those of another step.
-      UserError: it is of another run, or does not fit.
-    """
+    """Returns a checkpoint. Raises a UserError if it is of another run, or its arrays do not fit `shapes`."""
     from orbax.checkpoint import v1 as ocp
 
-    content = read_json(folder / CONTENT, "a checkpoint")
+    content = read_json(folder / files.CONTENT, "a checkpoint")
     if identity is not None and (differing := differences(content["identity"], identity)):
         raise UserError(f"{folder}: of another run: {differing}; give that run's checkpoints a folder of their own")
-    device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    placed = jax.tree.map(lambda s: s.update(sharding=s.sharding or device), shapes)
     saved, wanted = content["arrays"], _arrays(shapes)
     for name in sorted({*saved, *wanted}):
-        if saved.get(name) != wanted.get(name):
+        if saved.get(name) != wanted.get(name):  # Orbax would convert the type without a word
             what = f"{name} is {saved.get(name, 'absent')} there, {wanted.get(name, 'absent')} here"
             raise UserError(f"{folder}: does not fit this model and optimizer: {what}")
-    try:
-        state = ocp.load(folder, placed, checkpointable_name=ARRAYS)
-    except Exception as error:  # Orbax and TensorStore raise many types
-        if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error) or not folder.exists():
-            raise
-        what = f"{type(error).__name__}: {text_of(error)}"
-        raise UnreadableError(f"its arrays cannot be read: {what[:200]}") from error
-    if hasattr(state, "step") and int(state.step) != content["step"]:
-        raise UnreadableError(f"its arrays are those of step {int(state.step)}")
-    return content["step"], state, content["record"]
+    device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    placed = jax.tree.map(lambda s: s.update(sharding=s.sharding or device), shapes)
+    return content["step"], ocp.load(folder, placed, checkpointable_name=files.ARRAYS), content["record"]
 
 
 def _arrays(tree: Any) -> dict[str, str]:

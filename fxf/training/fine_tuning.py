@@ -1,5 +1,7 @@
 """Wrappers of an optimizer: frozen weights, rates by weight and by layer, and an average of the params."""
 
+import itertools
+import re
 from typing import Any, NamedTuple
 
 import jax
@@ -9,7 +11,7 @@ import optax
 from fxf.errors import UserError
 from fxf.models.model import Model
 from fxf.training.state import TrainState
-from fxf.weights import TABLES, Params, Spec, leaves, map_weights, matching
+from fxf.weights import TABLES, Params, Spec, Weight, leaves, map_weights, matching
 
 FROZEN, TRAINED = "frozen", "trained"
 
@@ -82,32 +84,23 @@ def rates_by_layer(spec: Spec, decay: float) -> optax.GradientTransformation:
     Raises:
       UserError: the model has no blocks by index.
     """
-    paths = [path for path, _ in leaves(spec)]
-    sizes: dict[str, int] = {}
-    for path in paths:
-        stack, index = _block(path)
-        if stack:
-            sizes[stack] = max(sizes.get(stack, 0), index + 1)
-    if not sizes:
+    place = re.compile(r"(.+?)/(\d+)/")  # the path of a stack, and a block's index in it
+    blocks = {path: found for path, _ in leaves(spec) if (found := place.match(path))}
+    if not blocks:
         raise UserError("optimizer.layer_decay: the model has no blocks by number; leave it at 1")
-    first = next(i for i, path in enumerate(paths) if _block(path)[0])
-    below = {path for path, weight in leaves(spec) if weight.axes and weight.axes[0] in TABLES} | set(paths[:first])
+    sizes: dict[str, int] = {}
+    for found in blocks.values():
+        sizes[found[1]] = max(sizes.get(found[1], 0), int(found[2]) + 1)
+    in_front = set(itertools.takewhile(lambda path: path not in blocks, (path for path, _ in leaves(spec))))
 
-    def factor(path: str) -> float:
-        stack, index = _block(path)
-        if stack:
-            return decay ** (sizes[stack] - index)
-        return decay ** (max(sizes.values()) + 1) if path in below else 1.0
+    def factor(path: str, weight: Weight) -> float:
+        if found := blocks.get(path):
+            return decay ** (sizes[found[1]] - int(found[2]))
+        is_table = bool(weight.axes) and weight.axes[0] in TABLES
+        return decay ** (max(sizes.values()) + 1) if path in in_front or is_table else 1.0
 
-    factors = map_weights(lambda path, _: factor(path), spec)
+    factors = map_weights(factor, spec)
     return optax.stateless(lambda updates, _: jax.tree.map(lambda f, u: f * u, factors, updates))
-
-
-def _block(path: str) -> tuple[str, int]:
-    """Returns the path of the stack that a weight of a block is in, and the block's index; "" and 0 of another."""
-    names = path.split("/")
-    place = next((i for i, name in enumerate(names) if name.isdecimal()), 0)
-    return ("/".join(names[:place]), int(names[place])) if place else ("", 0)
 
 
 class Averaging(NamedTuple):

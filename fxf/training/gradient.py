@@ -36,11 +36,8 @@ def batch_loss(
     features = model.features(of_features, batch, rng=rng)
     options = _loss_options(model, params, features, layout) if layout else {}
 
-    def sums_of_readout(
-        params: Params, features: jax.Array, targets: jax.Array, weights: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
-        readout = functools.partial(model.readout, params)
-        return model.loss.sums(readout, features, targets, weights, label_smoothing, **options)
+    def sums_of_readout(params: Params, *arrays: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return model.loss.sums(functools.partial(model.readout, params), *arrays, label_smoothing, **options)
 
     arrays = (features, batch["targets"], batch["weights"])
     if layout is None or layout.parts * layout.mesh.shape[SEQUENCE] == 1:

@@ -58,9 +58,7 @@ def decaying(build: Build) -> Build:
     return lambda learning_rate, spec, **keys: build(learning_rate, mask=lambda _: decay_mask(spec), **keys)
 
 
-def muon(
-    learning_rate: Any, spec: Spec, *, b1: float, b2: float, eps: float, weight_decay: float
-) -> optax.GradientTransformation:
+def muon(rate: Any, spec: Spec, *, b1: float, b2: float, eps: float, weight_decay: float) -> Any:
     """Returns Muon, which orthogonalizes the momentum of matrices; NAdam updates all else (Jordan et al. 2024).
 
     Updates of a matrix have the size of Adam's, so one learning rate serves both (Liu et al. 2025).
@@ -70,16 +68,15 @@ def muon(
     def numbers(axes: Any) -> Any:
         return axes and contrib.MuonDimensionNumbers(*axes)
 
+    dimensions = jax.tree.map(numbers, matrix_axes(spec), is_leaf=lambda x: not isinstance(x, dict))
     return contrib.muon(
-        learning_rate,
+        rate,
         eps=eps,
         weight_decay=weight_decay,
         weight_decay_mask=lambda _: decay_mask(spec),
         adam_b1=b1,
         adam_b2=b2,
-        muon_weight_dimension_numbers=lambda _: jax.tree.map(
-            numbers, matrix_axes(spec), is_leaf=lambda x: not isinstance(x, dict)
-        ),
+        muon_weight_dimension_numbers=lambda _: dimensions,
         consistent_rms=0.2,
     )
 
@@ -96,12 +93,6 @@ class RegisteredOptimizer(NamedTuple):
     reads: tuple[str, ...] = ()
     config: type[OptimizerConfig] = OptimizerConfig
     unit_steps: bool = False
-
-    @property
-    def own(self) -> dict[str, Any]:
-        """Returns the keys of its own, with their defaults."""
-        common = defaults(OptimizerConfig)
-        return {name: default for name, default in defaults(self.config).items() if name not in common}
 
 
 OPTIMIZERS: Choices[RegisteredOptimizer] = Choices(
@@ -135,7 +126,7 @@ def stable_then_linear(peak: Any, final: Any, steps: int, config: OptimizerConfi
         expected = f"expected 1 to {steps}, the steps after the warm-up, such as {-(-steps // 10)}"
         raise UserError(f"optimizer.decay_steps: schedule 'wsd': {expected}; got {config.decay_steps}")
     at_peak = steps - config.decay_steps
-    return lambda n: linear(peak, final, config.decay_steps + 1, config)(n - at_peak + 1)
+    return lambda n: _between(peak, final, _passed(n - at_peak + 1, config.decay_steps + 1))
 
 
 def _passed(n: Any, steps: int) -> jax.Array:
@@ -144,7 +135,7 @@ def _passed(n: Any, steps: int) -> jax.Array:
 
 
 def _between(first: Any, last: Any, share: jax.Array) -> jax.Array:
-    return first * (1 - share) + last * share  # exact at both ends
+    return first * (1 - share) + last * share  # exact at both ends, as optax's schedules are not
 
 
 def inverse_sqrt(peak: Any, final: Any, steps: int, config: OptimizerConfig) -> Schedule:
@@ -163,12 +154,10 @@ SCHEDULES: Choices[Callable[[Any, Any, int, OptimizerConfig], Schedule]] = Choic
         "wsd": stable_then_linear,
     }
 )
-# The keys that a schedule of fxf does not read. One of a user's own may read all.
+# Keys, and the schedules of fxf that do not read them. One of a user's own may read all.
 _UNREAD = {
-    "constant": {"final_learning_rate", "decay_steps"},
-    "linear": {"decay_steps"},
-    "cosine": {"decay_steps"},
-    "inverse_sqrt": {"final_learning_rate", "decay_steps"},
+    "final_learning_rate": ("constant", "inverse_sqrt"),
+    "decay_steps": ("constant", "linear", "cosine", "inverse_sqrt"),
 }
 
 
@@ -184,7 +173,8 @@ def make_schedule(config: OptimizerConfig, steps: int, numbers: Mapping[str, Any
             f"optimizer.warmup_steps: {config.warmup_steps} is not less than train.steps {steps}; "
             f"set optimizer.warmup_steps to {steps // 10}, or train.steps above {config.warmup_steps}"
         )
-    _refuse(config, _UNREAD.get(config.schedule, set()), f"schedule '{config.schedule}'")
+    unread = {name for name, schedules in _UNREAD.items() if config.schedule in schedules}
+    _refuse(config, unread, f"schedule '{config.schedule}'")
     values = {**arguments(config), **(numbers or {})}
     peak, final, warmup = values["learning_rate"], values["final_learning_rate"], config.warmup_steps
     after = SCHEDULES[config.schedule](peak, final, steps - warmup, config)
@@ -203,13 +193,19 @@ def optimizer_section(values: Mapping[str, Any]) -> OptimizerConfig:
     if not isinstance(values, Mapping):
         raise UserError(f"optimizer: expected a section of keys, got {values!r}")
     name = values.get("name", OptimizerConfig.name)
-    registered = OPTIMIZERS[one_of(name, OPTIMIZERS, "optimizer.name")]
-    others = {key: x for each in OPTIMIZERS.values() for key, x in each.own.items() if key not in registered.own}
-    for other, default in others.items():
-        if values.get(other, default) != default:
-            raise UserError(f"optimizer.{other}: optimizer '{name}' does not read it; leave it at {default}")
-    read = {key: x for key, x in values.items() if key not in others}
-    return registered_section(registered.config, {**read, "name": name}, "optimizer")
+    cls = OPTIMIZERS[one_of(name, OPTIMIZERS, "optimizer.name")].config
+    others = {key: x for each in OPTIMIZERS.values() for key, x in _own_keys(each.config).items()}
+    read = {**values, "name": name}
+    for other in others.keys() - _own_keys(cls):
+        if read.pop(other, others[other]) != others[other]:
+            raise UserError(f"optimizer.{other}: optimizer '{name}' does not read it; leave it at {others[other]}")
+    return registered_section(cls, read, "optimizer")
+
+
+def _own_keys(cls: type[OptimizerConfig]) -> dict[str, Any]:
+    """Returns the keys that a subclass adds, with their defaults."""
+    common = defaults(OptimizerConfig)
+    return {name: default for name, default in defaults(cls).items() if name not in common}
 
 
 def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.GradientTransformationExtraArgs:
@@ -218,7 +214,8 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
     Its `update` takes `numbers`, which replace the config's values for the keys of `arguments`; `norm`, the global norm
     of the gradient, if it is known; and `step`, the number of the step, from 0, whose rate the update has. Without
     `step` the updates are counted. All else that an optimizer counts, such as Adam's bias correction, counts updates:
-    a step that training skips has none.
+    a step that training skips has none. (`optax.inject_hyperparams` would keep the numbers in the state, where they are
+    saved, and count updates alone.)
     """
     registered = OPTIMIZERS[one_of(config.name, OPTIMIZERS, "optimizer.name")]
     per_optimizer = {name for each in OPTIMIZERS.values() for name in each.reads}
@@ -228,16 +225,14 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
         able = ", ".join(name for name, each in OPTIMIZERS.items() if each.unit_steps)
         raise UserError(f"optimizer.name: with model.base_width expected one of {able}, got '{config.name}'")
 
-    def optimizer_of(
-        numbers: Mapping[str, Any], norm: jax.Array | None = None, step: jax.Array | None = None
-    ) -> optax.GradientTransformation:
-        names = (*registered.reads, *registered.own)
-        keywords = {name: numbers.get(name, getattr(config, name)) for name in names}
+    def built(numbers: Mapping[str, Any], norm: jax.Array | None = None, step: jax.Array | None = None) -> Any:
+        names = (*registered.reads, *_own_keys(registered.config))
         schedule = make_schedule(config, steps, numbers)
         rate = schedule if step is None else optax.constant_schedule(schedule(step))
-        optimizer = registered.build(rate, spec, **keywords)
+        optimizer = registered.build(rate, spec, **{name: numbers.get(name, getattr(config, name)) for name in names})
         if config.clip_norm:
-            optimizer = optax.chain(clip_by_global_norm(config.clip_norm, norm), optimizer)
+            of_updated = None if config.frozen else norm  # the gradient of frozen weights does not count
+            optimizer = optax.chain(clip_by_global_norm(config.clip_norm, of_updated), optimizer)
         if config.frozen:
             optimizer = freeze(optimizer, spec, config.frozen)
         if own_rates:
@@ -246,20 +241,10 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
             optimizer = optax.chain(optimizer, rates_by_layer(spec, config.layer_decay))
         return averaging(optimizer, config.ema_decay) if config.ema_decay else optimizer
 
-    def update(
-        updates: Any,
-        state: Any,
-        params: Any = None,
-        *,
-        numbers: Mapping[str, Any] | None = None,
-        norm: jax.Array | None = None,
-        step: jax.Array | None = None,
-        **_: Any,
-    ) -> tuple[Any, Any]:
-        of_updated = None if config.frozen else norm  # the gradient of frozen weights does not count
-        return optimizer_of(numbers or {}, of_updated, step).update(updates, state, params)
+    def update(updates: Any, state: Any, params: Any = None, *, numbers: Any = None, **known: Any) -> tuple[Any, Any]:
+        return built(numbers or {}, **known).update(updates, state, params)
 
-    return optax.GradientTransformationExtraArgs(optimizer_of({}).init, update)
+    return optax.GradientTransformationExtraArgs(built({}).init, update)
 
 
 def clip_by_global_norm(max_norm: float, norm: jax.Array | None = None) -> optax.GradientTransformation:

@@ -22,7 +22,6 @@ from fxf.machine.signals import EXIT_INTERRUPTED
 from fxf.training.parallel import ParallelConfig
 
 HEARTBEAT_SECONDS = 20  # a process is lost after this time without a sign of life
-START_SECONDS = 300  # the time for all processes to connect
 OWN_FAILURES = ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT")  # errors of JAX's runtime that other processes do not cause
 
 
@@ -49,15 +48,13 @@ def join(config: ParallelConfig) -> None:
     try:
         jax.distributed.initialize(
             **given,
-            initialization_timeout=START_SECONDS,
             heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
             shutdown_timeout_seconds=HEARTBEAT_SECONDS,
         )
-    except (ValueError, KeyError) as error:
-        what = "0 asks SLURM, Open MPI or a TPU pod, and none has started this process"
+    except (ValueError, KeyError, jax.errors.JaxRuntimeError) as error:
+        none = "0 asks SLURM, Open MPI or a TPU pod, and none has started this process"
+        what = "could not meet the others" if isinstance(error, jax.errors.JaxRuntimeError) else none
         raise UserError(f"parallel.processes: {what}: {_first_line(error)}") from None
-    except jax.errors.JaxRuntimeError as error:
-        raise UserError(f"parallel.processes: could not meet the others: {_first_line(error)}") from None
 
 
 @contextmanager

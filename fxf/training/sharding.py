@@ -89,22 +89,8 @@ class Layout(NamedTuple):
         """Returns the model with functions that know this mesh: attention maps its kernel over it, if it has one."""
         if self.mesh.size == 1:
             return model
-
-        def knowing(function: Callable) -> Callable:
-            @functools.wraps(function)
-            def run(*args: Any, **options: Any) -> Any:
-                with over_mesh(self.mesh):
-                    return function(*args, **options)
-
-            return run
-
-        prefill = model.prefill and knowing(model.prefill)
-        return model._replace(features=knowing(model.features), prefill=prefill)
-
-    @property
-    def on_cpu(self) -> bool:
-        """Whether the devices are CPUs."""
-        return self.mesh.devices.flat[0].platform == "cpu"
+        prefill = model.prefill and over_mesh(self.mesh)(model.prefill)
+        return model._replace(features=over_mesh(self.mesh)(model.features), prefill=prefill)
 
     @property
     def pads(self) -> bool:
@@ -116,7 +102,8 @@ class Layout(NamedTuple):
 
         Their matrix units work on blocks of 128.
         """
-        multiple = self.mesh.shape[TENSOR] * (1 if self.on_cpu else 128)
+        on_cpu = self.mesh.devices.flat[0].platform == "cpu"
+        multiple = self.mesh.shape[TENSOR] * (1 if on_cpu else 128)
         return -(-size // multiple) * multiple
 
     def gather(self, model: Model, params: Params, *, pad: bool = False) -> tuple[Params, Params]:
@@ -192,10 +179,9 @@ class Layout(NamedTuple):
           UserError: `parallel.sequence` does not divide the sequences.
         """
         self.require_divisible_sequences(batch)
-        missing = -len(batch["weights"]) % (parts // jax.process_count())
-        if missing:
-            n_rows = len(batch["weights"])
-            batch = {name: np.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1), "edge") for name, x in batch.items()}
+        n_rows = len(batch["weights"])
+        if missing := -n_rows % (parts // jax.process_count()):
+            batch = {name: x[np.minimum(np.arange(n_rows + missing), n_rows - 1)] for name, x in batch.items()}
             batch["weights"][n_rows:] = 0
         return {
             name: jax.make_array_from_process_local_data(self.rows if x.ndim == 1 else self.tokens, x)

@@ -62,58 +62,46 @@ class TensorBoard:
 
     def __init__(self, folder: Path, resumed_at: int) -> None:
         # Imported here because it takes a tenth of a second; an installed PyTorch, which it would import, a second.
-        with _hidden("torch"):
-            from tensorboardX import summary
-            from tensorboardX.proto.event_pb2 import Event, SessionLog
-            from tensorboardX.record_writer import RecordWriter
+        modules: dict[str, Any] = sys.modules  # where None hides a package
+        hidden = modules.setdefault("torch", None) is None
+        from tensorboardX import summary
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
+        from tensorboardX.record_writer import RecordWriter
 
+        if hidden:
+            del modules["torch"]
         self._summary, self._event = summary, Event
         place = folder / "tensorboard"
         place.mkdir(exist_ok=True)
         self._writer = RecordWriter(str(place / f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}"))
-        self._write(0, file_version="brain.Event:2")
-        self._write(resumed_at + 1, session_log=SessionLog(status=SessionLog.START))
+        start = SessionLog(status=SessionLog.START)
+        for event in (Event(file_version="brain.Event:2"), Event(step=resumed_at + 1, session_log=start)):
+            self._writer.write(event.SerializeToString())
         self._writer.flush()
 
     def config(self, config: dict[str, Any]) -> None:
         self.texts(0, {"config": f"```json\n{json.dumps(config, indent=1)}\n```"})
 
     def scalars(self, step: int, values: dict[str, float]) -> None:
-        for tag, value in values.items():
-            self._write(step, summary=self._summary.scalar(tag, value))
-        self._writer.flush()
+        self._write(step, [self._summary.scalar(tag, value) for tag, value in values.items()])
 
     def texts(self, step: int, texts: dict[str, str]) -> None:
-        for tag, text in texts.items():
-            self._write(step, summary=self._summary.text(tag, text))
-        self._writer.flush()
+        self._write(step, [self._summary.text(tag, text) for tag, text in texts.items()])
 
     def pictures(self, step: int, pictures: dict[str, np.ndarray]) -> None:
-        for tag, picture in pictures.items():
-            self._write(step, summary=self._summary.image(tag, picture, dataformats="HWC"))
-        self._writer.flush()
+        self._write(step, [self._summary.image(tag, x, dataformats="HWC") for tag, x in pictures.items()])
 
     def files(self, paths: Sequence[Path]) -> None:
         """They are beside the event files already."""
 
-    def _write(self, step: int, **fields: Any) -> None:
-        self._writer.write(self._event(wall_time=time.time(), step=step, **fields).SerializeToString())
+    def _write(self, step: int, summaries: list[Any]) -> None:
+        for summary in summaries:
+            event = self._event(wall_time=time.time(), step=step, summary=summary)
+            self._writer.write(event.SerializeToString())
+        self._writer.flush()
 
     def close(self) -> None:
         self._writer.close()
-
-
-@contextmanager
-def _hidden(library: str) -> Iterator[None]:
-    """Makes a library, unless it is imported already, seem not to be installed."""
-    if library in sys.modules:
-        yield
-        return
-    sys.modules[library] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        del sys.modules[library]
 
 
 class WeightsAndBiases:
@@ -170,14 +158,6 @@ def require_trackers(names: str) -> list[str]:
     return [one_of(name.strip(), TRACKERS, "log.trackers") for name in names.split(",") if names.strip()]
 
 
-def _with_methods(name: str, tracker: Any) -> Tracker:
-    """Returns the tracker. Raises a UserError if it lacks a method."""
-    methods = [each for each in vars(Tracker) if not each.startswith("_")]
-    if lacking := [each for each in methods if not callable(getattr(tracker, each, None))]:
-        raise UserError(f"log.trackers: '{name}' has no method {lacking[0]}; a tracker has {', '.join(methods)}")
-    return tracker
-
-
 class Trackers:
     """The trackers of a run. One that raises an exception gets no more records, and a warning says so.
 
@@ -192,14 +172,10 @@ class Trackers:
         self._on_record = on_record
 
     def open(self, makers: Mapping[str, Callable[[Path, int], Tracker]], folder: Path, resumed_at: int) -> None:
-        """Makes the trackers. Raises a UserError if one lacks its package or a method."""
+        """Makes the trackers. Raises a UserError if one lacks its package."""
         for name, make in makers.items():
-            try:
-                self._open[name] = _with_methods(name, make(folder, resumed_at))
-            except UserError:
-                raise
-            except Exception as error:
-                self._warn(name, error)
+            with self._giving_up(name):
+                self._open[name] = make(folder, resumed_at)
 
     def config(self, config: dict[str, Any]) -> None:
         self._tell("config", config)
@@ -209,10 +185,9 @@ class Trackers:
         numbers = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
         if self._on_record and group != "test":
             self._on_record(step, numbers)
-        of_training = group == "train"
-        tags = {name: GROUPS.get(name, group) if of_training else group for name in numbers}
-        named = {f"{tags[name]}/{name.removeprefix(f'{group}_')}": value for name, value in numbers.items()}
-        self._tell("scalars", step, named)
+        groups = GROUPS if group == "train" else {}
+        tags = {name: f"{groups.get(name, group)}/{name.removeprefix(f'{group}_')}" for name in numbers}
+        self._tell("scalars", step, {tags[name]: value for name, value in numbers.items()})
 
     def texts(self, step: int, texts: dict[str, str]) -> None:
         self._tell("texts", step, texts)
@@ -236,14 +211,19 @@ class Trackers:
 
     def _tell(self, method: str, *arguments: Any) -> None:
         for name, tracker in [*self._open.items()]:
-            try:
+            with self._giving_up(name):
                 getattr(tracker, method)(*arguments)
-            except Exception as error:
-                del self._open[name]
+
+    @contextmanager
+    def _giving_up(self, name: str) -> Iterator[None]:
+        """Turns an exception of a tracker, which then gets no more records, into a warning."""
+        try:
+            yield
+        except UserError:
+            raise
+        except Exception as error:
+            if tracker := self._open.pop(name, None):
                 with suppress(Exception):
                     tracker.close()
-                self._warn(name, error)
-
-    def _warn(self, name: str, error: Exception) -> None:
-        why = one_line(" ".join(str(error).split()) or type(error).__name__)
-        log.warning("warning: tracker %s failed and gets no more records: %s", name, why)
+            why = one_line(" ".join(str(error).split()) or type(error).__name__)
+            log.warning("warning: tracker %s failed and gets no more records: %s", name, why)

@@ -8,7 +8,6 @@ and stages that `make test-all` adds.
 import contextlib
 import functools
 import json
-import pickle
 import shutil
 import sys
 import time
@@ -29,7 +28,7 @@ from fxf.layers.splash_attention import mapped
 from fxf.machine.devices import compiling_for, over_mesh
 from fxf.machine.on_gpu import rows_of
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
-from fxf.runs import needs, run
+from fxf.runs import run
 from fxf.runs.experiment import build
 from fxf.tasks.reversal import Reversal
 from fxf.training import checkpoint
@@ -87,7 +86,7 @@ def start():
     return jax.device_get(jax.jit(lambda: init_state(MODEL, OPTIMIZER, jax.random.key(0)))())
 
 
-def train(parallel, microbatches=1, start=start):
+def train(parallel, microbatches=1):
     """Returns loss and gradient of the first step, and the params after all, but for the biases of keys."""
     layout = make_layout(ParallelConfig(**parallel), jax.devices())
     config = TrainConfig(batch_size=ROWS, microbatches=microbatches)
@@ -151,7 +150,6 @@ def compare(folder, layouts=LAYOUTS):
     """Returns the distances of each layout, whose numbers of microbatches stand beside it."""
     one = train({"data": 1})
     write(folder / "one.npz", one)
-    (folder / "start.pickle").write_bytes(pickle.dumps(start()))
     return {name: distances(one, train(parallel, n)) for name, (parallel, n) in layouts.items()}
 
 
@@ -189,14 +187,6 @@ def resumed(folder, parallel):
 def described():
     sections = {"train": {"batch_size": 8}, "model": {"d_model": 16, "d_ff": 24}}
     return describe(build(tiny_config(parallel={"fsdp": 2, "tensor": 2}, **sections))).splitlines()
-
-
-def described_without_a_step():
-    """Returns the description where the step has no room, which is then not compiled."""
-    free, needs.free_for = needs.free_for, lambda _: 0
-    lines = described()
-    needs.free_for = free
-    return lines
 
 
 def memory_of_a_long_sequence(parts):
@@ -260,7 +250,6 @@ def figures(folder):
     return {
         "share": save(folder),
         "distances": compare(folder),
-        "described": described_without_a_step(),
         "mapped_kernel": mapped_kernel(),
         "rows_of_a_table": rows_of_a_table(),
         "memory": [memory_of_a_long_sequence(parts) for parts in (1, 8)],

@@ -83,11 +83,6 @@ def test_the_first_step_of_muon_is_nearly_orthogonal_and_of_the_size_of_adams():
     np.testing.assert_array_equal(moved["bias"], move(1, name="nadamw", learning_rate=0.01)["bias"])
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_every_optimizer_moves_the_params(name):
-    assert differ(move(name=name), jax.tree.map(np.asarray, PARAMS))
-
-
 @pytest.mark.parametrize(("name", "key"), [(name, key) for name, each in OPTIMIZERS.items() for key in each.reads])
 def test_every_key_that_an_optimizer_reads_changes_its_steps(name, key):
     changed = {"b1": 0.9999, "b2": 0.7, "eps": 0.1, "momentum": 0.9, "weight_decay": 0.3}[key]
@@ -123,30 +118,21 @@ def test_weight_decay_moves_matrices_and_not_biases():
     assert_close(plain["kernel"] - decayed["kernel"], np.full((3, 5), 1e-3 * 0.5 * 2.0), operations=8, largest=2)
 
 
-def test_clipping_bounds_the_global_norm():
-    norm = float(optax.tree.norm(GRADIENTS[0]))
-    moved = move(1, name="sgd", learning_rate=1.0, clip_norm=norm / 4)
-    step = jax.tree.map(lambda after, before: np.asarray(before) - after, moved, PARAMS)
-    assert_close(optax.tree.norm(step), norm / 4, operations=20, largest=2)
-    expected, _ = optax.clip_by_global_norm(norm / 4).update(GRADIENTS[0], optax.EmptyState())
-    assert_close(step, expected, operations=8, largest=2)
-    unclipped = move(1, name="sgd", learning_rate=1.0, clip_norm=norm * 4)
-    assert not differ(unclipped, move(1, name="sgd", learning_rate=1.0))
+@pytest.mark.parametrize("frozen", ["", "bias"])
+def test_clipping_bounds_the_global_norm_which_it_may_be_told_if_nothing_is_frozen(frozen):
+    norm = optax.tree.norm({name: g for name, g in GRADIENTS[0].items() if name != frozen})
 
-
-def test_clipping_goes_by_the_norm_that_it_is_told_but_not_where_weights_are_frozen():
-    norm = optax.tree.norm(GRADIENTS[0])
-    for frozen in ("", "bias"):
-        config = OptimizerConfig(name="sgd", learning_rate=1.0, clip_norm=float(norm) / 4, frozen=frozen)
+    def step(largest, **known):
+        config = OptimizerConfig(name="sgd", learning_rate=1.0, clip_norm=float(largest), frozen=frozen)
         optimizer = make_optimizer(config, 10, SPEC)
-        state = optimizer.init(PARAMS)
-        by_itself, told, told_twice = (
-            optimizer.update(GRADIENTS[0], state, PARAMS, **known)[0]
-            for known in ({}, {"norm": norm}, {"norm": 2 * norm})
-        )
-        assert not differ(by_itself, told)
-        expected = by_itself if frozen else optax.tree.scale(0.5, by_itself)
-        assert not differ(told_twice, expected)
+        return optimizer.update(GRADIENTS[0], optimizer.init(PARAMS), PARAMS, **known)[0]
+
+    clipped = step(norm / 4)
+    assert_close(optax.tree.norm(clipped), norm / 4, operations=20, largest=2)
+    assert_close(clipped["kernel"], -GRADIENTS[0]["kernel"] / 4, operations=8, largest=2)
+    np.testing.assert_array_equal(step(norm * 4)["kernel"], -GRADIENTS[0]["kernel"])
+    assert not differ(step(norm / 4, norm=norm), clipped)
+    assert not differ(step(norm / 4, norm=2 * norm), clipped if frozen else optax.tree.scale(0.5, clipped))
 
 
 def rates(steps=10, **settings):
@@ -191,7 +177,7 @@ WRAPPED = {"frozen": "bias", "clip_norm": 0.5, "ema_decay": 0.3}
 @pytest.mark.parametrize(
     ("name", "schedule", "more"),
     [
-        *((name, "cosine", {}) for name in OPTIMIZERS),
+        ("adafactor", "cosine", {}),
         *(("sgd", schedule, {"decay_steps": 3} if schedule == "wsd" else {}) for schedule in SCHEDULES),
         ("muon", "linear", WRAPPED),
     ],
@@ -247,7 +233,10 @@ def test_one_config_serves_optimizers_with_and_without_keys_of_their_own(guest):
     common = defaults(OptimizerConfig)
     assert optimizer_section({**common, "name": "floored"}) == FlooredConfig(name="floored")
     assert optimizer_section({**common, "floor": 0.5}) == OptimizerConfig()
-    with pytest.raises(UserError, match=r"optimizer.floor: optimizer 'adam' does not read it; leave it at 0.5"):
-        optimizer_section({**common, "floor": 0.25})
-    with pytest.raises(UserError, match=r"optimizer.flor: unknown key; did you mean 'floor'"):
-        optimizer_section({**common, "name": "floored", "flor": 0.25})
+    for values, wanted in (
+        ({**common, "floor": 0.25}, "optimizer.floor: optimizer 'adam' does not read it; leave it at 0.5"),
+        ({**common, "name": "floored", "flor": 0.25}, "optimizer.flor: unknown key; did you mean 'floor'"),
+        (3, "optimizer: expected a section of keys, got 3"),
+    ):
+        with pytest.raises(UserError, match=wanted):
+            optimizer_section(values)

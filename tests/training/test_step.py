@@ -196,26 +196,6 @@ def test_the_time_that_a_batch_took_is_told_and_that_of_its_step_at_the_peak(mon
     assert metrics["data_seconds"] == [1.0] and "seconds_at_peak" not in metrics
 
 
-def test_a_program_compiles_for_each_shape_of_batch_and_no_more(monkeypatch):
-    entered = []
-
-    @contextlib.contextmanager
-    def compiling():
-        entered.append("program")
-        yield
-
-    def add(state, batch, numbers):
-        return state + 1, {"loss_sum": batch["weights"].sum()}
-
-    monkeypatch.setattr(step_module, "jit_step", lambda program, trainer: jax.jit(add))
-    batches = ({"weights": np.ones((4 + 2 * (step % 2), 3), np.float32)} for step in itertools.count())
-    steps = make_train_steps_from_iterator(make_trainer(), batches, compiling)
-    state, metrics = steps(np.int32(0), hyperparameters(0, TRAIN), 7)
-    assert entered == ["program"] * 2
-    assert state == 7
-    assert metrics["loss_sum"].tolist() == [12, 18, 12, 18, 12, 18, 12]
-
-
 @pytest.mark.thorough
 def test_other_numbers_compile_nothing_and_count():
     """Seed, rates, decay and smoothing are arguments of the program; tests/sweeps/test_together.py has whole runs."""

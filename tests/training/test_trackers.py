@@ -36,7 +36,7 @@ def recording(monkeypatch):
     return recordings
 
 
-def test_a_run_tells_its_trackers_config_figures_by_group_and_samples(recording, tmp_path):
+def test_a_run_tells_its_trackers_config_figures_by_group_samples_and_the_step_it_goes_on_from(recording, tmp_path):
     config = tiny_config(train={"evaluate_every": 3}, checkpoint={"every": 0}, log={"trackers": "recording"})
     records = []
     with Trackers(lambda step, figures: records.append((step, sorted(figures)))) as trackers:
@@ -55,6 +55,10 @@ def test_a_run_tells_its_trackers_config_figures_by_group_and_samples(recording,
     step, texts = [told[1:] for told in found.received if told[0] == "texts"][-1]
     assert (step, *texts) == (6, "samples/test") and texts["samples/test"].startswith("| prompt | expected | answer |")
     assert [step for step, _ in records] == [3, 3, 6, 6]
+    (tmp_path / "run" / "result.json").unlink()
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "6")
+    run.train(config, tmp_path / "run", Clock(time.perf_counter()), {}, kept=KEPT)
+    assert recording[1].received[0] == ("made", "run", 3)
 
 
 def test_tensorboard_imports_no_installed_pytorch_which_others_may_import_afterwards(tmp_path):
@@ -64,22 +68,6 @@ def test_tensorboard_imports_no_installed_pytorch_which_others_may_import_afterw
     command = [sys.executable, "-c", code]
     made = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert made.stdout.split() == ["made", "imported"]
-
-
-def test_a_resumed_run_tells_its_trackers_the_step_it_goes_on_from(recording, tmp_path):
-    config = tiny_config(log={"trackers": "recording"})
-    for _ in range(2):
-        run.train(config, tmp_path, Clock(time.perf_counter()), {}, kept=KEPT)
-        (tmp_path / "result.json").unlink()
-        shutil.rmtree(tmp_path / "checkpoints" / "6")
-    assert [found.received[0][-1] for found in recording] == [0, 4]
-
-
-def test_a_tracker_without_a_method_is_refused_at_the_start(tmp_path):
-    half = type("Half", (), {"config": print, "scalars": print, "pictures": 7})()
-    wanted = r"log\.trackers: 'half' has no method texts; a tracker has config, scalars, .*, close"
-    with pytest.raises(UserError, match=wanted):
-        Trackers().open({"half": lambda folder, step: half}, tmp_path, 0)
 
 
 @pytest.mark.parametrize("at", ["__init__", "scalars", "close"])

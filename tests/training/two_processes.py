@@ -7,7 +7,6 @@ exit codes of both.
 
 import json
 import os
-import pickle
 import signal
 import sys
 import time
@@ -20,18 +19,12 @@ from fxf.training import processes
 from fxf.training.parallel import ParallelConfig
 
 
-def compare(folder, parallel):
-    """Returns the distances of loss, gradient and params."""
-    start = folder / "start.pickle"
-    return distances(read(folder / "one.npz"), train(parallel, start=lambda: pickle.loads(start.read_bytes())))
-
-
 def take_part(folder, coordinator, process):
     start_jax(2)
     parallel = {"processes": 2, "coordinator": coordinator, "process": process}
     processes.join(ParallelConfig(**parallel))
     figures = {
-        "distances": compare(folder, {**parallel, "fsdp": 2}),
+        "distances": distances(read(folder / "one.npz"), train({**parallel, "fsdp": 2})),
         "resumed": resumed(folder, {**parallel, "fsdp": 4}),
     }
     done = folder / "done"
