@@ -24,8 +24,7 @@ from fxf.machine.status import stage
 from fxf.machine.topologies import Topology
 from fxf.reports.text_table import aligned
 from fxf.runs.experiment import Experiment
-from fxf.runs.flops import model_flops
-from fxf.runs.needs import device_bytes
+from fxf.runs.flops import device_bytes, model_flops
 from fxf.training.sharding import Layout
 from fxf.training.step import jit_step, make_step, make_train_steps
 

@@ -1,22 +1,22 @@
-"""What a task of a user's own gives: its first batch and its figures, checked where a wrong value would be silent."""
+"""What a user's own batches have to be, checked where a wrong value would be silent."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
 from fxf.errors import UserError
-from fxf.machine.random_keys import random_key
 from fxf.training.state import run_keys
 
 # Names of arrays that hold tokens, and of the masks that say which of them are read.
 MASKS = {"inputs": "input_mask", "source": "source_mask", "targets": "weights"}
 
 
-def shapes_of_batch(batch: Any) -> Any:
-    """Returns the shapes of the batches that a function of (key, step) makes."""
-    return jax.eval_shape(batch, random_key(0), np.int32(0))
+def first_batch(batch: Any, seed: int) -> Any:
+    """Returns the batch of step 0 that a function of (key, step) makes, on the host."""
+    key = jax.random.fold_in(run_keys(seed).data, 0)
+    return jax.device_get(jax.jit(batch)(key, np.int32(0)))
 
 
 def require_first_batch(where: str, batch: Mapping[str, Any], vocab_size: int | None, longest: int | None) -> None:
@@ -47,51 +47,3 @@ def require_first_batch(where: str, batch: Mapping[str, Any], vocab_size: int | 
         wrong = tokens[((tokens < 0) | (tokens >= vocab_size)) & np.broadcast_to(read, tokens.shape)]
         if len(wrong):
             raise UserError(f"{where}: {name}: expected tokens 0 … {vocab_size - 1}, got {wrong[0]}")
-
-
-def first_batch(batch: Any, seed: int) -> Any:
-    """Returns the batch of step 0 that a function of (key, step) makes, on the host."""
-    key = jax.random.fold_in(run_keys(seed).data, 0)
-    return jax.device_get(jax.jit(batch)(key, np.int32(0)))
-
-
-def require_learnable(experiment: Any) -> None:
-    """Raises a UserError if a model cannot learn from the first batch of a user's task; those of fxf are known."""
-    task = experiment.task
-    if type(task).__module__.split(".")[0] == "fxf":
-        return
-    found = next(task.batches()) if task.batch is None else first_batch(task.batch, experiment.seed)
-    vocab_size = task.vocab_size if experiment.model.loss.of_logits else None
-    require_first_batch(f"task '{experiment.config['task']['name']}': batch", found, vocab_size, task.longest)
-
-
-def figures_of(where: str, found: Any, metrics: Sequence[str] = (), best: str = "") -> dict[str, Any]:
-    """Returns the figures of a score as plain numbers and texts by name; `samples` and `answers` stay.
-
-    Args:
-      metrics: those of the task, of which at least one has to be there, as a number.
-      best: the one by which checkpoints are chosen, which has to be there.
-
-    Raises:
-      UserError: it is not a dict of figures, or a figure that has to be there is missing.
-    """
-    if not isinstance(found, Mapping):
-        raise UserError(f"{where}: expected a dict of figures by name, got {type(found).__name__}")
-    plain = {name: value.item() if getattr(value, "size", 0) == 1 else value for name, value in found.items()}
-    named = {name.removeprefix("-") for name in metrics}
-    for name, value in plain.items():
-        figure = isinstance(value, int | float) or (isinstance(value, str) and name not in named)
-        if name not in ("samples", "answers") and not figure:
-            raise UserError(f"{where}: {name}: expected a number, got {value!r}")
-    if named and not plain.keys() & named:
-        raise UserError(
-            f"{where}: missing {' or '.join(sorted(named))}, which the task's metrics name; got {', '.join(plain)}"
-        )
-    if best and best.removeprefix("-") not in plain:
-        raise UserError(f"{where}: missing {best.removeprefix('-')}, checkpoint.best; got {', '.join(plain)}")
-    return plain
-
-
-def is_of_users(part: Any) -> bool:
-    """Returns whether a task, or the function that makes a model, is not one of fxf's own."""
-    return getattr(part, "__module__", type(part).__module__).split(".")[0] != "fxf"

@@ -70,7 +70,7 @@ def test_a_record_that_no_file_would_hold_is_refused(tmp_path):
     log = log_of(tmp_path)
     log.record(2, {"loss": 1.5})
     (tmp_path / "metrics.jsonl").unlink()
-    with pytest.raises(UserError, match=r"metrics.jsonl is gone: it was removed while the run trained"):
+    with pytest.raises(UserError, match=r"metrics.jsonl is gone: it was removed or moved while the run trained"):
         log.record(4, {"loss": 0.5})
     log.close()
 
