@@ -72,7 +72,7 @@ def exit_code() -> int:
 def print_last_line(line: str) -> None:
     """Writes the one line to stderr that a process ends with."""
     global _printed
-    with _lock, suppress(OSError):  # a terminal that is gone, or a log on a full disk
+    with _lock, suppress(OSError):  # a terminal that is gone
         _printed = True
         status.end()
         _write(line)

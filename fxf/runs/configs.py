@@ -55,6 +55,8 @@ def read_config(config: str) -> ConfigDict:
     Raises:
       UserError: there is no such file, or it makes no config.
     """
+    if not isinstance(config, str):
+        raise UserError(f"config: expected FILE[:ARGUMENT] or NAME[:ARGUMENT], got {config!r}")
     path, argument = located(config)
     found = _call(path, "get_config", *argument)
     if not isinstance(found, ConfigDict):

@@ -12,7 +12,6 @@ import jax
 from fxf import weights
 from fxf.machine.hardware import hardware_of
 from fxf.machine.operations import Operations, operations
-from fxf.models import MODELS
 from fxf.models.model import Batch
 from fxf.runs.experiment import Experiment
 from fxf.training.fine_tuning import without_frozen_gradient
@@ -95,20 +94,7 @@ def _forward(model: Any, params: weights.Params, batch: Batch) -> jax.Array:
 
 
 def _operations(experiment: Experiment, batch: Batch, function: Callable[..., Any]) -> Operations:
-    """Returns the operations of `function(model, params, batch)`.
-
-    Every block after the first adds the same, so at most two are traced; or all, if some are frozen, which have no
-    gradient, or if a user's model may have unlike ones.
-    """
-    n_layers = getattr(experiment.model_config, "n_layers", 1)
-    of_fxf = MODELS[experiment.model_config.name].make.__module__.startswith("fxf.")
-    if n_layers <= 2 or experiment.optimizer_config.frozen or not of_fxf:
-        return _traced(experiment, batch, function)
-    one, two = (_traced(experiment.with_model(n_layers=n), batch, function) for n in (1, 2))
-    return Operations(one.flops + (n_layers - 1) * (two.flops - one.flops), one.uncounted | two.uncounted)
-
-
-def _traced(experiment: Experiment, batch: Batch, function: Callable[..., Any]) -> Operations:
+    """Returns the operations of `function(model, params, batch)`."""
     frozen = experiment.optimizer_config.frozen
     model = experiment.with_model(attention_implementation="xla").model  # others hide the operations of attention
     model = without_frozen_gradient(model, frozen) if frozen else model

@@ -120,7 +120,7 @@ def restore(workdir: Path, recorded: Mapping[str, Any], given: str | Path | None
             what = f"{path}, a file that the run's config names, is missing; put it beside its config file"
             raise UserError(f"{workdir}: {what} and name that by --config=FILE")
         if "." in name:  # a module of a package
-            sys.path.insert(0, str(path.parents[name.count(".")]))
+            search(path.parents[name.count(".")])
         else:
             load(path)
         if differing := differences(guest["sha256"], _digests(path)):

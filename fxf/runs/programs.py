@@ -17,8 +17,10 @@ from fxf.training.optimizer import optimizer_section
 Kept = dict[str, dict[Any, dict[Any, Any]]]
 
 
-def share(experiment: Experiment, kept: Kept) -> Experiment:
+def share(experiment: Experiment, kept: Kept | None) -> Experiment:
     """Returns the experiment with the programs in `kept` that are the same as its own; else `kept` gets its own."""
+    if kept is None:
+        return experiment
     return experiment._replace(programs=kept.setdefault(program_key(experiment), experiment.programs))
 
 

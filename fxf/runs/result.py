@@ -32,6 +32,7 @@ class Scores(NamedTuple):
 
     def test(self, params: weights.Params, step: int) -> dict[str, Any]:
         """Returns the figures of the test, and prints its samples."""
+        self.log.begin("testing", step)
         tested = plain(self.experiment.task.test(self.evaluators(params)))
         tested.pop("answers", None)
         if processes.is_first() and (samples := tested.get("samples")):

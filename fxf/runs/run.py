@@ -59,8 +59,7 @@ def train(
     with ExitStack() as run:
         workdir = _joined(config, workdir, run)
         trackers = run.enter_context(Trackers()) if trackers is None else trackers
-        experiment = build(config, workdir)
-        experiment = experiment if kept is None else share(experiment, kept)
+        experiment = share(build(config, workdir), kept)
         layout, figures, start, made_from = _made_from(experiment, workdir)
         if (finished := run_folder.finished(*made_from)) is not None:
             if processes.is_first():
@@ -78,8 +77,8 @@ def train(
         log = run.enter_context(MetricsLog(workdir, experiment.train.steps, record.step, experiment.log, trackers))
         trackers.config(experiment.config)
         of_data = ["  ".join(f"{name} {value}" for name, value in figures.items())] if figures else []
-        came_from = [f"{workdir}: resuming at step {record.step}"] if newest else start.lines
-        log.print_lines([*of_data, *layout.unsharded(experiment.model.spec), *came_from])
+        came_from = (f"{workdir}: resuming at step {record.step}",) if newest else start.lines
+        log.print_lines(*of_data, *layout.unsharded(experiment.model.spec), *came_from)
         scores = Scores(experiment, experiment.evaluator(clock, layout), log)
         if not intervals.end(record):
             steps = Steps(experiment, layout, record, clock)
@@ -87,7 +86,6 @@ def train(
             state = newest[1] if newest else _first_state(experiment, layout, start, clock)
             record = fit(state, record, steps, scores.validation, checkpoints, intervals, log, clock)
         used, params = load_params(experiment, layout, workdir, identity)
-        log.begin("testing", record.step)
         with clock.measure("evaluate"):
             figures |= scores.test(params, record.step)
         log.publish()

@@ -5,7 +5,7 @@ import json
 import logging
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -156,7 +156,7 @@ class MetricsLog:
         if self._is_first:
             status.say(one_line(text))
 
-    def print_lines(self, texts: Sequence[str]) -> None:
+    def print_lines(self, *texts: str) -> None:
         """Prints a line for each text."""
         for text in texts:
             self.print_line(text)
@@ -211,28 +211,23 @@ class MetricsLog:
 
 
 def _keep_until(path: Path, step: int) -> int:
-    """Drops the records after `step`, which a resumed run writes again, and a last line that a kill cut short.
+    """Drops the records after `step`, which a resumed run writes again, and lines that a kill or a fault has cut short.
 
-    Drops other lines that are not records too, with a warning. Returns the last step whose record it drops, else 0.
+    Returns the last step whose record it drops, else 0.
 
     Raises:
       UserError: the file cannot be read.
     """
-    if not path.exists():
-        return 0
-    lines = read_file(path).decode("utf-8", errors="replace").splitlines()
+    lines = read_file(path).decode("utf-8", errors="replace").splitlines() if path.exists() else []
     steps = [_step_of(line) for line in lines]
-    if dropped := steps[:-1].count(None):
-        log.warning("warning: %s: dropped %d lines that are not records", path, dropped)
-    kept = [line for line, found in zip(lines, steps, strict=True) if found is not None and found <= step]
-    write_atomically(path, "".join(f"{line}\n" for line in kept))
-    return max((found for found in steps if found is not None and found > step), default=0)
+    if lines:
+        write_atomically(path, "".join(f"{line}\n" for line, at in zip(lines, steps, strict=True) if 0 <= at <= step))
+    return max([0, *(at for at in steps if at > step)])
 
 
-def _step_of(line: str) -> int | None:
-    """Returns the step of a record, or None if the line is not a record."""
+def _step_of(line: str) -> int:
+    """Returns the step of a record, or -1 if the line is not a record."""
     try:
-        step = json.loads(line)["step"]
+        return int(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        return None
-    return step if type(step) is int else None
+        return -1

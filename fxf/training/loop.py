@@ -4,7 +4,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -13,39 +13,16 @@ from fxf.errors import Interrupted, UserError
 from fxf.machine import memory, signals
 from fxf.machine.status import stage
 from fxf.training import processes
-from fxf.training.checkpoint import CheckpointConfig
+from fxf.training.checkpoint import CheckpointConfig, Checkpoints
 from fxf.training.checkpoint_files import rank
 from fxf.training.log import Clock, LogConfig, MetricsLog
 from fxf.training.record import Record, after
 from fxf.training.state import TrainState
-from fxf.training.step import Metrics, TrainConfig
+from fxf.training.step import TrainConfig
 
 CALL_SECONDS = 1.0  # duration of a call; the loop checks for signals between calls
 STEPS_AT_ONCE = 2**16  # maximum of steps in a call, whose metrics are arrays of that size
 PROFILED_STEPS = 3  # maximum of steps in a trace
-
-
-class Steps(Protocol):
-    """The compiled steps of a run (`fxf.runs.steps`)."""
-
-    def train(self, state: TrainState, n: Any) -> tuple[TrainState, Metrics]:
-        """Takes n steps; returns the state and the metrics of each."""
-
-    def learning_rate(self, step: int) -> Any:
-        """Returns the learning rate of a step."""
-
-    def position(self) -> Any:
-        """Returns the position in the data, as JSON."""
-
-
-class Saves(Protocol):
-    """Where checkpoints go (`fxf.training.checkpoint.Checkpoints`)."""
-
-    def save(self, step: int, state: Any, record: dict[str, Any]) -> None:
-        """Starts to write a checkpoint, and waits for the one before."""
-
-    def wait(self) -> None:
-        """Waits until the newest checkpoint is in its place."""
 
 
 class Intervals(NamedTuple):
@@ -76,9 +53,9 @@ class Intervals(NamedTuple):
 def fit(
     state: TrainState,
     record: Record,
-    steps: Steps,
+    steps: Any,
     evaluate: Callable[[TrainState], dict[str, float]],
-    checkpoints: Saves,
+    checkpoints: Checkpoints,
     intervals: Intervals,
     log: MetricsLog,
     clock: Clock,
@@ -91,6 +68,7 @@ def fit(
 
     Args:
       record: the record saved with `state`, or a new one.
+      steps: a run's `Steps` (fxf/runs/steps.py): `train(state, n)`, `learning_rate(step)`, `position()`.
       evaluate: returns the figures of a state's validation.
 
     Raises:

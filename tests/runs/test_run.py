@@ -309,20 +309,6 @@ def test_training_stops_when_nothing_got_better_for_as_many_evaluations_as_patie
     assert [row["step"] for row in records(tmp_path) if "loss" in row] == [1, 2, 3, 4]
 
 
-def test_a_better_evaluation_gives_training_new_patience_and_an_equal_one_does_not(tmp_path, monkeypatch):
-    score(monkeypatch, 0.25, 0.125, 0.5, 0.5, 0.375, 0.25)
-    result = train(tmp_path, **PATIENT)
-    assert result["steps"] == 5
-
-
-def test_a_resumed_run_remembers_how_long_nothing_got_better(tmp_path, monkeypatch):
-    score(monkeypatch, 0.25, 0.75, 0.5)
-    train_and_stop_after(4, tmp_path, monkeypatch, **PATIENT)
-    score(monkeypatch, 0.5, 0.625, 0.125)  # it goes on from step 2, the best so far
-    result = train(tmp_path, **PATIENT)
-    assert (result["steps"], result["best_step"]) == (4, 2)
-
-
 def test_a_run_that_had_stopped_only_writes_its_result(tmp_path, monkeypatch):
     score(monkeypatch, 0.75, 0.5, 0.625, 0.125)
     result, before = train(tmp_path, **PATIENT), records(tmp_path)

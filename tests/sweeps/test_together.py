@@ -77,7 +77,8 @@ def test_a_point_has_the_page_of_the_same_run_alone_and_only_the_first_compiles_
     compiled, points = [], make_points(tiny_config(log={"report": True}), [{"seed": 1}, {"seed": 2}])
     assert not train_together(points, tmp_path, lambda point: compiled.append(len(events)) or ORIGIN)
     assert len(events) == compiled[1] > compiled[0]
-    whole_run.train(points[1].config, tmp_path / "alone", Clock(time.perf_counter()), ORIGIN)
+    with whole_run.completed(points[1].config, tmp_path / "alone") as trackers:
+        run.train(points[1].config, tmp_path / "alone", Clock(time.perf_counter()), ORIGIN, trackers=trackers)
     alone, shared = (json.loads((tmp_path / name / "inside.json").read_text()) for name in ("alone", points[1].name))
     assert shared["examples"] == alone["examples"] and len(shared["examples"]) == 2
     assert shared["result"] == json.loads((tmp_path / points[1].name / "result.json").read_text())

@@ -115,11 +115,23 @@ def test_a_run_is_saved_at_validations_that_none_surpasses_by_steps_and_at_the_e
     assert [save["step"] for save in saved] == steps
 
 
-def test_a_figure_without_a_value_neither_renews_patience_nor_stays_the_best():
-    def ended(*scores):
-        figures = dict(zip((5, 10, 15, 20), scores, strict=False))
-        saved = run_of_numbers(figures=figures, evaluate_every=5, patience=2, best="score", minutes=0.0)[1]
-        return saved[-1]["step"], saved[-1]["best"]
-
-    assert ended(NAN, NAN, NAN) == (15, [None, 5])
-    assert ended(NAN, 0.5, NAN, INFINITE) == (20, [0.5, 10])
+@pytest.mark.parametrize(
+    ("scores", "ended", "best"),
+    [
+        ([0.25, 0.75, 0.5, 0.625], 20, [0.75, 10]),
+        ([0.25, 0.25, 0.25], 15, [0.25, 5]),  # an equal one is no better one
+        ([0.25, 0.125, 0.5, 0.5], 23, [0.5, 15]),
+        ([NAN, NAN, NAN], 15, [None, 5]),
+        ([NAN, 0.5, NAN, INFINITE], 20, [0.5, 10]),
+    ],
+)
+def test_training_ends_when_none_got_better_for_as_many_evaluations_as_patience_also_if_it_was_stopped(
+    scores, ended, best
+):
+    keys = {"evaluate_every": 5, "patience": 2, "best": "score", "minutes": 0.0}
+    figures = dict(zip((5, 10, 15, 20), scores, strict=False))
+    last = run_of_numbers(figures=figures, **keys)[1][-1]
+    assert (last["step"], last["best"]) == (ended, best)
+    stopped = run_of_numbers(figures=figures, stop_at=10, **keys)[1][-1]
+    last = run_of_numbers(record_of(stopped), figures, **keys)[1][-1]
+    assert (last["step"], last["best"]) == (ended, best)
