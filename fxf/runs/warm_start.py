@@ -1,7 +1,6 @@
 """Starting a run from weights that exist: of a run, of a safetensors file, or of a folder of transformers."""
 
 import dataclasses
-import logging
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ import optax
 
 from fxf.config import defaults, differences
 from fxf.data.tokenizer import TOKENIZER_FILE, VOCAB_SIZE, read_tokenizer
-from fxf.errors import UserError, nearest
+from fxf.errors import UserError
 from fxf.files import digest, file_digest
 from fxf.interop import huggingface, weights_file
 from fxf.models import MODELS
@@ -25,8 +24,6 @@ from fxf.training import checkpoint, checkpoint_files
 from fxf.training.sharding import Layout
 from fxf.training.state import TrainState
 from fxf.weights import VOCABULARY, Spec, flatten, leaves, matching
-
-log = logging.getLogger(__name__)
 
 MAX_NAMED = 5  # weights that a line names
 
@@ -201,7 +198,7 @@ def config_from(
       overridden: keys that stay as they are.
 
     Raises:
-      UserError: there is no such source, or its model has keys that the model of this name has no longer.
+      UserError: there is no such source.
     """
     begun = run_folder.source_digest(workdir, path)
     source = Source("run", workdir) if begun else source_of(path)
@@ -211,27 +208,17 @@ def config_from(
     changed = {**config, "start": {**config["start"], "path": path}, **({"data": {**known, **data}} if data else {})}
     if model:
         given = {key: value for key, value in config["model"].items() if f"model.{key}" in overridden}
-        changed["model"] = _model_section(path, config["model"], model, given)
+        changed["model"] = _model_section(config["model"], model, given)
     return changed
 
 
-def _model_section(
-    path: str, ours: Mapping[str, Any], theirs: Mapping[str, Any], given: Mapping[str, Any]
-) -> dict[str, Any]:
+def _model_section(ours: Mapping[str, Any], theirs: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the `model` section of a config and of a source together, where the keys `given` stay."""
     name = given.get("name", theirs["name"])
-    if ours["name"] != name:
-        what = "warning: model.name: '%s' as in %s, not '%s' as in the config; --config.model.name=%s keeps it"
-        log.warning(what, name, path, ours["name"], ours["name"])
-    if name not in MODELS:
-        return {**theirs, **given}
-    known = defaults(MODELS[name].config)
-    unknown = [key for key in theirs if key not in known]
-    if unknown and name == theirs["name"]:
-        near = nearest(unknown[0], known)
-        raise UserError(f"start.path: {path}: model '{name}' has no key '{unknown[0]}' any more, as it has there{near}")
-    kept = {key: value for key, value in theirs.items() if key in known}
-    return {**known, **(ours if ours["name"] == name != theirs["name"] else {}), **kept, **given}
+    if name == theirs["name"] or name not in MODELS:  # `build` names keys that there are no more
+        return {**(defaults(MODELS[name].config) if name in MODELS else {}), **theirs, **given}
+    known = {**defaults(MODELS[name].config), **(ours if ours["name"] == name else {})}
+    return {**known, **{key: value for key, value in theirs.items() if key in known}, **given}
 
 
 def _sections_of(source: Source) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -206,7 +206,5 @@ def test_an_integer_of_more_digits_than_python_writes():
     with pytest.raises(UserError, match=r"^sweep: point 1: seed: expected at most 4096 bits, got an integer of 16610$"):
         make_points({"seed": 0}, [{"seed": 10**5000}])
     config = tiny_config()
-    with pytest.raises(UserError, match=r"^seed: expected at most 4096 bits"):
-        build(config | {"seed": 10**5000})
     with pytest.raises(UserError, match=r"^train.steps: expected at most 4096 bits"):
         build(config | {"train": config["train"] | {"steps": -(10**5000)}})
