@@ -67,7 +67,7 @@ def train(
             return finished
         run.enter_context(locked(workdir))
         origin = origin | {guests.GUESTS: guests.record(experiment.config)} | start.origin | scoring_of(experiment)
-        identity = run_folder.open_for_training(*made_from, origin)
+        identity = run_folder.open_for_training(*made_from, origin=origin)
         checkpoints = run.enter_context(closing(Checkpoints(workdir / CHECKPOINTS, experiment.checkpoint, identity)))
         newest = checkpoints.restore(experiment.state_shapes(layout))
         record = record_of(newest[2]) if newest else Record()
