@@ -67,7 +67,7 @@ def train(
             return finished
         run.enter_context(locked(workdir))
         origin = origin | {guests.GUESTS: guests.record(experiment.config)} | start.origin | scoring_of(experiment)
-        identity = run_folder.open_for_training(*made_from, origin=origin)
+        identity = run_folder.open_for_training(*made_from, origin)
         checkpoints = run.enter_context(closing(Checkpoints(workdir / CHECKPOINTS, experiment.checkpoint, identity)))
         newest = checkpoints.restore(experiment.state_shapes(layout))
         record = record_of(newest[2]) if newest else Record()
@@ -105,7 +105,7 @@ def _joined(config: Mapping[str, Any], workdir: Place, run: ExitStack) -> Path:
     return folder
 
 
-def _made_from(experiment: Experiment, workdir: Path) -> tuple[Layout, dict[str, Any], Start, Any]:
+def _made_from(experiment: Experiment, workdir: Path) -> tuple[Layout, dict[str, Any], Start, run_folder.MadeFrom]:
     """Returns layout, figures of the data and start of a run, and what `run_folder` says it is made from.
 
     Raises:
@@ -116,7 +116,8 @@ def _made_from(experiment: Experiment, workdir: Path) -> tuple[Layout, dict[str,
     layout, figures = experiment.layout(), task.figures()
     start = start_of(experiment, layout, workdir)
     experiment.hyperparameters()  # raises an error before a folder is made
-    return layout, figures, start, (workdir, experiment.config, task.digests() | code | start.digests, task.files)
+    data = task.digests() | code | start.digests
+    return layout, figures, start, run_folder.MadeFrom(workdir, experiment.config, data, task.files)
 
 
 def _first_state(experiment: Experiment, layout: Layout, start: Start, clock: Clock) -> TrainState:

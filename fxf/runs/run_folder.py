@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fxf.config import differences, differing_keys, flatten
 from fxf.errors import UserError
@@ -34,6 +34,15 @@ SCORING = ("task.metrics", "decode.", "checkpoint.best", "checkpoint.average")
 WHATEVER_STEPS = ("constant", "inverse_sqrt")  # schedules whose rates do not depend on train.steps
 
 Identity = dict[str, Any]
+
+
+class MadeFrom(NamedTuple):
+    """What a run is made from: its folder, config, the digests of its data, and the texts that it keeps, by name."""
+
+    workdir: Path
+    config: dict[str, Any]
+    data: Mapping[str, str]
+    files: Mapping[str, str]
 
 
 def identity_of(config: Mapping[str, Any], digests: Mapping[str, str]) -> Identity:
