@@ -30,7 +30,7 @@ from fxf.machine.devices import compiling_for, over_mesh
 from fxf.machine.on_gpu import rows_of
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.reports.describe import describe
-from fxf.runs import needs, run
+from fxf.runs import run
 from fxf.runs.experiment import build
 from fxf.tasks.reversal import Reversal
 from fxf.training import checkpoint
@@ -191,14 +191,6 @@ def described():
     return describe(build(tiny_config(parallel={"fsdp": 2, "tensor": 2}, **sections))).splitlines()
 
 
-def described_without_a_step():
-    """Returns the description where the step has no room, which is then not compiled."""
-    free, needs.free_for = needs.free_for, lambda _: 0
-    lines = described()
-    needs.free_for = free
-    return lines
-
-
 def memory_of_a_long_sequence(parts):
     """Returns the bytes that a device needs for a step on one row of 4,096 tokens, cut into so many parts."""
     length = 4096
@@ -260,7 +252,7 @@ def figures(folder):
     return {
         "share": save(folder),
         "distances": compare(folder),
-        "described": described_without_a_step(),
+        "described": described(),
         "mapped_kernel": mapped_kernel(),
         "rows_of_a_table": rows_of_a_table(),
         "memory": [memory_of_a_long_sequence(parts) for parts in (1, 8)],
