@@ -98,12 +98,8 @@ class _OneLine(logging.Formatter):
 
 
 def _unraisable(what: Any) -> None:
-    """Prints nothing about errors in work that was ended early.
-
-    One kind is a write that was under way when a save met a full disk: Orbax no longer waits for it. The other is an
-    evaluation that was abandoned inside a callback and still goes on.
-    """
-    if str(what.exc_value) != "Event loop is closed" and what.exc_type is not signals.Abandoned:
+    """Prints nothing about a write that was under way when a save met a full disk: Orbax no longer waits for it."""
+    if str(what.exc_value) != "Event loop is closed":
         sys.__unraisablehook__(what)
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from fxf.errors import UserError
-from fxf.runs import shipped
+from fxf.runs import configs
 
 LINES, DOCUMENTS = 300, 9000  # of a made-up text; of the documents one in a thousand is for validation
 # What makes compiling quick, for the processes that train. They share the programs that are compiled.
@@ -38,8 +38,8 @@ QUICK = {
 def names() -> list[str]:
     """Returns NAME or NAME:ARGUMENT of each config."""
     found = []
-    for name in shipped.names():
-        spec: Any = importlib.util.spec_from_file_location("config", shipped.folder() / f"{name}.py")
+    for name in configs.names():
+        spec: Any = importlib.util.spec_from_file_location("config", configs.folder() / f"{name}.py")
         spec.loader.exec_module(module := importlib.util.module_from_spec(spec))
         found += [f"{name}:{argument}" for argument in getattr(module, "ARGUMENTS", ())] or [name]
     return found

@@ -23,8 +23,7 @@ from fxf.machine.random_keys import random_key
 from fxf.machine.status import stage
 from fxf.reports.tables import aligned
 from fxf.runs.experiment import Experiment
-from fxf.runs.flops import model_flops
-from fxf.runs.needs import device_bytes
+from fxf.runs.flops import device_bytes, model_flops
 from fxf.training.sharding import Layout
 from fxf.training.step import jit_step, make_step, make_train_steps
 

@@ -83,9 +83,11 @@ def target_mesh() -> Any:
     return _mesh.get()
 
 
-def over_mesh(mesh: Any) -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def over_mesh(mesh: Any) -> Iterator[None]:
     """Returns a context in which functions are traced for arrays that are sharded over a mesh with the axes `AXES`."""
-    return _set(_mesh, mesh)
+    with _set(_mesh, mesh):
+        yield
 
 
 @contextlib.contextmanager

@@ -2,18 +2,16 @@
 
 A thread waits for signals, because Python's own handlers do not run while the main thread is inside C++, as in imports
 and compiling. A signal ends the process at once, with one line, unless the main thread holds unsaved work. Then the
-main thread is notified, saves, and ends the process itself. Further signals change nothing, because `timeout` and
-schedulers send theirs twice; only the third Ctrl-C of a person ends the process before it has saved.
+main thread asks, saves, and ends the process itself. Further signals change nothing, because `timeout` and schedulers
+send theirs twice; only the third Ctrl-C of a person ends the process before it has saved.
 """
 
-import _thread
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import FrameType
 
 from fxf.machine import status
 
@@ -29,21 +27,14 @@ _first: signal.Signals | None = None  # the first signal that came
 _held = ""  # names the work that is lost if the process ends at once
 _last: Callable[[], None] | None = None  # is called if it does
 _noticed = False  # the main thread knows of the signal
-_abandoning = False
 _printed = False  # the last line of the process is printed
 _to = [2]  # the descriptors that get it
-
-
-class Abandoned(BaseException):
-    """A signal came during work that need not be finished."""
 
 
 def listen() -> None:
     """Starts to hear signals; a signal that is ignored already, such as SIGHUP under nohup, stays ignored."""
     heard = {number for number in EXIT_CODES if signal.getsignal(number) != signal.SIG_IGN}
     signal.pthread_sigmask(signal.SIG_BLOCK, heard)  # in this thread, and in all that it starts
-    for number in heard:
-        signal.signal(number, _abandon)  # only `interrupt_main` runs it
     threading.Thread(target=_wait, args=(heard,), name="signals", daemon=True).start()
 
 
@@ -61,11 +52,9 @@ def hold(lost: str, last: Callable[[], None] | None = None) -> None:
 
 def release() -> None:
     """Lets a signal end the process again, also one that came since `hold`."""
-    global _held
-    with _lock:
-        _held = ""
-        if _first:
-            _end(f"stopped by {_first.name}")
+    hold("")
+    if _first:
+        _end(f"stopped by {_first.name}")
 
 
 def asked() -> bool:
@@ -73,23 +62,6 @@ def asked() -> bool:
     global _noticed
     _noticed = _first is not None
     return _noticed
-
-
-@contextmanager
-def abandoning() -> Iterator[None]:
-    """Abandons the work inside when a signal comes that `hold` keeps from ending the process.
-
-    Raises:
-      Abandoned: a signal came, inside or before.
-    """
-    global _abandoning
-    _abandoning = True
-    try:
-        if asked():
-            raise Abandoned
-        yield
-    finally:
-        _abandoning = False
 
 
 def exit_code() -> int:
@@ -100,7 +72,7 @@ def exit_code() -> int:
 def print_last_line(line: str) -> None:
     """Writes the one line to stderr that a process ends with."""
     global _printed
-    with _lock, suppress(OSError):  # a terminal that is gone, or a log on a full disk
+    with _lock, suppress(OSError):  # a terminal that is gone
         _printed = True
         status.end()
         _write(line)
@@ -123,38 +95,26 @@ def last_line_also_to(descriptor: int) -> Iterator[None]:
 
 
 def _wait(heard: set[signal.Signals]) -> None:
+    """Waits for the first signal, which may end the process, then for the presses of Ctrl-C that end it unsaved."""
     global _first
     number = signal.Signals(signal.sigwait(heard))
     with _lock:
         _first = number
         if not _held:
             _end(f"stopped by {number.name}")
-    _thread.interrupt_main(number)
     limit = threading.Timer(NOTICE_SECONDS, lambda: None if _noticed else _end_unsaved())
     limit.daemon = True
     limit.start()
-    _wait_for_presses(heard, int(number == signal.SIGINT))
-
-
-def _wait_for_presses(heard: set[signal.Signals], presses: int) -> None:
-    """Ends the process at the last of `PRESSES` of Ctrl-C, or at any signal once its last line is printed."""
-    pressed = time.monotonic()
+    pressed, presses = time.monotonic(), int(number == signal.SIGINT)
     while presses < PRESSES:
-        number = signal.sigwait(heard)
-        if _printed:
+        number = signal.Signals(signal.sigwait(heard))
+        if _printed:  # nothing is left to wait for
             _end("")
         if number == signal.SIGINT and time.monotonic() - pressed >= APART:
             pressed, presses = time.monotonic(), presses + 1
             if presses == PRESSES - 1:
                 _write(f"stopping; one more Ctrl-C ends at once: {_held}")
     _end_unsaved()
-
-
-def _abandon(number: int, frame: FrameType | None) -> None:
-    global _abandoning
-    if _abandoning and asked():
-        _abandoning = False
-        raise Abandoned
 
 
 def _end_unsaved() -> None:

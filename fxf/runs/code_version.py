@@ -4,7 +4,7 @@ import functools
 import os
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -19,24 +19,22 @@ PACKAGES = ("fxf", "jax", "flax", "optax", "orbax-checkpoint", "numpy")
 
 def made_by() -> dict[str, Any]:
     """Returns the digest of the code, versions, commit and devices, as config.json records them."""
-    return {"code": code_digest(), "versions": _versions(), "git_commit": _git_commit(), **_devices()}
+    device = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
+    machine = f"{platform.platform()}, {os.cpu_count()} cores"
+    return {**code(), "git_commit": _git_commit(), "device": device, "machine": machine}
 
 
-def other_code(before: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Returns the versions of the code that last trained a run and of this code, or None if they are equal."""
-    last = next(record for record in reversed(before) if "code" in record)
-    old, new = {"code": last["code"], "versions": last["versions"]}, {"code": code_digest(), "versions": _versions()}
+def code() -> dict[str, Any]:
+    """Returns the digest of the code, and the versions of Python and the packages."""
+    versions = {"python": platform.python_version()} | {name: metadata.version(name) for name in PACKAGES}
+    return {"code": code_digest(), "versions": versions}
+
+
+def other_code(record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Returns the code that last trained the run of a config.json and this code, or None if they are equal."""
+    last = next(each for each in reversed([record, *record.get("changes", [])]) if "code" in each)
+    old, new = {name: last[name] for name in ("code", "versions")}, code()
     return (old, new) if old != new else None
-
-
-def written_by(record: Mapping[str, Any]) -> str:
-    """Returns which fxf wrote a config.json, as a part of a line; nothing if it is this one, or if it does not say."""
-    versions, commit = record.get("versions"), record.get("git_commit")
-    if not isinstance(versions, dict) or record.get("code") == code_digest():
-        return ""
-    return (
-        f"; fxf {versions.get('fxf')}{f' of commit {commit}' if commit else ''} wrote it, this is {_versions()['fxf']}"
-    )
 
 
 @functools.cache
@@ -47,22 +45,11 @@ def code_digest() -> str:
 
 
 @functools.cache
-def _versions() -> dict[str, str]:
-    return {"python": platform.python_version()} | {name: metadata.version(name) for name in PACKAGES}
-
-
-@functools.cache
 def _git_commit() -> str | None:
     """Returns the commit of the source tree, with '+changes' where files differ from it; None outside a checkout."""
+    describe = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes"]
     try:
-        describe = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes"]
-        return subprocess.run(
-            describe, cwd=PACKAGE, capture_output=True, text=True, check=True, timeout=10
-        ).stdout.strip()
+        done = subprocess.run(describe, cwd=PACKAGE, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return None
-
-
-def _devices() -> dict[str, str]:
-    device = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
-    return {"device": device, "machine": f"{platform.platform()}, {os.cpu_count()} cores"}
+    return done.stdout.strip()

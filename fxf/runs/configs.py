@@ -1,4 +1,7 @@
-"""Configs by name or file: found, read, changed by KEY=VALUE, with their sweeps. A mistake in one is one line."""
+"""Configs by name or file: found, read, changed by KEY=VALUE, with their sweeps. A mistake in one is one line.
+
+A config that comes with fxf has a name: `reversal`, or `reversal:example0` with an argument.
+"""
 
 import inspect
 import os
@@ -6,16 +9,96 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ml_collections import ConfigDict, FrozenConfigDict
+from ml_collections import ConfigDict
 
 from fxf.config import flatten
 from fxf.errors import UserError, errors_of, nearest, shown
 from fxf.runs.guests import load
-from fxf.runs.shipped import located, names
 
 MISSING = "--config: missing; for example --config=reversal"
-MOST_POINTS = 10_000  # of a sweep, each of which is a run
 BOOLS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
+PACKAGE = Path(__file__).parent.parent
+
+
+def folder() -> Path:
+    """Returns the folder of the configs: in the package that a wheel installs, beside the package in a checkout."""
+    installed = PACKAGE / "configs"
+    return installed if installed.is_dir() else PACKAGE.parent / "configs"
+
+
+def names() -> list[str]:
+    """Returns the names of the configs, such as `reversal` and `studies/positions`."""
+    files = folder().rglob("*.py")
+    return sorted(path.relative_to(folder()).with_suffix("").as_posix() for path in files)
+
+
+def located(config: str) -> tuple[str, list[str]]:
+    """Returns the file of FILE[:ARGUMENT] or NAME[:ARGUMENT], and the argument if there is one.
+
+    Raises:
+      UserError: there is no such file or config.
+    """
+    name, *argument = config.split(":", 1)
+    if Path(name).is_file():
+        return name, argument
+    if name in names():
+        return str(folder() / f"{name}.py"), argument
+    path = Path(name)
+    near = nearest(name, map(str, path.parent.glob("*.py"))) or nearest(path.stem, names())
+    what = f"no file {name}" if path.suffix else f"no file and no config of fxf is named '{name}'"
+    raise UserError(f"--config: {what}{near}")
+
+
+def read_config(config: str) -> ConfigDict:
+    """Returns the config that the `get_config` of FILE[:ARGUMENT] or NAME[:ARGUMENT] makes.
+
+    Raises:
+      UserError: there is no such file, or it makes no config.
+    """
+    if not isinstance(config, str):
+        raise UserError(f"config: expected FILE[:ARGUMENT] or NAME[:ARGUMENT], got {config!r}")
+    path, argument = located(config)
+    found = _call(path, "get_config", *argument)
+    if not isinstance(found, ConfigDict):
+        raise UserError(f"--config: {path}: get_config returned no ConfigDict, but {type(found).__name__}")
+    return found.lock()
+
+
+def origin_of(config: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what config.json says of FILE[:ARGUMENT] or NAME[:ARGUMENT], with the keys that the user changed.
+
+    It has the figures that the file's `EXPECTED` has for this argument, as `EXPECTED = {"": {"bleu": 39.7}}`.
+    """
+    path, argument = located(config)
+    expected = getattr(load(path), "EXPECTED", {}).get("".join(argument))
+    return {"config_file": config, "overrides": dict(overrides), **({"expected": expected} if expected else {})}
+
+
+def read_sweep(config: str) -> list[dict[str, Any]]:
+    """Returns the changed keys of each point that a config file's `sweep(add)` or `sweep(add, argument)` adds.
+
+    Raises:
+      UserError: the file has no such function, or the function raises an exception.
+    """
+    path, argument = located(config)
+    function, added = getattr(load(path), "sweep", None), list[dict[str, Any]]()
+    if not callable(function):
+        raise UserError(f"--config: {path}: no function sweep(add) beside get_config")
+
+    def add(**changes: Any) -> None:
+        added.append(changes)
+
+    _call(path, "sweep", add, *(argument if len(inspect.signature(function).parameters) > 1 else ()))
+    return added
+
+
+def _call(path: str, name: str, *arguments: Any) -> Any:
+    """Calls a function of a config file. A mistake in it is one line, which names the line of the file."""
+    function, absolute = getattr(load(path), name, None), Path(os.path.abspath(path))
+    if not callable(function):
+        raise UserError(f"{shown(absolute)}: no function {name}")
+    with errors_of(absolute):
+        return function(*arguments)
 
 
 def parsed(text: str, kind: type) -> Any:
@@ -45,9 +128,9 @@ def with_changes(
         if key in values:
             raise UserError(f"{flag}{key}: given twice")
         try:
+            values[key] = parsed("true" if text is None and kind is bool else text or "", kind)
             if text is None and kind is not bool:
                 raise ValueError
-            values[key] = True if text is None else parsed(text, kind)
         except ValueError:
             got = "nothing" if text is None else repr(text)
             raise UserError(f"{flag}{key}: expected {kind.__name__}, got {got}") from None
@@ -56,101 +139,22 @@ def with_changes(
 
 
 def _type_of(config: ConfigDict, key: str, flag: str) -> type:
-    """Returns the type of a key. Raises a UserError if the config has no such key."""
-    where, found, before = f"{flag}{key}", config, ""
+    """Returns the type of a key. Raises a UserError if the config has no such key; it names the nearest one."""
+    keys, found, before = [name for name, _ in flatten(config.to_dict())], config, ""
     for name in key.split("."):
         if not isinstance(found, ConfigDict):
-            raise UserError(f"{where}: '{before}' is a key, not a section; type {flag}{before}=VALUE")
+            raise UserError(f"{flag}{key}: '{before}' is a key, not a section; type {flag}{before}=VALUE")
         if name not in found:
-            raise UserError(f"{where}: unknown {'key' if before else 'section'}{_nearest(config, found, name, before)}")
+            short = [
+                each for each in found if name == "".join(word[0] for word in each.split("_"))
+            ]  # lr: learning_rate
+            meant = short + [each for each in keys if each.split(".")[-1] == name]
+            near = nearest(name, found) or "".join(f"; did you mean '{each}'?" for each in meant[:1])
+            near = near or nearest(key, [each for each in keys if not each.startswith(f"{before}.")])
+            what = f"unknown {'key' if before else 'section'}{near}"
+            raise UserError(f"{flag}{key}: {what} ({before or 'a config'} has: {', '.join(found)})")
         found, before = found[name], f"{before}.{name}" if before else name
     if isinstance(found, ConfigDict):
-        raise UserError(f"{where}: is a section; set its keys, such as {flag}{before}.{next(iter(found))}=VALUE")
+        example = f"{flag}{before}.{next(iter(found))}=VALUE"
+        raise UserError(f"{flag}{key}: is a section; set its keys, such as {example}")
     return type(found)
-
-
-def _nearest(config: ConfigDict, section: ConfigDict, name: str, path: str) -> str:
-    """Returns a hint: the nearest key, in this section or in another one, and all keys of the section."""
-    all_keys = [key for key, _ in flatten(config.to_dict())]
-    near = nearest(name, section)
-    if not near:
-        short = [key for key in section if name == "".join(word[0] for word in key.split("_"))]  # lr: learning_rate
-        elsewhere = [key for key in all_keys if key.split(".")[-1] == name]
-        near = "".join(f"; did you mean '{key}'?" for key in [*short, *elsewhere][:1])
-    if not near:
-        near = nearest(f"{path}.{name}", [key for key in all_keys if not key.startswith(f"{path}.")])
-    return f"{near} ({path or 'a config'} has: {', '.join(section)})"
-
-
-def require_config_file(config_file: str) -> None:
-    """Raises a UserError if there is no such file or config."""
-    path = Path(config_file)
-    if not path.is_file():
-        near = nearest(config_file, map(str, path.parent.glob("*.py"))) or nearest(path.stem, names())
-        what = f"no file {config_file}" if path.suffix else f"no file and no config of fxf is named '{config_file}'"
-        raise UserError(f"--config: {what}{near}")
-
-
-def read_config(config: str) -> ConfigDict:
-    """Returns the config that a config file's `get_config` makes.
-
-    Args:
-      config: FILE[:ARGUMENT], or NAME[:ARGUMENT] of a config that comes with fxf.
-
-    Raises:
-      UserError: there is no such file, or it makes no config.
-    """
-    if not isinstance(config, str):
-        raise UserError(f"config: expected FILE[:ARGUMENT] or NAME[:ARGUMENT], got {config!r}")
-    path, *argument = located(config).split(":", 1)
-    require_config_file(path)
-    found = _call(path, "get_config", *argument)
-    if not isinstance(found, ConfigDict) or isinstance(found, FrozenConfigDict):
-        raise UserError(f"--config: {path}: get_config returned no ConfigDict, but {type(found).__name__}")
-    return found.lock()
-
-
-def origin_of(config: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what config.json says of FILE[:ARGUMENT] or NAME[:ARGUMENT], with the keys that the user changed.
-
-    It has the figures that the file expects of this argument, if it says any.
-    """
-    path, *argument = located(config).split(":", 1)
-    of_arguments = getattr(load(path), "EXPECTED", {})
-    expected = of_arguments.get("".join(argument), {}) if isinstance(of_arguments, dict) else None
-    if not isinstance(expected, dict) or not all(type(value) in (int, float) for value in expected.values()):
-        raise UserError(f"{path}: EXPECTED: expected figures by argument, as {{'': {{'bleu': 39.7}}}}")
-    return {"config_file": config, "overrides": dict(overrides), **({"expected": expected} if expected else {})}
-
-
-def read_sweep(config: str) -> list[dict[str, Any]]:
-    """Returns the changed keys of each point that a config file's `sweep(add)` or `sweep(add, argument)` adds.
-
-    Args:
-      config: FILE[:ARGUMENT], or NAME[:ARGUMENT] of a config that comes with fxf.
-
-    Raises:
-      UserError: the file has no such function, or the function raises an exception.
-    """
-    path, *argument = located(config).split(":", 1)
-    function, added = getattr(load(path), "sweep", None), list[dict[str, Any]]()
-    if not callable(function):
-        raise UserError(f"--config: {path}: no function sweep(add) beside get_config")
-    takes_argument = len(inspect.signature(function).parameters) > 1
-
-    def add(**changes: Any) -> None:
-        if len(added) == MOST_POINTS:
-            raise UserError(f"sweep: expected at most {MOST_POINTS} points")
-        added.append(changes)
-
-    _call(path, "sweep", add, *(argument if takes_argument else ()))
-    return added
-
-
-def _call(path: str, name: str, *arguments: Any) -> Any:
-    """Calls a function of a config file. A mistake in it is one line, which names the line of the file."""
-    function, absolute = getattr(load(path), name, None), Path(os.path.abspath(path))
-    if not callable(function):
-        raise UserError(f"{shown(absolute)}: no function {name}")
-    with errors_of(absolute):
-        return function(*arguments)

@@ -1,6 +1,6 @@
-"""What a task of a user's own gives: its first batch and its figures, checked where a wrong value would be silent."""
+"""What a user's own batches have to be, checked where a wrong value would be silent."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -75,35 +75,3 @@ def require_learnable(experiment: Any) -> None:
     found = next(task.batches()) if task.has("batches") else first_batch(task.batch, experiment.seed)
     vocab_size = task.vocab_size if experiment.model.loss.of_logits else None
     require_first_batch(f"task '{experiment.config['task']['name']}': batch", found, vocab_size, task.longest)
-
-
-def figures_of(where: str, found: Any, metrics: Sequence[str] = (), best: str = "") -> dict[str, Any]:
-    """Returns the figures of a score as plain numbers and texts by name; `samples` and `answers` stay.
-
-    Args:
-      metrics: those of the task, of which at least one has to be there, as a number.
-      best: the one by which checkpoints are chosen, which has to be there.
-
-    Raises:
-      UserError: it is not a dict of figures, or a figure that has to be there is missing.
-    """
-    if not isinstance(found, Mapping):
-        raise UserError(f"{where}: expected a dict of figures by name, got {type(found).__name__}")
-    plain = {name: value.item() if getattr(value, "size", 0) == 1 else value for name, value in found.items()}
-    named = {name.removeprefix("-") for name in metrics}
-    for name, value in plain.items():
-        figure = isinstance(value, int | float) or (isinstance(value, str) and name not in named)
-        if name not in ("samples", "answers") and not figure:
-            raise UserError(f"{where}: {name}: expected a number, got {value!r}")
-    if named and not plain.keys() & named:
-        raise UserError(
-            f"{where}: missing {' or '.join(sorted(named))}, which the task's metrics name; got {', '.join(plain)}"
-        )
-    if best and best.removeprefix("-") not in plain:
-        raise UserError(f"{where}: missing {best.removeprefix('-')}, checkpoint.best; got {', '.join(plain)}")
-    return plain
-
-
-def is_of_users(part: Any) -> bool:
-    """Returns whether a task, or the function that makes a model, is not one of fxf's own."""
-    return getattr(part, "__module__", type(part).__module__).split(".")[0] != "fxf"

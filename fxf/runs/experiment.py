@@ -2,9 +2,8 @@
 
 import copy
 import dataclasses
-import functools
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,10 +13,8 @@ import numpy as np
 import optax
 from ml_collections import ConfigDict
 
-from fxf import weights
-from fxf.config import defaults, one_of, registered_section, require_short, section
+from fxf.config import defaults, one_of, registered_section, section
 from fxf.decoding.config import DecodeConfig
-from fxf.decoding.decoder import Decoder, Placement
 from fxf.errors import UserError, nearest
 from fxf.layers.attention import require_implementation
 from fxf.machine.compiled import CompiledByShape
@@ -27,12 +24,12 @@ from fxf.machine.status import stage
 from fxf.models import MODELS, RegisteredModel
 from fxf.models.model import Model
 from fxf.runs import compatibility
+from fxf.runs.evaluator import Evaluators
 from fxf.runs.source import StartConfig, folder_of_files
 from fxf.tasks import TASKS, RegisteredTask
-from fxf.tasks.task import Evaluator, RunInfo, Task
+from fxf.tasks.task import RunInfo, Task
 from fxf.training.checkpoint import CheckpointConfig
 from fxf.training.fine_tuning import without_frozen_gradient
-from fxf.training.gradient import batch_loss
 from fxf.training.log import Clock, LogConfig
 from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer, optimizer_section
 from fxf.training.parallel import ParallelConfig
@@ -61,10 +58,11 @@ SECTIONS = {
 
 
 class Experiment(NamedTuple):
-    """The parts that a config names.
+    """The parts that a config names: its sections, each parsed once, and what is built from them.
 
     Attributes:
       config: the plain nested dict of all keys, as config.json holds it.
+      optimizer: what the section `optimizer_config` names, for the weights of the model.
       programs: the compiled programs, by what they do and the layout; `fxf.runs.programs` lets experiments share them.
     """
 
@@ -75,9 +73,10 @@ class Experiment(NamedTuple):
     decode: DecodeConfig
     checkpoint: CheckpointConfig
     log: LogConfig
+    model_config: Any
+    optimizer_config: OptimizerConfig
     task: Task
     model: Model
-    max_len: int
     optimizer: optax.GradientTransformation
     programs: dict[Any, dict[Any, Any]]
 
@@ -85,14 +84,17 @@ class Experiment(NamedTuple):
     def seed(self) -> int:
         return self.config["seed"]
 
+    @property
+    def max_len(self) -> int:
+        return self.model_config.max_len
+
     def hyperparameters(self) -> Hyperparameters:
         """Returns the numbers that a training step reads as arguments."""
-        described = optimizer_section(self.config["optimizer"])
-        return hyperparameters(self.seed, self.train, described, self.model.weights_dtype)
+        return hyperparameters(self.seed, self.train, self.optimizer_config, self.model.weights_dtype)
 
     def trainer(self, layout: Layout) -> Trainer:
         """Returns the parts of a training step."""
-        frozen = self.config["optimizer"]["frozen"]
+        frozen = self.optimizer_config.frozen
         model = without_frozen_gradient(self.model, frozen) if frozen else self.model
         return Trainer(model, self.optimizer, self.train, layout)
 
@@ -102,10 +104,8 @@ class Experiment(NamedTuple):
         Raises:
           UserError: `parallel`, a batch or the implementation of attention does not fit the devices.
         """
-        values = self.config["model"]
-        if values.get("attention_implementation", "xla") != "xla":
-            described: Any = registered_section(MODELS[values["name"]].config, values, "model")
-            require_implementation(described, self.parallel.sequence)
+        if getattr(self.model_config, "attention_implementation", "xla") != "xla":
+            require_implementation(self.model_config, self.parallel.sequence)
         layout = make_layout(self.parallel, target_devices())
         require_divisible(layout, self.train.batch_size, self.train.microbatches)
         if self.parallel.sequence > 1:  # the shapes of a batch may take long to find
@@ -125,31 +125,27 @@ class Experiment(NamedTuple):
 
         The optimizer is made again for the weights of the new model; `config` stays.
         """
-        values = self.config["model"]
-        changed = {**values, **{name: value for name, value in changes.items() if name in values}}
-        return self if changed == values else self._with_model(changed)
+        known = {name: value for name, value in changes.items() if hasattr(self.model_config, name)}
+        changed = dataclasses.replace(self.model_config, **known)
+        return self if changed == self.model_config else self._with_model(changed)
 
     def with_vocabulary(self, size: int) -> "Experiment":
         """Returns the experiment with a model of so many tokens, as another tokenizer needs; the data stay."""
         task = copy.copy(self.task)
         task.vocab_size = size
-        return self._replace(task=task)._with_model(self.config["model"])
+        return self._replace(task=task)._with_model(self.model_config)
 
-    def _with_model(self, changed: Mapping[str, Any]) -> "Experiment":
-        registered = MODELS[changed["name"]]
-        config: Any = registered_section(registered.config, changed, "model")
-        model = registered.make(config, self.task.vocab_size)
-        optimizer = optimizer_section(self.config["optimizer"])
-        optimizer_of_model = make_optimizer(optimizer, self.train.steps, model.spec)
-        return self._replace(model=model, optimizer=optimizer_of_model, programs=defaultdict(dict))
+    def _with_model(self, config: Any) -> "Experiment":
+        model = MODELS[config.name].make(config, self.task.vocab_size)
+        optimizer = make_optimizer(self.optimizer_config, self.train.steps, model.spec)
+        return self._replace(model_config=config, model=model, optimizer=optimizer, programs=defaultdict(dict))
 
     def new_state(self, layout: Layout, given: Mapping[str, jax.Array] | None = None) -> TrainState:
         """Returns the state of step 0, with the weights `given` by path. One compiled call draws the others."""
-        options = drawing_options(layout.mesh.devices.flat[0].platform)
         jitted = jax.jit(
             lambda seed, given: init_state(self.model, self.optimizer, run_keys(seed).params, given),
             out_shardings=state_shardings(self.model, self.optimizer, layout),
-            compiler_options=options,
+            compiler_options=drawing_options(layout.mesh.devices.flat[0].platform),
         )
         return CompiledByShape(jitted, nullcontext, self.programs["state", layout])(np.uint32(self.seed), given)
 
@@ -163,50 +159,14 @@ class Experiment(NamedTuple):
         """Returns the shapes of a batch: of the largest one, if batches differ."""
         return self.task.largest_batch()
 
-    def evaluator(self, clock: Clock, layout: Layout, seed: int = 0) -> Callable[[weights.Params], Evaluator]:
+    def evaluator(self, clock: Clock, layout: Layout, seed: int = 0) -> Evaluators:
         """Returns `evaluator(params) -> Evaluator`, whose programs compile once for all params.
 
         Args:
           layout: the layout of the params; the devices share the rows of a batch.
           seed: the seed of sampling.
         """
-        model = layout.with_mesh(self.model)
-        compiling = functools.partial(clock.measure, "compile")
-
-        def gather(params: weights.Params) -> weights.Params:
-            return layout.gather(model, params)[0]
-
-        def of_batch(name: str, function: Callable) -> Callable:
-            def on_devices(params: weights.Params, batch: Any) -> Any:
-                return function(gather(params), layout.shard_tokens(batch))
-
-            jitted = jax.jit(on_devices, out_shardings=layout.replicated)
-            return CompiledByShape(jitted, compiling, self.programs[name, layout])
-
-        decoder = Decoder(
-            model,
-            self.task.end_token,
-            config=self.decode,
-            seed=seed,
-            compiling=compiling,
-            placement=Placement(gather, layout.shard_rows, layout.replicated, layout.mesh.size),  # read by each process
-            programs=self.programs["decode", layout],
-        )
-        loss, logits = of_batch("loss", functools.partial(batch_loss, model.scored)), of_batch("logits", model.apply)
-
-        def with_params(params: weights.Params) -> Evaluator:
-            def loss_sums(batch: Mapping[str, Any]) -> tuple[float, float]:
-                loss_sum, weight_sum = loss(params, batch)
-                return float(loss_sum), float(weight_sum)
-
-            return Evaluator(
-                decode=functools.partial(decoder.groups, params),
-                loss=loss_sums,
-                logits=lambda batch: np.asarray(logits(params, batch)),
-                in_nats=model.loss.of_logits,
-            )
-
-        return with_params
+        return Evaluators(self.model, self.task.end_token, self.decode, layout, clock, self.programs, seed)
 
 
 def default_config(task: str, model: str = "", optimizer: str = "adam") -> ConfigDict:
@@ -251,15 +211,11 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
     compatibility.require_fitting_model(task, model, sections)
     return Experiment(
         config={"seed": seed, **{name: dataclasses.asdict(value) for name, value in sections.items()}},
-        start=start,
-        train=train,
-        parallel=sections["parallel"],
-        decode=sections["decode"],
-        checkpoint=sections["checkpoint"],
-        log=sections["log"],
+        **{name: sections[name] for name in SECTIONS if name != "optimizer"},
+        model_config=sections["model"],
+        optimizer_config=sections["optimizer"],
         task=task,
         model=model,
-        max_len=sections["model"].max_len,
         optimizer=make_optimizer(sections["optimizer"], train.steps, model.spec),
         programs=defaultdict(dict),
     )
@@ -281,7 +237,7 @@ def _sections(config: Mapping[str, Any], task: RegisteredTask, model: Registered
 
 
 def _seed(config: Mapping[str, Any]) -> int:
-    seed = require_short(config.get("seed", 0), "seed")
+    seed = config.get("seed", 0)
     if type(seed) is not int or not 0 <= seed < 2**32:
         raise UserError(f"seed: expected an int from 0 to 2**32 - 1, got {seed!r}")
     return seed

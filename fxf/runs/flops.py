@@ -13,7 +13,6 @@ from fxf import weights
 from fxf.machine.hardware import hardware_of
 from fxf.machine.operations import Operations, operations
 from fxf.models.model import Batch
-from fxf.runs import needs
 from fxf.runs.experiment import Experiment
 from fxf.training.fine_tuning import without_frozen_gradient
 from fxf.training.gradient import loss_and_gradient
@@ -37,7 +36,7 @@ def flops_per_token(experiment: Experiment) -> PerToken:
     """
     batch = experiment.batch_shapes()
     tokens = math.prod(batch["weights"].shape)
-    forward, training = _forward(experiment, batch), _operations(experiment, batch, loss_and_gradient)
+    forward, training = (_operations(experiment, batch, function) for function in (_forward, loss_and_gradient))
     return PerToken(forward.flops / tokens, training.flops / tokens, forward.uncounted | training.uncounted)
 
 
@@ -47,9 +46,9 @@ def model_flops(experiment: Experiment, batch: Batch) -> Operations:
     A gradient takes twice the operations of the forward pass, or what is left of them where weights are frozen. What a
     program repeats to save memory counts once.
     """
-    if experiment.config["optimizer"]["frozen"]:
+    if experiment.optimizer_config.frozen:
         return _operations(experiment.with_model(remat="none", scan_blocks=False), batch, loss_and_gradient)
-    return _forward(experiment, batch).times(3)
+    return _operations(experiment, batch, _forward).times(3)
 
 
 def seconds_at_peak(
@@ -68,8 +67,7 @@ def seconds_at_peak(
     hardware = hardware_of(layout.mesh.devices.flat[0])
     if hardware is None:
         return None
-    peak = layout.mesh.size * hardware.flops
-    uncounted: set[str] = set()
+    peak, uncounted = layout.mesh.size * hardware.flops, set[str]()
 
     @functools.cache
     def of_shapes(*shapes: tuple[str, tuple[int, ...], Any]) -> float:
@@ -84,21 +82,21 @@ def seconds_at_peak(
     return lambda batch: of_shapes(*((name, x.shape, x.dtype) for name, x in batch.items()))
 
 
-def _forward(experiment: Experiment, batch: Batch) -> Operations:
-    return _operations(experiment, batch, lambda model, params, batch: model.apply(params, batch))
+def device_bytes(tree: Any) -> int:
+    """Returns the bytes of a tree of shapes that one device holds."""
+    leaves = jax.tree.leaves(tree)
+    shapes = (leaf.sharding.shard_shape(leaf.shape) if leaf.sharding else leaf.shape for leaf in leaves)
+    return sum(math.prod(shape) * leaf.dtype.itemsize for shape, leaf in zip(shapes, leaves, strict=True))
+
+
+def _forward(model: Any, params: weights.Params, batch: Batch) -> jax.Array:
+    return model.apply(params, batch)
 
 
 def _operations(experiment: Experiment, batch: Batch, function: Callable[..., Any]) -> Operations:
     """Returns the operations of `function(model, params, batch)`."""
-    frozen, uncounted = experiment.config["optimizer"]["frozen"], set[str]()
-
-    def count(some: Experiment) -> dict[str, int]:
-        # Other implementations of attention hide its operations.
-        model = some.with_model(attention_implementation="xla").model
-        model = without_frozen_gradient(model, frozen) if frozen else model
-        params = weights.shapes(model.spec, model.weights_dtype)
-        found = operations(jax.make_jaxpr(functools.partial(function, model))(params, batch).jaxpr)
-        uncounted.update(found.uncounted)
-        return {"flops": found.flops}
-
-    return Operations(needs.by_layers(experiment, count)["flops"], frozenset(uncounted))
+    frozen = experiment.optimizer_config.frozen
+    model = experiment.with_model(attention_implementation="xla").model  # others hide the operations of attention
+    model = without_frozen_gradient(model, frozen) if frozen else model
+    params = weights.shapes(model.spec, model.weights_dtype)
+    return operations(jax.make_jaxpr(functools.partial(function, model))(params, batch).jaxpr)

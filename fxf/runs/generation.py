@@ -1,10 +1,9 @@
 """Answers of a task: generated ones as texts, the scores of given pairs, and files of answers."""
 
-import functools
 import logging
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,37 +25,40 @@ CUT_OFF = "the answer is cut off before its end, at max_tokens or where the task
 Answers = Sequence[tuple[str, list[str], str]]
 
 
-def generate_texts(
-    experiment: Experiment, params: Params, texts: list[str], max_tokens: int = 0, seed: int = 0
-) -> list[list[Answer]]:
-    """Returns the answers to each text, in order: its hypotheses as texts with their scores, the best first.
+class Answering:
+    """Answers the prompts of an experiment's task with params; it compiles once for each shape of prompts.
 
     Raises:
-      UserError: the task answers no prompts, or cannot read a text.
+      UserError: the task answers no prompts; or, when it is called, cannot read a text.
     """
-    return answering(experiment, params, max_tokens, seed)(texts)
 
+    def __init__(self, experiment: Experiment, params: Params, max_tokens: int = 0, seed: int = 0) -> None:
+        task = experiment.task
+        if not task.has("to_text"):
+            raise UserError(f"task '{experiment.config['task']['name']}' answers no prompts")
+        self._task, self._max_tokens = task, max_tokens
+        self._max_len = experiment.model.max_len or (sys.maxsize if max_tokens else experiment.max_len)
+        layout = experiment.layout_of_one_copy()
+        self._evaluator = experiment.evaluator(Clock(time.perf_counter()), layout, seed)(params)
 
-def answering(
-    experiment: Experiment, params: Params, max_tokens: int = 0, seed: int = 0
-) -> Callable[[list[str]], list[list[Answer]]]:
-    """Returns the function from texts to their answers that `generate_texts` calls. It compiles once for each shape."""
-    task = experiment.task
-    if not task.has("to_text"):
-        raise UserError(f"task '{experiment.config['task']['name']}' answers no prompts")
-    max_len = experiment.model.max_len or (sys.maxsize if max_tokens else experiment.max_len)
-    layout = experiment.layout_of_one_copy()
-    evaluator = experiment.evaluator(Clock(time.perf_counter()), layout, seed)(params)
-
-    def answers(texts: list[str]) -> list[list[Answer]]:
-        groups = task.to_prompts(texts, max_tokens, max_len)
-        decoded = decode_groups(functools.partial(task.decode, evaluator), groups, task.end_token, len(texts))
+    def __call__(self, texts: list[str]) -> list[list[Answer]]:
+        """Returns the answers to each text, in order: its hypotheses as texts with their scores, the best first."""
+        groups = self._task.to_prompts(texts, self._max_tokens, self._max_len)
+        decoded = decode_groups(self._decode, groups, self._task.end_token, len(texts))
         return [
-            [Answer(task.to_text(text, tokens), score, cut_off) for tokens, score, cut_off in hypotheses]
+            [Answer(self._task.to_text(text, tokens), score, cut_off) for tokens, score, cut_off in hypotheses]
             for text, hypotheses in zip(texts, decoded, strict=True)
         ]
 
-    return answers
+    def _decode(self, groups: Any) -> Any:
+        return self._task.decode(self._evaluator, groups)
+
+
+def generate_texts(
+    experiment: Experiment, params: Params, texts: list[str], max_tokens: int = 0, seed: int = 0
+) -> list[list[Answer]]:
+    """Returns the answers to each text, as `Answering`."""
+    return Answering(experiment, params, max_tokens, seed)(texts)
 
 
 def warn_of_cut_off(answers: Sequence[Sequence[Answer]], n_best: int = 1) -> None:
@@ -95,11 +97,7 @@ def compare(experiment: Experiment, folder: Path, answers: Answers | None) -> di
         there[name] = [line.decode("utf-8", "replace") for line in lines]
     here = list(map(_one_line, sources))
     if there["sources"] != here or len(there["hypotheses"]) != len(here):
-        pairs = zip(there["sources"], here, strict=False)
-        line = next((n for n, (a, b) in enumerate(pairs, 1) if a != b), min(len(here), *map(len, there.values())) + 1)
-        raise UserError(
-            f"--baseline: {folder}: has answers to other prompts than those scored here, from line {line} on"
-        )
+        raise UserError(f"--baseline: {folder}: has answers to other prompts than those scored here")
     tokenized = experiment.config["task"].get("tokenized", False)
     return paired_bootstrap(list(map(_one_line, hypotheses)), there["hypotheses"], list(references), tokenized)
 

@@ -5,7 +5,6 @@ the file itself, or a module beside it, defines. A run records the files that it
 """
 
 import importlib
-import importlib.util
 import logging
 import modulefinder
 import os
@@ -38,35 +37,22 @@ def load(path: str | Path) -> ModuleType:
     path = Path(os.path.abspath(path))
     text = read_file(shown(path), "--config")
     search(path.parent)
-    known = _executed.get(path)
-    if known is None or known[0] != text:
-        there = sys.modules.get(path.stem)
-        of_files = there is None or getattr(there, "__file__", None) in {str(path), *map(str, _executed)}
-        name = path.stem if of_files else f"config file {path}"
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec and spec.loader
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name], n_before = module, len(Choices.added)
+    if path not in _executed or _executed[path][0] != text:
+        file_of_name = getattr(sys.modules.get(path.stem), "__file__", "")
+        is_free = path.stem not in sys.modules or file_of_name in {str(path), *map(str, _executed)}
+        module = ModuleType(path.stem if is_free else f"config file {path}")
+        module.__file__, n_before = str(path), len(Choices.added)
+        sys.modules[module.__name__] = module
         try:
             with errors_of(path):
                 exec(compile(text, str(path), "exec", dont_inherit=True), vars(module))
-                added = _added_since(n_before)
         except BaseException:
-            del sys.modules[name]
+            del sys.modules[module.__name__]
             raise
-        known = _executed[path] = (text, module, added)
-    sys.modules[known[1].__name__] = known[1]
-    return known[1]
-
-
-def _added_since(n_before: int) -> set[str]:
-    """Returns the names that a file has added to choices. Raises a UserError if one of them is a name of fxf."""
-    earlier = {name for _, name, _ in Choices.added[:n_before]}
-    for choices, name, before in Choices.added[n_before:]:
-        if before is not None and name not in earlier:
-            choices.update({name: before})
-            raise UserError(f"'{name}' is taken: fxf has {', '.join(choices)}; choose another name")
-    return {name for _, name, _ in Choices.added[n_before:]}
+        _executed[path] = (text, module, {name for _, name, _ in Choices.added[n_before:]})
+    module = _executed[path][1]
+    sys.modules[module.__name__] = module
+    return module
 
 
 def search(folder: Path) -> None:
@@ -81,7 +67,7 @@ def search(folder: Path) -> None:
 def record(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the modules from which a config names something: by path, or by a name that a file has added.
 
-    Each has its file, and the SHA-256 of that and of what it imports from its own folder.
+    Each has its file, and the digests of that and of what it imports from its own folder.
     """
     words = {word.strip() for _, value in flatten(config) if isinstance(value, str) for word in value.split(",")}
     files = {path.stem: path for path, (_, _, added) in _executed.items() if added & words}
@@ -98,10 +84,8 @@ def record(config: Mapping[str, Any]) -> dict[str, Any]:
 def _digests(path: Path) -> dict[str, str]:
     finder = modulefinder.ModuleFinder([str(path.parent)])
     finder.run_script(str(path))  # which it reads and does not run
-    files = sorted(
-        {path, *(Path(file) for each in finder.modules.values() if (file := getattr(each, "__file__", None)))}
-    )
-    return {str(file.relative_to(path.parent)): file_digest(file) for file in files}
+    found = {Path(file) for each in finder.modules.values() if (file := getattr(each, "__file__", None))}
+    return {str(file.relative_to(path.parent)): file_digest(file) for file in sorted({path, *found})}
 
 
 def digests(config: Mapping[str, Any], workdir: Path) -> dict[str, str]:
@@ -133,12 +117,10 @@ def restore(workdir: Path, recorded: Mapping[str, Any], given: str | Path | None
             path = beside
         _require_outside(workdir, path)
         if not path.is_file():
-            raise UserError(
-                f"{workdir}: {path}, a file that the run's config names, is missing; put it beside its config file and "
-                "name that by --config=FILE"
-            )
+            what = f"{path}, a file that the run's config names, is missing; put it beside its config file"
+            raise UserError(f"{workdir}: {what} and name that by --config=FILE")
         if "." in name:  # a module of a package
-            sys.path.insert(0, str(path.parents[name.count(".")]))
+            search(path.parents[name.count(".")])
         else:
             load(path)
         if differing := differences(guest["sha256"], _digests(path)):

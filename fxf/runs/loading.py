@@ -11,20 +11,17 @@ from fxf import weights
 from fxf.config import section
 from fxf.decoding.config import DecodeConfig, changed_decode
 from fxf.errors import UserError
-from fxf.files import folder_at, read_json
+from fxf.files import folder_at
 from fxf.machine.status import stage
 from fxf.runs import guests, run_folder
-from fxf.runs.code_version import written_by
 from fxf.runs.experiment import Experiment, build
 from fxf.training import checkpoint
-from fxf.training.checkpoint_files import steps_in
 from fxf.training.fine_tuning import evaluated_params
 from fxf.training.sharding import Layout
 
 log = logging.getLogger(__name__)
 
 CHECKPOINTS = "checkpoints"
-LARGE = 2**26  # bytes of data that are read again only to be scored
 
 Place = str | Path
 Changes = dict[str, Any] | None
@@ -40,8 +37,7 @@ def load(
 ) -> tuple[Experiment, int, weights.Params]:
     """Returns the run's experiment, and the step and params of a checkpoint: of `step`, or the one the run reports.
 
-    XLA computes attention, so the run works on other devices than in training and attention weights can be shown. A
-    warning says that other data are now where the run's data were.
+    XLA computes attention, so the run works on other devices than in training and attention weights can be shown.
 
     Args:
       decode: keys of the `decode` section to change, by `changed_decode`.
@@ -55,39 +51,16 @@ def load(
     workdir = folder_at(workdir, "workdir")
     built, identity = open_run(workdir, decode, config_file)
     experiment = built.with_model(attention_implementation="xla")
-    layout = experiment.layout_of_one_copy()
-    steps, params = load_params(experiment, layout, workdir, identity, step)
+    steps, params = load_params(experiment, experiment.layout_of_one_copy(), workdir, identity, step)
     if step is None:
-        _warn_of_another(workdir, identity, steps[0])
+        result = run_folder.read_result(workdir, identity) or {}
+        tested = result.get("best_step", result.get("steps", steps[0]))
+        if tested != steps[0] and not (workdir / CHECKPOINTS / str(tested)).exists():
+            text = "warning: %s: the result is of step %s, whose checkpoint is gone; this is step %d"
+            log.warning(text, workdir, tested, steps[0])
     if scores_data:
         run_folder.require_same_data(workdir, experiment.task.digests())
-    else:
-        _warn_of_other_data(workdir, experiment)
     return experiment, steps[0], params
-
-
-def _warn_of_other_data(workdir: Path, experiment: Experiment) -> None:
-    """Warns if the run's data were changed. Data that are gone, large or prepared on the disk are not looked at."""
-    data = experiment.config.get("data", {})
-    if not data.get("path") or data.get("format", "text") != "text":
-        return
-    path = Path(data["path"]).expanduser()
-    files = [path] if path.is_file() else [each for each in path.glob("*") if each.is_file()]
-    if not files or sum(each.stat().st_size for each in files) > LARGE:
-        return
-    try:
-        run_folder.require_same_data(workdir, experiment.task.digests())
-    except UserError as error:
-        log.warning("warning: %s", error)
-
-
-def _warn_of_another(workdir: Path, identity: run_folder.Identity, step: int) -> None:
-    """Warns if the run's result is of a checkpoint that was removed, and this is another one."""
-    result = run_folder.read_result(workdir, identity) or {}
-    tested = result.get("best_step", result.get("steps", step))
-    if tested != step and tested not in steps_in(workdir / CHECKPOINTS):
-        text = "warning: %s: the result is of step %s, whose checkpoint is gone; this is step %d"
-        log.warning(text, workdir, tested, step)
 
 
 def open_run(
@@ -100,9 +73,7 @@ def open_run(
         saved = dataclasses.asdict(section(DecodeConfig, config.get("decode", {}), "decode"))
         return build({**config, "decode": changed_decode(saved, decode or {})}, workdir), identity
     except UserError as error:
-        if not (by := written_by(read_json(workdir / run_folder.CONFIG, "a run's config"))):
-            raise
-        raise UserError(f"{workdir}: {error}{by}") from error
+        raise UserError(f"{error}{run_folder.written_by(workdir)}") from error
 
 
 @stage("reading the checkpoint")
@@ -134,9 +105,7 @@ def load_params(
     if not found:
         raise UserError(f"{workdir}: no checkpoint yet; train the run first")
     steps, params = [saved for saved, _ in found], found[0][1]
-    if len(found) > 1:
-        params = _mean(*(params for _, params in found))
-    return steps, params
+    return steps, _mean(*(params for _, params in found)) if len(found) > 1 else params
 
 
 @jax.jit

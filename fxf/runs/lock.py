@@ -6,7 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from fxf.errors import UserError
@@ -15,6 +15,7 @@ from fxf.reports.run_files import LOCK
 from fxf.training import processes
 
 log = logging.getLogger(__name__)
+UNLOCKED = "warning: %s: no lock here (%s); let only one process train this run"
 
 
 @contextmanager
@@ -28,32 +29,32 @@ def locked(workdir: Path) -> Iterator[None]:
     Raises:
       UserError: another process holds the lock, or the folder cannot be written; each process raises it.
     """
-    file, why = None, ""
-    if processes.is_first():
-        try:
-            workdir.mkdir(parents=True, exist_ok=True)
-            if is_remote(workdir):
-                log.warning("warning: %s: a bucket has no locks; let only one process train this run", workdir)
-            else:
-                file = (workdir / LOCK).open("a+", encoding="utf-8")
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                file.truncate(0)
-                file.write(f"pid {os.getpid()} on {socket.gethostname()} since {time.strftime('%F %T')}\n")
-                file.flush()
-        except BlockingIOError:
-            assert file is not None
-            file.seek(0)
-            holder = file.read(200).strip() or "which one is unknown"
-            why = f"another process trains this run: {holder}; wait for its end, or stop it"
-        except OSError as error:
-            if file is None or isinstance(error, PermissionError):
-                why = f"cannot write the run folder: {error.strerror or error}"
-            else:
-                log.warning("warning: %s: no lock here (%s); let only one process train this run", workdir, error)
-    try:
+    with ExitStack() as held:
+        why = _lock(workdir, held) if processes.is_first() else ""
         if processes.any_of(bool(why)):
             raise UserError(f"{workdir}: {why or 'the first process cannot train here'}")
         yield
-    finally:
-        if file is not None:
-            file.close()
+
+
+def _lock(workdir: Path, held: ExitStack) -> str:
+    """Locks the folder until `held` ends. Returns why that is not possible, or nothing."""
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        if is_remote(workdir):
+            log.warning(UNLOCKED, workdir, "a bucket has none")
+            return ""
+        file = held.enter_context((workdir / LOCK).open("a+", encoding="utf-8"))
+    except OSError as error:
+        return f"cannot write the run folder: {error.strerror or error}"
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file.truncate(0)
+        file.write(f"pid {os.getpid()} on {socket.gethostname()} since {time.strftime('%F %T')}\n")
+        file.flush()
+    except BlockingIOError:
+        file.seek(0)
+        holder = file.read(200).strip() or "which one is unknown"
+        return f"another process trains this run: {holder}; wait for its end, or stop it"
+    except OSError as error:
+        log.warning(UNLOCKED, workdir, error)
+    return ""

@@ -17,8 +17,10 @@ from fxf.training.optimizer import optimizer_section
 Kept = dict[str, dict[Any, dict[Any, Any]]]
 
 
-def share(experiment: Experiment, kept: Kept) -> Experiment:
+def share(experiment: Experiment, kept: Kept | None) -> Experiment:
     """Returns the experiment with the programs in `kept` that are the same as its own; else `kept` gets its own."""
+    if kept is None:
+        return experiment
     return experiment._replace(programs=kept.setdefault(program_key(experiment), experiment.programs))
 
 
@@ -27,9 +29,11 @@ def program_key(experiment: Experiment) -> str:
 
     What a task computes inside a program is compared by its trace, because it may depend on the seed.
     """
-    task = experiment.task
+    task, traced = experiment.task, b""
+    if not task.has("batches"):
+        jaxpr = jax.make_jaxpr(task.batch)(random_key(0), np.int32(0))
+        traced = b"".join([str(jaxpr).encode(), *(np.asarray(constant).tobytes() for constant in jaxpr.consts)])
     read = [without_numbers(experiment.config), task.vocab_size, task.end_token, sorted(task.digests().items())]
-    traced = b"" if task.has("batches") else _trace(task.batch)
     return digest(json.dumps(read, sort_keys=True).encode() + traced)
 
 
@@ -44,9 +48,3 @@ def without_numbers(config: Mapping[str, Any]) -> dict[str, Any]:
     log = {"every": config["log"]["every"]}  # the most steps of a call
     optimizer = {**config["optimizer"], **dict.fromkeys(arguments(optimizer_section(config["optimizer"])))}
     return {**config, "seed": None, "checkpoint": None, "log": log, "train": train, "optimizer": optimizer}
-
-
-def _trace(make_batch: Any) -> bytes:
-    """Returns the operations and the constants of `make_batch(key, step)`."""
-    jaxpr = jax.make_jaxpr(make_batch)(random_key(0), np.int32(0))
-    return b"".join([str(jaxpr).encode(), *(np.asarray(constant).tobytes() for constant in jaxpr.consts)])

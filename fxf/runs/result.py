@@ -1,13 +1,48 @@
-"""What a finished run reports: the figures of result.json, and the printed form of its samples."""
+"""What a run reports: the scores of its weights, the figures of result.json, and the printed form of its samples."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from fxf import weights
-from fxf.errors import printable
+from fxf.errors import UserError, printable
 from fxf.machine import memory
 from fxf.reports.figures import HIGHER, LOWER
+from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import Experiment
+from fxf.training import processes
+from fxf.training.fine_tuning import evaluated_params
+from fxf.training.log import MetricsLog
 from fxf.training.record import Record
+from fxf.training.state import TrainState
+
+
+class Scores(NamedTuple):
+    """Scores the weights of a run, and logs the samples among the figures."""
+
+    experiment: Experiment
+    evaluators: Evaluators
+    log: MetricsLog
+
+    def validation(self, state: TrainState) -> dict[str, Any]:
+        """Returns the figures of a state's validation."""
+        best = self.experiment.checkpoint.best.removeprefix("-")
+        found = plain(self.experiment.task.validate(self.evaluators(evaluated_params(state))))
+        if best and best not in found:
+            raise UserError(f"checkpoint.best: the validation has no {best}; it has {', '.join(found)}")
+        return self.log.without_samples(int(state.step), found)
+
+    def test(self, params: weights.Params, step: int) -> dict[str, Any]:
+        """Returns the figures of the test, and prints its samples."""
+        self.log.begin("testing", step)
+        tested = plain(self.experiment.task.test(self.evaluators(params)))
+        tested.pop("answers", None)
+        if processes.is_first() and (samples := tested.get("samples")):
+            print("\n".join(sample_text(*sample) for sample in samples), end="\n\n")  # the result stands apart
+        return self.log.without_samples(step, tested, test=True)
+
+
+def plain(figures: dict[str, Any]) -> dict[str, Any]:
+    """Returns figures by name, NumPy's and JAX's numbers as those of Python."""
+    return {name: value.item() if getattr(value, "size", 0) == 1 else value for name, value in figures.items()}
 
 
 def sample_text(prompt: str, expected: str | None, answer: str, cut_off: bool = False) -> str:
@@ -28,7 +63,7 @@ def scoring_of(experiment: Experiment) -> dict[str, Any]:
     task, best = experiment.task, experiment.checkpoint.best
     names = [name for name in task.metrics if {name, f"-{name}"} - {*task.metrics}]  # both: the user chooses
     better = {name.removeprefix("-"): LOWER if name.startswith("-") else HIGHER for name in [*names, best] if name}
-    unit = "nats" if experiment.model.loss.of_logits else experiment.config["model"]["name"]
+    unit = "nats" if experiment.model.loss.of_logits else experiment.model_config.name
     scored = task.scored_data()
     return {"better": better, "unit": unit, **({} if scored is None else {"scored": scored})}
 
@@ -37,7 +72,6 @@ def result_of(
     experiment: Experiment, record: Record, step: int, figures: dict[str, Any], seconds: dict[str, float]
 ) -> dict[str, Any]:
     """Returns the flat object of result.json; `step` is the step of the tested checkpoint."""
-    spent = {name: round(value, 3) for name, value in seconds.items()}
     return {
         "task": experiment.config["task"]["name"],
         "steps": record.step,
@@ -48,9 +82,6 @@ def result_of(
         "train_loss": record.train_loss,
         **({"skipped_steps": record.skipped} if experiment.train.skip_nonfinite else {}),
         "tokens_per_second": round(record.tokens / seconds["train"]),
-        "train_seconds": spent["train"],
-        "compile_seconds": spent["compile"],
-        "evaluate_seconds": spent["evaluate"],
-        "wall_seconds": spent["wall"],
+        **{f"{name}_seconds": round(seconds[name], 3) for name in ("train", "compile", "evaluate", "wall")},
         **memory.held_on_a_device(),
     }

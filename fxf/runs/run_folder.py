@@ -9,23 +9,20 @@ import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fxf.config import differences, differing_keys, flatten
 from fxf.errors import UserError
 from fxf.files import digest, read_file, read_json, to_json, write_atomically
-from fxf.reports.run_files import CONFIG, OBJECTS, RESULT, no_run
-from fxf.runs.code_version import made_by, other_code, written_by
+from fxf.reports.run_files import CONFIG, RESULT, no_run
+from fxf.runs.code_version import code_digest, made_by, other_code
 from fxf.runs.guests import GUESTS
 from fxf.training import processes
 from fxf.training.checkpoint_files import require_no_pattern
-from fxf.training.optimizer import make_schedule, optimizer_section
 
 log = logging.getLogger(__name__)
 
 SOURCE = "start.path"  # its name among the digests
-RATES = 50  # steps whose learning rates are compared
-
 # Keys and sections that change neither weights nor data. A path only says where data are; their digest counts.
 # A run may go on to more steps.
 NOT_TRAINING = (
@@ -34,8 +31,18 @@ NOT_TRAINING = (
 )
 # Keys that choose what is scored. With train.patience they also decide when training ends.
 SCORING = ("task.metrics", "decode.", "checkpoint.best", "checkpoint.average")
+WHATEVER_STEPS = ("constant", "inverse_sqrt")  # schedules whose rates do not depend on train.steps
 
 Identity = dict[str, Any]
+
+
+class MadeFrom(NamedTuple):
+    """What a run is made from: its folder, config, the digests of its data, and the texts that it keeps, by name."""
+
+    workdir: Path
+    config: dict[str, Any]
+    data: Mapping[str, str]
+    files: Mapping[str, str]
 
 
 def identity_of(config: Mapping[str, Any], digests: Mapping[str, str]) -> Identity:
@@ -78,30 +85,21 @@ def open_for_training(
     Raises:
       UserError: the folder cannot be written, or holds another run.
     """
-    digests = _digests(data, files)
-    identity, there = identity_of(config, digests), _require_same_run(workdir, config, digests)
+    there, digests = require_same_run(workdir, config, data, files), _digests(data, files)
+    identity = identity_of(config, digests)
     if not processes.is_first():
         return identity
-    made_from = {"identity": identity_digest(identity), "digests": digests, "files": list(files)}
-    try:
-        for name, text in files.items():
-            if not (workdir / name).exists():
-                write_atomically(workdir / name, text)
-        if there is None:
-            write_atomically(workdir / CONFIG, _as_text({"config": config, **origin, **made_from, **made_by()}))
-        elif changes := _changes(workdir, there, config, origin):
-            if _steps(there) < config["train"]["steps"]:
-                (workdir / RESULT).unlink(missing_ok=True)  # of fewer steps
-            changes = {"time": time.strftime("%F %T"), **changes}
-            record = {
-                **there,
-                GUESTS: origin.get(GUESTS, {}),
-                "config": config,
-                "changes": [*there.get("changes", []), changes],
-            }
-            write_atomically(workdir / CONFIG, _as_text(record))
-    except OSError as error:
-        raise UserError(f"{workdir}: cannot write the run folder: {error.strerror or error}") from error
+    for name, text in files.items():
+        if not (workdir / name).exists():
+            write_atomically(workdir / name, text)
+    if there is None:
+        made_from = {"identity": identity_digest(identity), "digests": digests, "files": list(files)}
+        _write(workdir / CONFIG, {"config": config, **origin, **made_from, **made_by()})
+    elif changes := _changes(workdir, there, config, origin):
+        if _steps(there) < config["train"]["steps"]:
+            (workdir / RESULT).unlink(missing_ok=True)  # of fewer steps
+        history = [*there.get("changes", []), {"time": time.strftime("%F %T"), **changes}]
+        _write(workdir / CONFIG, {**there, GUESTS: origin.get(GUESTS, {}), "config": config, "changes": history})
     return identity
 
 
@@ -113,11 +111,10 @@ def finished(
     Raises:
       UserError: the folder holds another run, or a finished one with other keys of scoring.
     """
-    digests = _digests(data, files)
-    there = _require_same_run(workdir, config, digests)
+    there = require_same_run(workdir, config, data, files)
     if there is None or _steps(there) < config["train"]["steps"]:
         return None
-    result = read_result(workdir, identity_of(config, digests))
+    result = read_result(workdir, _identity_in(there))
     for key in differing_keys(there["config"], config) if result else ():
         if key.startswith(SCORING) or (key == "checkpoint.every" and config["checkpoint"]["average"] > 1):
             raise UserError(f"{workdir}: a finished run with another {key}; `fxf evaluate` scores it with other keys")
@@ -127,24 +124,24 @@ def finished(
 def source_digest(workdir: Path, path: str) -> dict[str, str]:
     """Returns the recorded digest of the source `start.path` of the run in `workdir`; {} if there is none."""
     record = _read_record(workdir) if path and (workdir / CONFIG).exists() else None
-    found = {} if record is None or record["config"].get("start", {}).get("path") != path else record["digests"]
-    return {name: value for name, value in found.items() if name == SOURCE}
+    if record is None or record["config"].get("start", {}).get("path") != path:
+        return {}
+    return {name: value for name, value in record["digests"].items() if name == SOURCE}
 
 
 def require_same_run(
     workdir: Path, config: Mapping[str, Any], data: Mapping[str, str], files: Mapping[str, str]
-) -> None:
-    """Raises a UserError if `workdir` holds another run than the one made from these, or can hold no checkpoints."""
-    _require_same_run(workdir, config, _digests(data, files))
+) -> dict[str, Any] | None:
+    """Returns config.json, or None if there is none.
 
-
-def _require_same_run(workdir: Path, config: Mapping[str, Any], digests: Mapping[str, str]) -> dict[str, Any] | None:
-    """Returns config.json, or None if there is none. Raises what `require_same_run` does."""
+    Raises:
+      UserError: `workdir` holds another run than the one made from these, or can hold no checkpoints.
+    """
     require_no_pattern(workdir)
     if not (workdir / CONFIG).exists():
         return None
     there = _read_record(workdir)
-    if differing := differences(_identity_in(there), identity_of(config, digests)):
+    if differing := differences(_identity_in(there), identity_of(config, _digests(data, files))):
         what = f"{workdir}: holds another run: {differing}"
         other = f"use another --workdir, with --from={workdir} to start from these weights"
         raise UserError(f"{what}; {other}; or the config, data and files of that run")
@@ -152,15 +149,6 @@ def _require_same_run(workdir: Path, config: Mapping[str, Any], digests: Mapping
         what = f"train.steps: the run goes to step {_steps(there)}, which cannot become {config['train']['steps']}"
         raise UserError(f"{workdir}: {what}; use another --workdir, or at least as many steps")
     return there
-
-
-def _steps(record: Mapping[str, Any]) -> int:
-    """Returns the number of steps of the run whose config.json this is."""
-    return record["config"]["train"]["steps"]
-
-
-def _digests(data: Mapping[str, str], files: Mapping[str, str]) -> dict[str, str]:
-    return {**data, **{name: digest(text.encode()) for name, text in files.items()}}
 
 
 def require_same_data(workdir: Path, digests: Mapping[str, str]) -> None:
@@ -187,34 +175,46 @@ def read_config(workdir: Path) -> tuple[dict[str, Any], Identity, dict[str, Any]
             raise UserError(f"{path}: is missing; put back the file that the run was made with")
         if digest(read_file(path)) != record["digests"][name]:
             raise UserError(f"{path}: differs from the file that the run was made with; put that one back")
-    if code := other_code([record, *record.get("changes", [])]):
+    if code := other_code(record):
         log.warning("warning: %s: was trained by other code: %s", workdir, differences(*code))
     return record["config"], _identity_in(record), record.get(GUESTS, {})
+
+
+def written_by(workdir: Path) -> str:
+    """Returns which fxf wrote config.json, as a part of a line; nothing if it is this one."""
+    record = _read_record(workdir)
+    if record["code"] == code_digest():
+        return ""
+    commit = f" of commit {record['git_commit']}" if record.get("git_commit") else ""
+    return f"; {workdir} was written by fxf {record['versions'].get('fxf')}{commit}"
 
 
 def _read_record(workdir: Path) -> dict[str, Any]:
     """Returns config.json, after comparing it with the digest that it holds."""
     path = workdir / CONFIG
-    mend = "; with this file moved away, the training command writes it again and checks the checkpoints"
+    mend = "with this file moved away, the training command writes it again and checks the checkpoints"
     try:
         record = read_json(path, "a run's config")
+        changed = identity_digest(_identity_in(record)) != record["identity"]
+        _ = _steps(record), record["code"], record["versions"], [record["digests"][name] for name in record["files"]]
     except FileNotFoundError:
         raise no_run(workdir) from None
     except UserError as error:
-        raise UserError(f"{error}{mend}") from None
-    try:
-        if identity_digest(_identity_in(record)) != record["identity"]:
-            raise UserError(f"{path}: was changed: its content does not match its identity{mend}")
-        _ = _steps(record) + 0, record["config"].get("start", {}).get("path")
-        for name in record["files"]:
-            record["digests"][name]
-        other_code([record, *record.get("changes", [])])
-        _ = [record.get(name, {}).items() for name in OBJECTS]
-        _ = [(Path(guest["path"]), guest["sha256"].items()) for guest in record.get(GUESTS, {}).values()]
-    except (KeyError, TypeError, AttributeError, StopIteration):
-        what = f"a part is missing or of another type{written_by(record)}"
-        raise UserError(f"{path}: not a run's config: {what}{mend}") from None
+        raise UserError(f"{error}; {mend}") from None
+    except (KeyError, TypeError, AttributeError):
+        raise UserError(f"{path}: not a run's config: a part is missing or of another type; {mend}") from None
+    if changed:
+        raise UserError(f"{path}: was changed: its content does not match its identity; {mend}")
     return record
+
+
+def _steps(record: Mapping[str, Any]) -> int:
+    """Returns the number of steps of the run whose config.json this is."""
+    return record["config"]["train"]["steps"]
+
+
+def _digests(data: Mapping[str, str], files: Mapping[str, str]) -> dict[str, str]:
+    return {**data, **{name: digest(text.encode()) for name, text in files.items()}}
 
 
 def _identity_in(record: Mapping[str, Any]) -> Identity:
@@ -226,9 +226,6 @@ def read_result(workdir: Path, identity: Identity | None = None) -> dict[str, An
 
     Args:
       identity: the identity of the run that they must belong to; any run if None.
-
-    Raises:
-      UserError: a folder stands in the file's place.
     """
     path = workdir / RESULT
     try:
@@ -236,12 +233,9 @@ def read_result(workdir: Path, identity: Identity | None = None) -> dict[str, An
     except FileNotFoundError:
         return None
     except UserError as error:
-        if path.is_dir():  # no result could be written in its place
-            raise
         log.warning("warning: %s; it counts as absent", error)
         return None
-    there = result.get("identity")
-    if not isinstance(there, str) or (identity is not None and there != identity_digest(identity)):
+    if "identity" not in result or (identity is not None and result["identity"] != identity_digest(identity)):
         log.warning("warning: %s: the result of another run; it counts as absent", path)
         return None
     return result
@@ -251,45 +245,25 @@ def write_result(workdir: Path, figures: dict[str, Any], identity: Identity) -> 
     """Writes the figures of a run with its identity, and returns both."""
     result = {**figures, "identity": identity_digest(identity)}
     if processes.is_first():
-        write_atomically(workdir / RESULT, _as_text(result))
+        _write(workdir / RESULT, result)
     return result
 
 
-def require_there(workdir: Path) -> None:
-    """Raises a UserError if the run's folder was removed or moved while it trained."""
-    if not (workdir / CONFIG).exists():
-        raise UserError(f"{workdir}: {CONFIG} is gone: the run folder was removed or moved while the run trained")
-
-
-def _as_text(record: Mapping[str, Any]) -> str:
-    return to_json(record, indent=2) + "\n"
-
-
-def _other_rates(there: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """Returns a text that names the schedule if another number of steps changes the rates of the steps so far."""
-    sections = [(optimizer_section(each["optimizer"]), each["train"]["steps"]) for each in (there, config)]
-    if sections[0][1] == sections[1][1]:
-        return ""
-    (old, new), n = [make_schedule(*section) for section in sections], sections[0][1]
-    steps = {*range(0, n, -(-n // RATES)), n - 1}
-    if all(float(old(step)) == float(new(step)) for step in sorted(steps)):
-        return ""
-    name, n_new = config["optimizer"]["schedule"], config["train"]["steps"]
-    return (
-        f"; optimizer.schedule '{name}' depends on train.steps, so this is not the run of {n_new} steps from the start"
-    )
+def _write(path: Path, record: Mapping[str, Any]) -> None:
+    write_atomically(path, to_json(record, indent=2) + "\n")
 
 
 def _changes(
     workdir: Path, there: Mapping[str, Any], config: Mapping[str, Any], origin: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Returns the changes since the run began or last went on, and logs a warning of them."""
-    before = [there, *there.get("changes", [])]
-    keys, code = differences(there["config"], config), other_code(before)
+    keys, code, guests = differences(there["config"], config), other_code(there), origin.get(GUESTS, {})
     if keys:
-        log.warning("warning: %s: goes on with other keys: %s%s", workdir, keys, _other_rates(there["config"], config))
+        schedule, n = config["optimizer"]["schedule"], config["train"]["steps"]
+        other = f"; optimizer.schedule '{schedule}' depends on train.steps, so this is not the run of {n} steps"
+        differs = _steps(there) != n and schedule not in WHATEVER_STEPS
+        log.warning("warning: %s: goes on with other keys: %s%s", workdir, keys, other if differs else "")
     if code:
         log.warning("warning: %s: goes on with other code: %s", workdir, differences(*code))
-    guests = origin.get(GUESTS, {})
     moved = {GUESTS: guests} if guests != there.get(GUESTS, {}) else {}
     return {**({"keys": keys} if keys else {}), **(code[1] if code else {}), **moved}

@@ -1,8 +1,8 @@
 """The compiled steps of a run."""
 
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,55 +13,66 @@ from fxf.runs.experiment import Experiment
 from fxf.runs.flops import seconds_at_peak
 from fxf.training.log import Clock
 from fxf.training.loop import STEPS_AT_ONCE
-from fxf.training.optimizer import make_schedule, optimizer_section
+from fxf.training.optimizer import make_schedule
 from fxf.training.record import Record
 from fxf.training.sharding import Layout
 from fxf.training.state import TrainState
 from fxf.training.step import Metrics, make_train_steps, make_train_steps_from_iterator
 
 
-class Steps(NamedTuple):
-    """The steps of a run.
+class Steps:
+    """The steps of a run from that of a record on; `fxf.training.loop.fit` takes them.
 
-    Attributes:
-      train: `train(state, n)` takes n steps, and returns the state and the metrics of each.
-      learning_rate: `learning_rate(step)` returns the rate of a step.
-      position: `position()` returns the position in the data.
+    If a program makes its batches, it is traced when this object is made, and compiles in a thread, beside what comes
+    until the first step.
     """
 
-    train: Callable[[TrainState, Any], tuple[TrainState, Metrics]]
-    learning_rate: Callable[[int], Any]
-    position: Callable[[], Any]
+    def __init__(self, experiment: Experiment, layout: Layout, record: Record, clock: Clock) -> None:
+        task, trainer, programs = experiment.task, experiment.trainer(layout), experiment.programs["train", layout]
+        self._compiling, self._programs, self._experiment = (
+            functools.partial(clock.measure, "compile"),
+            programs,
+            experiment,
+        )
+        self._numbers = jax.device_put(experiment.hyperparameters(), layout.replicated)
+        self._rate = CompiledByShape(jax.jit(self._rate_of), self._compiling, experiment.programs["rate", layout])
+        at_peak = seconds_at_peak(experiment, layout, self._compiling)
+        self._batches = task.batches() if task.has("batches") else None
+        if self._batches is not None:
+            if record.step:
+                self._batches.set_state(record.data)
+            arguments = (trainer, self._batches, self._compiling, at_peak, programs)
+            self._from_iterator = make_train_steps_from_iterator(*arguments)
+            return
+        n_steps = min(experiment.log.every, experiment.train.steps, STEPS_AT_ONCE)
+        self._least = (
+            {} if at_peak is None else {"seconds_at_peak": np.full(n_steps, at_peak(experiment.batch_shapes()))}
+        )
+        if not programs:
+            with self._compiling():
+                jitted = make_train_steps(trainer, task.batch, n_steps)
+                lowered = jitted.lower(experiment.state_shapes(layout), self._numbers, np.int32(0))
+            thread = ThreadPoolExecutor(1)
+            programs["steps"] = thread.submit(lowered.compile, in_order(lowered))
+            thread.shutdown(wait=False)
 
+    def train(self, state: TrainState, n: Any) -> tuple[TrainState, Metrics]:
+        """Takes n steps; returns the state and the metrics of each."""
+        if self._batches is not None:
+            return self._from_iterator(state, self._numbers, n)
+        if isinstance(begun := self._programs["steps"], Future):
+            with self._compiling():
+                self._programs["steps"] = begun.result()
+        state, metrics = self._programs["steps"](state, self._numbers, n)
+        return state, metrics | self._least
 
-def make_steps(experiment: Experiment, layout: Layout, record: Record, clock: Clock) -> Steps:
-    """Returns the steps of a run from that of `record`."""
-    task, trainer, programs = experiment.task, experiment.trainer(layout), experiment.programs["train", layout]
-    hyperparameters = jax.device_put(experiment.hyperparameters(), layout.replicated)
-    compiling = functools.partial(clock.measure, "compile")
-    at_peak = seconds_at_peak(experiment, layout, compiling)
-    schedule = functools.partial(
-        make_schedule, optimizer_section(experiment.config["optimizer"]), experiment.train.steps
-    )
-    rate = CompiledByShape(
-        jax.jit(lambda numbers, step: schedule(numbers)(step)), compiling, experiment.programs["rate", layout]
-    )
+    def learning_rate(self, step: int) -> jax.Array:
+        """Returns the learning rate of a step."""
+        return self._rate(self._numbers.optimizer, np.int32(step))
 
-    def learning_rate(step: int) -> jax.Array:
-        return rate(hyperparameters.optimizer, np.int32(step))
+    def position(self) -> Any:
+        """Returns the position in the data, as JSON."""
+        return None if self._batches is None else self._batches.get_state()
 
-    if task.has("batches"):
-        batches = task.batches()
-        if record.step:
-            batches.set_state(record.data)
-        from_iterator = make_train_steps_from_iterator(trainer, batches, compiling, at_peak, programs)
-        return Steps(lambda state, n: from_iterator(state, hyperparameters, n), learning_rate, batches.get_state)
-    n_steps = min(experiment.log.every, experiment.train.steps, STEPS_AT_ONCE)
-    program = CompiledByShape(make_train_steps(trainer, task.batch, n_steps), compiling, programs, in_order)
-    least = {} if at_peak is None else {"seconds_at_peak": np.full(n_steps, at_peak(experiment.batch_shapes()))}
-
-    def train(state: TrainState, n: Any) -> tuple[TrainState, Metrics]:
-        state, metrics = program(state, hyperparameters, n)
-        return state, metrics | least
-
-    return Steps(train, learning_rate, lambda: None)
+    def _rate_of(self, numbers: Any, step: jax.Array) -> jax.Array:
+        return make_schedule(self._experiment.optimizer_config, self._experiment.train.steps, numbers)(step)

@@ -11,6 +11,7 @@ from typing import Any
 
 from fxf.errors import Interrupted, UserError, shortened, why_not_ours
 from fxf.machine import signals
+from fxf.runs import run
 from fxf.runs.programs import Kept
 from fxf.sweeps.points import Point
 from fxf.sweeps.workers import open_log
@@ -53,7 +54,8 @@ def train_logged(config: Mapping[str, Any], folder: Path, origin: dict[str, Any]
     """
     with _logged(folder):
         try:
-            result = whole_run.train(config, folder, Clock(time.perf_counter()), origin, kept=kept)
+            with whole_run.completed(config, folder, kept) as trackers:
+                result = run.train(config, folder, Clock(time.perf_counter()), origin, kept=kept, trackers=trackers)
         except Interrupted:
             raise
         except UserError as error:

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import logging
-import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from fxf.machine import status
 from fxf.reports.report import Report
 from fxf.reports.run_files import ENDED, ERROR, RECORDS, SAMPLES
 from fxf.reports.tables import to_markdown
+from fxf.training import processes
 from fxf.training.trackers import TRACKERS, TensorBoard, Trackers, require_trackers
 
 
@@ -74,32 +74,31 @@ class MetricsLog:
     """A log that appends records to `metrics.jsonl`, tells the trackers, writes the run's page, and shows them.
 
     As a context it also notes the error that ends it, for the page. In a bucket files cannot be appended to, so
-    `publish` copies them there from a temporary folder.
+    `publish` copies them there from a temporary folder. A process that is not the first one also writes into a
+    temporary folder, of which nothing is kept or shown.
     """
 
     def __init__(self, directory: Path, steps: int, resumed_at: int, config: LogConfig, trackers: Trackers) -> None:
-        self._steps, self._place, self._bucket = steps, directory, None
-        if is_remote(directory):
-            self._bucket, self._temporary = directory, tempfile.TemporaryDirectory()
-            directory = Path(self._temporary.name)
-        for name in (RECORDS, SAMPLES):
-            if self._bucket is not None and (self._bucket / name).exists():
-                (directory / name).write_bytes((self._bucket / name).read_bytes())
-            dropped = _keep_until(directory / name, resumed_at)
+        self._steps, self._place, self._is_first = steps, directory, processes.is_first()
+        self._temporary = None
+        self._folder, self._trackers = directory, trackers
+        if is_remote(directory) or not self._is_first:
+            self._temporary = tempfile.TemporaryDirectory()
+            self._folder = Path(self._temporary.name)
+        for name in (RECORDS, SAMPLES) if self._is_first else ():
+            if self._temporary and (directory / name).exists():
+                (self._folder / name).write_bytes((directory / name).read_bytes())
+            dropped = _keep_until(self._folder / name, resumed_at)
             if name == RECORDS and dropped and not resumed_at:
-                log.warning(
-                    "warning: %s: has records up to step %d but no checkpoint; it begins again at step 0",
-                    *(self._place, dropped),
-                )
-        if (ended := self._place / ENDED).exists():
-            ended.unlink()
-        self._report = Report(self._place) if config.report else None
-        self._trackers = trackers
-        makers = {name: TRACKERS[name] for name in require_trackers(config.trackers)}
-        self._trackers.open(
-            makers | ({"tensorboard": TensorBoard} if config.tensorboard else {}), directory, resumed_at
-        )
-        self._directory, self._file = directory, (directory / RECORDS).open("a", encoding="utf-8")
+                text = "warning: %s: has records up to step %d but no checkpoint; it begins again at step 0"
+                log.warning(text, directory, dropped)
+        self._report = Report(directory) if config.report and self._is_first else None
+        if self._is_first:
+            (directory / ENDED).unlink(missing_ok=True)
+            makers = {name: TRACKERS[name] for name in require_trackers(config.trackers)}
+            makers |= {"tensorboard": TensorBoard} if config.tensorboard else {}
+            trackers.open(makers, self._folder, resumed_at)
+        self._file = (self._folder / RECORDS).open("a", encoding="utf-8")
 
     def record(self, step: int, values: dict[str, float], group: str = "train") -> None:
         """Writes one object; the record of step 12 covers the steps up to and including the twelfth.
@@ -108,30 +107,30 @@ class MetricsLog:
           group: train or validation.
 
         Raises:
-          UserError: the file was removed since the run began.
+          UserError: the file was removed or moved since the run began.
         """
-        if not os.fstat(self._file.fileno()).st_nlink:
-            raise UserError(
-                f"{self._directory / RECORDS} is gone: it was removed while the run trained; the same command goes on "
-                "from the newest checkpoint"
-            )
+        self._require_there()
         self._file.write(to_json({"step": step, **values}) + "\n")
         self._file.flush()
         self._trackers.scalars(step, group, values)
-        if self._report and self._bucket is None:
+        if self._report and not self._temporary:
             self._report.write_now_and_then()
+
+    def _require_there(self) -> None:
+        if not (self._folder / RECORDS).exists():
+            what = "is gone: it was removed or moved while the run trained"
+            raise UserError(f"{self._folder / RECORDS} {what}; the same command goes on from the newest checkpoint")
 
     def without_samples(self, step: int, figures: dict[str, Any], test: bool = False) -> dict[str, Any]:
         """Writes the samples among the figures of a step's validation, or of the test, and returns the others."""
         if rows := figures.get("samples"):
-            with (self._directory / SAMPLES).open("a", encoding="utf-8") as file:
+            with (self._folder / SAMPLES).open("a", encoding="utf-8") as file:
                 file.write(to_json({"step": step, "test": test, "rows": rows}) + "\n")
-            columns = ("prompt", "expected", "answer")
             marked = [(*row[:2], f"{row[2]} (cut off)") if row[3:] else row for row in rows]
-            table = to_markdown(
-                [dict(zip(columns, [text or "" for text in row], strict=True)) for row in marked], columns
-            )
-            self._trackers.texts(step, {f"samples/{'test' if test else 'validation'}": table})
+            columns = ("prompt", "expected", "answer")
+            cells = [dict(zip(columns, [text or "" for text in row], strict=True)) for row in marked]
+            name = f"samples/{'test' if test else 'validation'}"
+            self._trackers.texts(step, {name: to_markdown(cells, columns)})
         if test:
             self._trackers.scalars(step, "test", figures)
         return {name: value for name, value in figures.items() if name != "samples"}
@@ -144,18 +143,30 @@ class MetricsLog:
             f"step {step}/{self._steps}  loss {values['loss']:.4f}  {values['steps_per_second']:.1f} steps/s  "
             f"{values['tokens_per_second']:,.0f} tokens/s{utilization}"
         )
-        status.tell(text, f"{text}  left {left}")
+        if self._is_first:
+            status.tell(text, f"{text}  left {left}")
 
     def begin(self, stage: str, step: int) -> None:
         """Says which stage begins, where there is no terminal that shows it."""
-        status.tell("", f"step {step}/{self._steps}  {stage}")
+        if self._is_first:
+            status.tell("", f"step {step}/{self._steps}  {stage}")
+
+    def print_line(self, text: str) -> None:
+        """Prints one line."""
+        if self._is_first:
+            status.say(one_line(text))
+
+    def print_lines(self, *texts: str) -> None:
+        """Prints a line for each text."""
+        for text in texts:
+            self.print_line(text)
 
     @contextmanager
     def traced(self) -> Iterator[None]:
         """Writes a trace of what runs inside, for TensorBoard and Perfetto, and prints how to open it."""
         options = jax.profiler.ProfileOptions()
         options.python_tracer_level = 0  # tracing Python would slow down the host
-        with jax.profiler.trace(self._directory / PROFILE, profiler_options=options):
+        with jax.profiler.trace(self._folder / PROFILE, profiler_options=options):
             yield
         where = self._place / PROFILE
         self.print_line(
@@ -164,99 +175,59 @@ class MetricsLog:
         )
 
     def publish(self) -> None:
-        """Copies the files into the run folder if it is in a bucket."""
-        if self._bucket is not None:
-            for path in files_below(self._directory):
-                copy = self._bucket / path.relative_to(self._directory)
+        """Copies the files into the run folder if it is in a bucket. Raises a UserError if the folder was removed."""
+        self._require_there()
+        self._copy()
+
+    def _copy(self) -> None:
+        if self._temporary and self._is_first:
+            for path in files_below(self._folder):
+                copy = self._place / path.relative_to(self._folder)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 copy.write_bytes(path.read_bytes())
             if self._report:
                 self._report.write_now_and_then()
 
-    def print_line(self, text: str) -> None:
-        """Prints one line."""
-        status.say(one_line(text))
-
-    def close(self) -> None:
-        self._file.close()
-        self.publish()
-        if self._bucket is not None:
-            self._temporary.cleanup()
-
     def __enter__(self) -> "MetricsLog":
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        # What happened first is what a user must know, so later errors of writing are not raised then.
-        quiet = nullcontext() if error is None else suppress(OSError, UserError)
-        if error is not None:
-            with quiet:
-                why = one_line(str(error) or type(error).__name__)
+        if error is not None and self._is_first:
+            why = one_line(str(error) or type(error).__name__)
+            with suppress(OSError):
                 write_atomically(self._place / ENDED, f"{'' if isinstance(error, Interrupted) else ERROR}{why}\n")
-        self.close()
-        if self._report:
-            with quiet:
+        # What happened first is what a user must know, so later errors of writing are not raised then.
+        with nullcontext() if error is None else suppress(OSError, UserError):
+            self.close()
+            if self._report:
                 self._report.write()
 
-
-class NoLog(MetricsLog):
-    """The log of a process that is not the first one; it writes and shows nothing."""
-
-    def __init__(self) -> None:
-        pass
-
-    def record(self, step: int, values: dict[str, float], group: str = "train") -> None:
-        pass
-
-    def without_samples(self, step: int, figures: dict[str, Any], test: bool = False) -> dict[str, Any]:
-        return {name: value for name, value in figures.items() if name != "samples"}
-
-    def show(self, step: int, values: dict[str, float]) -> None:
-        pass
-
-    def begin(self, stage: str, step: int) -> None:
-        pass
-
-    @contextmanager
-    def traced(self) -> Iterator[None]:
-        yield
-
-    def publish(self) -> None:
-        pass
-
-    def print_line(self, text: str) -> None:
-        pass
-
     def close(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        pass
+        """Ends the file, and copies it into a bucket."""
+        self._file.close()
+        self._copy()
+        if self._temporary:
+            self._temporary.cleanup()
 
 
 def _keep_until(path: Path, step: int) -> int:
-    """Drops the records after `step`, which a resumed run writes again, and a last line that a kill cut short.
+    """Drops the records after `step`, which a resumed run writes again, and lines that a kill or a fault has cut short.
 
-    Drops other lines that are not records too, with a warning. Returns the last step whose record it drops, else 0.
+    Returns the last step whose record it drops, else 0.
 
     Raises:
       UserError: the file cannot be read.
     """
-    if not path.exists():
-        return 0
-    lines = read_file(path).decode("utf-8", errors="replace").splitlines()
-    records = [_record(line) for line in lines]
-    if dropped := records[:-1].count(None):
-        log.warning("warning: %s: dropped %d lines that are not records", path, dropped)
-    kept = [line for line, record in zip(lines, records, strict=True) if record is not None and record <= step]
-    write_atomically(path, "".join(f"{line}\n" for line in kept))
-    return max((record for record in records if record is not None and record > step), default=0)
+    lines = read_file(path).decode("utf-8", errors="replace").splitlines() if path.exists() else []
+    steps = [_step_of(line) for line in lines]
+    if lines:
+        write_atomically(path, "".join(f"{line}\n" for line, at in zip(lines, steps, strict=True) if 0 <= at <= step))
+    return max([0, *(at for at in steps if at > step)])
 
 
-def _record(line: str) -> int | None:
-    """Returns the step of a record, or None if the line is not a record."""
+def _step_of(line: str) -> int:
+    """Returns the step of a record, or -1 if the line is not a record."""
     try:
-        step = json.loads(line)["step"]
+        return int(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        return None
-    return step if type(step) is int else None
+        return -1

@@ -39,17 +39,11 @@ class Record:
     unlogged: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
-_DICTS = dict.fromkeys(("evaluated", "seconds", "unlogged"), dict)
-_TYPES: dict[str, Any] = {"step": int, "stopped": bool, "tokens": float | int, "skipped": int, **_DICTS}
-
-
 def record_of(saved: dict[str, Any]) -> Record:
     """Returns the record that was saved with a checkpoint. Raises a UserError if it has other parts."""
     saved = {"unlogged": {}, **saved}  # which older checkpoints lack
-    for name in {**vars(Record()), **saved}:
-        right = name in saved and hasattr(Record(), name) and isinstance(saved[name], _TYPES.get(name, object))
-        if not right:
-            raise UserError(f"the checkpoint's record has another '{name}': it was changed, or saved by another fxf")
+    if other := sorted(saved.keys() ^ vars(Record()).keys()):
+        raise UserError(f"the checkpoint's record has another '{other[0]}': it was changed, or saved by another fxf")
     if best := saved["best"]:  # JSON has no infinite rank
         saved["best"] = (-math.inf if best[0] is None else best[0], best[1])
     return Record(**saved)

@@ -32,6 +32,7 @@ def flags(parser: Parser) -> None:
 def main(args: Namespace) -> None:
     from fxf.machine.listen import STARTED
 
+    from fxf.runs import run
     from fxf.training import processes
     from fxf.training.log import Clock
     from fxf.views import whole_run
@@ -44,8 +45,9 @@ def main(args: Namespace) -> None:
         config = config_from(config, args.source, workdir, origin["overrides"])
     if args.smoke:
         config, workdir = _smoke(config, workdir, origin)
-    with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():  # the samples
-        result = whole_run.train(config, workdir, Clock(STARTED), origin, args.profile)
+    said = contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext()  # the samples
+    with said, whole_run.completed(config, workdir) as trackers:
+        result = run.train(config, workdir, Clock(STARTED), origin, args.profile, trackers=trackers)
     if processes.is_first():
         print_figures(result, args.json)
 

@@ -11,8 +11,7 @@ from fxf.machine.on_gpu import in_order
 from fxf.machine.status import stage
 from fxf.reports.tables import aligned
 from fxf.runs.experiment import Experiment
-from fxf.runs.flops import flops_per_token
-from fxf.runs.needs import device_bytes
+from fxf.runs.flops import device_bytes, flops_per_token
 from fxf.training.sharding import Layout, partition
 from fxf.training.step import jit_step, make_step
 

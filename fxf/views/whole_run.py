@@ -1,7 +1,8 @@
 """A run as the commands train it: when it has ended, its page gets what is inside the model, and its trackers files."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,8 @@ import numpy as np
 
 from fxf.files import is_remote
 from fxf.reports.run_files import read
-from fxf.runs import run
+from fxf.runs import run_folder
 from fxf.runs.programs import Kept
-from fxf.training.log import Clock
 from fxf.training.trackers import Trackers
 
 SIDE = 480  # pixels of a map in a picture, about
@@ -20,26 +20,20 @@ WHITE, DARK = np.array([255.0, 255.0, 255.0]), np.array([8.0, 48.0, 107.0])
 FILES = ("config.json", "metrics.jsonl", "result.json", "report.html")  # for trackers
 
 
-def train(
-    config: Mapping[str, Any],
-    workdir: Path,
-    clock: Clock,
-    origin: dict[str, Any],
-    profile: bool = False,
-    kept: Kept | None = None,
-) -> dict[str, Any]:
-    """Trains a run, or resumes it, and returns its result. Arguments and errors are those of `fxf.runs.run.train`."""
+@contextmanager
+def completed(config: Mapping[str, Any], workdir: Path, kept: Kept | None = None) -> Iterator[Trackers]:
+    """Gives the trackers of a run, which is trained inside, and writes its page when it has ended."""
     with Trackers() as trackers:
-        result = run.train(config, workdir, clock, origin, profile, kept, trackers)
+        yield trackers
         # An import that the first step need not wait for.
         from fxf.views import inside
 
         if config["log"]["report"] and jax.process_count() == 1 and not inside.is_of_the_result(workdir):
             print(inside.write(workdir, kept=kept), file=sys.stderr)
         if trackers.are_open() and not is_remote(workdir):
-            trackers.pictures(result["steps"], pictures(workdir))
+            result = run_folder.read_result(workdir) or {}
+            trackers.pictures(result.get("steps", 0), pictures(workdir))
             trackers.files([workdir / name for name in FILES])
-    return result
 
 
 def pictures(folder: Path) -> dict[str, np.ndarray]:

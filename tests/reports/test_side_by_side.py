@@ -12,7 +12,6 @@ from test_pages import data_of, make_run
 
 from fxf.errors import UserError
 from fxf.reports import best, compare, side_by_side
-from fxf.runs.source import source_of
 from small_runs import ROOT
 
 RATES = {0.1: (0.9, 0.92), 0.2: (0.5, 0.54)}  # and the exact match of each seed
@@ -53,12 +52,6 @@ def test_the_csv_has_a_row_for_each_run_and_every_figure(found):
     rows = list(csv.DictReader(io.StringIO(side_by_side.as_csv(found))))
     assert [row["run"] for row in rows] == ["0.1,0", "0.1,1", "0.2,0", "0.2,1", "on", "other"]
     assert (rows[3]["train_loss"], rows[3]["optimizer.learning_rate"], rows[4]["status"]) == ("3.0", "0.2", "stopped")
-
-
-def test_a_start_from_a_sweep_names_its_best_run(sweep):
-    held = f"; it holds runs, of which the first by exact_match is {sweep / '0.1,1'}"
-    with pytest.raises(UserError, match=re.escape(held)):
-        source_of(str(sweep))
 
 
 def test_a_line_is_the_mean_over_seeds_in_a_band(sweep, found):

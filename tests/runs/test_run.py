@@ -14,12 +14,12 @@ import pytest
 
 from closeness import assert_close
 from fxf.config import defaults
-from fxf.errors import DivergedError, Interrupted, UserError
-from fxf.machine import memory, signals
+from fxf.errors import DivergedError, UserError
+from fxf.machine import memory
 from fxf.machine.hardware import HARDWARE
 from fxf.models.bilayer import BilayerConfig
 from fxf.reports import run_files
-from fxf.runs import experiment as experiment_module
+from fxf.runs import evaluator as evaluator_module
 from fxf.runs import flops, run
 from fxf.runs.experiment import build
 from fxf.runs.generation import generate_texts
@@ -309,20 +309,6 @@ def test_training_stops_when_nothing_got_better_for_as_many_evaluations_as_patie
     assert [row["step"] for row in records(tmp_path) if "loss" in row] == [1, 2, 3, 4]
 
 
-def test_a_better_evaluation_gives_training_new_patience_and_an_equal_one_does_not(tmp_path, monkeypatch):
-    score(monkeypatch, 0.25, 0.125, 0.5, 0.5, 0.375, 0.25)
-    result = train(tmp_path, **PATIENT)
-    assert result["steps"] == 5
-
-
-def test_a_resumed_run_remembers_how_long_nothing_got_better(tmp_path, monkeypatch):
-    score(monkeypatch, 0.25, 0.75, 0.5)
-    train_and_stop_after(4, tmp_path, monkeypatch, **PATIENT)
-    score(monkeypatch, 0.5, 0.625, 0.125)  # it goes on from step 2, the best so far
-    result = train(tmp_path, **PATIENT)
-    assert (result["steps"], result["best_step"]) == (4, 2)
-
-
 def test_a_run_that_had_stopped_only_writes_its_result(tmp_path, monkeypatch):
     score(monkeypatch, 0.75, 0.5, 0.625, 0.125)
     result, before = train(tmp_path, **PATIENT), records(tmp_path)
@@ -332,38 +318,6 @@ def test_a_run_that_had_stopped_only_writes_its_result(tmp_path, monkeypatch):
     assert [again[key] for key in ("steps", "best_step", "exact_match")] == [3, 1, 0.125]
     assert result["steps"] == 3
     assert records(tmp_path) == before
-
-
-@pytest.mark.parametrize(  # the last step is 6
-    ("best", "cut_at"), [pytest.param("", 4, marks=pytest.mark.thorough), ("exact_match", 6)]
-)
-def test_an_evaluation_cut_short_by_a_signal_comes_first_when_the_run_goes_on(tmp_path, monkeypatch, best, cut_at):
-    sections = {"train": {"evaluate_every": 2}, "checkpoint": {"every": 0, "keep": 1, "best": best}}
-    scores = {2: 0.25, 4: 0.5, 6: 0.75, "test": 0.625}
-    score(monkeypatch, *scores.values())
-    expected = train(tmp_path / "unbroken", **sections)
-
-    found = iter(scores.items())
-
-    def find(*_):
-        step, value = next(found)
-        if step == cut_at:
-            stopping.setattr(signals, "asked", lambda: True)
-            raise signals.Abandoned
-        return value
-
-    with monkeypatch.context() as stopping:
-        stopping.setattr(importlib.import_module("fxf.tasks.reversal"), "exact_match", find)
-        with pytest.raises(Interrupted, match=f"stopped at step {cut_at}, which is saved"):
-            train(tmp_path / "cut", **sections)
-    score(monkeypatch, *(value for step, value in scores.items() if step == "test" or step >= cut_at))
-    result = train(tmp_path / "cut", **sections)
-    assert [result.get(k) for k in ("steps", "best_step", "exact_match", "train_loss")] == [
-        expected.get(k) for k in ("steps", "best_step", "exact_match", "train_loss")
-    ]
-    rows, unbroken = (without_times(records(tmp_path / name)) for name in ("cut", "unbroken"))
-    assert [row for row in rows if "exact_match" in row] == [row for row in unbroken if "exact_match" in row]
-    assert run.load(tmp_path / "cut")[1] == 6
 
 
 def mean_params(workdir, *steps):
@@ -516,7 +470,7 @@ def test_a_model_that_slides_generates_as_many_tokens_as_are_asked_for(monkeypat
         asked.extend(group.max_tokens for group in groups)
         return [(np.ones((len(group.prompts["tokens"]), 1, group.max_tokens), np.int32), None) for group in groups]
 
-    monkeypatch.setattr(experiment_module.Decoder, "groups", groups)
+    monkeypatch.setattr(evaluator_module.Decoder, "groups", groups)
     (answers,) = generate_texts(experiment, params, ["1 2 3 1 2 3 1"], max_tokens=17)
     assert (answers[0][0], asked) == (" ".join("1" * 17), [17])
     with pytest.raises(UserError, match=r"prompt 1: 8 tokens and 1 to generate; model.max_len is 6"):

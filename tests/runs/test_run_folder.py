@@ -72,12 +72,9 @@ def test_a_run_that_this_fxf_cannot_read_says_which_one_wrote_it(by, tmp_path):
         record["config"]["decode"]["beams"] = 3  # a key that there is no more
 
     changed(tmp_path, change)
-    with pytest.raises(UserError, match=rf"decode\.beams: unknown key.*; {by} wrote it, this is ") as error:
+    with pytest.raises(UserError, match=rf"decode\.beams: unknown key.*was written by {by}$") as error:
         open_run(tmp_path)
     assert "\n" not in str(error.value)
-    changed(tmp_path, lambda record: record["config"].pop("train"))
-    with pytest.raises(UserError, match=f"not a run's config: .*; {by} wrote it"):
-        open_run(tmp_path)
 
 
 def test_where_patience_ends_training_what_is_scored_is_part_of_the_identity():
@@ -164,10 +161,7 @@ def changed(folder, change):
     lambda record: record.update(identity=3),
     lambda record: record.update(files={"a": 1}),
     lambda record: record.update(config=[]),
-    lambda record: record.update(versions=[], changes=[3]),
     lambda record: record.pop("code"),
-    lambda record: record.update(guests=3),
-    lambda record: record.update(guests={"mine": {"path": 3, "sha256": {}}}),
     lambda record: record.clear(),
 ])  # fmt: skip
 def test_a_config_changed_by_hand_is_refused_in_one_line(change, tmp_path):
@@ -218,18 +212,12 @@ def test_other_data_are_put_back_where_the_config_says(tmp_path):
         run_folder.require_same_data(tmp_path, {"data.path": "ffff"})
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b"[" * 100_000, b"{}", b'{"steps": 3}', b'{"identity": 3}'])
+@pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b"[" * 100_000, b"{}", b'{"steps": 3}'])
 def test_a_damaged_result_counts_as_absent_with_a_warning(content, tmp_path, caplog):
     (tmp_path / "result.json").write_bytes(content)
     assert run_folder.read_result(tmp_path) is None
     (message,) = (record.getMessage() for record in caplog.records)
     assert "counts as absent" in message and "\n" not in message
-
-
-def test_a_folder_in_the_place_of_the_result_is_named(tmp_path):
-    (tmp_path / "result.json").mkdir()
-    with pytest.raises(UserError, match=r"result\.json: .*expected a file, got a folder"):
-        run_folder.read_result(tmp_path)
 
 
 def test_the_result_of_another_run_counts_as_absent(tmp_path, caplog):
@@ -247,14 +235,6 @@ def test_a_finished_run_is_not_given_out_as_scored_by_other_keys(tmp_path):
     with pytest.raises(UserError, match=r"a finished run with another decode\.beam_width"):
         run_folder.finished(tmp_path, tiny_config(decode={"beam_width": 2}), DATA, FILES)
     assert run_folder.finished(tmp_path, tiny_config(log={"every": 1}), DATA, FILES)["steps"] == 3
-
-
-def test_a_folder_removed_while_the_run_trained_is_an_error(tmp_path):
-    opened(tmp_path)
-    run_folder.require_there(tmp_path)
-    (tmp_path / "config.json").unlink()
-    with pytest.raises(UserError, match="the run folder was removed or moved"):
-        run_folder.require_there(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["a[x]", "a*", "a?"])

@@ -53,20 +53,13 @@ def test_a_result_has_the_figures_of_the_text(finished, monkeypatch):
     assert result["training_tokens"] == int(len(LINES) * 0.8)
 
 
-def test_other_data_in_place_of_a_runs_are_one_warning_to_load_it_and_one_error_to_score_it(finished, caplog):
+def test_other_data_in_place_of_a_runs_are_one_error_to_score_it(finished):
     workdir, text = finished[0], finished[0].parent / "text.txt"
-    run.load(workdir)
-    assert not caplog.messages
     text.write_text(LINES.replace("and", "not"))
     try:
         run.load(workdir)
-        (warning,) = caplog.messages
-        assert "other data: data.path" in warning
-        assert f"put the data back at {text}" in warning
-        caplog.clear()
-        with pytest.raises(UserError, match=r"other data: data\.path"):
+        with pytest.raises(UserError, match=rf"other data: data\.path .*put the data back at {text}"):
             run.load(workdir, scores_data=True)
-        assert not caplog.messages
     finally:
         text.write_text(LINES)
 

@@ -2,25 +2,27 @@
 
 import pytest
 
-from fxf.runs.shipped import folder, located, names
+from fxf.errors import UserError
+from fxf.runs.configs import folder, located, names
 from small_runs import script
 
 
 def test_every_config_has_the_name_of_its_file():
     assert {"reversal", "translation", "studies/positions"} <= set(names())
-    assert located("reversal:example0") == f"{folder()}/reversal.py:example0"
-    assert located("studies/positions") == f"{folder()}/studies/positions.py"
+    assert located("reversal:example0") == (f"{folder()}/reversal.py", ["example0"])
+    assert located("studies/positions") == (f"{folder()}/studies/positions.py", [])
 
 
-@pytest.mark.parametrize("config", ["reversl", "configs/reversal.py:example0", "/tmp/reversal", "", ":x"])
-def test_what_is_no_name_stays_as_it_is(config):
-    assert located(config) == config
+@pytest.mark.parametrize("config", ["reversl", "/nowhere/reversal", "", ":x", "absent.py"])
+def test_what_is_no_name_and_no_file_is_one_line(config):
+    with pytest.raises(UserError, match=r"^--config: no file "):
+        located(config)
 
 
 def test_a_file_is_meant_before_a_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "reversal").write_text("")
-    assert located("reversal:x") == "reversal:x"
+    assert located("reversal:x") == ("reversal", ["x"])
 
 
 def test_a_verb_reads_a_config_by_its_name():

@@ -9,7 +9,7 @@ import pytest
 
 from fxf.data import phrasebook
 from fxf.errors import UserError
-from fxf.runs import shipped, smoke
+from fxf.runs import configs, smoke
 from fxf.runs.configs import read_config
 from fxf.runs.experiment import build
 from helpers import first_phrases
@@ -106,4 +106,4 @@ def test_every_shipped_config_passes_a_smoke_run():
     command = [sys.executable, "-m", "experiments.benchmarks.smoke"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
-    assert len(done.stdout.splitlines()) > len(shipped.names())
+    assert len(done.stdout.splitlines()) > len(configs.names())

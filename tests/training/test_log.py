@@ -53,11 +53,10 @@ def test_a_resumed_log_drops_what_comes_again_and_a_line_cut_short(tmp_path):
 @pytest.mark.parametrize(
     "damage", [b"[]\n", b"3\n", b'{"loss": 1}\n', b"\xff\x00\n", b"[" * 9999 + b"\n", b'{"step": []}\n']
 )
-def test_lines_that_are_no_records_are_left_out_with_a_warning(damage, tmp_path, caplog):
+def test_lines_that_are_no_records_are_left_out(damage, tmp_path):
     (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 2, "loss": 1}\n' + damage + b'{"step": 4, "loss": 2}\n')
     log_of(tmp_path, resumed_at=4).close()
     assert [line["step"] for line in lines(tmp_path)] == [2, 4]
-    assert "dropped 1 lines that are not records" in caplog.records[0].getMessage()
 
 
 def test_records_that_cannot_be_read_are_one_line(tmp_path):
@@ -70,7 +69,7 @@ def test_a_record_that_no_file_would_hold_is_refused(tmp_path):
     log = log_of(tmp_path)
     log.record(2, {"loss": 1.5})
     (tmp_path / "metrics.jsonl").unlink()
-    with pytest.raises(UserError, match=r"metrics.jsonl is gone: it was removed while the run trained"):
+    with pytest.raises(UserError, match=r"metrics.jsonl is gone: it was removed or moved while the run trained"):
         log.record(4, {"loss": 0.5})
     log.close()
 

@@ -1,6 +1,5 @@
 """What the loop refuses before it begins, when it saves, and that saving changes no figure."""
 
-import dataclasses
 import json
 import math
 from types import SimpleNamespace
@@ -10,16 +9,17 @@ import pytest
 
 from fxf.errors import Interrupted, UserError
 from fxf.files import to_json
+from fxf.training import processes
 from fxf.training.checkpoint import CheckpointConfig
 from fxf.training.log import Clock, LogConfig
-from fxf.training.loop import Calls, Intervals, fit
+from fxf.training.loop import Intervals, fit
 from fxf.training.record import Record, record_of
 from fxf.training.step import TrainConfig
 
 
 def intervals(steps, evaluate_every=0):
     train = TrainConfig(steps=steps, evaluate_every=evaluate_every)
-    return Intervals(train, CheckpointConfig(every=0), LogConfig(every=7))
+    return Intervals(train, CheckpointConfig(every=0), LogConfig(every=7), profile=True)
 
 
 @pytest.mark.parametrize(("steps", "evaluate_every", "step"), [(8, 0, 0), (7, 5, 0), (15, 0, 13)])
@@ -40,33 +40,34 @@ STEPS = 23
 
 def run_of_numbers(record=None, figures=None, stop_at=None, evaluate_every=0, patience=0, **checkpoint):
     """Runs the loop on a state that is the step alone; returns the records of the log, and of the saves."""
-    logged, saved = [], []
+    logged, saved, reached = [], [], []
     train = TrainConfig(steps=STEPS, evaluate_every=evaluate_every, patience=patience)
     sections = Intervals(train, CheckpointConfig(**checkpoint), LogConfig(every=9))
     record = record or Record()
 
     def train_steps(step, n):
         names = {"loss_sum": LOSSES, "weight_sum": WEIGHTS, "gradient_norm": LOSSES}
+        reached.append(step + n)
         return step + n, {name: values[step : step + n] for name, values in names.items()}
 
-    calls = Calls(
-        train_steps=train_steps,
-        learning_rate=lambda step: 0.1,
-        evaluate=lambda step: {"score": figures[step]},
-        save=lambda step, record: saved.append(json.loads(to_json(dataclasses.asdict(record)))),
-        wait=lambda: None,
-        position=lambda: None,
-        interrupted=lambda: bool(saved) and saved[-1]["step"] == stop_at,
-    )
+    def save(step, state, record):
+        assert step == state == record["step"]
+        saved.append(json.loads(to_json(record)))
+
+    steps = SimpleNamespace(train=train_steps, learning_rate=lambda step: 0.1, position=lambda: None)
     log = SimpleNamespace(
         record=lambda step, values, group="train": logged.append({"step": step, **values}),
         show=lambda step, values: None,
         print_line=lambda text: None,
+        publish=lambda: None,
     )
-    try:
-        fit(record.step, record, calls, sections, log, Clock(0.0))
-    except Interrupted:
-        assert saved[-1]["step"] == stop_at
+    saves = SimpleNamespace(save=save, wait=lambda: None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "any_of", lambda asked: reached[-1] == stop_at)
+        try:
+            fit(record.step, record, steps, lambda step: {"score": figures[step]}, saves, sections, log, Clock(0.0))
+        except Interrupted:
+            assert saved[-1]["step"] == stop_at
     return [{name: row[name] for name in ("step", "loss", "gradient_norm") if name in row} for row in logged], saved
 
 
@@ -114,11 +115,23 @@ def test_a_run_is_saved_at_validations_that_none_surpasses_by_steps_and_at_the_e
     assert [save["step"] for save in saved] == steps
 
 
-def test_a_figure_without_a_value_neither_renews_patience_nor_stays_the_best():
-    def ended(*scores):
-        figures = dict(zip((5, 10, 15, 20), scores, strict=False))
-        saved = run_of_numbers(figures=figures, evaluate_every=5, patience=2, best="score", minutes=0.0)[1]
-        return saved[-1]["step"], saved[-1]["best"]
-
-    assert ended(NAN, NAN, NAN) == (15, [None, 5])
-    assert ended(NAN, 0.5, NAN, INFINITE) == (20, [0.5, 10])
+@pytest.mark.parametrize(
+    ("scores", "ended", "best"),
+    [
+        ([0.25, 0.75, 0.5, 0.625], 20, [0.75, 10]),
+        ([0.25, 0.25, 0.25], 15, [0.25, 5]),  # an equal one is no better one
+        ([0.25, 0.125, 0.5, 0.5], 23, [0.5, 15]),
+        ([NAN, NAN, NAN], 15, [None, 5]),
+        ([NAN, 0.5, NAN, INFINITE], 20, [0.5, 10]),
+    ],
+)
+def test_training_ends_when_none_got_better_for_as_many_evaluations_as_patience_also_if_it_was_stopped(
+    scores, ended, best
+):
+    keys = {"evaluate_every": 5, "patience": 2, "best": "score", "minutes": 0.0}
+    figures = dict(zip((5, 10, 15, 20), scores, strict=False))
+    last = run_of_numbers(figures=figures, **keys)[1][-1]
+    assert (last["step"], last["best"]) == (ended, best)
+    stopped = run_of_numbers(figures=figures, stop_at=10, **keys)[1][-1]
+    last = run_of_numbers(record_of(stopped), figures, **keys)[1][-1]
+    assert (last["step"], last["best"]) == (ended, best)

@@ -1,5 +1,6 @@
 """What the page of a run shows of its model."""
 
+import dataclasses
 import json
 from collections import defaultdict
 
@@ -83,7 +84,7 @@ def test_an_answer_that_fills_all_positions_is_shown_without_its_last_token_whic
 def test_padding_changes_nothing_of_what_is_read_and_lengths_near_each_other_share_their_shapes(source):
     experiment = build(tiny_config())
     model = fxf.model("encoder_decoder" if source else "transformer_lm", vocab_size=5, max_len=24, **SMALL)
-    experiment = experiment._replace(model=model, max_len=24)
+    experiment = experiment._replace(model=model, model_config=dataclasses.replace(experiment.model_config, max_len=24))
     params, shapes = random_params(model.spec), set()
     for n in (1, 7, 16):
         batch = {"inputs": random_tokens((1, n), 5), **source}
