@@ -1,5 +1,4 @@
 import functools
-import time
 
 import jax
 import numpy as np
@@ -7,15 +6,13 @@ import pytest
 
 from closeness import assert_close
 from fxf.errors import UserError
-from fxf.runs import run
+from fxf.reports.probe import what_is_read
 from fxf.runs.experiment import build, default_config
 from fxf.runs.generation import generate_texts
 from fxf.tasks.boolean_map import BooleanMap, BooleanMapConfig, draw_mapping
 from fxf.tasks.task import Evaluator, RunInfo
-from fxf.training.log import Clock
 from fxf.training.state import TrainState
 from fxf.training.step import TrainConfig, train_step
-from fxf.views.probe import what_is_read
 from fxf.weights import shapes
 
 
@@ -116,12 +113,6 @@ def test_the_seeds_procedure_solves_a_mapping_in_its_4400_steps():
     params, apply = moved(start(2), 4400), jax.jit(experiment.model.apply)
     figures = experiment.task.test(Evaluator(None, None, lambda batch: np.asarray(apply(params, batch))))
     assert figures["squared_error"] < 1e-4 and figures["solved"] == 1
-
-
-@pytest.mark.thorough  # every time its steps above
-def test_a_run_of_the_seeds_procedure_solves_a_mapping(tmp_path):
-    result = run.train(config(2, 2, 4400, RATE * 5 * 2), tmp_path, Clock(time.perf_counter()), {})
-    assert result["squared_error"] < 1e-4 and result["solved"] == 1
 
 
 @pytest.mark.parametrize(
