@@ -15,10 +15,8 @@ import numpy as np
 import pytest
 
 import fxf
-from fxf.decoding.beam import beam_search
 from fxf.decoding.config import DecodeConfig
-from fxf.decoding.sampling import sampling
-from fxf.decoding.slots import decode_in_slots
+from fxf.decoding.decoder import Decoder
 from fxf.layers import position_kinds, positions
 from fxf.models.bilayer import BilayerConfig, bilayer
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
@@ -266,10 +264,9 @@ DECODERS = {
 }
 
 
-def decoding(model, method, prompts, n_slots):
-    config = METHODS[method]
-    make = beam_search if config.beam_width > 1 else sampling
-    return lambda params: decode_in_slots(model, params, prompts, make(8, 1, config), n_slots=n_slots)
+def decoding(model, method, prompts):
+    decoder = Decoder(model, 1, config=METHODS[method])
+    return lambda params: decoder.search(params, prompts, decoder.key, max_tokens=8)
 
 
 @pytest.mark.parametrize(
@@ -283,25 +280,25 @@ def decoding(model, method, prompts, n_slots):
         pytest.param("counted", "beam", marks=pytest.mark.thorough),
     ],
 )
-def test_arrays_of_decoding_in_slots_have_the_shapes_of_their_names(counted, decoder, method):
+def test_arrays_of_decoding_have_the_shapes_of_their_names(counted, decoder, method):
     model = transformer_lm(TransformerLMConfig(**MODEL, **DECODERS[decoder]), 17)
     given = {} if decoder == "counted" else {"positions": np.zeros((29, 13), np.int32)}
-    decode = decoding(model, method, prompts_of(29, **given), n_slots=23)
-    assert watch(DECODING | {"X": 23}, decode, shapes(model.spec)) == []
+    decode = decoding(model, method, prompts_of(29, **given))
+    assert watch(DECODING, decode, shapes(model.spec)) == []
 
 
 @pytest.mark.parametrize("decoder", [pytest.param("rotary", marks=pytest.mark.thorough), "linear"])
 def test_arrays_of_a_beam_over_a_source_have_the_shapes_of_their_names(counted, decoder):
     model = encoder_decoder(EncoderDecoderConfig(**MODEL, **DECODERS[decoder]), 17)
     sources = {"source": np.zeros((5, 9), np.int32), "source_mask": np.ones((5, 9), bool)}
-    decode = decoding(model, "beam", prompts_of(5, **sources), n_slots=5)
+    decode = decoding(model, "beam", prompts_of(5, **sources))
     assert watch(DECODING | {"S": 9, "W": 3}, decode, shapes(model.spec)) == []
 
 
 @pytest.mark.parametrize("method", [pytest.param("greedy", marks=pytest.mark.thorough), "beam"])
 def test_arrays_of_a_decoding_bilayer_have_the_shapes_of_their_names(method):
     model = bilayer(BilayerConfig(max_len=7), 17)
-    decode = decoding(model, method, prompts_of(5), n_slots=5)
+    decode = decoding(model, method, prompts_of(5))
     assert watch({"D": 17, "V": 17, "F": 68, "P": 3, "U": 8}, decode, shapes(model.spec)) == []
 
 

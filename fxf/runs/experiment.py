@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 from fxf import weights
 from fxf.config import defaults, one_of, registered_section, require_short, section
 from fxf.decoding.config import DecodeConfig
-from fxf.decoding.decoder import Decoder, Placement
+from fxf.decoding.decoder import Decoder
 from fxf.errors import UserError, nearest
 from fxf.layers.attention import require_implementation
 from fxf.machine.compiled import CompiledByShape
@@ -192,7 +192,7 @@ class Experiment(NamedTuple):
             config=self.decode,
             seed=seed,
             compiling=compiling,
-            placement=Placement(gather, layout.shard_rows, layout.replicated, layout.mesh.size),  # read by each process
+            layout=layout,
             programs=self.programs["decode", layout],
         )
         loss, logits = of_batch("loss", functools.partial(batch_loss, model.scored)), of_batch("logits", model.apply)

@@ -1,6 +1,5 @@
 """Answers of a task: generated ones as texts, the scores of given pairs, and files of answers."""
 
-import functools
 import logging
 import sys
 import time
@@ -11,7 +10,7 @@ from typing import Any
 from fxf.data.sentence_files import good_lines, lines_of, read_text_file, tab_separated
 from fxf.errors import UserError
 from fxf.runs.experiment import Experiment
-from fxf.tasks.prompts import Answer, decode_groups
+from fxf.tasks.prompts import Answer, in_order_of_texts
 from fxf.tasks.task import Evaluator
 from fxf.tasks.text_metrics import paired_bootstrap
 from fxf.tasks.text_task import WARNINGS
@@ -51,7 +50,7 @@ def answering(
 
     def answers(texts: list[str]) -> list[list[Answer]]:
         groups = to_prompts(texts, max_tokens, max_len)
-        decoded = decode_groups(functools.partial(task.decode, evaluator), groups, task.end_token, len(texts))
+        decoded = in_order_of_texts(groups, task.decode(evaluator, groups), task.end_token, len(texts))
         return [
             [Answer(to_text(text, tokens), score, cut_off) for tokens, score, cut_off in hypotheses]
             for text, hypotheses in zip(texts, decoded, strict=True)

@@ -106,16 +106,13 @@ def to_hypotheses(decoded: Decoded, end_token: int, limits: Sequence[int]) -> li
     return found
 
 
-def decode_groups(
-    decode: Callable[[Sequence[PromptGroup]], Sequence[Decoded]],
-    groups: Sequence[PromptGroup],
-    end_token: int,
-    n_prompts: int,
+def in_order_of_texts(
+    groups: Sequence[PromptGroup], decoded: Sequence[Decoded], end_token: int, n_prompts: int
 ) -> list[list[Hypothesis]]:
     """Returns the hypotheses of each prompt, in the order of the texts. A text in no group has one empty hypothesis."""
     found: list[list[Hypothesis]] = [[Hypothesis([], 0.0)]] * n_prompts
-    for group, decoded in zip(groups, decode(groups) if groups else [], strict=True):
+    for group, of_group in zip(groups, decoded, strict=True):
         limits = group.prompts.get("limits", [group.max_tokens] * len(group.places))
-        for place, of_prompt in zip(group.places, to_hypotheses(decoded, end_token, limits), strict=True):
+        for place, of_prompt in zip(group.places, to_hypotheses(of_group, end_token, limits), strict=True):
             found[place] = of_prompt
     return found

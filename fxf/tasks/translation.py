@@ -19,7 +19,7 @@ from fxf.decoding.steps import Prompts
 from fxf.errors import UserError
 from fxf.files import digest
 from fxf.models.model import Batch
-from fxf.tasks.prompts import PromptGroup, decode_groups
+from fxf.tasks.prompts import PromptGroup, in_order_of_texts
 from fxf.tasks.task import Evaluator, RunInfo, sample
 from fxf.tasks.text_metrics import MetricsConfig, TextMetrics, reference_columns
 from fxf.tasks.text_task import TokenizedTask
@@ -109,7 +109,8 @@ class Translation(TokenizedTask):
             places = np.linspace(0, len(sources) - 1, n_scored).astype(int)
             sources, tokens = [sources[i] for i in places], [tokens[i] for i in places]
             references = [references[i] for i in places]
-        found = decode_groups(evaluator.decode, self.groups(tokens), EOS, len(tokens))
+        groups = self.groups(tokens)
+        found = in_order_of_texts(groups, evaluator.decode(groups), EOS, len(tokens))
         best = [self.tokenizer.decode(hypotheses[0].tokens) for hypotheses in found]
         cut_off = [hypotheses[0].cut_off for hypotheses in found]
         chosen = range(0, len(sources), max(len(sources) // SAMPLES, 1))[:SAMPLES]
@@ -134,8 +135,7 @@ class Translation(TokenizedTask):
         """Returns the prompts of sources in groups of similar length.
 
         The longest come first. If a long one came last, it would run on alone after the others have ended. A
-        translation may be as long as the longest in training; few are longer than their source by more than half a
-        step, which is the room that a group has first.
+        translation may be as long as the longest in training.
         """
         lengths = np.array([len(source) for source in sources])
         order, classes = np.argsort(-lengths, kind="stable"), -(-lengths // LENGTH_STEP) * LENGTH_STEP
@@ -143,7 +143,7 @@ class Translation(TokenizedTask):
         for length in np.unique(classes)[::-1].tolist():
             places = order[classes[order] == length].tolist()
             prompts = source_prompts([sources[i] for i in places], length)
-            groups.append(PromptGroup(places, prompts, max_tokens or self.data.max_length, length + LENGTH_STEP // 2))
+            groups.append(PromptGroup(places, prompts, max_tokens or self.data.max_length))
         return groups
 
     def to_text(self, text: str, tokens: list[int]) -> str:

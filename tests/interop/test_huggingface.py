@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
-from fxf.decoding.sampling import sampling
-from fxf.decoding.steps import decode_batch
+from fxf.decoding.decoder import Decoder
 from fxf.errors import UserError
 from fxf.interop import huggingface
 from fxf.interop.architectures import ARCHITECTURES
@@ -169,7 +168,8 @@ def assert_equal_token_for_token(loaded, prompts, there):
 
     @jax.jit
     def continued(end):
-        return decode_batch(loaded.model, loaded.params, prompts, sampling(8, end))[0][:, 0]
+        decoder = Decoder(loaded.model, end)
+        return decoder.search(loaded.params, prompts, decoder.key, max_tokens=8)[0][:, 0]
 
     free = np.asarray(continued(VOCAB_SIZE))
     assert len(np.unique(free)) > 3

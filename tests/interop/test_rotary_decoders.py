@@ -7,8 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from fxf.decoding.sampling import sampling
-from fxf.decoding.steps import decode_batch
+from fxf.decoding.decoder import Decoder
 from fxf.interop import huggingface
 from fxf.interop.architectures import ARCHITECTURES
 from helpers import random_tokens
@@ -94,9 +93,7 @@ def test_logits_are_equal(name, folder):
 def test_greedy_tokens_are_equal(name, folder):
     loaded, prompts = saved(name, folder / name), TOKENS[:, :N_PROMPT]
     rows = {"first": prompts[:, 0], "tokens": prompts[:, 1:], "lengths": np.full(2, N_PROMPT - 1, np.int32)}
-    found = jax.jit(lambda params: decode_batch(loaded.model, params, rows, sampling(N_NEW, 29))[0][:, 0])(
-        loaded.params
-    )
+    found = Decoder(loaded.model, 29)(loaded.params, rows, N_NEW)[0][:, 0]
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         prompts = torch.tensor(prompts, dtype=torch.long)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fxf.errors import UserError
-from fxf.tasks.prompts import PromptGroup, decode_groups, of_each_prompt, one_group, padded_prompts, to_hypotheses
+from fxf.tasks.prompts import PromptGroup, in_order_of_texts, of_each_prompt, one_group, padded_prompts, to_hypotheses
 from fxf.tasks.task import NO_END
 from helpers import in_groups
 
@@ -31,7 +31,7 @@ def test_groups_are_decoded_apart_and_their_hypotheses_put_in_order():
         new = prompts["lengths"][:, None] + np.arange(max_tokens)[None]
         return new[:, None], None
 
-    found = decode_groups(in_groups(decode), groups, 3, 4)
+    found = in_order_of_texts(groups, in_groups(decode)(groups), 3, 4)
     assert found == [[([1, 2], None, True)], [([0, 1, 2], None, True)], [([], 0.0, False)], [([1, 2], None, True)]]
 
 
