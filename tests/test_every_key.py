@@ -17,7 +17,7 @@ import optax
 import pytest
 
 from fxf.config import flatten
-from fxf.decoding.decoder import decoding_program, method_of
+from fxf.decoding.decoder import Decoder
 from fxf.errors import UserError
 from fxf.interop.weights_file import save_weights
 from fxf.models import MODELS
@@ -178,10 +178,9 @@ def place(experiment):
 
 def decoder(experiment):
     """Returns the program that continues prompts; "answers" are what the user gets of it."""
-    method = functools.partial(method_of, experiment.task.end_token, experiment.decode)
-    program = functools.partial(decoding_program(experiment.model, method), max_tokens=9, n_slots=5)
+    made = Decoder(experiment.model, experiment.task.end_token, config=experiment.decode)
     prompts = {"tokens": np.zeros((5, 3), np.int32), "lengths": np.ones(5, np.int32)}
-    return traced(program, shapes(experiment.model.spec), prompts, np.int32(5), jax.random.key(0))
+    return traced(functools.partial(made.jitted, max_tokens=9), shapes(experiment.model.spec), prompts, made.key)
 
 
 KEPT = {}  # most runs here have the same programs

@@ -15,10 +15,8 @@ import numpy as np
 import pytest
 
 import fxf
-from fxf.decoding.beam import beam_search
 from fxf.decoding.config import DecodeConfig
-from fxf.decoding.sampling import sampling
-from fxf.decoding.slots import decode_in_slots
+from fxf.decoding.decoder import Decoder
 from fxf.layers import position_kinds, positions
 from fxf.models.bilayer import BilayerConfig, bilayer
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
@@ -212,13 +210,12 @@ METHODS = {
 }
 
 
-def decoding(model, known, method, n_prompts, n_slots=5, **others):
+def decoding(model, known, method, n_prompts, **others):
     """Returns what `watch` takes to trace the decoding of prompts of at most 3 tokens, with 8 new ones."""
-    rows, config = np.arange(n_prompts, dtype=np.int32), METHODS[method]
+    rows = np.arange(n_prompts, dtype=np.int32)
     prompts = {"tokens": np.zeros((n_prompts, 3), np.int32), "lengths": rows % 4, "first": rows % 5, **others}
-    make = beam_search if config.beam_width > 1 else sampling
-    decode = lambda params: decode_in_slots(model, params, prompts, make(8, 1, config), n_slots=n_slots)  # noqa: E731
-    return known, decode, shapes(model.spec)
+    decoder = Decoder(model, 1, config=METHODS[method])
+    return known, lambda params: decoder.search(params, prompts, decoder.key, max_tokens=8), shapes(model.spec)
 
 
 def of_task(task, config):
@@ -245,11 +242,9 @@ PROGRAMS = {
     ),
     "loss, masked": lambda: loss(masked_lm(MASKED, 17), BATCHES, {**BATCH, **PADDED}),
     "loss, bilayers": lambda: loss(bilayer(BilayerConfig(max_len=7, copies=2), 17), VECTORS | {"T": 7}, smoothing=None),
-    "sampling, linear": lambda: decoding(lm(**LINEAR), DECODING | {"X": 23}, "sampling", 29, 23, **GIVEN),
-    "greedy, positions by tokens": lambda: decoding(
-        lm(positions="counted", window=5), DECODING | {"X": 23}, "greedy", 29, 23
-    ),
-    "beam, rotary": lambda: decoding(lm(**ROTARY), DECODING | {"X": 23}, "beam", 29, 23, **GIVEN),
+    "sampling, linear": lambda: decoding(lm(**LINEAR), DECODING, "sampling", 29, **GIVEN),
+    "greedy, positions by tokens": lambda: decoding(lm(positions="counted", window=5), DECODING, "greedy", 29),
+    "beam, rotary": lambda: decoding(lm(**ROTARY), DECODING, "beam", 29, **GIVEN),
     "beam, both sides": lambda: decoding(both_sides(**LINEAR), DECODING | {"S": 9, "W": 3}, "beam", 5, **SOURCE),
     "beam, bilayer": lambda: decoding(
         bilayer(BilayerConfig(max_len=7), 17), VECTORS | {"V": 17, "P": 3, "U": 8}, "beam", 5

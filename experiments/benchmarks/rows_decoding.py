@@ -21,7 +21,7 @@ from fxf.machine.devices import require_devices
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.model import Model
 from fxf.runs import run
-from fxf.tasks.prompts import decode_groups
+from fxf.tasks.prompts import in_order_of_texts
 from fxf.training.log import Clock
 from fxf.weights import Params
 
@@ -164,7 +164,7 @@ class Sentences:
 
         def translate() -> list[str]:
             groups = to_prompts(self.lines, 0, self.config.max_len)
-            found = decode_groups(evaluator.decode, groups, EOS, len(self.lines))
+            found = in_order_of_texts(groups, evaluator.decode(groups), EOS, len(self.lines))
             return [self.tokenizer.decode(hypotheses[0][0]) for hypotheses in found]
 
         return translate

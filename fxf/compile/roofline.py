@@ -4,7 +4,6 @@ The roofline is the least time that the hardware needs: for all products at its 
 bandwidth, or all exchange over a link at that link's, whichever is longest (Williams et al. 2009).
 """
 
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -15,11 +14,10 @@ import numpy as np
 from fxf.compile import costs, hlo
 from fxf.compile.costs import Cost, Loop
 from fxf.compile.topologies import Topology
-from fxf.decoding.decoder import Placement, decoding_program, method_of
+from fxf.decoding.decoder import Decoder
 from fxf.errors import UserError
 from fxf.machine.memory import gib
 from fxf.machine.on_gpu import in_order
-from fxf.machine.random_keys import random_key
 from fxf.machine.status import stage
 from fxf.reports.tables import aligned
 from fxf.runs.experiment import Experiment
@@ -117,11 +115,9 @@ def decoding(experiment: Experiment, rows: int) -> Program:
     n_prompt = 0 if "source" in read else length // 2
     prompts = {name: _shape((rows, *x.shape[1:]), x.dtype) for name, x in read.items()}
     prompts["tokens"], prompts["lengths"] = _shape((rows, n_prompt), np.int32), _shape((rows,), np.int32)
-    placement = Placement(lambda params: layout.gather(model, params)[0], layout.shard_rows, layout.replicated)
-    method = functools.partial(method_of, experiment.task.end_token, experiment.decode)
-    run = decoding_program(model, method, placement)
-    key = jax.eval_shape(lambda: random_key(0))
-    lowered = run.lower(params, prompts, _shape((), np.int32), key, max_tokens=length - n_prompt, n_slots=rows)
+    decoder = Decoder(model, experiment.task.end_token, config=experiment.decode, layout=layout)
+    key = jax.eval_shape(lambda: decoder.key)
+    lowered = decoder.jitted.lower(params, prompts, key, max_tokens=length - n_prompt)
     named = f"{rows} prompts of {n_prompt or 'no'} tokens"
     return Program(
         lowered,

@@ -1,12 +1,7 @@
 """Blocking of n-grams that an answer has already (Paulus et al. 2018)."""
 
-import dataclasses
-from typing import Any
-
 import jax
 import jax.numpy as jnp
-
-from fxf.decoding.steps import where_prompts
 
 
 def repeating(tokens_RU: jax.Array, n_tokens_R: jax.Array, size: int, vocab_size: int) -> jax.Array:
@@ -24,13 +19,4 @@ def repeating(tokens_RU: jax.Array, n_tokens_R: jax.Array, size: int, vocab_size
     newest_R1 = jnp.take_along_axis(tokens_RU, newest, axis=1)[:, None]  # the tokens in front of the next one
     is_there = (ngrams[..., :-1] == newest_R1).all(-1) & (starts[None] + size <= n_tokens_R[:, None])
     rows = jnp.arange(n_rows)[:, None]
-    return jnp.zeros((n_rows, vocab_size), jnp.int32).at[rows, ngrams[..., -1]].add(is_there.astype(jnp.int32)) > 0
-
-
-def unless_blocked(blocked_B: jax.Array, state: Any, new: Any) -> Any:
-    """Returns the new state of a method; where no token is allowed, the old one, which then has all its tokens.
-
-    Args:
-      state: a dataclass with the fields `limit_B` and `n_tokens_B`.
-    """
-    return where_prompts(blocked_B, dataclasses.replace(state, limit_B=state.n_tokens_B), new)
+    return jnp.zeros((n_rows, vocab_size), bool).at[rows, ngrams[..., -1]].max(is_there)

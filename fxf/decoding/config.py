@@ -16,11 +16,10 @@ class DecodeConfig:
         0.0, "the logits are divided by this before a token is drawn; 0: the most probable token is taken", minimum=0
     )
     top_k: int = key(0, "a token is drawn among the k most probable; 0: among all", minimum=0)
-    top_p: float = key(1.0, "a token is drawn among the fewest tokens that have this share of the probability", above=0)
+    top_p: float = key(1.0, "a token is drawn from the smallest set of tokens with at least this probability", above=0)
     no_repeat_ngram: int = key(
         0,
-        "no n-gram of so many tokens occurs twice among the new tokens of an answer, which ends where no other token "
-        "is left; 0: any may",
+        "no n-gram of this size repeats in an answer, which ends where no other token is left; 0: off",
         minimum=0,
     )
     beam_width: int = key(1, "number of hypotheses in the beam search; 1: no beam search", minimum=1)

@@ -1,59 +1,41 @@
-"""Decoding of any number of prompts, by programs of few shapes that compile once each."""
+"""Decoding of any number of prompts, from prompts to tokens."""
 
-import functools
-import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fxf.decoding.beam import beam_search
+from fxf.decoding.beam import BeamSearch
 from fxf.decoding.config import DecodeConfig
-from fxf.decoding.sampling import sampling
-from fxf.decoding.slots import decode_in_slots
-from fxf.decoding.steps import Method, Progress, PromptGroup, Prompts, begin, longest_of, within
+from fxf.decoding.sampling import Sampling
+from fxf.decoding.steps import Method, PromptGroup, Prompts, where_prompts
+from fxf.errors import UserError
+from fxf.layers.cache import Cache
 from fxf.machine.compiled import CompiledByShape
 from fxf.machine.random_keys import random_key
 from fxf.machine.status import stage
 from fxf.machine.work import by_threads, n_cores
 from fxf.models.model import Model
-from fxf.weights import Params, shapes
+from fxf.weights import Params
 
-HYPOTHESES = 320  # decoded at a time; more if each slot has at least PROMPTS_PER_SLOT prompts
-# Most operations of a step of a small model are too small for several cores, so each core of a CPU decodes a stream of
-# prompts by a program of its own: if a stream has so many hypotheses, and the weights have at most so many bytes.
-WORTHWHILE, SMALL_WEIGHTS = 8, 2**24
-PROMPTS_PER_SLOT = 8
-OF_THEIR_OWN = 8  # tokens that one hypothesis of a beam reads alone: nearly always less than so many of each
-LARGEST_CACHE = 2**28  # bytes
+HYPOTHESES, LARGEST_CACHE = 320, 2**28  # decoded at a time, and the bytes of their cache
+# Most operations of a step of a small model are too small for several cores. So each core of a CPU decodes a chunk of
+# its own, where the weights have at most so many bytes and a chunk so many hypotheses.
+SMALL_WEIGHTS, WORTHWHILE = 2**24, 8
 
 # Tokens [N, W, max_tokens] of W hypotheses of each prompt; and their scores [N, W], or None without a beam search.
 Decoded = tuple[np.ndarray, np.ndarray | None]
 
 
-class Placement(NamedTuple):
-    """How devices share the work of a decoder.
-
-    Attributes:
-      gather, shard_rows: constrain, inside the program, how devices share the params and the rows of a batch.
-      out_shardings: the sharding of the outputs, as in `jax.jit`.
-      n_devices: the number of these devices.
-    """
-
-    gather: Callable[[Params], Params] = lambda params: params
-    shard_rows: Callable[[Any], Any] = lambda rows: rows
-    out_shardings: Any = None
-    n_devices: int = 1
-
-
 class Decoder:
-    """Decodes any number of prompts by programs that compile once for each shape, and serve all params.
+    """Decodes prompts by programs that compile once for each shape, and serve all params.
 
     Tokens are int32 [N, W, U], the best hypothesis first; W is the beam's width and U is `max_tokens`. End tokens fill
-    the places after an end token. Scores are [N, W], or None without a beam.
+    the places after an answer. Scores are [N, W], or None without a beam. What is found for a prompt does not depend on
+    the others.
     """
 
     def __init__(
@@ -64,222 +46,139 @@ class Decoder:
         config: DecodeConfig = DecodeConfig(),
         seed: int = 0,
         compiling: Callable[[], AbstractContextManager] = nullcontext,
-        placement: Placement = Placement(),
+        layout: Any = None,
         programs: dict[Any, Any] | None = None,
     ) -> None:
         """Makes the decoder; compiles nothing.
 
         Args:
+          end_token: the token that ends an answer, or several, of which the first one fills the places after it.
           compiling: returns a context that is entered while a program compiles, to count that time apart.
-          placement: how devices share the work; by default one device does it.
-          programs: keeps what is computed once for each shape: the programs, and the bytes of a prompt's cache.
+          layout: the `Layout` of the devices that share the work; None for one device.
+          programs: keeps the compiled programs.
         """
-        self.model, self.placement, self.width, self.key = model, placement, config.beam_width, random_key(seed)
-        self.method = functools.partial(method_of, end_token, config)
-        self.row_bytes = programs = {} if programs is None else programs
-        self.search = CompiledByShape(decoding_program(model, self.method, placement), compiling, programs)
+        self.model, self.end_token, self.config, self.layout = model, end_token, config, layout
+        self.key = random_key(seed)
+        shardings = layout.replicated if layout else None  # each process reads all answers
+        self.jitted = jax.jit(self.search, static_argnames=("max_tokens", "longest"), out_shardings=shardings)
+        self.compiled = CompiledByShape(self.jitted, compiling, programs)
+        self._row_bytes: dict[Any, int] = {}
 
     def __call__(self, params: Params, prompts: Prompts, max_tokens: int) -> Decoded:
         """Returns (tokens, scores) of N prompts."""
         return self.groups(params, [PromptGroup((), prompts, max_tokens)])[0]
 
     def groups(self, params: Params, groups: Sequence[PromptGroup]) -> list[Decoded]:
-        """Returns (tokens, scores) of each group."""
-        are_many = sum(len(group.prompts["tokens"]) for group in groups) * self.width > HYPOTHESES
-        groups = [
-            group._replace(prompts=_numbered(group), room=self._room(group) if are_many else 0) for group in groups
-        ]
-        decoded, left = [], []
-        for group, answers in zip(groups, self._found(params, groups), strict=True):
-            answers, enough_N = answers if group.room else (answers, np.ones(len(answers[0]), bool))
-            decoded.append(answers)
-            left.append(np.flatnonzero(~enough_N))
-        # Where many of a group need more room, the group has programs of its own again; a few of all groups share one.
-        crowded = [number for number, rows in enumerate(left) if len(rows) * self.width > HYPOTHESES]
-        wholes = [_some(groups[number], left[number]) for number in crowded]
-        for number, answers in zip(crowded, self._found(params, wholes) if wholes else [], strict=True):
-            jax.tree.map(functools.partial(_put, left[number]), decoded[number], answers)
-            left[number] = left[number][:0]
-        self._decode_again(params, groups, decoded, left)
-        return decoded
+        """Returns (tokens, scores) of each group, whose prompts are decoded chunk by chunk."""
+        jobs, orders, found = [], [], []
+        n_threads = self._n_threads(params, sum(len(group.prompts["tokens"]) for group in groups))
+        for group in groups:
+            prompts, static = group.whole(), {"max_tokens": group.max_tokens, "longest": longest_of(group)}
+            size = self._at_once(params, prompts, static, n_threads)
+            order = np.argsort(-prompts["limits"], kind="stable")  # answers with like limits end at like times
+            for first in range(0, len(order), size):
+                rows = np.resize(order[first : first + size], size)  # copies fill up the last chunk
+                chunk = {name: np.asarray(value)[rows] for name, value in prompts.items()}
+                jobs.append((self.compiled.program(params, chunk, self.key, **static), chunk))
+            orders.append((order, size))
+        with stage("decoding", len(jobs)) as progress:
+            for outputs in by_threads(lambda job: jax.device_get(job[0](params, job[1], self.key)), jobs, n_threads):
+                found.append(outputs)
+                progress.advance()
+        return [in_order(order, [found.pop(0) for _ in range(0, len(order), size)]) for order, size in orders]
 
-    def _decode_again(
-        self, params: Params, groups: Sequence[PromptGroup], decoded: list[Decoded], left: list[np.ndarray]
-    ) -> None:
-        """Decodes the prompts left in each group in twice the room, then in all, and writes what it finds."""
-        again = [(number, place) for number, rows in enumerate(left) for place in rows.tolist()]
-        roomed = [group for group in groups if group.room]
-        for room in (2 * max((group.room for group in roomed), default=0), 0):
-            if not again:
-                return
-            joined = _joined(roomed, [(groups[number], place) for number, place in again])
-            joined = joined._replace(room=room if room < self._whole_room(joined) else 0)
-            (answers,) = self._found(params, [joined])
-            (tokens_NWU, scores_NW), enough_N = answers if joined.room else (answers, np.ones(len(again), bool))
-            for row in np.flatnonzero(enough_N[: len(again)]).tolist():
-                number, place = again[row]
-                tokens, scores = decoded[number]
-                tokens[place] = tokens_NWU[row, :, : groups[number].max_tokens]
-                if scores is not None:
-                    scores[place] = scores_NW[row]
-            again = [one for one, is_enough in zip(again, enough_N, strict=False) if not is_enough]
+    def search(
+        self, params: Params, prompts: Prompts, key: jax.Array, *, max_tokens: int, longest: int = 0
+    ) -> tuple[jax.Array, jax.Array | None]:
+        """Returns (tokens, scores) of B prompts, all at once. Call it under `jax.jit`.
 
-    def _whole_room(self, group: PromptGroup) -> int:
-        """Returns the number of places of a cache with room for all new tokens of a prompt."""
-        return self.width * group.max_tokens
+        Args:
+          longest: the largest number of tokens of a prompt and its answer; 0 for that of the longest of both.
+        """
+        model, ends = self.model, jnp.ravel(jnp.asarray(self.end_token, jnp.int32))
+        assert model.step is not None
+        read = model.step
+        prompts = jax.tree.map(jnp.asarray, PromptGroup((), prompts, max_tokens).whole())
+        if self.layout:
+            params, prompts = self.layout.gather(model, params)[0], self.layout.shard_rows(prompts)
+        beam = self.config.beam_width > 1
+        method: Method = BeamSearch(self.config, ends) if beam else Sampling(self.config, ends, key)
+        state = method.start(prompts.pop("numbers"), prompts.pop("limits"), max_tokens)
+        cache, last_BW = prefill(model, params, prompts, method.width, max_tokens, longest)
+        if self.layout:
+            state, cache = self.layout.shard_rows((state, cache))
 
-    def _room(self, group: PromptGroup) -> int:
-        """Returns the number of places that is enough for nearly all prompts, or 0 where it is not below all."""
-        room = (group.room or group.max_tokens) + (OF_THEIR_OWN * self.width if self.width > 1 else 0)
-        return room if room < self._whole_room(group) and "positions" not in group.prompts else 0
+        def unfinished(progress: tuple[Any, Cache, jax.Array]) -> jax.Array:
+            return ~progress[0].is_finished_B.all()
 
-    def _found(self, params: Params, groups: Sequence[PromptGroup]) -> list[Any]:
-        """Returns (tokens, scores) of each group, or, if it has a room, that and which prompts it was enough for."""
-        works = [self._work(params, group) for group in groups]
-        # Those that may take many steps begin first, so that none runs on alone.
-        order = sorted(range(len(groups)), key=lambda i: -groups[i].max_tokens)
-        tasks = [(works[i], chunk) for i in order for chunk in works[i].chunks]
-        with stage("decoding", sum(len(chunk) for _, chunk in tasks)) as progress:
-            n_streams = max(work.n_streams for work in works)
-            found = by_threads(lambda task: task[0].search(task[1]), tasks, n_streams)
-            for (work, chunk), outputs in zip(tasks, found, strict=True):
-                work.outputs.append(outputs)
-                progress.advance(len(chunk))
-        return [work.whole() for work in works]
+        def step(progress: tuple[Any, Cache, jax.Array]) -> tuple[Any, Cache, jax.Array]:
+            state, cache, last_BW = progress
+            logits_RV, cache = read(params, cache, last_BW.reshape(-1))
+            new, parents_BW, last_BW = method.choose(state, logits_RV.reshape(*last_BW.shape, -1))
+            # The cache of a finished prompt goes on, into places that nothing reads or beyond the last, and is dropped.
+            cache = cache.select(parents_BW) if method.width > 1 else cache
+            return where_prompts(state.is_finished_B, state, new), cache, last_BW
 
-    def _work(self, params: Params, group: PromptGroup) -> "_Work":
-        """Returns a group's chunks of prompts, and the compiled search for one."""
-        prompts, max_tokens, room, longest = group.prompts, group.max_tokens, group.room, longest_of(group.prompts)
+        return method.output(jax.lax.while_loop(unfinished, step, (state, cache, last_BW))[0])
+
+    def _n_threads(self, params: Params, n_prompts: int) -> int:
+        """Returns how many chunks are decoded side by side."""
+        small = sum(weight.nbytes for weight in jax.tree.leaves(params)) <= SMALL_WEIGHTS
+        if jax.default_backend() != "cpu" or (self.layout and self.layout.mesh.size > 1) or not small:
+            return 1
+        return max(1, min(n_cores(), n_prompts * self.config.beam_width // WORTHWHILE))
+
+    def _at_once(self, params: Params, prompts: Prompts, static: dict[str, int], n_threads: int) -> int:
+        """Returns how many prompts a chunk has: all, or as many as the bounds on hypotheses and cache allow."""
+        shape = (*static.values(), *((name, value.shape[1:]) for name, value in sorted(prompts.items())))
+        if shape not in self._row_bytes:
+            row = {name: jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype) for name, x in prompts.items()}
+            width = self.config.beam_width
+            cache, _ = jax.eval_shape(
+                lambda params, row: prefill(self.model, params, row, width, **static), params, row
+            )
+            self._row_bytes[shape] = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache))
+        bounds = HYPOTHESES // self.config.beam_width, LARGEST_CACHE // self._row_bytes[shape]
         n_prompts = len(prompts["tokens"])
-        row_shape = (max_tokens, room, longest, *((name, value.shape[1:]) for name, value in sorted(prompts.items())))
-        if row_shape not in self.row_bytes:
-            method = within(self.method(max_tokens, self.key)._replace(longest=longest), room)
-            self.row_bytes[row_shape] = _cache_bytes(self.model, prompts, method)
-        n_streams = _n_streams(params, n_prompts, self.width, self.placement)
-        of_stream = -(-n_prompts // n_streams)
-        n_slots = _n_slots(of_stream, self.width, self.row_bytes[row_shape], n_streams)
-        n_rows = n_slots if of_stream == n_slots else n_slots * 2 * PROMPTS_PER_SLOT
-        n_chunks = n_streams * -(-of_stream // n_rows)
-        chunks = [np.arange(first, n_prompts, n_chunks) for first in range(n_chunks)]
-
-        def prompts_of(chunk: np.ndarray) -> Prompts:
-            # Copies of the last prompt fill up the rows; they are not decoded.
-            rows = chunk[np.minimum(np.arange(n_rows), len(chunk) - 1)]
-            return {name: np.asarray(value)[rows] for name, value in prompts.items()}
-
-        def search(chunk: np.ndarray) -> Any:
-            found = compiled(params, prompts_of(chunk), np.int32(len(chunk)), self.key)
-            return jax.tree.map(lambda x: np.array(x[: len(chunk)]), jax.device_get(found))
-
-        static = {"max_tokens": max_tokens, "n_slots": n_slots, "room": room, "longest": longest}
-        compiled = self.search.program(params, prompts_of(chunks[0]), np.int32(0), self.key, **static)
-        return _Work(chunks, n_streams, search, [])
+        return min(-(-n_prompts // n_threads), max(1, min(bounds) // n_threads))
 
 
-class _Work(NamedTuple):
-    """The work for a group: its chunks of prompts, which so many streams share, and the outputs that are there."""
+def prefill(
+    model: Model, params: Params, prompts: Prompts, width: int, max_tokens: int, longest: int = 0
+) -> tuple[Cache, jax.Array]:
+    """Returns the cache of B prompts, with W rows each, and each row's newest token, int32 [B, W], which is not in it.
 
-    chunks: list[np.ndarray]
-    n_streams: int
-    search: Callable[[np.ndarray], Any]
-    outputs: list[Any]
-
-    def whole(self) -> Any:
-        """Returns the outputs in the order of the prompts."""
-        order = np.argsort(np.concatenate(self.chunks))
-        return jax.tree.map(lambda *parts: np.concatenate(parts)[order], *self.outputs)
-
-
-def _numbered(group: PromptGroup) -> Prompts:
-    places = group.places if len(group.places) else range(len(group.prompts["tokens"]))
-    return {"numbers": np.array(places, np.int32), **group.prompts}
-
-
-def _some(group: PromptGroup, rows: np.ndarray) -> PromptGroup:
-    """Returns some prompts of a group, with room for all new tokens."""
-    return group._replace(prompts={name: np.asarray(value)[rows] for name, value in group.prompts.items()}, room=0)
-
-
-def _put(rows: np.ndarray, x: np.ndarray, x_new: np.ndarray) -> None:
-    x[rows] = x_new
-
-
-def _joined(groups: Sequence[PromptGroup], chosen: Sequence[tuple[PromptGroup, int]]) -> PromptGroup:
-    """Returns one group of chosen prompts, with padding up to the largest shapes of all groups.
-
-    Copies make their number a power of four, so that a few programs serve any number.
+    Raises:
+      UserError: the prompts have too few positions.
     """
-    copied = [chosen[i % len(chosen)] for i in range(4 ** max(1, math.ceil(math.log(len(chosen), 4))))]
-    prompts = {}
-    for name in groups[0].prompts:
-        shapes = zip(*(np.shape(group.prompts[name])[1:] for group in groups), strict=True)
-        values = [np.asarray(group.prompts[name][place]) for group, place in copied]
-        prompts[name] = np.zeros((len(copied), *map(max, shapes)), values[0].dtype)
-        for row, value in enumerate(values):
-            beginning: Any = (row, *(slice(n) for n in value.shape))
-            prompts[name][beginning] = value
-    limits = [
-        group.prompts["limits"][place] if "limits" in group.prompts else group.max_tokens for group, place in copied
-    ]
-    prompts["limits"] = np.array(limits, np.int32)
-    return PromptGroup((), prompts, max(group.max_tokens for group in groups))
+    inputs_BT = jnp.concatenate([prompts["first"][:, None], prompts["tokens"]], axis=1)
+    n_read = inputs_BT.shape[1] - 1
+    n_tokens = longest or n_read + max_tokens
+    batch = {**prompts, "inputs": inputs_BT[:, :-1]}
+    if "positions" in prompts:
+        if prompts["positions"].shape[1] < n_tokens:
+            needed = f"{n_read} tokens of the prompts and {max_tokens} new ones"
+            raise UserError(f"positions: expected those of {needed}, got {prompts['positions'].shape[1]}")
+        batch["positions"] = prompts["positions"][:, :n_tokens]
+    assert model.prefill is not None
+    cache = model.prefill(params, batch, n_tokens)
+    last_B1 = jnp.take_along_axis(inputs_BT, prompts["lengths"][:, None], axis=1)
+    last_BW = jnp.repeat(last_B1, width, axis=1)
+    if width > 1:
+        cache = cache.select(jnp.zeros_like(last_BW))
+        cache = cache.with_places(min(n_read + width * max_tokens, cache.n_places))
+    return cache, last_BW
 
 
-def decoding_program(
-    model: Model, method: Callable[[int, jax.Array], Method], placement: Placement = Placement()
-) -> Any:
-    """Returns the jitted `run(params, prompts, n_prompts, key, max_tokens=…, n_slots=…, …)` of a decoder."""
-
-    def run(
-        params: Params,
-        prompts: Prompts,
-        n_prompts: jax.Array,
-        key: jax.Array,
-        *,
-        max_tokens: int,
-        n_slots: int,
-        room: int = 0,
-        longest: int = 0,
-    ) -> Any:
-        chosen = within(method(max_tokens, key)._replace(longest=longest), room)
-        of_slots: Any = {"n_slots": n_slots, "n_prompts": n_prompts, "shard_rows": placement.shard_rows}
-        return decode_in_slots(model, placement.gather(params), prompts, chosen, **of_slots)
-
-    return jax.jit(
-        run, static_argnames=("max_tokens", "n_slots", "room", "longest"), out_shardings=placement.out_shardings
-    )
+def longest_of(group: PromptGroup) -> int:
+    """Returns the largest number of tokens of a prompt and its answer; 0 where the prompts have no limits."""
+    if "limits" not in group.prompts:
+        return 0
+    totals_N = np.asarray(group.prompts["lengths"]) + np.asarray(group.prompts["limits"])
+    return max(group.prompts["tokens"].shape[1], int(totals_N.max()))
 
 
-def method_of(end_token: Any, config: DecodeConfig, max_tokens: int, key: jax.Array) -> Method:
-    """Returns the method that the `decode` section names; `key` is that of sampling."""
-    if config.beam_width > 1:
-        return beam_search(max_tokens, end_token, config)
-    return sampling(max_tokens, end_token, config, key)
-
-
-def _n_streams(params: Params, n_prompts: int, width: int, placement: Placement) -> int:
-    """Returns how many programs run side by side, each on a share of the prompts: one for each core of a CPU."""
-    n_streams = min(n_cores(), n_prompts, n_prompts * width // WORTHWHILE)
-    if n_streams <= 1 or jax.default_backend() != "cpu" or placement.n_devices > 1:
-        return 1
-    n_bytes = sum(weight.nbytes for weight in jax.tree.leaves(params))
-    return n_streams if n_bytes <= SMALL_WEIGHTS else 1
-
-
-def _n_slots(n_prompts: int, width: int, row_bytes: int, n_streams: int) -> int:
-    """Returns how many prompts a stream decodes at a time. Similar numbers of prompts have the same program."""
-    many = 2 ** int(math.log2(max(n_prompts // PROMPTS_PER_SLOT, 1)))
-    limit = LARGEST_CACHE // (row_bytes * n_streams)
-    return min(n_prompts, max(1, min(max(HYPOTHESES // (width * n_streams), many), limit)))
-
-
-def _cache_bytes(model: Model, prompts: Prompts, method: Method) -> int:
-    """Returns the size of one prompt's cache in bytes, without allocating it."""
-    row = {name: jax.ShapeDtypeStruct((1, *value.shape[1:]), value.dtype) for name, value in prompts.items()}
-    params = shapes(model.spec, model.weights_dtype)
-
-    def one(params: Params, prompt: Prompts) -> Progress:
-        return begin(model, params, prompt, method, jnp.zeros(1, jnp.int32))
-
-    start = jax.eval_shape(one, params, row)
-    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(start.cache))
+def in_order(order: np.ndarray, outputs: Sequence[Any]) -> Any:
+    """Returns the outputs of chunks in the order of the prompts; `order` has the indices that these have there."""
+    places = np.argsort(order)
+    return jax.tree.map(lambda *parts: np.concatenate(parts)[places], *outputs)

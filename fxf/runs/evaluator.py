@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from fxf.decoding.config import DecodeConfig
-from fxf.decoding.decoder import Decoder, Placement
+from fxf.decoding.decoder import Decoder
 from fxf.machine.compiled import CompiledByShape
 from fxf.models.model import Batch, Model
 from fxf.tasks.task import Evaluator
@@ -43,8 +43,7 @@ class Evaluators:
         loss, logits = (jax.jit(f, out_shardings=layout.replicated) for f in (self._loss_of, self._logits_of))
         self._loss = CompiledByShape(loss, compiling, programs["loss", layout])
         self._logits = CompiledByShape(logits, compiling, programs["logits", layout])
-        placement = Placement(self._gathered, layout.shard_rows, layout.replicated, layout.mesh.size)
-        options: Any = {"config": decode, "seed": seed, "compiling": compiling, "placement": placement}
+        options: Any = {"config": decode, "seed": seed, "compiling": compiling, "layout": layout}
         self._decoder = Decoder(self._model, end_token, programs=programs["decode", layout], **options)
 
     def __call__(self, params: Params) -> Evaluator:

@@ -10,7 +10,7 @@ from typing import Any
 from fxf.data.sentence_files import good_lines, lines_of, read_text_file, tab_separated
 from fxf.errors import UserError
 from fxf.runs.experiment import Experiment
-from fxf.tasks.prompts import Answer, decode_groups
+from fxf.tasks.prompts import Answer, in_order_of_texts
 from fxf.tasks.task import Evaluator
 from fxf.tasks.text_metrics import paired_bootstrap
 from fxf.tasks.text_task import WARNINGS
@@ -44,14 +44,12 @@ class Answering:
     def __call__(self, texts: list[str]) -> list[list[Answer]]:
         """Returns the answers to each text, in order: its hypotheses as texts with their scores, the best first."""
         groups = self._task.to_prompts(texts, self._max_tokens, self._max_len)
-        decoded = decode_groups(self._decode, groups, self._task.end_token, len(texts))
+        found = self._task.decode(self._evaluator, groups) if groups else []
+        decoded = in_order_of_texts(groups, found, self._task.end_token, len(texts))
         return [
             [Answer(self._task.to_text(text, tokens), score, cut_off) for tokens, score, cut_off in hypotheses]
             for text, hypotheses in zip(texts, decoded, strict=True)
         ]
-
-    def _decode(self, groups: Any) -> Any:
-        return self._task.decode(self._evaluator, groups)
 
 
 def generate_texts(

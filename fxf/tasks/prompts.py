@@ -92,18 +92,15 @@ def before_end(tokens: list[int], end_token: int) -> list[int]:
     return tokens[: tokens.index(end_token)] if end_token in tokens else tokens
 
 
-def decode_groups(
-    decode: Callable[[Sequence[PromptGroup]], Sequence[Decoded]],
-    groups: Sequence[PromptGroup],
-    end_token: int,
-    n_prompts: int,
+def in_order_of_texts(
+    groups: Sequence[PromptGroup], decoded: Sequence[Decoded], end_token: int, n_prompts: int
 ) -> list[list[Hypothesis]]:
     """Returns the hypotheses that were found for each prompt, the best first, in the order of the texts.
 
     A text in no group has one empty hypothesis. What a beam did not find has the score -inf, and is left out.
     """
     found: list[list[Hypothesis]] = [[Hypothesis([], 0.0)]] * n_prompts
-    for group, (tokens_NWU, scores_NW) in zip(groups, decode(groups) if groups else [], strict=True):
+    for group, (tokens_NWU, scores_NW) in zip(groups, decoded, strict=True):
         limits = group.prompts.get("limits", [group.max_tokens] * len(group.places))
         scores = np.full(tokens_NWU.shape[:2], None) if scores_NW is None else scores_NW
         rows = zip(group.places, tokens_NWU.tolist(), scores.tolist(), limits, strict=True)

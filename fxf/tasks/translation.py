@@ -17,7 +17,7 @@ from fxf.data.tokenizer import EOS, tokenizer_of
 from fxf.errors import UserError
 from fxf.files import digest
 from fxf.models.model import Batch
-from fxf.tasks.prompts import PromptGroup, decode_groups
+from fxf.tasks.prompts import PromptGroup, in_order_of_texts
 from fxf.tasks.task import Evaluator, RunInfo, sample
 from fxf.tasks.text_metrics import MetricsConfig, TextMetrics, reference_columns
 from fxf.tasks.text_task import TokenizedTask
@@ -110,7 +110,8 @@ class Translation(TokenizedTask):
         if 0 < n_scored < len(grouped):
             grouped = [grouped[i] for i in np.linspace(0, len(grouped) - 1, n_scored).astype(int)]
         sources, tokens, references = map(list, zip(*grouped, strict=True))
-        found = [each[0] for each in decode_groups(evaluator.decode, self.groups(tokens), EOS, len(tokens))]
+        groups = self.groups(tokens)
+        found = [each[0] for each in in_order_of_texts(groups, evaluator.decode(groups), EOS, len(tokens))]
         best = [self.tokenizer.decode(hypothesis.tokens) for hypothesis in found]
         chosen = range(0, len(sources), max(len(sources) // SAMPLES, 1))[:SAMPLES]
         return {
@@ -136,8 +137,7 @@ class Translation(TokenizedTask):
         """Returns the prompts of sources in groups of similar length. The decoder reads only <bos> at first.
 
         The longest come first. If a long one came last, it would run on alone after the others have ended. A
-        translation may be as long as the longest in training; few are longer than their source by more than half a
-        step, which is the room that a group has first.
+        translation may be as long as the longest in training.
         """
         lengths = np.array([len(source) for source in sources])
         order, classes = np.argsort(-lengths, kind="stable"), -(-lengths // LENGTH_STEP) * LENGTH_STEP
@@ -147,7 +147,7 @@ class Translation(TokenizedTask):
             source, mask = padded([sources[i] for i in places], len(places), length)
             nothing = {"tokens": np.zeros((len(places), 0), np.int32), "lengths": np.zeros(len(places), np.int32)}
             prompts = {**nothing, "source": source, "source_mask": mask}
-            groups.append(PromptGroup(places, prompts, max_tokens or self.data.max_length, length + LENGTH_STEP // 2))
+            groups.append(PromptGroup(places, prompts, max_tokens or self.data.max_length))
         return groups
 
     def to_batch(self, text: str, answer: str) -> Batch:

@@ -9,9 +9,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from closeness import assert_close, bound, largest_of
-from fxf.decoding.beam import GROUP, beam_search, best_continuations
+from fxf.decoding.beam import GROUP, largest
 from fxf.decoding.config import DecodeConfig
-from fxf.decoding.slots import decode_in_slots
+from fxf.decoding.decoder import Decoder
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.weights import map_weights
@@ -31,7 +31,6 @@ class Case:
     max_tokens: int
     width: int
     early_stop: bool = True
-    n_slots: int | None = None
 
 
 @functools.cache
@@ -71,12 +70,11 @@ def prompts_of(case, lengths, seed):
 def compiled_search(case):
     @jax.jit
     def search(params, prompts, length_penalty):
-        config = DecodeConfig(beam_width=case.width)
-        if case.width > 1:
-            config = dataclasses.replace(config, length_penalty=length_penalty, early_stop=case.early_stop)
-        model = model_of(case.kind, case.vocab_size)
-        method = beam_search(case.max_tokens, END, config)
-        return decode_in_slots(model, params, prompts, method, n_slots=case.n_slots or N_PROMPTS)
+        config = dataclasses.replace(
+            DecodeConfig(beam_width=case.width), length_penalty=length_penalty, early_stop=case.early_stop
+        )
+        decoder = Decoder(model_of(case.kind, case.vocab_size), END, config=config)
+        return decoder.search(params, prompts, decoder.key, max_tokens=case.max_tokens)
 
     return search
 
@@ -174,7 +172,7 @@ def assert_found(case, tokens, scores, expected, next_log):
 
 
 CASES = [
-    Case("transformer_lm", vocab_size=4, max_tokens=5, width=3, early_stop=False, n_slots=2),
+    Case("transformer_lm", vocab_size=4, max_tokens=5, width=3, early_stop=False),
     pytest.param(Case("encoder_decoder", vocab_size=4, max_tokens=5, width=3), marks=pytest.mark.thorough),
 ]
 problems = given(
@@ -190,10 +188,8 @@ problems = given(
     [
         pytest.param(Case("transformer_lm", vocab_size=4, max_tokens=5, width=2), marks=pytest.mark.thorough),
         *CASES,
-        pytest.param(
-            Case("encoder_decoder", vocab_size=4, max_tokens=5, width=5, n_slots=1), marks=pytest.mark.thorough
-        ),
-        Case("linear_attention", vocab_size=4, max_tokens=4, width=3, n_slots=2),  # an encoder-decoder
+        pytest.param(Case("encoder_decoder", vocab_size=4, max_tokens=5, width=5), marks=pytest.mark.thorough),
+        Case("linear_attention", vocab_size=4, max_tokens=4, width=3),  # an encoder-decoder
     ],
     ids=str,
 )
@@ -223,29 +219,6 @@ def test_a_beam_as_wide_as_all_sequences_searches_exhaustively(case, seed, lengt
     for row, (tokens, scores) in enumerate(zip(*found, strict=True)):
         next_log = next_log_probabilities(case, params, prompts, row)
         assert_found(case, tokens, scores, exhaustive_search(case, next_log, length_penalty), next_log)
-
-
-@pytest.mark.parametrize("kind", ["transformer_lm", pytest.param("encoder_decoder", marks=pytest.mark.thorough)])
-@given(
-    seed=st.integers(0, 999),
-    lengths=st.lists(st.integers(0, LONGEST), min_size=N_PROMPTS, max_size=N_PROMPTS),
-    end_bias=st.sampled_from([-2.0, 0.0, 2.0]),
-)
-def test_width_1_is_greedy_decoding(kind, seed, lengths, end_bias):
-    case = Case(kind, vocab_size=4, max_tokens=5, width=1)
-    params, prompts = params_of(case, seed, end_bias), prompts_of(case, lengths, seed)
-    tokens, scores = search(case, params, prompts)
-    for row in range(N_PROMPTS):
-        next_log = next_log_probabilities(case, params, prompts, row)
-        assert_found(case, tokens[row], scores[row], plain_search(case, next_log, 1.0), next_log)
-        assert ended(tokens[row, 0]) == greedy(case, next_log)
-
-
-def greedy(case, next_log):
-    tokens = ()
-    while END not in tokens and len(tokens) < case.max_tokens:
-        tokens += (int(np.argmax(next_log[tokens])),)
-    return tokens
 
 
 def ended(tokens):
@@ -287,7 +260,7 @@ def test_what_is_found_for_a_prompt_does_not_depend_on_its_batch(case, seed, len
 @pytest.mark.parametrize(
     ("vocab_size", "k"), [(5, 5), (3 * GROUP, 1), (3 * GROUP, 3), (7 * GROUP - 5, 3), (9 * GROUP, 5)]
 )
-def test_the_best_continuations_are_those_of_top_k_in_its_order_also_among_equals(vocab_size, k):
+def test_the_largest_elements_are_those_of_top_k_in_its_order_also_among_equals(vocab_size, k):
     rng = np.random.default_rng(vocab_size)
     few = rng.integers(0, 4, (9, 3, vocab_size)).astype(np.float32)
     few[:, :, rng.permutation(vocab_size)[: vocab_size - 2]] = -np.inf
@@ -295,13 +268,13 @@ def test_the_best_continuations_are_those_of_top_k_in_its_order_also_among_equal
     equal = np.repeat(rng.integers(0, 4, (9, 1, vocab_size)).astype(np.float32), 3, axis=1)
 
     @jax.jit
-    def best(live, logits):
-        log = live[..., None] + jax.nn.log_softmax(logits)
-        return log, jax.lax.top_k(log.reshape(9, -1), k), best_continuations(live, logits, k)
+    def best(x, shift):
+        shifted = x + shift[..., None]
+        return shifted, jax.lax.top_k(shifted.reshape(9, -1), k), largest(x, shift, k)
 
-    for logits in (rng.normal(size=(9, 3, vocab_size)).astype(np.float32), equal, few):
-        live = np.repeat(rng.normal(size=(9, 1)).astype(np.float32), 3, axis=1)
-        live[:, 2] = -np.inf
-        log, (expected, chosen), (found, hypothesis, token) = jax.device_get(best(live, logits))
-        assert_close(found, expected, largest=largest_of(log))
-        np.testing.assert_array_equal(hypothesis * vocab_size + token, chosen)
+    for x in (rng.normal(size=(9, 3, vocab_size)).astype(np.float32), equal, few):
+        shift = np.repeat(rng.normal(size=(9, 1)).astype(np.float32), 3, axis=1)
+        shift[:, 2] = -np.inf
+        shifted, (expected, chosen), (found, row, token) = jax.device_get(best(x, shift))
+        assert_close(found, expected, largest=largest_of(shifted))
+        np.testing.assert_array_equal(row * vocab_size + token, chosen)

@@ -40,6 +40,8 @@ def test_greedy_takes_the_most_probable_token():
         ({"temperature": 1.0, "top_p": 0.66}, np.array([0, 0.4, 0, 0.25, 0.2]) / 0.85),
         ({"temperature": 1.0, "top_p": 0.01}, np.array([0, 1, 0, 0, 0])),
         ({"temperature": 1.0, "top_k": 3, "top_p": 0.7}, np.array([0, 0.4, 0, 0.25, 0]) / 0.65),
+        # With this temperature the best token has 0.58, without it 0.4.
+        ({"temperature": 0.5, "top_p": 0.5}, np.array([0, 1, 0, 0, 0])),
     ],
 )
 def test_tokens_are_drawn_with_their_probabilities(settings, expected):
@@ -50,6 +52,13 @@ def test_restrictions_work_row_by_row():
     logits = np.log(np.array([[0.1, 0.2, 0.7], [0.5, 0.3, 0.2]], np.float32))
     kept = np.isfinite(jax.jit(partial(restrict, DecodeConfig(temperature=1.0, top_p=0.75)))(logits))
     np.testing.assert_array_equal(kept, [[False, True, True], [True, True, False]])
+
+
+def test_the_fewest_tokens_that_have_top_p_also_have_no_more_where_they_have_it_exactly():
+    logits = np.log(np.array([[0.5, 0.25, 0.125, 0.125]], np.float32))
+    for top_p, n in [(0.5, 1), (0.75, 2), (0.76, 4)]:
+        kept = np.isfinite(jax.jit(partial(restrict, DecodeConfig(temperature=1.0, top_p=top_p)))(logits))
+        assert kept.sum() == n
 
 
 def test_a_row_does_not_depend_on_the_others():

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
-from fxf.decoding.beam import beam_search
 from fxf.decoding.config import DecodeConfig
-from fxf.decoding.slots import decode_in_slots
+from fxf.decoding.decoder import Decoder
 from fxf.errors import UserError
 from fxf.layers.position_kinds import Positions, alibi, alibi_slopes, rotary
 from fxf.layers.positions import POSITIONS
@@ -131,20 +130,19 @@ def assert_scored_by_the_full_forward(model, params, tokens, scores, **positions
             assert_close(score, terms.sum() / len(new), largest=np.abs(terms).max())
 
 
-def test_slots_and_beams_keep_the_positions_of_their_prompts():
+def test_beams_keep_the_positions_of_their_prompts():
     model, params = small_model(max_len=13, seed=2, positions="learned")
     params = scaled(params, 2)
-    method = beam_search(9, 4, DecodeConfig(beam_width=2))
-    in_slots = jax.jit(lambda prompts: decode_in_slots(model, params, prompts, method, n_slots=2))
+    decode = Decoder(model, 4, config=DecodeConfig(beam_width=2))
     given = np.random.default_rng(4).integers(0, 13, (7, 12)).astype(np.int32)
-    tokens, scores = jax.device_get(in_slots({**PROMPTS, "positions": given}))
+    tokens, scores = decode(params, {**PROMPTS, "positions": given}, 9)
     assert_scored_by_the_full_forward(model, params, tokens, scores, positions=given)
-    of_counted, scores = jax.device_get(in_slots({**PROMPTS, "positions": counted(7, 12)}))
+    of_counted, scores = decode(params, {**PROMPTS, "positions": counted(7, 12)}, 9)
     assert_scored_by_the_full_forward(model, params, of_counted, scores)
     assert not np.array_equal(of_counted, tokens)
     short = {**PROMPTS, "positions": counted(7, 11)}
     with pytest.raises(UserError, match="positions: expected those of 3 tokens of the prompts and 9 new ones, got 11"):
-        in_slots(short)
+        decode(params, short, 9)
 
 
 @pytest.mark.parametrize("beyond", [13, -1])
@@ -255,12 +253,11 @@ def test_positions_that_the_tokens_make_are_the_same_in_steps_and_in_the_full_fo
     assert_padding_unread(model, params, twice(batch))
 
 
-def test_beams_and_slots_carry_positions_that_the_tokens_make(counting):
+def test_beams_carry_positions_that_the_tokens_make(counting):
     model, params = small_model(positions="counting_alibi", d_model=12, seed=2)
     params = scaled(params, 2)
-    method = beam_search(9, 4, DecodeConfig(beam_width=3))
-    in_slots = jax.jit(lambda prompts: decode_in_slots(model, params, prompts, method, n_slots=2))
-    assert_scored_by_the_full_forward(model, params, *jax.device_get(in_slots(PROMPTS)))
+    decode = Decoder(model, 4, config=DecodeConfig(beam_width=3))
+    assert_scored_by_the_full_forward(model, params, *decode(params, PROMPTS, 9))
 
 
 def test_a_kind_of_positions_has_weights_gradients_and_a_penalty(counting):

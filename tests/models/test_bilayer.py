@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
-from fxf.decoding.sampling import sampling
-from fxf.decoding.steps import decode_batch
+from fxf.decoding.decoder import Decoder
 from fxf.layers.intermediates import intermediates
 from fxf.models.bilayer import BilayerConfig, as_vectors, bilayer
 from fxf.training.gradient import batch_loss, loss_and_gradient
@@ -168,7 +167,7 @@ def test_decoding_equals_the_full_forward_over_the_window_that_slides(first):
 
 def test_greedy_generation_takes_the_nearest_one_hot_vector():
     prompts = {"tokens": np.array([[2, 1, 0], [1, 2, 2]], np.int32), "lengths": np.array([3, 1], np.int32)}
-    generated = np.asarray(jax.jit(lambda p: decode_batch(MODEL, p, prompts, sampling(9, -1))[0][:, 0])(PARAMS))
+    generated = Decoder(MODEL, -1)(PARAMS, prompts, 9)[0][:, 0]
     for row, prompt in enumerate([[2, 1, 0], [1]]):
         tokens = [0, *prompt]
         for token in generated[row].tolist():

@@ -3,10 +3,10 @@ import functools
 import jax
 import numpy as np
 import pytest
+from fxf.reports.probe import what_is_read
 
 from closeness import assert_close
 from fxf.errors import UserError
-from fxf.reports.probe import what_is_read
 from fxf.runs.experiment import build, default_config
 from fxf.runs.generation import generate_texts
 from fxf.tasks.boolean_map import BooleanMap, BooleanMapConfig, draw_mapping

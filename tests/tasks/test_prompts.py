@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fxf.errors import UserError
-from fxf.tasks.prompts import PromptGroup, decode_groups, of_each_prompt, one_group, padded_prompts
+from fxf.tasks.prompts import PromptGroup, in_order_of_texts, of_each_prompt, one_group, padded_prompts
 from fxf.tasks.task import NO_END
 from helpers import in_groups
 
@@ -11,7 +11,7 @@ def hypotheses(tokens, scores, end_token, limits=None):
     """Returns what is found for the prompts of one group."""
     tokens, limited = np.array(tokens), {} if limits is None else {"limits": np.array(limits)}
     group = PromptGroup(range(len(tokens)), limited, tokens.shape[2])
-    return decode_groups(lambda groups: [(tokens, scores)], [group], end_token, len(tokens))
+    return in_order_of_texts([group], [(tokens, scores)], end_token, len(tokens))
 
 
 def test_hypotheses_end_before_their_end_token_or_are_cut_off_and_leave_out_what_a_beam_did_not_find():
@@ -34,7 +34,7 @@ def test_groups_are_decoded_apart_and_their_hypotheses_put_in_order():
         new = prompts["lengths"][:, None] + np.arange(max_tokens)[None]
         return new[:, None], None
 
-    found = decode_groups(in_groups(decode), groups, 3, 4)
+    found = in_order_of_texts(groups, in_groups(decode)(groups), 3, 4)
     assert found == [[([1, 2], None, True)], [([0, 1, 2], None, True)], [([], 0.0, False)], [([1, 2], None, True)]]
 
 

@@ -181,7 +181,7 @@ def answers_to(texts, max_tokens=0, max_len=10):
     asked = []
 
     def decode(groups):
-        asked.extend((p["tokens"].tolist(), p["lengths"].tolist(), max_tokens) for _, p, max_tokens, _ in groups)
+        asked.extend((p["tokens"].tolist(), p["lengths"].tolist(), max_tokens) for _, p, max_tokens in groups)
         return PERFECT.decode(groups)
 
     answers = generated(Reversal(config(), run_info()), PERFECT._replace(decode=decode), texts, max_tokens, max_len)

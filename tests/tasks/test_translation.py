@@ -206,9 +206,9 @@ def test_bleu_is_sacrebleus_of_the_text_and_of_lower_cased_words():
     assert tokenized["bleu"] < figures["bleu"]
 
 
-def test_groups_have_room_for_answers_that_are_half_a_step_longer_than_the_longest_source(data):
+def test_sources_of_like_length_are_a_group_and_the_longest_come_first(data):
     groups = make(data).groups([[5] * n for n in (3, 16, 17, 30)])
-    assert [(len(group.places), group.max_tokens, group.room) for group in groups] == [(2, 41, 40), (2, 41, 24)]
+    assert [(list(group.places), group.max_tokens) for group in groups] == [([3, 2], 41), ([1, 0], 41)]
 
 
 def test_grouping_keeps_every_source_once_with_all_its_translations(data):
