@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import sys
 
 import pytest
 
@@ -12,7 +13,7 @@ from fxf.runs.configs import read_sweep
 from fxf.runs.experiment import build
 from fxf.runs.guests import load
 from fxf.sweeps.points import check, make_points
-from fxf.tasks import language_model
+from fxf.tasks.language_model import RunningText
 from fxf.weights import count
 from helpers import first_phrases
 from small_runs import ROOT, new_process
@@ -41,7 +42,9 @@ def kept_text(config, length):
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
     """What a config registers is gone after a test. Points on the same text read it once, and little of it."""
-    monkeypatch.setattr(language_model, "EncodedText", lambda config, folder, length: kept_text(config, length))
+    monkeypatch.setattr(
+        sys.modules[RunningText.__module__], "EncodedText", lambda config, folder, length: kept_text(config, length)
+    )
     monkeypatch.setattr(phrasebook, "phrases", first_phrases)
     with new_process():
         yield

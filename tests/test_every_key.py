@@ -101,7 +101,7 @@ def spec(experiment):
 
 def batches(experiment):
     task = experiment.task
-    if task.batches:
+    if task.has("batches"):
         made = task.batches()
         return [next(made) for _ in range(3)]
     return traced(task.batch, jax.random.key(0), np.int32(0))
@@ -173,7 +173,7 @@ def figures(experiment):
 def place(experiment):
     """Returns the folder of prepared tokens; "" for none."""
     documents = experiment.config["data"]["format"] != "text"
-    return str(experiment.task.source.prepared().folder) if documents else ""
+    return str(experiment.task.prepared.folder) if documents else ""
 
 
 def decoder(experiment):

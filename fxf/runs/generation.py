@@ -95,7 +95,13 @@ def compare(experiment: Experiment, folder: Path, answers: Answers | None) -> di
         there[name] = [line.decode("utf-8", "replace") for line in lines]
     here = list(map(_one_line, sources))
     if there["sources"] != here or len(there["hypotheses"]) != len(here):
-        raise UserError(f"--baseline: {folder}: has answers to other prompts than those scored here")
+        pairs = enumerate(zip(there["sources"], here, strict=False), 1)
+        line = next(
+            (line for line, (source, prompt) in pairs if source != prompt), min(len(there["sources"]), len(here)) + 1
+        )
+        raise UserError(
+            f"--baseline: {folder}: has answers to other prompts than those scored here, from line {line} on"
+        )
     tokenized = experiment.config["task"].get("tokenized", False)
     return paired_bootstrap(list(map(_one_line, hypotheses)), there["hypotheses"], list(references), tokenized)
 

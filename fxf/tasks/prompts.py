@@ -39,7 +39,7 @@ def one_group(prompts: Prompts, max_tokens: int, max_len: int) -> list[PromptGro
     Raises:
       UserError: a prompt and its new tokens need more than `max_len` positions. The last new token needs none.
     """
-    room_N = max_len - prompts["lengths"]
+    room_N = max_len - prompts["lengths"].astype(np.int64)  # of a model whose window slides it is beyond an int32
     for number, room in enumerate(room_N.tolist(), 1):
         if room < max(max_tokens, 1):
             first = prompts["first"][number - 1] != 0  # a token 0 in front does not belong to the text

@@ -3,7 +3,6 @@ import functools
 import jax
 import numpy as np
 import pytest
-from fxf.reports.probe import what_is_read
 
 from closeness import assert_close
 from fxf.errors import UserError
@@ -13,6 +12,7 @@ from fxf.tasks.boolean_map import BooleanMap, BooleanMapConfig, draw_mapping
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.state import TrainState
 from fxf.training.step import TrainConfig, train_step
+from fxf.views.probe import what_is_read
 from fxf.weights import shapes
 
 

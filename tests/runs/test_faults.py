@@ -1,0 +1,155 @@
+"""Faults at drawn moments of a run: the same command goes on after each, and ends with the bits of an unbroken run."""
+
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from small_runs import HEARING, ROOT, environment, overrides, script, started
+
+pytestmark = pytest.mark.thorough
+
+STEPS = 40
+FLAGS = overrides(
+    train={"steps": STEPS, "evaluate_every": 10}, checkpoint={"every": 1, "keep": 3}, log={"every": 1, "report": False}
+)
+SIGNALS = {"SIGKILL": -signal.SIGKILL, "SIGTERM": 75, "SIGHUP": 75}
+
+
+def flip(path, rng):
+    data = bytearray(path.read_bytes())
+    data[rng.randrange(len(data))] ^= rng.randrange(1, 256)
+    path.write_bytes(data)
+
+
+def cut(path, rng):
+    path.write_bytes(path.read_bytes()[: rng.randrange(path.stat().st_size)])
+
+
+def a_file(damaged):
+    """Returns what damages a drawn file of a folder by `damaged`."""
+
+    def damage(folder, rng):
+        files = sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
+        damaged(rng.choice(files), rng)
+
+    return damage
+
+
+def a_plain_file(folder, rng):
+    shutil.rmtree(folder)
+    folder.write_bytes(rng.randbytes(100))
+
+
+def emptied(folder, rng):
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
+# What happens to the newest checkpoint after a SIGTERM.
+DAMAGES = {
+    "a byte changed": a_file(flip),
+    "a file cut": a_file(cut),
+    "a file lost": a_file(lambda path, rng: path.unlink()),
+    "a plain file": a_plain_file,
+    "no files": emptied,
+}
+
+
+def saved(run):
+    """Returns the steps of the checkpoints of a run folder, in order."""
+    return sorted(int(path.name) for path in (run / "checkpoints").glob("*") if path.name.isdigit())
+
+
+def resumed_at(errors):
+    """Returns the step at which a process went on, or 0."""
+    found = re.search(r"resuming at step (\d+)", errors)
+    return int(found[1]) if found else 0
+
+
+def weights(run):
+    """Returns the file of the weights that a run ended with."""
+    file = run.with_suffix(".safetensors")
+    finished = script("export", f"--workdir={run}", "--format=safetensors", f"--output={file}")
+    assert finished.returncode == 0, finished.stderr
+    return file.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    """Returns the weights of a run that meets no fault."""
+    run = tmp_path_factory.mktemp("unbroken") / "run"
+    assert script("train", *FLAGS, f"--workdir={run}").returncode == 0
+    return weights(run)
+
+
+def stopped(run, number, step, seconds):
+    """Returns exit code and stderr of a run that gets a signal some seconds after the checkpoint of a step."""
+    with started("train", *FLAGS, f"--workdir={run}") as running:
+        while max(saved(run), default=0) < step and not running.ended():
+            time.sleep(0.002)
+        time.sleep(seconds)
+        os.kill(running.pid, number)
+        finished = running.finished()
+    return finished.returncode, finished.stderr
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("fault", [*SIGNALS, *DAMAGES])
+def test_a_run_that_meets_faults_loses_no_saved_step_and_ends_with_the_same_bits(fault, seed, unbroken, tmp_path):
+    rng, run, expected = random.Random(f"{fault} {seed}"), tmp_path / "run", 0
+    for step in sorted(rng.sample(range(4, STEPS - 8), 3)):
+        name = fault if fault in SIGNALS else "SIGTERM"
+        code, errors = stopped(run, signal.Signals[name], max(step, expected + 1), rng.uniform(0, 0.1))
+        assert code == SIGNALS[name], errors
+        assert resumed_at(errors) == expected
+        if fault in DAMAGES:
+            DAMAGES[fault](run / "checkpoints" / str(saved(run)[-1]), rng)
+        expected = saved(run)[-2 if fault in DAMAGES else -1]
+    finished = script("train", *FLAGS, f"--workdir={run}")
+    assert (finished.returncode, resumed_at(finished.stderr)) == (0, expected), finished.stderr
+    assert weights(run) == unbroken
+
+
+@pytest.mark.parametrize("file", ["config.json", "metrics.jsonl", "result.json"])
+@pytest.mark.parametrize("content", ["", "[1, 2]", '{"config": '])
+def test_a_damaged_record_is_named_in_one_line_or_mended(file, content, unbroken, tmp_path):
+    run = tmp_path / "run"
+    stopped(run, signal.SIGTERM, 5, 0.0)
+    before = (run / file).read_text() if (run / file).exists() else None
+    (run / file).write_text(content)
+    again = script("train", *FLAGS, f"--workdir={run}")
+    if again.returncode:
+        assert again.returncode == 2 and re.fullmatch(rf"error: .*{file}: .*\n", again.stderr)
+        (run / file).write_text(before)
+        again = script("train", *FLAGS, f"--workdir={run}")
+    assert again.returncode == 0, again.stderr
+    assert weights(run) == unbroken
+
+
+def test_of_two_equal_commands_one_trains_and_the_other_names_it(unbroken, tmp_path):
+    command = [*HEARING, sys.executable, "-m", "fxf", "train", *FLAGS, f"--workdir={tmp_path / 'run'}"]
+    pipe = subprocess.PIPE
+    both = [subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=pipe, stderr=pipe, text=True) for _ in "ab"]
+    errors = {process.pid: process.communicate(timeout=300)[1] for process in both}
+    winner, loser = sorted(both, key=lambda process: process.returncode)
+    assert (winner.returncode, loser.returncode) == (0, 2), errors
+    assert re.fullmatch(rf"error: .*pid {winner.pid} .*\n", errors[loser.pid])
+    assert weights(tmp_path / "run") == unbroken
+
+
+@pytest.mark.parametrize("n_bytes", [700, 4_000, 12_000])
+def test_a_run_without_room_says_so_and_goes_on_when_there_is(n_bytes, unbroken, tmp_path):
+    run = tmp_path / "run"
+    full = script("train", *FLAGS, f"--workdir={run}", largest_file=n_bytes)
+    assert full.returncode == 2 and "File too large" in full.stderr.splitlines()[-1]
+    kept = saved(run)
+    finished = script("train", *FLAGS, f"--workdir={run}")
+    assert (finished.returncode, resumed_at(finished.stderr)) == (0, max(kept, default=0)), finished.stderr
+    assert weights(run) == unbroken
