@@ -12,7 +12,7 @@ from fxf.training.log import Clock
 from small_runs import ROOT, TINY
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
-SECTIONS = re.findall(r"^### (.*)\n\n((?:\d\. .*\n)+)", PAGE, re.MULTILINE)
+SECTIONS = re.findall(r"^### (.*)\n\n((?:\d\. .*\n)+)\n", PAGE, re.MULTILINE)
 PATHS = {title: re.findall(r"^\d\. `([\w/]+\.py)` `([\w.]+)`: ", text, re.MULTILINE) for title, text in SECTIONS}
 SMALL = {
     **TINY,

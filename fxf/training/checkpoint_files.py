@@ -77,18 +77,22 @@ def undamaged(directory: Path, steps: Sequence[int], together: bool = False) -> 
       FileNotFoundError: a checkpoint was removed meanwhile.
       UserError: all are damaged.
     """
-    all_damaged = bool(steps)
+    warnings: list[str] = []  # they wait for a sound checkpoint: where there is none, one line says all
+    sound = False
     for step in reversed(steps):
         what = damage(directory / str(step), together)
-        if processes.any_of(bool(what)) if together else what:
+        is_damaged = processes.any_of(bool(what)) if together else bool(what)
+        if is_damaged:
             if step not in steps_in(directory):
                 raise FileNotFoundError(f"{directory / str(step)}: removed")
             what = what or "another process found damage"
-            log.warning("warning: %s: skipping the damaged checkpoint of step %d: %s", directory, step, what)
-        else:
-            all_damaged = False
+            warnings.append(f"warning: {directory}: skipping the damaged checkpoint of step {step}: {what}")
+        sound = sound or not is_damaged
+        while sound and warnings:
+            log.warning(warnings.pop(0))
+        if not is_damaged:
             yield step
-    if all_damaged:
+    if steps and not sound:
         listed = ", ".join(map(str, sorted(steps)))
         raise UserError(f"{directory}: every checkpoint is damaged (steps {listed}); move them away to train anew")
 
