@@ -1,4 +1,4 @@
-"""Prints a config's weights and operations, and the memory and time of a step. It trains nothing.
+"""Prints a config's weights and operations, and the memory of a step. It trains nothing.
 
 fxf describe --config=reversal
 """
