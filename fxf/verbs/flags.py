@@ -61,11 +61,17 @@ class Parser(argparse.ArgumentParser):
         argv, overrides = _split(argv) if self.overrides else (list(argv), [])
         _require_each_once(self, argv)
         found, unknown = self.parse_known_intermixed_args(argv)
-        for argument in unknown:
+        for argument in [*self._flags_with_spaces(argv), *unknown]:
             raise UserError(self._unknown(argument))
         found.overrides = overrides
         found.arguments = getattr(found, "arguments", [])
         return found
+
+    def _flags_with_spaces(self, argv: Sequence[str]) -> list[str]:
+        """Returns unknown flags whose values have spaces, which argparse takes for arguments."""
+        before = argv[: argv.index("--")] if "--" in argv else argv
+        given = [argument for argument in before if re.fullmatch(r"--[a-zA-Z_][\w.]*=.* .*", argument, re.DOTALL)]
+        return [argument for argument in given if argument.partition("=")[0] not in self._option_string_actions]
 
     def error(self, message: str) -> NoReturn:
         """Raises argparse's error in the words of the other errors."""
