@@ -43,7 +43,8 @@ def a_file(damaged):
 
 
 def a_plain_file(folder, rng):
-    shutil.rmtree(folder)
+    if folder.is_dir():  # it is a plain file already if the process before was stopped too early to put it aside
+        shutil.rmtree(folder)
     folder.write_bytes(rng.randbytes(100))
 
 
