@@ -59,13 +59,25 @@ def section(cls: type[SectionT], values: Any, path: str) -> SectionT:
     """
     if not isinstance(values, Mapping):
         raise UserError(f"{path}: expected a section of keys, got {values!r}")
-    types = typing.get_type_hints(cls)
+    fields = fields_of(cls)
     for name in values:
-        if name not in types:
-            near = nearest(str(name), types) or f" ({path} has: {', '.join(types)})"
+        if name not in fields:
+            near = nearest(str(name), fields) or f" ({path} has: {', '.join(fields)})"
             raise UserError(f"{path}.{name}: unknown key{near}")
-    limits = {f.name: f.metadata for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    return cls(**{name: _checked(value, types[name], limits[name], f"{path}.{name}") for name, value in values.items()})
+    return cls(**{name: checked(value, fields[name], f"{path}.{name}") for name, value in values.items()})
+
+
+class Field(typing.NamedTuple):
+    """The type of a key, and its `key(...)` metadata: meaning and limits."""
+
+    kind: Any
+    limits: Mapping[str, Any]
+
+
+def fields_of(cls: type) -> dict[str, Field]:
+    """Returns the keys of a section class, or of a layer's, by name."""
+    types = typing.get_type_hints(cls)
+    return {f.name: Field(types[f.name], f.metadata) for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
 
 
 def registered_section(cls: type[SectionT], values: Mapping[str, Any], path: str) -> SectionT:
@@ -85,9 +97,12 @@ def require_short(value: Any, path: str) -> Any:
     return value
 
 
-def _checked(value: Any, kind: Any, limits: Mapping[str, Any], path: str) -> Any:
-    """Returns `value` as `kind`, or raises a UserError that names `path`."""
+def checked(value: Any, field: Field, path: str) -> Any:
+    """Returns `value` as a field's type, or raises a UserError that names `path`."""
+    kind, limits = field
     require_short(value, path)
+    if kind is dict or typing.get_origin(kind) is dict:
+        return _plain(value, path)
     if typing.get_origin(kind) is Literal:
         return one_of(value, typing.get_args(kind), path)
     if kind is float and type(value) is int:
@@ -113,6 +128,15 @@ def _checked(value: Any, kind: Any, limits: Mapping[str, Any], path: str) -> Any
         if below is not None and not value < below:
             raise UserError(f"{path}: expected less than {below}, got {value}")
     return value
+
+
+def _plain(value: Any, path: str) -> dict[str, dict[str, Any]]:
+    """Returns sections of keys as plain dicts; whoever reads a section checks its keys."""
+    sections = value.to_dict() if hasattr(value, "to_dict") else value
+    for name, keys in [("", sections), *(sections.items() if isinstance(sections, Mapping) else ())]:
+        if not isinstance(keys, Mapping):
+            raise UserError(f"{f'{path}.{name}'.rstrip('.')}: expected a section of keys, got {keys!r}")
+    return {name: dict(keys) for name, keys in sections.items()}
 
 
 def one_of(value: Any, valid: Any, path: str) -> Any:

@@ -8,6 +8,7 @@ import fnmatch
 import functools
 import math
 import zlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -78,7 +79,8 @@ def without_repeats(spec: Spec, prefix: str = "", copies: int = 1) -> Iterator[t
         if isinstance(value, Weight):
             yield prefix + name, value, copies
         elif isinstance(value, Numbered):
-            yield from without_repeats(value.one, f"{prefix}{name}/", copies * len(value))
+            for one, n in value.once():
+                yield from without_repeats(one, f"{prefix}{name}/", copies * n)
         else:
             yield from without_repeats(value, f"{prefix}{name}/", copies)
 
@@ -90,7 +92,7 @@ def changed(f: Callable[[str, Weight], Weight], spec: Spec, prefix: str = "") ->
         if isinstance(value, Weight):
             return f(prefix + name, value)
         if isinstance(value, Numbered):
-            return Numbered(changed(f, value.one, f"{prefix}{name}/"), len(value))
+            return value.map(lambda one: changed(f, one, f"{prefix}{name}/"))
         return changed(f, value, f"{prefix}{name}/")
 
     return {name: change(name, value) for name, value in spec.items()}
@@ -152,24 +154,35 @@ def stack(spec: Spec, n: int, axis: str) -> Spec:
 
 
 class Numbered(Mapping[str, Any]):
-    """The spec of `n` blocks by index, '0' to 'n-1'. It holds one of them, whatever n is."""
+    """The specs of blocks by index, '0' to 'n-1'. Those of equal blocks are one object, of which walks see one."""
 
-    def __init__(self, one: Spec, n: int) -> None:
-        self.one, self._n = one, n
+    def __init__(self, specs: Sequence[Spec]) -> None:
+        self.specs = list(specs)
+
+    def once(self) -> list[tuple[Spec, int]]:
+        """Returns each of the specs once, with the number of blocks that have it."""
+        found = {id(spec): spec for spec in self.specs}
+        counts = Counter(map(id, self.specs))
+        return [(spec, counts[key]) for key, spec in found.items()]
+
+    def map(self, f: Callable[[Spec], Spec]) -> "Numbered":
+        """Returns the blocks' specs after f, which is called once for each that differs."""
+        new = {id(spec): f(spec) for spec, _ in self.once()}
+        return Numbered([new[id(spec)] for spec in self.specs])
 
     def __getitem__(self, index: str) -> Spec:
         if index not in self:
             raise KeyError(index)
-        return self.one
+        return self.specs[int(index)]
 
     def __contains__(self, index: object) -> bool:
-        return isinstance(index, str) and index.isdecimal() and int(index) < self._n
+        return isinstance(index, str) and index.isdecimal() and int(index) < len(self.specs)
 
     def __iter__(self) -> Iterator[str]:
-        return map(str, range(self._n))
+        return map(str, range(len(self.specs)))
 
     def __len__(self) -> int:
-        return self._n
+        return len(self.specs)
 
 
 def initialize(

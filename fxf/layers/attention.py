@@ -1,43 +1,176 @@
 """Multi-head attention (seed 004, "Multi-Head Causal Attention"; seed 000, "SelfAttention Unit"), in several kinds.
 
-A kind whose output is a weighted mean of values needs one function from scores to weights and a line in `ATTENTIONS`.
-Any other kind needs an `Attention` of its own, as in linear_attention.py.
+A kind is a subclass of `Attention`. One whose output is a weighted mean of values overrides `weigh`, `bias` or `turned`;
+one that looks at other keys overrides `keys_values`; any other kind overrides `apply`, as in linear_attention.py.
 """
 
-from typing import Any
+import dataclasses
+import math
+from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
-from fxf.config import Choices, one_of
+from fxf.config import one_of
 from fxf.errors import UserError
-from fxf.layers import flash_attention
-from fxf.layers.attention_kinds import Attention, expressive, of_whole_sequences, softmax, weighted
-from fxf.layers.cache import KeysValues
 from fxf.layers.chunked_attention import chunked, require_whole_sequences
 from fxf.layers.config import TransformerConfig
-from fxf.layers.linear import linear
-from fxf.layers.linear_attention import FEATURE_MAPS, LINEAR
-from fxf.layers.mask import Mask
+from fxf.layers.dropout import dropout
+from fxf.layers.flash_attention import flash, require_flash
+from fxf.layers.layer import Context, Memory, Places, remember
+from fxf.layers.linear import as_float32, linear
 from fxf.layers.normalization import over_root_mean_square, scale_factor, scale_weight
 from fxf.layers.positions import POSITIONS
+from fxf.layers.soft_cap import soft_cap
 from fxf.weights import Params, Spec, Weight, fan_in
 
-ATTENTIONS: Choices[Attention] = Choices(
-    {
-        "softmax": weighted(softmax),
-        "expressive": weighted(expressive),
-        "linear": LINEAR,
-    }
-)
-FLASH = of_whole_sequences(ATTENTIONS["softmax"], flash_attention.attend)
+# Keys that act on the scores of queries and keys, with the values that stand for nothing.
+ACT_ON_SCORES = {
+    "window": 0,
+    "attention_dropout": 0.0,
+    "qk_norm": False,
+    "attention_softcap": 0.0,
+    "query_scale": 0.0,
+    "attention_implementation": "xla",
+}
 
 
-def kind_of(config: TransformerConfig) -> Attention:
-    """Returns the kind of attention in the implementation that the config names."""
-    if config.attention_implementation == "flash":
-        return FLASH
-    kind = ATTENTIONS[config.attention]
-    return chunked(kind) if config.attention_implementation == "chunked" else kind
+@dataclasses.dataclass(frozen=True)
+class Attention:
+    """Attention whose weights are the softmax of the products of queries and keys.
+
+    Queries are [B, H, T, K], keys and values [B, G, C, K]; H is a multiple of G.
+
+    Attributes:
+      has_scores: whether each query and key have a score, on which positions, windows and dropout can act.
+    """
+
+    config: TransformerConfig
+    cached: ClassVar[bool] = True
+    has_scores: ClassVar[bool] = True
+
+    def spec(self) -> Spec:
+        config = self.config
+        self._check()
+        d_model, head_dim, zeros = config.d_model, config.head_width, jax.nn.initializers.zeros
+        heads = {"query": config.n_heads, "key": config.n_groups, "value": config.n_groups}
+        shapes = {name: (n_heads, head_dim) for name, n_heads in heads.items()}
+        axes = ("heads", "head_dim")
+        spec = {name: Weight((d_model, *shape), ("embed", *axes), fan_in()) for name, shape in shapes.items()}
+        spec["output"] = Weight((*shapes["query"], d_model), (*axes, "embed"), fan_in(2))
+        if config.attention_bias in ("all", "qkv"):
+            spec |= {f"{name}_bias": Weight(shape, axes, zeros) for name, shape in shapes.items()}
+        if config.attention_bias in ("all", "output"):
+            spec["output_bias"] = Weight((d_model,), ("embed",), zeros)
+        if config.qk_norm:
+            spec |= {f"{name}_scale": scale_weight(config, head_dim, "head_dim") for name in ("query", "key")}
+        return spec
+
+    def apply(self, params: Params, x: jax.Array, context: Context) -> tuple[jax.Array, Context]:
+        """Returns the output of self-attention, [R, T, D]."""
+        x_BTD, queries = context.by_prompt(x), context.queries
+        q_BHTK = self.turned(self.project(params, "query", x_BTD), queries.positions)
+        new, context = self.keys_values(params, x_BTD, context)
+        memory, keys, cache = remember(context, new)
+        heads_BHTK = self.attend(params, q_BHTK, memory, queries, keys, context)
+        return self.output(params, heads_BHTK).reshape(x.shape), context.replace(cache=cache)
+
+    def keys_values(self, params: Params, x_BTD: jax.Array, context: Context) -> tuple[Any, Context]:
+        """Returns the keys and values of tokens, each [B, G, T, K], and the context, whose carry may be another."""
+        k_BGTK = self.turned(self.project(params, "key", x_BTD), context.queries.positions)
+        return (k_BGTK, self.project(params, "value", x_BTD)), context
+
+    def memorize(self, params: Params, source_BSD: jax.Array, places: Places) -> Any:
+        """Returns the keys and values of another sequence, which cross-attention reads."""
+        return self.project(params, "key", source_BSD), self.project(params, "value", source_BSD)
+
+    def turned(self, x_BHTK: jax.Array, positions_BT: jax.Array) -> jax.Array:
+        """Returns queries or keys after what the positions do to them."""
+        rotate = POSITIONS[self.config.positions].rotate
+        return x_BHTK if rotate is None else rotate(self.config, x_BHTK, positions_BT)
+
+    def bias(self, params: Params, queries: Places, keys: Places) -> jax.Array | None:
+        """Returns what positions add to the scores, [B, H, T, C], where axes of size 1 repeat; None for nothing."""
+        bias = POSITIONS[self.config.positions].bias
+        return None if bias is None else bias(self.config.n_heads, queries.positions, keys.positions)
+
+    def weigh(self, params: Params, scores_BHTC: jax.Array, bias_BHTC: jax.Array) -> jax.Array:
+        """Returns the weights of keys.
+
+        The bias is -inf for keys that a query may not see: later tokens, padding, and empty slots of a cache. The weights
+        must not depend on the number of these keys.
+        """
+        return jax.nn.softmax(scores_BHTC + bias_BHTC)
+
+    def attend(
+        self, params: Params, q_BHTK: jax.Array, memory: Any, queries: Places, keys: Places, context: Context
+    ) -> jax.Array:
+        """Returns what the queries read of keys and values, [B, H, T, K].
+
+        With a cache all scores are in memory: a step of decoding has few.
+        """
+        implementation = self.config.attention_implementation if context.cache is None else "xla"
+        if implementation == "chunked":
+            return chunked(self, params, q_BHTK, memory, queries, keys, context.rng)
+        if implementation == "flash":
+            return flash(self, params, q_BHTK, memory, queries, keys)
+        return self.read(params, q_BHTK, memory, self.mask(params, queries, keys, context.reads), context.rng)
+
+    def mask(self, params: Params, queries: Places, keys: Places, reads: jax.Array | None = None) -> jax.Array:
+        """Returns the bias, with -inf for keys that a query may not see."""
+        bias, seen = self.bias(params, queries, keys), queries.sees(keys, self.config.window)
+        bias = jnp.zeros((1, 1, 1, 1)) if bias is None else bias
+        bias = bias if seen is None else jnp.where(seen[:, None], bias, -jnp.inf)
+        return bias if reads is None else jnp.where(reads[:, None], bias, -jnp.inf)
+
+    def read(
+        self, params: Params, q_BHTK: jax.Array, memory: Any, bias: jax.Array, rng: jax.Array | None = None
+    ) -> jax.Array:
+        """Returns what the queries read of keys and values with this bias, [B, H, T, K]."""
+        config, (k_BGCK, v_BGCK) = self.config, memory
+        q_BGQK = q_BHTK.reshape(*k_BGCK.shape[:2], -1, q_BHTK.shape[-1])
+        products = as_float32(jnp.einsum("BGQK,BGCK->BGQC", q_BGQK, k_BGCK))
+        scaled = products * config.query_scale if config.query_scale else products / math.sqrt(q_BHTK.shape[-1])
+        scores = soft_cap(scaled, config.attention_softcap)
+        scores_BHTC = scores.reshape(*q_BHTK.shape[:-1], -1)
+        bias_BHTC = jnp.broadcast_to(bias.astype(scores.dtype), scores_BHTC.shape)
+        weights_BHTC = checkpoint_name(self.weigh(params, scores_BHTC, bias_BHTC), "weights")
+        weights_BHTC = dropout(rng, weights_BHTC, config.attention_dropout)
+        heads = jnp.einsum("BGQC,BGCK->BGQK", weights_BHTC.reshape(scores.shape).astype(q_BHTK.dtype), v_BGCK)
+        return heads.reshape(*q_BHTK.shape[:-1], -1)
+
+    def project(self, params: Params, name: str, x_BTD: jax.Array) -> jax.Array:
+        """Maps vectors to the queries [B, H, T, K], or to the keys or values [B, G, T, K]."""
+        weight, bias = params[name], params.get(f"{name}_bias")
+        rows = linear(x_BTD, weight.reshape(weight.shape[0], -1), None if bias is None else bias.reshape(-1))
+        heads = rows.reshape(*x_BTD.shape[:-1], *weight.shape[1:])
+        scale = params.get(f"{name}_scale")
+        if scale is not None:
+            normalized = over_root_mean_square(heads, self.config.norm_epsilon)
+            heads = (normalized * scale_factor(self.config, scale).reshape(1, 1, 1, -1)).astype(heads.dtype)
+        return heads.transpose(0, 2, 1, 3)
+
+    def output(self, params: Params, heads_BHTK: jax.Array) -> jax.Array:
+        """Maps what the heads read to vectors, [B, T, D]."""
+        batch_size, _, length, _ = heads_BHTK.shape
+        weight = params["output"]
+        concatenated = heads_BHTK.transpose(0, 2, 1, 3).reshape(batch_size, length, math.prod(weight.shape[:-1]))
+        return linear(concatenated, weight.reshape(-1, weight.shape[-1]), params.get("output_bias"))
+
+    def _check(self) -> None:
+        """Raises a UserError if a key does not go with this kind."""
+        config = self.config
+        positions = POSITIONS[one_of(config.positions, POSITIONS, "model.positions")]
+        if self.has_scores:
+            return
+        acts = {"positions": positions.rotate is not None or positions.bias is not None}
+        acts |= {name: getattr(config, name) != off for name, off in ACT_ON_SCORES.items()}
+        for name in (name for name, does in acts.items() if does):
+            raise UserError(
+                f"model.{name}: {getattr(config, name)!r} acts on the scores of queries and keys; "
+                f"model.attention '{config.attention}' has none"
+            )
 
 
 def require_implementation(config: TransformerConfig, n_sequences: int) -> None:
@@ -47,133 +180,49 @@ def require_implementation(config: TransformerConfig, n_sequences: int) -> None:
       n_sequences: parts into which a mesh shards each sequence.
     """
     if config.attention_implementation == "flash":
-        flash_attention.require_flash(config, n_sequences)
+        require_flash(config, n_sequences)
     elif config.attention_implementation == "chunked":
         require_whole_sequences(n_sequences)
 
 
-def attention_spec(config: TransformerConfig) -> Spec:
-    """Returns the weights of an attention layer.
+class Expressive(Attention):
+    """Attention with the weights z² / (1 + z²) · e^bias, normalized, of scores z (Gros 2024; seed 002)."""
 
-    Raises:
-      UserError: the kind of attention is unknown, or cannot be combined with another key.
+    def weigh(self, params: Params, scores_BHTC: jax.Array, bias_BHTC: jax.Array) -> jax.Array:
+        return expressive(scores_BHTC, bias_BHTC)
+
+
+def expressive(scores_BHTC: jax.Array, bias_BHTC: jax.Array) -> jax.Array:
+    """Returns z² / (1 + z²) · e^bias, normalized, of scores z (Gros 2024; seed 002, "expressive attention")."""
+    # The small number gives equal weights where all scores are zero.
+    squares = jnp.square(scores_BHTC) + 1e-20
+    weights = squares / (1 + squares) * jnp.exp(bias_BHTC)
+    return weights / weights.sum(-1, keepdims=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class CrossAttention:
+    """Attention to the vectors of another sequence, the context's source, by the model's kind of attention.
+
+    Positions and windows act within a sequence, so they do not here. The source's memory may have fewer rows than x:
+    each then serves several consecutive rows, the hypotheses of a beam.
     """
-    _check(config)
-    d_model, head_dim, zeros = config.d_model, config.head_width, jax.nn.initializers.zeros
-    heads = {"query": config.n_heads, "key": config.n_groups, "value": config.n_groups}
-    shapes = {name: (n_heads, head_dim) for name, n_heads in heads.items()}
-    axes = ("heads", "head_dim")
-    spec = {name: Weight((d_model, *shape), ("embed", *axes), fan_in()) for name, shape in shapes.items()}
-    spec["output"] = Weight((*shapes["query"], d_model), (*axes, "embed"), fan_in(2))
-    if config.attention_bias in ("all", "qkv"):
-        spec |= {f"{name}_bias": Weight(shape, axes, zeros) for name, shape in shapes.items()}
-    if config.attention_bias in ("all", "output"):
-        spec["output_bias"] = Weight((d_model,), ("embed",), zeros)
-    if config.qk_norm:
-        spec |= {f"{name}_scale": scale_weight(config, head_dim, "head_dim") for name in ("query", "key")}
-    return spec
 
+    kind: Attention
+    cached: ClassVar[bool] = True
 
-def _check(config: TransformerConfig) -> None:
-    kind = ATTENTIONS[one_of(config.attention, ATTENTIONS, "model.attention")]
-    positions = POSITIONS[one_of(config.positions, POSITIONS, "model.positions")]
-    one_of(config.feature_map, FEATURE_MAPS, "model.feature_map")
-    if not kind.scores:
-        acts_on_scores = {
-            "positions": positions.rotate is not None or positions.bias is not None,
-            "window": config.window > 0,
-            "attention_dropout": config.attention_dropout > 0,
-            "qk_norm": config.qk_norm,
-            "attention_softcap": config.attention_softcap > 0,
-            "query_scale": config.query_scale > 0,
-            "attention_implementation": config.attention_implementation != "xla",
-        }
-        for name, acts in acts_on_scores.items():
-            if acts:
-                value = getattr(config, name)
-                raise UserError(
-                    f"model.{name}: {value!r} acts on the scores of queries and keys; "
-                    f"model.attention '{config.attention}' has none"
-                )
+    def spec(self) -> Spec:
+        return self.kind.spec()
 
-
-def attention(
-    config: TransformerConfig,
-    params: Params,
-    x_BTD: jax.Array,
-    mask: Mask,
-    *,
-    cache: Any = None,
-    rng: jax.Array | None = None,
-) -> tuple[jax.Array, Any]:
-    """Returns the output of self-attention, [B, T, D], and the cache with the new keys and values.
-
-    Args:
-      x_BTD: a sequence, or, with a cache, its newest tokens.
-      rng: key for dropout of the attention weights; None means no dropout.
-    """
-    kind, q_BHTK, new = kind_of(config), queries(config, params, x_BTD), keys_values(config, params, x_BTD)
-    rotate = POSITIONS[config.positions].rotate
-    if mask.documents_BT is not None and not kind.scores:
-        what = f"model.attention '{config.attention}' remembers all earlier tokens of a row"
-        raise UserError(f"documents: {what}; leave attention within a document (task.document_mask) off")
-    if rotate is not None:
-        assert mask.positions is not None
-        q_BHTK, k_BGTK = (rotate(config, x, mask.positions, mask.is_global) for x in (q_BHTK, new.keys))
-        new = KeysValues(k_BGTK, new.values)
-    if mask.causal:
-        heads_BHTK, cache = kind.attend_causally(config, q_BHTK, new, mask, cache, rng)
-    else:
-        heads_BHTK = kind.attend(config, q_BHTK, kind.memorize(config, new, mask), mask, rng)
-    return _output(config, params, heads_BHTK, x_BTD.shape), cache
-
-
-def cross_memory(config: TransformerConfig, params: Params, z_BSD: jax.Array, mask: Mask) -> Any:
-    """Returns the memory of another sequence, [B, S, D], which cross-attention reads."""
-    return kind_of(config).memorize(config, keys_values(config, params, z_BSD), mask)
-
-
-def cross_attention(
-    config: TransformerConfig,
-    params: Params,
-    x_BTD: jax.Array,
-    memory: Any,
-    mask: Mask,
-    *,
-    rng: jax.Array | None = None,
-) -> jax.Array:
-    """Returns the output of attention from x to the memory of another sequence, [B, T, D].
-
-    The memory may have fewer rows. Each of them then serves several consecutive rows of x, the hypotheses of a beam.
-    """
-    n_rows = jax.tree.leaves(memory)[0].shape[0]
-    q = queries(config, params, x_BTD.reshape(n_rows, -1, x_BTD.shape[-1]))
-    return _output(config, params, kind_of(config).attend(config, q, memory, mask, rng), x_BTD.shape)
-
-
-def queries(config: TransformerConfig, params: Params, x_BTD: jax.Array) -> jax.Array:
-    """Returns the queries of x, [B, H, T, K]."""
-    return _project(config, params, "query", x_BTD)
-
-
-def keys_values(config: TransformerConfig, params: Params, z_BCD: jax.Array) -> KeysValues:
-    """Returns the keys and values of z, each [B, G, C, K]."""
-    return KeysValues(_project(config, params, "key", z_BCD), _project(config, params, "value", z_BCD))
-
-
-def _project(config: TransformerConfig, params: Params, name: str, x_BTD: jax.Array) -> jax.Array:
-    """Maps [B, T, D] to the queries [B, H, T, K], or to the keys or values [B, G, T, K]."""
-    weight, bias = params[name], params.get(f"{name}_bias")
-    rows = linear(x_BTD, weight.reshape(weight.shape[0], -1), None if bias is None else bias.reshape(-1))
-    heads = rows.reshape(*x_BTD.shape[:-1], *weight.shape[1:])
-    scale = params.get(f"{name}_scale")
-    if scale is not None:
-        normalized = over_root_mean_square(heads, config.norm_epsilon)
-        heads = (normalized * scale_factor(config, scale).reshape(1, 1, 1, -1)).astype(heads.dtype)
-    return heads.transpose(0, 2, 1, 3)
-
-
-def _output(config: TransformerConfig, params: Params, heads_BHTK: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Maps the heads' outputs to vectors of the shape [B, T, D]."""
-    concatenated = heads_BHTK.transpose(0, 2, 1, 3).reshape(*shape[:-1], config.n_heads * config.head_width)
-    return linear(concatenated, params["output"].reshape(-1, shape[-1]), params.get("output_bias"))
+    def apply(self, params: Params, x: jax.Array, context: Context) -> tuple[jax.Array, Context]:
+        kind, memory = self.kind, context.cache
+        if not memory:
+            assert context.source is not None
+            source_BSD, places = context.source
+            memory = Memory(kind.memorize(params, source_BSD, places), places)
+        n_rows = jax.tree.leaves(memory.entries)[0].shape[0]
+        q_BHTK = kind.project(params, "query", x.reshape(n_rows, -1, x.shape[-1]))
+        queries = Places(jnp.zeros((1, q_BHTK.shape[2]), jnp.int32))
+        heads_BHTK = kind.attend(params, q_BHTK, memory.entries, queries, memory.places, context.replace(table=None))
+        cache = None if context.cache is None else memory
+        return kind.output(params, heads_BHTK).reshape(x.shape), context.replace(cache=cache)

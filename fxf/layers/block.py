@@ -1,25 +1,22 @@
-"""Blocks and stacks of blocks: seed 004, "DecoderBlock Definition" and "inspirational idea"; seeds 000 and 003."""
+"""Blocks: layers that are joined to the residual stream; and stacks of blocks.
+
+Seed 004, "DecoderBlock Definition" and "inspirational idea"; seeds 000 and 003.
+"""
 
 import dataclasses
-import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from fxf.config import one_of
+from fxf.config import Choices
 from fxf.errors import UserError
-from fxf.layers.attention import ATTENTIONS, attention, attention_spec, cross_attention, cross_memory
-from fxf.layers.block_kinds import BLOCKS, Sublayer
-from fxf.layers.cache import Cache
-from fxf.layers.config import CrossAttentionConfig, TransformerConfig
+from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout, split
-from fxf.layers.feed_forward import feed_forward, feed_forward_spec
-from fxf.layers.mask import Mask
+from fxf.layers.layer import Context, Layer
 from fxf.layers.normalization import normalization_spec, normalize
-from fxf.layers.positions import POSITIONS
 from fxf.weights import Numbered, Params, Spec
 
 # What a block keeps in memory for the backward pass, which recomputes the rest. 'none' recomputes nothing.
@@ -28,204 +25,243 @@ REMAT = {
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
 }
 
-# What cross-attention reads: the vectors of the source [B, S, D], or their `block_cross_memory`; and their mask.
-Source = tuple[Any, Mask]
 
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Layers by name, each with a norm. A kind of block is a subclass, whose `apply` joins them to the stream.
 
-def block_spec(config: TransformerConfig, cross: bool = False) -> Spec:
-    """Returns the weights of each sublayer and its norm; with `cross`, also those of cross-attention.
+    The residual stream is [R, T, D], or what `start` makes of that.
 
-    Raises:
-      UserError: a kind of block, of layer or of norm is unknown.
-    """
-    kind = BLOCKS[one_of(config.block, BLOCKS, "model.block")]
-    sublayers = {
-        "attention": attention_spec(config),
-        **({"cross_attention": attention_spec(config)} if cross else {}),
-        "feed_forward": feed_forward_spec(config),
-    }
-    norms = [f"{name}_norm" for name in sublayers]
-    if kind.has_post_norms:
-        norms += [f"{name}_post_norm" for name in sublayers]
-    return {**sublayers, **{name: normalization_spec(config) for name in norms}}
-
-
-def block(
-    config: TransformerConfig,
-    params: Params,
-    x_BTD: jax.Array,
-    mask: Mask,
-    *,
-    cache: Any = None,
-    source: Source | None = None,
-    rng: jax.Array | None = None,
-) -> tuple[jax.Array, Any]:
-    """Returns the residual stream after the block, [B, T, D], and the cache with the new tokens.
-
-    Args:
-      mask: of self-attention, in x or in the cache.
-      cache: self-attention's cache of earlier tokens.
-      source: the memory that cross-attention reads (`block_cross_memory`), and its mask.
-
-    Raises:
-      UserError: the kind of block does not compute attention once.
-    """
-    rngs = split(rng, 5)
-    caches = []
-
-    def attend(x_BTD: jax.Array) -> jax.Array:
-        update_BTD, new = attention(config, params["attention"], x_BTD, mask, cache=cache, rng=rngs[0])
-        caches.append(new)
-        return update_BTD
-
-    def attend_to_source(x_BTD: jax.Array) -> jax.Array:
-        assert isinstance(config, CrossAttentionConfig) and source is not None
-        return cross_attention(config, params["cross_attention"], x_BTD, *source, rng=rngs[2])
-
-    sublayers = [_sublayer(config, params, "attention", attend, rngs[1])]
-    if source is not None:
-        sublayers.append(_sublayer(config, params, "cross_attention", attend_to_source, rngs[3]))
-    feed = functools.partial(feed_forward, config, params["feed_forward"])
-    sublayers.append(_sublayer(config, params, "feed_forward", feed, rngs[4]))
-    x_BTD = BLOCKS[config.block].join(x_BTD, sublayers)
-    if len(caches) != 1:
-        raise UserError(f"model.block: '{config.block}' computes attention {len(caches)} times; expected once")
-    return checkpoint_name(x_BTD, "residual"), caches[0]
-
-
-def _sublayer(
-    config: TransformerConfig,
-    params: Params,
-    name: str,
-    output: Callable[[jax.Array], jax.Array],
-    rng: jax.Array | None,
-) -> Sublayer:
-    """Returns the sublayer `name`. What it computes has this name in compiled programs."""
-
-    def named(function: Callable[..., jax.Array], *arguments: Any) -> Callable[[jax.Array], jax.Array]:
-        def call(x_BTD: jax.Array) -> jax.Array:
-            with jax.named_scope(name):
-                return function(*arguments, x_BTD)
-
-        return call
-
-    norms = {
-        key: named(normalize, config, params[key]) for key in (f"{name}_norm", f"{name}_post_norm") if key in params
-    }
-    if name == "cross_attention" and isinstance(config, CrossAttentionConfig) and config.cross_norm == "source":
-        norms[f"{name}_norm"] = lambda x_BTD: x_BTD  # `block_cross_memory` has normalized the source
-    return Sublayer(
-        output=named(output),
-        norm=norms[f"{name}_norm"],
-        dropout=lambda x_BTD: dropout(rng, x_BTD, config.dropout),
-        post_norm=norms.get(f"{name}_post_norm"),
-    )
-
-
-def block_cross_memory(config: CrossAttentionConfig, params: Params, source_BSD: jax.Array, mask: Mask) -> Any:
-    """Returns the memory of the encoder's output that cross-attention in the block with these params reads."""
-    if config.cross_norm == "source":
-        source_BSD = normalize(config, params["cross_attention_norm"], source_BSD)
-    return cross_memory(config, params["cross_attention"], source_BSD, mask)
-
-
-def blocks_spec(config: TransformerConfig, cross: bool = False) -> Spec:
-    """Returns the spec of every block, by its index."""
-    return Numbered(block_spec(config, cross), config.n_layers)
-
-
-def each_block(params: Params) -> list[Params]:
-    """Returns the params of every block, in order."""
-    return [params[str(i)] for i in range(len(params))]
-
-
-def init_cache(
-    config: TransformerConfig,
-    lengths_B: jax.Array,
-    length: int,
-    positions: jax.Array | None = None,
-    n_walks: int = 0,
-) -> Cache:
-    """Returns an empty cache with room for `length` tokens in each row.
-
-    Args:
-      lengths_B: numbers of tokens that the caller is about to write.
-      positions: the positions of a row's tokens, [B, T], if the prompts give them.
-      n_walks: the number M of walks along a row's tokens, if these make the positions.
-    """
-    kind, batch_size = ATTENTIONS[config.attention], lengths_B.shape[0]
-    blocks = (kind.init_cache(config, batch_size, length, config.dtype),) * config.n_layers
-    walks_BMCJ = None
-    if n_walks:
-        walks_BMCJ = jnp.zeros((batch_size, n_walks, length, POSITIONS[config.positions].n_state))
-    return Cache(blocks, lengths_B, None, positions, walks_BMCJ, n_places=length if kind.scores else 0)
-
-
-def train_blocks(
-    config: TransformerConfig,
-    params: Params,
-    x_BTD: jax.Array,
-    mask: Mask,
-    *,
-    source: Source | None = None,
-    rng: jax.Array | None = None,
-) -> jax.Array:
-    """Returns the residual stream after all blocks, [B, T, D], for whole sequences.
-
-    With scan_blocks the compiled program stacks the weights of all blocks and loops over one block. Otherwise the
-    program contains every block.
-
-    Args:
-      params: of all blocks (`blocks_spec`).
-      source: the encoder's output [B, S, D], for blocks with cross-attention, and its mask.
+    Attributes:
+      norms: the endings of the names of each layer's norms.
     """
 
-    def run(x_BTD: jax.Array, layer: Any) -> tuple[jax.Array, None]:
-        block_params, block_rng, index = layer
-        memory = None
-        if source is not None:
-            assert isinstance(config, CrossAttentionConfig)
-            memory = (block_cross_memory(config, block_params, *source), source[1])
-        block_mask = mask.of_block(config, index)
-        return block(config, block_params, x_BTD, block_mask, source=memory, rng=block_rng)[0], None
+    config: TransformerConfig
+    layers: dict[str, Layer]
+    norms: ClassVar[tuple[str, ...]] = ("norm",)
 
-    if config.remat != "none":
-        run = jax.checkpoint(run, policy=REMAT[config.remat], prevent_cse=not config.scan_blocks)
-    rngs = None if rng is None else jax.random.split(rng, config.n_layers)
-    blocks = each_block(params)
-    if config.scan_blocks:
-        stacked = jax.tree.map(lambda *weights: jnp.stack(weights), *blocks)
-        return jax.lax.scan(run, x_BTD, (stacked, rngs, jnp.arange(config.n_layers) if config.global_every else None))[
-            0
-        ]
-    for i, block_params in enumerate(blocks):
-        index = i if config.global_every else None
-        with jax.named_scope(f"block_{i}"):
-            x_BTD, _ = run(x_BTD, (block_params, None if rngs is None else rngs[i], index))
-    return x_BTD
+    def spec(self) -> Spec:
+        """Returns the weights of the layers and of their norms."""
+        norms = [f"{name}_{norm}" for norm in self.norms for name in self.layers]
+        specs = {name: layer.spec() for name, layer in self.layers.items()}
+        return {**specs, **{name: normalization_spec(self.config) for name in norms}}
+
+    def apply(self, params: Params, x: Any, context: Context) -> tuple[Any, Context]:
+        """Returns the residual stream after the block, and the context."""
+        raise NotImplementedError
+
+    def start(self, x: jax.Array) -> Any:
+        """Returns the residual stream of vectors [R, T, D] before the first block."""
+        return x
+
+    def finish(self, x: Any) -> jax.Array:
+        """Returns the vectors [R, T, D] of the residual stream after the last block."""
+        return x
+
+    def norm(self, params: Params, name: str, x: jax.Array, which: str = "norm") -> jax.Array:
+        """Returns the vectors after a norm of the layer with this name."""
+        if which == "norm" and self._normalizes_source(name):
+            return x
+        with jax.named_scope(name):
+            return normalize(self.config, params[f"{name}_{which}"], x)
+
+    def layer(self, params: Params, name: str, x: jax.Array, context: Context) -> tuple[jax.Array, Context]:
+        """Returns the output of the layer with this name, and the context after it."""
+        inner, _ = self._keys(name, context.rng)
+        cache = None if context.cache is None else context.cache.get(name, {})
+        given = context.replace(cache=cache, rng=inner)
+        if context.source is not None and self._normalizes_source(name):
+            source_BSD, places = context.source
+            given = given.replace(source=(normalize(self.config, params[f"{name}_norm"], source_BSD), places))
+        with jax.named_scope(name):
+            y, after = self.layers[name].apply(params[name], x, given)
+        caches = None if context.cache is None else {**context.cache, name: after.cache}
+        return y, context.replace(cache=caches, carry=after.carry)
+
+    def dropout(self, name: str, y: jax.Array, context: Context) -> jax.Array:
+        """Returns the output of the layer with this name after dropout."""
+        return dropout(self._keys(name, context.rng)[1], y, self.config.dropout)
+
+    def _normalizes_source(self, name: str) -> bool:
+        return name == "cross_attention" and getattr(self.config, "cross_norm", "queries") == "source"
+
+    def _keys(self, name: str, rng: jax.Array | None) -> list[jax.Array | None]:
+        """Returns the key of a layer and that of its output's dropout.
+
+        Those of the last layer are others, so that the usual blocks draw what they drew in earlier versions.
+        """
+        i, n = list(self.layers).index(name), len(self.layers)
+        mine = (2 * i, 2 * i + 1) if i < n - 1 else (2 * i + 1, max(2 * i, 4))
+        keys = split(rng, max(2 * n, 5))
+        return [keys[j] for j in mine]
 
 
-def cached_blocks(
-    config: TransformerConfig,
-    params: Params,
-    x_BTD: jax.Array,
-    mask: Mask,
-    caches: tuple[Any, ...],
-    *,
-    sources: tuple[Source, ...] | None = None,
-) -> tuple[jax.Array, tuple[Any, ...]]:
-    """Returns the residual stream of new tokens after all blocks, [B, T, D], and the caches with these tokens.
+class PreNorm(Block):
+    """X + F(N X), for one layer F after the other."""
 
-    Each block has its own cache, which a decoding loop can update in place. XLA computes the attention, whatever
-    `config.attention_implementation` says, because a decoding step has few scores.
+    def apply(self, params: Params, x: Any, context: Context) -> tuple[Any, Context]:
+        for name in self.layers:
+            y, context = self.layer(params, name, self.norm(params, name, x), context)
+            x = x + self.dropout(name, y, context)
+        return x, context
 
-    Args:
-      sources: for each block with cross-attention, the memory that it reads and its mask.
+
+class PostNorm(Block):
+    """N(X + F X), for one layer F after the other."""
+
+    def apply(self, params: Params, x: Any, context: Context) -> tuple[Any, Context]:
+        for name in self.layers:
+            y, context = self.layer(params, name, x, context)
+            x = self.norm(params, name, x + self.dropout(name, y, context))
+        return x, context
+
+
+class Sandwich(Block):
+    """X + M(F(N X)) with a second norm M, for one layer F after the other."""
+
+    norms = ("norm", "post_norm")
+
+    def apply(self, params: Params, x: Any, context: Context) -> tuple[Any, Context]:
+        for name in self.layers:
+            y, context = self.layer(params, name, self.norm(params, name, x), context)
+            x = x + self.dropout(name, self.norm(params, name, y, "post_norm"), context)
+        return x, context
+
+
+class Idea(Block):
+    """X + FF(N Y), where Y is what the other layers make of X as in `PreNorm` (seed 004, "inspirational idea")."""
+
+    def apply(self, params: Params, x: Any, context: Context) -> tuple[Any, Context]:
+        *others, last = self.layers
+        inner = x
+        for name in others:
+            y, context = self.layer(params, name, self.norm(params, name, inner), context)
+            inner = inner + self.dropout(name, y, context)
+        y, context = self.layer(params, last, self.norm(params, last, inner), context)
+        return x + self.dropout(last, y, context), context
+
+
+BLOCKS: Choices[type[Block]] = Choices({"pre_norm": PreNorm, "post_norm": PostNorm, "sandwich": Sandwich, "idea": Idea})
+
+
+@dataclasses.dataclass(frozen=True)
+class Stack:
+    """Blocks one after the other. The weights of block i are '<i>'.
+
+    Attributes:
+      blocks: all of them, in order; equal ones may be one object.
+      head, period: after the first `head` blocks, each block is of the same kind as the one `period` blocks before it.
+        A loop (`config.scan_blocks`) has `period` blocks in a turn.
+      shared: whether all turns have the weights of the first one.
     """
-    config = dataclasses.replace(config, attention_implementation="xla")
-    new_caches = []
-    for i, block_params in enumerate(each_block(params)):
-        source, block_mask = None if sources is None else sources[i], mask.of_block(config, i)
-        x_BTD, cache = block(config, block_params, x_BTD, block_mask, cache=caches[i], source=source)
-        new_caches.append(cache)
-    return x_BTD, tuple(new_caches)
+
+    config: TransformerConfig
+    blocks: tuple[Layer, ...]
+    head: int = 0
+    period: int = 1
+    shared: bool = False
+
+    def spec(self) -> Spec:
+        blocks = self.blocks[: self.head + self.period] if self.shared else self.blocks
+        specs = {id(block): block.spec() for block in blocks}
+        return Numbered([specs[id(block)] for block in blocks])
+
+    def apply(self, params: Params, x: Any, context: Context) -> tuple[Any, Context]:
+        """Returns the residual stream after all blocks, and the context.
+
+        With scan_blocks and no cache, the compiled program stacks the weights of turns and loops over one turn.
+        Otherwise the program contains every block. A cache has a part for each, which decoding can update in place.
+        """
+        n, caches = len(self.blocks), {}
+        rngs = [None] * n if context.rng is None else jax.random.split(context.rng, n)
+        given = [(self._weights(params, i), self._cache(context, i), rngs[i]) for i in range(n)]
+        state, i = (x, dict(context.carry)), 0
+        while i < n:
+            if n_turns := self._turns(i, context):
+                changed = self._changed(i, state, given, context)
+                if changed is not None:
+                    state = self._loop(i, n_turns, changed, state, given, context)
+                    i += n_turns * self.period
+                    continue
+            with jax.named_scope(f"block_{i}"):
+                state, caches[str(i)] = self._block(i, state, given[i], context)
+            i += 1
+        return state[0], context.replace(carry=state[1], cache=None if context.cache is None else caches)
+
+    @property
+    def cached(self) -> bool:
+        """Whether every layer keeps what later tokens need of earlier ones."""
+        return all(getattr(layer, "cached", True) for layer in layers_of(self))
+
+    def _weights(self, params: Params, i: int) -> Params:
+        return params[str(self.head + (i - self.head) % self.period if self.shared and i >= self.head else i)]
+
+    def _cache(self, context: Context, i: int) -> Any:
+        return None if context.cache is None else context.cache.get(str(i), {})
+
+    def _block(self, i: int, state: Any, given: Any, context: Context) -> tuple[Any, Any]:
+        """Returns the stream and the carry after block i, and its cache."""
+
+        def run(state: Any, params: Params, cache: Any, rng: jax.Array | None) -> tuple[Any, Any]:
+            inner = context.replace(carry=state[1], cache=cache, rng=rng)
+            x, after = self.blocks[i].apply(params, state[0], inner)
+            return (jax.tree.map(lambda leaf: checkpoint_name(leaf, "residual"), x), dict(after.carry)), after.cache
+
+        if self.config.remat != "none":
+            run = jax.checkpoint(run, policy=REMAT[self.config.remat], prevent_cse=not self.config.scan_blocks)
+        return run(state, *given)
+
+    def _turns(self, i: int, context: Context) -> int:
+        """Returns how many turns a loop that begins at block i has; 0 for no loop."""
+        if not self.config.scan_blocks or context.cache is not None or i < self.head:
+            return 0
+        n_turns, at_start = (len(self.blocks) - i) // self.period, (i - self.head) % self.period == 0
+        return n_turns if at_start and n_turns > 1 else 0
+
+    def _changed(self, i: int, state: Any, given: Any, context: Context) -> set[str] | None:
+        """Returns the names of the carry that a turn changes; None if it begins what later blocks carry on."""
+        changed: set[str] = set()
+
+        def turn(state: Any, given: Any) -> Any:
+            before = state[1]
+            for j in range(self.period):
+                state, _ = self._block(i + j, state, given[j], context)
+            changed.update(name for name, x in state[1].items() if x is not before.get(name))
+            return state
+
+        after = jax.eval_shape(turn, state, given[i : i + self.period])
+        return changed if jax.tree.structure(after) == jax.tree.structure(state) else None
+
+    def _loop(self, i: int, n_turns: int, changed: set[str], state: Any, given: Any, context: Context) -> Any:
+        """Returns the stream and the carry after so many turns; what they don't change of the carry is kept once."""
+        x, carry = state
+        stays = {name: value for name, value in carry.items() if name not in changed}
+        turns = [given[i + turn * self.period : i + (turn + 1) * self.period] for turn in range(n_turns)]
+
+        def turn(state: Any, given: Any) -> tuple[Any, None]:
+            state = (state[0], {**stays, **state[1]})
+            for j in range(self.period):
+                state, _ = self._block(i + j, state, given[j], context)
+            return (state[0], {name: state[1][name] for name in changed}), None
+
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *turns)
+        (x, moved), _ = jax.lax.scan(turn, (x, {name: carry[name] for name in changed}), stacked)
+        return x, {**stays, **moved}
+
+
+def layers_of(layer: Any) -> Iterator[Any]:
+    """Yields the layers of blocks, stacks and layers around blocks, and those that hold no others."""
+    inside = getattr(layer, "blocks", ()) or getattr(layer, "layers", {}).values()
+    inside = [*inside, *([layer.part] if hasattr(layer, "part") else [])]
+    for each in inside:
+        yield from layers_of(each)
+    if not hasattr(layer, "blocks") and not isinstance(layer, Block):
+        yield layer
+
+
+def require_documents(stack: Stack, batch: Mapping[str, Any]) -> None:
+    """Raises a UserError if rows hold several documents and a layer reads across them."""
+    for layer in layers_of(stack) if "documents" in batch else ():
+        if not getattr(layer, "by_document", True):
+            what = f"model.attention '{stack.config.attention}' remembers all earlier tokens of a row"
+            raise UserError(f"documents: {what}; leave attention within a document (task.document_mask) off")

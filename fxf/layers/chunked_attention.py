@@ -4,17 +4,14 @@ Rabe and Staats 2021 (arXiv 2112.05682). The backward pass recomputes the weight
 device, in any precision, for each kind of attention with scores.
 """
 
-import dataclasses
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from fxf.errors import UserError
-from fxf.layers.attention_kinds import Attention, of_whole_sequences
-from fxf.layers.cache import KeysValues
-from fxf.layers.config import TransformerConfig
-from fxf.layers.mask import Mask, Rows, all_rows, bias_of_rows, first_tokens
+from fxf.layers.layer import Places
+from fxf.weights import Params
 
 CHUNK = 256  # most queries of a chunk
 # Chunks of causal attention leave out later keys, so that several are faster than one, if they have this many queries.
@@ -31,49 +28,51 @@ def require_whole_sequences(n_sequences: int) -> None:
         )
 
 
-def chunked(kind: Attention) -> Attention:
-    """Returns a kind of attention that computes the scores of `CHUNK` queries at a time when there is no cache."""
+def chunked(
+    layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: Places, keys: Places, rng: jax.Array | None
+) -> jax.Array:
+    """Returns what `layer.read` returns for queries [B, H, T, K], with the scores of `CHUNK` of them at a time.
 
-    def attend(
-        config: TransformerConfig, q_BHTK: jax.Array, memory: KeysValues, mask: Mask, rng: jax.Array | None
+    Args:
+      layer: the attention, whose `mask` gives the bias of a chunk.
+      memory: keys and values, or any tree of arrays [B, …, C, n].
+    """
+    n_queries = q_BHTK.shape[2]
+    n_chunks = -(-n_queries // CHUNK)
+    causal = queries.causal and keys.causal
+    if causal:
+        n_chunks = max(n_chunks, min(SEVERAL, n_queries // WORTHWHILE))
+
+    def of_chunk(
+        params: Params, q_BHTK: jax.Array, queries: Places, index: Any, memory: Any, keys: Places
     ) -> jax.Array:
-        n_queries = q_BHTK.shape[2]
-        n_chunks = -(-n_queries // CHUNK)
-        if mask.causal:
-            n_chunks = max(n_chunks, min(SEVERAL, n_queries // WORTHWHILE))
-        rows = None if mask.positions is None else all_rows(mask)
+        key = None if rng is None else jax.random.fold_in(rng, index)
+        return layer.read(params, q_BHTK, memory, layer.mask(params, queries, keys), key)
 
-        def of_chunk(q_BHTK: jax.Array, rows: Rows | None, index: Any, memory: KeysValues, mask: Mask) -> jax.Array:
-            bias = mask.bias if rows is None else bias_of_rows(config, mask, rows)
-            key = None if rng is None else jax.random.fold_in(rng, index)
-            return kind.attend(config, q_BHTK, memory, dataclasses.replace(mask, bias=bias), key)
+    if n_chunks == 1:
+        return of_chunk(params, q_BHTK, queries, 0, memory, keys)
+    of_chunk = jax.checkpoint(of_chunk)
+    size = -(-n_queries // n_chunks)
+    if n_chunks <= UNROLLED:
+        heads = []
+        for index, start in enumerate(range(0, n_queries, size)):
+            end = min(start + size, n_queries)
+            q, of_chunks = q_BHTK[:, :, start:end], queries.pick(lambda x, start=start, end=end: x[:, start:end])
+            seen = (memory, keys)
+            if causal:
+                seen = (
+                    jax.tree.map(lambda x, end=end: x[..., :end, :], memory),
+                    keys.pick(lambda x, end=end: x[:, :end]),
+                )
+            heads.append(of_chunk(params, q, of_chunks, index, *seen))
+        return jnp.concatenate(heads, axis=2)
 
-        if n_chunks == 1:
-            return of_chunk(q_BHTK, rows, 0, memory, mask)
-        of_chunk = jax.checkpoint(of_chunk)
-        size = -(-n_queries // n_chunks)
-        if n_chunks <= UNROLLED:
-            heads = []
-            for index, start in enumerate(range(0, n_queries, size)):
-                chunk = slice(start, min(start + size, n_queries))
-                q, of_rows = q_BHTK[:, :, chunk], jax.tree.map(lambda x, chunk=chunk: x[..., chunk], rows)
-                seen = (memory, mask)
-                if mask.causal:
-                    seen = (
-                        jax.tree.map(lambda x, end=chunk.stop: x[:, :, :end], memory),
-                        first_tokens(mask, chunk.stop),
-                    )
-                heads.append(of_chunk(q, of_rows, index, *seen))
-            return jnp.concatenate(heads, axis=2)
+    # The last query fills up the last chunk, so that each sees a key.
+    def in_chunks(x: jax.Array, axis: int) -> jax.Array:
+        x = jnp.pad(x, [(0, n_chunks * size - n_queries if i == axis else 0) for i in range(x.ndim)], mode="edge")
+        return jnp.moveaxis(x.reshape(*x.shape[:axis], n_chunks, size, *x.shape[axis + 1 :]), axis, 0)
 
-        # The last query fills up the last chunk, so that each sees a key.
-        def in_chunks(x: jax.Array, axis: int) -> jax.Array:
-            x = jnp.pad(x, [(0, n_chunks * size - n_queries if i == axis else 0) for i in range(x.ndim)], mode="edge")
-            return jnp.moveaxis(x.reshape(*x.shape[:axis], n_chunks, size, *x.shape[axis + 1 :]), axis, 0)
-
-        chunks = (in_chunks(q_BHTK, 2), jax.tree.map(lambda x: in_chunks(x, x.ndim - 1), rows), jnp.arange(n_chunks))
-        heads_NBHTK = jax.lax.map(lambda chunk: of_chunk(*chunk, memory, mask), chunks)
-        heads_BHNTK = jnp.moveaxis(heads_NBHTK, 0, 2)
-        return heads_BHNTK.reshape(*q_BHTK.shape[:2], -1, q_BHTK.shape[-1])[:, :, :n_queries]
-
-    return of_whole_sequences(kind, attend)
+    chunks = (in_chunks(q_BHTK, 2), queries.pick(lambda x: in_chunks(x, 1)), jnp.arange(n_chunks))
+    heads_NBHTK = jax.lax.map(lambda chunk: of_chunk(params, *chunk, memory, keys), chunks)
+    heads_BHNTK = jnp.moveaxis(heads_NBHTK, 0, 2)
+    return heads_BHNTK.reshape(*q_BHTK.shape[:2], -1, heads_NBHTK.shape[-1])[:, :, :n_queries]

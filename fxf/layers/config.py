@@ -1,7 +1,7 @@
 """The config keys that layers read, which the `model` sections of all transformers have."""
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 
@@ -32,9 +32,19 @@ class TransformerConfig:
     embedding_dropout: float = key(0.0, "dropout rate of embeddings with their positions", minimum=0, below=1)
     embedding_norm: bool = key(False, "normalize embeddings with their positions, before dropout")
     attention_dropout: float = key(0.0, "dropout rate of attention weights", minimum=0, below=1)
+    blocks: str = key(
+        "attention+feed_forward",
+        "the layers of a block, or several kinds of blocks that repeat over the depth, such as '3*(attention+"
+        "feed_forward), attention+moe'; see fxf.layers.kinds",
+    )
+    layers: dict[str, dict[str, Any]] = dataclasses.field(
+        default_factory=dict,
+        hash=False,
+        metadata={"doc": "by the name of a layer in model.blocks, keys of that layer alone: model.layers.NAME.KEY"},
+    )
     block: str = key(
         "pre_norm",
-        "one of fxf.layers.block_kinds.BLOCKS; pre_norm: X + F(N X) for each sublayer F; post_norm: N(X + F X); "
+        "how a block joins its layers to the residual stream: one of fxf.layers.block.BLOCKS; pre_norm: X + F(N X) for each layer F; post_norm: N(X + F X); "
         "sandwich: X + M(F(N X)) with a second norm M (Gemma 2); idea: X + FF(N(X + CA(N X))) of seed 004",
     )
     final_norm: bool = key(True, "normalize the output of the last block")
@@ -52,9 +62,7 @@ class TransformerConfig:
         "one of fxf.layers.positions.POSITIONS: none; a trained table, from sinusoids (sinusoidal_trained, seed 004) "
         "or from random (learned); fixed sines and cosines, interleaved (sinusoidal, seed 003) or all sines first, "
         "from position 1 (sinusoidal_concatenated, seed 000) or 0 (sinusoidal_halves); rotary, alibi (seed 002) or "
-        "alibi_geometric, in self-attention; turns: tokens turn the walk that makes the positions of rotary and a "
-        "gentle alibi (fxf.layers.turns); walks: heads read several fixed walks; with a window, a query sees only the "
-        "last token at each position; embeddings add bounded features of all n_walks walks (fxf.layers.walks)",
+        "alibi_geometric, in self-attention",
     )
     position_range: int = key(
         0,
@@ -72,18 +80,6 @@ class TransformerConfig:
         "training multiplies the positions of each sequence by a random factor from 1 to this; 1: it does not",
         minimum=1,
     )
-    turns_settle_at: int = key(
-        0,
-        "step from which training moves the turns of positions 'turns' to -1 or 1, such as half of train.steps; 0: it "
-        "does not",
-        minimum=0,
-    )
-    n_walks: int = key(
-        32,
-        "with positions 'walks', at most this many walks; 6 are of token 0, 9 of each other token, and one of each two "
-        "others",
-        minimum=1,
-    )
     rope_theta: float = key(
         10000.0, "base of the wavelengths 2π · rope_theta^(2i/head_dim) of rotary positions", above=1
     )
@@ -98,7 +94,7 @@ class TransformerConfig:
         "tokens; from a quarter of it on, factors are interpolated (Llama 3)",
         minimum=0,
     )
-    attention: str = key("softmax", "one of fxf.layers.attention.ATTENTIONS")
+    attention: str = key("softmax", "one of fxf.layers.kinds.ATTENTIONS")
     attention_implementation: Literal["xla", "chunked", "flash"] = key(
         "xla",
         "how training computes attention; xla: with all scores in memory; chunked: with the scores of at most 256 "

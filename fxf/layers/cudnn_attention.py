@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from fxf.errors import UserError
-from fxf.layers.cache import KeysValues
 from fxf.layers.config import TransformerConfig
-from fxf.layers.mask import Mask
-from fxf.layers.positions import POSITIONS
+from fxf.layers.layer import Places
+from fxf.weights import Params
 
 IMPLEMENTATION: Any = "cudnn"
 AMPERE = 8.0  # compute capability of the first GPUs with cuDNN's flash attention
@@ -39,17 +38,18 @@ def require(config: TransformerConfig, device: Any) -> None:
         )
 
 
-def attend(config: TransformerConfig, q_BHTK: jax.Array, memory: KeysValues, mask: Mask) -> jax.Array:
+def attend(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: Places, keys: Places) -> jax.Array:
     """Returns what the queries read, [B, H, T, K].
 
     cuDNN has options for causal attention and its window. Padding, documents, a window to both sides and the bias of
     positions are passed as arrays [B, H, T, C], whose axes B and H are as small as the mask's. The bias has the
     queries' precision.
     """
-    n_queries, n_keys = q_BHTK.shape[2], memory.keys.shape[2]
-    has_bias = POSITIONS[config.positions].bias is not None
-    all_causal = mask.causal and mask.is_token is None and mask.documents_BT is None
-    plain = all_causal and mask.is_global is None and not has_bias
+    config, (k_BGCK, v_BGCK) = layer.config, memory
+    n_queries, n_keys = q_BHTK.shape[2], k_BGCK.shape[2]
+    bias = layer.bias(params, queries, keys)
+    causal = queries.causal and keys.causal
+    plain = bias is None and (causal or queries.order is None and not config.window) and keys.documents is None
 
     # In training JAX refuses odd lengths. No query sees a key of padding, and the outputs of its queries are dropped.
     def even(x: jax.Array, *axes: int) -> jax.Array:
@@ -58,16 +58,17 @@ def attend(config: TransformerConfig, q_BHTK: jax.Array, memory: KeysValues, mas
     def full_size(x: jax.Array) -> jax.Array:
         return even(jnp.broadcast_to(x, (*x.shape[:2], n_queries, n_keys)), 2, 3)
 
-    seen_BHTC = mask.bias > -jnp.inf
-    q_BTHK, k_BCGK, v_BCGK = (even(x, 2).transpose(0, 2, 1, 3) for x in (q_BHTK, memory.keys, memory.values))
+    plain = plain and (causal or n_keys % 2 == 0)  # an odd length ends with a key of padding
+    seen_BHTC = layer.mask(params, queries, keys) > -jnp.inf
+    q_BTHK, k_BCGK, v_BCGK = (even(x, 2).transpose(0, 2, 1, 3) for x in (q_BHTK, k_BGCK, v_BGCK))
     heads_BTHK = jax.nn.dot_product_attention(
         q_BTHK,
         k_BCGK,
         v_BCGK,
-        bias=full_size(jnp.where(seen_BHTC, mask.bias, 0).astype(q_BHTK.dtype)) if has_bias else None,
+        bias=None if bias is None else full_size(bias.astype(q_BHTK.dtype)),
         mask=None if plain else full_size(seen_BHTC),
         scale=config.query_scale or None,
-        is_causal=mask.causal,
+        is_causal=causal,
         local_window_size=(config.window - 1, 0) if plain and config.window else None,
         implementation=IMPLEMENTATION,
     )

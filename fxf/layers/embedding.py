@@ -29,7 +29,7 @@ def embedding_spec(config: TransformerConfig, vocab_size: int, unit_rows: bool =
     bias = Weight((vocab_size,), ("vocabulary",), jax.nn.initializers.zeros)
     return {
         "table": Weight((vocab_size, config.d_model), ("vocabulary", "embed"), init),
-        **positional_encoding_spec(config, vocab_size),
+        **positional_encoding_spec(config),
         **({"norm": normalization_spec(config)} if config.embedding_norm else {}),
         **({"logits_bias": bias} if config.logits_bias else {}),
     }
@@ -41,7 +41,6 @@ def embedding(
     tokens_BT: jax.Array,
     positions_BT: jax.Array,
     *,
-    states_BMTJ: jax.Array | None = None,
     segments_BT: jax.Array | None = None,
     scaled: bool = False,
     rng: jax.Array | None = None,
@@ -52,7 +51,6 @@ def embedding(
     of another one.
 
     Args:
-      states_BMTJ: the states of the walks along the tokens, if the kind of positions has walks.
       segments_BT: the segment of each token, if the params have a table of segments; None for 0.
       scaled: whether to multiply the table's rows by √d_model (seed 003, where logits are read from the same table), or
         by √base_width if there is one.
@@ -65,7 +63,7 @@ def embedding(
         if "segments" in params:
             segments_BT = jnp.zeros_like(tokens_BT) if segments_BT is None else segments_BT
             x_BTD = x_BTD + rows_of(params["segments"], segments_BT)
-        x_BTD = positional_encoding(config, params, x_BTD, positions_BT, states_BMTJ)
+        x_BTD = positional_encoding(config, params, x_BTD, positions_BT)
         if config.embedding_norm:
             x_BTD = normalize(config, params["norm"], x_BTD)
         return checkpoint_name(dropout(rng, x_BTD, config.embedding_dropout).astype(config.dtype), "residual")

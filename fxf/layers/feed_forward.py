@@ -1,12 +1,13 @@
 """Feed-forward layer (seed 004, "The Feed Forward layer"). The block has its normalization."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+import dataclasses
+from typing import ClassVar
 
 import jax
 
 from fxf.config import Choices, one_of
 from fxf.layers.config import TransformerConfig
+from fxf.layers.layer import Context
 from fxf.layers.linear import linear
 from fxf.machine.on_gpu import recomputed
 from fxf.weights import Params, Spec, Weight, fan_in
@@ -22,58 +23,43 @@ ACTIVATIONS = Choices(
 )
 
 
-class FeedForward(NamedTuple):
-    """A kind of feed-forward layer.
+@dataclasses.dataclass(frozen=True)
+class Dense:
+    """Two linear maps with an activation between them; each token is read alone."""
 
-    Attributes:
-      spec: returns its weights.
-      update: `update(config, params, x_BTD)` returns its output, [B, T, D]. Each token is read alone.
-    """
+    config: TransformerConfig
+    cached: ClassVar[bool] = True
 
-    spec: Callable[[TransformerConfig], Spec]
-    update: Callable[[TransformerConfig, Params, jax.Array], jax.Array]
+    def spec(self) -> Spec:
+        """Returns the weights of the maps, and of a gate if there is one."""
+        config = self.config
+        one_of(config.activation, ACTIVATIONS, "model.activation")
+        sizes = {"embed": config.d_model, "mlp": config.d_ff}
 
+        def linear_map(name: str, *axes: str) -> Spec:
+            shape = tuple(sizes[axis] for axis in axes)
+            bias = Weight(shape[1:], axes[1:], jax.nn.initializers.zeros)
+            return {name: Weight(shape, axes, fan_in()), **({f"{name}_bias": bias} if config.feed_forward_bias else {})}
 
-def dense_spec(config: TransformerConfig) -> Spec:
-    """Returns the weights of two linear maps, and of a gate if it is gated; raises a UserError for its activation."""
-    one_of(config.activation, ACTIVATIONS, "model.activation")
-    sizes = {"embed": config.d_model, "mlp": config.d_ff}
+        return {
+            **(linear_map("gate", "embed", "mlp") if config.gated else {}),
+            **linear_map("up", "embed", "mlp"),
+            **linear_map("down", "mlp", "embed"),
+        }
 
-    def linear_map(name: str, *axes: str) -> Spec:
-        shape = tuple(sizes[axis] for axis in axes)
-        bias = Weight(shape[1:], axes[1:], jax.nn.initializers.zeros)
-        return {name: Weight(shape, axes, fan_in()), **({f"{name}_bias": bias} if config.feed_forward_bias else {})}
+    def apply(self, params: Params, x_RTD: jax.Array, context: Context) -> tuple[jax.Array, Context]:
+        """Returns f(x up + up_bias) down + down_bias, [R, T, D], where f is the activation.
 
-    return {
-        **(linear_map("gate", "embed", "mlp") if config.gated else {}),
-        **linear_map("up", "embed", "mlp"),
-        **linear_map("down", "mlp", "embed"),
-    }
-
-
-def dense(config: TransformerConfig, params: Params, x_BTD: jax.Array) -> jax.Array:
-    """Returns f(x up + up_bias) down + down_bias, [B, T, D], where f is the activation.
-
-    A gated layer returns (f(x gate + gate_bias) ⊙ (x up + up_bias)) down + down_bias (Shazeer 2020). Without
-    feed_forward_bias there are no biases.
-    """
-    activation = ACTIVATIONS[config.activation]
-    hidden_BTF = linear(x_BTD, params["up"], params.get("up_bias"))
-    if config.gated:
-        hidden_BTF = activation(linear(x_BTD, params["gate"], params.get("gate_bias"))) * hidden_BTF
-    else:
-        hidden_BTF = recomputed(activation)(hidden_BTF)
-    return linear(hidden_BTF, params["down"], params.get("down_bias"))
+        A gated layer returns (f(x gate + gate_bias) ⊙ (x up + up_bias)) down + down_bias (Shazeer 2020). Without
+        feed_forward_bias there are no biases.
+        """
+        activation = ACTIVATIONS[self.config.activation]
+        hidden_RTF = linear(x_RTD, params["up"], params.get("up_bias"))
+        if self.config.gated:
+            hidden_RTF = activation(linear(x_RTD, params["gate"], params.get("gate_bias"))) * hidden_RTF
+        else:
+            hidden_RTF = recomputed(activation)(hidden_RTF)
+        return linear(hidden_RTF, params["down"], params.get("down_bias")), context
 
 
-FEED_FORWARDS: Choices[FeedForward] = Choices({"dense": FeedForward(dense_spec, dense)})
-
-
-def feed_forward_spec(config: TransformerConfig) -> Spec:
-    """Returns the weights of a feed-forward layer; raises a UserError if its kind or its activation is unknown."""
-    return FEED_FORWARDS[one_of(config.feed_forward, FEED_FORWARDS, "model.feed_forward")].spec(config)
-
-
-def feed_forward(config: TransformerConfig, params: Params, x_BTD: jax.Array) -> jax.Array:
-    """Returns the output of the feed-forward layer, [B, T, D]."""
-    return FEED_FORWARDS[config.feed_forward].update(config, params, x_BTD)
+FEED_FORWARDS: Choices[type] = Choices({"dense": Dense})

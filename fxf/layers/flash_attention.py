@@ -4,15 +4,16 @@ On NVIDIA GPUs it is cuDNN's (cudnn_attention.py), on TPUs Pallas's (splash_atte
 """
 
 from types import ModuleType
+from typing import Any
 
 import jax
 
 from fxf.errors import UserError
 from fxf.layers import cudnn_attention, splash_attention
-from fxf.layers.cache import KeysValues
 from fxf.layers.config import TransformerConfig
-from fxf.layers.mask import Mask
+from fxf.layers.layer import Places
 from fxf.machine.devices import target_devices
+from fxf.weights import Params
 
 KERNELS = {"gpu": cudnn_attention, "tpu": splash_attention}
 
@@ -42,13 +43,14 @@ def _kernel(config: TransformerConfig) -> ModuleType:
     return kernel
 
 
-def attend(
-    config: TransformerConfig, q_BHTK: jax.Array, memory: KeysValues, mask: Mask, rng: jax.Array | None
-) -> jax.Array:
-    """Returns what the queries read, [B, H, T, K], as `attend` of `Attention` does.
+def flash(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: Places, keys: Places) -> jax.Array:
+    """Returns what the queries read of keys and values, [B, H, T, K].
+
+    Args:
+      layer: the attention, which gives the config, the bias and the mask.
 
     Raises:
       UserError: the devices have no kernel for this config.
     """
-    del rng  # the config refuses dropout of attention weights, because they are never in memory
-    return _kernel(config).attend(config, q_BHTK, memory, mask)
+    # The config refuses dropout of attention weights, because they are never in memory.
+    return _kernel(layer.config).attend(layer, params, q_BHTK, memory, queries, keys)

@@ -12,59 +12,25 @@ from fxf.errors import UserError
 from fxf.layers.config import TransformerConfig
 from fxf.layers.rotary_frequencies import rotary_frequencies
 from fxf.machine.on_gpu import rows_of
-from fxf.weights import Params, Spec
+from fxf.weights import Params
 
 
 class Positions(NamedTuple):
-    """A kind of positional encoding. Positions are [B, T], ints or floats; [1, T] are those of every row.
-
-    If `from_tokens` makes positions for each head, `rotate` and `bias` get positions [B, H, T].
+    """A kind of positional encoding. Positions are [R, T], ints or floats; [1, T] are those of every row.
 
     Attributes:
-      embed: `embed(params, positions_BT, d_model)` returns [B, T, D], which is added to the embeddings.
-      rotate: `rotate(config, x, positions_BT, is_global)` returns queries [B, H, T, K] or keys [B, G, T, K], rotated
-        by their positions. `is_global` says whether the block is global; it is None without `config.global_every`.
+      embed: `embed(params, positions_RT, d_model)` returns [R, T, D], which is added to the embeddings.
+      rotate: `rotate(config, x, positions_BT)` returns queries [B, H, T, K] or keys [B, G, T, K], rotated by their
+        positions.
       bias: `bias(n_heads, queries_BT, keys_BC)` returns [B, H, T, C], which is added to the scores, from the positions
         of queries and keys.
       table: initializer of a trained table of positions, `params["positions"]` of the embedding.
-      spec: `spec(config, vocab_size)` returns the kind's own weights, `params["positions"]` of the embedding.
-      from_tokens: `from_tokens(params, tokens_BT, before_BMJ)` returns the states [B, M, T, J] that walks along the
-        tokens have, from these weights and the state before the first of them, which is 0 at the start of a row. The
-        first element of a state is the token's position. A state may depend on its own token and on the state before
-        it, but not on later tokens.
-      n_state: J, the number of elements of a state.
-      overwrites: whether a query of causal attention with model.window sees, of the tokens at one position, only the
-        last.
-      n_walks: `n_walks(params)` returns M; None if each head has a walk.
-      of_heads: `of_heads(n_heads, n_walks)` returns the index of the walk whose positions each head reads.
-      from_states: `from_states(params, states_BMTJ)` returns [B, T, D], which is added to the embeddings.
-      scored: `scored(params)` returns the weights that the walk has outside training, for example rounded ones.
-      penalty: `penalty(config, params, step)` returns a scalar that training adds to the mean loss, from these weights.
     """
 
     embed: Callable[[Params, jax.Array, int], jax.Array] | None = None
-    rotate: Callable[[TransformerConfig, jax.Array, jax.Array, jax.Array | None], jax.Array] | None = None
+    rotate: Callable[[TransformerConfig, jax.Array, jax.Array], jax.Array] | None = None
     bias: Callable[[int, jax.Array, jax.Array], jax.Array] | None = None
     table: Callable[[jax.Array, tuple[int, ...], Any], jax.Array] | None = None
-    spec: Callable[[TransformerConfig, int], Spec] | None = None
-    from_tokens: Callable[[Params, jax.Array, jax.Array], jax.Array] | None = None
-    n_state: int = 1
-    overwrites: bool = False
-    n_walks: Callable[[Params], int] | None = None
-    of_heads: Callable[[int, int], np.ndarray] | None = None
-    from_states: Callable[[Params, jax.Array], jax.Array] | None = None
-    scored: Callable[[Params], Params] | None = None
-    penalty: Callable[[TransformerConfig, Params, jax.Array], jax.Array] | None = None
-
-
-def of_queries(positions: jax.Array) -> jax.Array:
-    """Returns positions [B, T] or of each head [B, H, T] as [B, 1 or H, T, 1]."""
-    return positions[:, None, :, None] if positions.ndim == 2 else positions[..., None]
-
-
-def of_keys(positions: jax.Array) -> jax.Array:
-    """Returns positions [B, C] or of each head [B, H, C] as [B, 1 or H, 1, C]."""
-    return positions[:, None, None] if positions.ndim == 2 else positions[:, :, None]
 
 
 def _frequencies(exponents: np.ndarray, width: int, n_axes: int) -> np.ndarray:
@@ -133,17 +99,13 @@ def require_rows(name: str, indices: Any, table: Any) -> None:
             raise UserError(f"{name}: expected 0 … {len(table) - 1}, the rows of the table, got {index}")
 
 
-def rotary(
-    config: TransformerConfig, x: jax.Array, positions: jax.Array, is_global: jax.Array | None = None
-) -> jax.Array:
+def rotary(config: TransformerConfig, x: jax.Array, positions: jax.Array) -> jax.Array:
     """Returns x with each pair (x_2i, x_2i+1) rotated by p · θ^(-2i/K) (seed 002, "rotary positional encoding").
 
-    The product of a query and a key then depends on the distance between them (Su et al. 2021). θ is rope_theta, or
-    local_rope_theta in a local block.
+    The product of a query and a key then depends on the distance between them (Su et al. 2021). θ is rope_theta.
     """
     pairs = x.reshape(*x.shape[:-1], -1, 2)
-    n_pairs = pairs.shape[-2]
-    angles = of_queries(positions) * rotary_frequencies(config, n_pairs, is_global).reshape(1, 1, 1, -1)
+    angles = positions[:, None, :, None] * rotary_frequencies(config, pairs.shape[-2]).reshape(1, 1, 1, -1)
     cos, sin = jnp.cos(angles).astype(x.dtype), jnp.sin(angles).astype(x.dtype)
     rotated = jnp.stack([cos * pairs[..., 0] - sin * pairs[..., 1], sin * pairs[..., 0] + cos * pairs[..., 1]], axis=-1)
     return rotated.reshape(x.shape)
@@ -163,11 +125,11 @@ def alibi_geometric_slopes(n_heads: int) -> list[float]:
     return alibi_slopes(lower) + alibi_slopes(2 * lower)[0::2][: n_heads - lower]
 
 
-def alibi(slopes: Callable[[int], list[float]], factor: float = 1.0) -> Positions:
-    """Returns the encoding that adds -factor · slope · |distance| to the scores, with one slope for each head."""
+def alibi(slopes: Callable[[int], list[float]]) -> Positions:
+    """Returns the encoding that adds -slope · |distance| to the scores, with one slope for each head."""
 
     def bias(n_heads: int, queries: jax.Array, keys: jax.Array) -> jax.Array:
-        distances_BHTC = jnp.abs(of_queries(queries) - of_keys(keys))
-        return -jnp.array([factor * slope for slope in slopes(n_heads)]).reshape(1, n_heads, 1, 1) * distances_BHTC
+        distances_B1TC = jnp.abs(queries[:, None, :, None] - keys[:, None, None])
+        return -jnp.array(slopes(n_heads)).reshape(1, n_heads, 1, 1) * distances_B1TC
 
     return Positions(bias=bias)

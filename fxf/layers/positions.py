@@ -3,7 +3,7 @@
 A new encoding needs a `Positions` and a line in `POSITIONS`.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ from jax.ad_checkpoint import checkpoint_name
 from fxf.config import Choices, one_of
 from fxf.errors import UserError
 from fxf.layers.config import TransformerConfig
+from fxf.layers.layer import Places
 from fxf.layers.position_kinds import (
     Positions,
     alibi,
@@ -26,8 +27,6 @@ from fxf.layers.position_kinds import (
     sinusoids,
 )
 from fxf.layers.rotary_frequencies import ROTARY_KEYS
-from fxf.layers.turns import TURNS
-from fxf.layers.walks import WALKS
 from fxf.weights import Params, Spec, Weight
 
 POSITIONS = Choices(
@@ -41,14 +40,12 @@ POSITIONS = Choices(
         "rotary": Positions(rotate=rotary),
         "alibi": alibi(alibi_slopes),
         "alibi_geometric": alibi(alibi_geometric_slopes),
-        "turns": TURNS,
-        "walks": WALKS,
     }
 )
 
 
-def positional_encoding_spec(config: TransformerConfig, vocab_size: int) -> Spec:
-    """Returns the table of positions, or the encoding's own weights, or nothing.
+def positional_encoding_spec(config: TransformerConfig) -> Spec:
+    """Returns the table of positions, or nothing.
 
     Raises:
       UserError: the encoding is unknown, or cannot be combined with another key.
@@ -61,14 +58,6 @@ def positional_encoding_spec(config: TransformerConfig, vocab_size: int) -> Spec
     for name, off in ROTARY_KEYS.items():
         if not kind.rotate and getattr(config, name) != off:
             raise UserError(f"model.{name}: model.positions '{config.positions}' does not read it; leave it at {off}")
-    if config.turns_settle_at and kind.penalty is None:
-        raise UserError(f"model.turns_settle_at: model.positions '{config.positions}' does not read it; leave it at 0")
-    if kind.n_walks is None and config.n_walks != (off := TransformerConfig.n_walks):
-        raise UserError(f"model.n_walks: model.positions '{config.positions}' does not read it; leave it at {off}")
-    if kind.from_tokens:
-        _check_walk(config)
-    if kind.spec:
-        return {"positions": kind.spec(config, vocab_size)}
     if not kind.table:
         return {}
     if config.position_stretch > 1:
@@ -77,42 +66,15 @@ def positional_encoding_spec(config: TransformerConfig, vocab_size: int) -> Spec
     return {"positions": Weight((n_rows, config.d_model), ("position", "embed"), kind.table)}
 
 
-def _check_walk(config: TransformerConfig) -> None:
-    """Raises a UserError if another key does not go with positions that the tokens make."""
-    if config.n_groups != config.n_heads:
-        raise UserError(f"model.n_kv_heads: '{config.positions}' has positions for each head; leave it at 0")
-    for name, off in (("position_range", 0), ("position_stretch", 1)):
-        if getattr(config, name) != off:
-            raise UserError(f"model.{name}: model.positions '{config.positions}' does not read it; leave it at {off}")
-    if config.attention_implementation == "flash" and config.window:
-        raise UserError(
-            f"model.window: model.attention_implementation 'flash' counts tokens, and model.positions "
-            f"'{config.positions}' makes other positions; set it to 0 or use 'xla'"
-        )
-
-
 def positional_encoding(
-    config: TransformerConfig,
-    params: Params,
-    x_BTD: jax.Array,
-    positions_BT: jax.Array,
-    states_BMTJ: jax.Array | None = None,
+    config: TransformerConfig, params: Params, x_RTD: jax.Array, positions_RT: jax.Array
 ) -> jax.Array:
-    """Returns the vectors, to which an encoding with `embed` or `from_states` has been added.
-
-    Args:
-      positions_BT: positions of the tokens, from 0.
-      states_BMTJ: the states of the walks along the tokens, if there are any.
-    """
+    """Returns the vectors, to which an encoding with `embed` has been added; positions are from 0."""
     kind = POSITIONS[config.positions]
-    if kind.embed is not None:
-        added_BTD = kind.embed(params, positions_BT, config.d_model)
-    elif kind.from_states is not None:
-        assert states_BMTJ is not None
-        added_BTD = kind.from_states(params["positions"], states_BMTJ)
-    else:
-        return x_BTD
-    return x_BTD + checkpoint_name(added_BTD.astype(x_BTD.dtype), "positions")
+    if kind.embed is None:
+        return x_RTD
+    added_RTD = kind.embed(params, positions_RT, config.d_model)
+    return x_RTD + checkpoint_name(added_RTD.astype(x_RTD.dtype), "positions")
 
 
 def token_positions(
@@ -174,11 +136,6 @@ def _check_given(config: TransformerConfig) -> None:
     """Raises a UserError if attention would not read the positions that a batch gives."""
     if config.position_range:
         raise UserError("positions: model.position_range draws them; give none, or set it to 0")
-    if POSITIONS[config.positions].from_tokens:
-        raise UserError(
-            f"positions: model.positions '{config.positions}' makes them from the tokens; give none, and leave "
-            "task.document_mask off"
-        )
     if config.attention_implementation == "flash" and config.window:
         raise UserError(
             "positions: the window of model.attention_implementation 'flash' assumes 0, 1, …; give none, or set it to "
@@ -186,80 +143,35 @@ def _check_given(config: TransformerConfig) -> None:
         )
 
 
-def n_walks(config: TransformerConfig, params: Params) -> int:
-    """Returns the number M of walks along a row's tokens; 0 if the tokens make no positions."""
-    kind = POSITIONS[config.positions]
-    if kind.from_tokens is None:
-        return 0
-    return config.n_heads if kind.n_walks is None else kind.n_walks(params["positions"])
-
-
-def walk_states(
+def places_of(
     config: TransformerConfig,
-    params: Params,
-    tokens_BT: jax.Array,
-    before_BMJ: jax.Array | None = None,
-    *,
-    training: bool = False,
-) -> jax.Array | None:
-    """Returns the states [B, M, T, J] of the walks along the tokens, or None if the tokens make no positions.
-
-    Args:
-      params: the params of the embedding.
-      before_BMJ: the states before the first token; None at the start of the rows.
-      training: whether the weights change; otherwise they are those of scoring.
-    """
-    kind = POSITIONS[config.positions]
-    if kind.from_tokens is None:
-        return None
-    weights = params["positions"]
-    weights = weights if training or kind.scored is None else kind.scored(weights)
-    if before_BMJ is None:
-        before_BMJ = jnp.zeros((tokens_BT.shape[0], n_walks(config, params), kind.n_state))
-    return kind.from_tokens(weights, tokens_BT, before_BMJ)
-
-
-def attention_positions(config: TransformerConfig, positions_BT: jax.Array, states_BMTJ: jax.Array | None) -> jax.Array:
-    """Returns the positions that attention reads: `positions_BT`, or those of the walks that heads read, [B, H, T]."""
-    if states_BMTJ is None:
-        return positions_BT
-    of_heads = POSITIONS[config.positions].of_heads
-    positions_BMT = states_BMTJ[..., 0]
-    return positions_BMT if of_heads is None else positions_BMT[:, of_heads(config.n_heads, positions_BMT.shape[1])]
-
-
-def whole_positions(
-    config: TransformerConfig,
-    params: Params,
-    tokens_BT: jax.Array,
-    given: jax.Array | None,
+    batch: Mapping[str, jax.Array],
     rng: jax.Array | None,
+    *,
+    causal: bool,
     name: str = "inputs",
-) -> tuple[jax.Array, jax.Array | None, jax.Array]:
-    """Returns the positions and the states of the walks of whole rows, and the positions that attention reads.
+) -> Places:
+    """Returns the places of the whole rows of a batch: `inputs` [B, T], and what it may have besides.
+
+    `input_mask` is false on padding; `positions`, `documents` and `order` are as in `Places`, where documents count from
+    0.
 
     Args:
-      params: the params of the embedding.
-      given: the positions that the batch gives; None for 0, 1, …
       rng: the key of random positions in training; None outside it.
-      name: that of the tokens in the batch.
+      causal: whether the order is that of the tokens, where the batch gives none; else all see all.
+      name: that of the tokens, for an error.
 
     Raises:
       UserError: a table has no rows for so many tokens.
     """
+    (n_rows, length), given = batch["inputs"].shape, batch.get("positions")
     if given is None:
-        require_room(config, tokens_BT.shape[1], name, training=rng is not None)
-    indices_1T = jnp.arange(tokens_BT.shape[1])[None]
-    positions_BT = token_positions(config, indices_1T, given, n_rows=tokens_BT.shape[0], rng=rng)
-    states_BMTJ = walk_states(config, params, tokens_BT, training=rng is not None)
-    return positions_BT, states_BMTJ, attention_positions(config, positions_BT, states_BMTJ)
-
-
-def position_penalty(config: TransformerConfig, *embeddings: str) -> Callable[[Params, jax.Array], jax.Array] | None:
-    """Returns `penalty(params, step)`, the sum over the named embeddings, or None if the kind has no penalty."""
-    penalty = POSITIONS[config.positions].penalty
-    if penalty is None:
-        return None
-    return lambda params, step: jnp.array(
-        [penalty(config, params[name]["positions"], step) for name in embeddings]
-    ).sum()
+        require_room(config, length, name, training=rng is not None)
+    indices_1T = jnp.arange(length)[None]
+    positions = token_positions(config, indices_1T, given, n_rows=n_rows, rng=rng)
+    documents, is_token_BT = batch.get("documents"), batch.get("input_mask")
+    documents = None if documents is None else documents + 1
+    if is_token_BT is not None:
+        documents = jnp.where(jnp.asarray(is_token_BT, bool), 1 if documents is None else documents, 0)
+    order = batch.get("order", indices_1T if causal else None)
+    return Places(positions, order, documents, causal=causal and "order" not in batch)

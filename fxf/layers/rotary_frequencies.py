@@ -1,8 +1,5 @@
 """The frequencies of rotary positions: their base and their scaling for longer sequences."""
 
-from typing import Any
-
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -13,20 +10,13 @@ ROTARY_KEYS = {"rope_theta": 10000.0, "rope_factor": 1.0, "local_rope_theta": 0.
 LEAST_TURNS_KEPT = 4  # the scaling of Llama 3 keeps a frequency that turns as often in the sequences of training
 
 
-def rotary_frequencies(config: TransformerConfig, n_pairs: int, is_global: jax.Array | None = None) -> Any:
+def rotary_frequencies(config: TransformerConfig, n_pairs: int) -> np.ndarray:
     """Returns the frequencies of the K/2 pairs of a head, [K/2]: θ^(-2i/K), scaled.
 
-    θ is rope_theta, or local_rope_theta in a local block, whose frequencies are not scaled. NumPy computes them in
-    float64, because the position multiplies the rounding error, which is larger in XLA's power.
-
-    Args:
-      is_global: whether the block is global, a bool scalar; None without `config.global_every`.
+    NumPy computes them in float64, because the position multiplies the rounding error, which is larger in XLA's power.
     """
     exponents = -np.arange(n_pairs) / n_pairs
-    frequencies = _scaled(config, config.rope_theta**exponents).astype(jnp.result_type(float))
-    if not config.local_rope_theta or is_global is None:
-        return frequencies
-    return jnp.where(is_global, frequencies, (config.local_rope_theta**exponents).astype(jnp.result_type(float)))
+    return _scaled(config, config.rope_theta**exponents).astype(jnp.result_type(float))
 
 
 def _scaled(config: TransformerConfig, frequencies: np.ndarray) -> np.ndarray:

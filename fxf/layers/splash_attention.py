@@ -9,11 +9,11 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
 from fxf.errors import UserError
-from fxf.layers.cache import KeysValues
 from fxf.layers.config import TransformerConfig
-from fxf.layers.mask import Mask
+from fxf.layers.layer import Places
 from fxf.layers.positions import POSITIONS
 from fxf.machine.devices import DATA, FSDP, SEQUENCE, TENSOR, target_mesh
+from fxf.weights import Params
 
 BLOCKS = (512, 384, 256, 128)  # lengths of a block of queries or keys; the kernel takes multiples of 128
 HIDDEN = -1  # the document of keys that no query sees
@@ -30,26 +30,20 @@ def require(config: TransformerConfig, device: Any) -> None:
         )
 
 
-def attend(config: TransformerConfig, q_BHTK: jax.Array, memory: KeysValues, mask: Mask) -> jax.Array:
+def attend(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: Places, keys: Places) -> jax.Array:
     """Returns what the queries read, [B, H, T, K].
 
     The window counts tokens, whose positions must be 0, 1, … in a row or document. Rows are filled up to whole blocks.
     """
+    del params  # there is no bias
+    config, length = layer.config, q_BHTK.shape[2]
     scale = config.query_scale or 1 / math.sqrt(q_BHTK.shape[-1])
     q_BHTK = (q_BHTK.astype(jnp.float32) * scale).astype(q_BHTK.dtype)
-    arrays = [_filled(x, axis=2) for x in (q_BHTK, memory.keys, memory.values)]
-    documents = _documents(mask, q_BHTK.shape[0], q_BHTK.shape[2], memory.keys.shape[2])
-
-    def with_window(window: int) -> jax.Array:
-        return mapped(lambda *arrays: _kernel(config, window, mask.causal, *arrays), arrays, documents)
-
-    if mask.positions is None or not config.window:  # cross-attention has no window
-        heads_BHTK = with_window(0)
-    elif mask.is_global is None:
-        heads_BHTK = with_window(config.window)
-    else:
-        heads_BHTK = jax.lax.cond(mask.is_global, lambda: with_window(0), lambda: with_window(config.window))
-    return heads_BHTK[:, :, : q_BHTK.shape[2]]
+    arrays = [_filled(x, axis=2) for x in (q_BHTK, *memory)]
+    documents = _documents(queries, keys, q_BHTK.shape[0], (length, memory[0].shape[2]))
+    causal = queries.causal and keys.causal
+    heads_BHTK = mapped(lambda *arrays: _kernel(config, causal, *arrays), arrays, documents)
+    return heads_BHTK[:, :, :length]
 
 
 def _filled(x: jax.Array, axis: int, value: int = 0) -> jax.Array:
@@ -58,23 +52,25 @@ def _filled(x: jax.Array, axis: int, value: int = 0) -> jax.Array:
     return jnp.pad(x, [(0, missing if i == axis else 0) for i in range(x.ndim)], constant_values=value)
 
 
-def _documents(mask: Mask, n_rows: int, n_queries: int, n_keys: int) -> tuple[jax.Array, ...]:
+def _documents(queries: Places, keys: Places, n_rows: int, lengths: tuple[int, int]) -> tuple[jax.Array, ...]:
     """Returns the document of each query [B, T] and key [B, C], filled up; nothing if all queries see all they may.
 
-    A query sees the keys of its document. Keys of padding, and those that fill up, are in a document of their own.
+    A query sees the keys of its document. Keys that fill up are in a document of their own; queries that fill up are in
+    the last one, so that they see something.
     """
-    filled_up = n_keys % min(BLOCKS) > 0
-    if mask.documents_BT is None and mask.is_token is None and (mask.causal or not filled_up):
+    if queries.documents is None and keys.documents is None and (queries.causal or lengths[1] % min(BLOCKS) == 0):
         return ()
-    of_queries_BT, of_keys_BC = jnp.zeros((n_rows, n_queries), jnp.int32), jnp.zeros((n_rows, n_keys), jnp.int32)
-    if mask.documents_BT is not None:
-        of_queries_BT = of_keys_BC = jnp.broadcast_to(mask.documents_BT, (n_rows, n_queries))
-    if mask.is_token is not None:
-        of_keys_BC = jnp.where(mask.is_token, of_keys_BC, HIDDEN)
-    return _filled(of_queries_BT, axis=1), _filled(of_keys_BC, axis=1, value=HIDDEN)
+    of_queries_BT, of_keys_BC = (
+        jnp.broadcast_to(
+            jnp.ones((1, 1), jnp.int32) if places.documents is None else places.documents, (n_rows, length)
+        )
+        for places, length in zip((queries, keys), lengths, strict=True)
+    )
+    missing = -lengths[0] % min(BLOCKS)
+    return jnp.pad(of_queries_BT, ((0, 0), (0, missing)), "edge"), _filled(of_keys_BC, axis=1, value=HIDDEN)
 
 
-def _kernel(config: TransformerConfig, window: int, causal: bool, *arrays: jax.Array) -> jax.Array:
+def _kernel(config: TransformerConfig, causal: bool, *arrays: jax.Array) -> jax.Array:
     """Returns what queries [B, H, T, K] read of keys and values [B, G, C, K], in their documents if these follow."""
     # Few programs need Pallas, and it takes long to import.
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
@@ -83,8 +79,8 @@ def _kernel(config: TransformerConfig, window: int, causal: bool, *arrays: jax.A
     q_BHTK, k_BGCK = arrays[:2]
     shape = (q_BHTK.shape[2], k_BGCK.shape[2])
     seen_TC: Any
-    if window:
-        seen_TC = masks.LocalMask(shape, (window - 1, 0 if causal else window - 1), 0)
+    if config.window:
+        seen_TC = masks.LocalMask(shape, (config.window - 1, 0 if causal else config.window - 1), 0)
     else:
         seen_TC = masks.CausalMask(shape) if causal else masks.FullMask(shape)
     q, k = (next(size for size in BLOCKS if length % size == 0) for length in shape)

@@ -4,17 +4,19 @@ import dataclasses
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 
 from fxf.config import key
 from fxf.errors import UserError
-from fxf.layers.block import Source, blocks_spec, train_blocks
+from fxf.layers.block import Stack
 from fxf.layers.config import CrossAttentionConfig
 from fxf.layers.dropout import split
 from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec, logits_from_table
-from fxf.layers.mask import cross_mask, self_mask
+from fxf.layers.kinds import stack_of
+from fxf.layers.layer import Context, Places
 from fxf.layers.normalization import normalization_spec, normalize
-from fxf.layers.positions import position_penalty, whole_positions
-from fxf.models.cached import prefill_and_step
+from fxf.layers.positions import places_of
+from fxf.models.decoding import CachedDecoding, WholeSequences
 from fxf.models.init import initialized_as
 from fxf.models.model import Batch, Model, sizes_of
 from fxf.weights import Params, Spec
@@ -40,8 +42,6 @@ class EncoderDecoderConfig(CrossAttentionConfig):
             )
 
 
-SIDES = ("source", "target")
-
 # The choices of the two seeds that describe such a model. Other keys keep their defaults.
 PRESETS: dict[str, dict[str, Any]] = {
     # Seed 000. Cross-attention normalizes the encoder's output and not its queries. No norm follows a stack.
@@ -62,83 +62,98 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-def encoder_decoder_spec(config: EncoderDecoderConfig, vocab_size: int) -> Spec:
-    """Returns the weights of the model."""
-    stacks = {
-        "encoder": {"blocks": blocks_spec(config)},
-        "decoder": {"blocks": blocks_spec(config, cross=True)},
-    }
-    if config.final_norm:
-        stacks = {name: {**stack, "norm": normalization_spec(config)} for name, stack in stacks.items()}
-    if config.embeddings == "shared":
-        spec = {"embedding": embedding_spec(config, vocab_size, unit_rows=True), **stacks}
-    else:
-        spec = {
-            "source_embedding": embedding_spec(config, vocab_size),
-            "target_embedding": embedding_spec(config, vocab_size),
+@dataclasses.dataclass(frozen=True)
+class EncoderDecoder(CachedDecoding):
+    """The functions of the model; a `Model` has them."""
+
+    config: EncoderDecoderConfig
+    vocab_size: int
+    encoder: Stack
+    decoder: Stack
+
+    @property
+    def shared(self) -> bool:
+        """Whether source, target and logits have one table."""
+        return self.config.embeddings == "shared"
+
+    def spec(self) -> Spec:
+        """Returns the weights of the model."""
+        config = self.config
+        stacks: Spec = {"encoder": {"blocks": self.encoder.spec()}, "decoder": {"blocks": self.decoder.spec()}}
+        if config.final_norm:
+            stacks = {name: {**stack, "norm": normalization_spec(config)} for name, stack in stacks.items()}
+        if self.shared:
+            return {"embedding": embedding_spec(config, self.vocab_size, unit_rows=True), **stacks}
+        return {
+            "source_embedding": embedding_spec(config, self.vocab_size),
+            "target_embedding": embedding_spec(config, self.vocab_size),
             **stacks,
-            "final": final_layer_spec(config, vocab_size),
+            "final": final_layer_spec(config, self.vocab_size),
         }
-    return initialized_as(config, spec)
+
+    def features(self, params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
+        """Returns the residual stream of the decoder after its last block, [B, T, D].
+
+        A batch has `source` [B, S] with `source_mask` [B, S], false on padding, and the decoder's `inputs` [B, T]. It
+        may have `source_positions` [B, S] and `positions` [B, T].
+        """
+        rng_encoder, rng_embedding, rng_blocks, rng_positions = split(rng, 4)
+        source = self.source(params, batch, rng_encoder)
+        with jax.named_scope("decoder"):
+            places = places_of(self.config, batch, rng_positions, causal=True)
+            context = Context(places, batch["inputs"], source=source, rng=rng_blocks)
+            return self._decode(params, batch["inputs"], context, rng_embedding)[0]
+
+    def source(self, params: Params, batch: Batch, rng: jax.Array | None = None) -> tuple[jax.Array, Places]:
+        """Returns the encoder's output [B, S, D], and the places that cross-attention sees."""
+        rng_embedding, rng_blocks, rng_positions = split(rng, 3)
+        names = {"inputs": "source", "input_mask": "source_mask", "positions": "source_positions"}
+        side = {name: batch[there] for name, there in names.items() if there in batch}
+        with jax.named_scope("encoder"):
+            places = places_of(self.config, side, rng_positions, causal=False, name="source")
+            x_BSD = self._embed(params, "source", side["inputs"], places.positions, rng_embedding)
+            context = Context(places, side["inputs"], rng=rng_blocks)
+            x_BSD, _ = self.encoder.apply(params["encoder"]["blocks"], x_BSD, context)
+            return self._final_norm(params["encoder"], x_BSD), places.replace(documents=_seen_somewhere(places))
+
+    def decode(self, params: Params, tokens_RT: jax.Array, context: Context) -> tuple[jax.Array, Context]:
+        """Returns the residual stream of tokens after the last block, [R, T, D], and the context."""
+        return self._decode(params, tokens_RT, context)
+
+    def readout(self, params: Params, x: jax.Array) -> jax.Array:
+        """Returns the logits [..., V] of the residual stream [..., D]."""
+        x = self._final_norm(params["decoder"], x)
+        if self.shared:
+            return logits_from_table(self.config, params["embedding"], x)
+        return final_layer(self.config, params["final"], x)
+
+    def _decode(
+        self, params: Params, tokens_RT: jax.Array, context: Context, rng: jax.Array | None = None
+    ) -> tuple[jax.Array, Context]:
+        x_RTD = self._embed(params, "target", tokens_RT, context.places.positions, rng)
+        return self.decoder.apply(params["decoder"]["blocks"], x_RTD, context)
+
+    def _embed(
+        self, params: Params, side: str, tokens: jax.Array, positions: jax.Array, rng: jax.Array | None
+    ) -> jax.Array:
+        table = params["embedding" if self.shared else f"{side}_embedding"]
+        return embedding(self.config, table, tokens, positions, scaled=self.shared, rng=rng)
+
+    def _final_norm(self, params: Params, x: jax.Array) -> jax.Array:
+        return normalize(self.config, params["norm"], x) if self.config.final_norm else x
+
+
+def _seen_somewhere(places: Places) -> jax.Array | None:
+    """Returns the documents of a source, where a row without any token is all tokens: attention to nothing is NaN."""
+    documents_BS = places.documents
+    if documents_BS is None:
+        return None
+    return jnp.where((documents_BS > 0).any(axis=1, keepdims=True), documents_BS, 1)
 
 
 def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
-    """Builds the model; source and target tokens are 0 … vocab_size - 1.
-
-    A batch has `source` [B, S] with `source_mask` [B, S], false on padding, and the decoder's `inputs` [B, T]. It may
-    have `source_positions` [B, S] and `positions` [B, T].
-    """
-    shared = config.embeddings == "shared"
-
-    tables = dict.fromkeys(SIDES, "embedding") if shared else {side: f"{side}_embedding" for side in SIDES}
-
-    def embed(params: Params, tokens: jax.Array, positions: jax.Array, side: str = "target", **rest: Any) -> jax.Array:
-        return embedding(config, params[tables[side]], tokens, positions, scaled=shared, **rest)
-
-    def placed(
-        params: Params, side: str, tokens_BT: jax.Array, given_BT: jax.Array | None, rngs: list[jax.Array | None]
-    ) -> tuple[jax.Array, jax.Array]:
-        """Returns the vectors of the tokens, and the positions that attention reads; `rngs` of both or two None."""
-        rng_embedding, rng_positions = rngs
-        name = "source" if side == "source" else "inputs"
-        of_tokens = (params[tables[side]], tokens_BT, given_BT, rng_positions, name)
-        positions_BT, states_BMTJ, attended_positions = whole_positions(config, *of_tokens)
-        x_BTD = embed(params, tokens_BT, positions_BT, side, states_BMTJ=states_BMTJ, rng=rng_embedding)
-        return x_BTD, attended_positions
-
-    def final_norm(stack_params: Params, x: jax.Array) -> jax.Array:
-        return normalize(config, stack_params["norm"], x) if config.final_norm else x
-
-    def encode(params: Params, batch: Batch, rng: jax.Array | None = None) -> Source:
-        """Returns the encoder's output [B, S, D], and the mask of cross-attention."""
-        rng_embedding, rng_blocks, rng_positions = split(rng, 3)
-        source_BS, is_token_BS = batch["source"], batch["source_mask"]
-        rngs = [rng_embedding, rng_positions]
-        with jax.named_scope("encoder"):
-            x_BSD, attended_positions = placed(params, "source", source_BS, batch.get("source_positions"), rngs)
-            mask = self_mask(config, attended_positions, causal=False, is_token_BT=is_token_BS)
-            x_BSD = train_blocks(config, params["encoder"]["blocks"], x_BSD, mask, rng=rng_blocks)
-            return final_norm(params["encoder"], x_BSD), cross_mask(is_token_BS)
-
-    def features(params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
-        rng_encoder, rng_embedding, rng_blocks, rng_positions = split(rng, 4)
-        source = encode(params, batch, rng_encoder)
-        tokens_BT = batch["inputs"]
-        rngs = [rng_embedding, rng_positions]
-        with jax.named_scope("decoder"):
-            x_BTD, attended_positions = placed(params, "target", tokens_BT, batch.get("positions"), rngs)
-            mask = self_mask(config, attended_positions, causal=True)
-            return train_blocks(config, params["decoder"]["blocks"], x_BTD, mask, source=source, rng=rng_blocks)
-
-    def readout(params: Params, x: jax.Array) -> jax.Array:
-        x = final_norm(params["decoder"], x)
-        if shared:
-            return logits_from_table(config, params["embedding"], x)
-        return final_layer(config, params["final"], x)
-
-    def parts(params: Params) -> tuple[Params, Params]:
-        return params[tables["target"]], params["decoder"]["blocks"]
-
-    prefill, step = prefill_and_step(config, embed, parts, readout, encode)
-    options = {"penalty": position_penalty(config, *dict.fromkeys(tables.values())), **sizes_of(config)}
-    return Model(encoder_decoder_spec(config, vocab_size), features, readout, prefill, step, **options)
+    """Builds the model; source and target tokens are 0 … vocab_size - 1."""
+    model = EncoderDecoder(config, vocab_size, stack_of(config), stack_of(config, cross=True))
+    decoding = model if model.decoder.cached else WholeSequences(model.features, model.readout)
+    spec = initialized_as(config, model.spec())
+    return Model(spec, model.features, model.readout, decoding.prefill, decoding.step, **sizes_of(config))

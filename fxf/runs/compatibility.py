@@ -7,8 +7,7 @@ from typing import Any
 from fxf.config import one_of
 from fxf.decoding.config import DecodeConfig
 from fxf.errors import UserError
-from fxf.layers.attention import ATTENTIONS
-from fxf.layers.positions import POSITIONS
+from fxf.layers.kinds import ATTENTIONS
 from fxf.models import MODELS
 from fxf.models.model import Model
 from fxf.tasks import RegisteredTask
@@ -23,20 +22,14 @@ def require_fitting_sections(registered: RegisteredTask, sections: Mapping[str, 
         fitting = " or ".join(f"'{name}'" for name in registered.models)
         raise UserError(f"model.name: task '{task.name}' needs {fitting}")
     positions, attention = (getattr(model, name, "") for name in ("positions", "attention"))
-    from_tokens = positions in POSITIONS and POSITIONS[positions].from_tokens
     for key in (f"task.{name}" for name in ("mirrored", "position_range") if getattr(task, name, 0)):
-        if from_tokens:
-            raise UserError(f"{key}: model.positions '{positions}' makes them from the tokens; leave it at its default")
         if getattr(model, "position_range", 0):
             raise UserError(f"{key}: model.position_range draws other positions; leave one of them off")
         if positions == "none" and not model.window:
             what = "model.positions 'none' reads no positions without a model.window; leave it at its default"
             raise UserError(f"{key}: {what}")
     if getattr(task, "document_mask", False) and sections["data"].format != "text":
-        if from_tokens:
-            what = f"model.positions '{positions}' walks along whole rows"
-            raise UserError(f"task.document_mask: {what}; set it to False")
-        if attention in ATTENTIONS and not ATTENTIONS[attention].scores:
+        if attention in ATTENTIONS and not ATTENTIONS[attention].has_scores:
             what = f"model.attention '{attention}' remembers all earlier tokens of a row"
             raise UserError(f"task.document_mask: {what}; set it to False")
     if train.batch_size % train.microbatches:

@@ -1,0 +1,158 @@
+"""The kinds of layers by name, and the stacks of blocks that `model.blocks` describes.
+
+    attention+feed_forward                     each block has two layers
+    3*(delta+feed_forward), attention+moe      four blocks, which repeat over the depth
+    attention+feed_forward; delta+moe          a first block, and after it one kind
+    2@(attention+feed_forward)                 a block that is applied twice with the same weights
+    depths(attention+feed_forward)             a layer around a block
+    mine:delta+feed_forward                    `delta` in mine.py
+
+A name is that of a kind, or of a section `model.layers.NAME` whose `kind` names one. In such a section stand the keys of
+that layer alone: its own, and those of the `model` section, which other layers share.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from fxf.config import Choices, checked, fields_of, one_of
+from fxf.errors import UserError, nearest
+from fxf.layers.attention import Attention, CrossAttention, Expressive
+from fxf.layers.block import BLOCKS, Block, Stack
+from fxf.layers.config import TransformerConfig
+from fxf.layers.feed_forward import FEED_FORWARDS, Dense
+from fxf.layers.layer import Layer
+from fxf.layers.linear_attention import LinearAttention
+
+ATTENTIONS: Choices[type[Attention]] = Choices(
+    {"softmax": Attention, "expressive": Expressive, "linear": LinearAttention}
+)
+LAYERS: Choices[type] = Choices({"attention": Attention, "cross_attention": CrossAttention, "feed_forward": Dense})
+
+# What acts within a sequence, and so not in attention to another one.
+BETWEEN_SEQUENCES = {
+    **{"positions": "none", "window": 0, "global_every": 0, "local_rope_theta": 0.0},
+    **{"position_range": 0, "position_gap": 1, "position_stretch": 1.0},
+    **{"rope_theta": 10000.0, "rope_factor": 1.0, "rope_trained_len": 0},
+}
+
+
+def stack_of(config: TransformerConfig, cross: bool = False) -> Stack:
+    """Returns the blocks of a model.
+
+    Args:
+      cross: whether they read a source: each block then has cross-attention before its last layer, unless
+        `model.blocks` says where.
+
+    Raises:
+      UserError: `model.blocks` is no such text, or names a kind or a key that there is not.
+    """
+    head_text, semicolon, text = config.blocks.rpartition(";")
+    head = _blocks(head_text, config, cross) if semicolon else []
+    period = _alternating(config, cross) if config.global_every else _blocks(text, config, cross)
+    n_repeated = config.n_layers - len(head)
+    if n_repeated < 0:
+        raise UserError(f"model.n_layers: model.blocks begins with {len(head)} blocks; got {config.n_layers}")
+    repeated = (n_repeated // len(period) + 1) * period
+    return Stack(config, tuple([*head, *repeated[:n_repeated]]), len(head), len(period))
+
+
+def _alternating(config: TransformerConfig, cross: bool) -> list[Layer]:
+    """Returns `global_every` blocks, of which the last one has no window."""
+    if config.blocks != TransformerConfig.blocks:
+        raise UserError(f"model.global_every: only with model.blocks '{TransformerConfig.blocks}'; leave it at 0")
+    plain: dict[str, Any] = {"global_every": 0, "local_rope_theta": 0.0}
+    of_local: dict[str, Any] = {"rope_theta": config.local_rope_theta, "rope_factor": 1.0, "rope_trained_len": 0}
+    local = dataclasses.replace(config, **plain, **(of_local if config.local_rope_theta else {}))
+    last = dataclasses.replace(config, **plain, window=0)
+    return (config.global_every - 1) * _blocks(config.blocks, local, cross) + _blocks(config.blocks, last, cross)
+
+
+def _blocks(text: str, config: TransformerConfig, cross: bool = False) -> list[Layer]:
+    """Returns the blocks of a part of `model.blocks`."""
+    found: list[Layer] = []
+    for item in _split(text):
+        match = re.fullmatch(r"(\d*)([*@]?)([\w:]*)\((.*)\)", item)
+        if match is None:
+            names = item.split("+")
+            if cross and "cross_attention" not in config.blocks:
+                names.insert(len(names) - 1, "cross_attention")
+            layers = {name.strip().rpartition(":")[2]: layer_of(config, name.strip()) for name in names}
+            found.append(BLOCKS[one_of(config.block, BLOCKS, "model.block")](config, layers))
+            continue
+        times, mark, kind, inside = match.groups()
+        if bool(times) != bool(mark) or bool(mark) == bool(kind):
+            raise UserError(f"model.blocks: expected n*(…), n@(…) or kind(…), got {item!r}")
+        inner = _blocks(inside, config, cross) if inside.strip() else []
+        if mark == "*":
+            found += int(times) * inner
+        elif mark == "@":
+            found.append(Stack(config, tuple(int(times) * inner), 0, len(inner), shared=True))
+        else:
+            part = {"part": inner[0] if len(inner) == 1 else Stack(config, tuple(inner), len(inner))}
+            found.append(layer_of(config, kind, **(part if inner else {})))
+    return found
+
+
+def _split(text: str) -> list[str]:
+    """Splits a text at the commas that are outside of parentheses."""
+    items, depth = [""], 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and depth == 0:
+            items.append("")
+        else:
+            items[-1] += letter
+    items = [item.strip() for item in items]
+    if depth or not all(items):
+        raise UserError(f"model.blocks: {text!r} {'has an open parenthesis' if depth else 'names no block'}")
+    return items
+
+
+def layer_of(config: TransformerConfig, name: str, **given: Any) -> Layer:
+    """Returns the layer that `model.blocks` names, with its keys.
+
+    Args:
+      given: values of the layer's fields that are no keys.
+
+    Raises:
+      UserError: there is no such kind, or `model.layers` has a key or a value that it does not take.
+    """
+    short = name.rpartition(":")[2]
+    own = dict(config.layers.get(short, {}))
+    kind = own.pop("kind", name)
+    if kind not in LAYERS:
+        raise UserError(
+            f"model.blocks: no layer '{kind}'{nearest(str(kind), LAYERS)}; fxf has {', '.join(LAYERS)}; or module:name of "
+            "your own"
+        )
+    path, of_model = f"model.layers.{short}", fields_of(type(config))
+    changes = {key: checked(value, of_model[key], f"{path}.{key}") for key, value in own.items() if key in of_model}
+    changed = dataclasses.replace(config, **changes, layers={}) if changes else config
+    if kind == "cross_attention":
+        between = dataclasses.replace(changed, **BETWEEN_SEQUENCES)
+        return CrossAttention(ATTENTIONS[one_of(changed.attention, ATTENTIONS, "model.attention")](between))
+    classes = {"attention": (ATTENTIONS, "attention"), "feed_forward": (FEED_FORWARDS, "feed_forward")}
+    cls = LAYERS[kind]
+    if kind in classes:
+        choices, key = classes[kind]
+        cls = choices[one_of(getattr(changed, key), choices, f"model.{key}")]
+    return _made(cls, path, changed, {key: value for key, value in own.items() if key not in changes}, given)
+
+
+def _made(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Mapping[str, Any]) -> Layer:
+    """Returns a layer of a class, whose fields are `given`, of its own section, of the model, or have their default."""
+    fields = fields_of(cls)
+    for key in own:
+        if key not in fields:
+            names = [name for name in fields if name not in ("config", *given)]
+            near = nearest(key, names) or f" ({cls.__name__} has: {', '.join(names) or 'none of its own'})"
+            raise UserError(f"{path}.{key}: unknown key{near}")
+    values = {"config": config, **given}
+    for name, field in fields.items():
+        if name in own:
+            values[name] = checked(own[name], field, f"{path}.{name}")
+        elif name not in values and hasattr(config, name):
+            values[name] = getattr(config, name)
+    return cls(**{name: value for name, value in values.items() if name in fields})

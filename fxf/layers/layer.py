@@ -1,0 +1,192 @@
+"""The contract of a layer, and what it is told of the tokens that it reads.
+
+Attention of any kind, feed-forward layers, recurrences, routers, and blocks that hold other layers are all layers:
+frozen dataclasses, whose fields are keys of the config, with two pure functions.
+
+    spec() -> {name: Weight}                          the table of their weights
+    apply(params, x, context) -> (y, context)         what they compute; of the context the cache and the carry are read
+
+Letters of shapes: R rows, T tokens, B prompts, C slots of a cache, D d_model.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Protocol
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from fxf.weights import Params, Spec
+
+
+@flax.struct.dataclass
+class Places:
+    """Where tokens stand. A token sees those of its own document whose order is not above its own.
+
+    Each array is [R, T], or [1, T] where all rows have the same.
+
+    Attributes:
+      positions: what distances, rotations and tables of positions count, int32 or float32.
+      order: int32: 0, 1, … in a decoder; equal among tokens that see each other, as in a prefix. None: all see all.
+      documents: int32: 1, 2, … by the document of a token in its row; 0 on padding and in empty slots, which only
+        padding sees. None: each row is one document without padding.
+      causal: whether the order is 0, 1, … in each row, so that a kernel needs no mask for it. It is known before the
+        program runs, and no longer where tokens have been picked.
+    """
+
+    positions: jax.Array
+    order: jax.Array | None = None
+    documents: jax.Array | None = None
+    causal: bool = flax.struct.field(pytree_node=False, default=False)
+
+    def pick(self, f: Callable[[jax.Array], jax.Array]) -> "Places":
+        """Returns the places with f of each array."""
+        return jax.tree.map(f, self.replace(causal=False))
+
+    def sees(self, keys: "Places", window: int = 0) -> jax.Array | None:
+        """Returns which keys these queries see, bool [R, T, C], or [1, T, C]; None if they see all.
+
+        Args:
+          window: they see keys at a distance below this; 0: at any.
+        """
+        seen = []
+        if self.order is not None and keys.order is not None:
+            seen.append(_of_queries(self.order) >= _of_keys(keys.order))
+        if window:
+            seen.append(jnp.abs(_of_queries(self.positions) - _of_keys(keys.positions)) < window)
+        if self.documents is not None or keys.documents is not None:
+            mine, theirs = (jnp.ones((1, 1), jnp.int32) if x is None else x for x in (self.documents, keys.documents))
+            seen.append(_of_queries(mine) == _of_keys(theirs))
+        return functools.reduce(jnp.logical_and, seen) if seen else None
+
+
+def _of_queries(x_RT: jax.Array) -> jax.Array:
+    return x_RT[:, :, None]
+
+
+def _of_keys(x_RC: jax.Array) -> jax.Array:
+    return x_RC[:, None]
+
+
+@flax.struct.dataclass
+class Slots:
+    """What a layer keeps of each token: a tree of arrays [B, …, C, n] with C slots, which a prompt's rows share."""
+
+    entries: Any
+
+
+@flax.struct.dataclass
+class Memory:
+    """What a layer keeps of another sequence: a tree of arrays [B, …], which a prompt's rows share, and its places."""
+
+    entries: Any
+    places: Places
+
+
+@flax.struct.dataclass
+class Table:
+    """Which token is in which slot of a cache.
+
+    Attributes:
+      places: of the tokens in the slots, each array [B, C].
+      at_BT: the slots of the tokens that are read now, int32; W tokens where a prompt has W rows of one token.
+      reads_BWC: whether a row of a prompt reads a slot, bool; None if each prompt has one row.
+    """
+
+    places: Places
+    at_BT: jax.Array
+    reads_BWC: jax.Array | None = None
+
+
+@flax.struct.dataclass
+class Context:
+    """What a layer may read besides its input, and where it leaves what it keeps.
+
+    Attributes:
+      places: of the tokens that are read.
+      tokens: the tokens themselves, int32 [R, T]; None if the model reads vectors.
+      cache: what the layer kept of earlier tokens. None: nothing is kept. {}: there are no earlier tokens. Otherwise
+        the layer's own tree of arrays: `Slots` for each token, and arrays [R, …] for the state of each row. Zeros mean
+        that nothing is there.
+      table: the tokens of the slots, if a cache holds earlier tokens.
+      carry: by name, what earlier layers leave for later ones: arrays [R, T, …].
+      source: the vectors that cross-attention reads, [B, S, D], and their places. None in steps of decoding, where a
+        cache has what is needed of them.
+      rng: a random key in training; None elsewhere.
+    """
+
+    places: Places
+    tokens: jax.Array | None = None
+    cache: Any = None
+    table: Table | None = None
+    carry: Mapping[str, jax.Array] = flax.struct.field(default_factory=dict)
+    source: tuple[jax.Array, Places] | None = None
+    rng: jax.Array | None = None
+
+    @property
+    def real(self) -> jax.Array:
+        """Which tokens are not padding, bool [R, T] or [1, T]."""
+        documents = self.places.documents
+        return jnp.ones((1, self.places.positions.shape[1]), bool) if documents is None else documents > 0
+
+    def by_prompt(self, x: jax.Array) -> jax.Array:
+        """Returns an array of the tokens [R, T, …] with the rows of a prompt as its tokens, [B, W · T, …]."""
+        if self.table is None or self.table.reads_BWC is None:
+            return x
+        return x.reshape(self.table.at_BT.shape[0], -1, *x.shape[2:])
+
+    @property
+    def queries(self) -> Places:
+        """The places of the tokens, by prompt."""
+        shared = self.table is not None and self.table.reads_BWC is not None
+        return self.places.pick(self.by_prompt) if shared else self.places
+
+    @property
+    def reads(self) -> jax.Array | None:
+        """Which slots each row of a prompt reads, bool [B, W, C]; None if each prompt has one row."""
+        return None if self.table is None else self.table.reads_BWC
+
+
+class Layer(Protocol):
+    """A frozen dataclass whose fields are its config keys, with two pure functions.
+
+    A field with the name of a key of the `model` section has the model's value, unless `model.layers.NAME` has another;
+    a field `config` holds the whole section.
+
+    Attributes:
+      cached: whether `apply` keeps in the cache what later tokens need of earlier ones, or needs nothing of them. A
+        model with a layer that does not decodes by the whole sequence, slower and with the same logits.
+    """
+
+    cached: ClassVar[bool] = True
+
+    def spec(self) -> Spec:
+        """Returns the table of the layer's weights. Raises a UserError if its keys do not fit each other."""
+        ...
+
+    def apply(self, params: Params, x: Any, context: Context) -> tuple[Any, Context]:
+        """Returns y, in the type of x, and the context with the layer's cache and carry after these tokens.
+
+        In a block x and y are vectors [R, T, D]. Padding must not change what other tokens read.
+        """
+        ...
+
+
+def remember(context: Context, new: Any) -> tuple[Any, Places, Any]:
+    """Returns what the tokens may look at: entries and their places; and the layer's cache with the new entries.
+
+    Args:
+      new: a tree of what is kept of each token, arrays [B, …, T, n].
+    """
+    if not context.cache:
+        return new, context.places, None if context.cache is None else Slots(new)
+    assert context.table is not None
+    rows_B1, at_BT = jnp.arange(context.table.at_BT.shape[0])[:, None], context.table.at_BT
+
+    def written(old: jax.Array, new: jax.Array) -> jax.Array:
+        between = (slice(None),) * (old.ndim - 3)
+        return old.at[(rows_B1, *between, at_BT)].set(jnp.moveaxis(new, -2, 1).astype(old.dtype))
+
+    entries = jax.tree.map(written, context.cache.entries, new)
+    return entries, context.table.places, Slots(entries)

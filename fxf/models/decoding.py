@@ -1,0 +1,81 @@
+"""Prefill and step of a decoder, by a cache or, where a layer keeps nothing for later tokens, by the whole sequence."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fxf.layers.cache import Cache, begun
+from fxf.layers.config import TransformerConfig
+from fxf.layers.layer import Context, Places
+from fxf.layers.positions import require_room, token_positions
+from fxf.models.model import Batch
+from fxf.weights import Params
+
+
+class CachedDecoding:
+    """Adds `prefill` and `step` of a `Model` to a class with `config`, `decode`, `source` and `readout`."""
+
+    config: TransformerConfig
+
+    def decode(self, params: Params, tokens_RT: jax.Array, context: Context) -> tuple[jax.Array, Context]:
+        """Returns the residual stream of tokens after the last block, [R, T, D], and the context with their cache."""
+        raise NotImplementedError
+
+    def source(self, params: Params, batch: Batch) -> tuple[jax.Array, Places] | None:
+        """Returns what cross-attention reads of a batch of prompts; None if it reads nothing."""
+        return None
+
+    def readout(self, params: Params, x: jax.Array) -> jax.Array:
+        """Returns the logits [..., V] of the residual stream [..., D]."""
+        raise NotImplementedError
+
+    def prefill(self, params: Params, batch: Batch, length: int) -> Cache:
+        """Returns the cache after the prompts, with room for `length` tokens in each row."""
+        tokens_BT, lengths_B, given = batch["inputs"], batch["lengths"], batch.get("positions")
+        if given is None:
+            require_room(self.config, tokens_BT.shape[1])
+        else:  # as many as the cache has room for; no query reads the padded positions
+            given = jnp.pad(given, ((0, 0), (0, max(length - given.shape[1], 0))), "edge")
+        tokens_BT = jnp.pad(tokens_BT, ((0, 0), (0, max(1 - tokens_BT.shape[1], 0))))  # an empty prompt is padding
+        indices_1T = jnp.arange(tokens_BT.shape[1])[None]
+        documents_BT = (indices_1T < lengths_B[:, None]).astype(jnp.int32)
+        places = Places(token_positions(self.config, indices_1T, given), indices_1T, documents_BT)
+        context = Context(places, tokens_BT, cache={}, source=self.source(params, batch))
+        _, context = self.decode(params, tokens_BT, context)
+        return begun(context.cache, lengths_B, places, length, given)
+
+    def step(self, params: Params, cache: Cache, tokens_R: jax.Array) -> tuple[jax.Array, Cache]:
+        """Returns the logits after one more token of each row, [R, V], and the cache with it."""
+        tokens_R1, indices_R1 = tokens_R[:, None], cache.lengths[:, None]
+        positions_R1 = token_positions(self.config, indices_R1, cache.given)
+        places = Places(positions_R1, indices_R1, jnp.ones_like(indices_R1))
+        table = cache.table(places)
+        x_R1D, context = self.decode(params, tokens_R1, Context(places, tokens_R1, cache.layers, table))
+        cache = cache.replace(layers=context.cache, lengths=cache.lengths + 1)
+        if table is not None:
+            cache = cache.replace(places=table.places, reads_BWC=table.reads_BWC)
+        return self.readout(params, x_R1D[:, 0]), cache
+
+
+class WholeSequences:
+    """`prefill` and `step` of a model, as `CachedDecoding` has them, that read the whole sequence at each step."""
+
+    def __init__(self, features: Any, readout: Any) -> None:
+        self.features, self.readout = features, readout
+
+    def prefill(self, params: Params, batch: Batch, length: int) -> Cache:
+        del params
+        tokens_BT = batch["inputs"]
+        more = max(length - tokens_BT.shape[1], 1)  # a prompt that fills its row has room for a token that is dropped
+        kept = {name: value for name, value in batch.items() if name not in ("inputs", "lengths")}
+        return Cache({"inputs": jnp.pad(tokens_BT, ((0, 0), (0, more))), **kept}, batch["lengths"])
+
+    def step(self, params: Params, cache: Cache, tokens_R: jax.Array) -> tuple[jax.Array, Cache]:
+        rows_R = jnp.arange(len(tokens_R))
+        inputs_RT = cache.layers["inputs"].at[rows_R, cache.lengths].set(tokens_R)
+        layers = {**cache.layers, "inputs": inputs_RT}
+        is_token_RT = jnp.arange(inputs_RT.shape[1])[None] <= cache.lengths[:, None]
+        x_RTD = self.features(params, {**layers, "input_mask": is_token_RT})
+        x_RD = x_RTD[rows_R, cache.lengths]
+        return self.readout(params, x_RD), cache.replace(layers=layers, lengths=cache.lengths + 1)
