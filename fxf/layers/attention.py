@@ -1,7 +1,8 @@
 """Multi-head attention (seed 004, "Multi-Head Causal Attention"; seed 000, "SelfAttention Unit"), in several kinds.
 
-A kind is a subclass of `Attention`. One whose output is a weighted mean of values overrides `weigh`, `bias` or `turned`;
-one that looks at other keys overrides `keys_values`; any other kind overrides `apply`, as in linear_attention.py.
+A kind is a subclass of `Attention`. One whose output is a weighted mean of values overrides `weigh`, `bias` or
+`turned`; one that looks at other keys overrides `keys_values`; any other kind overrides `apply`, as in
+linear_attention.py.
 """
 
 import dataclasses
@@ -44,11 +45,12 @@ class Attention:
 
     Attributes:
       has_scores: whether each query and key have a score, on which positions, windows and dropout can act.
+      by_document: whether tokens read those of their own document only, where a row has several.
     """
 
     config: TransformerConfig
-    cached: ClassVar[bool] = True
     has_scores: ClassVar[bool] = True
+    by_document: ClassVar[bool] = True
 
     def spec(self) -> Spec:
         config = self.config
@@ -98,8 +100,8 @@ class Attention:
     def weigh(self, params: Params, scores_BHTC: jax.Array, bias_BHTC: jax.Array) -> jax.Array:
         """Returns the weights of keys.
 
-        The bias is -inf for keys that a query may not see: later tokens, padding, and empty slots of a cache. The weights
-        must not depend on the number of these keys.
+        The bias is -inf for keys that a query may not see: later tokens, padding, and empty slots of a cache. The
+        weights must not depend on the number of these keys.
         """
         return jax.nn.softmax(scores_BHTC + bias_BHTC)
 
@@ -209,7 +211,6 @@ class CrossAttention:
     """
 
     kind: Attention
-    cached: ClassVar[bool] = True
 
     def spec(self) -> Spec:
         return self.kind.spec()

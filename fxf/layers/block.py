@@ -230,7 +230,7 @@ class Stack:
             return state
 
         after = jax.eval_shape(turn, state, given[i : i + self.period])
-        return changed if jax.tree.structure(after) == jax.tree.structure(state) else None
+        return changed if [*after[1]] == [*state[1]] else None
 
     def _loop(self, i: int, n_turns: int, changed: set[str], state: Any, given: Any, context: Context) -> Any:
         """Returns the stream and the carry after so many turns; what they don't change of the carry is kept once."""

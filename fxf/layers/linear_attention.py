@@ -30,8 +30,7 @@ FEATURE_MAPS = Choices(
 )
 
 
-@flax.struct.dataclass
-class Associations:
+class Associations(flax.struct.PyTreeNode):
     """The sums Σ v_c ⊗ φ(k_c), `values` [R, G, K, O], and Σ φ(k_c), `total` [R, G, K], in float32 or float64."""
 
     values: jax.Array

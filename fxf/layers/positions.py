@@ -153,8 +153,7 @@ def places_of(
 ) -> Places:
     """Returns the places of the whole rows of a batch: `inputs` [B, T], and what it may have besides.
 
-    `input_mask` is false on padding; `positions`, `documents` and `order` are as in `Places`, where documents count from
-    0.
+    `input_mask` is false on padding; `positions`, `documents` (here from 0) and `order` are as in `Places`.
 
     Args:
       rng: the key of random positions in training; None outside it.

@@ -90,7 +90,7 @@ def bilayer(config: BilayerConfig, width: int) -> Model:
         return Cache((jnp.take_along_axis(padded, indices_BC, axis=1), keeps_B), lengths_B)
 
     def step(params: Params, cache: Cache, tokens_R: jax.Array) -> tuple[jax.Array, Cache]:
-        (window_RC, keeps_R), last = cache.blocks, config.max_len - 1
+        (window_RC, keeps_R), last = cache.layers, config.max_len - 1
         keeps_R = jnp.where(cache.lengths == 0, tokens_R == 0, keeps_R)
         slid_RC = jnp.roll(window_RC, -1, axis=1)
         slid_RC = slid_RC.at[:, 0].set(jnp.where(keeps_R, window_RC[:, 0], slid_RC[:, 0]))
