@@ -27,13 +27,13 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from fxf.layers.mask import self_mask
 
 import fxf
 from fxf.layers.attention import attention
 from fxf.layers.embedding import embedding, final_layer
 from fxf.layers.feed_forward import feed_forward
 from fxf.layers.loss import cross_entropy
-from fxf.layers.mask import self_mask
 from fxf.layers.normalization import normalize
 
 jax.config.update("jax_default_matmul_precision", "highest")  # on accelerators too

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fxf.layers.attention_kinds import weighted
 
 from fxf import testing
 from fxf.layers.attention import ATTENTIONS
-from fxf.layers.attention_kinds import weighted
 from fxf.models.masked_lm import MaskedLMConfig, masked_lm
 from helpers import VOCAB_SIZE, random_params, random_tokens, small, small_model
 
