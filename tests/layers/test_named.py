@@ -4,7 +4,7 @@ import pytest
 
 import oracle
 from closeness import assert_close
-from fxf.layers.intermediates import intermediates
+from fxf.layers.named import intermediates
 from helpers import random_tokens, small, small_model
 
 
