@@ -237,6 +237,30 @@ def test_a_model_that_loops_over_its_blocks_or_computes_them_again_is_edited_as_
     assert float(np.abs(of_both[1][0] - jax.jit(model.features)(params, batch)).max()) > 1e-3
 
 
+@pytest.mark.parametrize("keys", [{}, {"scan_blocks": True}])
+def test_all_patches_from_one_prompt_into_another_are_one_program(keys):
+    model, params = small_model(n_layers=3, **keys)
+    clean, other = ({"inputs": random_tokens((1, 7), seed=seed)} for seed in (0, 1))
+    clean_NBTD = jax.jit(edited(model.features, read="residual"))(params, clean)[1]["residual"]
+
+    def patched(block, token, element):
+        def patch(x_BTD, i):
+            new_BTD = x_BTD.at[:, token, element].set(clean_NBTD[i, :, token, element])
+            return jnp.where(i == block, new_BTD, x_BTD)
+
+        return edited(model.features, {"residual": patch})(params, other)[0]
+
+    all_patches, one = jax.jit(jax.vmap(patched)), jax.jit(patched)
+    chosen = np.stack(np.meshgrid(range(3), range(7), range(6), indexing="ij"), -1).reshape(-1, 3)
+    found = all_patches(*chosen.T)
+    assert len(found) == 126 and all_patches._cache_size() == 1
+    for i in (0, 50, 77, 125):
+        assert_close(found[i], one(*chosen[i]))
+    of_last = np.array(jax.jit(model.features)(params, other))
+    of_last[:, 6, 5] = clean_NBTD[2, :, 6, 5]  # the stream after the last block is what is read out
+    assert_close(found[125], of_last)
+
+
 def asks(x, w):
     x = named("a", x)
     term("small", jnp.square(x).sum(), x.size)
