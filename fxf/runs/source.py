@@ -30,6 +30,8 @@ class StartConfig:
         "stop", "stop at, or draw at random, a weight that the source lacks or has in another shape"
     )
 
+    adapters: str = key("", "a folder of PEFT, whose adapters training starts from; by default they are new")
+
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self)[1:]:
             if not self.path and getattr(self, field.name) != field.default:
@@ -37,6 +39,8 @@ class StartConfig:
         if self.state == "all" and (self.weights, self.on_mismatch) != ("*", "stop"):
             others = "leave start.weights at * and start.on_mismatch at stop"
             raise UserError(f"start.state: 'all' takes every weight; {others}")
+        if self.state == "all" and self.adapters:
+            raise UserError("start.adapters: start.state 'all' takes those of the run; leave one of them off")
 
 
 class Source(NamedTuple):
