@@ -76,10 +76,10 @@ def start_of(experiment: Experiment, layout: Layout, workdir: Path) -> Start:
     source = source_of(config.path)
     if config.state == "all" and source.kind != "run":
         raise UserError(f"start.state: {source.place} has no optimizer's state; expected 'weights'")
+    adapters, digests = _adapters(experiment)
     found = READERS[source.kind](source, experiment, layout)
     given, lines = chosen(config, _spec_of(experiment, found), found.weights)
-    of_adapters, digests = _adapters(experiment)
-    given |= of_adapters
+    given |= adapters
     shardings = flatten(layout.weights(experiment.model.spec))
     has_tokenizer = source.kind != "file" and (source.place / TOKENIZER_FILE).exists()
     what = f"{len(given)} weights" + (" and the tokenizer" if has_tokenizer else "")
