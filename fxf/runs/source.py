@@ -66,7 +66,8 @@ def source_of(path: str) -> Source:
         raise UserError(f"start.path: {path}: no run, file or folder is there{nearest(place.name, beside)}")
     if place.is_dir() and not (place / "config.json").exists():
         expected = "expected a run, a safetensors file or a folder of transformers"
-        raise UserError(f"start.path: {path}: {expected}; it has no config.json")
+        hint = "; start.adapters names adapters of PEFT" if (place / "adapter_config.json").exists() else ""
+        raise UserError(f"start.path: {path}: {expected}; it has no config.json{hint}")
     if place.is_dir() and "identity" in read_json(place / "config.json", "JSON"):
         return Source("run", place, step)
     if step is not None:
