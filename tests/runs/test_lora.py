@@ -147,7 +147,7 @@ def test_a_run_starts_from_a_folder_of_transformers_and_adapters_of_peft(base, t
     assert bits(start.given) == bits(run.load(tuned, as_trained=True)[2])
     assert set(start.digests) == {"start.path", "start.adapters"}
     train(tmp_path / "run", config)
-    with pytest.raises(UserError, match="it has no config.json; start.adapters names adapters of PEFT"):
+    with pytest.raises(UserError, match=r"no config\.json; start\.adapters names adapters of PEFT$"):
         config_from(config, str(tmp_path / "peft"), tmp_path / "other")
     shutil.rmtree(tmp_path / "peft")  # a begun run no longer needs them
     train(tmp_path / "run", {**config, "train": {**config["train"], "steps": 7}})
