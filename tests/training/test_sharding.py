@@ -69,6 +69,12 @@ def test_fewer_axes_than_the_mesh_has_and_a_resumed_run_give_the_numbers_of_one_
     assert more_figures["resumed"] <= 1
 
 
+def test_adapters_have_the_numbers_of_one_device(tmp_path):
+    (found,), _ = answers("adapters_on_devices", tmp_path)
+    assert set(found) == set(LAYOUTS)
+    assert max(figure for of_layout in found.values() for figure in of_layout.values()) <= 1
+
+
 @pytest.mark.parametrize("what", ["mapped_kernel", "rows_of_a_table"])
 def test_over_a_mesh_a_kernel_and_a_gpus_gradient_of_rows_are_those_of_one_device(figures, what):
     assert max(figures[what]) <= 1
