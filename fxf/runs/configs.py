@@ -131,7 +131,8 @@ def with_changes(
             values[key] = _typed(text or "true")
             *_, layer, name = key.split(".")
             with config.unlocked():
-                config.model.layers.setdefault(layer, {})[name] = values[key]
+                sections = config.model.layers
+                sections[layer] = {**sections.get(layer, {}), name: values[key]}
             continue
         kind = _type_of(config, key, flag)
         try:
