@@ -123,7 +123,7 @@ def _made_from(experiment: Experiment, workdir: Path) -> tuple[Layout, dict[str,
 
 def _first_state(experiment: Experiment, layout: Layout, start: Start, clock: Clock) -> TrainState:
     with clock.measure("compile"):
-        return jax.block_until_ready(start.state(experiment, layout))
+        return jax.block_until_ready(experiment.new_state(layout, start.given))
 
 
 def evaluate(

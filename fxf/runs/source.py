@@ -20,23 +20,6 @@ class StartConfig:
         "source of the weights: RUN, RUN:STEP, a safetensors file, or a folder of transformers; by default they are "
         "drawn at random",
     )
-    state: Literal["weights", "all"] = key(
-        "weights", "weights: only these; all: also the optimizer's state, from a run with the same optimizer"
-    )
-    weights: str = key(
-        "*", "patterns of the weights to take, such as blocks/*/attention/*,!blocks/0/*; the others are drawn at random"
-    )
-    on_mismatch: Literal["stop", "draw"] = key(
-        "stop", "stop at, or draw at random, a weight that the source lacks or has in another shape"
-    )
-
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self)[1:]:
-            if not self.path and getattr(self, field.name) != field.default:
-                raise UserError(f"start.{field.name}: without start.path nothing reads it; leave it at {field.default}")
-        if self.state == "all" and (self.weights, self.on_mismatch) != ("*", "stop"):
-            others = "leave start.weights at * and start.on_mismatch at stop"
-            raise UserError(f"start.state: 'all' takes every weight; {others}")
 
 
 class Source(NamedTuple):

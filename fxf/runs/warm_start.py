@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
-import optax
 
-from fxf.config import defaults, differences
+from fxf.config import defaults
 from fxf.data.tokenizer import TOKENIZER_FILE, VOCAB_SIZE, read_tokenizer
 from fxf.errors import UserError
 from fxf.files import digest, file_digest
@@ -19,11 +17,10 @@ from fxf.models import MODELS
 from fxf.runs import run_folder
 from fxf.runs.experiment import Experiment
 from fxf.runs.loading import CHECKPOINTS, load_params, open_run
-from fxf.runs.source import Source, StartConfig, source_of
+from fxf.runs.source import Source, source_of
 from fxf.training import checkpoint, checkpoint_files
 from fxf.training.sharding import Layout
-from fxf.training.state import TrainState
-from fxf.weights import VOCABULARY, Spec, flatten, leaves, matching
+from fxf.weights import VOCABULARY, Spec, flatten, leaves
 
 MAX_NAMED = 5  # weights that a line names
 
@@ -33,91 +30,62 @@ class Start(NamedTuple):
 
     Attributes:
       given: weights by path, on their devices; the others are drawn.
-      opt_state: the optimizer's state; None for a new one.
       digests: the digest of the source by the key that names it.
       origin: what config.json says of the source.
       lines: texts that tell what was taken.
     """
 
     given: dict[str, jax.Array] = {}  # noqa: RUF012  nothing changes it
-    opt_state: Any = None
     digests: dict[str, str] = {}  # noqa: RUF012
     origin: dict[str, Any] = {}  # noqa: RUF012
     lines: tuple[str, ...] = ()
-
-    def state(self, experiment: Experiment, layout: Layout) -> TrainState:
-        """Returns the state of step 0."""
-        state = experiment.new_state(layout, self.given)
-        return state if self.opt_state is None else dataclasses.replace(state, opt_state=self.opt_state)
-
-
-class Found(NamedTuple):
-    """What a source holds: weights by path and its digest; the step and maybe the optimizer's state of a run."""
-
-    weights: dict[str, Any]
-    digest: str
-    step: int | None = None
-    opt_state: Any = None
 
 
 def start_of(experiment: Experiment, layout: Layout, workdir: Path) -> Start:
     """Returns what the run in `workdir` starts from. A run that has a checkpoint does not read its source again.
 
     Raises:
-      UserError: there is no such source, or it cannot be read or does not fit.
+      UserError: there is no such source, it cannot be read, or none of its weights fits.
     """
-    config = experiment.start
-    if not config.path:
+    path = experiment.start.path
+    if not path:
         return Start()
-    recorded = run_folder.source_digest(workdir, config.path)
+    recorded = run_folder.source_digest(workdir, path)
     if recorded and (checkpoint.steps_in(workdir / CHECKPOINTS) or (workdir / run_folder.RESULT).exists()):
         return Start(digests=recorded)
-    source = source_of(config.path)
-    if config.state == "all" and source.kind != "run":
-        raise UserError(f"start.state: {source.place} has no optimizer's state; expected 'weights'")
-    found = READERS[source.kind](source, experiment, layout)
-    given, lines = chosen(config, experiment.model.spec, found.weights)
+    source = source_of(path)
+    found, content, step = _read(source, experiment, layout)
+    given, lines = fitting(experiment.model.spec, found, path)
     shardings = flatten(layout.weights(experiment.model.spec))
     has_tokenizer = source.kind != "file" and (source.place / TOKENIZER_FILE).exists()
     what = f"{len(given)} weights" + (" and the tokenizer" if has_tokenizer else "")
     if TOKENIZER_FILE in experiment.task.files and not has_tokenizer:
-        lines = (*lines, f"{source.place} has no {TOKENIZER_FILE}: the tokens are those of data.tokenizer")
-    step = "" if found.step is None else f" at step {found.step}"
+        lines = [*lines, f"{source.place} has no {TOKENIZER_FILE}: the tokens are those of data.tokenizer"]
+    at = "" if step is None else f" at step {step}"
     place = str(source.place) if source.kind == "run" else os.path.abspath(source.place)
     return Start(
         {path: jax.device_put(value, shardings[path]) for path, value in given.items()},
-        found.opt_state,
-        {run_folder.SOURCE: found.digest},
-        {"start": {"path": place, "step": found.step}},
-        (f"{workdir}: starts from {source.place}{step}: {what}", *lines),
+        {run_folder.SOURCE: content},
+        {"start": {"path": place, "step": step}},
+        (f"{workdir}: starts from {source.place}{at}: {what}", *lines),
     )
 
 
-def chosen(config: StartConfig, spec: Spec, found: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Returns the weights that the `start` section takes of those found, and lines that name the others.
+def fitting(spec: Spec, found: Mapping[str, Any], place: str) -> tuple[dict[str, Any], list[str]]:
+    """Returns the weights found that the model has in the same shape, and lines that name the others.
 
     Raises:
-      UserError: a pattern matches no weight of the model, a weight is missing, extra or of another shape and
-        `on_mismatch` is "stop", or no weight is left.
+      UserError: there is none.
     """
     expected = {path: weight.shape for path, weight in leaves(spec)}
-    wanted, differing = matching(config.weights, expected, "start.weights"), []
-    for path in wanted:
-        if path not in found:
-            differing.append(f"{path} is absent there")
-        elif found[path].shape != expected[path]:
-            differing.append(f"{path} has shape {list(found[path].shape)} there, {list(expected[path])} here")
-    extra = [path for path in matching(config.weights, found) if path not in expected]
-    differing += [f"{path} is not a weight of this model" for path in extra]
-    given = {path: found[path] for path in wanted if path in found and found[path].shape == expected[path]}
-    if differing and config.on_mismatch == "stop":
-        hint = "start.on_mismatch=draw draws the whole of such weights at random, start.weights names those to take"
-        raise UserError(f"start.path: {config.path}: {_some(differing)}; {hint}")
-    if not given:
-        raise UserError(f"start.path: {config.path}: none of its weights is taken: {_some(differing)}")
+    given = {path: found[path] for path, shape in expected.items() if path in found and found[path].shape == shape}
     drawn = [path for path in expected if path not in given]
-    lines = [f"drawn at random: {_some(drawn)}"] if drawn else []
-    return given, (*lines, *([f"left out: {_some(extra)}"] if extra else []))
+    named = [path + (f" {list(found[path].shape)} there" if path in found else "") for path in drawn]
+    if not given:
+        raise UserError(f"start.path: {place}: none of its weights fits the model, which has {_some(named)}")
+    left = [path for path in found if path not in expected]
+    lines = [f"drawn at random: {_some(named)}"] if named else []
+    return given, [*lines, *([f"left out: {_some(left)}"] if left else [])]
 
 
 def _some(texts: list[str]) -> str:
@@ -125,65 +93,28 @@ def _some(texts: list[str]) -> str:
     return f"{', '.join(texts[:MAX_NAMED])}{more}"
 
 
-def _read_run(source: Source, experiment: Experiment, layout: Layout) -> Found:
-    there, identity = open_run(source.place)
-    opt_state = None
-    if experiment.start.state == "weights":
+def _read(source: Source, experiment: Experiment, layout: Layout) -> tuple[dict[str, Any], str, int | None]:
+    """Returns the weights of a source by path, their digest, and the step of a run's.
+
+    The vocabulary of a folder of transformers may have rows at its end that no token of its tokenizer has.
+    """
+    if source.kind == "file":
+        return dict(weights_file.read_weights(source.place)), file_digest(source.place), None
+    if source.kind == "run":
+        there, identity = open_run(source.place)
         steps, params = load_params(there, layout, source.place, identity, source.step)
-    else:
-        _require_same_state(there, experiment, source)
-        shapes, best = there.state_shapes(layout), there.checkpoint.best
-        found = checkpoint.load(source.place / CHECKPOINTS, shapes, identity, step=source.step, best=best)
-        if found is None:
-            raise UserError(f"{source.place}: no checkpoint yet; train the run first")
-        steps, params, opt_state = [found[0]], found[1].params, _at_the_start(found[1].opt_state)
-    texts = [(source.place / CHECKPOINTS / str(step) / checkpoint_files.DIGESTS).read_text() for step in steps]
-    return Found(flatten(params), digest("\n".join(texts).encode()), steps[0], opt_state)
-
-
-def _require_same_state(there: Experiment, here: Experiment, source: Source) -> None:
-    """Raises a UserError if the state of one optimizer is not one of the other."""
-    if there.checkpoint.average > 1 and source.step is None:
-        raise UserError("start.state: the source reports a mean of checkpoints; name one of them by RUN:STEP")
-    layout = here.layout_of_one_copy()
-    shapes = (jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), e.state_shapes(layout)) for e in (there, here))
-    if next(shapes) != next(shapes):
-        sections = [{name: each.config[name] for name in ("model", "optimizer")} for each in (there, here)]
-        what = differences(*sections) or "the shapes of weights differ"
-        raise UserError(f"start.state: 'all' needs the source's weights and optimizer: {what}")
-
-
-def _at_the_start(opt_state: Any) -> Any:
-    """Returns an optimizer's state whose schedule begins anew. Its moments and their counts stay."""
-
-    def is_schedule(node: Any) -> bool:
-        return isinstance(node, optax.ScaleByScheduleState)
-
-    def restarted(node: Any) -> Any:
-        return node._replace(count=jnp.zeros_like(node.count)) if is_schedule(node) else node
-
-    return jax.tree.map(restarted, opt_state, is_leaf=is_schedule)
-
-
-def _read_file(source: Source, experiment: Experiment, layout: Layout) -> Found:
-    return Found(dict(weights_file.read_weights(source.place)), file_digest(source.place))
-
-
-def _read_folder(source: Source, experiment: Experiment, layout: Layout) -> Found:
-    """Reads a folder of transformers, whose vocabulary may have rows at its end that no token of the tokenizer has."""
+        texts = [(source.place / CHECKPOINTS / str(step) / checkpoint_files.DIGESTS).read_text() for step in steps]
+        return flatten(params), digest("\n".join(texts).encode()), steps[0]
     loaded = huggingface.load(source.place, layout)
-    there, found = dict(leaves(loaded.model.spec)), flatten(loaded.params)
+    there_spec, found = dict(leaves(loaded.model.spec)), flatten(loaded.params)
     for path, weight in leaves(experiment.model.spec):
-        if path in found and weight.axes == there[path].axes and VOCABULARY in weight.axes:
+        if path in found and weight.axes == there_spec[path].axes and VOCABULARY in weight.axes:
             axis = weight.axes.index(VOCABULARY)
             n_rows = min(weight.shape[axis], found[path].shape[axis])
             found[path] = jax.lax.slice_in_dim(found[path], 0, n_rows, axis=axis)
     names = [path for path in sorted(source.place.iterdir()) if path.suffix in (".json", ".safetensors")]
     texts = [f"{path.name} {file_digest(path)}" for path in names]
-    return Found(found, digest("\n".join(texts).encode()))
-
-
-READERS = {"run": _read_run, "file": _read_file, "folder": _read_folder}
+    return found, digest("\n".join(texts).encode()), None
 
 
 def config_from(

@@ -12,8 +12,6 @@ from fxf.errors import UserError, nearest, one_line, printable
 from fxf.files import folder_at, read_file, to_json
 from fxf.machine import status
 
-MAX_INPUT = 2**28  # bytes of prompts
-MAX_PROMPT = 2**20  # characters
 CONFIG_HELP = "config file, or the name of a config of fxf, and after a colon its argument; the file runs as code"
 
 EXITS = """exit codes:
@@ -235,33 +233,26 @@ def read_lines(path: str | None) -> list[str]:
     if path in (None, "/dev/stdin"):
         name, content = "standard input", b"".join(lines_of_standard_input())
     else:
-        name, content = path, read_file(path, "--input", limit=MAX_INPUT)
+        name, content = path, read_file(path, "--input")
     require_uncompressed(content, name)
     lines = lines_of(content) if content else []
     return [prompt_of(line, f"{name}:{number}") for number, line in enumerate(lines, 1)]
 
 
 def lines_of_standard_input() -> Iterator[bytes]:
-    """Yields the lines of standard input as they come. Raises a UserError if it is closed, or too long."""
+    """Yields the lines of standard input as they come. Raises a UserError if it is closed."""
     if sys.stdin is None:
         raise UserError("standard input: it is closed; give prompts as arguments or by --input")
-    n_bytes = 0
     with status.hidden():
-        for line in sys.stdin.buffer:
-            if (n_bytes := n_bytes + len(line)) > MAX_INPUT:
-                raise UserError(f"standard input: expected at most {MAX_INPUT} bytes")
-            yield line
+        yield from sys.stdin.buffer
 
 
 def prompt_of(content: bytes, where: str) -> str:
-    """Returns the prompt in a line of a file. Raises a UserError, which begins with `where`, if it is not valid."""
+    """Returns the prompt in a line of a file. Raises a UserError, which begins with `where`, if it is not UTF-8."""
     try:
-        prompt = content.decode("utf-8")
+        return content.decode("utf-8")
     except UnicodeDecodeError:
         raise UserError(f"{where}: not UTF-8") from None
-    if len(prompt) > MAX_PROMPT:
-        raise UserError(f"{where}: expected at most {MAX_PROMPT} characters, got {len(prompt)}")
-    return prompt
 
 
 def answer_lines(answers: Sequence[Sequence[Any]], n_best: int | None, as_json: bool) -> Iterator[str]:

@@ -22,8 +22,7 @@ from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.transformer_lm import TransformerLMConfig
 from fxf.runs import run, run_folder
 from fxf.runs.experiment import build, default_config
-from fxf.runs.source import StartConfig
-from fxf.runs.warm_start import Start, chosen, config_from, start_of
+from fxf.runs.warm_start import Start, config_from, fitting, start_of
 from fxf.training.gradient import batch_loss
 from fxf.training.log import Clock
 from fxf.training.state import run_keys
@@ -184,80 +183,61 @@ def test_a_run_of_another_source_is_another_run(source, tmp_path):
         train(tmp_path / "run", tiny_config(start={"path": str(source)}))
 
 
-def test_all_of_the_state_keeps_the_moments_and_begins_the_schedule_anew(source, tmp_path):
-    config = tiny_config(start={"path": f"{source}:4", "state": "all"})
-    experiment, start = started(config, tmp_path)
-    state = start.state(experiment, one_device())
-    assert int(state.step) == 0
-    adam, schedule = state.opt_state
-    assert (int(adam.count), int(schedule.count)) == (4, 0) and isinstance(schedule, optax.ScaleByScheduleState)
-    assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(adam.nu["blocks"]["0"]["feed_forward"]))
-    with pytest.raises(UserError, match=r"'all' needs .* optimizer: optimizer.name \(adam there, sgd here\)"):
-        started(changed(config, optimizer={"name": "sgd"}), tmp_path)
-
-
 def test_a_safetensors_file_gives_its_weights(source, tmp_path):
     _, _, params = run.load(source)
     weights_file.save_weights(tmp_path / "params.safetensors", params)
     config = tiny_config(start={"path": str(tmp_path / "params.safetensors")})
     experiment, start = started(config, tmp_path / "run")
-    jax.tree.map(np.testing.assert_array_equal, start.state(experiment, one_device()).params, params)
-    with pytest.raises(UserError, match="has no optimizer's state; expected 'weights'"):
-        started(changed(config, start={"state": "all"}), tmp_path / "run")
+    jax.tree.map(np.testing.assert_array_equal, experiment.new_state(one_device(), start.given).params, params)
 
 
-def test_patterns_choose_the_weights_and_the_others_are_drawn(source, tmp_path):
-    start = {"path": str(source), "weights": "blocks/*,!*/bias"}
-    experiment, begun = started(tiny_config(start=start, seed=5), tmp_path)
-    fresh = flatten(build(tiny_config(seed=5)).new_state(one_device()).params)
-    params, theirs = flatten(begun.state(experiment, one_device()).params), flatten(run.load(source)[2])
-    taken = [path for path in params if path.startswith("blocks/") and not path.endswith("/bias")]
+def test_weights_that_fit_are_taken_and_the_others_are_drawn(source, tmp_path):
+    narrow = {"model": {"d_ff": 9}, "seed": 5}
+    experiment, begun = started(tiny_config(start={"path": str(source)}, **narrow), tmp_path)
+    fresh = flatten(build(tiny_config(**narrow)).new_state(one_device()).params)
+    params, theirs = flatten(experiment.new_state(one_device(), begun.given).params), flatten(run.load(source)[2])
+    taken = [path for path, value in params.items() if theirs[path].shape == value.shape]
     assert begun.given.keys() == set(taken) and 0 < len(taken) < len(params)
     for path, value in params.items():
         np.testing.assert_array_equal(value, (theirs if path in taken else fresh)[path])
-    assert "drawn at random: embedding/table" in begun.lines[1]
+    assert "blocks/0/feed_forward/up [6, 7] there" in begun.lines[1]
 
 
 SPEC = {path: weight.shape for path, weight in leaves(fxf.model(vocab_size=5, **TINY_MODEL).spec)}
 
 
 @pytest.mark.parametrize(
-    ("keys", "change", "message"),
+    ("change", "line"),
     [
-        ({}, {"final/bias": None}, r"^start.path: there: final/bias is absent there; start.on_mismatch=draw"),
-        ({}, {"final/bias": (6,)}, r"final/bias has shape \[6\] there, \[5\] here"),
-        ({}, {"final/bias": (6,)}, r"start.on_mismatch=draw draws the whole of such weights at random"),
-        ({}, {"final/scale": (6,)}, r"final/scale is not a weight of this model"),
-        ({"weights": "block/*"}, {}, r"^start.weights: 'block/\*' matches no weight.*embedding/table"),
-        ({"weights": ""}, {}, r"^start.weights: '' chooses no weight"),
-        ({"weights": "final/bias", "on_mismatch": "draw"}, {"final/bias": None}, "none of its weights is taken"),
+        ({"final/bias": None}, "drawn at random: final/bias"),
+        ({"final/bias": (6,)}, "drawn at random: final/bias [6] there"),
+        ({"final/scale": (6,)}, "left out: final/scale"),
     ],
 )
-def test_what_does_not_fit_is_one_line(keys, change, message):
+def test_what_does_not_fit_is_named(change, line):
     shapes = {path: shape for path, shape in {**SPEC, **change}.items() if shape}
     found = {path: SimpleNamespace(shape=shape) for path, shape in shapes.items()}
-    spec = fxf.model(vocab_size=5, **TINY_MODEL).spec
-    with pytest.raises(UserError, match=message):
-        chosen(StartConfig("there", **keys), spec, found)
-    if "weights" not in keys:
-        given, lines = chosen(StartConfig("there", on_mismatch="draw"), spec, found)
-        assert given.keys() == SPEC.keys() - ({"final/bias"} & change.keys())
-        assert any(next(iter(change)) in line for line in lines)
+    given, lines = fitting(fxf.model(vocab_size=5, **TINY_MODEL).spec, found, "there")
+    assert given.keys() == SPEC.keys() - ({"final/bias"} & change.keys())
+    assert lines == [line]
+
+
+def test_a_source_of_which_nothing_fits_is_one_line():
+    with pytest.raises(UserError, match=r"^start.path: there: none of its weights fits the model, which has .* and"):
+        fitting(fxf.model(vocab_size=5, **TINY_MODEL).spec, {"final/scale": SimpleNamespace(shape=(6,))}, "there")
 
 
 @pytest.mark.parametrize(
-    ("keys", "message"),
+    ("path", "message"),
     [
-        ({"path": "absent"}, "start.path: absent: no run, file or folder is there"),
-        ({"path": "."}, r"start.path: \.: expected a run, a safetensors file or a folder of transformers"),
-        ({"weights": "a"}, r"start.weights: without start.path nothing reads it; leave it at \*"),
-        ({"path": "a", "state": "all", "weights": "a"}, "start.state: 'all' takes every weight"),
+        ("absent", "start.path: absent: no run, file or folder is there"),
+        (".", r"start.path: \.: expected a run, a safetensors file or a folder of transformers"),
     ],
 )
-def test_a_wrong_section_is_one_line(keys, message, tmp_path, monkeypatch):
+def test_a_wrong_source_is_one_line(path, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=message):
-        build(tiny_config(start=keys))
+        build(tiny_config(start={"path": path}))
 
 
 def save_llama(folder):

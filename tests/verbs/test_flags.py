@@ -57,27 +57,13 @@ def test_an_answer_as_json_has_its_exact_text():
     assert not any("\n" in line or "\x1b" in line for line in lines)
 
 
-@pytest.mark.parametrize(("most", "longest"), [(7, 99), (99, 2)])
-def test_prompts_without_an_end_are_refused(most, longest, tmp_path, monkeypatch):
-    monkeypatch.setattr(cli, "MAX_INPUT", most)
-    monkeypatch.setattr(cli, "MAX_PROMPT", longest)
-    (tmp_path / "prompts").write_text("1\n234\n5\n6")
-    message = r"expected at most 7 bytes" if most == 7 else r":2: expected at most 2 characters, got 3"
-    with pytest.raises(UserError, match=message):
-        read_lines(str(tmp_path / "prompts"))
-    for path in (None, "/dev/stdin"):
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"1\n234\n5\n6")))
-        with pytest.raises(UserError, match=f"standard input.*{message}"):
-            read_lines(path)
-
-
 def test_prompts_come_from_a_file_or_from_standard_input_alone(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"1 2\n3")))
     assert read_lines("/dev/stdin") == ["1 2", "3"]
     monkeypatch.setattr("sys.stdin", None)
     with pytest.raises(UserError, match="standard input: it is closed"):
         read_lines(None)
-    with pytest.raises(UserError, match="--input: /dev/zero: expected a file, got a device"):
+    with pytest.raises(UserError, match="--input: /dev/zero: expected a file, got a pipe or a device"):
         read_lines("/dev/zero")
 
 
@@ -87,10 +73,6 @@ FIGURES = {"task": "reversal", "train_loss": 0.123456789, "steps": 7}
 def test_a_conversation_has_the_lines_of_standard_input_and_ends_at_one_without_an_end(monkeypatch):
     monkeypatch.setattr(cli.sys, "stdin", io.TextIOWrapper(io.BytesIO(b"1\n2\n3\n")))
     assert list(cli.lines_of_standard_input()) == [b"1\n", b"2\n", b"3\n"]
-    monkeypatch.setattr(cli, "MAX_INPUT", 2)
-    monkeypatch.setattr(cli.sys, "stdin", io.TextIOWrapper(io.BytesIO(b"123\n")))
-    with pytest.raises(UserError, match="standard input: expected at most 2 bytes"):
-        next(cli.lines_of_standard_input())
 
 
 def test_figures_are_a_line_in_a_pipe_a_table_on_a_terminal_and_an_object_on_request(capsys, monkeypatch):
