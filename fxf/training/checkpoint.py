@@ -130,20 +130,16 @@ class Checkpoints:
     def _finish(self, written: Any, folder: Path, final: Path, content: dict[str, Any]) -> None:
         """Completes the checkpoint in `folder` by its content and digests, puts it in its place, and removes others.
 
-        Every process hashes its part; the first one does the rest.
+        The first process does so: Orbax has then waited for the parts of the others.
         """
         written.result()
-        if processes.is_first():
-            write_atomically(folder / files.CONTENT, to_json(content))
-        files.write_digests(folder)
         if not processes.is_first():
             return
+        write_atomically(folder / files.CONTENT, to_json(content))
+        write_atomically(folder / files.DIGESTS, to_json(files.digests(folder)))
         if folder != final:
-            replaced = final.with_name(f"{final.name}{files.REPLACED}")  # from which `clear` takes it if this ends here
-            if final.exists():
-                final.rename(replaced)
+            remove(final)
             folder.rename(final)
-            remove(replaced)
         steps = steps_in(self._directory)
         for step in sorted({*steps} - self._kept(steps)):
             files.remove_step(self._directory, step)

@@ -4,9 +4,9 @@ fxf compile --config=characters:gpt2 --topology=h100:1 --vocab_size=50257
 fxf compile --config=reversal --topology=v5e:2x4 --program=training --json
 
 It compiles the training step and the program that generates, and allocates and trains nothing. For each it prints the
-bytes that a device holds, operations, traffic to memory, collectives, the time that the hardware needs at best, and what
-bounds it. --config.train.batch_size is the batch of all devices together. `pip install 'fxf[compile]'` has what it needs.
-A program may take minutes to compile.
+bytes that a device holds, operations, traffic to memory, collectives, the time that the hardware needs at best, and
+what bounds it. --config.train.batch_size is the batch of all devices together. `pip install 'fxf[compile]'` has what it
+needs. A program may take minutes to compile.
 """
 
 import json
