@@ -2,15 +2,19 @@
 
 fxf compile --config=characters:gpt2 --topology=h100:1 --vocab_size=50257
 fxf compile --config=reversal --topology=v5e:2x4 --program=training --json
+fxf compile --config=characters:gpt2 --topology=h100:8 --search
 
 It compiles the training step and the program that generates, and allocates and trains nothing. For each it prints the
 bytes that a device holds, operations, traffic to memory, collectives, the time that the hardware needs at best, and
-what bounds it. --config.train.batch_size is the batch of all devices together. `pip install 'fxf[compile]'` has what it
-needs. A program may take minutes to compile.
+what bounds it. --config.train.batch_size is the batch of all devices together. --search compiles the training step for
+many meshes, with and without recomputation, for the config's batch and larger ones, and prints the command of the
+fastest. `pip install 'fxf[compile]'` has what it needs. A program may take minutes to compile.
 """
 
 import json
 from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from fxf.errors import UserError
 from fxf.verbs.flags import Parser, add_config, config_and_origin, one_among, whole
@@ -25,6 +29,7 @@ def flags(parser: Parser) -> None:
     parser.flag("vocab_size", whole(1), doc="tokens of the model, instead of those of the data")
     parser.flag("rows", whole(1), doc="prompts decoded at a time; by default the sequences of a device's step")
     parser.switch("json", "print a line of JSON for each program")
+    parser.switch("search", "search for the fastest mesh, recomputation and batch size of training")
 
 
 def main(args: Namespace) -> None:
@@ -35,16 +40,28 @@ def main(args: Namespace) -> None:
     import jax
 
     jax.config.update("jax_platforms", "cpu")  # the packages that compile for a GPU or TPU would look for one
-    from fxf.compile import roofline, topologies
+    from fxf.compile import roofline, search, topologies
     from fxf.runs.experiment import build
 
-    config, _ = config_and_origin(args)
+    config, origin = config_and_origin(args)
     topology = topologies.topology(args.topology)
-    with topologies.target(topology):
+
+    def reports(config: dict[str, Any], names: Sequence[str]) -> Iterator[dict[str, Any]]:
         experiment = build(config)
         if args.vocab_size:
             experiment = experiment.with_vocabulary(args.vocab_size)
-        for figures in roofline.reports(
-            experiment, topology, [args.program] if args.program else PROGRAMS, args.rows or 0
-        ):
-            print(json.dumps(figures) if args.json else roofline.text(figures), flush=True)
+        yield from roofline.reports(experiment, topology, names, args.rows or 0)
+
+    with topologies.target(topology):
+        if not args.search:
+            for figures in reports(config, [args.program] if args.program else PROGRAMS):
+                print(json.dumps(figures) if args.json else roofline.text(figures), flush=True)
+            return
+        trials = []
+        for trial in search.search(config, len(topology.devices), lambda config: next(reports(config, ["training"]))):
+            print(search.line(trial), flush=True)
+            trials.append(trial)
+    best = max(trials, key=lambda trial: trial.rate)
+    if not best.rate:
+        raise UserError(f"--search: nothing fits {topology.name}; try a smaller train.batch_size or more devices")
+    print(search.command(origin["config_file"], origin["overrides"], best))

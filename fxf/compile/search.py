@@ -1,0 +1,69 @@
+"""Search for the mesh, recomputation and batch size with which hardware trains a config fastest, by the roofline."""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from fxf.compile.roofline import Figures
+from fxf.compile.topologies import HOST
+from fxf.config import with_values
+from fxf.errors import UserError
+from fxf.machine.memory import gib
+
+BATCHES = (1, 2, 4)  # times the config's batch size
+
+
+class Trial(NamedTuple):
+    """Changes of a config by their keys, and the figures of its training step, or why there are none."""
+
+    changes: dict[str, Any]
+    figures: Figures | None
+    why: str = ""
+
+    @property
+    def rate(self) -> float:
+        """Sequences a second, 0 if the step does not fit."""
+        fits = self.figures is not None and self.figures["fits"]
+        return self.changes["train.batch_size"] / self.figures["roofline"] if self.figures and fits else 0.0
+
+
+def search(config: Mapping[str, Any], n_devices: int, measure: Callable[[dict[str, Any]], Figures]) -> Iterator[Trial]:
+    """Yields a trial for each mesh of all devices, each kind of recomputation and each batch size.
+
+    `tensor` stays inside a host. A larger batch is not tried if a smaller one does not fit.
+
+    Args:
+      config: the nested config.
+      measure: returns the figures of a config's training step.
+    """
+    sizes = [2**i for i in range(n_devices.bit_length()) if n_devices % 2**i == 0]
+    kinds = ({"model.remat": "none"}, {"model.remat": "full"}) if "remat" in config["model"] else ({},)
+    for tensor, fsdp, remat in itertools.product(sizes, sizes, kinds):
+        if tensor > HOST or n_devices % (fsdp * tensor):
+            continue
+        mesh = {"parallel.data": n_devices // (fsdp * tensor), "parallel.fsdp": fsdp, "parallel.tensor": tensor}
+        for times in BATCHES:
+            changes = {**mesh, **remat, "train.batch_size": times * config["train"]["batch_size"]}
+            try:
+                trial = Trial(changes, measure(with_values(config, changes)))
+            except UserError as error:
+                trial = Trial(changes, None, str(error))
+            yield trial
+            if not trial.rate:
+                break
+
+
+def line(trial: Trial) -> str:
+    """Returns a trial as a line."""
+    changes = " ".join(f"{key.split('.')[1]}={value}" for key, value in trial.changes.items())
+    found = trial.figures
+    if found is None or not found["fits"]:
+        return f"{changes}: {trial.why or 'does not fit'}"
+    held, share = gib(found["bytes"]["total"]), f"{100 * found['share_of_peak']:.1f} % of peak"
+    return f"{changes}: {trial.rate:,.1f} sequences a second, bound by {found['bound']}, {share}, {held}"
+
+
+def command(config_file: str, overrides: Mapping[str, Any], best: Trial) -> str:
+    """Returns the command that trains with the changes of a trial."""
+    keys = {**overrides, **best.changes}
+    return " ".join([f"fxf train --config={config_file}", *(f"--config.{key}={value}" for key, value in keys.items())])
