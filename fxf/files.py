@@ -29,7 +29,7 @@ MAY_NOT_WRITE = {
 }
 
 
-def read_file(path: str | Path, key: str = "") -> bytes:
+def read_file(path: Any, key: str = "") -> bytes:
     """Returns the content of a regular file.
 
     Args:
