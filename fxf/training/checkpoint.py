@@ -8,12 +8,11 @@ Orbax puts a step in its place, and removes older ones, before there are digests
 """
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 import jax
 
@@ -25,8 +24,6 @@ from fxf.training import checkpoint_files as files
 from fxf.training import processes
 from fxf.training.checkpoint_files import steps_in
 
-P = ParamSpec("P")
-T = TypeVar("T")
 # The step, the state, and the record that was saved with them.
 Restored = tuple[int, Any, dict[str, Any]]
 
@@ -154,23 +151,6 @@ class Checkpoints:
         return kept
 
 
-def _rereading(read: Callable[Concatenate[Path, P], T]) -> Callable[Concatenate[Path, P], T]:
-    """Returns the function of a folder, which reads anew when the run that trains there removed a checkpoint."""
-
-    @functools.wraps(read)
-    def reading(directory: Path, *args: P.args, **options: P.kwargs) -> T:
-        while True:
-            steps = steps_in(directory)
-            try:
-                return read(files.absolute(directory), *args, **options)
-            except Exception:
-                if {*steps} <= {*steps_in(directory)}:
-                    raise
-
-    return reading
-
-
-@_rereading
 def load(
     directory: Path, shapes: Any, identity: Mapping[str, Any] | None = None, *, step: int | None = None, best: str = ""
 ) -> Restored | None:
@@ -200,7 +180,6 @@ def load(
     return _read(directory / str(step), shapes, identity)
 
 
-@_rereading
 def load_newest(
     directory: Path,
     shapes: Any,
@@ -242,7 +221,7 @@ def _read(folder: Path, shapes: Any, identity: Mapping[str, Any] | None) -> Rest
             raise UserError(f"{folder}: does not fit this model and optimizer: {what}")
     device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     placed = jax.tree.map(lambda s: s.update(sharding=s.sharding or device), shapes)
-    return content["step"], ocp.load(folder, placed, checkpointable_name=files.ARRAYS), content["record"]
+    return content["step"], ocp.load(files.absolute(folder), placed, checkpointable_name=files.ARRAYS), content["record"]
 
 
 def _arrays(tree: Any) -> dict[str, str]:

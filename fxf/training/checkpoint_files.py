@@ -67,7 +67,6 @@ def undamaged(directory: Path, steps: Sequence[int], together: bool = False) -> 
       together: whether all processes call it; then the first one looks at the files.
 
     Raises:
-      FileNotFoundError: a checkpoint was removed meanwhile.
       UserError: all are damaged.
     """
     warnings: list[str] = []  # they wait for a sound checkpoint: where there is none, one line says all
@@ -76,8 +75,6 @@ def undamaged(directory: Path, steps: Sequence[int], together: bool = False) -> 
         what = damage(directory / str(step)) if processes.is_first() or not together else ""
         is_damaged = processes.any_of(bool(what)) if together else bool(what)
         if is_damaged:
-            if step not in steps_in(directory):
-                raise FileNotFoundError(f"{directory / str(step)}: removed")
             what = what or "the first process found damage"
             warnings.append(f"warning: {directory}: skipping the damaged checkpoint of step {step}: {what}")
         sound = sound or not is_damaged

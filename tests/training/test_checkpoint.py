@@ -13,7 +13,7 @@ import pytest
 
 from fxf.errors import UserError
 from fxf.runs.experiment import build
-from fxf.training import checkpoint, checkpoint_files, processes
+from fxf.training import checkpoint_files, processes
 from fxf.training.checkpoint import CheckpointConfig, Checkpoints, load, load_newest
 from helpers import one_device
 from small_runs import tiny_config
@@ -273,22 +273,6 @@ def test_when_every_checkpoint_is_damaged_it_says_so_and_keeps_them(tmp_path):
         with pytest.raises(UserError, match=r"every checkpoint is damaged \(steps 1, 2\)"):
             attempt()
     assert steps_in(tmp_path) == [1, 2]
-
-
-def test_what_is_removed_while_it_is_read_because_the_run_goes_on_is_read_anew(tmp_path, monkeypatch, caplog):
-    save(tmp_path, 1, 2)
-    read = checkpoint._read
-
-    def too_late(folder, *arguments):
-        if folder.name == "2":
-            save(tmp_path, 3, 4)
-        return read(folder, *arguments)
-
-    monkeypatch.setattr(checkpoint, "_read", too_late)
-    assert load(tmp_path, SHAPES)[0] == 4
-    assert warnings_of(caplog) == []
-    with pytest.raises(UserError, match=r"no checkpoint of step 2; there are \[3, 4\]"):
-        load(tmp_path, SHAPES, step=2)
 
 
 def test_a_damaged_step_asked_for_is_an_error(tmp_path):
