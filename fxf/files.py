@@ -13,20 +13,9 @@ from typing import Any
 
 from fxf.errors import UserError, nearest
 
-CANNOT_WRITE = {
-    errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EFBIG: "a file would be larger than the limit",
-    errno.EIO: "the disk failed",
-    errno.EMFILE: "too many files are open; `ulimit -n` raises the limit",
-}
-MAY_NOT_WRITE = {
-    errno.EACCES: "it may not be written",
-    errno.EPERM: "it may not be written",
-    errno.EROFS: "it cannot be written",
-    errno.EISDIR: "a folder stands where a file belongs",
-    errno.ENOTDIR: "a file stands where a folder belongs",
-}
+# What keeps the disk from being written, and what keeps a file.
+CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE)
+MAY_NOT_WRITE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR)
 
 
 def read_file(path: Any, key: str = "") -> bytes:
@@ -191,7 +180,7 @@ def why_not_written(error: BaseException) -> str:
     It reads the error's text, because TensorStore, which writes the checkpoints, raises a ValueError for any failure.
     For a UserError only the reasons of the disk count; otherwise its own text is better.
     """
-    reasons = CANNOT_WRITE if isinstance(error, UserError) else CANNOT_WRITE | MAY_NOT_WRITE
-    why = next((f"{what} ({os.strerror(n)})" for n, what in reasons.items() if os.strerror(n) in str(error)), "")
+    reasons = CANNOT_WRITE if isinstance(error, UserError) else CANNOT_WRITE + MAY_NOT_WRITE
+    why = next((text for text in map(os.strerror, reasons) if text in str(error)), "")
     at = (error.filename2 or error.filename) if isinstance(error, OSError) else ""
     return f"{at}: {why}" if why and at else why

@@ -146,19 +146,16 @@ def plot_heat_maps(path: Path, shown: Matrices, title: str) -> None:
     from matplotlib.colors import Normalize, PowerNorm
 
     n, n_rows, n_columns = shown.values.shape
-    attention = shown.is_attention
-    across = min(n, 1 if n_columns > MOST_NARROW or n == 1 else 2 if n_columns > FEW else 4)
+    attention, across = shown.is_attention, min(n, 1 if n_columns > MOST_NARROW else 2 if n_columns > FEW else 4)
     wide = WIDTH / max(across, 1 if n_columns > FEW else 2)
     inner = wide - 1.2
     tall = inner * n_rows / n_columns if attention else min(inner, max(0.8, 0.16 * n_rows))
     down = -(-n // across)
     figure = figure_class(figsize=(across * wide + 0.8, down * (tall + 1.1) + 0.5), layout="constrained")
     low, high = float(shown.values.min()), float(shown.values.max())
-    look: dict[str, Any]
+    look: dict[str, Any] = {"cmap": "Greys", "aspect": "auto", "norm": Normalize(low, high if high > low else low + 1)}
     if attention:
         look = {"cmap": "Blues", "aspect": "equal", "norm": PowerNorm(0.5, 0, high or 1.0)}
-    else:
-        look = {"cmap": "Greys", "aspect": "auto", "norm": Normalize(low, high if high > low else low + 1)}
     image: Any = None
     for i in range(n):
         axes = figure.add_subplot(down, across, i + 1)

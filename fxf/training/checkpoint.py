@@ -221,7 +221,11 @@ def _read(folder: Path, shapes: Any, identity: Mapping[str, Any] | None) -> Rest
             raise UserError(f"{folder}: does not fit this model and optimizer: {what}")
     device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     placed = jax.tree.map(lambda s: s.update(sharding=s.sharding or device), shapes)
-    return content["step"], ocp.load(files.absolute(folder), placed, checkpointable_name=files.ARRAYS), content["record"]
+    return (
+        content["step"],
+        ocp.load(files.absolute(folder), placed, checkpointable_name=files.ARRAYS),
+        content["record"],
+    )
 
 
 def _arrays(tree: Any) -> dict[str, str]:
