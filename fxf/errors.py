@@ -19,21 +19,6 @@ class DivergedError(UserError):
     """The loss or the gradient is not finite."""
 
 
-class LibraryPanicError(Exception):
-    """A panic of a library's Rust code."""
-
-
-@contextlib.contextmanager
-def panics_as_errors() -> Iterator[None]:
-    """Turns a panic of a library's Rust code, which is no `Exception` in Python, into a LibraryPanicError."""
-    try:
-        yield
-    except BaseException as error:
-        if type(error).__name__ != "PanicException":
-            raise
-        raise LibraryPanicError(str(error)) from None
-
-
 class Interrupted(Exception):  # noqa: N818  It is no error.
     """Work stopped on request after it was saved. The command line prints the text alone."""
 
