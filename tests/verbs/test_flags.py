@@ -2,27 +2,15 @@
 
 import io
 import json
-import sys
 
 import pytest
 
 from fxf.errors import UserError, one_line
 from fxf.verbs import flags as cli
 from fxf.verbs.flags import answer_lines, read_lines
-from small_runs import command, command_main
+from small_runs import command
 
 REVERSAL = "--config=configs/reversal.py"
-
-
-def test_a_working_directory_that_is_gone_is_named(tmp_path, monkeypatch):
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    main, told = sys.modules[command_main().__module__], []
-    monkeypatch.setattr(main.signals, "print_last_line", told.append)
-    with pytest.raises(SystemExit, match="2"):
-        main.act("fxf keys", "fxf.verbs.keys", [])
-    assert told == ["error: the working directory is gone (No such file or directory); change to one that is there"]
 
 
 def test_a_message_stays_on_its_line_and_keeps_its_backslashes():
