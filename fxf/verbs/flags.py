@@ -24,6 +24,15 @@ EXITS = """exit codes:
 """
 
 
+class _Once(argparse.Action):
+    """Keeps the value of a flag that is given once; argparse would take the last of two."""
+
+    def __call__(self, parser: Any, found: Any, value: Any, name: Any = None) -> None:
+        if getattr(found, self.dest) is not self.default:
+            raise UserError(f"{name}: given twice")
+        setattr(found, self.dest, value)
+
+
 class Parser(argparse.ArgumentParser):
     """A parser of one verb's flags, whose errors are lines in the words of config keys."""
 
@@ -45,6 +54,7 @@ class Parser(argparse.ArgumentParser):
         """Adds a flag with a value of a kind, such as `int` or `whole(1)`."""
         text = doc.replace("%", "%%")
         checked = _checked(kind) if default != "" else kind  # argparse converts a text that is the default, too
+        options.setdefault("action", _Once)
         self.add_argument(f"--{name}", type=checked, default=default, help=text, metavar="VALUE", **options)
 
     def switch(self, name: str, doc: str) -> None:
@@ -57,7 +67,6 @@ class Parser(argparse.ArgumentParser):
           UserError: a flag is unknown, given twice or without a value, or a value is wrong.
         """
         argv, overrides = _split(argv) if self.overrides else (list(argv), [])
-        _require_each_once(self, argv)
         found, unknown = self.parse_known_intermixed_args(argv)
         for argument in [*self._flags_with_spaces(argv), *unknown]:
             raise UserError(self._unknown(argument))
@@ -153,19 +162,6 @@ def _split(argv: Sequence[str]) -> tuple[list[str], list[tuple[str, str | None]]
             value = words.pop(0)
         overrides.append((found[1], value))
     return rest, overrides
-
-
-def _require_each_once(parser: Parser, argv: Sequence[str]) -> None:
-    """Raises a UserError if a flag that takes one value is given twice; one of the two would be ignored."""
-    several = {name for action in parser._actions if action.nargs == 0 or isinstance(action, argparse._AppendAction)
-               for name in action.option_strings}  # fmt: skip
-    seen = set()
-    for word in argv[: argv.index("--") if "--" in argv else None]:
-        name = word.partition("=")[0]
-        if name in seen and name not in several:
-            raise UserError(f"{name}: given twice")
-        if name.startswith("--"):
-            seen.add(name)
 
 
 def add_config(parser: Parser) -> None:
