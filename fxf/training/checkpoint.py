@@ -8,11 +8,12 @@ Orbax puts a step in its place, and removes older ones, before there are digests
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import jax
 
@@ -24,6 +25,8 @@ from fxf.training import checkpoint_files as files
 from fxf.training import processes
 from fxf.training.checkpoint_files import steps_in
 
+P = ParamSpec("P")
+T = TypeVar("T")
 # The step, the state, and the record that was saved with them.
 Restored = tuple[int, Any, dict[str, Any]]
 
@@ -127,16 +130,20 @@ class Checkpoints:
     def _finish(self, written: Any, folder: Path, final: Path, content: dict[str, Any]) -> None:
         """Completes the checkpoint in `folder` by its content and digests, puts it in its place, and removes others.
 
-        The first process does so: Orbax has then waited for the parts of the others.
+        Every process hashes its part; the first one does the rest.
         """
         written.result()
+        if processes.is_first():
+            write_atomically(folder / files.CONTENT, to_json(content))
+        files.write_digests(folder)
         if not processes.is_first():
             return
-        write_atomically(folder / files.CONTENT, to_json(content))
-        write_atomically(folder / files.DIGESTS, to_json(files.digests(folder)))
         if folder != final:
-            remove(final)
+            replaced = final.with_name(f"{final.name}{files.REPLACED}")  # from which `clear` takes it if this ends here
+            if final.exists():
+                final.rename(replaced)
             folder.rename(final)
+            remove(replaced)
         steps = steps_in(self._directory)
         for step in sorted({*steps} - self._kept(steps)):
             files.remove_step(self._directory, step)
@@ -151,6 +158,23 @@ class Checkpoints:
         return kept
 
 
+def _rereading(read: Callable[Concatenate[Path, P], T]) -> Callable[Concatenate[Path, P], T]:
+    """Returns the function of a folder, which reads anew when the run that trains there removed a checkpoint."""
+
+    @functools.wraps(read)
+    def reading(directory: Path, *args: P.args, **options: P.kwargs) -> T:
+        while True:
+            steps = steps_in(directory)
+            try:
+                return read(files.absolute(directory), *args, **options)
+            except Exception:
+                if {*steps} <= {*steps_in(directory)}:
+                    raise
+
+    return reading
+
+
+@_rereading
 def load(
     directory: Path, shapes: Any, identity: Mapping[str, Any] | None = None, *, step: int | None = None, best: str = ""
 ) -> Restored | None:
@@ -180,6 +204,7 @@ def load(
     return _read(directory / str(step), shapes, identity)
 
 
+@_rereading
 def load_newest(
     directory: Path,
     shapes: Any,
@@ -221,11 +246,7 @@ def _read(folder: Path, shapes: Any, identity: Mapping[str, Any] | None) -> Rest
             raise UserError(f"{folder}: does not fit this model and optimizer: {what}")
     device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     placed = jax.tree.map(lambda s: s.update(sharding=s.sharding or device), shapes)
-    return (
-        content["step"],
-        ocp.load(files.absolute(folder), placed, checkpointable_name=files.ARRAYS),
-        content["record"],
-    )
+    return content["step"], ocp.load(folder, placed, checkpointable_name=files.ARRAYS), content["record"]
 
 
 def _arrays(tree: Any) -> dict[str, str]:

@@ -2,16 +2,21 @@
 
 import logging
 import math
+import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import jax
+
 from fxf.errors import UserError
-from fxf.files import file_digest, files_below, is_remote, read_json, remove, why_not_written
+from fxf.files import file_digest, files_below, is_remote, read_json, remove, to_json, why_not_written, write_atomically
 from fxf.training import processes
 
 ARRAYS, CONTENT, DIGESTS = "state", "checkpoint.json", "digests.json"
-UNFINISHED, DAMAGED = ".unfinished", ".damaged"
+UNFINISHED, REPLACED, DAMAGED = ".unfinished", ".replaced", ".damaged"
+WAIT_SECONDS = 600  # for the part of another process
 
 
 log = logging.getLogger(__name__)
@@ -31,9 +36,11 @@ def steps_in(directory: Path) -> list[int]:
 
 
 def clear(directory: Path) -> None:
-    """Removes what saves and removals that were cut short have left."""
+    """Removes what saves and removals that were cut short have left; a checkpoint that was being replaced stays."""
     for path in list(directory.iterdir()) if directory.is_dir() else ():  # a bucket has no empty folders
-        if UNFINISHED in path.name:  # Orbax adds to an unfinished name
+        if path.name.endswith(REPLACED) and not (place := path.with_suffix("")).exists():
+            path.rename(place)
+        elif UNFINISHED in path.name or path.name.endswith(REPLACED):  # Orbax adds to an unfinished name
             remove(path)
 
 
@@ -64,18 +71,21 @@ def undamaged(directory: Path, steps: Sequence[int], together: bool = False) -> 
     """Yields the steps with undamaged checkpoints, the last first, and warns of the others.
 
     Args:
-      together: whether all processes call it; then the first one looks at the files.
+      together: whether all processes call it; then each one looks at its part of the files.
 
     Raises:
+      FileNotFoundError: a checkpoint was removed meanwhile.
       UserError: all are damaged.
     """
     warnings: list[str] = []  # they wait for a sound checkpoint: where there is none, one line says all
     sound = False
     for step in reversed(steps):
-        what = damage(directory / str(step)) if processes.is_first() or not together else ""
+        what = damage(directory / str(step), together)
         is_damaged = processes.any_of(bool(what)) if together else bool(what)
         if is_damaged:
-            what = what or "the first process found damage"
+            if step not in steps_in(directory):
+                raise FileNotFoundError(f"{directory / str(step)}: removed")
+            what = what or "another process found damage"
             warnings.append(f"warning: {directory}: skipping the damaged checkpoint of step {step}: {what}")
         sound = sound or not is_damaged
         while sound and warnings:
@@ -87,10 +97,16 @@ def undamaged(directory: Path, steps: Sequence[int], together: bool = False) -> 
         raise UserError(f"{directory}: every checkpoint is damaged (steps {listed}); move them away to train anew")
 
 
-def damage(folder: Path) -> str:
-    """Returns the damage to the files of a checkpoint in words, or nothing."""
+def damage(folder: Path, together: bool = False) -> str:
+    """Returns the damage to the files of a checkpoint in words, or nothing.
+
+    Args:
+      together: whether all processes call it; then each one hashes what it would have written.
+    """
+    process, count = (jax.process_index(), jax.process_count()) if together else (0, 1)
     try:
-        saved, found = read_json(folder / DIGESTS, "digests of files"), digests(folder)
+        every, found = read_json(folder / DIGESTS, "digests of files"), digests(folder, process, count)
+        saved = {name: value for name, value in every.items() if _hashed_by(name, count) == process}
         if differing := sorted(name for name in {*saved, *found} if saved.get(name) != found.get(name)):
             return f"{differing[0]} differs from the saved file"
         step = read_json(folder / CONTENT, "a checkpoint")["step"]
@@ -99,10 +115,39 @@ def damage(folder: Path) -> str:
         return str(error)
 
 
-def digests(folder: Path) -> dict[str, str]:
-    """Returns the digest of each file of a checkpoint by its relative path, without DIGESTS."""
-    files = [path for path in files_below(folder) if not path.name.startswith(DIGESTS)]
-    return {path.relative_to(folder).as_posix(): file_digest(path) for path in files}
+def write_digests(folder: Path) -> None:
+    """Completes a folder by the digests of its files: each process hashes what it wrote, the first one joins them.
+
+    Raises:
+      TimeoutError: another process does not come with its part.
+    """
+    process, count = jax.process_index(), jax.process_count()
+    found, parts = digests(folder, process, count), [folder / f"{DIGESTS}.{other}" for other in range(1, count)]
+    if process:
+        write_atomically(parts[process - 1], to_json(found))
+        return
+    for part in parts:
+        limit = time.monotonic() + WAIT_SECONDS
+        while not part.exists():
+            if time.monotonic() > limit:
+                raise TimeoutError(f"{part}: expected within {WAIT_SECONDS} s")
+            time.sleep(0.02)
+        found |= read_json(part, "digests of files")
+    write_atomically(folder / DIGESTS, to_json(found))
+    for part in parts:
+        part.unlink()
+
+
+def digests(folder: Path, process: int = 0, count: int = 1) -> dict[str, str]:
+    """Returns the digest of each file that one of `count` processes hashes, by its relative path, without DIGESTS."""
+    names = [path.relative_to(folder).as_posix() for path in files_below(folder) if not path.name.startswith(DIGESTS)]
+    return {name: file_digest(folder / name) for name in names if _hashed_by(name, count) == process}
+
+
+def _hashed_by(name: str, count: int) -> int:
+    """Returns which of `count` processes hashes a file: the one that wrote its folder, else the first."""
+    written = re.search(r"(?:^|/)ocdbt\.process_(\d+)/", name)  # Orbax's name of such a folder
+    return int(written[1]) % count if written else 0
 
 
 def rank(metrics: Mapping[str, float], best: str) -> float:

@@ -13,7 +13,7 @@ import pytest
 
 from fxf.errors import UserError
 from fxf.runs.experiment import build
-from fxf.training import checkpoint_files, processes
+from fxf.training import checkpoint, checkpoint_files, processes
 from fxf.training.checkpoint import CheckpointConfig, Checkpoints, load, load_newest
 from helpers import one_device
 from small_runs import tiny_config
@@ -107,7 +107,7 @@ def test_what_kept_a_checkpoint_from_its_place_is_raised_by_what_waits_for_it(no
     def fail(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint_files, "digests", fail)
+    monkeypatch.setattr(checkpoint_files, "write_digests", fail)
     with closing(Checkpoints(tmp_path, CheckpointConfig(), RUN)) as checkpoints:
         checkpoints.save(1, state_of(1), record_of(1))
         with pytest.raises(OSError, match="No space left"):
@@ -275,6 +275,22 @@ def test_when_every_checkpoint_is_damaged_it_says_so_and_keeps_them(tmp_path):
     assert steps_in(tmp_path) == [1, 2]
 
 
+def test_what_is_removed_while_it_is_read_because_the_run_goes_on_is_read_anew(tmp_path, monkeypatch, caplog):
+    save(tmp_path, 1, 2)
+    read = checkpoint._read
+
+    def too_late(folder, *arguments):
+        if folder.name == "2":
+            save(tmp_path, 3, 4)
+        return read(folder, *arguments)
+
+    monkeypatch.setattr(checkpoint, "_read", too_late)
+    assert load(tmp_path, SHAPES)[0] == 4
+    assert warnings_of(caplog) == []
+    with pytest.raises(UserError, match=r"no checkpoint of step 2; there are \[3, 4\]"):
+        load(tmp_path, SHAPES, step=2)
+
+
 def test_a_damaged_step_asked_for_is_an_error(tmp_path):
     save(tmp_path, 1, 2)
     flip_a_bit(tmp_path / "2" / "state" / "manifest.ocdbt")
@@ -289,6 +305,57 @@ def test_what_a_save_or_a_removal_cut_short_has_left_is_not_read_and_cleared_by_
     assert load(tmp_path, SHAPES)[0] == 1
     save(tmp_path, 2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2"]
+
+
+def test_a_checkpoint_whose_replacement_was_cut_short_is_still_there(tmp_path):
+    save(tmp_path, 1)
+    (tmp_path / "1").rename(tmp_path / "1.replaced")
+    save(tmp_path)
+    assert load(tmp_path, SHAPES)[0] == 1
+    shutil.copytree(tmp_path / "1", tmp_path / "1.replaced")
+    save(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+
+
+PARTS = {
+    "state/manifest.ocdbt": 0,
+    "checkpoint.json": 0,
+    "state/ocdbt.process_0/d/a": 0,
+    "state/ocdbt.process_1/d/b": 1,
+}
+PARTS |= {"state/ocdbt.process_2/d/c": 2, "state/ocdbt.process_2/manifest.ocdbt": 2}
+
+
+def test_of_several_processes_each_hashes_what_it_wrote_and_the_first_joins_their_digests(tmp_path, monkeypatch):
+    for name in PARTS:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    index = threading.local()
+    monkeypatch.setattr(jax, "process_count", lambda: 3)
+    monkeypatch.setattr(jax, "process_index", lambda: index.value)
+
+    def write(process):
+        index.value = process
+        checkpoint_files.write_digests(tmp_path)
+
+    def damage_seen_by(process):
+        index.value = process
+        return checkpoint_files.damage(tmp_path, together=True)
+
+    threads = [threading.Thread(target=write, args=(process,)) for process in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expected = checkpoint_files.digests(tmp_path)
+    assert json.loads((tmp_path / "digests.json").read_text()) == expected
+    assert expected.keys() == PARTS.keys() and [path.name for path in tmp_path.glob("digests*")] == ["digests.json"]
+    for name, process in [part for part in PARTS.items() if part[0] != "checkpoint.json"]:
+        before = (tmp_path / name).read_text()
+        (tmp_path / name).write_text("other")
+        found = [damage_seen_by(each) for each in range(3)]
+        assert [name in what for what in found] == [each == process for each in range(3)]
+        (tmp_path / name).write_text(before)
 
 
 def test_a_damaged_checkpoint_is_passed_over_also_where_it_would_be_the_best(tmp_path):
