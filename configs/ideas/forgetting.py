@@ -8,7 +8,7 @@ fxf train --config=ideas/forgetting --workdir=runs/forgetting
 
 Reversal without other positions: exact_match 0.43 after 600 steps; 0.39 with plain attention. With gates of 1/2 at the
 start it is 0.20, because they forget what a reversal needs.
-It takes about 20 seconds of processor time, half of them to compile.
+It takes about 20 seconds of processor time. The figures are those of seed 0.
 """
 
 import dataclasses
