@@ -23,7 +23,7 @@ from fxf.weights import Params, Spec, Weight
 
 def identity(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
     del key
-    return jnp.eye(*shape, dtype=dtype)
+    return jnp.eye(shape[0], dtype=dtype)
 
 
 @dataclasses.dataclass(frozen=True)
