@@ -1,7 +1,6 @@
 """Feed-forward layer (seed 004, "The Feed Forward layer"). The block has its normalization."""
 
 import dataclasses
-from typing import ClassVar
 
 import jax
 
@@ -28,7 +27,6 @@ class Dense:
     """Two linear maps with an activation between them; each token is read alone."""
 
     config: TransformerConfig
-    cached: ClassVar[bool] = True
 
     def spec(self) -> Spec:
         """Returns the weights of the maps, and of a gate if there is one."""

@@ -10,7 +10,7 @@ import optax
 
 from fxf.config import Choices, arguments, defaults, key, one_of, registered_section
 from fxf.errors import UserError
-from fxf.training.fine_tuning import at_own_rates, averaging, freeze, rates_by_layer
+from fxf.training.fine_tuning import at_own_rates, averaging, freeze, has_frozen, rates_by_layer
 from fxf.weights import Spec, decay_mask, matrix_axes, without_repeats
 
 
@@ -184,22 +184,12 @@ def make_schedule(config: OptimizerConfig, steps: int, numbers: Mapping[str, Any
 def optimizer_section(values: Mapping[str, Any]) -> OptimizerConfig:
     """Returns the `optimizer` section, of the class that the optimizer `values["name"]` has registered.
 
-    So that one config serves every optimizer, a key of its own that is absent has its default, and keys of other
-    optimizers are left out.
-
     Raises:
-      UserError: as `section`, or a key of another optimizer differs from its default.
+      UserError: as `section`.
     """
-    if not isinstance(values, Mapping):
-        raise UserError(f"optimizer: expected a section of keys, got {values!r}")
     name = values.get("name", OptimizerConfig.name)
-    cls = OPTIMIZERS[one_of(name, OPTIMIZERS, "optimizer.name")].config
-    others = {key: x for each in OPTIMIZERS.values() for key, x in _own_keys(each.config).items()}
-    read = {**values, "name": name}
-    for other in others.keys() - _own_keys(cls):
-        if read.pop(other, others[other]) != others[other]:
-            raise UserError(f"optimizer.{other}: optimizer '{name}' does not read it; leave it at {others[other]}")
-    return registered_section(cls, read, "optimizer")
+    registered = OPTIMIZERS[one_of(name, OPTIMIZERS, "optimizer.name")]
+    return registered_section(registered.config, {**values, "name": name}, "optimizer")
 
 
 def _own_keys(cls: type[OptimizerConfig]) -> dict[str, Any]:
@@ -220,7 +210,8 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
     registered = OPTIMIZERS[one_of(config.name, OPTIMIZERS, "optimizer.name")]
     per_optimizer = {name for each in OPTIMIZERS.values() for name in each.reads}
     _refuse(config, per_optimizer - set(registered.reads), f"optimizer '{config.name}'")
-    own_rates = any(weight.rate != 1 for _, weight, _ in without_repeats(spec))
+    own_rates = any(weight.rate not in (0, 1) for _, weight, _ in without_repeats(spec))
+    some_frozen = has_frozen(spec, config.frozen)
     if own_rates and not registered.unit_steps:
         able = ", ".join(name for name, each in OPTIMIZERS.items() if each.unit_steps)
         raise UserError(f"optimizer.name: with model.base_width expected one of {able}, got '{config.name}'")
@@ -231,9 +222,9 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
         rate = schedule if step is None else optax.constant_schedule(schedule(step))
         optimizer = registered.build(rate, spec, **{name: numbers.get(name, getattr(config, name)) for name in names})
         if config.clip_norm:
-            of_updated = None if config.frozen else norm  # the gradient of frozen weights does not count
+            of_updated = None if some_frozen else norm  # the gradient of frozen weights does not count
             optimizer = optax.chain(clip_by_global_norm(config.clip_norm, of_updated), optimizer)
-        if config.frozen:
+        if some_frozen:
             optimizer = freeze(optimizer, spec, config.frozen)
         if own_rates:
             optimizer = at_own_rates(optimizer, spec)
