@@ -147,7 +147,7 @@ def layer_of(config: TransformerConfig, name: str, **given: Any) -> Layer:
     return _made(cls, path, changed, rest, given)
 
 
-def _made(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Mapping[str, Any]) -> Layer:
+def _made(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
     """Returns a layer of a class, whose fields are `given`, of its own section, of the model, or have their default."""
     fields = fields_of(cls)
     for key in own:
