@@ -114,7 +114,7 @@ class TransformerConfig:
     qk_norm: bool = key(
         False, "normalize each head's queries and keys by an RMS norm with a scale, whatever model.norm is"
     )
-    feed_forward: str = key("dense", "kind of feed-forward layer: one of fxf.layers.feed_forward.FEED_FORWARDS")
+    feed_forward: str = key("dense", "kind of feed-forward layer: one of fxf.layers.kinds.FEED_FORWARDS")
     activation: str = key("relu", "nonlinearity of the feed-forward layer: one of fxf.layers.feed_forward.ACTIVATIONS")
     feed_forward_bias: bool = key(True, "linear maps of the feed-forward layer have a bias")
     gated: bool = key(False, "multiply the hidden layer by a linear map; with silu this is SwiGLU, with gelu GeGLU")
