@@ -47,7 +47,10 @@ class MoE:
     d_shared: int = key(0, "width inside the shared expert, to which every token goes; 0: there is none", minimum=0)
     shared_gate: bool = key(False, "multiply the shared expert's output by the sigmoid of a linear map (Qwen2-MoE)")
     balance: float = key(
-        0.01, "factor of the term E · Σ (share of choices · mean score), which is 1 if the load is even", minimum=0
+        0.01,
+        "factor of the term E · Σ (share of choices · mean score), which is 1 if the load is even; with "
+        "train.microbatches its mean over these",
+        minimum=0,
     )
     bias_rate: float = key(
         0.0,
@@ -56,6 +59,11 @@ class MoE:
         minimum=0,
     )
     cached: ClassVar[bool] = True
+
+    @property
+    def by_row(self) -> bool:
+        """Whether no row of a batch depends on another: the term of balance has a product of sums over all rows."""
+        return not self.balance
 
     def spec(self) -> Spec:
         self._check()

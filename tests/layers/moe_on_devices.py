@@ -22,12 +22,11 @@ from fxf.training.step import TrainConfig, Trainer, jit_step, make_step
 
 LAYOUTS = {
     "data 2, expert 4": {"expert": 4},
-    "fsdp 2, expert 2, tensor 2": {"fsdp": 2, "expert": 2, "tensor": 2},
-    "expert 4, sequence 2": {"expert": 4, "sequence": 2},
+    "expert 2, sequence 2, tensor 2": {"expert": 2, "sequence": 2, "tensor": 2},
 }
 ROWS, LENGTH, VOCAB_SIZE = 8, 6, 11
 KEYS = {"n_experts": 8, "top_k": 3, "d_shared": 4, "bias_rate": 0.01, "balance": 0.1}
-SIZES = {"n_layers": 2, "d_model": 8, "d_ff": 10, "n_heads": 2, "max_len": LENGTH}
+SIZES = {"n_layers": 1, "d_model": 8, "d_ff": 10, "n_heads": 2, "max_len": LENGTH}
 MODEL = transformer_lm(
     TransformerLMConfig(**SIZES, blocks="attention+moe", gated=True, activation="silu", layers={"moe": KEYS}),
     VOCAB_SIZE,
