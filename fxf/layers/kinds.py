@@ -22,12 +22,13 @@ from fxf.layers.attention import Attention, CrossAttention, Expressive
 from fxf.layers.block import BLOCKS, Block, Stack
 from fxf.layers.config import TransformerConfig
 from fxf.layers.feed_forward import Dense
+from fxf.layers.latent_attention import LatentAttention
 from fxf.layers.layer import Layer
 from fxf.layers.linear_attention import LinearAttention
 from fxf.layers.moe import MoE
 
 ATTENTIONS: Choices[type[Attention]] = Choices(
-    {"softmax": Attention, "expressive": Expressive, "linear": LinearAttention}
+    {"softmax": Attention, "expressive": Expressive, "linear": LinearAttention, "latent": LatentAttention}
 )
 FEED_FORWARDS: Choices[type] = Choices({"dense": Dense, "moe": MoE})
 LAYERS: Choices[type] = Choices(
