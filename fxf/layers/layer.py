@@ -157,11 +157,11 @@ class Layer(Protocol):
     Attributes:
       cached: whether `apply` keeps in the cache what later tokens need of earlier ones, or needs nothing of them. A
         model with a layer that does not decodes by the whole sequence, slower and with the same logits.
-      by_row: whether no row of a batch depends on another, also in terms of the objective.
+      by_row: whether no row of a batch depends on another, also in terms of the objective; it is, where a layer has
+        no such attribute.
     """
 
     cached: ClassVar[bool] = True
-    by_row: bool = True
 
     def spec(self) -> Spec:
         """Returns the table of the layer's weights. Raises a UserError if its keys do not fit each other."""
