@@ -33,7 +33,8 @@ WIDTHS = {"embed", "mlp", "heads"}  # axes that are longer in a wider model
 class Weight:
     """One trained array: its shape, a logical name for each axis, and `init(key, shape, dtype) -> array`.
 
-    Its learning rate is `rate` times that of the optimizer.
+    Its learning rate is `rate` times that of the optimizer. A weight of rate 0 keeps its bits: it has no gradient, no
+    decay and no state of the optimizer.
 
     Attributes:
       by_sign: each step moves it by -rate · sign(gradient), where `fxf.layers.named.moved` may make the gradient; the

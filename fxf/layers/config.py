@@ -44,8 +44,9 @@ class TransformerConfig:
     )
     block: str = key(
         "pre_norm",
-        "how a block joins its layers to the residual stream: one of fxf.layers.block.BLOCKS; pre_norm: X + F(N X) for each layer F; post_norm: N(X + F X); "
-        "sandwich: X + M(F(N X)) with a second norm M (Gemma 2); idea: X + FF(N(X + CA(N X))) of seed 004",
+        "how a block joins its layers to the residual stream: one of fxf.layers.block.BLOCKS; pre_norm: X + F(N X) for "
+        "each layer F; post_norm: N(X + F X); sandwich: X + M(F(N X)) with a second norm M (Gemma 2); idea: "
+        "X + FF(N(X + CA(N X))) of seed 004",
     )
     final_norm: bool = key(True, "normalize the output of the last block")
     norm_epsilon: float = key(1e-6, "small number that keeps the normalization of a constant vector finite", above=0)

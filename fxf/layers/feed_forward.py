@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import ClassVar
 
 import jax
 
@@ -29,7 +28,6 @@ class Dense:
     """Two linear maps with an activation between them; each token is read alone."""
 
     config: TransformerConfig
-    cached: ClassVar[bool] = True
 
     def spec(self) -> Spec:
         """Returns the weights of the maps, and of a gate if there is one."""

@@ -8,7 +8,7 @@ Letters: N tokens, E experts, K experts of a token, M = N · K rows.
 """
 
 import dataclasses
-from typing import ClassVar, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -58,7 +58,6 @@ class MoE:
         "is no bias",
         minimum=0,
     )
-    cached: ClassVar[bool] = True
 
     @property
     def by_row(self) -> bool:

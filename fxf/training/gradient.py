@@ -33,6 +33,7 @@ def batch_loss(
       label_smoothing: None means 0.
       layout: the devices over which the batch's tokens are sharded; None if they are not.
     """
+    params, model = model.to_plain(params), model.plain
     of_features = of_readout = params
     if layout:
         of_features, of_readout = layout.gather(model, params, pad=model.loss.of_logits)

@@ -98,7 +98,8 @@ def train_step(
         asked=asked,
     )
     if trainer.model.penalty is not None:
-        of_penalty = jax.grad(trainer.model.penalty)(state.params, state.step)
+        penalty, to_plain = trainer.model.penalty, trainer.model.to_plain
+        of_penalty = jax.grad(lambda params: penalty(to_plain(params), state.step))(state.params)
         gradient = jax.tree.map(lambda g, p: g + weight_sum * p, gradient, of_penalty)
     factor = mean(jnp.asarray(1, loss_sum.dtype), weight_sum)
     # Of arrays that are there; the scaled ones would have to be written.
