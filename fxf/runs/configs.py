@@ -131,7 +131,7 @@ def with_changes(
             values[key] = _typed(text or "true")
             *_, layer, name = key.split(".")
             with config.unlocked():
-                config.model.layers.setdefault(layer, {})[name] = values[key]
+                config.model.layers[layer] = {**config.model.layers.get(layer, {}), name: values[key]}
             continue
         kind = _type_of(config, key, flag)
         try:
