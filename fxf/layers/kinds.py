@@ -21,14 +21,19 @@ from fxf.errors import UserError, nearest
 from fxf.layers.attention import Attention, CrossAttention, Expressive
 from fxf.layers.block import BLOCKS, Stack
 from fxf.layers.config import TransformerConfig
-from fxf.layers.feed_forward import FEED_FORWARDS, Dense
+from fxf.layers.feed_forward import Dense
+from fxf.layers.latent_attention import LatentAttention
 from fxf.layers.layer import Layer
 from fxf.layers.linear_attention import LinearAttention
+from fxf.layers.moe import MoE
 
 ATTENTIONS: Choices[type[Attention]] = Choices(
-    {"softmax": Attention, "expressive": Expressive, "linear": LinearAttention}
+    {"softmax": Attention, "expressive": Expressive, "linear": LinearAttention, "latent": LatentAttention}
 )
-LAYERS: Choices[type] = Choices({"attention": Attention, "cross_attention": CrossAttention, "feed_forward": Dense})
+FEED_FORWARDS: Choices[type] = Choices({"dense": Dense, "moe": MoE})
+LAYERS: Choices[type] = Choices(
+    {"attention": Attention, "cross_attention": CrossAttention, "feed_forward": Dense, "moe": MoE}
+)
 
 # What acts within a sequence, and so not in attention to another one.
 BETWEEN_SEQUENCES: dict[str, Any] = {

@@ -162,6 +162,7 @@ class Layer(Protocol):
       cached: whether `apply` keeps in the cache what later tokens need of earlier ones, or needs nothing of them. A
         model with a layer that does not decodes by the whole sequence, slower and with the same logits.
       by_document: whether tokens read those of their own document only, where a row has several.
+      by_row: whether no row of a batch depends on another, also in terms of the objective.
     """
 
     def spec(self) -> Spec:
