@@ -72,6 +72,7 @@ def keys_of(owner):
         f"{section}.{field.name}": next(c for c in cls.__mro__ if field.name in get_annotations(c))
         for section, cls in sections.items()
         for field in dataclasses.fields(cls)
+        if field.name != "layers"  # holds sections of keys
     }
 
 
@@ -219,6 +220,7 @@ STAGES = {
     "data": (batches, figures),
     "data.prepared": (place,),
     "start": (start,),
+    "lora": (spec, loss),
     "optimizer": (update, steps),
     "train": (finished_run,),
     "train.batch_size": (batches,),

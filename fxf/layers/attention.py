@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
 
 from fxf.config import one_of
 from fxf.errors import UserError
@@ -21,6 +20,7 @@ from fxf.layers.dropout import dropout
 from fxf.layers.flash_attention import flash, require_flash
 from fxf.layers.layer import Context, Memory, Places, remember
 from fxf.layers.linear import as_float32, linear
+from fxf.layers.named import named
 from fxf.layers.normalization import over_root_mean_square, scale_factor, scale_weight
 from fxf.layers.positions import POSITIONS
 from fxf.layers.soft_cap import soft_cap
@@ -147,7 +147,7 @@ class Attention:
         scores = soft_cap(scaled, config.attention_softcap)
         scores_BHTC = scores.reshape(*q_BHTK.shape[:-1], -1)
         bias_BHTC = jnp.broadcast_to(bias.astype(scores.dtype), scores_BHTC.shape)
-        weights_BHTC = checkpoint_name(self.weigh(params, scores_BHTC, bias_BHTC), "weights")
+        weights_BHTC = named("weights", self.weigh(params, scores_BHTC, bias_BHTC))
         weights_BHTC = dropout(rng, weights_BHTC, config.attention_dropout)
         heads = jnp.einsum("BGQC,BGCK->BGQK", weights_BHTC.reshape(scores.shape).astype(q_BHTK.dtype), v_BGCK)
         return heads.reshape(*q_BHTK.shape[:-1], -1)

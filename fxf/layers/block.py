@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
 
 from fxf.config import Choices
 from fxf.errors import UserError
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout, split
 from fxf.layers.layer import Context, Layer
+from fxf.layers.named import named
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.weights import Numbered, Params, Spec
 
@@ -205,7 +205,7 @@ class Stack:
         def run(state: Any, params: Params, cache: Any, rng: jax.Array | None) -> tuple[Any, Any]:
             inner = context.replace(carry=state[1], cache=cache, rng=rng)
             x, after = self.blocks[i].apply(params, state[0], inner)
-            return (jax.tree.map(lambda leaf: checkpoint_name(leaf, "residual"), x), dict(after.carry)), after.cache
+            return (named("residual", x), dict(after.carry)), after.cache
 
         if self.config.remat != "none":
             run = jax.checkpoint(run, policy=REMAT[self.config.remat], prevent_cse=not self.config.scan_blocks)
@@ -241,7 +241,8 @@ class Stack:
         def turn(state: Any, given: Any) -> tuple[Any, None]:
             state = (state[0], {**stays, **state[1]})
             for j in range(self.period):
-                state, _ = self._block(i + j, state, given[j], context)
+                with jax.named_scope(f"block_{i + j}"):  # the name of the first turn's block; later turns count on
+                    state, _ = self._block(i + j, state, given[j], context)
             return (state[0], {name: state[1][name] for name in changed}), None
 
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *turns)

@@ -143,6 +143,12 @@ class Context(flax.struct.PyTreeNode):
         return None if self.table is None else self.table.reads_BWC
 
 
+def whole_rows(length: int, **context: Any) -> Context:
+    """Returns the context of whole rows of so many tokens, without padding, each of which sees the earlier ones."""
+    indices_1T = jnp.arange(length)[None]
+    return Context(Places(indices_1T, indices_1T, causal=True), **context)
+
+
 class Layer(Protocol):
     """A frozen dataclass whose fields are its config keys, with two pure functions.
 

@@ -9,12 +9,12 @@ from typing import Any
 import flax.struct
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
 
 from fxf.config import Choices, one_of
 from fxf.layers.attention import Attention
 from fxf.layers.layer import Context, Places
 from fxf.layers.linear import as_float32
+from fxf.layers.named import named
 from fxf.weights import Params, Spec
 
 # Tokens in a chunk. Queries read keys of their own chunk one by one, and earlier ones through the memory.
@@ -133,4 +133,4 @@ class LinearAttention(Attention):
         products = jnp.einsum("BGETK,BGCK->BGETC", q_RGETK, self.features(k_RGTK, places))
         products = products * jnp.tril(jnp.ones((1, 1, 1, length, length)))
         weights = products / products.sum(-1, keepdims=True)
-        checkpoint_name(weights.reshape(batch_size, n_heads, length, length), "weights")
+        named("weights", weights.reshape(batch_size, n_heads, length, length))

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
 
 from fxf.config import Choices, one_of
 from fxf.errors import UserError
 from fxf.layers.config import TransformerConfig
 from fxf.layers.layer import Places
+from fxf.layers.named import named
 from fxf.layers.position_kinds import (
     Positions,
     alibi,
@@ -74,7 +74,7 @@ def positional_encoding(
     if kind.embed is None:
         return x_RTD
     added_RTD = kind.embed(params, positions_RT, config.d_model)
-    return x_RTD + checkpoint_name(added_RTD.astype(x_RTD.dtype), "positions")
+    return x_RTD + named("positions", added_RTD.astype(x_RTD.dtype))
 
 
 def token_positions(

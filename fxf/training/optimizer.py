@@ -10,7 +10,7 @@ import optax
 
 from fxf.config import Choices, arguments, defaults, key, one_of, registered_section
 from fxf.errors import UserError
-from fxf.training.fine_tuning import at_own_rates, averaging, freeze, rates_by_layer
+from fxf.training.fine_tuning import at_own_rates, averaging, freeze, has_frozen, rates_by_layer
 from fxf.weights import Spec, decay_mask, matrix_axes, without_repeats
 
 
@@ -220,7 +220,8 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
     registered = OPTIMIZERS[one_of(config.name, OPTIMIZERS, "optimizer.name")]
     per_optimizer = {name for each in OPTIMIZERS.values() for name in each.reads}
     _refuse(config, per_optimizer - set(registered.reads), f"optimizer '{config.name}'")
-    own_rates = any(weight.rate != 1 for _, weight, _ in without_repeats(spec))
+    own_rates = any(weight.rate not in (0, 1) for _, weight, _ in without_repeats(spec))
+    some_frozen = has_frozen(spec, config.frozen)
     if own_rates and not registered.unit_steps:
         able = ", ".join(name for name, each in OPTIMIZERS.items() if each.unit_steps)
         raise UserError(f"optimizer.name: with model.base_width expected one of {able}, got '{config.name}'")
@@ -231,9 +232,9 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
         rate = schedule if step is None else optax.constant_schedule(schedule(step))
         optimizer = registered.build(rate, spec, **{name: numbers.get(name, getattr(config, name)) for name in names})
         if config.clip_norm:
-            of_updated = None if config.frozen else norm  # the gradient of frozen weights does not count
+            of_updated = None if some_frozen else norm  # the gradient of frozen weights does not count
             optimizer = optax.chain(clip_by_global_norm(config.clip_norm, of_updated), optimizer)
-        if config.frozen:
+        if some_frozen:
             optimizer = freeze(optimizer, spec, config.frozen)
         if own_rates:
             optimizer = at_own_rates(optimizer, spec)
