@@ -124,11 +124,8 @@ class OfTokens(Attention):
     """
 
     def spec(self) -> Spec:
-        config = self.config
-        if config.n_groups != config.n_heads:
+        if self.config.n_groups != self.config.n_heads:
             raise UserError("model.n_kv_heads: tokens make positions for each head; leave it at 0")
-        if config.attention_implementation == "flash":
-            raise UserError("model.attention_implementation: 'flash' counts tokens; use 'xla' or 'chunked'")
         return super().spec()
 
     def apply(self, params: Params, x: jax.Array, context: Context) -> tuple[jax.Array, Context]:
@@ -160,8 +157,8 @@ class OfTokens(Attention):
     def bias(self, params: Params, queries: Places, keys: Places) -> jax.Array | None:
         if queries.positions.ndim == 2:
             return super().bias(params, queries, keys)
-        slopes_H11 = GENTLE * jnp.array(alibi_slopes(self.config.n_heads))[:, None, None]
-        return -slopes_H11 * jnp.abs(distances(queries, keys))
+        slopes_1H11 = GENTLE * jnp.array(alibi_slopes(self.config.n_heads)).reshape(1, -1, 1, 1)
+        return -slopes_1H11 * jnp.abs(distances(queries, keys))
 
     def seen(self, queries: Places, keys: Places, reads: jax.Array | None = None) -> jax.Array | None:
         if queries.positions.ndim == 2:
