@@ -11,6 +11,8 @@ recurrences know parity (Grazzi et al. 2024); other work sums what tokens contri
 
 `Turns` walks at the head of the blocks, and `OfTokens` is the attention that reads its positions. `TURNING` is a
 language model with both and a penalty by step. The walks of walks.py have the same attention.
+
+Letters of shapes, besides those of fxf: M walks, J elements of a walk's state.
 """
 
 import dataclasses

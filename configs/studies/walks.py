@@ -19,6 +19,8 @@ In a copy of a prompt the walk that token 0 returns has the positions of the pro
 token 0 turns; in a second copy the one that token 0 reflects. A walk that one token takes back has the depth of a
 stack, of which the last writings are the elements. Walks that only one token moves count it, and those that two tokens
 move count their difference.
+
+Letters of shapes, besides those of fxf: M walks, J elements of a walk's state, Z features of a walk.
 """
 
 import dataclasses
