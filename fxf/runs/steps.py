@@ -7,16 +7,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from fxf.machine.compiled import CompiledByShape
 from fxf.machine.on_gpu import in_order
 from fxf.runs.experiment import Experiment
 from fxf.runs.flops import seconds_at_peak
+from fxf.training.gradient import terms_and_figures
 from fxf.training.log import Clock
 from fxf.training.loop import STEPS_AT_ONCE
 from fxf.training.optimizer import make_schedule
 from fxf.training.record import Record
 from fxf.training.sharding import Layout
-from fxf.training.state import TrainState
+from fxf.training.state import TrainState, run_keys
 from fxf.training.step import Metrics, make_train_steps, make_train_steps_from_iterator
 
 
@@ -35,7 +35,6 @@ class Steps:
             experiment,
         )
         self._numbers = jax.device_put(experiment.hyperparameters(), layout.replicated)
-        self._rate = CompiledByShape(jax.jit(self._rate_of), self._compiling, experiment.programs["rate", layout])
         at_peak = seconds_at_peak(experiment, layout, self._compiling)
         self._batches = task.batches() if task.has("batches") else None
         if self._batches is not None:
@@ -50,8 +49,10 @@ class Steps:
         )
         if not programs:
             with self._compiling():
-                jitted = make_train_steps(trainer, task.batch, n_steps)
-                lowered = jitted.lower(experiment.state_shapes(layout), self._numbers, np.int32(0))
+                state, dropout = experiment.state_shapes(layout), jax.eval_shape(lambda: run_keys(0).dropout)
+                asked = terms_and_figures(trainer.model, state.params, experiment.batch_shapes(), dropout)
+                jitted = make_train_steps(trainer, task.batch, n_steps, asked)
+                lowered = jitted.lower(state, self._numbers, np.int32(0))
             thread = ThreadPoolExecutor(1)
             programs["steps"] = thread.submit(lowered.compile, in_order(lowered))
             thread.shutdown(wait=False)
@@ -66,13 +67,11 @@ class Steps:
         state, metrics = self._programs["steps"](state, self._numbers, n)
         return state, metrics | self._least
 
-    def learning_rate(self, step: int) -> jax.Array:
+    def learning_rate(self, step: int) -> float:
         """Returns the learning rate of a step."""
-        return self._rate(self._numbers.optimizer, np.int32(step))
+        config, numbers = self._experiment.optimizer_config, self._experiment.hyperparameters().optimizer
+        return float(make_schedule(config, self._experiment.train.steps, numbers)(np.int32(step)))
 
     def position(self) -> Any:
         """Returns the position in the data, as JSON."""
         return None if self._batches is None else self._batches.get_state()
-
-    def _rate_of(self, numbers: Any, step: jax.Array) -> jax.Array:
-        return make_schedule(self._experiment.optimizer_config, self._experiment.train.steps, numbers)(step)
