@@ -180,7 +180,7 @@ class Walks:
     d_model: int
     n_heads: int
     vocab_size: int
-    n_walks: int = key(32, "number of walks; fewer if the tokens have no more", minimum=1)
+    n_walks: int = key(32, "most walks: 6 are of token 0, 9 of each other token, and one of each two others", minimum=1)
     by_document: ClassVar[bool] = False
 
     def spec(self) -> Spec:
@@ -241,7 +241,7 @@ class WalkingConfig(TransformerLMConfig):
 
     name: str = "walking"  # type: ignore[assignment]
     positions: str = key("walks", "walks; or another kind of positions, and then there are no walks")
-    n_walks: int = key(32, "number of walks; fewer if the tokens have no more", minimum=1)
+    n_walks: int = key(32, "most walks: 6 are of token 0, 9 of each other token, and one of each two others", minimum=1)
 
 
 def walking(config: WalkingConfig, vocab_size: int) -> Model:
