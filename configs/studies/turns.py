@@ -122,7 +122,7 @@ class OfTokens(Attention):
     """Softmax attention whose positions are those that a walk carries for each head.
 
     They rotate queries and keys, lower the scores of far keys a little, and count for the window. A key keeps its own.
-    The positions of its `Places` are [B, T, H]; in cross-attention, which has no such positions, they are [1, T].
+    The positions of its `Places` are [B, T, H], but for queries of another sequence (`elsewhere`).
     """
 
     def spec(self) -> Spec:
@@ -157,13 +157,11 @@ class OfTokens(Attention):
         return jax.vmap(one_head, in_axes=(1, 2), out_axes=1)(x_BHTK, positions_BTH)
 
     def bias(self, params: Params, queries: Places, keys: Places) -> jax.Array | None:
-        if queries.positions.ndim == 2:
-            return super().bias(params, queries, keys)
         slopes_1H11 = GENTLE * jnp.array(alibi_slopes(self.config.n_heads)).reshape(1, -1, 1, 1)
         return -slopes_1H11 * jnp.abs(distances(queries, keys))
 
     def seen(self, queries: Places, keys: Places, reads: jax.Array | None = None) -> jax.Array | None:
-        if queries.positions.ndim == 2:
+        if queries.elsewhere:
             return super().seen(queries, keys, reads)
         seen_BHTC = jnp.ones((1, 1, 1, 1), bool)
         if self.config.window:

@@ -22,14 +22,19 @@ from fxf.errors import UserError, nearest
 from fxf.layers.attention import Attention, CrossAttention, Expressive
 from fxf.layers.block import BLOCKS, Stack
 from fxf.layers.config import TransformerConfig
-from fxf.layers.feed_forward import FEED_FORWARDS, Dense
+from fxf.layers.feed_forward import Dense
+from fxf.layers.latent_attention import LatentAttention
 from fxf.layers.layer import Layer
 from fxf.layers.linear_attention import LinearAttention
+from fxf.layers.moe import MoE
 
 ATTENTIONS: Choices[type[Attention]] = Choices(
-    {"softmax": Attention, "expressive": Expressive, "linear": LinearAttention}
+    {"softmax": Attention, "expressive": Expressive, "linear": LinearAttention, "latent": LatentAttention}
 )
-LAYERS: Choices[type] = Choices({"attention": Attention, "cross_attention": CrossAttention, "feed_forward": Dense})
+FEED_FORWARDS: Choices[type] = Choices({"dense": Dense, "moe": MoE})
+LAYERS: Choices[type] = Choices(
+    {"attention": Attention, "cross_attention": CrossAttention, "feed_forward": Dense, "moe": MoE}
+)
 
 # What acts within a sequence, and so not in attention to another one.
 BETWEEN_SEQUENCES: dict[str, Any] = {
@@ -139,18 +144,19 @@ def layer_of(config: TransformerConfig, name: str, **given: Any) -> Layer:
     path, of_model = f"model.layers.{short}", fields_of(type(config))
     changes = {key: checked(value, of_model[key], f"{path}.{key}") for key, value in own.items() if key in of_model}
     changed = dataclasses.replace(config, **changes, layers={}) if changes else config
+    rest = {key: value for key, value in own.items() if key not in changes}
     if kind == "cross_attention":
-        between = dataclasses.replace(changed, **BETWEEN_SEQUENCES)
-        return CrossAttention(ATTENTIONS[one_of(changed.attention, ATTENTIONS, "model.attention")](between))
+        attention = ATTENTIONS[one_of(changed.attention, ATTENTIONS, "model.attention")]
+        return CrossAttention(_made(attention, path, dataclasses.replace(changed, **BETWEEN_SEQUENCES), rest, {}))
     classes = {"attention": (ATTENTIONS, "attention"), "feed_forward": (FEED_FORWARDS, "feed_forward")}
     cls = LAYERS[kind]
     if kind in classes:
         choices, key = classes[kind]
         cls = choices[one_of(getattr(changed, key), choices, f"model.{key}")]
-    return _made(cls, path, changed, {key: value for key, value in own.items() if key not in changes}, given)
+    return _made(cls, path, changed, rest, given)
 
 
-def _made(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Mapping[str, Any]) -> Layer:
+def _made(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
     """Returns a layer of a class, whose fields are `given`, of its own section, of the model, or have their default."""
     fields = fields_of(cls)
     for key in own:
