@@ -129,10 +129,20 @@ class Attention:
     def mask(self, params: Params, queries: Places, keys: Places, reads: jax.Array | None = None) -> jax.Array:
         """Returns the bias, with -inf for keys that a query may not see."""
         bias = None if queries.elsewhere else self.bias(params, queries, keys)
-        seen = queries.sees(keys, self.config.window)
+        seen = self.seen(queries, keys, reads)
         bias = jnp.zeros((1, 1, 1, 1)) if bias is None else bias
-        bias = bias if seen is None else jnp.where(seen[:, None], bias, -jnp.inf)
-        return bias if reads is None else jnp.where(reads[:, None], bias, -jnp.inf)
+        return bias if seen is None else jnp.where(seen, bias, -jnp.inf)
+
+    def seen(self, queries: Places, keys: Places, reads: jax.Array | None = None) -> jax.Array | None:
+        """Returns which keys each query may see, bool [B, H, T, C], where axes of size 1 repeat; None if all.
+
+        Args:
+          reads: which slots of a cache each hypothesis of a prompt reads, bool [B, T, C].
+        """
+        seen = queries.sees(keys, self.config.window)
+        if reads is not None:
+            seen = reads if seen is None else seen & reads
+        return None if seen is None else seen[:, None]
 
     def read(
         self, params: Params, q_BHTK: jax.Array, memory: Any, bias: jax.Array, rng: jax.Array | None = None
