@@ -64,12 +64,15 @@ class GatedDelta:
         q_RTGK, k_RTGK = unit(inputs["query"]) / inputs["query"].shape[-1] ** 0.5, unit(inputs["key"])
         beta_RTGE = checkpoint_name(jax.nn.sigmoid(as_float32(to_heads(x, params["beta"]))), "beta")
         beta_RTGE = jnp.where(context.real[..., None, None], beta_RTGE, 0)  # padding writes nothing
-        step_RTGE = jax.nn.softplus(as_float32(to_heads(x, params["step"])) + params["step_bias"])
-        log_decay_RTGE = log_decays(context, checkpoint_name(-jnp.exp(params["log_rate"]) * step_RTGE, "log_decay"))
+        step_RTGE = jax.nn.softplus(as_float32(to_heads(x, params["step"])) + params["step_bias"][None, None])
+        log_decay_RTGE = log_decays(
+            context, checkpoint_name(-jnp.exp(params["log_rate"])[None, None] * step_RTGE, "log_decay")
+        )
         earlier = before.get("memory")
         read_RTGEO, memory = fading_memory(q_RTGK, k_RTGK, inputs["value"], log_decay_RTGE, beta_RTGE, earlier)
+        scale = params["scale"].reshape(1, 1, 1, 1, -1)
         gate_RTGEO = jax.nn.silu(as_float32(to_heads(x, params["gate"])))
-        heads_RTGEO = over_root_mean_square(read_RTGEO, self.config.norm_epsilon) * params["scale"] * gate_RTGEO
+        heads_RTGEO = over_root_mean_square(read_RTGEO, self.config.norm_epsilon) * scale * gate_RTGEO
         cache = None if context.cache is None else {**tails, "memory": memory}
         return from_heads(heads_RTGEO.astype(x.dtype), params["output"]), context.replace(cache=cache)
 

@@ -66,19 +66,21 @@ class Mamba2:
         for name in CONVOLVED:
             heads, taps, bias = to_heads(x, params[name]), params[f"{name}_taps"], params[f"{name}_taps_bias"]
             convolved, tails[name] = causal_convolution(heads, taps, context, before.get(name))
-            inputs[name] = as_float32(jax.nn.silu(convolved + bias.astype(x.dtype)))
+            inputs[name] = as_float32(jax.nn.silu(convolved + bias.astype(x.dtype)[None, None]))
         v_RTGEO, real = inputs["value"], context.real[..., None, None]
-        step_RTGE = jax.nn.softplus(as_float32(to_heads(x, params["step"])) + params["step_bias"])
+        step_RTGE = jax.nn.softplus(as_float32(to_heads(x, params["step"])) + params["step_bias"][None, None])
         step_RTGE = jnp.where(real, checkpoint_name(step_RTGE, "step"), 0)  # padding writes nothing
-        log_decay_RTGE = log_decays(context, checkpoint_name(-jnp.exp(params["log_rate"]) * step_RTGE, "log_decay"))
+        log_decay_RTGE = log_decays(
+            context, checkpoint_name(-jnp.exp(params["log_rate"])[None, None] * step_RTGE, "log_decay")
+        )
         written_RTGEO, earlier = v_RTGEO * step_RTGE[..., None], before.get("memory")
         read_RTGEO, memory = fading_memory(
             inputs["query"], inputs["key"], written_RTGEO, log_decay_RTGE, memory_RGEKO=earlier
         )
-        read_RTGEO = read_RTGEO + v_RTGEO * params["skip"][..., None]
+        read_RTGEO = read_RTGEO + v_RTGEO * params["skip"][None, None, :, :, None]
         gated_RTGEO = read_RTGEO * jax.nn.silu(as_float32(to_heads(x, params["gate"])))
         groups_RTGI = gated_RTGEO.reshape(*gated_RTGEO.shape[:3], -1)  # each group has a norm
         heads_RTGEO = over_root_mean_square(groups_RTGI, self.config.norm_epsilon).reshape(v_RTGEO.shape)
-        y_RTD = from_heads((heads_RTGEO * params["scale"]).astype(x.dtype), params["output"])
+        y_RTD = from_heads((heads_RTGEO * params["scale"][None, None]).astype(x.dtype), params["output"])
         cache = None if context.cache is None else {**tails, "memory": memory}
         return y_RTD, context.replace(cache=cache)
