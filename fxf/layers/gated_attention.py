@@ -7,7 +7,6 @@ import jax.numpy as jnp
 
 from fxf.config import key
 from fxf.layers.attention import Attention
-from fxf.layers.layer import Context, remember
 from fxf.weights import Params, Spec, Weight, fan_in
 
 
@@ -26,14 +25,9 @@ class GatedAttention(Attention):
         shape = (config.d_model, config.n_heads, config.head_width)
         return {**super().spec(), "gate": Weight(shape, ("embed", "heads", "head_dim"), fan_in())}
 
-    def apply(self, params: Params, x: jax.Array, context: Context) -> tuple[jax.Array, Context]:
-        x_BTD, queries = context.by_prompt(x), context.queries
-        q_BHTK = self.turned(self.project(params, "query", x_BTD), queries.positions)
-        new, context = self.keys_values(params, x_BTD, context)
-        memory, keys, cache = remember(context, new)
-        heads_BHTK = self.attend(params, q_BHTK, memory, queries, keys, context)
-        heads_BHTK = heads_BHTK * jax.nn.sigmoid(self.project(params, "gate", x_BTD))
-        return self.output(params, heads_BHTK).reshape(x.shape), context.replace(cache=cache)
+    def output(self, params: Params, heads_BHTK: jax.Array, x_BTD: jax.Array) -> jax.Array:
+        gate_BHTK = jax.nn.sigmoid(self.project(params, "gate", x_BTD))
+        return super().output(params, heads_BHTK * gate_BHTK, x_BTD)
 
     def turned(self, x_BHTK: jax.Array, positions_BT: jax.Array) -> jax.Array:
         n_turned = int(x_BHTK.shape[-1] * self.rotary_share)
