@@ -130,5 +130,5 @@ def test_a_beam_over_memories_finds_what_whole_sequences_find(monkeypatch):
     params, prompts = random_params(hybrid().spec), [[3, 4, 1], [5]]
     keys = {"max_tokens": 5, "beam_width": 3}
     cached = fxf.decode(hybrid(), params, prompts, **keys)
-    monkeypatch.setattr(GatedDelta, "cached", False)
+    monkeypatch.setattr(GatedDelta, "cached", False, raising=False)
     assert fxf.decode(hybrid(), params, prompts, **keys) == cached
