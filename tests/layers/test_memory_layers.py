@@ -87,14 +87,15 @@ def test_the_gradient_is_that_of_the_recurrence(name):
 @each
 def test_a_row_goes_on_after_its_own_last_token(name):
     layer, params = made(name)
+    read = jax.jit(lambda x, context: layer.apply(params, x, context))
     x, lengths = vectors(), np.array([3, 0])
-    whole = layer.apply(params, x, context())[0]
+    whole = read(x, context())[0]
     documents = (np.arange(7)[None] < lengths[:, None]).astype(np.int32)
-    _, after = layer.apply(params, x[:, :7], context(documents, cache={}))
+    _, after = read(x[:, :7], context(documents, cache={}))
     for i in range(4):
         at = lengths + i
         token = x[np.arange(R), at][:, None]
-        y, after = layer.apply(params, token, context(np.ones((R, 1), np.int32), after.cache, i))
+        y, after = read(token, context(np.ones((R, 1), np.int32), after.cache, i))
         there = whole[np.arange(R), at]
         np.testing.assert_allclose(y[:, 0], there, rtol=0, atol=1e-5 * np.abs(there).max())
 
@@ -102,9 +103,10 @@ def test_a_row_goes_on_after_its_own_last_token(name):
 @each
 def test_memories_stay_float32_in_bfloat16(name):
     layer, params = made(name)
-    y, after = layer.apply(params, vectors().astype(jnp.bfloat16), context(cache={}))
+    read = jax.jit(lambda x, context: layer.apply(params, x, context))
+    y, after = read(vectors().astype(jnp.bfloat16), context(cache={}))
     assert y.dtype == jnp.bfloat16 and after.cache["memory"].dtype == jnp.float32
-    there = layer.apply(params, vectors(), context())[0]
+    there = read(vectors(), context())[0]
     np.testing.assert_allclose(y.astype(np.float32), there, rtol=0, atol=0.05 * np.abs(there).max())
 
 
