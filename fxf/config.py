@@ -199,6 +199,11 @@ class Choices(dict[str, ChoiceT]):
         return found
 
 
+def is_of_layer(key: str) -> bool:
+    """Returns whether a key is one of a single layer, `model.layers.NAME.KEY`, which a config need not have before."""
+    return key.startswith("model.layers.") and key.count(".") == 3
+
+
 def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yields ('section.key', value) for every leaf of a nested mapping, in order."""
     for name, value in config.items():

@@ -69,6 +69,10 @@ class Attention:
             spec["output_bias"] = Weight((d_model,), ("embed",), zeros)
         if config.qk_norm:
             spec |= {f"{name}_scale": scale_weight(config, head_dim, "head_dim") for name in ("query", "key")}
+        if config.qk_norm_joint:
+            for name in ("query", "key"):
+                scale = spec[f"{name}_scale"]
+                spec[f"{name}_scale"] = dataclasses.replace(scale, shape=shapes[name], axes=axes)
         return spec
 
     def apply(self, params: Params, x: jax.Array, context: Context) -> tuple[jax.Array, Context]:
@@ -156,8 +160,10 @@ class Attention:
         heads = rows.reshape(*x_BTD.shape[:-1], *weight.shape[1:])
         scale = params.get(f"{name}_scale")
         if scale is not None:
-            normalized = over_root_mean_square(heads, self.config.norm_epsilon)
-            heads = (normalized * scale_factor(self.config, scale).reshape(1, 1, 1, -1)).astype(heads.dtype)
+            vectors = rows if self.config.qk_norm_joint else heads
+            normalized = over_root_mean_square(vectors, self.config.norm_epsilon)
+            factors = scale_factor(self.config, scale).reshape((1,) * (vectors.ndim - 1) + (-1,))
+            heads = (normalized * factors).astype(heads.dtype).reshape(heads.shape)
         return heads.transpose(0, 2, 1, 3)
 
     def output(self, params: Params, heads_BHTK: jax.Array, x_BTD: jax.Array) -> jax.Array:

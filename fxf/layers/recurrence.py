@@ -81,7 +81,7 @@ def fading_memory(
 
 
 def _chunked(x_RT: jax.Array, chunk: int, axis: int) -> jax.Array:
-    """Cuts [R, T, …] into N chunks [N, R, …], whose tokens are this axis; zeros, which change nothing, fill the last."""
+    """Cuts [R, T, …] into N chunks [N, R, …], with tokens on this axis; zeros, which change nothing, fill the last."""
     n_chunks, length = -(-x_RT.shape[1] // chunk), x_RT.shape[1]
     filled = jnp.pad(as_float32(x_RT), [(0, 0), (0, n_chunks * chunk - length), *[(0, 0)] * (x_RT.ndim - 2)])
     return jnp.moveaxis(filled.reshape(len(x_RT), n_chunks, chunk, *x_RT.shape[2:]), (1, 2), (0, axis))

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fxf.config import flatten
+from fxf.config import flatten, is_of_layer
 from fxf.errors import UserError, nearest
 from fxf.machine.status import stage
 from fxf.runs import guests, run_folder
@@ -64,7 +64,7 @@ def make_points(
         where, changed = f"sweep: point {number}", copy.deepcopy(dict(config))
         plain = {key: value.item() if getattr(value, "size", 0) == 1 else value for key, value in changes.items()}
         for key, value in plain.items():
-            if key not in known:
+            if key not in known and not is_of_layer(key):
                 raise UserError(f"{where}: {key}: unknown key{nearest(key, known)}")
             if key in overridden:
                 raise UserError(f"--config.{key}: the sweep sets this key itself")
@@ -73,7 +73,7 @@ def make_points(
             *sections, last = key.split(".")
             holder = changed
             for name in sections:
-                holder = holder[name]
+                holder = holder.setdefault(name, {})
             holder[last] = value
         same = numbers.setdefault(json.dumps(changed, sort_keys=True), number)
         if same != number:
