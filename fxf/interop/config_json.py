@@ -113,7 +113,7 @@ def _written(architecture: Architecture, config: TransformerConfig) -> Written:
             value = next((name for name, known in ACTIVATIONS.items() if known == value), "gelu")
         record[theirs] = value
     for name, keys in architecture.layers.items():
-        layer = layer_of(config, name)
+        layer: Any = layer_of(config, name)
         known = {key: getattr(layer, key, getattr(layer.config, key, None)) for key in keys}
         record |= {theirs: known[key] for key, theirs in keys.items()}
     record |= architecture.write(config)

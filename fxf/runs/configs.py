@@ -131,7 +131,8 @@ def with_changes(
             values[key] = _typed(text or "true")
             *_, layer, name = key.split(".")
             with config.unlocked():
-                config.model.layers[layer] = {**config.model.layers.get(layer, {}), name: values[key]}
+                sections = config.model.layers
+                sections[layer] = {**sections.get(layer, {}), name: values[key]}
             continue
         kind = _type_of(config, key, flag)
         try:
@@ -170,6 +171,6 @@ def _type_of(config: ConfigDict, key: str, flag: str) -> type:
             raise UserError(f"{flag}{key}: {what} ({before or 'a config'} has: {', '.join(found)})")
         found, before = found[name], f"{before}.{name}" if before else name
     if isinstance(found, ConfigDict):
-        example = f"{flag}{before}.{next(iter(found))}=VALUE"
+        example = f"{flag}{before}.{next(iter(found), 'NAME.KEY')}=VALUE"
         raise UserError(f"{flag}{key}: is a section; set its keys, such as {example}")
     return type(found)
