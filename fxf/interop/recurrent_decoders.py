@@ -67,7 +67,8 @@ class Mamba2(Architecture):
         return {"final_bias": bool(theirs["tie_word_embeddings"])}
 
     def write(self, section: Any) -> dict[str, Any]:
-        width = section.n_heads * layer_of(section, "mamba2").value_dim
+        layer: Any = layer_of(section, "mamba2")
+        width = section.n_heads * layer.value_dim
         if width == 0 or width % section.d_model:
             what = f"a multiple of model.d_model / model.n_heads, {section.d_model / section.n_heads:.4g}"
             raise UserError(f"model.layers.mamba2.value_dim: {self.name} has {what}, got {width // section.n_heads}")

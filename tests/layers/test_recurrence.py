@@ -85,11 +85,12 @@ def test_the_derivative_is_that_of_single_tokens(kind):
 
 def test_a_memory_is_passed_on_from_any_token_to_the_next():
     *tokens, before = drawn("usual")
-    whole, end = fading_memory(*tokens, before)
+    read_by = jax.jit(fading_memory)
+    whole, end = read_by(*tokens, before)
     for cuts in ([1], [9, 10]):
         memory, parts = before, []
         for start, stop in zip([0, *cuts], [*cuts, T], strict=True):
-            read, memory = fading_memory(*(x[:, start:stop] for x in tokens), memory)
+            read, memory = read_by(*(x[:, start:stop] for x in tokens), memory)
             parts.append(read)
         np.testing.assert_allclose(np.concatenate(parts, 1), whole, rtol=0, atol=1e-5 * np.abs(whole).max())
         np.testing.assert_allclose(memory, end, rtol=0, atol=1e-5 * np.abs(end).max())
