@@ -4,10 +4,11 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from fxf.interop import recurrent_decoders, rotary_decoders
 from fxf.interop.architecture import Architecture
-from fxf.interop.rotary_decoders import CLASSES
 
-TABLES = [Path(__file__).with_name(f"{name}.toml") for name in ("architectures", "mixtures")]
+CLASSES = {**rotary_decoders.CLASSES, **recurrent_decoders.CLASSES}
+TABLES = [Path(__file__).with_name(f"{name}.toml") for name in ("architectures", "mixtures", "recurrent")]
 
 
 def _architectures() -> dict[str, Architecture]:

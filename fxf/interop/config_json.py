@@ -92,10 +92,10 @@ def write_config(config: TransformerConfig) -> Written:
             continue
         try:
             written = _written(architecture, config)
+            differences = list(_differences(architecture, written.section, config))
         except UserError as error:  # no section of this class has such values
             refusal = error
             continue
-        differences = list(_differences(architecture, written.section, config))
         if not differences:
             return written
         nearest = min(nearest or differences, differences, key=len)

@@ -23,17 +23,26 @@ from fxf.layers.attention import Attention, CrossAttention, Expressive
 from fxf.layers.block import BLOCKS, Stack
 from fxf.layers.config import TransformerConfig
 from fxf.layers.feed_forward import Dense
+from fxf.layers.gated_attention import GatedAttention
+from fxf.layers.gated_delta import GatedDelta
 from fxf.layers.latent_attention import LatentAttention
 from fxf.layers.layer import Layer
 from fxf.layers.linear_attention import LinearAttention
+from fxf.layers.mamba2 import Mamba2
 from fxf.layers.moe import MoE
 
 ATTENTIONS: Choices[type[Attention]] = Choices(
-    {"softmax": Attention, "expressive": Expressive, "linear": LinearAttention, "latent": LatentAttention}
+    {
+        **{"softmax": Attention, "gated": GatedAttention, "expressive": Expressive},
+        **{"linear": LinearAttention, "latent": LatentAttention},
+    }
 )
 FEED_FORWARDS: Choices[type] = Choices({"dense": Dense, "moe": MoE})
 LAYERS: Choices[type] = Choices(
-    {"attention": Attention, "cross_attention": CrossAttention, "feed_forward": Dense, "moe": MoE}
+    {
+        **{"attention": Attention, "cross_attention": CrossAttention, "feed_forward": Dense},
+        **{"moe": MoE, "delta": GatedDelta, "mamba2": Mamba2},
+    }
 )
 
 # What acts within a sequence, and so not in attention to another one.

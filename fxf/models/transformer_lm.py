@@ -104,6 +104,5 @@ def transformer_lm(config: TransformerLMConfig, vocab_size: int) -> Model:
     model = TransformerLM(config, vocab_size, stack_of(config, vocab_size=vocab_size))
     decoding = model if model.decoder.cached else WholeSequences(model.features, model.readout)
     spec = initialized_as(config, model.spec())
-    return Model(
-        spec, model.features, model.readout, decoding.prefill, decoding.step, **sizes_of(config, model.decoder)
-    )
+    sizes = sizes_of(config, model.decoder)
+    return Model(spec, model.features, model.readout, decoding.prefill, decoding.step, **sizes)
