@@ -106,7 +106,7 @@ class LinearAttention(Attention):
             parts = jnp.pad(x, padding).reshape(*x.shape[:-2], n_chunks, chunk, x.shape[-1])
             return jnp.moveaxis(parts, -3, 0)
 
-        q_RGETK = self.features(q_RHTK).reshape(batch_size, n_groups, n_heads // n_groups, length, head_dim)
+        q_BGETK = self.features(q_RHTK).reshape(batch_size, n_groups, n_heads // n_groups, length, head_dim)
         earlier = jnp.tril(jnp.ones((chunk, chunk))).reshape(1, 1, 1, chunk, chunk)
 
         def one_chunk(memory: Associations, part: tuple) -> tuple[Associations, jax.Array]:
@@ -118,7 +118,7 @@ class LinearAttention(Attention):
             # The weight is 0 where there is only padding.
             return after, read / jnp.where(weight > 0, weight, 1)[..., None]
 
-        parts = (chunked(q_RGETK), chunked(self.features(k_RGTK, places)), chunked(v_RGTK))
+        parts = (chunked(q_BGETK), chunked(self.features(k_RGTK, places)), chunked(v_RGTK))
         if n_chunks == 1:
             after, heads = one_chunk(start, jax.tree.map(lambda x: x[0], parts))
         else:
@@ -129,8 +129,8 @@ class LinearAttention(Attention):
     def _show_weights(self, q_RHTK: jax.Array, k_RGTK: jax.Array, places: Places) -> None:
         """Names the weights, for who reads named arrays. A program that does not read them does not compute them."""
         batch_size, n_heads, length, head_dim = q_RHTK.shape
-        q_RGETK = self.features(q_RHTK).reshape(batch_size, k_RGTK.shape[1], -1, length, head_dim)
-        products = jnp.einsum("BGETK,BGCK->BGETC", q_RGETK, self.features(k_RGTK, places))
+        q_BGETK = self.features(q_RHTK).reshape(batch_size, k_RGTK.shape[1], -1, length, head_dim)
+        products = jnp.einsum("BGETK,BGCK->BGETC", q_BGETK, self.features(k_RGTK, places))
         products = products * jnp.tril(jnp.ones((1, 1, 1, length, length)))
         weights = products / products.sum(-1, keepdims=True)
         named("weights", weights.reshape(batch_size, n_heads, length, length))
