@@ -3,6 +3,7 @@
 import ast
 import copy
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -120,4 +121,18 @@ def refusals(text):
         pairs = [pair.partition("=") for pair in changes.split(", ")]
         pattern = ".*".join(map(re.escape, message.split(" … ")))
         found.append(({key: ast.literal_eval(value) for key, _, value in pairs}, pattern))
+    return found
+
+
+def refused(name):
+    """Returns [({key: value}, pattern)] of the cases of refusals.txt whose heading begins with a name."""
+    found, here = [], False
+    for line in Path(__file__).with_name("refusals.txt").read_text().splitlines():
+        if line.startswith("#"):
+            here = line[2:].partition(":")[0] == name
+        elif here and line:
+            keys, _, message = line.partition(" > ")
+            _, *parts = re.split(r"(?:^|, )([\w.]+)=", keys)
+            changes = dict(zip(parts[::2], map(ast.literal_eval, parts[1::2]), strict=True))
+            found.append((changes, ".*".join(map(re.escape, message.split("… ")))))
     return found

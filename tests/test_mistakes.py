@@ -9,15 +9,18 @@ mistakes.txt has the cases. A line of it begins with
   <   standard input
 """
 
+import functools
 import re
 import shlex
 import shutil
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 import fxf
 from fxf.verbs.flags import read_lines
+from helpers import random_params
 from small_runs import ROOT, command, overrides, script
 
 TINY = (
@@ -99,6 +102,16 @@ def box(tmp_path_factory):
     return folder
 
 
+@functools.cache
+def names_of_python():
+    """Returns what the cases in Python name: a model and one with a source, params of each, rows and their batch."""
+    sizes, rows = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 11}, np.arange(18).reshape(3, 6) % 4
+    model, reader = (fxf.model(name, vocab_size=5, **sizes) for name in ("transformer_lm", "encoder_decoder"))
+    found = {"fxf": fxf, "np": np, "rows": rows + 1, "batch": lambda key, step: fxf.language_model_batch(rows)}
+    found |= {"model": model, "params": random_params(model.spec)}
+    return found | {"reader": reader, "reader_params": random_params(reader.spec)}
+
+
 def change(folder, kind, name, text):
     """Changes a file or folder as a line of mistakes.txt says."""
     path = folder / name
@@ -145,7 +158,7 @@ def test_a_mistake_is_one_line_that_helps_and_costs_nothing(case, box, tmp_path,
     if case.command.startswith(">>>"):
         monkeypatch.chdir(tmp_path)
         with pytest.raises(fxf.UserError) as raised:
-            exec(case.command.removeprefix(">>> "), {"fxf": fxf})
+            exec(case.command.removeprefix(">>> "), names_of_python())
         lines = str(raised.value).splitlines()
     else:
         code, output, lines = ended(case, tmp_path)

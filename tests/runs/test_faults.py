@@ -5,13 +5,11 @@ import random
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
-from small_runs import HEARING, ROOT, environment, overrides, script, started
+from small_runs import overrides, script, started
 
 pytestmark = pytest.mark.thorough
 
@@ -132,26 +130,4 @@ def test_a_damaged_record_is_named_in_one_line_or_mended(file, content, unbroken
         (run / file).write_text(before)
         again = script("train", *FLAGS, f"--workdir={run}")
     assert again.returncode == 0, again.stderr
-    assert weights(run) == unbroken
-
-
-def test_of_two_equal_commands_one_trains_and_the_other_names_it(unbroken, tmp_path):
-    command = [*HEARING, sys.executable, "-m", "fxf", "train", *FLAGS, f"--workdir={tmp_path / 'run'}"]
-    pipe = subprocess.PIPE
-    both = [subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=pipe, stderr=pipe, text=True) for _ in "ab"]
-    errors = {process.pid: process.communicate(timeout=300)[1] for process in both}
-    winner, loser = sorted(both, key=lambda process: process.returncode)
-    assert (winner.returncode, loser.returncode) == (0, 2), errors
-    assert re.fullmatch(rf"error: .*pid {winner.pid} .*\n", errors[loser.pid])
-    assert weights(tmp_path / "run") == unbroken
-
-
-@pytest.mark.parametrize("n_bytes", [700, 4_000, 12_000])
-def test_a_run_without_room_says_so_and_goes_on_when_there_is(n_bytes, unbroken, tmp_path):
-    run = tmp_path / "run"
-    full = script("train", *FLAGS, f"--workdir={run}", largest_file=n_bytes)
-    assert full.returncode == 2 and "File too large" in full.stderr.splitlines()[-1]
-    kept = saved(run)
-    finished = script("train", *FLAGS, f"--workdir={run}")
-    assert (finished.returncode, resumed_at(finished.stderr)) == (0, max(kept, default=0)), finished.stderr
     assert weights(run) == unbroken

@@ -9,7 +9,7 @@ import pytest
 from etils import epath
 
 from fxf.errors import UserError
-from fxf.files import folder_at, is_remote
+from fxf.files import is_remote
 from fxf.runs import run
 from fxf.tasks.reversal import Reversal
 from fxf.training.log import Clock
@@ -48,11 +48,3 @@ def test_a_run_in_a_bucket_is_the_run_in_a_folder(tmp_path, capsys, monkeypatch)
     assert "report.html" in [path.name for path in (tmp_path / "there").iterdir()]
     with pytest.raises(UserError, match="holds another run: seed"):
         train(there, seed=1)
-
-
-@pytest.mark.parametrize(
-    "place", ["s3://bucket/run", "http://host/run", "file:///tmp/run", "gs:/bucket/run", "GS://b/r"]
-)
-def test_another_scheme_is_refused(place):
-    with pytest.raises(UserError, match=r"--workdir: .*expected a local folder or gs://BUCKET/FOLDER"):
-        folder_at(place, "--workdir")

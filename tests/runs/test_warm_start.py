@@ -29,7 +29,7 @@ from fxf.training.log import Clock
 from fxf.training.state import run_keys
 from fxf.weights import flatten, leaves
 from helpers import one_device, random_params
-from small_runs import KEPT, script, tiny_config
+from small_runs import KEPT, tiny_config
 
 ORIGIN = {"config_file": "test", "overrides": {}}
 ONE_STEP = {"train": {"steps": 1, "batch_size": 4}, "log": {"every": 1, "tensorboard": False}}
@@ -245,21 +245,6 @@ def test_what_does_not_fit_is_one_line(keys, change, message):
         assert any(next(iter(change)) in line for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"path": "absent"}, "start.path: absent: no run, file or folder is there"),
-        ({"path": "."}, r"start.path: \.: expected a run, a safetensors file or a folder of transformers"),
-        ({"weights": "a"}, r"start.weights: without start.path nothing reads it; leave it at \*"),
-        ({"path": "a", "state": "all", "weights": "a"}, "start.state: 'all' takes every weight"),
-    ],
-)
-def test_a_wrong_section_is_one_line(keys, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=message):
-        build(tiny_config(start=keys))
-
-
 def save_llama(folder):
     """Writes a Llama whose table has more rows than its tokenizer has tokens."""
     backend = tokenizers.Tokenizer(tokenizers.models.BPE({c: i for i, c in enumerate("abcde ")}, []))
@@ -286,17 +271,6 @@ def test_a_llama_comes_with_its_model_and_tokenizer(tmp_path):
     assert "7 weights and the tokenizer" in start.lines[0].replace(str(len(theirs)), "7") and len(start.lines) == 1
 
 
-@pytest.mark.thorough
-def test_a_llama_goes_on(tmp_path):
-    save_llama(tmp_path / "llama")
-    fxf.train(llama_config(tmp_path), tmp_path / "run", start=tmp_path / "llama")
-    experiment, loaded = run.load(tmp_path / "run")[0], huggingface.load(tmp_path / "llama")
-    batch = experiment.task.batch(jax.random.fold_in(run_keys(0).data, 0), 0)
-    logits = jax.jit(loaded.model.apply)(loaded.params, batch)[..., :7]
-    expected = optax.losses.softmax_cross_entropy_with_integer_labels(logits, batch["targets"]).mean()
-    assert_close(first_loss(tmp_path / "run"), expected)
-
-
 def marian_config(folder):
     """Writes a Marian with a tokenizer of fxf, and returns the config of a translation."""
     data = {"name": "six", "tokenizer": "word", "max_length": 17}
@@ -314,16 +288,3 @@ def test_a_marian_comes_with_its_model_and_tokenizer(tmp_path):
     assert config["data"]["tokenizer"] == "word" and config["data"]["vocab_size"] == experiment.task.vocab_size
     theirs = flatten(huggingface.load(tmp_path / "marian").params)
     jax.tree.map(np.testing.assert_array_equal, start.given, theirs)
-
-
-@pytest.mark.thorough
-def test_a_marian_goes_on(tmp_path):
-    fxf.train(marian_config(tmp_path / "marian"), tmp_path / "run", start=tmp_path / "marian")
-    task, loaded = run.load(tmp_path / "run")[0].task, huggingface.load(tmp_path / "marian")
-    assert_close(first_loss(tmp_path / "run"), loss_of(loaded.model, loaded.params, next(task.batches())))
-
-
-def test_a_start_of_nothing_is_refused_and_no_run_begins(tmp_path):
-    finished = script("train", "--config=configs/reversal.py", f"--workdir={tmp_path / 'run'}", "--from=")
-    assert finished.returncode == 2 and not (tmp_path / "run").exists()
-    assert finished.stderr == "error: --from: expected a value, got ''\n"
