@@ -4,11 +4,11 @@ from pathlib import Path
 import pytest
 
 from fxf.data import phrasebook
-from fxf.data.corpus import CORPORA, DataConfig, Example, read_corpus, tokenize
+from fxf.data.corpus import DataConfig, Example, read_corpus, tokenize
 from fxf.data.sentence_files import good_lines, split_by_source, tab_separated
 from fxf.data.tokenizer import EOS, train_tokenizer
 from fxf.errors import UserError
-from helpers import first_phrases
+from helpers import first_phrases, refused
 
 LINES = [f"Sentence {i // 2}.\tPhrase {i}.\tCC-BY {i}" for i in range(200)]
 
@@ -150,11 +150,6 @@ def test_test_sentences_that_are_trained_on_too_are_counted(tmp_path, caplog):
     assert caplog.messages == ["warning: 1 of the 1 test sentences are in the training part too"]
 
 
-def test_lower_case_turns_both_sides_down(tmp_path):
-    corpus = read_corpus(parallel(tmp_path, ["ÉA b"], ["ΑΒ"], lower_case=True))
-    assert corpus.train == [Example("éa b", "αβ", "train.en:1")]
-
-
 def test_a_share_of_the_training_pairs_loses_its_punctuation_on_both_sides(tmp_path):
     lines = [f"Is it {i}?!" for i in range(999)], [f"Est-ce {i} ?" for i in range(999)]
     corpus = read_corpus(parallel(tmp_path, *lines, unpunctuated=0.25))
@@ -178,49 +173,7 @@ def test_the_phrasebook_has_three_splits_and_six_is_all_at_once(monkeypatch):
     assert corpus.train == corpus.validation == corpus.test
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"columns": ""}, r"data.columns: expected the languages of the file's columns, .*such as en,fr; got ''"),
-        ({"columns": "en,en"}, r"data.columns: expected the languages .*; got 'en,en'"),
-        ({"columns": "en,,fr"}, r"data.columns: expected the languages .*; got 'en,,fr'"),
-        ({"columns": "en"}, r"data.target: expected one of en; got 'fr'"),
-        ({"source": "de", "target": "en"}, r"data.source: expected one of en, fr; got 'de'"),
-        ({"target": "fra"}, r"data.target: expected one of en, fr; got 'fra'; did you mean 'fr'"),
-        ({"target": "en"}, r"data.target: .*got 'en' for both"),
-        ({"path": ""}, r"data.path: corpus 'pairs' needs it; give --config.data.path"),
-        ({"path": "fr.txt"}, r"data.path: .*fr.txt: No such file or directory; did you mean 'fra.txt'"),
-        ({"path": "."}, r"data.path: .*expected a file, got a folder"),
-        ({"path": "empty"}, r"data.path: empty: the file is empty"),
-        ({"path": "empty", "on_error": "skip"}, r"data.path: empty: the file is empty"),
-        ({"path": "blank", "on_error": "skip"}, r"blank: no line holds a sentence pair"),
-        ({"path": "utf16"}, r"utf16:1: the \w+ is not UTF-8: byte 0xff; is it UTF-16\?"),
-        ({"train": "x"}, r"data.train: corpus 'pairs' does not read it; leave it at train, or"),
-        ({"name": "parallel"}, r"data.columns: corpus 'parallel' does not read it; leave it at '', or"),
-        ({"name": "parallel", "columns": "", "held_out": 0.1}, r"data.held_out: corpus 'parallel' does not read it"),
-        ({"name": "parallel", "columns": "", "path": "no"}, r"data.path: no folder no"),
-        ({"name": "parallel", "columns": "", "path": "."}, r"data.train: train.en: No such file"),
-        ({"name": "parallel", "columns": "", "test": "train"}, r"data.test: expected other pairs than data.train"),
-        (
-            {"name": "parallel", "columns": "", "validation": "train"},
-            r"data.validation: expected other .*'train' for both",
-        ),
-        (
-            {"name": "phrasebook", "columns": ""},
-            r"data.path: .*; leave it at '', or set data.name \(pairs, parallel, tfds\)$",
-        ),
-        (
-            {"name": "phrasebook", "columns": "", "path": "", "source": "de"},
-            r"data.source: corpus 'phrasebook' does not",
-        ),
-        (
-            {"name": "phrasebook", "columns": "", "path": "", "target": "de"},
-            r"data.target: expected one of fr, es; got 'de'",
-        ),
-        ({"name": "six", "columns": "", "path": "", "target": "es"}, r"data.target: corpus 'six' does not read it"),
-        ({"name": "pair"}, rf"data.name: expected one of {', '.join(CORPORA)}; .*did you mean 'pairs'"),
-    ],
-)
+@pytest.mark.parametrize(("wrong", "message"), refused("corpus"))
 def test_a_key_that_names_nothing_is_refused(wrong, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, content in (("empty", b""), ("blank", b"\n\n"), ("utf16", "\n".join(LINES).encode("utf-16"))):
@@ -257,11 +210,3 @@ def test_ankis_file_has_no_bad_line_and_no_source_in_two_splits(real):
     assert len(validation) / len(lines) == pytest.approx(0.02, abs=0.002)
     tokenizer = train_tokenizer("bpe", 1000, [text for line in lines[::40] for text in (line.source, line.target)])
     assert all(tokenizer.decode(tokenizer.encode(line.target)) == line.target for line in test)
-
-
-@pytest.mark.thorough
-def test_multi30k_is_read_whole(real):
-    stems = {"train": "train.lc.norm.tok", "validation": "val.lc.norm.tok", "test": "test_2016_flickr.lc.norm.tok"}
-    corpus = read_corpus(DataConfig(name="parallel", path=str(real / "multi30k/tok"), target="de", **stems))
-    assert [len(split) for split in corpus[:3]] == [29000, 1014, 1000]
-    assert corpus.test[-1].where == "test_2016_flickr.lc.norm.tok.en:1000"

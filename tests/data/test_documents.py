@@ -121,25 +121,3 @@ def test_a_folder_without_files_and_a_missing_one_are_named(tmp_path):
         sources(DocumentsConfig(path=str(tmp_path / "empty"), format="files"))
     with pytest.raises(UserError, match=r"data.path: .*emty: No such file or directory; did you mean 'empty'"):
         sources(DocumentsConfig(path=str(tmp_path / "emty"), format="files"))
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"separator": "\n"}, r"data.separator: data.format 'text' does not read it; leave it at ''"),
-        ({"format": "files", "field": "x"}, r"data.field: data.format 'files' does not read it; leave it at text"),
-        ({"format": "files", "split": "x"}, r"data.split: data.format 'files' does not read it; leave it at train"),
-        ({"prepared": "x"}, r"data.prepared: data.format 'text' does not read it"),
-        ({"format": "tfds"}, r"data.path: data.format 'tfds' needs it"),
-    ],
-)
-def test_a_key_that_a_format_does_not_read_is_refused(keys, message):
-    with pytest.raises(UserError, match=message):
-        DocumentsConfig(**keys)
-
-
-def test_a_file_that_cannot_be_read_is_named(tmp_path):
-    (tmp_path / "a.txt").write_text("text")
-    (tmp_path / "c.txt").symlink_to("/proc/self/mem")  # reading it is an error of input and output
-    with pytest.raises(UserError, match=rf"data.path: {tmp_path}/c.txt: Input/output error"):
-        texts(DocumentsConfig(path=str(tmp_path), format="files"))

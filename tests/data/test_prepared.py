@@ -11,7 +11,6 @@ from fxf.data import prepared as module
 from fxf.data.documents import PARTS, DocumentsConfig, Source, part_of, read, sources
 from fxf.data.prepared import MANIFEST, prepared, tokenizer_of_documents
 from fxf.errors import UserError
-from fxf.machine import status
 
 TEXTS = [f"Text {i}\nof {'many ' * (i % 7)}words ß." for i in range(60)]
 
@@ -60,12 +59,6 @@ def test_what_is_prepared_is_not_read_again(tmp_path, monkeypatch):
     monkeypatch.setattr(Source, "digest", None)
     monkeypatch.setattr(module, "sample", None)
     assert prepare(keys) == first
-
-
-def test_each_kind_of_tokens_has_its_own_folder_and_digest(tmp_path):
-    configs = [config(tmp_path), config(tmp_path, tokenizer="word"), config(tmp_path, lower_case=True)]
-    found = [prepare(keys) for keys in configs]
-    assert len({each.folder for each in found}) == len({each.digest for each in found}) == 3
 
 
 def test_the_digest_is_that_of_the_text_under_whatever_name(tmp_path):
@@ -160,14 +153,6 @@ def test_a_part_without_a_document_and_a_folder_that_cannot_be_written_are_named
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"file/.*: File exists"):
         prepare(config(tmp_path, prepared=str(tmp_path / "file")))
-
-
-def test_preparing_shows_how_many_bytes_are_read(tmp_path, monkeypatch):
-    shown = []
-    monkeypatch.setattr(status.Stage, "advance", lambda stage, n: shown.append(n))
-    keys = config(tmp_path)
-    prepare(keys)
-    assert sum(shown) == (tmp_path / "texts.jsonl").stat().st_size
 
 
 def test_the_phrase_book_is_prepared_in_the_folder_of_tfds(tmp_path, monkeypatch):
