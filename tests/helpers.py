@@ -134,5 +134,5 @@ def refused(name):
             keys, _, message = line.partition(" > ")
             _, *parts = re.split(r"(?:^|, )([\w.]+)=", keys)
             changes = dict(zip(parts[::2], map(ast.literal_eval, parts[1::2]), strict=True))
-            found.append((changes, ".*".join(map(re.escape, message.split("… ")))))
+            found.append((changes, ".*".join(map(re.escape, re.split(" ?… ?", message)))))
     return found

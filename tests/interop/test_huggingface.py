@@ -157,11 +157,3 @@ def test_a_model_that_transformers_does_not_have_is_one_line(name, changes, mess
     with pytest.raises(UserError, match=message):
         huggingface.save(tmp_path / "saved", config, params, first=0, end=2, padding=1)
     assert not (tmp_path / "saved").exists()
-
-
-def test_what_cannot_be_read_is_one_line(tmp_path):
-    with pytest.raises(UserError, match=r"config.json: No such file"):
-        huggingface.load(tmp_path)
-    (tmp_path / huggingface.CONFIG_FILE).write_text("{")
-    with pytest.raises(UserError, match=r"config.json: not JSON: "):
-        huggingface.load(tmp_path)

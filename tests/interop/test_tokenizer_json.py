@@ -136,15 +136,6 @@ def test_a_task_names_what_its_model_reads_around_a_text(name, model, keys, expe
         assert read("The <EOS> CAT", found["tokenizer"]) == [*around[0], *tokens, *around[1]]
 
 
-def test_text_spelled_like_a_byte_of_a_file_is_text(tmp_path):
-    backend = unigram("<unk>", "</s>")
-    backend.add_special_tokens(["</s>"])
-    backend.save(str(tmp_path / "tokenizer.json"))
-    tokenizer = read_tokenizer_file(tmp_path / "tokenizer.json")
-    assert backend.token_to_id("<0x0A>") in backend.encode("t<0x0A>").ids
-    assert backend.token_to_id("<0x0A>") not in tokenizer.encode("t<0x0A>")
-
-
 def test_an_added_part_that_no_export_writes_is_refused():
     record = json.loads(tokenizer_json(train_tokenizer("word", 30, TEXTS), (BOS, None)))
     record["normalizer"] = {"type": "NFC"}

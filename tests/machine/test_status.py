@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from fxf.machine import status
-from fxf.machine.status import hidden, say, stage, tell
+from fxf.machine.status import hidden, stage, tell
 
 
 class Terminal(io.StringIO):
@@ -43,12 +43,6 @@ def test_nothing_is_drawn_after_the_last_stage_nor_while_the_user_types(terminal
             assert not status._progress.live.is_started
         assert status._progress.live.is_started
     assert status._progress is None
-
-
-def test_a_line_is_written_as_it_is_whatever_brackets_it_has(terminal):
-    with stage("reading [files]"):
-        say("[bold]x[/bold] /a/b")
-    assert "[bold]x[/bold] /a/b" in terminal.getvalue()
 
 
 def test_where_there_is_no_terminal_only_the_lines_of_a_log_appear(capsys):

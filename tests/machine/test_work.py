@@ -3,7 +3,6 @@ import time
 
 import pytest
 
-from fxf.machine import work
 from fxf.machine.work import by_threads
 
 
@@ -18,14 +17,6 @@ def test_results_come_in_the_order_of_the_items_whoever_is_first():
         return i * i
 
     assert list(by_threads(square, range(31))) == [i * i for i in range(31)]
-
-
-def test_only_a_few_items_are_taken_ahead(monkeypatch):
-    monkeypatch.setattr(work.os, "cpu_count", lambda: 3)
-    taken = []
-    results = by_threads(lambda i: i, (taken.append(i) or i for i in range(99)))
-    assert next(results) == 0
-    assert len(taken) == 7
 
 
 def test_an_error_of_an_item_comes_in_its_turn():

@@ -44,11 +44,6 @@ def test_runs_of_one_seed_are_of_one_group_unless_they_differ_in_what_changes_fi
     assert len({group.label for group in found.groups}) == len(found.groups)
 
 
-def test_the_steps_of_checkpoints_are_of_the_group_where_their_mean_is_tested(tmp_path):
-    of_steps = [{"checkpoint": {"average": 2, "every": every}} for every in (2, 3)]
-    assert seeds_of(compared(tmp_path, *of_steps)) == [{0: [0]}, {0: [1]}]
-
-
 def test_a_seed_that_ran_twice_counts_once_with_its_mean(tmp_path):
     scores = [(0, 0.25), (0, 0.75), (1, 0.0)]
     found = compared(tmp_path, *({"seed": seed, "result": {"exact_match": score}} for seed, score in scores))

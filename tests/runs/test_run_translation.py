@@ -15,7 +15,7 @@ from fxf.runs import run
 from fxf.runs.configs import read_config
 from fxf.training import record
 from fxf.training.log import Clock
-from small_runs import script
+from small_runs import command
 
 MODEL = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 20, "dropout": 0.1}
 DATA = {"name": "pairs", "columns": "en,fr", "held_out": 0.1, "max_length": 20, "shapes": 1}
@@ -110,7 +110,7 @@ def test_a_run_translates_without_the_text_it_learned_from(folder, tmp_path):
     config["config"]["data"]["path"] = "/nowhere/pairs.txt"
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
     (tmp_path / "input.txt").write_text("a b c\n\nd\n")
-    finished = script("generate", f"--workdir={tmp_path / 'run'}", f"--input={tmp_path / 'input.txt'}")
+    finished = command("generate", f"--workdir={tmp_path / 'run'}", f"--input={tmp_path / 'input.txt'}")
     assert finished.returncode == 0, finished.stderr
     first, blank, last = finished.stdout.split("\n")[:-1]
     assert blank == ""
@@ -118,7 +118,7 @@ def test_a_run_translates_without_the_text_it_learned_from(folder, tmp_path):
 
 
 def test_n_best_lines_have_number_score_and_text(folder):
-    finished = script("generate", f"--workdir={folder / 'run'}", "--beam_width=4", "--n_best=3", "a b", "c")
+    finished = command("generate", f"--workdir={folder / 'run'}", "--beam_width=4", "--n_best=3", "a b", "c")
     assert finished.returncode == 0, finished.stderr
     rows = [line.split("\t") for line in finished.stdout.splitlines()]
     assert [row[0] for row in rows] == ["1"] * 3 + ["2"] * 3

@@ -13,7 +13,7 @@ from fxf.runs import configs, smoke
 from fxf.runs.configs import read_config
 from fxf.runs.experiment import build
 from helpers import first_phrases
-from small_runs import ROOT, overrides, script, tiny_config
+from small_runs import ROOT, command, overrides, tiny_config
 
 
 def test_what_counts_steps_is_scaled_with_them():
@@ -79,7 +79,7 @@ def done(tmp_path_factory):
     """Returns the folder beside which a smoke run stands, and the finished command."""
     folder = tmp_path_factory.mktemp("smoke") / "run"
     flags = overrides(train={"steps": 5000})
-    return folder, script("train", *flags, "--smoke", "--json", f"--workdir={folder}")
+    return folder, command("train", *flags, "--smoke", "--json", f"--workdir={folder}")
 
 
 def test_a_smoke_run_validates_saves_tests_and_shows_samples(done):
