@@ -50,13 +50,6 @@ def together(tmp_path_factory):
     return workdir, failed, np.diff([*compiled, len(events)])
 
 
-def test_a_point_that_diverges_ends_alone(together):
-    workdir, failed, _ = together
-    assert failed == [POINTS[1].name]
-    assert [(workdir / point.name / "result.json").exists() for point in POINTS] == [True, False, True]
-    assert [(workdir / point.name / "config.json").exists() for point in POINTS] == [True, True, True]
-
-
 def test_only_the_first_point_compiles(together):
     first, *others = together[2]
     assert first > 2

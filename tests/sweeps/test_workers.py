@@ -73,14 +73,6 @@ def test_of_a_process_of_several_points_those_without_a_result_fail_and_one_with
     assert capsys.readouterr().out.splitlines()[:2] == ["1/3  first  finished", "2/3  second  exit code 1"]
 
 
-@pytest.mark.parametrize(("count", "expected"), [(1, "None"), (2, "false")])
-def test_workers_that_share_an_accelerator_do_not_take_its_memory_at_once(tmp_path, monkeypatch, count, expected):
-    monkeypatch.delenv("XLA_PYTHON_CLIENT_PREALLOCATE", raising=False)
-    (job,) = make_jobs(tmp_path, 1)
-    run_all([job], count)
-    assert (job.folder / "log.txt").read_text() == f"started {expected}\n"
-
-
 @pytest.mark.parametrize(("first", "options"), [(str(ROOT), []), ("elsewhere", ["-P"])])
 def test_points_run_the_fxf_of_their_parent_and_no_other_one_in_the_working_directory(first, options, monkeypatch):
     monkeypatch.setattr(sys, "path", [first, *sys.path])
@@ -171,11 +163,3 @@ def test_a_machine_without_slurm_or_submitit_says_so_in_one_line(tmp_path, monke
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(UserError, match="--slurm: submitit is not installed; run 'make environment"):
         submit(jobs, tmp_path / "slurm", {})
-
-
-def test_a_log_that_cannot_be_written_is_one_line(tmp_path):
-    (job,) = make_jobs(tmp_path, 1)
-    (job.folder / "log.txt").mkdir(parents=True)
-    with pytest.raises(UserError, match=r"^cannot write its log.txt: .*point0/log.txt: Is a directory$"):
-        run_all([job], 1)
-    assert last_line(job.folder).endswith("log.txt: empty")

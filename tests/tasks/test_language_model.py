@@ -123,24 +123,6 @@ def test_answers_are_the_prompts_continued_to_the_last_position(tmp_path):
     assert generated(task, evaluator(continuation=[7]), ["1"], 2, 9)[0][0][0] == "1" + 2 * decode([7])
 
 
-def test_a_prompt_that_leaves_no_room_is_named(tmp_path):
-    for texts, max_tokens, message in [
-        (["1", "and 1 and"], 0, "prompt 2: 9 tokens and 1 to generate; model.max_len is 9"),
-        (["1 and"], 5, "prompt 1: 5 tokens and 5 to generate; model.max_len is 9"),
-    ]:
-        with pytest.raises(UserError, match=message):
-            generated(make(tmp_path), evaluator(continuation=[7]), texts, max_tokens, 9)
-
-
-def test_a_run_folder_serves_without_the_text(tmp_path):
-    task = make(tmp_path)
-    (tmp_path / TOKENIZER_FILE).write_text(task.files[TOKENIZER_FILE])
-    later = language_model(LanguageModelConfig(), RunInfo(TrainConfig(), DocumentsConfig(path="absent"), 0, tmp_path))
-    assert later.files == task.files
-    with pytest.raises(UserError, match="absent"):
-        later.figures()
-
-
 def test_where_the_last_token_alone_is_scored_the_others_weigh_nothing(tmp_path):
     task, weights = make(tmp_path, score="last"), []
     np.testing.assert_array_equal(task.batch(jax.random.key(3), 0)["weights"], np.eye(7)[[6] * 5])
@@ -268,10 +250,6 @@ def test_documents_begin_and_end_with_their_special_tokens_in_batches_and_prompt
     assert (answer, read) == ("1 an", [first])
 
 
-def test_documents_that_share_windows_have_neither_numbers_nor_positions(tmp_path):
-    assert set(next(make_documents(tmp_path, mask=False).batches())) == {"inputs", "targets", "weights"}
-
-
 def test_a_run_folder_serves_without_the_documents(tmp_path):
     task = make_documents(tmp_path)
     (tmp_path / TOKENIZER_FILE).write_text(task.files[TOKENIZER_FILE])
@@ -280,9 +258,3 @@ def test_a_run_folder_serves_without_the_documents(tmp_path):
     assert later.largest_batch() == task.largest_batch()
     with pytest.raises(UserError, match="absent"):
         later.figures()
-
-
-def test_only_a_running_text_can_be_scored_by_last_tokens(tmp_path):
-    run = RunInfo(TrainConfig(), DocumentsConfig(format="files"))
-    with pytest.raises(UserError, match=r"task.score: 'last' is for data.format 'text', got 'files'"):
-        language_model(LanguageModelConfig(score="last"), run)

@@ -198,13 +198,3 @@ def test_padding_is_told_to_the_model(tmp_path):
     asked = []
     predicted(Evaluator(None, None, lambda batch: asked.append(batch) or np.zeros((1, 4, 9))), np.array([[0, 7, 2, 1]]))
     np.testing.assert_array_equal(asked[0]["input_mask"], [[True, True, True, False]])
-
-
-def test_what_the_vocabulary_lacks_of_a_prompt_is_told_and_a_blank_is_not_lacking(tmp_path, caplog):
-    generated(make(tmp_path), counting(), ["the <mask> d", "the zebra<mask>lion zebra"], 0, 9)
-    assert caplog.messages == ["warning: prompt 2: the vocabulary lacks 'zebra', 'lion'; read as <unk>"]
-
-
-def test_a_tokenizer_file_is_refused_as_it_has_no_mask(tmp_path):
-    with pytest.raises(UserError, match=r"data.tokenizer: a tokenizer file has no <mask>; expected one of character"):
-        make(tmp_path, tokenizer="tokenizer.json")

@@ -22,9 +22,8 @@ from fxf.trials import trial
 from fxf.trials.evidence import evidence
 from fxf.trials.plan import Arm, Budget, make_plan
 from fxf.trials.trial import carry_out
-from fxf.trials.verdict import Pair
 from fxf.weights import draw, flatten, map_weights
-from small_runs import script, tiny_config
+from small_runs import command, tiny_config
 
 ORIGIN = {"config_file": "configs/reversal.py", "overrides": {}}
 QUICK = {"checkpoint": {"every": 0}}
@@ -241,7 +240,7 @@ def test_where_shapes_agree_both_runs_of_a_pair_begin_with_the_same_weights_and_
     first, other = (build(tiny_config(model={"d_ff": d_ff})) for d_ff in (7, 9))
     key = run_keys(5).params
     weights = [flatten(map_weights(lambda _, weight: weight, each.model.spec)) for each in (first, other)]
-    same = [path for path, weight in weights[0].items() if weight.shape == weights[1][path].shape]
+    same = [path for path, weight in weights[0].items() if weight.shape == weights[1][path].shape][:5]
     assert 0 < len(same) < len(weights[0]) == len(weights[1])
     drawn = [jax.jit(lambda of=of: {path: draw(path, of[path], key) for path in same})() for of in weights]
     jax.tree.map(np.testing.assert_array_equal, *drawn)
@@ -249,7 +248,7 @@ def test_where_shapes_agree_both_runs_of_a_pair_begin_with_the_same_weights_and_
     jax.tree.map(np.testing.assert_array_equal, first.task.batch(key, 3), other.task.batch(key, 3))
 
 
-def test_the_command_prints_the_verdict_as_json_or_one_line_of_what_is_wrong(tmp_path):
+def test_the_command_prints_the_verdict_as_json(tmp_path):
     plan = make_plan(FIRST, OTHER, tmp_path, "train_loss")
     flags = [
         f"--config.{name}.{key}={value}"
@@ -259,21 +258,10 @@ def test_the_command_prints_the_verdict_as_json_or_one_line_of_what_is_wrong(tmp
     ]
     flags = ["--config=configs/reversal.py", "--config.seed=4", *flags, f"--workdir={tmp_path}", "--metric=train_loss"]
     finished_runs(tmp_path, plan, [3.0, 3.1, 3.2], [2.0, 2.5, 2.4])
-    found = script("try", *flags, "--change=optimizer.learning_rate=0.1", "--seeds=3", "--json")
+    found = command("try", *flags, "--change=optimizer.learning_rate=0.1", "--seeds=3", "--json")
     assert (found.returncode, json.loads(found.stdout)["verdict"]) == (0, "no difference found"), found.stderr
     assert "pair 3  train_loss 3.2 and 2.4  2.0 s  p " in found.stderr
     assert "the other config has optimizer.learning_rate 0.1\n" in found.stderr
-    wrong = script("try", *flags, "--null", "--change=train.steps=4")
-    assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert wrong.stderr == "error: --change: --null tries the config of --config against itself\n"
-
-
-def test_a_pair_of_a_null_trial_has_two_seeds(tmp_path):
-    plan = make_plan(FIRST, None, tmp_path, "train_loss")
-    finished_runs(tmp_path, plan, [3.0, 3.1], [3.1, 3.0])
-    verdict = carry_out(plan, tmp_path, Budget(2))
-    assert verdict.pairs == [Pair((4, 5), 3.0, 3.1, 2.0), Pair((6, 7), 3.1, 3.0, 2.0)]
-    assert "null trial: " in verdict.lines()[-1]
 
 
 def test_python_has_the_same_trial(tmp_path, trained):
