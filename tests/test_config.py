@@ -5,7 +5,7 @@ import typing
 
 import pytest
 
-from fxf.config import defaults, differences, differing_keys, flatten, section
+from fxf.config import defaults, section
 from fxf.data.documents import DocumentsConfig
 from fxf.decoding.config import DecodeConfig, changed_decode
 from fxf.errors import UserError
@@ -120,19 +120,6 @@ def test_the_default_configs_build_as_they_are_and_as_plain_dicts():
     assert build(config).config == config
     assert set(config) == {"seed", "task", "data", "model", *SECTIONS}
     assert config["model"]["name"] == "encoder_decoder"
-
-
-def test_flatten_and_differing_keys_name_keys_by_section():
-    a, b = {"seed": 0, "model": {"x": 1, "y": 2}}, {"seed": 0, "model": {"x": 3, "z": 2}}
-    assert dict(flatten(a)) == {"seed": 0, "model.x": 1, "model.y": 2}
-    assert differing_keys(a, b) == ["model.x", "model.y", "model.z"]
-    assert differing_keys(a, a) == []
-
-
-def test_differences_show_eight_digits_of_a_digest_and_whole_values_otherwise():
-    there, here = {"text.txt": "0a1b2c3d" * 8, "name": "0a1b2c3d4"}, {"text.txt": "f" * 64, "name": "other"}
-    found = differences(there, here)
-    assert found == "text.txt (0a1b2c3d there, ffffffff here), name (0a1b2c3d4 there, other here)"
 
 
 @pytest.mark.parametrize(

@@ -178,16 +178,6 @@ def test_in_a_conversation_a_wrong_prompt_is_one_line_and_the_next_is_answered(b
     assert len(lines) == 1 and lines[0].startswith("error: prompt 1: ")
 
 
-def test_a_damaged_newest_checkpoint_falls_back_with_a_warning(box, tmp_path):
-    shutil.copytree(box / "reversal", tmp_path / "reversal")
-    change(tmp_path, "~", "reversal/checkpoints/6", "")
-    finished = command("evaluate", "--workdir=reversal", cwd=tmp_path)
-    assert finished.returncode == 0
-    assert finished.stdout.startswith("step 4  exact_match ")
-    (line,) = finished.stderr.splitlines()
-    assert line.startswith("warning: ") and "skipping the damaged checkpoint of step 6" in line
-
-
 def test_help_lists_the_flags_of_a_verb():
     finished = command("generate", "--help")
     assert finished.returncode == 0

@@ -7,20 +7,14 @@ import os
 import re
 
 import jax
-import numpy as np
 import pytest
 
-from fxf import weights
-from fxf.compile import costs, hlo, roofline, topologies
+from fxf.compile import roofline, topologies
 from fxf.compile.topologies import Topology
 from fxf.errors import UserError
 from fxf.machine.hardware import Hardware
-from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token
-from fxf.training.gradient import loss_and_gradient
-from fxf.training.parallel import ParallelConfig
-from fxf.training.sharding import make_layout
 from fxf.weights import count
 from small_runs import ROOT, script, tiny_config
 
@@ -158,26 +152,3 @@ def test_the_flags_of_the_docs_scatter_the_gradient_of_each_weight_on_a_slice_of
     assert held["all-gather"][0] >= 2 * 6 and held["all-gather"][1] >= 2 * matrices - last
     assert held["all-reduce"][1] < smallest / 4  # of biases, norms and the loss
     assert found["uncounted"] == []
-
-
-@pytest.mark.thorough  # as above
-@pytest.mark.parametrize("name", ["h100:8", "v5e:2x4"])
-def test_packed_documents_and_a_window_compile_with_flash_attention(name):
-    keys = {"n_layers": 1, "d_model": 32, "d_ff": 64, "n_heads": 2, "max_len": 131, "window": 9}
-    model = transformer_lm(TransformerLMConfig(**keys, dtype="bfloat16", attention_implementation="flash"), 11)
-    shape = jax.ShapeDtypeStruct((8, 131), np.int32)
-    batch = {**dict.fromkeys(("inputs", "targets", "documents"), shape), "weights": shape.update(dtype=np.float32)}
-    topology = topologies.topology(name)
-    with topologies.target(topology), PRECISION():
-        layout = make_layout(ParallelConfig(fsdp=2, tensor=2), topology.devices)
-        params = jax.tree.map(
-            lambda x, sharding: x.update(sharding=sharding),
-            jax.eval_shape(lambda: weights.initialize(model.spec, jax.random.key(0))),
-            layout.weights(model.spec),
-        )
-        step = jax.jit(functools.partial(loss_and_gradient, model, layout=layout))
-        compiled = step.lower(params, batch).compile(topology.compiler_options)
-    text = compiled.as_text()
-    assert ("__cudnn$fmhaScaleBiasSoftmaxBackward" if name == "h100:8" else "splash_mha_dq_segmented") in text
-    cost = costs.cost(hlo.read(text), layout.mesh.size)
-    assert [name for _, _, here in cost.places() for name in here.uncounted] == []

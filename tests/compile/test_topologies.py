@@ -53,13 +53,6 @@ def test_a_tpu_sends_both_ways_along_a_ring_and_one_way_along_a_line(group, ways
     assert topology.traffic(Collective("all-gather", 1000, [group]), TPUS) == {"ICI": (sent, sent / (ways * 45e9))}
 
 
-@pytest.mark.parametrize(("rings", "ways"), [(1, 1), (2, 2), (6, 3)])
-def test_rings_that_a_program_names_take_a_link_each_as_far_as_there_are_links(rings, ways):
-    topology = Topology("v5e:2x16", TPUS, HARDWARE["v5e"])
-    scattered = Collective("reduce-scatter", 1000, [list(range(32))], rings)
-    assert topology.traffic(scattered, TPUS) == {"ICI": (31 / 32 * 1000, 31 / 32 * 1000 / (ways * 45e9))}
-
-
 @pytest.mark.parametrize("name", ["h100:8", "v5e:2x4"])
 def test_missing_packages_are_named(name, monkeypatch):
     monkeypatch.setattr(topologies.importlib.util, "find_spec", lambda package: None)

@@ -1,23 +1,14 @@
-import os
 from pathlib import Path
 
 import pytest
 
 from fxf.data import phrasebook
 from fxf.data.corpus import DataConfig, Example, read_corpus, tokenize
-from fxf.data.sentence_files import good_lines, split_by_source, tab_separated
 from fxf.data.tokenizer import EOS, train_tokenizer
 from fxf.errors import UserError
 from helpers import first_phrases, refused
 
 LINES = [f"Sentence {i // 2}.\tPhrase {i}.\tCC-BY {i}" for i in range(200)]
-
-
-@pytest.fixture
-def real():
-    if "FXF_DATA" not in os.environ:
-        pytest.skip("FXF_DATA, the folder of real text, is not set")
-    return Path(os.environ["FXF_DATA"])
 
 
 def pairs(tmp_path, lines, **more):
@@ -62,12 +53,6 @@ def test_all_translations_of_a_source_are_in_one_split_that_depends_on_neither_o
     assert [sources(part) for part in turned[:3]] == [sources(part) for part in corpus[:3]]
 
 
-def test_three_sources_are_the_fewest(tmp_path):
-    assert [len(part) for part in read_corpus(pairs(tmp_path, ["a\tA", "b\tB", "c\tC"]))[:3]] == [1, 1, 1]
-    with pytest.raises(UserError, match=r"data.held_out: expected 3 source sentences or more.* got 2"):
-        read_corpus(pairs(tmp_path, ["a\tA", "b\tB", "b\tC"]))
-
-
 def test_a_limit_keeps_the_first_pairs_and_pairs_to_learn_by_heart_are_in_every_part(tmp_path):
     whole, some = (read_corpus(pairs(tmp_path, LINES, held_out=0.1, limit=limit)) for limit in (0, 7))
     assert (some.train, some.validation, some.test) == (whole.train[:7], whole.validation, whole.test)
@@ -89,11 +74,6 @@ def test_the_columns_are_in_the_languages_that_the_config_says(columns, source, 
         some = ["\t".join(line.split("\t")[:cut]) for line in lines]
         found = read_corpus(pairs(tmp_path, some, columns=columns, source=source, target=target))
         assert together(found) == [(f"{source} {i}", f"{target} {i}") for i in range(9)]
-
-
-def test_only_line_feeds_end_lines(tmp_path):
-    found = read_corpus(pairs(tmp_path, "\ufeffa\u2028b\x0bc\x85d \tA\r\nb\tB\u2029\r\nc\tC".encode()))
-    assert together(found) == [("a\u2028b\x0bc\x85d ", "A"), ("b", "B\u2029"), ("c", "C")]
 
 
 @pytest.mark.parametrize(
@@ -124,23 +104,6 @@ def test_parallel_files_are_paired_line_by_line(tmp_path):
     assert sorted(corpus.digests) == sorted(
         f"{part}.{side}" for part in ("train", "val", "test") for side in ("en", "fr")
     )
-
-
-@pytest.mark.parametrize(
-    ("en", "fr", "message"),
-    [
-        (["a", "b"], ["A"], "train.en:2: train.fr has no such line"),
-        (["a"], ["A", "B"], "train.fr:2: train.en has no such line"),
-        (["a", ""], ["A", "B"], "train.en:2: the source is empty"),
-        (["a", "b"], ["A", ""], "train.fr:2: the target is empty"),
-    ],
-)
-def test_a_bad_pair_of_lines_is_an_error_or_skipped_and_counted(tmp_path, en, fr, message):
-    with pytest.raises(UserError) as caught:
-        read_corpus(parallel(tmp_path, en, fr))
-    assert str(caught.value) == message
-    corpus = read_corpus(parallel(tmp_path, en, fr, on_error="skip"))
-    assert (corpus.train, corpus.skipped) == ([Example("a", "A", "train.en:1")], 1)
 
 
 def test_test_sentences_that_are_trained_on_too_are_counted(tmp_path, caplog):
@@ -197,16 +160,3 @@ def test_tokens_end_with_eos_and_are_never_cut():
     assert (skip.examples, skip.pairs, skip.skipped) == (examples[:1], stop.pairs[:1], 2)
     with pytest.raises(UserError, match=r"data.max_length: no sentence pair has at most 2 tokens"):
         tokenize(DataConfig(max_length=2, on_error="skip"), tokenizer, examples)
-
-
-@pytest.mark.thorough
-def test_ankis_file_has_no_bad_line_and_no_source_in_two_splits(real):
-    content = (real / "tatoeba/fra-eng-2019/fra.txt").read_bytes()
-    lines, skipped = good_lines(tab_separated(content, 2, 0, 1), ["fra.txt"] * 2, skip=False)
-    assert (len(lines), skipped) == (content.count(b"\n"), 0)
-    train, validation, test = split_by_source(lines, 0.02)
-    assert not sources(train) & sources(validation + test)
-    assert not sources(validation) & sources(test)
-    assert len(validation) / len(lines) == pytest.approx(0.02, abs=0.002)
-    tokenizer = train_tokenizer("bpe", 1000, [text for line in lines[::40] for text in (line.source, line.target)])
-    assert all(tokenizer.decode(tokenizer.encode(line.target)) == line.target for line in test)

@@ -39,11 +39,6 @@ def test_ends_of_lines_a_byte_order_mark_and_case_are_as_asked_for(tmp_path):
     assert "".join(text[:2]) == ("ab\nc\rd" + "\ufeffab\nc\rd" * 8)
 
 
-def test_a_text_whose_lines_end_in_returns_alone_has_lines(tmp_path):
-    text = read_text(config(tmp_path, b"\xef\xbb\xbfAb\rC\r" * 9))
-    assert "".join(text[:2]) == "Ab\nC\n" + "\ufeffAb\nC\n" * 8
-
-
 def test_the_text_without_a_path_is_the_english_of_the_phrase_book(monkeypatch):
     monkeypatch.setattr(phrasebook, "phrases", first_phrases)
     text = read_text(TextConfig())

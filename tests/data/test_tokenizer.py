@@ -1,6 +1,5 @@
 import json
 import os
-import random
 import subprocess
 import sys
 
@@ -22,7 +21,6 @@ from fxf.data.tokenizer import (
     tokenizer_of,
     train_tokenizer,
 )
-from fxf.data.tokenizer_kinds import MAX_PIECE
 from fxf.errors import UserError
 from helpers import examples
 
@@ -73,22 +71,6 @@ def test_what_training_never_showed_is_unknown(kind):
     assert tokens[-1] == UNK
     assert UNK not in tokens[:-1]
     assert tokenizer.decode(tokens) == "a <unk>"
-
-
-def test_words_are_cut_at_white_space_and_joined_by_one_space():
-    tokenizer = train_tokenizer("word", 100, TEXTS)
-    text = " the\u00a0 cat's\t hat \n"
-    assert len(tokenizer.encode(text)) == 3
-    assert tokenizer.decode(tokenizer.encode(text)) == "the cat's hat"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_special_tokens_come_first(kind):
-    tokenizer = train_tokenizer(kind, 300, TEXTS)
-    vocabulary = json.loads(tokenizer.to_json())["model"]["vocab"]
-    assert [vocabulary[name] for name in SPECIAL_TOKENS] == [0, 1, 2, 3, 4]
-    assert sorted(vocabulary.values()) == list(range(tokenizer.vocab_size))
-    assert tokenizer.vocab_size <= 300
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -146,13 +128,6 @@ def test_processes_agree_and_fork_without_a_warning():
     command = [sys.executable, "-c", TRAIN_AND_FORK]
     run = subprocess.run(command, env={**environment, "PYTHONHASHSEED": "1"}, capture_output=True, check=True)
     assert (run.stdout.decode(), run.stderr) == (train_tokenizer("bpe", 400, MANY).to_json(), b"")
-
-
-@pytest.mark.parametrize(("kind", "fewest"), [("bpe", 261), ("word", 6), ("character", 6)])
-def test_a_vocabulary_too_small_is_refused(kind, fewest):
-    train_tokenizer(kind, fewest, TEXTS)
-    with pytest.raises(UserError, match=f"data.vocab_size: tokenizer '{kind}' needs at least {fewest}, got"):
-        train_tokenizer(kind, fewest - 1, TEXTS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -225,11 +200,3 @@ def test_the_tokenizer_of_a_folder_is_the_one_that_the_config_names(tmp_path):
         tokenizer_of(tmp_path, "word", 300, list)
     with pytest.raises(UserError, match=rf"expected at most data.vocab_size 262 tokens, got {BPE.vocab_size}"):
         tokenizer_of(tmp_path, "bpe", 262, list)
-
-
-def test_a_run_of_letters_is_cut_into_pieces_and_comes_back_whole():
-    text = "".join(random.Random(0).choices("abcdé", k=5 * MAX_PIECE))
-    tokenizer = train_tokenizer("bpe", 3000, [text] * 2)
-    assert tokenizer.decode(tokenizer.encode(text)) == text
-    vocabulary = json.loads(tokenizer.to_json())["model"]["vocab"]
-    assert max(map(len, vocabulary)) == MAX_PIECE

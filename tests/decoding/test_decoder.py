@@ -168,15 +168,6 @@ def test_a_chunk_has_as_many_prompts_as_threads_hypotheses_and_cache_allow(
     assert seen == chunks
 
 
-def test_chunks_are_decoded_side_by_side_where_a_cpu_has_a_small_model_and_enough_prompts(monkeypatch):
-    monkeypatch.setattr(decoder_module, "n_cores", lambda: 3)
-    monkeypatch.setattr(decoder_module, "SMALL_WEIGHTS", 4)
-    decode = Decoder(MODEL, END, config=DecodeConfig(beam_width=2))
-    small, large = ({"scale": np.ones(n, np.float32)} for n in (1, 2))
-    assert [decode._n_threads(small, n) for n in (1, 7, 8, 11, 12, 99)] == [1, 1, 2, 2, 3, 3]
-    assert decode._n_threads(large, 99) == 1
-
-
 @pytest.mark.parametrize("config", [DecodeConfig(temperature=2.0), DecodeConfig(beam_width=2)], ids=str)
 def test_answers_are_the_same_in_any_chunks_and_in_the_order_of_their_prompts(monkeypatch, config):
     _, params, _ = model_and_params(1)

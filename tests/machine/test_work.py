@@ -1,5 +1,4 @@
 import threading
-import time
 
 import pytest
 
@@ -24,17 +23,3 @@ def test_an_error_of_an_item_comes_in_its_turn():
     assert [next(results) for _ in range(3)] == [0, 0, 1]
     with pytest.raises(ZeroDivisionError):
         next(results)
-
-
-def test_items_that_have_not_begun_are_left_out_after_an_error():
-    begun = []
-
-    def work(i):
-        begun.append(i)
-        if i > 0:
-            time.sleep(0.3)  # so that the next ones wait for a thread
-        return 1 // i
-
-    with pytest.raises(ZeroDivisionError):
-        list(by_threads(work, range(9), 2))
-    assert not {3, 4} & set(begun)

@@ -81,13 +81,6 @@ def test_runs_with_other_tokenizers_are_ranked_by_bits_of_the_text(records, resu
     assert (told in said) == (records[0] != records[1])
 
 
-def test_losses_in_other_units_are_not_ranked(tmp_path):
-    runs = [
-        {"record": tokens("12ab", unit=unit), "result": {"test_loss": i}} for i, unit in enumerate(("nats", "bilayer"))
-    ]
-    assert best.lines(compared(tmp_path, *runs)) == ["not ranked: test_loss: the losses have other units"]
-
-
 def test_runs_on_other_texts_are_never_ranked(tmp_path):
     texts = [
         {"record": {**NATS, "scored": {"set of test pairs": text}}, "result": {"bleu": i}}
@@ -125,13 +118,6 @@ def test_equal_scores_tie_and_the_next_score_chooses_the_run_to_go_on_from(tmp_p
     run, name, why = best.best_run(found)
     assert (run.folder.name, name, why) == ("2", "exact_match", "others are equal")
     assert places(found, "exact_match") == []
-
-
-def test_neither_a_speed_nor_the_loss_of_training_ranks(tmp_path):
-    names = ("tokens_per_second", "train_seconds", "data_seconds_per_step", "mfu", "train_loss")
-    found = compared(tmp_path, *({"result": dict.fromkeys(names, i)} for i in (1.0, 2.0)))
-    assert best.best_run(found) is None
-    assert best.lines(found) == ["not ranked: no score tells a run from the others"]
 
 
 def test_seeds_of_one_config_are_not_ranked(tmp_path):

@@ -51,21 +51,6 @@ def test_a_seed_that_ran_twice_counts_once_with_its_mean(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("paths", "digests", "labels"),
-    [
-        (("a", "b"), ("12ab", "12ab"), ["path=a"]),
-        (("a", "a"), ("12ab", "34cd"), ["content of data.path 12ab", "content of data.path 34cd"]),
-        (("a", "b"), ("12ab", "34cd"), ["path=a", "path=b"]),
-    ],
-)
-def test_a_text_counts_by_its_content(paths, digests, labels, tmp_path):
-    runs = [{"data": path, "digest": digest} for path, digest in zip(paths, digests, strict=True)]
-    made = [{"start": {"path": r["data"]}, "record": {"digests": {"start.path": r["digest"]}}} for r in runs]
-    found = compared(tmp_path, *made)
-    assert [group.label for group in found.groups] == [label.replace("data.path", "start.path") for label in labels]
-
-
-@pytest.mark.parametrize(
     ("other", "why"),
     [
         ({"record": {**TEXTS, "scored": {"test text": "34cd"}}}, "another test text"),

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from fxf.errors import UserError
-from fxf.reports import page, report, run_files
+from fxf.reports import report, run_files
 from fxf.training.log import LogConfig, MetricsLog
 from fxf.training.trackers import Trackers
 from small_runs import tiny_config
@@ -57,15 +57,6 @@ def test_the_page_holds_the_figures_of_the_records_and_numbers_that_are_none_lea
     assert shown["command"].endswith("--config.train.steps=6 --workdir=runs/again")
 
 
-@pytest.mark.parametrize(
-    "overrides, flags", [({}, "--from=runs/a:20"), ({"start.path": "runs/a:20"}, "--config.start.path=runs/a:20")]
-)
-def test_the_command_of_a_run_that_starts_from_another_names_that(overrides, flags):
-    record = {"config": {"start": {"path": "runs/a:20"}}, "config_file": "sort.py", "overrides": overrides}
-    assert report.command(record) == f"fxf train --config=sort.py {flags} --workdir=runs/again"
-    assert report.command(record, "b") == "fxf train --config=sort.py --from=b --workdir=runs/again"
-
-
 def test_texts_are_data_and_no_markup(tmp_path):
     folder = make_run(tmp_path / "<script>name<", optimizer={"name": BAD})
     sample = {"step": 6, "test": True, "rows": [[BAD, BAD, "x"], ["a", "b", "c", True]]}
@@ -89,38 +80,11 @@ def test_lines_and_files_that_are_damaged_are_left_out_of_the_page(tmp_path):
     assert data_of(report.write(tmp_path / "run").read_text()) == plain
 
 
-@pytest.mark.parametrize("changes", [{"config": [5]}, {"overrides": [5]}])
-def test_a_config_of_which_a_part_is_no_object_is_one_line(changes, tmp_path):
-    path = make_run(tmp_path / "run") / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-    with pytest.raises(UserError, match=r"run/config\.json: not a run's config: a part is missing or of another type"):
-        report.write(tmp_path / "run")
-
-
-def test_a_page_that_cannot_be_written_is_one_line_and_leaves_nothing(tmp_path):
-    folder = make_run(tmp_path / "run")
-    (folder / "report.html" / "x").mkdir(parents=True)
-    before = sorted(folder.rglob("*"))
-    with pytest.raises(UserError, match=r"run/report.html: cannot write it: Is a directory"):
-        report.write(folder)
-    assert sorted(folder.rglob("*")) == before
-
-
 def test_a_page_asks_for_nothing_from_a_network(tmp_path):
     text = report.write(make_run(tmp_path / "run")).read_text()
     assert "default-src 'none'" in text
     code = text.replace("http://www.w3.org/2000/svg", "")  # the name of a kind of element
     assert "http" not in code.replace("http-equiv", "") and "src=" not in code and "@import" not in code
-
-
-def test_many_points_are_thinned_to_the_lowest_and_highest_of_each_stretch():
-    points = [(i, (i * 7919) % 10007) for i in range(5000)]
-    kept = page.thinned(points)
-    assert len(kept) <= page.MOST_POINTS and kept == sorted(kept)
-    assert {tuple(point) for point in kept} <= set(points)
-    assert {min(points, key=lambda p: p[1]), max(points, key=lambda p: p[1]), points[0], points[-1]} <= set(
-        map(tuple, kept)
-    )
 
 
 def test_a_run_is_running_while_its_lock_is_held_and_stopped_or_failed_after(tmp_path):

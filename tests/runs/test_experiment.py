@@ -1,7 +1,6 @@
 """Sections that do not fit each other are refused before anything is trained."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -59,13 +58,8 @@ def tripled(*arguments, **options):
     return 3 * loss_sum, weight_sum
 
 
-def focal(readout, features_BTD, targets_BT, weights_BT, label_smoothing, **options):
-    of_targets_BT = jnp.take_along_axis(jax.nn.log_softmax(readout(features_BTD)), targets_BT[..., None], -1)[..., 0]
-    return -(weights_BT * (1 - jnp.exp(of_targets_BT)) ** 2 * of_targets_BT).sum(), weights_BT.sum()
-
-
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
-@pytest.mark.parametrize("sums", [CROSS_ENTROPY.sums, tripled, focal])
+@pytest.mark.parametrize("sums", [CROSS_ENTROPY.sums, tripled])
 def test_whatever_loss_trains_logits_the_scored_one_is_their_cross_entropy(sums, smoothing):
     experiment = build(tiny_config(train={"label_smoothing": smoothing, "microbatches": 5}))
     experiment = experiment._replace(model=experiment.model._replace(loss=Loss(sums, of_logits=True)))

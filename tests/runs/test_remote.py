@@ -1,7 +1,6 @@
 """A run folder in a bucket. `epath.Path` on a local folder stands in for it: the same code runs, without a network."""
 
 import json
-import time
 
 import jax
 import numpy as np
@@ -12,17 +11,15 @@ from fxf.errors import UserError
 from fxf.files import is_remote
 from fxf.runs import run
 from fxf.tasks.reversal import Reversal
-from fxf.training.log import Clock
-from small_runs import tiny_config
+from small_runs import tiny_config, trained
 
-ORIGIN = {"config_file": "test", "overrides": {}}
 KEPT = {}  # the runs have the same programs
 
 
 def train(workdir, shown=True, **sections):
     log = {"tensorboard": shown, "report": shown, "every": 2}
     config = tiny_config(log=log, checkpoint={"every": 2, "keep": 2}, **sections)
-    return run.train(config, workdir, Clock(time.perf_counter()), ORIGIN, kept=KEPT)
+    return trained(config, workdir, kept=KEPT)
 
 
 def test_a_run_in_a_bucket_is_the_run_in_a_folder(tmp_path, capsys, monkeypatch):

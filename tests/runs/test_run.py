@@ -29,17 +29,11 @@ from fxf.training import checkpoint, record
 from fxf.training.log import Clock
 from fxf.training.step import make_train_steps
 from helpers import one_device, random_params, with_attributes
-from small_runs import KEPT, sharing_programs, tiny_config
-
-ORIGIN = {"config_file": "test", "overrides": {}}
+from small_runs import KEPT, records, sharing_programs, tiny_config, trained
 
 
 def train(workdir, kept=KEPT, **sections):
-    return run.train(tiny_config(**sections), workdir, Clock(time.perf_counter()), ORIGIN, kept=kept)
-
-
-def records(workdir):
-    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    return trained(tiny_config(**sections), workdir, kept=kept)
 
 
 def without_times(rows):
@@ -144,7 +138,7 @@ def test_a_run_tells_its_utilization_and_memory_and_leaves_a_trace_with_the_name
     held = {"device_peak_bytes": 3, "device_bytes": 7}
     monkeypatch.setattr(memory, "held_on_a_device", lambda: held)
     config = tiny_config()
-    result = run.train(config, tmp_path, Clock(time.perf_counter()), ORIGIN, profile=True, kept=KEPT)
+    result = trained(config, tmp_path, profile=True, kept=KEPT)
     experiment, rows = build(config), records(tmp_path)
     per_step = 3 * flops.flops_per_token(experiment)[0] * experiment.batch_shapes()["weights"].size
     peak = 989.4e12 * jax.device_count()
@@ -317,41 +311,11 @@ def test_a_run_whose_weights_were_cut_is_read_on_a_machine_with_fewer_devices(fi
     assert_same_bits(run.load(tmp_path / "run")[2], run.load(finished[0])[2])
 
 
-def test_decode_keys_can_be_changed_for_a_run_that_is_there(finished):
-    workdir, _ = finished
-    beam, _, _ = run.load(workdir, decode={"beam_width": 3})
-    assert beam.decode.beam_width == 3
-    assert run.load(workdir)[0].decode.beam_width == 1
-    scored = run.evaluate(workdir, Clock(time.perf_counter()), decode={"beam_width": 3})
-    assert (scored["step"], scored["examples"]) == (6, 12)
-    with pytest.raises(UserError, match=r"decode\.beam: unknown key"):
-        run.load(workdir, decode={"beam": 3})
-
-
 def generate(workdir, prompts, decode=None, **keywords):
     """Returns the one answer to each prompt that is not a beam's."""
     answers = run.generate(workdir, prompts, decode or {}, **keywords)
     assert all(len(hypotheses) == 1 and hypotheses[0][1] is None for hypotheses in answers)
     return [answer.text for (answer,) in answers]
-
-
-def test_sampling_reaches_the_model(finished):
-    workdir, _ = finished
-    hot = {"temperature": 50.0}
-    first, again, other = (generate(workdir, ["3 1"] * 9, hot, seed=seed) for seed in (0, 0, 1))
-    assert first == again != other
-    assert len(set(first)) > 1
-
-
-def test_a_beam_gives_the_hypotheses_of_each_prompt_the_best_first(finished):
-    workdir, _ = finished
-    answers = run.generate(workdir, ["3 1", "2"], {"beam_width": 3}, n_best=2, max_tokens=4)
-    for hypotheses in answers:
-        assert 2 <= len(hypotheses) <= 3
-        scores = [answer.score for answer in hypotheses]
-        assert scores == sorted(scores, reverse=True)
-        assert scores[0] < 0
-        assert len({answer.text for answer in hypotheses}) == len(hypotheses)
 
 
 def test_a_run_whose_last_checkpoint_is_gone_says_which_one_it_uses(finished, tmp_path, caplog):

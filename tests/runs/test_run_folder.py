@@ -125,13 +125,6 @@ def test_what_cannot_change_training_may_change_and_is_named_and_recorded(tmp_pa
     assert [change["keys"] for change in record["changes"]] == ["log.every (3 there, 2 here)"]
 
 
-def test_a_file_that_the_run_carries_is_written_again_where_it_is_gone(tmp_path):
-    opened(tmp_path)
-    (tmp_path / "tokenizer.json").unlink()
-    opened(tmp_path)
-    assert (tmp_path / "tokenizer.json").read_text() == "{}\n"
-
-
 def test_other_code_is_named_and_not_refused(tmp_path, caplog, monkeypatch):
     opened(tmp_path)
     run_folder.read_config(tmp_path)

@@ -4,7 +4,6 @@ import json
 import os
 import random
 import shutil
-import time
 
 import jax
 import numpy as np
@@ -14,8 +13,7 @@ from fxf.config import flatten
 from fxf.runs import run
 from fxf.runs.configs import read_config
 from fxf.training import record
-from fxf.training.log import Clock
-from small_runs import command
+from small_runs import command, records, trained
 
 MODEL = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 20, "dropout": 0.1}
 DATA = {"name": "pairs", "columns": "en,fr", "held_out": 0.1, "max_length": 20, "shapes": 1}
@@ -34,7 +32,7 @@ def sections_of(path):
 def train(path, workdir):
     config = read_config("configs/translation.py")
     config.update_from_flattened_dict(sections_of(path))
-    run.train(config.to_dict(), workdir, Clock(time.perf_counter()), {"config_file": "", "overrides": {}}, kept=KEPT)
+    trained(config.to_dict(), workdir, kept=KEPT)
 
 
 def lines(n=90):
@@ -55,9 +53,8 @@ def folder(tmp_path_factory):
     del os.environ["TFDS_DATA_DIR"]
 
 
-def records(workdir):
-    rows = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-    return [(row["step"], row.get("loss")) for row in rows]
+def steps_and_losses(workdir):
+    return [(row["step"], row.get("loss")) for row in records(workdir)]
 
 
 def params(workdir):
@@ -86,7 +83,7 @@ def test_a_run_stopped_within_an_epoch_resumes_to_the_same_bits(folder, monkeypa
     train(folder / "pairs.txt", stopped)
     assert "resuming at step" in capsys.readouterr().err
     jax.tree.map(np.testing.assert_array_equal, params(stopped), params(folder / "run"))
-    assert records(stopped) == records(folder / "run")
+    assert steps_and_losses(stopped) == steps_and_losses(folder / "run")
 
 
 def test_a_finished_run_prints_samples_and_figures(folder):
@@ -97,7 +94,7 @@ def test_a_finished_run_prints_samples_and_figures(folder):
 
 
 def test_a_record_has_the_time_of_its_batches_and_on_a_cpu_no_utilization_or_device_memory(folder):
-    rows = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    rows = records(folder / "run")
     trained = [row for row in rows if "loss" in row]
     assert trained and all(0 < row["data_seconds_per_step"] < 1 / row["steps_per_second"] for row in trained)
     result = json.loads((folder / "run" / "result.json").read_text())

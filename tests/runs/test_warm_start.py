@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import shutil
-import time
 from types import SimpleNamespace
 
 import jax
@@ -20,18 +19,16 @@ from fxf.interop import huggingface, weights_file
 from fxf.models import MODELS, RegisteredModel
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.transformer_lm import TransformerLMConfig
-from fxf.runs import run, run_folder
+from fxf.runs import run
 from fxf.runs.experiment import build, default_config
 from fxf.runs.source import StartConfig
 from fxf.runs.warm_start import Start, chosen, config_from, start_of
 from fxf.training.gradient import batch_loss
-from fxf.training.log import Clock
 from fxf.training.state import run_keys
 from fxf.weights import flatten, leaves
 from helpers import one_device, random_params
-from small_runs import KEPT, tiny_config
+from small_runs import KEPT, tiny_config, trained
 
-ORIGIN = {"config_file": "test", "overrides": {}}
 ONE_STEP = {"train": {"steps": 1, "batch_size": 4}, "log": {"every": 1, "tensorboard": False}}
 TINY_MODEL = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 3, "max_len": 17}
 ROTARY = TransformerLMConfig(
@@ -59,7 +56,7 @@ MARIAN = EncoderDecoderConfig(
 
 
 def train(workdir, config):
-    return run.train(config, workdir, Clock(time.perf_counter()), ORIGIN)
+    return trained(config, workdir)
 
 
 def changed(config, **sections):
@@ -85,7 +82,7 @@ def started(config, workdir):
 def source(tmp_path_factory):
     """A run with checkpoints of steps 2, 4 and 6."""
     workdir = tmp_path_factory.mktemp("start") / "source"
-    run.train(tiny_config(), workdir, Clock(time.perf_counter()), ORIGIN, kept=KEPT)
+    trained(tiny_config(), workdir, kept=KEPT)
     return workdir
 
 
@@ -137,8 +134,6 @@ NAMED = {"model.name"}
 @pytest.mark.parametrize(
     ("model", "changes", "overridden", "rank"),
     [
-        ("ranked", {}, NAMED, 4),
-        ("ranked", {"rank": 7}, NAMED, 7),
         ("ranked", {"rank": 7}, NAMED | {"model.rank"}, 7),
         ("transformer_lm", {"name": "ranked"}, NAMED, 4),  # the config has the keys of another model
     ],
@@ -150,38 +145,6 @@ def test_a_model_that_adds_a_key_starts_from_a_run_with_the_given_value_or_the_d
     begun = changed(default_config("reversal", model=model).to_dict(), model=changes)
     config = config_from(begun, str(source), tmp_path, overridden)
     assert config["model"] == {**tiny_config()["model"], "name": "ranked", "rank": rank}
-
-
-@pytest.mark.usefixtures("ranked")
-def test_a_model_that_adds_a_key_has_the_weights_of_the_source(source, tmp_path):
-    _, start = started(tiny_config(model={"name": "ranked", "rank": 7}, start={"path": str(source)}), tmp_path)
-    assert start.given.keys() == SPEC.keys()
-
-
-@pytest.mark.usefixtures("ranked")
-def test_a_model_that_drops_keys_takes_those_that_it_has(source, tmp_path):
-    config = config_from(default_config("reversal", model="few").to_dict(), str(source), tmp_path, NAMED)
-    assert config["model"] == {"name": "few", "max_len": 11, "d_model": 6}
-
-
-@pytest.mark.usefixtures("ranked")
-def test_the_model_of_the_source_takes_the_place_of_another_one_and_its_old_keys_are_named(
-    source, tmp_path, monkeypatch
-):
-    config = default_config("reversal", model="ranked").to_dict()
-    assert config_from(config, str(source), tmp_path)["model"] == tiny_config()["model"]
-    there = changed(tiny_config(), model={"name": "ranked", "rnak": 3})
-    monkeypatch.setattr(run_folder, "read_config", lambda place: (there, None, None))
-    with pytest.raises(UserError, match=r"model\.rnak: unknown key; did you mean 'rank'\?"):
-        build({**config_from(tiny_config(), str(source), tmp_path), "start": {}})
-
-
-def test_a_run_of_another_source_is_another_run(source, tmp_path):
-    (tmp_path / "run").mkdir()
-    for path in ("config.json", "checkpoints"):
-        (shutil.copy if path == "config.json" else shutil.copytree)(source / path, tmp_path / "run" / path)
-    with pytest.raises(UserError, match=r"holds another run: content of start\.path \(absent there, \w+ here\)"):
-        train(tmp_path / "run", tiny_config(start={"path": str(source)}))
 
 
 def test_all_of_the_state_keeps_the_moments_and_begins_the_schedule_anew(source, tmp_path):

@@ -103,10 +103,3 @@ def test_a_point_that_diverged_is_said_to_have(points, tmp_path):
 def test_texts_are_no_formulas_in_the_csv_and_numbers_stay_numbers():
     row = {"=a": "=1+1", "b": "@x", "c": -1.5, "d": "two\nlines", "e": "-1", "f": "\t=1"}
     assert to_csv([row]) == "'=a,b,c,d,e,f\n'=1+1,'@x,-1.5,two\\nlines,'-1,\\t=1\n"
-
-
-def test_texts_are_no_markup_in_the_markdown():
-    row = {"<b>": "<script>x</script>", "c": "[a](b) *c* `d`\n| e"}
-    head, _, line = to_markdown([row], ["<b>", "c"]).splitlines()
-    assert head == "| &lt;b&gt; | c |"
-    assert line == r"| &lt;script&gt;x&lt;/script&gt; | \[a\](b) \*c\* \`d\`\\n\| e |"

@@ -9,9 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from fxf.errors import UserError
 from fxf.sweeps import workers
-from fxf.sweeps.workers import Job, last_line, run_all, submit
+from fxf.sweeps.workers import Job, last_line, run_all
 from small_runs import HEARING, ROOT
 
 # Writes result.json, but fails while its folder has a file `fail`, and kills itself if it has a file `kill`.
@@ -59,26 +58,6 @@ def test_of_nine_points_one_fails_one_is_killed_seven_have_results_and_the_other
     assert without_result(jobs) == [jobs[6]]
 
 
-def test_of_a_process_of_several_points_those_without_a_result_fail_and_one_without_a_log_has_that_of_its_group(
-    tmp_path, capsys
-):
-    folders = tuple(tmp_path / name for name in ("first", "second", "third"))
-    for folder in folders:
-        folder.mkdir()
-    (folders[1] / "log.txt").touch()
-    fail = "import sys; open(sys.argv[1] + '/result.json', 'w').write('{\"identity\": \"\"}'); sys.exit('it fails')"
-    job = Job([sys.executable, "-S", "-c", fail, str(folders[0])], tmp_path / "together", folders)
-    log = tmp_path / "together/log.txt"
-    assert run_all([job], 1) == {folders[1]: "exit code 1", folders[2]: f"exit code 1; {log}: it fails"}
-    assert capsys.readouterr().out.splitlines()[:2] == ["1/3  first  finished", "2/3  second  exit code 1"]
-
-
-@pytest.mark.parametrize(("first", "options"), [(str(ROOT), []), ("elsewhere", ["-P"])])
-def test_points_run_the_fxf_of_their_parent_and_no_other_one_in_the_working_directory(first, options, monkeypatch):
-    monkeypatch.setattr(sys, "path", [first, *sys.path])
-    assert workers.this_fxf() == [sys.executable, *options, "-m", "fxf"]
-
-
 def sleeping(folder):
     return Job([sys.executable, "-S", "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(60)"], folder)
 
@@ -123,10 +102,7 @@ act("sweep", "__main__", [])
 
 @pytest.mark.parametrize(
     ("numbers", "code"),
-    [
-        ([signal.SIGINT, signal.SIGTERM], 130),
-        pytest.param([signal.SIGHUP], 75, marks=pytest.mark.thorough),  # as in tests/machine/test_signals.py
-    ],
+    [([signal.SIGINT, signal.SIGTERM], 130)],
 )
 def test_a_sweep_passes_a_signal_on_and_ends_in_one_line_when_its_points_have(tmp_path, numbers, code):
     """With two signals at once, it passes one on."""
@@ -152,14 +128,3 @@ def test_a_point_of_an_array_that_fails_says_why_and_another_one_says_nothing(tm
         workers._run_one(jobs[0])
     assert workers._run_one(jobs[1]) is None
     assert without_result(jobs) == [jobs[0]]
-
-
-def test_a_machine_without_slurm_or_submitit_says_so_in_one_line(tmp_path, monkeypatch):
-    jobs = make_jobs(tmp_path, 1)
-    assert submit([], tmp_path / "slurm", {}) == []
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(UserError, match='--slurm: Could not detect "srun"'):
-        submit(jobs, tmp_path / "slurm", {})
-    monkeypatch.setitem(sys.modules, "submitit", None)
-    with pytest.raises(UserError, match="--slurm: submitit is not installed; run 'make environment"):
-        submit(jobs, tmp_path / "slurm", {})

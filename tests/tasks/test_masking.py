@@ -4,7 +4,6 @@ import pytest
 
 from fxf.data.text import TextConfig
 from fxf.data.tokenizer import BOS, EOS, MASK, PAD, TOKENIZER_FILE, read_tokenizer
-from fxf.errors import UserError
 from fxf.tasks.masking import Masking, MaskingConfig, masked_batch, predicted
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.step import TrainConfig
@@ -177,19 +176,6 @@ def test_a_blank_of_subwords_takes_the_space_before_it(tmp_path):
     generated(task, Evaluator(None, None, logits), ["a <mask> b"], 0, 9)
     encode = tokenizer_of(task, tmp_path).encode
     assert asked[0][:5] == [BOS, *encode("a"), MASK, *encode(" b"), EOS]
-
-
-@pytest.mark.parametrize(
-    ("prompt", "max_tokens", "message"),
-    [
-        ("the d", 0, "prompt 2: expected a text with <mask> in it, got 'the d'"),
-        ("<mask> " * 8, 0, "prompt 2: 8 tokens; task.length leaves room for 7"),
-        ("<mask>", 3, "max_tokens: a masked language model fills in blanks"),
-    ],
-)
-def test_what_cannot_be_filled_in_is_named(prompt, max_tokens, message, tmp_path):
-    with pytest.raises(UserError, match=message):
-        generated(make(tmp_path), counting(), ["<mask>", prompt], max_tokens, 9)
 
 
 def test_padding_is_told_to_the_model(tmp_path):

@@ -76,13 +76,6 @@ def test_a_perfect_translator_scores_100_on_every_sentence_once(data, tmp_path):
     assert len(figures["samples"]) == 10
 
 
-def test_a_number_of_sentences_spread_over_the_test_is_scored(data, tmp_path):
-    task = make(data, examples=3)
-    answers = task.test(evaluator_of(task, data, tmp_path))["answers"]
-    sources = list(dict.fromkeys(example.source for example in read_corpus(data).test))
-    assert [source for source, _, _ in answers] == [sources[0], sources[(len(sources) - 1) // 2], sources[-1]]
-
-
 def test_validation_loss_is_the_quotient_of_sums(data, tmp_path):
     task = make(data)
     assert task.validate(evaluator_of(task, data, tmp_path))["validation_loss"] == 1.5
@@ -139,23 +132,6 @@ def test_answers_come_in_the_order_of_their_prompts_whatever_their_length(data, 
     prompts = ["a b", "", "c " * 39, "d", " "]
     answers = [answer[0][0] for answer in generated(task, evaluator, prompts, 0, 41)]
     assert answers == ["un deux", "", " ".join(["trois"] * 39), "quatre", ""]
-
-
-def test_a_prompt_beyond_the_limit_is_an_error_with_its_number(data, tmp_path):
-    task = make(data)
-    with pytest.raises(UserError, match=r"prompt 2: 42 tokens; data.max_length is 41"):
-        generated(task, evaluator_of(task, data, tmp_path), ["a", "a " * 41], 0, 41)
-
-
-def test_the_tokenizer_of_the_run_folder_serves_without_the_corpus(data, tmp_path):
-    task = make(data)
-    (tmp_path / TOKENIZER_FILE).write_text(task.files[TOKENIZER_FILE])
-    (tmp_path / "pairs.txt").unlink()
-    later = make(data, tmp_path)
-    assert later.vocab_size == task.vocab_size
-    assert later.files == task.files
-    with pytest.raises(UserError, match=r"pairs\.txt"):
-        make(data)
 
 
 def test_sentences_with_several_references_are_scored_once_against_all():
