@@ -1,9 +1,10 @@
 """For each key of every section another value, and the config under which the key is read: as keys.txt says."""
 
 import ast
-import re
 from pathlib import Path
 from typing import Any
+
+from helpers import values
 
 
 def cases():
@@ -16,9 +17,7 @@ def cases():
             line, _, refusal = line.partition("  ! ")
             line, _, under = line.partition("  under ")
             key, _, value = line.partition(" = ")
-            _, *parts = re.split(r"(?:^|, )([\w.]+)=", under)
-            others = tuple(zip(parts[::2], map(ast.literal_eval, parts[1::2]), strict=True))
-            of_owner[key] = ast.literal_eval(value), others, refusal
+            of_owner[key] = ast.literal_eval(value), tuple(values(under).items()), refusal
     return found
 
 

@@ -18,7 +18,7 @@ from fxf.tasks.length.length import LengthConfig
 from fxf.tasks.reversal import ReversalConfig
 from fxf.tasks.time_series import TimeSeriesConfig
 from fxf.training.checkpoint import CheckpointConfig
-from helpers import refused
+from helpers import refused, table, values
 
 ALL_SECTIONS = [
     *SECTIONS.values(),
@@ -122,22 +122,9 @@ def test_the_default_configs_build_as_they_are_and_as_plain_dicts():
     assert config["model"]["name"] == "encoder_decoder"
 
 
-@pytest.mark.parametrize(
-    ("there", "given", "changed"),
-    [
-        ({"beam_width": 5, "length_penalty": 0.6}, {"temperature": 0.8}, {"temperature": 0.8}),
-        ({"beam_width": 5}, {"temperature": 0.8, "top_k": 3}, {"temperature": 0.8, "top_k": 3}),
-        ({"beam_width": 5, "early_stop": False}, {"temperature": 0.0}, {}),
-        ({"beam_width": 5, "length_penalty": 0.6}, {"beam_width": 3}, {"beam_width": 3, "length_penalty": 0.6}),
-        ({"beam_width": 5, "length_penalty": 0.6}, {"beam_width": 1}, {}),
-        ({"beam_width": 5}, {"length_penalty": 0.0}, {"beam_width": 5, "length_penalty": 0.0}),
-        ({"temperature": 0.8, "top_k": 3, "top_p": 0.9}, {"beam_width": 4}, {"beam_width": 4}),
-        ({"temperature": 0.8, "top_k": 3}, {"temperature": 0.0}, {}),
-        ({"temperature": 0.8, "top_k": 3}, {"top_p": 0.5}, {"temperature": 0.8, "top_k": 3, "top_p": 0.5}),
-        ({"beam_width": 5}, {}, {"beam_width": 5}),
-    ],
-)
-def test_a_key_of_another_method_of_decoding_ends_the_one_that_was_there(there, given, changed):
+@pytest.mark.parametrize(("there", "texts"), table("other keys of decoding"))
+def test_a_key_of_another_method_of_decoding_ends_the_one_that_was_there(there, texts):
+    given, changed = map(values, texts.split(" > "))
     plain = defaults(DecodeConfig)
     found = changed_decode(plain | there, given)
     assert found == plain | changed

@@ -4,38 +4,11 @@ import pytest
 
 from fxf.compile import hlo
 from fxf.compile.hlo import Array
-
-PROGRAM = """HloModule jit_f, is_scheduled=true, input_output_alias={ {0}: (0, {}, may-alias) }, num_partitions=8
-
-FileNames
-1 "/home/me/mine.py"
-
-FunctionNames
-1 "outer.<locals>.inner"
-
-FileLocations
-1 {file_name_id=1 function_name_id=1 line=7 end_line=7 column=11 end_column=20}
-
-StackFrames
-1 {file_location_id=1 parent_frame_id=1}
-
-
-%fused (p: bf16[3,5]) -> f32[3,5] {
-  %p = bf16[3,5]{1,0:T(8,128)(2,1)S(1)} parameter(0)
-  ROOT %convert.1 = f32[3,5]{1,0} convert(%p), metadata={op_name="jit(f)/convert" stack_frame_id=1}
-}
-
-ENTRY %main.1 (x: bf16[3,5], y: s4[7]) -> (f32[3,5], /*index=1*/s4[7]) {
-  %x = bf16[3,5]{1,0:T(8,128)(2,1)S(1)} parameter(0), sharding={devices=[8,1]<=[8]}
-  %y = s4[7]{0} parameter(1)
-  %fusion = f32[3,5]{1,0} fusion(%x), kind=kLoop, calls=%fused, backend_config={"known_trip_count":{"n":"11"}}
-  ROOT %tuple = (f32[3,5]{1,0}, /*index=1*/s4[7]{0}) tuple(%fusion, /*index=1*/%y)
-}
-"""
+from helpers import programs
 
 
 def test_a_program_is_its_computations_and_their_instructions():
-    module = hlo.read(PROGRAM)
+    module = hlo.read(programs()["program"])
     assert (module.entry, list(module.computations)) == ("main.1", ["fused", "main.1"])
     fusion, root = module.computations["main.1"]["fusion"], module.computations["main.1"].root
     assert (fusion.opcode, fusion.operands, fusion.called("calls")) == ("fusion", ("x",), ["fused"])
@@ -46,13 +19,13 @@ def test_a_program_is_its_computations_and_their_instructions():
 
 
 def test_an_instruction_names_the_function_and_line_that_made_it():
-    module = hlo.read(PROGRAM)
+    module = hlo.read(programs()["program"])
     assert module.source(module.computations["fused"].root) == "outer.inner (mine.py:7)"
     assert module.source(module.computations["main.1"]["fusion"]) == "fusion"
 
 
 def test_an_array_has_its_bytes_and_its_space_of_memory():
-    module = hlo.read(PROGRAM)
+    module = hlo.read(programs()["program"])
     assert module.computations["main.1"]["x"].arrays == [Array("bf16", (3, 5), space=1)]
     shapes = {
         "f32[3,5]{1,0}": 60,

@@ -6,7 +6,7 @@ from fxf.data import phrasebook
 from fxf.data.corpus import DataConfig, Example, read_corpus, tokenize
 from fxf.data.tokenizer import EOS, train_tokenizer
 from fxf.errors import UserError
-from helpers import first_phrases, refused
+from helpers import first_phrases, refused, table
 
 LINES = [f"Sentence {i // 2}.\tPhrase {i}.\tCC-BY {i}" for i in range(200)]
 
@@ -76,20 +76,9 @@ def test_the_columns_are_in_the_languages_that_the_config_says(columns, source, 
         assert together(found) == [(f"{source} {i}", f"{target} {i}") for i in range(9)]
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        (b"Run.", "fra.txt:3: expected 2 tab-separated columns, got 1 column"),
-        (b"1\ta\t2\tb", "fra.txt:3: expected 2 tab-separated columns, got 4 columns"),
-        (b" \tb", "fra.txt:3: the source is empty"),
-        (b"a\t\tCC-BY", "fra.txt:3: the target is empty"),
-        (b"a\tCaf\xe9", "fra.txt:3: the target is not UTF-8: byte 0xe9"),
-        (b"\xff\tb", "fra.txt:3: the source is not UTF-8: byte 0xff; is it UTF-16?"),
-        (b"a\tb\x00", "fra.txt:3: the target is not text: a null byte; is it UTF-16?"),
-    ],
-)
-def test_a_bad_line_is_an_error_or_skipped_and_counted(tmp_path, line, message):
-    content = "\n".join(LINES[:6]).encode().replace(LINES[2].encode(), line)
+@pytest.mark.parametrize(("bad", "message"), table("bad lines of a corpus"))
+def test_a_bad_line_is_an_error_or_skipped_and_counted(tmp_path, bad, message):
+    content = "\n".join(LINES[:6]).encode().replace(LINES[2].encode(), bad["line"])
     with pytest.raises(UserError) as caught:
         read_corpus(pairs(tmp_path, content))
     assert str(caught.value) == message

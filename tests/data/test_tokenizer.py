@@ -22,7 +22,7 @@ from fxf.data.tokenizer import (
     train_tokenizer,
 )
 from fxf.errors import UserError
-from helpers import examples
+from helpers import examples, refused
 
 TEXTS = ["the cat sat on the mat", "the dog ate the cat's hat", "où est le chat ?"] * 3
 # White space before line ends, empty lines, indents, and characters that split lines without being \n.
@@ -165,24 +165,9 @@ def test_a_token_is_named_by_what_can_be_seen():
     assert tokenizer.name(UNK) == "<unk>"
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("truncation", {"max_length": 3}, "truncation"),
-        ("normalizer", {"type": "Lowercase"}, "normalizer"),
-        ("added_tokens", [{"id": 5, "content": "x", "special": True}], "added_tokens"),
-        ("pre_tokenizer", {"type": "Whitespace"}, "pre_tokenizer: expected that of one of character, word, bpe"),
-        ("another", 1, "another"),
-        ("model", {"type": "Unigram"}, "model"),
-        ("model", {"dropout": 0.5}, "model"),
-        ("model", {"vocab": []}, "not a tokenizer file"),
-        ("model", {"merges": [["no", "such"]]}, "tokenizer"),
-        ("vocab", {"<pad>": 2, "<eos>": 1}, r"model.vocab: expected each number below \d+ once, <bos> <pad> <eos>"),
-        ("vocab", {"new": 99_999}, "model.vocab: "),
-        ("vocab", {"new": "5"}, "not a tokenizer file"),
-    ],
-)
-def test_what_to_json_does_not_write_is_refused(key, value, message):
+@pytest.mark.parametrize(("change", "message"), refused("tokenizer files"))
+def test_what_to_json_does_not_write_is_refused(change, message):
+    ((key, value),) = change.items()
     record = json.loads(BPE.to_json())
     if key == "vocab":
         record["model"]["vocab"] |= value

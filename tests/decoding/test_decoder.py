@@ -12,7 +12,7 @@ from fxf.decoding import decoder as decoder_module
 from fxf.decoding.config import DecodeConfig
 from fxf.decoding.decoder import Decoder
 from fxf.decoding.steps import PromptGroup
-from helpers import VOCAB_SIZE, examples, random_params, random_tokens, scaled, small_model
+from helpers import VOCAB_SIZE, examples, random_params, random_tokens, scaled, small_model, table
 
 LENGTH = 23
 END = 3
@@ -131,22 +131,9 @@ def row_bytes(width):
     return n_bytes + ((width + 4) * n_places if width > 1 else 0)  # which hypothesis reads them; the tokens' indices
 
 
-@pytest.mark.parametrize(
-    ("n_prompts", "width", "n_cores", "cache_rows", "chunks"),
-    [
-        (7, 1, 1, 99, [7]),
-        (9, 1, 1, 99, [8, 8]),  # copies fill up the last one
-        (9, 2, 1, 99, [4, 4, 4]),
-        (5, 2, 1, 3, [3, 3]),
-        (2, 1, 1, 0.5, [1, 1]),
-        (7, 1, 2, 99, [4, 4]),
-        (5, 2, 3, 99, [1] * 5),
-        (1, 2, 2, 99, [1]),
-    ],
-)
-def test_a_chunk_has_as_many_prompts_as_threads_hypotheses_and_cache_allow(
-    monkeypatch, n_prompts, width, n_cores, cache_rows, chunks
-):
+@pytest.mark.parametrize(("sizes", "chunks"), table("chunks of prompts"))
+def test_a_chunk_has_as_many_prompts_as_threads_hypotheses_and_cache_allow(monkeypatch, sizes, chunks):
+    n_prompts, width, n_cores, cache_rows = sizes.values()
     decode, seen = Decoder(MODEL, END, config=DecodeConfig(beam_width=width)), []
     of_module = {"HYPOTHESES": 8, "WORTHWHILE": 1, "LARGEST_CACHE": int(cache_rows * row_bytes(width))}
     for name, value in {**of_module, "n_cores": lambda: n_cores}.items():
@@ -165,7 +152,7 @@ def test_a_chunk_has_as_many_prompts_as_threads_hypotheses_and_cache_allow(
     prompts = prompts_of([6] * n_prompts)
     tokens, _ = decode(model_and_params(0)[1], prompts, 9)
     np.testing.assert_array_equal(tokens[:, 0], prompts["tokens"])
-    assert seen == chunks
+    assert seen == [*map(int, chunks.split())]
 
 
 @pytest.mark.parametrize("config", [DecodeConfig(temperature=2.0), DecodeConfig(beam_width=2)], ids=str)

@@ -18,7 +18,7 @@ from fxf.models import MODELS
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.transformer_lm import TransformerLMConfig
 from fxf.weights import flatten
-from helpers import one_device, random_params, refused
+from helpers import one_device, random_params, refused, table, values
 
 pytest.importorskip("safetensors")
 
@@ -171,18 +171,7 @@ def test_a_gpt_without_biases_is_one_with_biases_of_zero(folder, tmp_path):
     assert found and all(path.endswith("_bias") and not np.any(value) for path, value in found.items())
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"qk_norm": True, "window": 3, "global_every": 2, "local_rope_theta": 9.0}, r"model.local_rope_theta: Qwen3"),
-        ({"final_bias": True}, "model.final_bias: LlamaForCausalLM has False, got True$"),
-        ({"norm_epsilon_in": "deviation"}, "model.norm_epsilon_in: LlamaForCausalLM has 'variance', got 'deviation'$"),
-        (
-            {"attention_softcap": 5.0, "query_scale": 2.0},
-            r"model.attention_softcap: LlamaForCausalLM has 0.0, got 5.0; model.query_scale: LlamaForCausalLM has 0\.7",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("changes", "message"), refused("decoders that no class computes"))
 def test_a_rotary_decoder_that_no_class_computes_is_one_line_that_names_what_differs(changes, message):
     with pytest.raises(UserError, match=rf"^{message}"):
         huggingface.to_tensors(*made(**ROTARY | changes))
@@ -233,38 +222,10 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_fr
 LENGTH = "original_max_position_embeddings"
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "expected"),
-    [
-        # Where both stand, `rope_scaling` stands for all of `rope_parameters`.
-        (
-            "llama",
-            {"rope_scaling": {"type": "linear", "factor": 4}, "rope_parameters": LLAMA3, "rope_theta": 7.0},
-            {"rope_theta": 7.0, "rope_factor": 4.0, "rope_trained_len": 0},
-        ),
-        ("llama", {"rope_scaling": {}, "rope_parameters": LLAMA3}, {"rope_theta": 9.0, "rope_factor": 8.0}),
-        # The length of training is that of config.json, or else of its object, or else max_position_embeddings.
-        ("llama", {"rope_scaling": LLAMA3}, {"rope_trained_len": 5}),
-        ("llama", {"rope_scaling": {**LLAMA3, LENGTH: 3}}, {"rope_trained_len": 3}),
-        ("llama", {"rope_scaling": {**LLAMA3, LENGTH: 3}, LENGTH: 4}, {"rope_trained_len": 4}),
-        ("llama", {"rope_scaling": {**LLAMA3, "factor": 1}}, {"rope_factor": 1.0, "rope_trained_len": 0}),
-        # No block has a window if all are among the first ones, which have none.
-        ("qwen2", {"layer_types": None, "max_window_layers": 2}, {"window": 0, "global_every": 0}),
-        # Local blocks have a base of their own, even if all blocks are local.
-        (
-            "gemma3_text",
-            {"layer_types": 2 * ["sliding_attention"]},
-            {"window": 3, "global_every": 3, "local_rope_theta": 50.0},
-        ),
-        (
-            "gemma3_text",
-            {"rope_scaling": {"rope_type": "linear", "factor": 2}, "rope_parameters": {"full_attention": LLAMA3}},
-            {"rope_theta": 9.0, "rope_factor": 2.0, "rope_trained_len": 0},
-        ),
-    ],
-)
-def test_keys_that_stand_for_others_are_read_as_transformers_reads_them(rotary_folders, name, changes, expected):
-    record = json.loads((rotary_folders[name] / huggingface.CONFIG_FILE).read_text()) | changes
+@pytest.mark.parametrize(("changes", "expected"), table("keys that stand for others"))
+def test_keys_that_stand_for_others_are_read_as_transformers_reads_them(rotary_folders, changes, expected):
+    folder, expected = rotary_folders[changes.pop("name")], values(expected)
+    record = json.loads((folder / huggingface.CONFIG_FILE).read_text()) | changes
     section = read_config(ARCHITECTURES[record["model_type"]], record, "here")
     assert {key: getattr(section, key) for key in expected} == expected
 

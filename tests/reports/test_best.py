@@ -1,5 +1,6 @@
 """Which run is the best, and when that is said."""
 
+import ast
 import math
 
 import numpy as np
@@ -8,6 +9,7 @@ import scipy.stats
 from test_pages import make_run
 
 from fxf.reports import best, compare
+from helpers import table
 
 NATS = {"better": {}, "unit": "nats", "scored": {"test text": "12ab"}}
 
@@ -31,23 +33,9 @@ def of(seed, rate, **result):
     return {"seed": seed, "optimizer": {"learning_rate": rate}, "result": result}
 
 
-@pytest.mark.parametrize(
-    ("values", "better", "expected"),
-    [
-        ({0: [1.0], 1: [2.0]}, "lower", ([0], "one seed each")),
-        ({0: [1.0], 1: [2.0]}, "higher", ([1], "one seed each")),
-        ({0: [1.0, 1.1, 0.9], 1: [2.0, 2.1, 1.9]}, "higher", ([1], "")),
-        ({0: [1.0, 1.1, 0.9], 1: [2.0, 2.1, 1.9], 4: [1.9, 2.1, 2.2]}, "higher", ([4], "the seeds differ as much")),
-        ({0: [1.0, 1.1, 0.9], 1: [2.0]}, "higher", ([1], "some have one seed")),
-        ({0: [0.0, 0.0], 1: [1.0, 1.0]}, "higher", ([1], "")),
-        ({0: [1.0, 3.0], 1: [2.0, 2.0], 2: [0.0, 0.0]}, "higher", ([0, 1], "others are equal")),
-        ({0: [1.0, 3.0], 1: [2.0, 2.0]}, "higher", ([], "")),
-        ({0: [1.0, 3.0]}, "higher", ([], "")),
-        ({}, "higher", ([], "")),
-    ],
-)
-def test_the_best_group_is_told_apart_only_if_its_seeds_tell_it_from_all_others(values, better, expected):
-    assert best.best(values, better) == expected
+@pytest.mark.parametrize(("groups", "expected"), table("best group"))
+def test_the_best_group_is_told_apart_only_if_its_seeds_tell_it_from_all_others(groups, expected):
+    assert best.best(groups["values"], groups["better"]) == ast.literal_eval(expected)
 
 
 def test_two_groups_are_told_apart_where_welchs_interval_leaves_out_0():

@@ -4,6 +4,7 @@ import pytest
 from test_pages import make_run
 
 from fxf.reports import compare
+from helpers import table
 
 TEXTS = {"better": {}, "unit": "nats", "scored": {"test text": "12ab"}}
 
@@ -22,25 +23,11 @@ def seeds_of(found):
     ]
 
 
-@pytest.mark.parametrize(
-    ("section", "key", "value", "is_one"),
-    [
-        ("parallel", "data", 8, True),
-        ("log", "every", 1, True),
-        ("checkpoint", "every", 1, True),
-        ("checkpoint", "keep", 1, True),
-        ("checkpoint", "best", "exact_match", False),
-        ("checkpoint", "average", 2, False),
-        ("train", "steps", 7, False),
-        ("decode", "beam_width", 3, False),
-        ("optimizer", "learning_rate", 0.3, False),
-    ],
-)
-def test_runs_of_one_seed_are_of_one_group_unless_they_differ_in_what_changes_figures(
-    section, key, value, is_one, tmp_path
-):
+@pytest.mark.parametrize(("change", "groups"), table("one group"))
+def test_runs_of_one_seed_are_of_one_group_unless_they_differ_in_what_changes_figures(change, groups, tmp_path):
+    (((section, key), value),) = ((name.split("."), value) for name, value in change.items())
     found = compared(tmp_path, {"seed": 5}, {"seed": 5, section: {key: value}}, {"seed": 6})
-    assert seeds_of(found) == ([{5: [0, 1], 6: [2]}] if is_one else [{5: [0], 6: [2]}, {5: [1]}])
+    assert seeds_of(found) == ([{5: [0, 1], 6: [2]}] if groups == "one" else [{5: [0], 6: [2]}, {5: [1]}])
     assert len({group.label for group in found.groups}) == len(found.groups)
 
 

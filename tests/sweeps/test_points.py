@@ -9,6 +9,7 @@ from fxf.errors import UserError
 from fxf.runs import run_folder
 from fxf.runs.configs import read_sweep
 from fxf.sweeps.points import changed_keys, check, grid, make_points, point_name
+from helpers import refused
 from small_runs import overrides, script, tiny_config
 
 
@@ -25,21 +26,10 @@ def test_a_point_is_the_config_with_its_keys_changed():
     assert changed_keys([first, second]) == ["model.n_layers", "seed"]
 
 
-@pytest.mark.parametrize(
-    ("added", "message"),
-    [
-        ([], "sweep: it added no point"),
-        ([{"seed": 1}, {"model.n_layer": 2}], r"point 2: model.n_layer: unknown key; did you mean 'model.n_layers'\?"),
-        ([{"model": 2}], "point 1: model: unknown key"),
-        ([{"model.n_layers": [1, 2]}], r"model.n_layers: expected one number, string or bool, got \[1, 2\]"),
-        ([{"seed": 1}, {"seed": 2}, {"seed": 1}], "point 3: the same config as point 1"),
-        ([{}, {"optimizer.learning_rate": 1e-3}], "point 2: the same config as point 1"),
-        ([{"train.steps": 3}], "--config.train.steps: the sweep sets this key itself"),
-    ],
-)
-def test_points_that_cannot_be_are_refused(added, message):
+@pytest.mark.parametrize(("points", "message"), refused("points of a sweep"))
+def test_points_that_cannot_be_are_refused(points, message):
     with pytest.raises(UserError, match=message):
-        make_points(tiny_config(), added, overridden=["train.steps"])
+        make_points(tiny_config(), points["added"], overridden=["train.steps"])
 
 
 def test_names_are_file_names_and_differ_where_the_points_do():

@@ -11,6 +11,7 @@ from fxf.runs.configs import read_config
 from fxf.runs.experiment import default_config
 from fxf.trials.evidence import TEST
 from fxf.trials.plan import Arm, Budget, choose_metric, keep_plan, make_plan, other_config, with_changes
+from helpers import table
 from small_runs import tiny_config
 
 ORIGIN = {"config_file": "reversal", "overrides": {}}
@@ -22,23 +23,9 @@ def experiment(metrics, test=0.0):
     return SimpleNamespace(task=SimpleNamespace(metrics=metrics), config={"data": {"test": test}})
 
 
-@pytest.mark.parametrize(
-    ("metrics", "test", "metric", "found"),
-    [
-        (("exact_match",), 0, "", ("exact_match", "higher")),
-        (("token_accuracy_longer",), 0, "", ("token_accuracy_longer", "higher")),
-        (LANGUAGE, 0, "", ("validation_loss", "lower")),
-        (LANGUAGE, 0.1, "", ("test_loss", "lower")),
-        (LANGUAGE, 0.1, "bits_per_character", ("bits_per_character", "lower")),
-        (LANGUAGE, 0, "train_loss", ("train_loss", "lower")),
-        (LANGUAGE, 0, "tokens_per_second", ("tokens_per_second", "higher")),
-        (("bleu", "ter", "-ter"), 0, "ter", ("ter", "lower")),
-        (("bleu", "mine", "-mine"), 0, "-mine", ("mine", "lower")),
-        (("bleu", "mine", "-mine"), 0, "+mine", ("mine", "higher")),
-    ],
-)
-def test_the_metric_is_a_figure_of_the_task_and_the_direction_is_known(metrics, test, metric, found):
-    assert choose_metric(experiment(metrics, test), metric) == found
+@pytest.mark.parametrize(("of", "found"), table("metric of a trial"))
+def test_the_metric_is_a_figure_of_the_task_and_the_direction_is_known(of, found):
+    assert choose_metric(experiment(of["metrics"], of["test"]), of["metric"]) == tuple(found.split())
 
 
 @pytest.mark.parametrize(
