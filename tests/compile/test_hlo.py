@@ -1,5 +1,7 @@
 """The text of optimized programs, short ones written by hand and those of this CPU."""
 
+import ast
+
 import pytest
 
 from fxf.compile import hlo
@@ -39,21 +41,7 @@ def test_an_array_has_its_bytes_and_its_space_of_memory():
     assert {shape: sum(array.n_bytes for array in hlo.arrays(shape)) for shape in shapes} == shapes
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("replica_groups={{0,2},{1,3}}, to_apply=%add", [[0, 2], [1, 3]]),
-        ("replica_groups=[2,2]<=[4], use_global_device_ids=true", [[0, 1], [2, 3]]),
-        ("replica_groups=[2,2]<=[2,2]T(1,0), dimensions={0}", [[0, 2], [1, 3]]),
-        ("replica_groups=mesh['a'=2,'b'=2] {'a'}, dimensions={0}", [[0, 2], [1, 3]]),
-        ("replica_groups=mesh['a'=2,'b'=2] {'a','b'}, to_apply=%add", [[0, 1, 2, 3]]),
-        ("replica_groups=mesh['a'=2,'b'=2], device_ids=([2,2]T(1,0)) {'b'}, to_apply=%add", [[0, 2], [1, 3]]),
-        ("replica_groups=mesh['a'=4] {'a':(2)2}, to_apply=%add", [[0, 1], [2, 3]]),
-        ("replica_groups=mesh['a'=4] {'a':(1)2}, to_apply=%add", [[0, 2], [1, 3]]),
-        ("source_target_pairs={{0,1},{1,0}}, metadata={}", [[0, 1], [1, 0]]),
-        ("replica_groups={}, to_apply=%add", [[0, 1, 2, 3]]),
-        ("to_apply=%add", [[0, 1, 2, 3]]),
-    ],
-)
-def test_groups_of_devices_are_read_in_each_form(text, expected):
+@pytest.mark.parametrize("name", [name for name in programs() if name.startswith("groups: ")])
+def test_groups_of_devices_are_read_in_each_form(name):
+    text, expected = programs()[name].strip(), ast.literal_eval(name.split()[1])
     assert hlo.groups(f", channel_id=1, {text}", 4) == expected

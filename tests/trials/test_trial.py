@@ -22,6 +22,7 @@ from fxf.trials.evidence import evidence
 from fxf.trials.plan import Arm, Budget, make_plan
 from fxf.trials.trial import carry_out
 from fxf.weights import draw, flatten, map_weights
+from helpers import table
 from small_runs import command, tiny_config
 
 ORIGIN = {"config_file": "configs/reversal.py", "overrides": {}}
@@ -153,33 +154,13 @@ SEVERAL, UP = ([3.0] * 8, [3.0 + noise for noise in NOISE]), ([3.0] * 5, [5.0, 5
 CLEAR = "the answer is clear"
 
 
-@pytest.mark.parametrize(
-    ("metric", "runs", "budget", "stopped", "n", "line"),
-    [
-        ("train_loss", ([3.0] * 8, [2.0 + noise for noise in NOISE]), Budget(8), CLEAR, 6, "better: train_loss 3 of"),
-        ("train_loss", SEVERAL, Budget(8), "all 8 seeds are used", 8, "no difference found (smaller than 0."),
-        ("train_loss", SEVERAL, Budget(8, 0.2), "the 0.2 minutes are spent", 6, "no difference found (smaller"),  # 2 s
-        ("train_loss", UP, Budget(), CLEAR, 5, "worse: "),
-        ("tokens_per_second", UP, Budget(), CLEAR, 5, "better: "),
-        (
-            "train_loss",
-            ([1.0] * 6, [1.0] * 6),
-            Budget(6),
-            "all 6",
-            6,
-            "no difference found (both runs of every pair are",
-        ),
-        ("train_loss", ([1.0] * 3, [2.0] * 3), Budget(3), "all 3", 3, "no difference found (it takes 5 pairs at least"),
-        ("train_loss", ([1.0] * 5, [0.5] * 5), Budget(5), CLEAR, 5, "better: train_loss 1 of the first config, 0.5 of"),
-    ],
-)
-def test_a_trial_ends_when_the_answer_is_clear_or_the_budget_is_spent_and_says_what_is_better(
-    metric, runs, budget, stopped, n, line, tmp_path
-):
-    plan = make_plan(FIRST, OTHER, tmp_path, metric)
-    finished_runs(tmp_path, plan, *runs)
-    found = carry_out(plan, tmp_path, budget)
-    assert found.stopped.startswith(stopped) and found.evidence.n == n
+@pytest.mark.parametrize(("of", "end"), table("ends of trials"))
+def test_a_trial_ends_when_the_answer_is_clear_or_the_budget_is_spent_and_says_what_is_better(of, end, tmp_path):
+    stopped, n, line = end.split(" > ")
+    plan = make_plan(FIRST, OTHER, tmp_path, of["metric"])
+    finished_runs(tmp_path, plan, of["first"], of["other"])
+    found = carry_out(plan, tmp_path, Budget(*of["budget"]))
+    assert found.stopped.startswith(stopped) and found.evidence.n == int(n)
     assert found.lines()[0].startswith(line) and line.startswith(found.verdict)
     high = json.loads((tmp_path / "verdict.json").read_text())["high"]
     assert high == (None if math.isinf(found.evidence.high) else found.evidence.high)
