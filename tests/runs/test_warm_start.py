@@ -17,7 +17,6 @@ from fxf.config import key
 from fxf.errors import UserError
 from fxf.interop import huggingface, weights_file
 from fxf.models import MODELS, RegisteredModel
-from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.transformer_lm import TransformerLMConfig
 from fxf.runs import run
 from fxf.runs.experiment import build, default_config
@@ -41,17 +40,6 @@ ROTARY = TransformerLMConfig(
     attention_bias="none",
     feed_forward_bias=False,
     final_bias=False,
-)
-MARIAN = EncoderDecoderConfig(
-    **TINY_MODEL,
-    positions="sinusoidal_halves",
-    block="post_norm",
-    final_norm=False,
-    norm_epsilon=1e-5,
-    norm_epsilon_in="variance",
-    attention_bias="all",
-    embeddings="shared",
-    logits_bias=True,
 )
 
 
@@ -112,20 +100,10 @@ class WithRank(TransformerLMConfig):
     rank: int = key(4, "a key of its own", minimum=1)
 
 
-@dataclasses.dataclass(frozen=True)
-class Few:
-    """The keys of a model that has no other."""
-
-    name: str = "few"
-    max_len: int = 60
-    d_model: int = 5
-
-
 @pytest.fixture
 def ranked(monkeypatch):
     registered = RegisteredModel(WithRank, MODELS["transformer_lm"].make, in_place_of="transformer_lm")
     monkeypatch.setitem(MODELS, "ranked", registered)
-    monkeypatch.setitem(MODELS, "few", registered._replace(config=Few))
 
 
 NAMED = {"model.name"}
@@ -232,22 +210,3 @@ def test_a_llama_comes_with_its_model_and_tokenizer(tmp_path):
     theirs |= {"embedding/table": theirs["embedding/table"][:7], "final/kernel": theirs["final/kernel"][:, :7]}
     jax.tree.map(np.testing.assert_array_equal, start.given, theirs)
     assert "7 weights and the tokenizer" in start.lines[0].replace(str(len(theirs)), "7") and len(start.lines) == 1
-
-
-def marian_config(folder):
-    """Writes a Marian with a tokenizer of fxf, and returns the config of a translation."""
-    data = {"name": "six", "tokenizer": "word", "max_length": 17}
-    config = changed(default_config("translation").to_dict(), **ONE_STEP, data=data)
-    task = build(changed(config, model=TINY_MODEL)).task
-    params = random_params(MODELS["encoder_decoder"].make(MARIAN, task.vocab_size).spec)
-    text = task.files["tokenizer.json"]
-    huggingface.save(folder, MARIAN, params, first=0, end=2, padding=1, tokenizer=text)
-    return changed(config, data={"tokenizer": "bpe"})
-
-
-def test_a_marian_comes_with_its_model_and_tokenizer(tmp_path):
-    config = config_from(marian_config(tmp_path / "marian"), str(tmp_path / "marian"), tmp_path / "run")
-    experiment, start = started(config, tmp_path / "run")
-    assert config["data"]["tokenizer"] == "word" and config["data"]["vocab_size"] == experiment.task.vocab_size
-    theirs = flatten(huggingface.load(tmp_path / "marian").params)
-    jax.tree.map(np.testing.assert_array_equal, start.given, theirs)
