@@ -44,7 +44,7 @@ ROTARY = TransformerLMConfig(
 
 
 def train(workdir, config):
-    return trained(config, workdir)
+    return trained(config, workdir, kept=KEPT)
 
 
 def changed(config, **sections):
