@@ -38,16 +38,16 @@ CLAIMS = (
 
 def _of_attention() -> dict[str, float | str]:
     """Returns the figures of scores, of masks and of the loss's rows."""
-    attention = Attention(fxf.layer_config(d_model=16, n_heads=1))
-    q_BHTK, v_BGCK = jnp.ones((1, 1, 1, 16)), jnp.zeros((1, 1, 2, 16)).at[0, 0, 0, 0].set(1)
+    config = fxf.layer_config(d_model=16, n_heads=1)
+    layer, q_BHTK, v_BGCK = Attention(config), jnp.ones((1, 1, 1, 16)), jnp.zeros((1, 1, 2, 16)).at[0, 0, 0, 0].set(1)
     keys_BGCK = jnp.zeros((1, 1, 2, 16)).at[0, 0, 0].set(1)  # the first key is the query, the second is zero
-    share = float(attention.read({}, q_BHTK, (keys_BGCK, v_BGCK), jnp.zeros((1, 1, 1, 2)))[0, 0, 0, 0])
+    share = float(layer.read({}, q_BHTK, (keys_BGCK, v_BGCK), jnp.zeros((1, 1, 1, 2)))[0, 0, 0, 0])
     model = fxf.model(
         "transformer_lm", vocab_size=7, n_layers=1, d_model=12, d_ff=20, n_heads=3, max_len=5, init="uniform"
     )
     tokens_BT = jax.random.randint(jax.random.key(0), (3, 5), 0, 7)
     logits = model.apply(fxf.initialize(model), {"inputs": tokens_BT})
-    large = attention.weigh({}, jnp.full((1, 1, 4, 4), 100.0), jnp.where(jnp.tri(4) > 0, 0, -jnp.inf)[None, None])
+    large = layer.weigh({}, jnp.full((1, 1, 4, 4), 100.0), jnp.where(jnp.tri(4) > 0, 0, -jnp.inf)[None, None])
     return {
         "scale": round(float(np.log(share / (1 - share))), 3),
         "slice": f"{logits.shape[0]} x {logits.shape[1]}",
