@@ -9,6 +9,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from fxf.config import defaults
 from fxf.errors import UserError, nearest
 from fxf.models import MODELS
 from fxf.runs.experiment import SECTIONS
@@ -84,9 +85,9 @@ def _merged(path: str, classes: Mapping[str, type]) -> list[Key]:
 
 def keys_of(cls: type, path: str) -> list[Key]:
     """Returns the keys of a section class."""
-    types = typing.get_type_hints(cls)
+    types, values = typing.get_type_hints(cls), defaults(cls)
     return [
-        Key(f"{path}.{f.name}", _text(f.default), _values(types[f.name], f.metadata), f.metadata["doc"])
+        Key(f"{path}.{f.name}", _text(values[f.name]), _values(types[f.name], f.metadata), f.metadata["doc"])
         for f in dataclasses.fields(cls)
     ]
 

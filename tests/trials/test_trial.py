@@ -23,7 +23,7 @@ from fxf.trials.plan import Arm, Budget, make_plan
 from fxf.trials.trial import carry_out
 from fxf.weights import draw, flatten, map_weights
 from helpers import table
-from small_runs import command, tiny_config
+from small_runs import command, overrides, tiny_config
 
 ORIGIN = {"config_file": "configs/reversal.py", "overrides": {}}
 QUICK = {"checkpoint": {"every": 0}}
@@ -214,13 +214,7 @@ def test_where_shapes_agree_both_runs_of_a_pair_begin_with_the_same_weights_and_
 
 def test_the_command_prints_the_verdict_as_json(tmp_path):
     plan = make_plan(FIRST, OTHER, tmp_path, "train_loss")
-    flags = [
-        f"--config.{name}.{key}={value}"
-        for name in FIRST.config
-        if name != "seed"
-        for key, value in FIRST.config[name].items()
-    ]
-    flags = ["--config=configs/reversal.py", "--config.seed=4", *flags, f"--workdir={tmp_path}", "--metric=train_loss"]
+    flags = [*overrides(seed=4, **QUICK), f"--workdir={tmp_path}", "--metric=train_loss"]
     finished_runs(tmp_path, plan, [3.0, 3.1, 3.2], [2.0, 2.5, 2.4])
     found = command("try", *flags, "--change=optimizer.learning_rate=0.1", "--seeds=3", "--json")
     assert (found.returncode, json.loads(found.stdout)["verdict"]) == (0, "no difference found"), found.stderr
