@@ -156,12 +156,13 @@ class Layer(Protocol):
     """A frozen dataclass whose fields are its config keys, with two pure functions.
 
     A field with the name of a key of the `model` section has the model's value, unless `model.layers.NAME` has another;
-    a field `config` holds the whole section.
+    a field `config` holds the whole section, and a field `vocab_size` the number of tokens.
 
     A class may say more of itself by attributes, which are otherwise true:
       cached: whether `apply` keeps in the cache what later tokens need of earlier ones, or needs nothing of them. A
         model with a layer that does not decodes by the whole sequence, slower and with the same logits.
       by_document: whether tokens read those of their own document only, where a row has several.
+      by_row: whether no row of a batch depends on another, also in terms of the objective.
     """
 
     def spec(self) -> Spec:

@@ -153,7 +153,15 @@ def _seen_somewhere(places: Places) -> jax.Array | None:
 
 def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
     """Builds the model; source and target tokens are 0 … vocab_size - 1."""
-    model = EncoderDecoder(config, vocab_size, stack_of(config), stack_of(config, cross=True))
+    stacks = stack_of(config, vocab_size=vocab_size), stack_of(config, cross=True, vocab_size=vocab_size)
+    model = EncoderDecoder(config, vocab_size, *stacks)
     decoding = model if model.decoder.cached else WholeSequences(model.features, model.readout)
     spec = initialized_as(config, model.spec())
-    return Model(spec, model.features, model.readout, decoding.prefill, decoding.step, **sizes_of(config))
+    return Model(
+        spec,
+        model.features,
+        model.readout,
+        decoding.prefill,
+        decoding.step,
+        **sizes_of(config, model.encoder, model.decoder),
+    )

@@ -101,7 +101,8 @@ class TransformerLM(CachedDecoding):
 
 def transformer_lm(config: TransformerLMConfig, vocab_size: int) -> Model:
     """Builds the model; tokens are 0 … vocab_size - 1."""
-    model = TransformerLM(config, vocab_size, stack_of(config))
+    model = TransformerLM(config, vocab_size, stack_of(config, vocab_size=vocab_size))
     decoding = model if model.decoder.cached else WholeSequences(model.features, model.readout)
     spec = initialized_as(config, model.spec())
-    return Model(spec, model.features, model.readout, decoding.prefill, decoding.step, **sizes_of(config))
+    sizes = sizes_of(config, model.decoder)
+    return Model(spec, model.features, model.readout, decoding.prefill, decoding.step, **sizes)

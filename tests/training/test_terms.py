@@ -10,7 +10,8 @@ import pytest
 from terms_on_devices import FORMS, LAYOUTS, SPEC, batch, by_hand, model_of
 
 from closeness import assert_close, largest_of
-from fxf.layers.feed_forward import FEED_FORWARDS, Dense
+from fxf.layers.feed_forward import Dense
+from fxf.layers.kinds import FEED_FORWARDS
 from fxf.layers.named import figure, term
 from fxf.machine import on_cpu
 from fxf.runs import run
