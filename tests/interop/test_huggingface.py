@@ -85,8 +85,9 @@ def logits_of(model, name, batch):
 def test_logits_of_a_model_object_are_equal(name):
     (loaded, apply), batch = ours(name), batch_of(name)
     expected = logits_of(theirs(name), name, batch)
+    real = batch.get("input_mask", np.ones(batch["inputs"].shape, bool))  # what padding reads is of no use
     assert np.abs(expected).max() > 0.5
-    assert_close(apply(loaded.params, batch), expected)
+    assert_close(apply(loaded.params, batch)[real], expected[real])
 
 
 @EVERY
