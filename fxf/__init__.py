@@ -30,7 +30,7 @@ same letters. A digit is an axis of that size, and an axis of size 1 may repeat.
     N  items of a flat list: tokens of a batch or a text, examples, all prompts
     P  tokens of a prompt or a text, without special tokens
     U  new tokens of a prompt
-    R  rows of a cache: B · W
+    R  rows that a layer reads: those of a batch, or B · W in a step of decoding
     W  hypotheses of a beam (its width)
     A  alternatives that a beam chooses from
 """

@@ -65,8 +65,8 @@ class LinearAttention(Attention):
     def memorize(self, params: Params, source_BSD: jax.Array, places: Places) -> Associations:
         """Returns the associations of a whole sequence."""
         k_BGCK = self.features(self.project(params, "key", source_BSD), places)
-        v_BGCK = self.project(params, "value", source_BSD)
-        return Associations(jnp.einsum("BGCK,BGCO->BGKO", k_BGCK, v_BGCK), k_BGCK.sum(2))
+        v_BGCO = self.project(params, "value", source_BSD)
+        return Associations(jnp.einsum("BGCK,BGCO->BGKO", k_BGCK, v_BGCO), k_BGCK.sum(2))
 
     def attend(
         self, params: Params, q_BHTK: jax.Array, memory: Any, queries: Places, keys: Places, context: Context
@@ -111,10 +111,10 @@ class LinearAttention(Attention):
 
         def one_chunk(memory: Associations, part: tuple) -> tuple[Associations, jax.Array]:
             q, k, v = part
-            products = jnp.einsum("BGETK,BGCK->BGETC", q, k) * earlier
-            read = jnp.einsum("BGETC,BGCO->BGETO", products, v) + jnp.einsum("BGETK,BGKO->BGETO", q, memory.values)
-            weight = products.sum(-1) + jnp.einsum("BGETK,BGK->BGET", q, memory.total)
-            after = Associations(memory.values + jnp.einsum("BGCK,BGCO->BGKO", k, v), memory.total + k.sum(2))
+            products = jnp.einsum("RGETK,RGCK->RGETC", q, k) * earlier
+            read = jnp.einsum("RGETC,RGCO->RGETO", products, v) + jnp.einsum("RGETK,RGKO->RGETO", q, memory.values)
+            weight = products.sum(-1) + jnp.einsum("RGETK,RGK->RGET", q, memory.total)
+            after = Associations(memory.values + jnp.einsum("RGCK,RGCO->RGKO", k, v), memory.total + k.sum(2))
             # The weight is 0 where there is only padding.
             return after, read / jnp.where(weight > 0, weight, 1)[..., None]
 
@@ -129,8 +129,8 @@ class LinearAttention(Attention):
     def _show_weights(self, q_RHTK: jax.Array, k_RGTK: jax.Array, places: Places) -> None:
         """Names the weights, for who reads named arrays. A program that does not read them does not compute them."""
         batch_size, n_heads, length, head_dim = q_RHTK.shape
-        q_BGETK = self.features(q_RHTK).reshape(batch_size, k_RGTK.shape[1], -1, length, head_dim)
-        products = jnp.einsum("BGETK,BGCK->BGETC", q_BGETK, self.features(k_RGTK, places))
+        q_RGETK = self.features(q_RHTK).reshape(batch_size, k_RGTK.shape[1], -1, length, head_dim)
+        products = jnp.einsum("RGETK,RGCK->RGETC", q_RGETK, self.features(k_RGTK, places))
         products = products * jnp.tril(jnp.ones((1, 1, 1, length, length)))
         weights = products / products.sum(-1, keepdims=True)
         named("weights", weights.reshape(batch_size, n_heads, length, length))
