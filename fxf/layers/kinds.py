@@ -13,7 +13,7 @@ of that layer alone: its own, and those of the `model` section, which other laye
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fxf.config import Choices, checked, fields_of, one_of
@@ -29,6 +29,9 @@ ATTENTIONS: Choices[type[Attention]] = Choices(
     {"softmax": Attention, "expressive": Expressive, "linear": LinearAttention}
 )
 LAYERS: Choices[type] = Choices({"attention": Attention, "cross_attention": CrossAttention, "feed_forward": Dense})
+
+# Where the base classes of Flax's modules are, of which a layer can be made.
+FLAX = ("flax.linen.module", "flax.nnx.module")
 
 # What acts within a sequence, and so not in attention to another one.
 BETWEEN_SEQUENCES: dict[str, Any] = {
@@ -148,7 +151,10 @@ def layer_of(config: TransformerConfig, name: str, **given: Any) -> Layer:
 
 def _made(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Mapping[str, Any]) -> Layer:
     """Returns a layer of a class, whose fields are `given`, of its own section, of the model, or have their default."""
-    fields = fields_of(cls)
+    of_flax = any(base.__module__ in FLAX for base in getattr(cls, "__mro__", ()))
+    if of_flax:
+        from fxf.layers import flax_module  # imported here, because NNX takes most of a second
+    fields = flax_module.fields_of_module(cls) if of_flax else fields_of(cls)
     for key in own:
         if key not in fields:
             names = [name for name in fields if name not in ("config", *given)]
@@ -158,6 +164,7 @@ def _made(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Mapp
     for name, field in fields.items():
         if name in own:
             values[name] = checked(own[name], field, f"{path}.{name}")
-        elif name not in values and hasattr(config, name):
+        elif name not in values and hasattr(config, name) and field.kind is not Callable:
             values[name] = getattr(config, name)
-    return cls(**{name: value for name, value in values.items() if name in fields})
+    values = {name: value for name, value in values.items() if name in fields}
+    return flax_module.flax_layer(cls, values, path, config.d_model, config.dtype) if of_flax else cls(**values)
