@@ -17,7 +17,7 @@ class OneBlock(nn.Module):
     @nn.compact
     def __call__(self, tokens_BT):
         x_BTD = nn.Embed(self.vocab_size, self.width)(tokens_BT)
-        x_BTD += nn.SelfAttention(num_heads=2)(x_BTD, mask=nn.make_causal_mask(tokens_BT))
+        x_BTD += nn.MultiHeadDotProductAttention(num_heads=2)(x_BTD, mask=nn.make_causal_mask(tokens_BT))
         x_BTD = named("residual", x_BTD + nn.Dense(self.width)(nn.gelu(nn.Dense(4 * self.width)(x_BTD))))
         return nn.Dense(self.vocab_size)(x_BTD)
 
