@@ -94,6 +94,8 @@ def registered_section(cls: type[SectionT], values: Mapping[str, Any], path: str
 def checked(value: Any, field: Field, path: str) -> Any:
     """Returns `value` as a field's type, or raises a UserError that names `path`."""
     kind, limits = field
+    if kind is Any:
+        return value
     if kind is dict or typing.get_origin(kind) is dict:
         return _plain(value, path)
     if typing.get_origin(kind) is Literal:

@@ -14,7 +14,7 @@ of that layer alone: its own, and those of the `model` section, which other laye
 import dataclasses
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fxf.config import Choices, checked, fields_of, one_of
@@ -44,6 +44,9 @@ LAYERS: Choices[type] = Choices(
         **{"moe": MoE, "delta": GatedDelta, "mamba2": Mamba2},
     }
 )
+
+# Where the base classes of Flax's modules are, of which a layer can be made.
+FLAX = ("flax.linen.module", "flax.nnx.module")
 
 # What acts within a sequence, and so not in attention to another one.
 BETWEEN_SEQUENCES: dict[str, Any] = {
@@ -167,7 +170,10 @@ def layer_of(config: TransformerConfig, name: str, **given: Any) -> Layer:
 
 def _made(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
     """Returns a layer of a class, whose fields are `given`, of its own section, of the model, or have their default."""
-    fields = fields_of(cls)
+    of_flax = any(base.__module__ in FLAX for base in getattr(cls, "__mro__", ()))
+    if of_flax:
+        from fxf.layers import flax_module  # imported here, because NNX takes most of a second
+    fields = flax_module.fields_of_module(cls) if of_flax else fields_of(cls)
     for key in own:
         if key not in fields:
             names = [name for name in fields if name not in ("config", *given)]
@@ -177,6 +183,7 @@ def _made(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Mapp
     for name, field in fields.items():
         if name in own:
             values[name] = checked(own[name], field, f"{path}.{name}")
-        elif name not in values and hasattr(config, name):
+        elif name not in values and hasattr(config, name) and field.kind is not Callable:
             values[name] = getattr(config, name)
-    return cls(**{name: value for name, value in values.items() if name in fields})
+    values = {name: value for name, value in values.items() if name in fields}
+    return flax_module.flax_layer(cls, values, path, config.d_model, config.dtype) if of_flax else cls(**values)

@@ -76,9 +76,11 @@ class WholeSequences:
     def prefill(self, params: Params, batch: Batch, length: int) -> Cache:
         del params
         tokens_BT = batch["inputs"]
-        more = max(length - tokens_BT.shape[1], 1)  # a prompt that fills its row has room for a token that is dropped
+        n_rows, n_tokens = tokens_BT.shape  # symbols in an exported program
+        # A row that its prompt fills has no room: what is added to it is dropped.
+        inputs_RT = jnp.zeros((n_rows, max(length, n_tokens)), tokens_BT.dtype).at[:, :n_tokens].set(tokens_BT)
         kept = {name: value for name, value in batch.items() if name not in ("inputs", "lengths")}
-        return Cache({"inputs": jnp.pad(tokens_BT, ((0, 0), (0, more))), **kept}, batch["lengths"])
+        return Cache({"inputs": inputs_RT, **kept}, batch["lengths"])
 
     def step(self, params: Params, cache: Cache, tokens_R: jax.Array) -> tuple[jax.Array, Cache]:
         rows_R = jnp.arange(tokens_R.shape[0])

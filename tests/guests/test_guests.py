@@ -35,6 +35,8 @@ LENGTHS = {
     "model": 35,
     "task": 60,
     "metric": 8,
+    "flax_layer": 12,
+    "flax_model": 20,
 }
 # Guests that go through the verbs together: the config of the first, with what the others are chosen by.
 TOGETHER = {
@@ -45,8 +47,10 @@ TOGETHER = {
         "model.block": "block:Parallel",
         "model.feed_forward": "feed_forward:Mixture",
     },
+    "flax_model": {},
     "corpus": {
         "model.positions": "positions:LOGARITHMIC",
+        "model.feed_forward": "flax_layer:Maxout",
         "optimizer.name": "optimizer:ADAN",
         "optimizer.layer_decay": 0.9,
     },
@@ -121,7 +125,10 @@ def test_a_guest_is_short_and_builds(name, most, elsewhere):
     ("name", "prompt"),
     [
         ("model", "3 1"),
-        *(pytest.param(*each, marks=pytest.mark.thorough) for each in (("task", "31"), ("corpus", "112"))),
+        *(
+            pytest.param(*each, marks=pytest.mark.thorough)
+            for each in (("task", "31"), ("corpus", "112"), ("flax_model", "3 1"))
+        ),
     ],
 )
 def test_guests_go_through_every_verb_from_another_folder(name, prompt, elsewhere, monkeypatch, caplog):

@@ -75,6 +75,13 @@ def test_adapters_have_the_numbers_of_one_device(tmp_path):
     assert max(figure for of_layout in found.values() for figure in of_layout.values()) <= 1
 
 
+def test_modules_of_flax_have_the_numbers_of_one_device(tmp_path):
+    (found,), _ = answers("flax_on_devices", tmp_path)
+    assert set(found) == {"layers", "model"}
+    for of_layout in (figures for of_model in found.values() for figures in of_model.values()):
+        assert max(of_layout.values()) <= 1 and of_layout["loss"] <= 0.1  # relatively 1.2e-6
+
+
 @pytest.mark.parametrize("what", ["mapped_kernel", "rows_of_a_table"])
 def test_over_a_mesh_a_kernel_and_a_gpus_gradient_of_rows_are_those_of_one_device(figures, what):
     assert max(figures[what]) <= 1

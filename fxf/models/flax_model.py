@@ -1,0 +1,47 @@
+"""A model that is one Flax module, Linen or NNX, from tokens to logits."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+
+from fxf.layers.flax_module import NNX, Functions, Linen, of_training
+from fxf.layers.linear import as_float32
+from fxf.models.decoding import WholeSequences
+from fxf.models.model import Batch, Model
+from fxf.weights import Params, Weight, map_weights
+
+
+def of_module(module: Any, vocab_size: int, *, max_len: int | None = None, dtype: str = "float32") -> Model:
+    """Returns the model of a module that makes logits [B, T, V] of tokens [B, T].
+
+    The module takes arrays of the batch, such as `input_mask` or `documents`, by the names of its parameters, and
+    `train` or `deterministic`. To generate it must be causal: it decodes by the whole sequence.
+
+    Args:
+      module: a Linen module; or a function that makes an NNX module of `rngs`, such as its class.
+      max_len: the maximum number of tokens in a row when decoding; None: no maximum.
+      dtype: the type in which the module computes, by its own doing.
+
+    Raises:
+      UserError: the module makes something else, or has variables that are no params.
+    """
+    functions: Functions = Linen(module) if isinstance(module, nn.Module) else NNX(module)
+    spec = functions.spec(vocab_size)
+
+    def features(params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
+        given = {**batch, **of_training(rng)}
+        return as_float32(functions.apply(cut(params), batch["inputs"], rng, given))
+
+    def cut(params: Params) -> Params:
+        """Leaves out the rows that a step adds to the vocabulary: the module knows the shapes of its weights."""
+        shapes = map_weights(lambda _, weight: weight, spec)
+        is_weight = lambda x: isinstance(x, Weight)  # noqa: E731
+        return jax.tree.map(lambda weight, x: x[tuple(map(slice, weight.shape))], shapes, params, is_leaf=is_weight)
+
+    def readout(params: Params, logits: jax.Array) -> jax.Array:
+        del params
+        return logits
+
+    decoding = WholeSequences(features, readout)
+    return Model(spec, features, readout, decoding.prefill, decoding.step, max_len=max_len, dtype=dtype)
