@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from test_ideas_in_runs import IDEAS, OF_CORE, SIZES, TINY, file_of
 
 import fxf
 from fxf.config import flatten
@@ -18,7 +19,6 @@ from fxf.testing import assert_cached_equals_full
 from fxf.training.gradient import loss_and_gradient
 from helpers import random_params, random_tokens
 from small_runs import new_process
-from test_ideas_in_runs import IDEAS, OF_CORE, SIZES, TINY, file_of
 
 NAMES = sorted({*IDEAS, *OF_CORE})
 CHOICES = {"model.name", "model.attention", "model.block", "model.blocks", "model.feed_forward", "model.activation"}
