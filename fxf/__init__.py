@@ -42,6 +42,7 @@ __all__ = [
     "UserError",
     "__version__",
     "decode",
+    "edited",
     "fit",
     "initialize",
     "language_model_batch",
@@ -57,11 +58,13 @@ TYPE_CHECKING = False  # as a type checker does not read it; `typing` itself tak
 if TYPE_CHECKING:
     from fxf.api import Run, load, read_config, train, trial
     from fxf.errors import UserError
+    from fxf.layers.named import edited
     from fxf.models.model import Model
     from fxf.runs.in_memory import decode, fit, initialize, language_model_batch, layer_config, model
 else:
     _PLACES = {
         "fxf.errors": ("UserError",),
+        "fxf.layers.named": ("edited",),
         "fxf.runs.in_memory": ("decode", "fit", "initialize", "language_model_batch", "layer_config", "model"),
         "fxf.api": ("Run", "load", "read_config", "train", "trial"),
         "fxf.models.model": ("Model",),

@@ -20,6 +20,7 @@ from fxf.layers.attention import attention
 from fxf.layers.block import block
 from fxf.layers.feed_forward import feed_forward
 from fxf.layers.mask import self_mask
+from fxf.layers.named import names_in
 from fxf.layers.normalization import normalize
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.runs import configs, run
@@ -144,7 +145,7 @@ def test_every_block_of_python_is_run_by_a_test():
     found = {page: len(code_of(page)) for page in PAGES if code_of(page)}
     # By the test below, and each other block by its own.
     shared = {"README.md": 2, "docs/python.md": 3, "docs/probing.md": 1}
-    assert found == shared | {"docs/trackers.md": 1, "docs/extending.md": 4, "docs/own_task.md": 2}
+    assert found == shared | {"docs/trackers.md": 1, "docs/extending.md": 4, "docs/own_task.md": 2, "docs/inside.md": 5}
 
 
 @pytest.mark.parametrize(
@@ -159,6 +160,28 @@ def test_the_python_code_runs(page, number, with_example0, monkeypatch, capsys):
     expected = re.findall(r"^print\(.*\)  # (.*)$", code[number], re.MULTILINE)
     assert len(printed) == len(expected)
     assert number == 1 or printed == expected
+
+
+def test_the_inside_is_read_patched_steered_and_attributed(with_example0, monkeypatch):
+    monkeypatch.chdir(with_example0)
+    page = {}
+    with jax.numpy_rank_promotion("raise"):
+        exec("\n".join(code_of("docs/inside.md")), page)
+    assert page["all_patches"]._cache_size() == 1  # one program for all of them
+    after_clean = float(page["logits_BTV"][0, -1, 3])
+    # After the last block the last token is read out, and no other one; both prompts begin with token 0.
+    assert page["effects"].shape == page["attribution_NT"].shape == (2, 4)
+    assert page["effects"][1, 3] == pytest.approx(after_clean, abs=1e-5)
+    before = float(jax.jit(page["model"].apply)(page["params"], page["other"])[0, -1, 3])
+    np.testing.assert_allclose(page["effects"][:, 0], before, atol=1e-5)
+    np.testing.assert_allclose(page["effects"][1, :3], before, atol=1e-5)
+    np.testing.assert_allclose(page["attribution_NT"][1, :3], 0, atol=1e-6)
+    assert abs(float(page["attribution_NT"][1, 3])) > 1e-4
+    assert not np.allclose(page["steered_BTV"][0, -1], page["logits_BTV"][0, -1], atol=1e-3)
+    asked = names_in(
+        page["balanced"], np.ones((3, 2), np.float32), np.ones((3, 2), np.float32), np.zeros(2, np.float32)
+    )
+    assert {"term/balance/total", "term/moved/bias/total", "figure/largest_load"} <= {*asked}
 
 
 def test_the_tracker_of_the_page_receives_a_run(tmp_path, capsys):

@@ -10,7 +10,7 @@ import fxf
 from experiments.seeds.rules import ZERO, Claim, at_least, equal
 from experiments.seeds.trained import Trained, in_float64, largest, trained
 from fxf.data.tokenizer import BOS, EOS, MASK, SPECIAL_TOKENS, train_tokenizer
-from fxf.layers.intermediates import intermediates
+from fxf.layers.named import intermediates
 
 SENTENCE = "I have an apple"
 # The seed's layer: attention, then a norm; the mlp, then a norm; every linear map with a bias.

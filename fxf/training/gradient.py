@@ -2,16 +2,20 @@
 
 import functools
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from fxf.layers.loss import mean
+from fxf.layers.named import MOVED, TOTAL, WEIGHT, edited, names_in
 from fxf.machine import on_cpu
 from fxf.machine.devices import target_devices
+from fxf.machine.named_arrays import OF_TRAINING
 from fxf.machine.random_keys import key_of_part
 from fxf.models.model import Batch, Model
-from fxf.training.sharding import SEQUENCE, TENSOR, Layout
+from fxf.training.sharding import DATA, SEQUENCE, TENSOR, Layout
 from fxf.weights import Params
 
 
@@ -67,6 +71,13 @@ def parts_of(x: jax.Array, parts: int) -> jax.Array:
 
 
 def loss_and_gradient(
+    model: Model, params: Params, batch: Batch, rng: jax.Array | None = None, **options: Any
+) -> tuple[jax.Array, jax.Array, Params]:
+    """Returns what `objective_and_gradient` does, without the metrics."""
+    return objective_and_gradient(model, params, batch, rng, **options)[:3]
+
+
+def objective_and_gradient(
     model: Model,
     params: Params,
     batch: Batch,
@@ -75,32 +86,137 @@ def loss_and_gradient(
     label_smoothing: jax.Array | float | None = None,
     microbatches: int = 1,
     layout: Layout | None = None,
-) -> tuple[jax.Array, jax.Array, Params]:
-    """Returns (loss_sum, weight_sum, gradient of loss_sum). Sums of a batch's parts add up to the batch's.
+    asked: Sequence[str] | None = None,
+) -> tuple[jax.Array, jax.Array, Params, dict[str, jax.Array]]:
+    """Returns (loss_sum, weight_sum, gradient, metrics). Sums of a batch's parts add up to the batch's.
+
+    The gradient is that of loss_sum, and of weight_sum times each term of the model (`fxf.layers.named.term`). So
+    gradient / weight_sum is that of the objective, the mean loss plus the terms. The metrics are terms and figures.
 
     A row's dropout does not depend on the parts, if a part has an even number of elements and `rng` is a key of
     `random_key`.
 
     Args:
       microbatches: number of equal parts, computed one after the other in the same memory. A CPU may cut them further.
-      layout: the devices that hold the params, and over which the rows of each part are sharded.
+      layout: the devices that hold the params, and over which the rows of each part are sharded. Under `jax.pmap` the
+        batch is one device's part, and sums run over all devices.
+      asked: the model's `terms_and_figures`; None finds them, by tracing the loss once more.
     """
+    axis, layout = (DATA, None) if layout is not None and layout.pmap else (None, layout)
     n_parts = microbatches * parts_in_cache(model, batch["weights"].shape, microbatches, layout)
-    sums_and_gradient = jax.value_and_grad(batch_loss, argnums=1, has_aux=True)
+    asked = terms_and_figures(model, params, batch, rng) if asked is None else asked
+
+    def loss(params: Params, part: Batch, rng: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+        return batch_loss(model, params, part, rng, label_smoothing, layout)
+
+    if asked:
+        return _with_terms(edited(loss, read=asked), params, batch, rng, n_parts, axis)
+    sums_and_gradient = jax.value_and_grad(loss, has_aux=True)
 
     def of_part(part: Batch, rng: jax.Array | None) -> tuple[jax.Array, jax.Array, Params]:
-        sums, gradient = sums_and_gradient(model, params, part, rng, label_smoothing, layout)
+        sums, gradient = sums_and_gradient(params, part, rng)
         return *sums, gradient
+
+    def start(_: Any) -> tuple[jax.Array, jax.Array, Params]:
+        return jnp.zeros(()), jnp.zeros(()), jax.tree.map(jnp.zeros_like, params)
+
+    sums = _sum_over_parts(of_part, batch, rng, n_parts, start)
+    return *(jax.lax.psum(sums, axis) if axis else sums), {}
+
+
+def _sum_over_parts(
+    of_part: Callable[[Batch, Any], Any],
+    batch: Batch,
+    rng: jax.Array | None,
+    n_parts: int,
+    start: Callable[[Any], Any],
+) -> Any:
+    """Returns the sum of `of_part(part, its key)` over the parts of a batch, one after the other.
+
+    Args:
+      start: returns the sum over no part, from the shapes of one.
+    """
+    if n_parts == 1:
+        return of_part(batch, rng)
 
     def add(total: Any, one: Any) -> tuple[Any, None]:
         i, part = one
         return jax.tree.map(jnp.add, total, of_part(part, None if rng is None else key_of_part(rng, i))), None
 
-    if n_parts == 1:
-        return of_part(batch, rng)
     parts = {name: parts_of(value, n_parts) for name, value in batch.items()}
-    start = (jnp.zeros(()), jnp.zeros(()), jax.tree.map(jnp.zeros_like, params))
-    return jax.lax.scan(add, start, (jnp.arange(n_parts), parts))[0]
+    shapes = {name: jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for name, x in parts.items()}
+    return jax.lax.scan(add, start(shapes), (jnp.arange(n_parts), parts))[0]
+
+
+def terms_and_figures(model: Model, params: Params, batch: Batch, rng: jax.Array | None) -> tuple[str, ...]:
+    """Returns the full names of the terms and figures of a model in training; the arguments may be shapes."""
+    shapes = jax.eval_shape(lambda *args: args, params, batch, rng)
+    found = names_in(functools.partial(batch_loss, model), *shapes)
+    return tuple(name for name in found if name.startswith(OF_TRAINING))
+
+
+def metric_names(asked: Sequence[str]) -> list[str]:
+    """Returns the names of the metrics that show these terms and figures."""
+    names = [name.removesuffix(TOTAL) for name in asked if not name.endswith(WEIGHT)]
+    return [name for name in names if not name.startswith(MOVED)]
+
+
+def _with_terms(
+    read: Callable[..., Any], params: Params, batch: Batch, rng: jax.Array | None, n_parts: int, axis: str | None
+) -> tuple[jax.Array, jax.Array, Params, dict[str, jax.Array]]:
+    """Returns what `objective_and_gradient` does, for a loss whose terms and figures `read` returns with it.
+
+    The gradient of a part needs the weights of the whole batch's terms. So where there are several parts, these come
+    first; they take little, unless the weight of a term depends on vectors.
+    """
+    n_devices = jax.lax.psum(1, axis) if axis else 1
+
+    def total(of_part: Callable[[Batch, Any], Any]) -> Any:
+        start = lambda part: jax.tree.map(jnp.zeros_like, jax.eval_shape(of_part, part, rng))  # noqa: E731
+        sums = _sum_over_parts(of_part, batch, rng, n_parts, start)
+        return jax.lax.psum(sums, axis) if axis else sums
+
+    def weights(part: Batch, rng: jax.Array | None) -> Any:
+        (_, weight_sum), found = read(params, part, rng)
+        return weight_sum, {name: x for name, x in _summed(found).items() if name.endswith(WEIGHT)}
+
+    whole = total(weights) if n_parts > 1 or axis else None
+
+    def objective(params: Params, part: Batch, rng: jax.Array | None) -> tuple[jax.Array, Any]:
+        (loss_sum, weight_sum), found = read(params, part, rng)
+        sums = _summed(found)
+        of_batch, of_terms = whole if whole is not None else (weight_sum, sums)
+        terms = sum(_terms(sums, of_terms).values(), jnp.zeros(()))
+        return loss_sum + jax.lax.stop_gradient(of_batch) * terms, (loss_sum, weight_sum, sums)
+
+    def of_part(part: Batch, rng: jax.Array | None) -> Any:
+        gradient, (loss_sum, weight_sum, sums) = jax.grad(objective, has_aux=True)(params, part, rng)
+        return loss_sum, weight_sum, gradient, sums
+
+    loss_sum, weight_sum, gradient, sums = total(of_part)
+    shown = _terms(sums, sums) | {name: x / (n_parts * n_devices) for name, x in sums.items() if x.ndim == 0}
+    return loss_sum, weight_sum, gradient, {name: shown[name] for name in metric_names(tuple(sums))}
+
+
+def _summed(found: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    """Returns the total and the weight of each of n terms of one name, [n], and the mean of figures of one name, [].
+
+    Under `vmap` each total is several, and a weight may be one for all of these.
+    """
+    summed = {}
+    for name, x in found.items():
+        if name.endswith(WEIGHT):
+            n_shared = found[name.removesuffix(WEIGHT) + TOTAL].size // x.size
+            summed[name] = n_shared * x.reshape(len(x), -1).sum(1)
+        else:
+            summed[name] = x.reshape(len(x), -1).sum(1) if name.endswith(TOTAL) else x.mean()
+    return summed
+
+
+def _terms(sums: dict[str, jax.Array], weights: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    """Returns the value of each term: the sum of total / weight over those of its name."""
+    names = [name.removesuffix(TOTAL) for name in sums if name.endswith(TOTAL)]
+    return {name: mean(sums[name + TOTAL], weights[name + WEIGHT]).sum() for name in names}
 
 
 def parts_in_cache(model: Model, shape: tuple[int, ...], microbatches: int, layout: Layout | None) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 
 from fxf.errors import Interrupted, UserError
 from fxf.machine import memory, signals
+from fxf.machine.named_arrays import OF_TRAINING
 from fxf.machine.status import stage
 from fxf.training import processes
 from fxf.training.checkpoint import CheckpointConfig, Checkpoints
@@ -152,6 +153,7 @@ def _logged(record: Record, learning_rate: float, log: MetricsLog) -> Record:
         "steps_per_second": sums["steps"] / sums["seconds"],
         "tokens_per_second": sums["weight_sum"] / sums["seconds"],
         **memory.held_on_a_device(),
+        **{name: total / sums["steps"] for name, total in sums.items() if name.startswith(OF_TRAINING)},
     }
     if "data_seconds" in sums:
         trained["data_seconds_per_step"] = sums["data_seconds"] / sums["steps"]

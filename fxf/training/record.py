@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fxf.errors import DivergedError, UserError
+from fxf.machine.named_arrays import OF_TRAINING
 from fxf.training.step import STEP_METRICS
 
 
@@ -78,6 +79,7 @@ def _zero_nonfinite(history: dict[str, np.ndarray], step: int, allowed: int) -> 
             f"{history['gradient_norm'][last]}; training stopped, checkpoints of earlier steps are kept. "
             "A lower optimizer.learning_rate or an optimizer.clip_norm may help."
         )
-    for name in STEP_METRICS:
-        history[name] = np.where(bad, 0, history[name])
+    for name in history:
+        if name in STEP_METRICS or name.startswith(OF_TRAINING):
+            history[name] = np.where(bad, 0, history[name])
     return int(bad.sum())

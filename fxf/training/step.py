@@ -1,9 +1,8 @@
 """The training step, and functions that run several, on batches made on the device or by the host."""
 
 import dataclasses
-import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, NamedTuple
 
@@ -18,7 +17,7 @@ from fxf.machine.compiled import CompiledByShape
 from fxf.machine.on_cpu import after
 from fxf.machine.on_gpu import in_order
 from fxf.models.model import Batch, Model
-from fxf.training.gradient import loss_and_gradient, parts_of
+from fxf.training.gradient import metric_names, objective_and_gradient, parts_of, terms_and_figures
 from fxf.training.sharding import DATA, Layout
 from fxf.training.state import Hyperparameters, TrainState, run_keys, state_shardings
 
@@ -73,27 +72,29 @@ def train_step(
     hyperparameters: Hyperparameters,
     rng: jax.Array | None,
     *,
-    mapped: bool = False,
+    asked: Sequence[str] | None = None,
 ) -> tuple[TrainState, Metrics]:
     """Returns the state after one batch, and the metrics: loss_sum, weight_sum, the gradient's norm before clipping.
 
-    The gradient is that of the mean loss and the model's penalty, which the metrics do not have. If
+    The metrics also have the model's terms and figures. The gradient is that of the mean loss, the terms and the
+    model's penalty, which the metrics do not have. If
     `config.skip_nonfinite` is not 0, a batch whose loss or gradient is not finite changes nothing but the number of the
     step, by which the schedule goes.
 
     Args:
-      mapped: whether `batch` is one device's part under `jax.pmap`; sums then run over all devices.
+      batch: under `jax.pmap` one device's part.
+      asked: the model's `terms_and_figures`; None finds them.
     """
-    sums = loss_and_gradient(
+    loss_sum, weight_sum, gradient, shown = objective_and_gradient(
         trainer.model,
         state.params,
         batch,
         rng,
         label_smoothing=hyperparameters.label_smoothing,
         microbatches=trainer.config.microbatches,
-        layout=None if mapped else trainer.layout,
+        layout=trainer.layout,
+        asked=asked,
     )
-    loss_sum, weight_sum, gradient = jax.lax.psum(sums, DATA) if mapped else sums
     if trainer.model.penalty is not None:
         of_penalty = jax.grad(trainer.model.penalty)(state.params, state.step)
         gradient = jax.tree.map(lambda g, p: g + weight_sum * p, gradient, of_penalty)
@@ -108,33 +109,34 @@ def train_step(
         finite = jnp.isfinite(loss_sum) & jnp.isfinite(norm)
         moved, unmoved = (params, opt_state), (state.params, state.opt_state)
         params, opt_state = jax.tree.map(lambda new, old: jnp.where(finite, new, old), moved, unmoved)
-    metrics = {"loss_sum": loss_sum, "weight_sum": weight_sum, "gradient_norm": norm}
+    metrics = {"loss_sum": loss_sum, "weight_sum": weight_sum, "gradient_norm": norm, **shown}
     return TrainState(state.step + 1, params, opt_state), metrics
 
 
 Step = Callable[[TrainState, Batch, Hyperparameters], tuple[TrainState, Metrics]]
 
 
-def make_step(trainer: Trainer) -> Step:
+def make_step(trainer: Trainer, asked: Sequence[str] | None = None) -> Step:
     """Returns `step(state, batch, hyperparameters)`, to be called under `jax.jit`.
 
-    Its dropout derives from (seed, step), and under pmap also from the device.
+    Its dropout derives from (seed, step), and under pmap also from the device. `asked` is that of `train_step`.
     """
 
-    def step(state: TrainState, batch: Batch, hyperparameters: Hyperparameters, mapped: bool = False) -> Any:
+    layout = trainer.layout
+
+    def step(state: TrainState, batch: Batch, hyperparameters: Hyperparameters) -> Any:
         rng = run_keys(hyperparameters.seed).dropout
         if trainer.config.dropout_bits == "device":
             rng = jax.random.wrap_key_data(jnp.tile(jax.random.key_data(rng)[:2], 2), impl="rbg")
         rng = jax.random.fold_in(rng, state.step)
-        if mapped:
+        if layout.pmap:
             rng = jax.random.fold_in(rng, jax.lax.axis_index(DATA))
-        return train_step(trainer, state, batch, hyperparameters, rng, mapped=mapped)
+        return train_step(trainer, state, batch, hyperparameters, rng, asked=asked)
 
-    layout = trainer.layout
     if not layout.pmap:
         return step
     on_each = jax.pmap(
-        functools.partial(step, mapped=True),
+        step,
         axis_name=DATA,
         in_axes=(None, 0, None),
         out_axes=None,
@@ -161,10 +163,12 @@ def make_train_steps(trainer: Trainer, make_batch: Callable[[jax.Array, jax.Arra
     One compiled program serves every n up to `max_steps`. So a run that resumes between two calls takes the same steps
     through the same program, and ends with the same bits.
     """
-    step = make_step(trainer)
 
     def train_steps(state: TrainState, hyperparameters: Hyperparameters, n: jax.Array) -> tuple[TrainState, Metrics]:
         data_key = run_keys(hyperparameters.seed).data
+        shapes = jax.eval_shape(lambda: (make_batch(data_key, state.step), run_keys(hyperparameters.seed).dropout))
+        asked = terms_and_figures(trainer.model, state.params, *shapes)
+        step = make_step(trainer, asked)
 
         def body(i: jax.Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
             state, history = carry
@@ -172,7 +176,7 @@ def make_train_steps(trainer: Trainer, make_batch: Callable[[jax.Array, jax.Arra
             state, metrics = step(state, trainer.layout.shard_tokens(batch), hyperparameters)
             return state, {name: history[name].at[i].set(value) for name, value in metrics.items()}
 
-        history = {name: jnp.zeros(max_steps) for name in STEP_METRICS}
+        history = {name: jnp.zeros(max_steps) for name in (*STEP_METRICS, *metric_names(asked))}
         return jax.lax.fori_loop(0, n, body, (state, history))
 
     return jit_step(train_steps, trainer)

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from fxf.errors import UserError, nearest
-from fxf.layers.intermediates import reader
+from fxf.layers.named import reader
 from fxf.machine.status import stage
 from fxf.models.model import Batch
 from fxf.reports.plots import KEY, Matrices, plot_heat_maps, visible
@@ -176,8 +176,7 @@ def intermediates_of(experiment: Experiment, params: Params, batch: Batch) -> di
     """Returns the named intermediates of a batch by name."""
     readers, shape = experiment.programs["intermediates"], str(jax.tree.map(np.shape, batch))
     if shape not in readers:
-        # The same function, but each block has intermediates of its own, and attention has weights.
-        model = experiment.with_model(attention_implementation="xla", scan_blocks=False, remat="none").model
+        model = experiment.with_model(attention_implementation="xla").model  # a fused kernel has no weights
         readers[shape] = reader(model.apply, params, batch)
     return {name: np.asarray(value) for name, value in readers[shape](params, batch).items()}
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
-from fxf.layers.intermediates import intermediates
+from fxf.layers.named import intermediates
 from fxf.layers.normalization import normalize
 from fxf.training.gradient import loss_and_gradient
 from helpers import random_tokens, small, small_model

@@ -7,7 +7,7 @@ import pytest
 
 from closeness import assert_close
 from fxf.decoding.decoder import Decoder
-from fxf.layers.intermediates import intermediates
+from fxf.layers.named import intermediates
 from fxf.models.bilayer import BilayerConfig, as_vectors, bilayer
 from fxf.training.gradient import batch_loss, loss_and_gradient
 from fxf.weights import decay_mask, initialize, leaves, shapes

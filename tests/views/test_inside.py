@@ -12,7 +12,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 import fxf
 from closeness import assert_close
-from fxf.layers.intermediates import intermediates
+from fxf.layers.named import intermediates
 from fxf.reports.plots import visible
 from fxf.runs.experiment import build
 from fxf.views import inside, probe

@@ -5,6 +5,7 @@ import pytest
 import treescope
 
 import fxf.api
+from closeness import assert_close
 from fxf.errors import UserError
 from fxf.layers import chunked_attention
 from fxf.runs.experiment import build
@@ -98,15 +99,15 @@ def test_a_loop_over_blocks_that_are_computed_again_shows_the_same(looked_into):
     experiment, params, batch, arrays = looked_into
     looped = build({**experiment.config, "model": {**experiment.config["model"], "scan_blocks": True, "remat": "full"}})
     found = probe.arrays_inside(looped, params, batch)
-    jax.tree.map(np.testing.assert_array_equal, found, arrays)
+    assert list(found) == list(arrays)
+    assert_close(found, arrays)
 
 
 def test_attention_in_chunks_shows_the_same(looked_into, monkeypatch):
     monkeypatch.setattr(chunked_attention, "WORTHWHILE", 2)  # so that few tokens are several chunks
     experiment, params, batch, arrays = looked_into
     changed = {**experiment.config["model"], "scan_blocks": True, "attention_implementation": "chunked"}
-    found = probe.arrays_inside(build({**experiment.config, "model": changed}), params, batch)
-    jax.tree.map(np.testing.assert_array_equal, found, arrays)
+    assert_close(probe.arrays_inside(build({**experiment.config, "model": changed}), params, batch), arrays)
 
 
 def test_the_logit_lens_ends_in_what_the_model_says_and_shows_a_stream_that_lies_in_no_block(looked_into):

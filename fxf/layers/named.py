@@ -1,0 +1,165 @@
+"""Named arrays: the one way in and out of a computation.
+
+A layer names an array, `x = named("weights", x)`. The compiled program is the same as without the name. `edited` reads
+and replaces named arrays from outside: probing, patching, steering and attribution rest on it. `term` adds to the
+objective of training, `figure` to its metrics, and `moved` moves a weight without a derivative; only training reads
+these three, and elsewhere they cost nothing.
+
+The full name of an array is the path of its scopes (`jax.named_scope`) without those of blocks, then its own name:
+`residual`, `attention/weights`, `decoder/cross_attention/weights`. So all blocks name an array alike. Terms and figures
+have their own names alone.
+
+The place of an array also says which block it is in: `block_1/attention/weights`. Code that runs one block after the
+other opens the scopes `block_0`, `block_1`, ... In a loop (`jax.lax.scan`) over blocks, a scope inside says the number
+of the first turn's block, and each turn counts on; without one, a turn is a block. Of a loop inside a block all turns
+are one place.
+"""
+
+import fnmatch
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+
+from fxf.errors import UserError, nearest
+from fxf.machine.named_arrays import OF_TRAINING, Chosen, Edit, Place, by_name, evaluate, in_order, places_in
+
+# How the names of a term's two arrays end, and how that of one that `moved` makes begins.
+TOTAL, WEIGHT, MOVED = "/total", "/weight", "term/moved/"
+
+
+def named(name: str, x: Any) -> Any:
+    """Names an array, or each array of a tree."""
+    return checkpoint_name(x, name)
+
+
+def term(name: str, total: jax.Array, weight: jax.Array | float = 1.0) -> None:
+    """Adds total / weight to the training objective, and shows it in the metrics as `term/<name>`.
+
+    Over the parts of a batch (microbatches, devices, a `vmap`) total and weight are summed before they are divided, as
+    loss and weight of a batch are. Terms of one name in several blocks add up.
+
+    Args:
+      total: a scalar.
+      weight: a scalar, such as the number of tokens in the total. It has no gradient.
+    """
+    total = jnp.asarray(total)
+    named(f"term/{name}{TOTAL}", total.astype(jnp.promote_types(total.dtype, jnp.float32)))
+    named(f"term/{name}{WEIGHT}", jax.lax.stop_gradient(jnp.asarray(weight, jnp.float32)))
+
+
+def moved(name: str, weight: jax.Array, gradient: jax.Array) -> None:
+    """Adds `gradient`, which need not be a derivative, to that of a weight, by a term whose value is 0.
+
+    Over the parts of a batch it is averaged. The metrics do not show it.
+    """
+    away = weight - jax.lax.stop_gradient(weight)
+    term(f"moved/{name}", jnp.sum(away * jax.lax.stop_gradient(gradient)))
+
+
+def figure(name: str, value: jax.Array) -> None:
+    """Shows a scalar in the metrics of training as `figure/<name>`.
+
+    A record shows its mean over blocks of this name, over the parts of a batch, and over the steps since the last one.
+    """
+    named(f"figure/{name}", jnp.asarray(value))
+
+
+def edited(
+    function: Callable[..., Any], edits: Mapping[str, Edit] | None = None, read: str | Sequence[str] = ()
+) -> Callable[..., tuple[Any, dict[str, jax.Array]]]:
+    """Returns the function of the same arguments that returns (what `function` does, arrays read by full name).
+
+        logits, found = jax.jit(fxf.edited(model.apply, read="attention/weights"))(params, batch)
+        weights_NBHTT = found["attention/weights"]
+
+    A name that comes n times, in n blocks or turns of a loop, is read as [n, ...], in the order of computing. What is
+    read is the array after its edit. Names may stand inside `jit`, `scan` and `checkpoint` (`remat`).
+
+    Args:
+      function: computes forward; a program of a gradient may have a name twice.
+      edits: by full name or pattern (`*/weights`), `edit(value, i)`, which returns what takes the place of the i-th
+        array of that name. In a loop i is traced: `jnp.where(i == 2, 0, value)`. The first pattern that fits counts.
+      read: full names or patterns.
+
+    Raises:
+      UserError: a name or pattern fits no array, or one inside a `cond`, a `while_loop` or a function with derivatives
+        of its own; or arrays of one name have several shapes.
+    """
+    patterns = (read,) if isinstance(read, str) else tuple(read)
+
+    def run(*args: Any, **kwargs: Any) -> tuple[Any, dict[str, jax.Array]]:
+        closed, shape = jax.make_jaxpr(function, return_shape=True)(*args, **kwargs)
+        places = by_name(places_in(closed.jaxpr))
+        chosen_edits: dict[str, Edit] = {}
+        for pattern, edit in (edits or {}).items():
+            for name in _matching(pattern, places):
+                chosen_edits.setdefault(name, edit)
+        to_read = list(dict.fromkeys(name for pattern in patterns for name in _matching(pattern, places)))
+        for name in (*chosen_edits, *to_read):
+            _require_open(name, places[name])
+        chosen = Chosen(chosen_edits, frozenset(to_read))
+        out, found = evaluate(closed.jaxpr, closed.consts, jax.tree.leaves((args, kwargs)), chosen)
+        return jax.tree.unflatten(jax.tree.structure(shape), out), {name: in_order(name, found) for name in to_read}
+
+    return run
+
+
+def names_in(function: Callable[..., Any], *args: Any) -> list[str]:
+    """Returns the full names of the arrays in `function(*args)`, in the order of computing.
+
+    Args:
+      args: arrays, or their shapes.
+    """
+    return list(by_name(places_in(jax.make_jaxpr(function)(*args).jaxpr)))
+
+
+def intermediates(function: Callable[..., Any], *args: Any) -> dict[str, jax.Array]:
+    """Returns the named arrays inside `function(*args)` by place, such as `block_0/attention/weights`.
+
+    Arrays that come n times in one place are [n, ...]; of several shapes, the last counts. Terms, figures and arrays
+    that `edited` cannot read are left out.
+    """
+    return reader(function, *args)(*args)
+
+
+def reader(function: Callable[..., Any], *args: Any) -> Callable[..., dict[str, jax.Array]]:
+    """Returns the function that `intermediates` calls, which compiles once for all arguments of these shapes."""
+    closed = jax.make_jaxpr(function)(*args)
+    there = places_in(closed.jaxpr)
+    closed_names = {place.name for place in there if place.inside}
+    where: dict[str, list[tuple[str, int]]] = {}  # by place, full names and which arrays of that name
+    seen: Counter[str] = Counter()
+    for place in there:
+        if not place.name.startswith(OF_TRAINING) and place.name not in closed_names:
+            where.setdefault("/".join(place.path), []).append((place.name, seen[place.name]))
+            seen[place.name] += 1
+
+    @jax.jit
+    def compute(leaves: list[Any]) -> list[jax.Array]:
+        _, found = evaluate(closed.jaxpr, closed.consts, leaves, Chosen({}, frozenset(seen)))
+        arrays = {
+            (name, i): value
+            for name, parts in found.items()
+            for part in parts
+            for i, value in zip(part.at, part.values, strict=True)
+        }
+        several = [[arrays[key] for key in keys] for keys in where.values()]
+        alike = [len(some) > 1 and len({x.shape for x in some}) == 1 for some in several]
+        return [jnp.stack(some) if stack else some[-1] for some, stack in zip(several, alike, strict=True)]
+
+    return lambda *args: dict(zip(where, compute(jax.tree.leaves(args)), strict=True))
+
+
+def _matching(pattern: str, names: Iterable[str]) -> list[str]:
+    if found := fnmatch.filter(names, pattern):
+        return found
+    raise UserError(f"no array is named '{pattern}' here{nearest(pattern, names)}")
+
+
+def _require_open(name: str, places: Sequence[Place]) -> None:
+    if kinds := sorted({place.inside for place in places if place.inside}):
+        raise UserError(f"the array '{name}' is named inside a {kinds[0]}, where it can be neither read nor replaced")

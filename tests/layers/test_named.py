@@ -1,0 +1,294 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fxf
+import oracle
+from closeness import assert_close
+from fxf.errors import UserError
+from fxf.layers.named import edited, figure, intermediates, moved, named, names_in, term
+from helpers import random_params, random_tokens, small, small_model
+
+
+@pytest.mark.parametrize("kind", ["softmax", "linear"])
+def test_the_named_arrays_of_a_forward_pass_come_by_their_path(kind):
+    model, params = small_model(attention=kind, n_layers=2)
+    batch = {"inputs": random_tokens((2, 5))}
+    found = jax.device_get(intermediates(model.apply, params, batch))
+    blocks = {f"block_{i}/{name}" for i in range(2) for name in ("attention/weights", "residual")}
+    assert set(found) == {"embedding/positions", "embedding/residual", *blocks}
+    weights = np.asarray(found["block_1/attention/weights"])
+    assert weights.shape == (2, 3, 5, 5)
+    assert_close(weights.sum(-1), np.ones(weights.shape[:-1]))
+    assert (weights[..., ~np.tri(5, dtype=bool)] == 0).all()
+    features = jax.jit(model.features)(params, batch)
+    assert_close(found["block_1/residual"], features)
+
+
+def test_attention_weights_are_those_of_the_oracle():
+    config = small()
+    model, params = small_model(n_layers=1)
+    tokens = random_tokens((1, 5))
+    found = np.asarray(intermediates(model.apply, params, {"inputs": tokens})["block_0/attention/weights"])
+    weights = oracle.float64(params)
+    x = oracle.embedding(config, weights["embedding"], tokens[0])
+    block = weights["blocks"]["0"]
+    x = oracle.normalize(config, block["attention_norm"], x)
+    for head in range(3):
+        q, k = (x @ block["attention"][name][:, head] for name in ("query", "key"))
+        for t in range(5):
+            expected = oracle.weigh(config, head, q[t], k[: t + 1], None)
+            assert_close(found[0, head, t, : t + 1], expected)
+
+
+def layer(x, w):
+    with jax.named_scope("attention"):
+        x = x + named("weights", jnp.sin(w * x))
+    return named("residual", x)
+
+
+def in_a_row(x, ws, wrap=lambda f: f):
+    for i, w in enumerate(ws):
+        with jax.named_scope(f"block_{i}"):
+            x = wrap(layer)(x, w)
+    return x
+
+
+def in_a_loop(x, ws, wrap=lambda f: f):
+    return jax.lax.scan(lambda x, w: (wrap(layer)(x, w), None), x, ws)[0]
+
+
+def in_a_loop_of_two(x, ws):
+    """A block, and a loop whose turns are two blocks each."""
+
+    def turn(x, pair):
+        for i in (1, 2):
+            with jax.named_scope(f"block_{i}"):
+                x = layer(x, pair[i - 1])
+        return x, None
+
+    with jax.named_scope("block_0"):
+        x = layer(x, ws[0])
+    return jax.lax.scan(turn, x, ws[1:].reshape(-1, 2))[0]
+
+
+FORMS = {
+    "in a row": in_a_row,
+    "in a row, computed again": functools.partial(in_a_row, wrap=jax.checkpoint),
+    "in a row, each compiled": functools.partial(in_a_row, wrap=jax.jit),
+    "in a loop": in_a_loop,
+    "in a loop, computed again": functools.partial(in_a_loop, wrap=lambda f: jax.checkpoint(jax.jit(f))),
+    "in a loop of two": in_a_loop_of_two,
+    "of rows": lambda x, ws: jax.vmap(in_a_row, (0, None))(x, ws),
+    "with derivatives of its own around nothing that is named": lambda x, ws: in_a_row(jax.nn.relu(x), ws),
+}
+WS, X = np.linspace(0.3, 1.1, 5, dtype=np.float32), np.array([0.5, 0.2, 2.0], np.float32)
+
+
+def by_hand(x, ws, edit):
+    """Returns the last stream, and after `edit` the weights and the streams of all blocks, in float64."""
+    x, weights, streams = x.astype(np.float64), [], []
+    for i, w in enumerate(ws.astype(np.float64)):
+        weights.append(edit["attention/weights"](np.sin(w * x), i))
+        streams.append(edit["residual"](x + weights[-1], i))
+        x = streams[-1]
+    return x, {"attention/weights": np.array(weights), "residual": np.array(streams)}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_arrays_are_read_and_replaced_by_name_and_number_whatever_the_form_of_the_program(form):
+    same = {"attention/weights": lambda x, _: x, "residual": lambda x, _: x}
+    run = jax.jit(
+        lambda edits: edited(FORMS[form], edits and EDITS, read=("*/weights", "residual"))(X, WS), static_argnums=0
+    )
+    for edits, expected in ((False, same), (True, IN_NUMPY)):
+        assert_close(run(edits), by_hand(X, WS, expected))
+    assert_close(run(False)[0], jax.jit(FORMS[form])(X, WS))
+
+
+EDITS = {
+    "attention/*": lambda x, i: jnp.where(i == 3, 0, x),
+    "*": lambda x, i: x + 0.25 * (i == 1),  # the first pattern that fits counts
+}
+IN_NUMPY = {
+    "attention/weights": lambda x, i: 0 * x if i == 3 else x,
+    "residual": lambda x, i: x + 0.25 if i == 1 else x,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_edit_has_a_gradient(form):
+    def last(added):
+        out, _ = edited(FORMS[form], {"residual": lambda x, i: x + added[i]})(X, WS)
+        return out.sum()
+
+    def by_name_alone(added):
+        x = jnp.asarray(X)
+        for i, w in enumerate(WS):
+            x = x + jnp.sin(w * x) + added[i]
+        return x.sum()
+
+    zeros = jnp.zeros((5, 3))
+    assert_close(jax.jit(jax.grad(last))(zeros), jax.jit(jax.grad(by_name_alone))(zeros))
+
+
+@pytest.mark.parametrize("form", ["in a row", "in a loop", "in a loop of two", "in a loop, computed again"])
+def test_an_array_comes_with_the_number_of_its_block(form):
+    found = intermediates(FORMS[form], X, WS)
+    assert list(found) == [f"block_{i}/{name}" for i in range(5) for name in ("attention/weights", "residual")]
+    assert_close(found, intermediates(in_a_row, X, WS))
+
+
+def test_a_loop_inside_a_block_is_one_place():
+    def blocks(x):
+        for i in range(2):
+            with jax.named_scope(f"block_{i}"):
+                x = jax.lax.scan(lambda x, w: (named("state", x * w), None), x, WS)[0]
+        return x
+
+    found = intermediates(blocks, X)
+    assert {name: x.shape for name, x in found.items()} == {f"block_{i}/state": (5, 3) for i in range(2)}
+    assert_close(found["block_1/state"][4], jax.jit(blocks)(X))
+
+
+def inside_a_cond(x):
+    return jax.lax.cond(x.sum() > 0, lambda x: named("a", x), lambda x: x, x)
+
+
+def inside_a_while_loop(x):
+    return jax.lax.while_loop(lambda x: x.sum() < 9, lambda x: named("a", x + 1), x)
+
+
+@jax.custom_jvp
+def with_a_jvp(x):
+    return named("a", x)
+
+
+@jax.custom_vjp
+def with_a_vjp(x):
+    return named("a", x)
+
+
+with_a_jvp.defjvp(lambda primals, tangents: (*primals, *tangents))
+with_a_vjp.defvjp(lambda x: (x, None), lambda _, g: (g,))
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [
+        (inside_a_cond, "cond"),
+        (inside_a_while_loop, "while"),
+        (with_a_jvp, "custom_jvp_call"),
+        (with_a_vjp, "custom_vjp_call"),
+    ],
+)
+def test_what_cannot_be_read_is_an_error_where_it_is_asked_for_and_left_out_elsewhere(function, kind):
+    both = lambda x: named("b", function(x))  # noqa: E731
+    for options in ({"read": "a"}, {"edits": {"a": lambda x, _: x}}):
+        with pytest.raises(UserError, match=f"^the array 'a' is named inside a {kind}, where it can be neither read"):
+            edited(both, **options)(X)
+    out, found = edited(both, {"b": lambda x, _: 2 * x}, read="b")(X)
+    assert_close(out, 2 * both(X))
+    assert_close(found["b"][0], out)
+    assert list(intermediates(both, X)) == ["b"]
+
+
+@pytest.mark.parametrize("options", [{"read": "residul"}, {"edits": {"residul": lambda x, _: x}}])
+def test_a_name_that_no_array_has_is_one_line_with_the_nearest(options):
+    with pytest.raises(UserError, match=r"^no array is named 'residul' here; did you mean 'residual'\?$"):
+        edited(in_a_row, **options)(X, WS)
+
+
+def test_arrays_of_one_name_and_several_shapes_cannot_be_read_as_one():
+    function = lambda x: named("a", x).sum() + named("a", x[1:]).sum()  # noqa: E731
+    with pytest.raises(UserError, match=r"^arrays named 'a' have several shapes: \[2\], \[3\]$"):
+        edited(function, read="a")(X)
+
+
+def test_names_say_where_an_array_is_but_not_in_which_block():
+    sizes = {"n_layers": 2, "d_model": 6, "n_heads": 2, "d_ff": 7, "max_len": 9}
+    model = fxf.model("encoder_decoder", vocab_size=5, **sizes)
+    batch = {
+        "inputs": random_tokens((1, 4), 5),
+        "source": random_tokens((1, 3), 5),
+        "source_mask": np.ones((1, 3), bool),
+    }
+    names = names_in(model.features, random_params(model.spec), batch)
+    assert {name for name in names if "embedding" not in name} == {
+        *("encoder/attention/weights", "encoder/residual", "decoder/residual"),
+        *("decoder/attention/weights", "decoder/cross_attention/weights"),
+    }
+
+
+@pytest.mark.parametrize("keys", [{"scan_blocks": True}, {"remat": "full"}, {"scan_blocks": True, "remat": "dots"}])
+def test_a_model_that_loops_over_its_blocks_or_computes_them_again_is_edited_as_one_that_does_not(keys):
+    model, params = small_model(n_layers=3)
+    batch = {"inputs": random_tokens((2, 5))}
+    without_a_head = {"attention/weights": lambda x_BHTT, i: jnp.where(i == 1, x_BHTT.at[:, 2].set(0), x_BHTT)}
+    of_both = [
+        jax.jit(edited(each.features, without_a_head, read=("residual", "attention/weights")))(params, batch)
+        for each in (model, small_model(n_layers=3, **keys)[0])
+    ]
+    assert_close(*of_both)
+    assert (of_both[1][1]["attention/weights"][1, :, 2] == 0).all()
+    assert float(np.abs(of_both[1][0] - jax.jit(model.features)(params, batch)).max()) > 1e-3
+
+
+@pytest.mark.parametrize("keys", [{}, {"scan_blocks": True}])
+def test_all_patches_from_one_prompt_into_another_are_one_program(keys):
+    model, params = small_model(n_layers=3, **keys)
+    clean, other = ({"inputs": random_tokens((1, 7), seed=seed)} for seed in (0, 1))
+    clean_NBTD = jax.jit(edited(model.features, read="residual"))(params, clean)[1]["residual"]
+
+    def patched(block, token, element):
+        def patch(x_BTD, i):
+            new_BTD = x_BTD.at[:, token, element].set(clean_NBTD[i, :, token, element])
+            return jnp.where(i == block, new_BTD, x_BTD)
+
+        return edited(model.features, {"residual": patch})(params, other)[0]
+
+    all_patches, one = jax.jit(jax.vmap(patched)), jax.jit(patched)
+    chosen = np.stack(np.meshgrid(range(3), range(7), range(6), indexing="ij"), -1).reshape(-1, 3)
+    found = all_patches(*chosen.T)
+    assert len(found) == 126 and all_patches._cache_size() == 1
+    for i in (0, 50, 77, 125):
+        assert_close(found[i], one(*chosen[i]))
+    of_last = np.array(jax.jit(model.features)(params, other))
+    of_last[:, 6, 5] = clean_NBTD[2, :, 6, 5]  # the stream after the last block is what is read out
+    assert_close(found[125], of_last)
+
+
+def asks(x, w):
+    x = named("a", x)
+    term("small", jnp.square(x).sum(), x.size)
+    moved("w", w, x.sum())
+    figure("largest", x.max())
+    return w * x
+
+
+def test_what_nothing_reads_is_not_in_the_program():
+    plain = jax.jit(lambda x, w: w * x)
+    text = jax.jit(lambda x, w: asks(x, w)).lower(X, 2.0).compile().as_text()
+    assert [line.split("=")[0] for line in text.splitlines() if "f32" in line] == [
+        line.split("=")[0] for line in plain.lower(X, 2.0).compile().as_text().splitlines() if "f32" in line
+    ]
+    assert (
+        jax.jit(lambda x: named("a", jnp.sin(x))).lower(X).as_text() == jax.jit(lambda x: jnp.sin(x)).lower(X).as_text()
+    )
+
+
+def test_terms_and_figures_have_no_scope():
+    assert names_in(lambda x: jax.vmap(asks)(x, x), X)[1:] == [
+        *("term/small/total", "term/small/weight", "term/moved/w/total", "term/moved/w/weight", "figure/largest")
+    ]
+
+
+def test_a_name_costs_nothing_where_nobody_asks_for_it():
+    """Linear attention names weights that nothing reads: the compiled program does not compute them."""
+    model, params = small_model(attention="linear", max_len=1000)
+    batch = {"inputs": random_tokens((1, 1000))}
+    program = jax.jit(model.apply).lower(params, batch).compile().as_text()
+    assert "1000,1000" not in program

@@ -1,0 +1,138 @@
+"""A model whose blocks have terms, figures and moved weights; its objective by hand, on one and on four devices.
+
+JAX takes its number of devices when it starts: tests/training/test_terms.py runs this in a process of its own. It
+prints, for each layout of the devices, the distances between the numbers of a step and those by hand, as JSON.
+"""
+
+import functools
+import json
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from closeness import bound, largest_of
+from fxf.layers.named import figure, moved, term
+from fxf.models.model import Model
+from fxf.training.parallel import ParallelConfig
+from fxf.training.sharding import make_layout
+from fxf.training.state import hyperparameters, init_state
+from fxf.training.step import TrainConfig, Trainer, jit_step, make_step
+from fxf.weights import Weight
+
+ROWS, LENGTH, VOCAB_SIZE, WIDTH, BLOCKS = 8, 3, 5, 4, 3
+LAYOUTS = {"data 4": {}, "fsdp 2, tensor 2": {"fsdp": 2, "tensor": 2}, "pmap 4": {"kind": "pmap"}}
+SPEC = {
+    "table": Weight((VOCAB_SIZE, WIDTH), ("vocabulary", "embed"), jax.nn.initializers.normal(1.0)),
+    "scales": Weight((BLOCKS, WIDTH), ("layers", "embed"), jax.nn.initializers.normal(1.0)),
+}
+
+
+def update(x, scale):
+    return x + jnp.sin(jnp.broadcast_to(scale, x.shape) * x)
+
+
+def block(x, scale, real):
+    """A block that reads rows [B, T, D], or one row [T, D]."""
+    x = update(x, scale)
+    term("square", (jnp.square(x).mean(-1) * real).sum(), real.sum())
+    term("size", jnp.abs(x).sum(), x.size)
+    moved("scale", scale, x.mean(tuple(range(x.ndim - 1))))
+    figure("mean", x.mean())
+    return x
+
+
+def in_a_row(params, x, real, wrap=lambda f: f):
+    for scale in params["scales"]:
+        x = wrap(block)(x, scale, real)
+    return x
+
+
+def in_a_loop(params, x, real, wrap=lambda f: f):
+    return jax.lax.scan(lambda x, scale: (wrap(block)(x, scale, real), None), x, params["scales"])[0]
+
+
+FORMS = {
+    "in a row": in_a_row,
+    "in a loop": in_a_loop,
+    "in a loop, computed again": functools.partial(in_a_loop, wrap=jax.checkpoint),
+    "each compiled": functools.partial(in_a_row, wrap=jax.jit),
+    "row by row": lambda params, x, real: jax.vmap(in_a_row, (None, 0, 0))(params, x, real),
+}
+
+
+def model_of(form="in a loop, computed again"):
+    def features(params, batch, *, rng=None):
+        return FORMS[form](params, params["table"][batch["inputs"]], batch["weights"] > 0)
+
+    return Model(SPEC, features, lambda params, x: x @ params["table"].T, width=WIDTH)
+
+
+def batch():
+    """Returns a batch whose parts have different numbers of tokens with a weight."""
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(0, VOCAB_SIZE, (2, ROWS, LENGTH)).astype(np.int32)
+    weights = rng.uniform(0.1, 2, (ROWS, LENGTH)).astype(np.float32)
+    weights[0], weights[5, 1:] = 0, 0
+    return {"inputs": tokens[0], "targets": tokens[1], "weights": weights}
+
+
+def by_hand(params, batch):
+    """Returns the gradient of the mean loss and the terms, with what is moved, and the metrics: no array is named."""
+    real = jnp.asarray(batch["weights"] > 0, jnp.float32)
+
+    def objective(params):
+        x, streams = params["table"][batch["inputs"]], []
+        for scale in params["scales"]:
+            x = update(x, scale)
+            streams.append(x)
+        losses = optax.softmax_cross_entropy_with_integer_labels(x @ params["table"].T, batch["targets"])
+        squares = sum((jnp.square(x).mean(-1) * real).sum() / real.sum() for x in streams)
+        sizes = sum(jnp.abs(x).mean() for x in streams)
+        loss = (losses * batch["weights"]).sum() / batch["weights"].sum()
+        means = jnp.stack([x.mean((0, 1)) for x in streams])
+        metrics = {"term/square": squares, "term/size": sizes, "figure/mean": means.mean()}
+        return loss + squares + sizes, (metrics, means)
+
+    gradient, (metrics, moves) = jax.grad(objective, has_aux=True)(params)
+    return {**gradient, "scales": gradient["scales"] + moves}, metrics
+
+
+def after_a_step(parallel, microbatches):
+    """Returns the gradient of a step's params, and its terms and figures."""
+    optimizer, config = optax.sgd(1.0), TrainConfig(batch_size=ROWS, microbatches=microbatches)
+    trainer = Trainer(model_of(), optimizer, config, make_layout(ParallelConfig(**parallel), jax.devices()))
+    state = init_state(trainer.model, optimizer, jax.random.key(0))
+    params = jax.device_get(state.params)
+    placed = trainer.layout.put(batch(), microbatches * trainer.layout.parts)
+    after, metrics = jit_step(make_step(trainer), trainer)(state, placed, hyperparameters(0, config))
+    gradient = jax.tree.map(lambda before, after: before - after, params, jax.device_get(after.params))
+    return params, gradient, {name: metrics[name] for name in metrics if name.startswith(("term/", "figure/"))}
+
+
+def main():
+    jax.config.update("jax_num_cpu_devices", 4)
+    jax.config.update("jax_enable_compilation_cache", False)
+    jax.config.update("jax_default_matmul_precision", "highest")
+    found = {}
+    for name, parallel in LAYOUTS.items():
+        for microbatches in (1, 2):
+            params, *both = after_a_step(parallel, microbatches)
+            expected = list(jax.jit(by_hand)(params, batch()))
+            assert jax.tree.structure(both) == jax.tree.structure(expected)
+            apart = jax.tree.map(lambda a, b: np.abs(np.asarray(a) - np.asarray(b)).max(), both, expected)
+            # The gradient is a difference of params.
+            found[f"{name}, microbatches {microbatches}"] = {
+                "apart": largest_of(apart),
+                "bound": bound(largest_of([expected, params])),
+            }
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

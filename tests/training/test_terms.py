@@ -1,0 +1,118 @@
+"""Terms, figures and moved weights in training."""
+
+import functools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from terms_on_devices import FORMS, LAYOUTS, SPEC, batch, by_hand, model_of
+
+from closeness import assert_close, largest_of
+from fxf.layers.feed_forward import FEED_FORWARDS, FeedForward, dense, dense_spec
+from fxf.layers.named import figure, term
+from fxf.machine import on_cpu
+from fxf.runs import run
+from fxf.training import gradient as gradient_module
+from fxf.training.gradient import objective_and_gradient
+from fxf.training.log import Clock
+from fxf.training.record import Record, after
+from helpers import random_params, small_model
+from small_runs import script, tiny_config
+
+
+def assert_as_by_hand(form, microbatches=1):
+    params = random_params(SPEC)
+    compute = jax.jit(functools.partial(objective_and_gradient, model_of(form), microbatches=microbatches))
+    _, weight_sum, gradient, metrics = compute(params, batch())
+    found = jax.tree.map(lambda g: g / weight_sum, gradient), metrics
+    expected = jax.jit(by_hand)(params, batch())
+    assert_close(found, expected, largest=largest_of(expected))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("microbatches", [1, 2])
+def test_the_gradient_is_that_of_the_sum_written_out_whatever_the_form_and_the_parts(form, microbatches):
+    assert_as_by_hand(form, microbatches)
+
+
+def test_a_cpu_that_cuts_a_batch_gets_the_same(monkeypatch):
+    monkeypatch.setattr(on_cpu, "IN_CACHE", 4)
+    monkeypatch.setattr(on_cpu, "SMALL", 1)
+    assert_as_by_hand("in a loop", 2)
+
+
+def test_several_devices_get_the_same():
+    finished = script("../tests/training/terms_on_devices")
+    assert finished.returncode == 0, finished.stderr
+    (found,) = [json.loads(line) for line in finished.stdout.splitlines() if line.startswith("{")]
+    assert found.keys() == {f"{name}, microbatches {n}" for name in LAYOUTS for n in (1, 2)}
+    assert {name: row for name, row in found.items() if row["apart"] > row["bound"]} == {}
+
+
+@pytest.mark.parametrize("microbatches", [1, 2])
+@pytest.mark.parametrize("keys", [{}, {"scan_blocks": True, "remat": "full", "dropout": 0.1}], ids=str)
+def test_a_model_that_asks_for_nothing_has_the_program_that_it_has_without_asking(keys, microbatches, monkeypatch):
+    model, params = small_model(n_layers=2, **keys)
+    tokens = np.ones((4, 6), np.int32)
+    given = {"inputs": tokens, "targets": tokens, "weights": tokens.astype(np.float32)}
+
+    def text():
+        compute = lambda *args: objective_and_gradient(model, *args, microbatches=microbatches)  # noqa: E731
+        return jax.jit(compute).lower(params, given, jax.random.key(0)).as_text()
+
+    asked = text()
+    monkeypatch.setattr(gradient_module, "terms_and_figures", lambda *_: ())
+    assert text() == asked
+
+
+def test_evaluation_and_decoding_compute_no_term():
+    """A term with a product of a size of its own is in the training program alone."""
+    model, params = model_of("in a row"), random_params(SPEC)
+
+    def features(params, batch, *, rng=None):
+        x_BTD = model.features(params, batch, rng=rng)
+        term("wide", (x_BTD @ jnp.ones((x_BTD.shape[-1], 1013))).sum())
+        return x_BTD
+
+    other = model._replace(features=features)
+    train = jax.jit(functools.partial(objective_and_gradient, other)).lower(params, batch()).compile().as_text()
+    loss = jax.jit(functools.partial(gradient_module.batch_loss, other)).lower(params, batch()).compile().as_text()
+    assert "1013" in train
+    assert "1013" not in loss
+
+
+def asking(config, params, x_BTD):
+    y_BTD = dense(config, params, x_BTD)
+    term("small", 0.5 * jnp.square(y_BTD).sum(), y_BTD.size)
+    figure("size", jnp.abs(y_BTD).mean())
+    return y_BTD
+
+
+@pytest.fixture
+def with_terms(monkeypatch):
+    monkeypatch.setitem(FEED_FORWARDS, "asking", FeedForward(dense_spec, asking))
+    return tiny_config(model={"feed_forward": "asking", "n_layers": 2})
+
+
+def records(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_run_logs_terms_and_figures_and_goes_on_with_them(with_terms, tmp_path):
+    run.train(with_terms, tmp_path / "whole", Clock(0.0), {})
+    run.train({**with_terms, "train": {**with_terms["train"], "steps": 4}}, tmp_path / "parts", Clock(0.0), {})
+    run.train(with_terms, tmp_path / "parts", Clock(0.0), {})
+    names = ("step", "loss", "gradient_norm", "term/small", "figure/size")
+    whole, parts = ([[row[name] for name in names] for row in records(tmp_path / name)] for name in ("whole", "parts"))
+    assert [step for step, *_ in whole] == [2, 3, 4, 6]
+    assert all(value > 0 for row in whole for value in row)
+    assert parts == whole
+
+
+def test_a_skipped_step_leaves_no_term_that_is_not_finite():
+    bad = np.array([1.0, np.nan, 3.0], np.float32)
+    history = {name: bad.copy() for name in ("loss_sum", "weight_sum", "gradient_norm", "term/a", "figure/b")}
+    record = after(Record(), history, 1.0, may_skip=1)
+    assert record.unlogged["term/a"] == record.unlogged["figure/b"] == 4.0
