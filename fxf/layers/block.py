@@ -188,6 +188,14 @@ class Stack:
             i += 1
         return state[0], context.replace(carry=state[1], cache=None if context.cache is None else caches)
 
+    def run(self, params: Params, x_RTD: jax.Array, context: Context) -> tuple[jax.Array, Context]:
+        """Returns the vectors [R, T, D] after all blocks of a model, and the context; its blocks make the stream."""
+        block = next((each for each in layers_of(self) if isinstance(each, Block)), None)
+        if block is None:
+            return self.apply(params, x_RTD, context)
+        x, context = self.apply(params, block.start(x_RTD), context)
+        return block.finish(x), context
+
     @property
     def cached(self) -> bool:
         """Whether every layer keeps what later tokens need of earlier ones."""
@@ -250,12 +258,12 @@ class Stack:
 
 
 def layers_of(layer: Any) -> Iterator[Any]:
-    """Yields the layers of blocks, stacks and layers around blocks, and those that hold no others."""
+    """Yields blocks, the layers in them and those around them; a stack stands for its blocks."""
     inside = getattr(layer, "blocks", ()) or getattr(layer, "layers", {}).values()
     inside = [*inside, *([layer.part] if hasattr(layer, "part") else [])]
     for each in inside:
         yield from layers_of(each)
-    if not hasattr(layer, "blocks") and not isinstance(layer, Block):
+    if not hasattr(layer, "blocks"):
         yield layer
 
 

@@ -8,7 +8,8 @@
     mine:delta+feed_forward                    `delta` in mine.py
 
 A name is that of a kind, or of a section `model.layers.NAME` whose `kind` names one. In such a section stand the keys of
-that layer alone: its own, and those of the `model` section, which other layers share.
+that layer alone: its own, and those of the `model` section, which other layers share. Keys of the kind of block stand
+in a section of its name.
 """
 
 import dataclasses
@@ -79,7 +80,9 @@ def _blocks(text: str, config: TransformerConfig, cross: bool = False) -> list[L
             if cross and "cross_attention" not in config.blocks:
                 names.insert(len(names) - 1, "cross_attention")
             layers = {name.strip().rpartition(":")[2]: layer_of(config, name.strip()) for name in names}
-            found.append(BLOCKS[one_of(config.block, BLOCKS, "model.block")](config, layers))
+            cls, short = BLOCKS[one_of(config.block, BLOCKS, "model.block")], config.block.rpartition(":")[2]
+            own = config.layers.get(short, {})
+            found.append(_made(cls, f"model.layers.{short}", config, own, {"layers": layers}))
             continue
         times, mark, kind, inside = match.groups()
         if bool(times) != bool(mark) or bool(mark) == bool(kind):

@@ -113,7 +113,7 @@ class EncoderDecoder(CachedDecoding):
             places = places_of(self.config, side, rng_positions, causal=False, name="source")
             x_BSD = self._embed(params, "source", side["inputs"], places.positions, rng_embedding)
             context = Context(places, side["inputs"], rng=rng_blocks)
-            x_BSD, _ = self.encoder.apply(params["encoder"]["blocks"], x_BSD, context)
+            x_BSD, _ = self.encoder.run(params["encoder"]["blocks"], x_BSD, context)
             return self._final_norm(params["encoder"], x_BSD), places.replace(documents=_seen_somewhere(places))
 
     def decode(self, params: Params, tokens_RT: jax.Array, context: Context) -> tuple[jax.Array, Context]:
@@ -131,7 +131,7 @@ class EncoderDecoder(CachedDecoding):
         self, params: Params, tokens_RT: jax.Array, context: Context, rng: jax.Array | None = None
     ) -> tuple[jax.Array, Context]:
         x_RTD = self._embed(params, "target", tokens_RT, context.places.positions, rng)
-        return self.decoder.apply(params["decoder"]["blocks"], x_RTD, context)
+        return self.decoder.run(params["decoder"]["blocks"], x_RTD, context)
 
     def _embed(
         self, params: Params, side: str, tokens: jax.Array, positions: jax.Array, rng: jax.Array | None

@@ -84,7 +84,7 @@ class TransformerLM(CachedDecoding):
         """Returns the residual stream of tokens after the last block, [R, T, D], and the context; `rest` as embedding."""
         positions_RT, scaled = context.places.positions, self.config.scaled_embeddings
         x_RTD = embedding(self.config, params["embedding"], tokens_RT, positions_RT, scaled=scaled, **rest)
-        return self.blocks.apply(params["blocks"], x_RTD, context)
+        return self.blocks.run(params["blocks"], x_RTD, context)
 
     def readout(self, params: Params, x: jax.Array) -> jax.Array:
         """Returns the logits [..., V] of the residual stream [..., D]."""
@@ -96,9 +96,9 @@ class TransformerLM(CachedDecoding):
         return final_layer(config, params["final"], x)
 
 
-def transformer_lm(config: TransformerLMConfig, vocab_size: int) -> Model:
-    """Builds the model; tokens are 0 … vocab_size - 1."""
-    model = TransformerLM(config, vocab_size, stack_of(config))
+def transformer_lm(config: TransformerLMConfig, vocab_size: int, kind: type[TransformerLM] = TransformerLM) -> Model:
+    """Builds the model; tokens are 0 … vocab_size - 1. A subclass may stand in its place."""
+    model = kind(config, vocab_size, stack_of(config))
     decoding = model if model.blocks.cached else WholeSequences(model.features, model.readout)
     spec = initialized_as(config, model.spec())
     return Model(spec, model.features, model.readout, decoding.prefill, decoding.step, **sizes_of(config))
