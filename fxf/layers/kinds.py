@@ -23,13 +23,20 @@ from fxf.layers.attention import Attention, CrossAttention, Expressive
 from fxf.layers.block import BLOCKS, Block, Stack
 from fxf.layers.config import TransformerConfig
 from fxf.layers.feed_forward import FEED_FORWARDS, Dense
+from fxf.layers.gated_delta import GatedDelta
 from fxf.layers.layer import Layer
 from fxf.layers.linear_attention import LinearAttention
+from fxf.layers.mamba2 import Mamba2
 
 ATTENTIONS: Choices[type[Attention]] = Choices(
     {"softmax": Attention, "expressive": Expressive, "linear": LinearAttention}
 )
-LAYERS: Choices[type] = Choices({"attention": Attention, "cross_attention": CrossAttention, "feed_forward": Dense})
+LAYERS: Choices[type] = Choices(
+    {
+        **{"attention": Attention, "cross_attention": CrossAttention, "feed_forward": Dense},
+        **{"delta": GatedDelta, "mamba2": Mamba2},
+    }
+)
 
 # What acts within a sequence, and so not in attention to another one.
 BETWEEN_SEQUENCES = {
