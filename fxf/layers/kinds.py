@@ -140,15 +140,16 @@ def layer_of(config: TransformerConfig, name: str, **given: Any) -> Layer:
     path, of_model = f"model.layers.{short}", fields_of(type(config))
     changes = {key: checked(value, of_model[key], f"{path}.{key}") for key, value in own.items() if key in of_model}
     changed = dataclasses.replace(config, **changes, layers={}) if changes else config
+    rest = {key: value for key, value in own.items() if key not in changes}
     if kind == "cross_attention":
-        between = dataclasses.replace(changed, **BETWEEN_SEQUENCES)
-        return CrossAttention(ATTENTIONS[one_of(changed.attention, ATTENTIONS, "model.attention")](between))
+        attention = ATTENTIONS[one_of(changed.attention, ATTENTIONS, "model.attention")]
+        return CrossAttention(_made(attention, path, dataclasses.replace(changed, **BETWEEN_SEQUENCES), rest, {}))
     classes = {"attention": (ATTENTIONS, "attention"), "feed_forward": (FEED_FORWARDS, "feed_forward")}
     cls = LAYERS[kind]
     if kind in classes:
         choices, key = classes[kind]
         cls = choices[one_of(getattr(changed, key), choices, f"model.{key}")]
-    return _made(cls, path, changed, {key: value for key, value in own.items() if key not in changes}, given)
+    return _made(cls, path, changed, rest, given)
 
 
 def _made(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Mapping[str, Any]) -> Layer:

@@ -50,14 +50,14 @@ class LinearAttention(Attention):
         if context.places.order is None:
             memory = self.memorize(params, x, context.places)
             heads = self.attend(params, q_RHTK, memory, context.places, context.places, context)
-            return self.output(params, heads), context
+            return self.output(params, heads, x), context
         k_RGTK, v_RGTK = (self.project(params, name, x) for name in ("key", "value"))
         start = context.cache or self._nothing(q_RHTK)
         heads, after = self._causal(q_RHTK, k_RGTK, v_RGTK, context.places, start)
         if context.cache is None:
             self._show_weights(q_RHTK, k_RGTK, context.places)
         cache = None if context.cache is None else after
-        return self.output(params, heads), context.replace(cache=cache)
+        return self.output(params, heads, x), context.replace(cache=cache)
 
     def memorize(self, params: Params, source_BSD: jax.Array, places: Places) -> Associations:
         """Returns the associations of a whole sequence."""

@@ -1,0 +1,56 @@
+"""Relative positions of T5: each head adds a learned number to a score, by the bucket of the distance.
+
+Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer", arXiv 1910.10683.
+Near distances have a bucket each, farther ones share buckets of growing width. T5 shares one table among its layers and
+does not scale scores; here each layer has a table, and `model.query_scale` may be 1.
+
+fxf train --config=ideas/t5_bias --workdir=runs/t5_bias
+
+SHOWS
+"""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+
+import fxf
+from fxf.config import key
+from fxf.layers.attention import Attention
+from fxf.layers.layer import Places
+from fxf.weights import Params, Spec, Weight
+
+
+@dataclasses.dataclass(frozen=True)
+class T5Bias(Attention):
+    """Attention whose scores have a term of the distance."""
+
+    buckets: int = key(32, "number of buckets; half of them for later keys where all tokens see all", minimum=4)
+    max_distance: int = key(128, "distance from which on all keys share the last bucket", minimum=2)
+
+    def spec(self) -> Spec:
+        shape = (self.config.n_heads, self.buckets)
+        return {**super().spec(), "distances": Weight(shape, ("heads", "position"), jax.nn.initializers.normal(1.0))}
+
+    def bias(self, params: Params, queries: Places, keys: Places) -> jax.Array:
+        distance_BTC = queries.positions[:, :, None] - keys.positions[:, None]
+        bucket_BTC = self.bucket(distance_BTC, both_sides=queries.order is None)
+        return jnp.moveaxis(params["distances"][:, bucket_BTC], 0, 1)
+
+    def bucket(self, distance: jax.Array, both_sides: bool) -> jax.Array:
+        """Returns the bucket of each distance, int32."""
+        n = self.buckets // 2 if both_sides else self.buckets
+        first = jnp.where(distance < 0, n, 0) if both_sides else 0
+        distance = jnp.abs(distance) if both_sides else jnp.maximum(distance, 0)
+        n_exact = n // 2
+        growth = (n - n_exact) / math.log(self.max_distance / n_exact)
+        far = n_exact + (jnp.log(jnp.maximum(distance, 1) / n_exact) * growth).astype(jnp.int32)
+        return first + jnp.where(distance < n_exact, distance.astype(jnp.int32), jnp.minimum(far, n - 1))
+
+
+def get_config() -> ConfigDict:
+    config = fxf.read_config("reversal:example0")
+    config.model.attention, config.model.positions = "t5_bias:T5Bias", "none"
+    return config

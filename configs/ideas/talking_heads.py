@@ -1,0 +1,45 @@
+"""Talking heads: the scores of all heads are mixed before the softmax, and their weights after it.
+
+Shazeer et al. 2020, "Talking-Heads Attention", arXiv 2003.02436.
+Two matrices between heads do that. They start as the identity here, so that training starts from plain attention.
+
+fxf train --config=ideas/talking_heads --workdir=runs/talking_heads
+
+SHOWS
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+
+import fxf
+from fxf.layers.attention import Attention
+from fxf.weights import Params, Spec, Weight
+
+
+def identity(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+    del key
+    return jnp.eye(*shape, dtype=dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class TalkingHeads(Attention):
+    """Attention whose heads read by linear maps of the scores and of the weights of all heads."""
+
+    def spec(self) -> Spec:
+        mix = Weight((self.config.n_heads, self.config.n_heads), ("heads", "mixed_heads"), identity)
+        return {**super().spec(), "mix_scores": mix, "mix_weights": mix}
+
+    def weigh(self, params: Params, scores_BHTC: jax.Array, bias_BHTC: jax.Array) -> jax.Array:
+        scores_BHTC = jnp.einsum("BhTC,hH->BHTC", scores_BHTC, params["mix_scores"])
+        weights_BHTC = super().weigh(params, scores_BHTC, bias_BHTC)
+        return jnp.einsum("BhTC,hH->BHTC", weights_BHTC, params["mix_weights"])
+
+
+def get_config() -> ConfigDict:
+    config = fxf.read_config("reversal:example0")
+    config.model.attention = "talking_heads:TalkingHeads"
+    return config

@@ -1,0 +1,123 @@
+"""Each file of configs/ideas trains, decodes as its full forward, and is what its paper's formulas say.
+
+The tables are those of ideas_*.py beside this file: ORACLES, by name of the idea, functions of the model's config, the
+weights of its blocks and the vectors [T, D] of a sequence, that return them after the blocks, in NumPy float64; and KEYS,
+changes of the model's keys in tiny models.
+"""
+
+import functools
+import importlib
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import fxf
+from fxf.config import section
+from fxf.layers.kinds import stack_of
+from fxf.layers.layer import Context
+from fxf.layers.positions import places_of
+from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from fxf.runs.experiment import build
+from fxf.testing import assert_consistent
+from fxf.weights import flatten
+from helpers import random_params, random_tokens
+from oracle import float64
+from small_runs import ROOT, new_process
+
+FOLDER = ROOT / "configs" / "ideas"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
+TABLES = [importlib.import_module(path.stem) for path in sorted(Path(__file__).parent.glob("ideas_*.py"))]
+ORACLES = {name: oracle for table in TABLES for name, oracle in table.ORACLES.items()}
+KEYS = {name: keys for table in TABLES for name, keys in table.KEYS.items()}
+T, VOCAB_SIZE = 7, 13
+ALLOWED = 1e-5  # relative to the largest number of an array
+
+
+@pytest.fixture(autouse=True)
+def process():
+    with new_process():
+        yield
+
+
+def tiny(name):
+    """Returns the idea's config with a tiny model."""
+    config = fxf.read_config(str(FOLDER / f"{name}.py"))
+    sizes = {"n_layers": 2, "d_model": 8, "d_ff": 12, "n_heads": 2, "max_len": 32}
+    for key, value in {**sizes, **KEYS.get(name, {})}.items():
+        config.model[key] = value
+    return config
+
+
+def model_config(name):
+    return section(TransformerLMConfig, tiny(name).model.to_dict(), "model")
+
+
+def test_every_idea_has_an_oracle():
+    assert sorted(ORACLES) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_idea_trains(name):
+    config = tiny(name)
+    config.train.steps, config.train.batch_size, config.optimizer.warmup_steps = 3, 4, 0
+    experiment = build(config.to_dict())
+    _, losses = fxf.fit(experiment.model, experiment.task.batch, steps=3)
+    assert len(losses) == 3
+    assert np.isfinite(losses).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_cached_decoding_equals_the_full_forward(name):
+    model = transformer_lm(model_config(name), VOCAB_SIZE)
+    assert_consistent(model, random_params(model.spec), {"inputs": random_tokens((3, T + 1), VOCAB_SIZE)})
+
+
+@pytest.mark.parametrize("name", sorted(ORACLES))
+def test_an_idea_is_that_of_its_paper_and_so_is_its_gradient(name):
+    """In float64 the gradient of each array is that of the oracle; in float32 it is as near as rounding lets it be."""
+    config, rng = model_config(name), np.random.default_rng(1)
+    stack = stack_of(config)
+    x_TD, cotangent_TD = rng.normal(size=(2, T, config.d_model)).astype(np.float32)
+    given = {"params": jax.tree.map(np.asarray, random_params(stack.spec())), "x": x_TD}
+
+    def loss(given):
+        places = places_of(config, {"inputs": np.zeros((1, T), np.int32)}, None, causal=True)
+        y_TD = stack.apply(given["params"], given["x"][None], Context(places))[0][0]
+        return (y_TD * cotangent_TD).sum(), y_TD
+
+    (_, y_TD), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(given)
+    exact = float64(given)
+    with jax.enable_x64(True):
+        exact_gradient = flatten(jax.device_get(jax.jit(jax.grad(loss, has_aux=True))(exact)[0]))
+
+    expected_TD = ORACLES[name](config, exact["params"], exact["x"])
+    np.testing.assert_allclose(y_TD, expected_TD, rtol=0, atol=ALLOWED * np.abs(expected_TD).max())
+    largest = max(np.abs(array).max() for array in exact_gradient.values())
+    for path, array in flatten(gradient).items():
+        np.testing.assert_allclose(array, exact_gradient[path], rtol=0, atol=ALLOWED * largest, err_msg=path)
+        direction = rng.choice([-1.0, 1.0], array.shape)
+        difference = _along(ORACLES[name], config, exact, path, direction, cotangent_TD)
+        found = (exact_gradient[path] * direction).sum()
+        bound = ALLOWED * np.abs(exact_gradient[path]).sum()
+        assert abs(found - difference) <= max(bound, 1e-8), path
+
+
+def _along(oracle, config, given, path, direction, cotangent_TD):
+    """Returns the derivative of the oracle's loss as one array moves in a direction, by a central difference."""
+    losses = []
+    for sign in (1, -1):
+        moved = _unflattened(
+            {name: x + (1e-5 * sign * direction if name == path else 0) for name, x in flatten(given).items()}
+        )
+        losses.append((oracle(config, moved["params"], moved["x"]) * cotangent_TD).sum())
+    return (losses[0] - losses[1]) / 2e-5
+
+
+def _unflattened(flat):
+    tree = {}
+    for path, value in flat.items():
+        *parents, last = path.split("/")
+        functools.reduce(lambda node, part: node.setdefault(part, {}), parents, tree)[last] = value
+    return tree
