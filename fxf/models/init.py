@@ -31,7 +31,7 @@ def initialized_as(config: TransformerConfig, spec: Spec) -> Spec:
         init = _named(config, path, weight)
         if init is not None:
             weight = dataclasses.replace(weight, init=init if factor == 1 else _times(init, math.sqrt(factor)))
-        return dataclasses.replace(weight, rate=factor)
+        return dataclasses.replace(weight, rate=weight.rate * factor)
 
     return changed(chosen, spec)
 

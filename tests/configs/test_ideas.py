@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import fxf
-from fxf.config import section
+from fxf.config import registered_section
 from fxf.layers.kinds import stack_of
 from fxf.layers.layer import Context
 from fxf.layers.positions import places_of
-from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from fxf.models import MODELS
 from fxf.runs.experiment import build
 from fxf.testing import assert_consistent
 from fxf.weights import flatten
@@ -50,8 +50,9 @@ def tiny(name):
     return config
 
 
-def model_config(name):
-    return section(TransformerLMConfig, tiny(name).model.to_dict(), "model")
+def model_config(name, **changes):
+    keys = tiny(name).model.to_dict() | changes
+    return registered_section(MODELS[keys["name"]].config, keys, "model")
 
 
 def test_every_idea_has_an_oracle():
@@ -70,7 +71,8 @@ def test_an_idea_trains(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_cached_decoding_equals_the_full_forward(name):
-    model = transformer_lm(model_config(name), VOCAB_SIZE)
+    config = model_config(name)
+    model = MODELS[config.name].make(config, VOCAB_SIZE)
     assert_consistent(model, random_params(model.spec), {"inputs": random_tokens((3, T + 1), VOCAB_SIZE)})
 
 
@@ -84,7 +86,7 @@ def test_an_idea_is_that_of_its_paper_and_so_is_its_gradient(name):
 
     def loss(given):
         places = places_of(config, {"inputs": np.zeros((1, T), np.int32)}, None, causal=True)
-        y_TD = stack.apply(given["params"], given["x"][None], Context(places))[0][0]
+        y_TD = stack.run(given["params"], given["x"][None], Context(places))[0][0]
         return (y_TD * cotangent_TD).sum(), y_TD
 
     (_, y_TD), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(given)
