@@ -1,8 +1,10 @@
 """Each file of configs/ideas trains, decodes as its full forward, and is what its paper's formulas say.
 
-The tables are those of ideas_*.py beside this file: ORACLES, by name of the idea, functions of the model's config, the
-weights of its blocks and the vectors [T, D] of a sequence, that return them after the blocks, in NumPy float64; and KEYS,
-changes of the model's keys in tiny models.
+The tables are those of ideas_*.py beside this file, in NumPy float64. ORACLES has, by name of the idea, functions of the
+model's config, the weights of its blocks and the vectors [T, D] of a sequence, that return them after the blocks; KEYS has
+changes of the model's keys in tiny models. OBJECTIVES, where an idea changes the whole model or what it minimizes, has
+functions of the model's config, all weights, and the inputs, targets and weights [T] of a sequence, that return what is
+minimized; and whether that is with a random key.
 """
 
 import functools
@@ -17,10 +19,12 @@ import fxf
 from fxf.config import registered_section
 from fxf.layers.kinds import stack_of
 from fxf.layers.layer import Context
+from fxf.layers.named import TOTAL, WEIGHT, names_in
 from fxf.layers.positions import places_of
 from fxf.models import MODELS
 from fxf.runs.experiment import build
 from fxf.testing import assert_consistent
+from fxf.training.gradient import batch_loss
 from fxf.weights import flatten
 from helpers import random_params, random_tokens
 from oracle import float64
@@ -30,6 +34,7 @@ FOLDER = ROOT / "configs" / "ideas"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
 TABLES = [importlib.import_module(path.stem) for path in sorted(Path(__file__).parent.glob("ideas_*.py"))]
 ORACLES = {name: oracle for table in TABLES for name, oracle in table.ORACLES.items()}
+OBJECTIVES = {name: each for table in TABLES for name, each in getattr(table, "OBJECTIVES", {}).items()}
 KEYS = {name: keys for table in TABLES for name, keys in table.KEYS.items()}
 T, VOCAB_SIZE = 7, 13
 ALLOWED = 1e-5  # relative to the largest number of an array
@@ -78,42 +83,75 @@ def test_cached_decoding_equals_the_full_forward(name):
 
 @pytest.mark.parametrize("name", sorted(ORACLES))
 def test_an_idea_is_that_of_its_paper_and_so_is_its_gradient(name):
-    """In float64 the gradient of each array is that of the oracle; in float32 it is as near as rounding lets it be."""
-    config, rng = model_config(name), np.random.default_rng(1)
-    stack = stack_of(config)
-    x_TD, cotangent_TD = rng.normal(size=(2, T, config.d_model)).astype(np.float32)
+    config = model_config(name)
+    stack, x_TD = stack_of(config), np.random.default_rng(1).normal(size=(T, config.d_model)).astype(np.float32)
+
+    def blocks(given):
+        places = places_of(config, {"inputs": np.zeros((1, T), np.int32)}, None, causal=True)
+        return stack.run(given["params"], given["x"][None], Context(places))[0][0]
+
     given = {"params": jax.tree.map(np.asarray, random_params(stack.spec())), "x": x_TD}
+    assert_equal(blocks, lambda given: ORACLES[name](config, given["params"], given["x"]), given)
+
+
+@pytest.mark.parametrize("name", sorted(OBJECTIVES))
+def test_what_an_idea_minimizes_is_that_of_its_paper_and_so_is_its_gradient(name):
+    oracle, in_training = OBJECTIVES[name]
+    tokens_T, rng = random_tokens((T + 1,), VOCAB_SIZE), np.random.default_rng(1)
+    arrays = (tokens_T[:-1], tokens_T[1:], rng.uniform(0.5, 1.5, T).astype(np.float32))
+
+    def objective(given):
+        config = model_config(name, dtype=given["params"]["embedding"]["table"].dtype.name)
+        batch = dict(zip(("inputs", "targets", "weights"), (x[None] for x in arrays), strict=True))
+        loss = functools.partial(batch_loss, MODELS[config.name].make(config, VOCAB_SIZE))
+        key = jax.random.key(0) if in_training else None
+        names = [each for each in names_in(loss, given["params"], batch, key) if each.startswith("term/")]
+        (total, weight), found = fxf.edited(loss, read=names)(given["params"], batch, key)
+        terms = [each.removesuffix(TOTAL) for each in names if each.endswith(TOTAL)]
+        return total / weight + sum((found[each + TOTAL] / found[each + WEIGHT]).sum() for each in terms)
+
+    config = model_config(name)
+    params = jax.tree.map(np.asarray, random_params(MODELS[config.name].make(config, VOCAB_SIZE).spec))
+    assert_equal(objective, lambda given: oracle(config, given["params"], *arrays), {"params": params})
+
+
+def assert_equal(function, oracle, given):
+    """Asserts that a function of arrays and its gradient are those of an oracle.
+
+    In float64 the gradient of each array is that of the oracle; in float32 it is as near as rounding lets it be.
+    """
+    rng = np.random.default_rng(2)
+    cotangent = rng.normal(size=np.shape(jax.eval_shape(function, given)))
 
     def loss(given):
-        places = places_of(config, {"inputs": np.zeros((1, T), np.int32)}, None, causal=True)
-        y_TD = stack.run(given["params"], given["x"][None], Context(places))[0][0]
-        return (y_TD * cotangent_TD).sum(), y_TD
+        y = function(given)
+        return (y * cotangent.astype(y.dtype)).sum(), y
 
-    (_, y_TD), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(given)
+    (_, y), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(given)
     exact = float64(given)
     with jax.enable_x64(True):
         exact_gradient = flatten(jax.device_get(jax.jit(jax.grad(loss, has_aux=True))(exact)[0]))
 
-    expected_TD = ORACLES[name](config, exact["params"], exact["x"])
-    np.testing.assert_allclose(y_TD, expected_TD, rtol=0, atol=ALLOWED * np.abs(expected_TD).max())
+    expected = oracle(exact)
+    np.testing.assert_allclose(y, expected, rtol=0, atol=ALLOWED * np.abs(expected).max())
     largest = max(np.abs(array).max() for array in exact_gradient.values())
     for path, array in flatten(gradient).items():
         np.testing.assert_allclose(array, exact_gradient[path], rtol=0, atol=ALLOWED * largest, err_msg=path)
         direction = rng.choice([-1.0, 1.0], array.shape)
-        difference = _along(ORACLES[name], config, exact, path, direction, cotangent_TD)
+        difference = _along(oracle, exact, path, direction, cotangent)
         found = (exact_gradient[path] * direction).sum()
         bound = ALLOWED * np.abs(exact_gradient[path]).sum()
         assert abs(found - difference) <= max(bound, 1e-8), path
 
 
-def _along(oracle, config, given, path, direction, cotangent_TD):
+def _along(oracle, given, path, direction, cotangent):
     """Returns the derivative of the oracle's loss as one array moves in a direction, by a central difference."""
     losses = []
     for sign in (1, -1):
         moved = _unflattened(
             {name: x + (1e-5 * sign * direction if name == path else 0) for name, x in flatten(given).items()}
         )
-        losses.append((oracle(config, moved["params"], moved["x"]) * cotangent_TD).sum())
+        losses.append((oracle(moved) * cotangent).sum())
     return (losses[0] - losses[1]) / 2e-5
 
 
