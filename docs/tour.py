@@ -29,11 +29,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import fxf
-from fxf.layers.attention import attention
+from fxf.layers.attention import Attention
 from fxf.layers.embedding import embedding, final_layer
-from fxf.layers.feed_forward import feed_forward
+from fxf.layers.feed_forward import Dense
+from fxf.layers.layer import whole_rows
 from fxf.layers.loss import cross_entropy
-from fxf.layers.mask import self_mask
 from fxf.layers.normalization import normalize
 
 jax.config.update("jax_default_matmul_precision", "highest")  # on accelerators too
@@ -131,8 +131,8 @@ def attend(weights, x_BTD):
 
 
 update_BTD, weights_BHTC = attend(block["attention"], normalized_BTD)
-mask = self_mask(config, positions_1T, causal=True)
-same(update_BTD, attention(config, block["attention"], normalized_BTD, mask)[0])
+context = whole_rows(x_BTD.shape[1])
+same(update_BTD, Attention(config).apply(block["attention"], normalized_BTD, context)[0])
 print("head 0: how much each of four tokens sees of each, in percent")
 print(np.round(100 * np.asarray(weights_BHTC[0, 0, :4, :4])).astype(int))
 
@@ -159,7 +159,7 @@ def feed(weights, x_BTD):
 
 normalized_BTD = norm(block["feed_forward_norm"], middle_BTD)
 update_BTD = feed(block["feed_forward"], normalized_BTD)
-same(update_BTD, feed_forward(config, block["feed_forward"], normalized_BTD))
+same(update_BTD, Dense(config).apply(block["feed_forward"], normalized_BTD, context)[0])
 stream_BTD = middle_BTD + update_BTD
 
 # %% [markdown]

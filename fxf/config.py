@@ -77,7 +77,7 @@ class Field(typing.NamedTuple):
 def fields_of(cls: type) -> dict[str, Field]:
     """Returns the keys of a section class, or of a layer's, by name."""
     types = typing.get_type_hints(cls)
-    return {f.name: Field(types[f.name], f.metadata) for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    return {f.name: Field(types[f.name], f.metadata) for f in dataclasses.fields(cls)}
 
 
 def registered_section(cls: type[SectionT], values: Mapping[str, Any], path: str) -> SectionT:

@@ -35,6 +35,7 @@ def assert_consistent(model: Model, params: Params, batch: Mapping[str, Any]) ->
     Raises:
       AssertionError: names the logits that differ, where, by how much, and how much rounding explains.
     """
+    params, model = model.to_plain(params), model.plain
     assert_rows_independent(model, params, batch)
     assert_padding_unread(model, params, batch)
     if model.step is not None:

@@ -1,12 +1,13 @@
 """Models with flash attention beside the default ones, for the tests of each of its kernels on a CPU."""
 
-import copy
+import dataclasses
 
 import jax
 import numpy as np
 import pytest
 
 from closeness import assert_close, largest_of
+from fxf.layers.config import TransformerConfig
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.masked_lm import MaskedLMConfig, masked_lm
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
@@ -20,10 +21,13 @@ IS_TOKEN = np.arange(S) % np.array([[1], [2], [5]]) == 0
 
 
 def in_float32(config):
-    """Returns the config with flash, which it would refuse: what stands in for the kernel can compute in float32."""
-    config = copy.copy(config)
-    object.__setattr__(config, "attention_implementation", "flash")
-    return config
+    """Returns the config with flash. What stands in for the kernel can compute in float32; see `take_float32`."""
+    return dataclasses.replace(config, attention_implementation="flash")
+
+
+def take_float32(monkeypatch):
+    """Lets configs with flash have any type."""
+    monkeypatch.setattr(TransformerConfig, "_check_flash", lambda self: None)
 
 
 def a_batch(config_class, length=T):

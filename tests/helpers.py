@@ -6,12 +6,15 @@ import re
 from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from hypothesis import settings
 from jax.extend.core import jaxprs_in_params
 
 from fxf import testing
 from fxf.data.phrasebook import phrases
+from fxf.layers.kinds import layer_of
+from fxf.layers.layer import Context, Places
 from fxf.models.model import Model
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs.generation import generate_texts
@@ -121,3 +124,18 @@ def refusals(text):
         pattern = ".*".join(map(re.escape, message.split(" … ")))
         found.append(({key: ast.literal_eval(value) for key, _, value in pairs}, pattern))
     return found
+
+
+def places(length, causal=True, documents=None):
+    """Returns the places of whole rows of this length."""
+    indices = jnp.arange(length)[None]
+    return Places(indices, indices if causal else None, documents, causal=causal)
+
+
+def applied(layer, params, x, **context):
+    """Returns what a layer makes of whole rows, [R, T, D]; without other `places` causally."""
+    return layer.apply(params, x, Context(**{"places": places(x.shape[1]), **context}))[0]
+
+
+def attention_of(config):
+    return layer_of(config, "attention")

@@ -219,6 +219,7 @@ STAGES = {
     "data": (batches, figures),
     "data.prepared": (place,),
     "start": (start,),
+    "lora": (spec, loss),
     "optimizer": (update, steps),
     "train": (finished_run,),
     "train.batch_size": (batches,),

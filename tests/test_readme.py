@@ -10,6 +10,7 @@ import shlex
 import jax
 import numpy as np
 import pytest
+from fxf.layers.mask import self_mask
 
 import fxf
 from closeness import assert_close
@@ -19,7 +20,6 @@ from fxf.data.corpus import DataConfig, read_corpus
 from fxf.layers.attention import attention
 from fxf.layers.block import block
 from fxf.layers.feed_forward import feed_forward
-from fxf.layers.mask import self_mask
 from fxf.layers.named import names_in
 from fxf.layers.normalization import normalize
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder

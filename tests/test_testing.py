@@ -1,15 +1,13 @@
 """The assertions of fxf.testing pass for every model here and fail for what they are there to find."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from fxf import testing
-from fxf.layers.attention import ATTENTIONS
-from fxf.layers.attention_kinds import weighted
+from fxf.layers.attention import Attention
+from fxf.layers.kinds import ATTENTIONS
 from fxf.models.masked_lm import MaskedLMConfig, masked_lm
 from helpers import VOCAB_SIZE, random_params, random_tokens, small, small_model
 
@@ -53,7 +51,11 @@ def is_no_number(scores, bias):
     ],
 )
 def test_a_kind_of_attention_that_is_wrong_is_found(monkeypatch, weigh, message):
-    monkeypatch.setitem(ATTENTIONS, "wrong", weighted(weigh))
+    class Wrong(Attention):
+        def weigh(self, params, scores_BHTC, bias_BHTC):
+            return weigh(scores_BHTC, bias_BHTC)
+
+    monkeypatch.setitem(ATTENTIONS, "wrong", Wrong)
     model, params = small_model(attention="wrong")
     with pytest.raises(AssertionError, match=message):
         testing.assert_consistent(model, params, BATCH)
@@ -64,7 +66,7 @@ def test_a_cache_that_hypotheses_spoil_for_each_other_is_found(monkeypatch):
 
     def reads_all(cache):
         reads = None if cache.reads_BWC is None else jnp.ones_like(cache.reads_BWC)
-        return dataclasses.replace(cache, reads_BWC=reads)
+        return cache.replace(reads_BWC=reads)
 
     blind = model._replace(step=lambda p, cache, tokens: model.step(p, reads_all(cache), tokens))
     testing.assert_cached_equals_full(blind, params, BATCH, capacities=[7], n_hypotheses=1)

@@ -10,14 +10,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from fxf.layers.attention_kinds import softmax
+from fxf.layers.mask import Mask
 
 import fxf
 from experiments.seeds.rules import Claim, Rule, at_least, at_most, equal
 from experiments.seeds.trained import largest
 from fxf.layers.attention import ATTENTIONS
-from fxf.layers.attention_kinds import softmax
 from fxf.layers.cache import KeysValues
-from fxf.layers.mask import Mask
 from fxf.layers.positions import sinusoids
 from fxf.runs.experiment import build, default_config
 from fxf.weights import flatten

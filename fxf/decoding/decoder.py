@@ -166,7 +166,7 @@ def prefill(
     last_BW = jnp.repeat(last_B1, width, axis=1)
     if width > 1:
         cache = cache.select(jnp.zeros_like(last_BW))
-        cache = cache.with_places(min(n_read + width * max_tokens, cache.n_places))
+        cache = cache.with_slots(min(n_read + width * max_tokens, cache.n_slots))
     return cache, last_BW
 
 

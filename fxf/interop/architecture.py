@@ -26,6 +26,9 @@ class Architecture:
     defaults: dict[str, Any] = field(default_factory=dict)
     transposed: bool = True
     rotary_halves: bool = False
+    rotary_share: float = 1.0
+    by_head: str = "^$"
+    convolutions: str = "^$"
     rows: tuple[str, ...] = ()
     renamed: dict[str, str] = field(default_factory=dict)
     ignored: str = "^$"

@@ -4,9 +4,10 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from fxf.interop import rotary_decoders, state_decoders
 from fxf.interop.architecture import Architecture
-from fxf.interop.rotary_decoders import CLASSES
 
+CLASSES = {**rotary_decoders.CLASSES, **state_decoders.CLASSES}
 TABLES = Path(__file__).with_suffix(".toml")
 
 

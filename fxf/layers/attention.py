@@ -1,7 +1,8 @@
 """Multi-head attention (seed 004, "Multi-Head Causal Attention"; seed 000, "SelfAttention Unit"), in several kinds.
 
-A kind is a subclass of `Attention`. One whose output is a weighted mean of values overrides `weigh`, `bias` or `turned`;
-one that looks at other keys overrides `keys_values`; any other kind overrides `apply`, as in linear_attention.py.
+A kind is a subclass of `Attention`. One whose output is a weighted mean of values overrides `weigh`, `bias` or
+`turned`; one that looks at other keys overrides `keys_values`; any other kind overrides `apply`, as in
+linear_attention.py.
 """
 
 import dataclasses
@@ -10,7 +11,6 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
 
 from fxf.config import one_of
 from fxf.errors import UserError
@@ -20,6 +20,7 @@ from fxf.layers.dropout import dropout
 from fxf.layers.flash_attention import flash, require_flash
 from fxf.layers.layer import Context, Memory, Places, in_order, remember
 from fxf.layers.linear import as_float32, linear
+from fxf.layers.named import named
 from fxf.layers.normalization import over_root_mean_square, scale_factor, scale_weight
 from fxf.layers.positions import POSITIONS
 from fxf.layers.soft_cap import soft_cap
@@ -44,12 +45,13 @@ class Attention:
 
     Attributes:
       has_scores: whether each query and key have a score, on which positions, windows and dropout can act.
+      by_document: whether tokens read those of their own document only, where a row has several.
       ordered: whether `read` needs the keys in the order of their tokens.
     """
 
     config: TransformerConfig
-    cached: ClassVar[bool] = True
     has_scores: ClassVar[bool] = True
+    by_document: ClassVar[bool] = True
     ordered: ClassVar[bool] = False
 
     def spec(self) -> Spec:
@@ -101,8 +103,8 @@ class Attention:
     def weigh(self, params: Params, scores_BHTC: jax.Array, bias_BHTC: jax.Array) -> jax.Array:
         """Returns the weights of keys.
 
-        The bias is -inf for keys that a query may not see: later tokens, padding, and empty slots of a cache. The weights
-        must not depend on the number of these keys.
+        The bias is -inf for keys that a query may not see: later tokens, padding, and empty slots of a cache. The
+        weights must not depend on the number of these keys.
         """
         return jax.nn.softmax(scores_BHTC + bias_BHTC)
 
@@ -135,7 +137,7 @@ class Attention:
         k_BGCK, v_BGCK = memory
         scores_BHTC = self.scores(q_BHTK, k_BGCK)
         bias_BHTC = jnp.broadcast_to(bias.astype(scores_BHTC.dtype), scores_BHTC.shape)
-        weights_BHTC = checkpoint_name(self.weigh(params, scores_BHTC, bias_BHTC), "weights")
+        weights_BHTC = named("weights", self.weigh(params, scores_BHTC, bias_BHTC))
         weights_BHTC = dropout(rng, weights_BHTC, self.config.attention_dropout).astype(q_BHTK.dtype)
         weights_BGQC = weights_BHTC.reshape(*v_BGCK.shape[:2], -1, v_BGCK.shape[2])
         return jnp.einsum("BGQC,BGCK->BGQK", weights_BGQC, v_BGCK).reshape(*q_BHTK.shape[:-1], -1)
@@ -216,7 +218,6 @@ class CrossAttention:
     """
 
     kind: Attention
-    cached: ClassVar[bool] = True
 
     def spec(self) -> Spec:
         return self.kind.spec()

@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
 
 from fxf.config import Choices
 from fxf.errors import UserError
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout, split
 from fxf.layers.layer import Context, Layer
+from fxf.layers.named import named
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.weights import Numbered, Params, Spec
 
@@ -213,7 +213,7 @@ class Stack:
         def run(state: Any, params: Params, cache: Any, rng: jax.Array | None) -> tuple[Any, Any]:
             inner = context.replace(carry=state[1], cache=cache, rng=rng)
             x, after = self.blocks[i].apply(params, state[0], inner)
-            return (jax.tree.map(lambda leaf: checkpoint_name(leaf, "residual"), x), dict(after.carry)), after.cache
+            return (named("residual", x), dict(after.carry)), after.cache
 
         if self.config.remat != "none":
             run = jax.checkpoint(run, policy=REMAT[self.config.remat], prevent_cse=not self.config.scan_blocks)
@@ -238,7 +238,7 @@ class Stack:
             return state
 
         after = jax.eval_shape(turn, state, given[i : i + self.period])
-        return changed if jax.tree.structure(after) == jax.tree.structure(state) else None
+        return changed if [*after[1]] == [*state[1]] else None
 
     def _loop(self, i: int, n_turns: int, changed: set[str], state: Any, given: Any, context: Context) -> Any:
         """Returns the stream and the carry after so many turns; what they don't change of the carry is kept once."""
@@ -249,7 +249,8 @@ class Stack:
         def turn(state: Any, given: Any) -> tuple[Any, None]:
             state = (state[0], {**stays, **state[1]})
             for j in range(self.period):
-                state, _ = self._block(i + j, state, given[j], context)
+                with jax.named_scope(f"block_{i + j}"):  # the name of the first turn's block; later turns count on
+                    state, _ = self._block(i + j, state, given[j], context)
             return (state[0], {name: state[1][name] for name in changed}), None
 
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *turns)

@@ -16,8 +16,7 @@ import jax.numpy as jnp
 from fxf.layers.layer import Memory, Places, Slots, Table
 
 
-@flax.struct.dataclass
-class Cache:
+class Cache(flax.struct.PyTreeNode):
     """The state of decoding B prompts with W hypotheses each, in R = B · W rows.
 
     Attributes:
@@ -119,7 +118,7 @@ def _is_kept(x: Any) -> bool:
 
 
 def _map_layers(of_slots: Any, of_rows: Any, layers: Any) -> Any:
-    """Returns the tree with `of_slots` of arrays in slots, `of_rows` of arrays [R, …], and a source's memory as it is."""
+    """Returns the tree with `of_slots` of what is in slots, `of_rows` of arrays [R, …], and sources as they are."""
 
     def change(x: Any) -> Any:
         return x if isinstance(x, Memory) else jax.tree.map(of_slots if isinstance(x, Slots) else of_rows, x)

@@ -4,6 +4,7 @@ Rabe and Staats 2021 (arXiv 2112.05682). The backward pass recomputes the weight
 device, in any precision, for each kind of attention with scores.
 """
 
+import functools
 from typing import Any
 
 import jax
@@ -56,15 +57,13 @@ def chunked(
     if n_chunks <= UNROLLED:
         heads = []
         for index, start in enumerate(range(0, n_queries, size)):
-            end = min(start + size, n_queries)
-            q, of_chunks = q_BHTK[:, :, start:end], queries.pick(lambda x, start=start, end=end: x[:, start:end])
+            chunk, before = slice(start, start + size), slice(start + size)
             seen = (memory, keys)
             if causal:
-                seen = (
-                    jax.tree.map(lambda x, end=end: x[..., :end, :], memory),
-                    keys.pick(lambda x, end=end: x[:, :end]),
-                )
-            heads.append(of_chunk(params, q, of_chunks, index, *seen))
+                entries = jax.tree.map(functools.partial(_of_slots, before), memory)
+                seen = entries, keys.pick(functools.partial(_of_tokens, before))
+            of_queries = queries.pick(functools.partial(_of_tokens, chunk))
+            heads.append(of_chunk(params, q_BHTK[:, :, chunk], of_queries, index, *seen))
         return jnp.concatenate(heads, axis=2)
 
     # The last query fills up the last chunk, so that each sees a key.
@@ -76,3 +75,12 @@ def chunked(
     heads_NBHTK = jax.lax.map(lambda chunk: of_chunk(params, *chunk, memory, keys), chunks)
     heads_BHNTK = jnp.moveaxis(heads_NBHTK, 0, 2)
     return heads_BHNTK.reshape(*q_BHTK.shape[:2], -1, heads_NBHTK.shape[-1])[:, :, :n_queries]
+
+
+def _of_slots(chosen: slice, x: jax.Array) -> jax.Array:
+    """Returns some of the entries of an array [B, …, C, n]."""
+    return x[..., chosen, :]
+
+
+def _of_tokens(chosen: slice, x_BT: jax.Array) -> jax.Array:
+    return x_BT[:, chosen]

@@ -44,8 +44,9 @@ class TransformerConfig:
     )
     block: str = key(
         "pre_norm",
-        "how a block joins its layers to the residual stream: one of fxf.layers.block.BLOCKS; pre_norm: X + F(N X) for each layer F; post_norm: N(X + F X); "
-        "sandwich: X + M(F(N X)) with a second norm M (Gemma 2); idea: X + FF(N(X + CA(N X))) of seed 004",
+        "how a block joins its layers to the residual stream: one of fxf.layers.block.BLOCKS; pre_norm: X + F(N X) for "
+        "each layer F; post_norm: N(X + F X); sandwich: X + M(F(N X)) with a second norm M (Gemma 2); idea: "
+        "X + FF(N(X + CA(N X))) of seed 004",
     )
     final_norm: bool = key(True, "normalize the output of the last block")
     norm_epsilon: float = key(1e-6, "small number that keeps the normalization of a constant vector finite", above=0)
@@ -114,7 +115,7 @@ class TransformerConfig:
     qk_norm: bool = key(
         False, "normalize each head's queries and keys by an RMS norm with a scale, whatever model.norm is"
     )
-    feed_forward: str = key("dense", "kind of feed-forward layer: one of fxf.layers.feed_forward.FEED_FORWARDS")
+    feed_forward: str = key("dense", "kind of feed-forward layer: one of fxf.layers.kinds.FEED_FORWARDS")
     activation: str = key("relu", "nonlinearity of the feed-forward layer: one of fxf.layers.feed_forward.ACTIVATIONS")
     feed_forward_bias: bool = key(True, "linear maps of the feed-forward layer have a bias")
     gated: bool = key(False, "multiply the hidden layer by a linear map; with silu this is SwiGLU, with gelu GeGLU")

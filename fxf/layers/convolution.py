@@ -37,14 +37,15 @@ def causal_convolution(
     n_before, length = taps.shape[0] - 1, x_RT.shape[1]
     if tail is None:
         tail = jnp.zeros((x_RT.shape[0], n_before, *x_RT.shape[2:]), x_RT.dtype)
-    whole, taps, documents = jnp.concatenate([tail, x_RT], 1), taps.astype(x_RT.dtype), context.places.documents
+    whole, documents = jnp.concatenate([tail, x_RT], 1), context.places.documents
+    taps = taps.astype(x_RT.dtype)[:, None, None]
     if documents is None:
-        return sum(whole[:, i : i + length] * tap for i, tap in enumerate(taps)), whole[:, length:]
+        return sum(whole[:, i : i + length] * taps[i] for i in range(len(taps))), whole[:, length:]
     before = jnp.pad(documents, ((0, 0), (n_before, 0)), "edge")
     y_RT = jnp.zeros_like(x_RT)
-    for i, tap in enumerate(taps):
+    for i in range(len(taps)):
         same = before[:, i : i + length] == documents
-        y_RT += jnp.where(_like(same, x_RT), whole[:, i : i + length], 0) * tap
+        y_RT += jnp.where(_like(same, x_RT), whole[:, i : i + length], 0) * taps[i]
     at = context.real.sum(1, keepdims=True) + jnp.arange(n_before)[None]
     same = jnp.take_along_axis(before, at, 1) == documents.max(1, keepdims=True)
     return y_RT, jnp.where(_like(same, x_RT), jnp.take_along_axis(whole, _like(at, x_RT), 1), 0)

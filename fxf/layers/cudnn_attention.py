@@ -49,7 +49,7 @@ def attend(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: 
     n_queries, n_keys = q_BHTK.shape[2], k_BGCK.shape[2]
     bias = layer.bias(params, queries, keys)
     causal = queries.causal and keys.causal
-    plain = bias is None and (causal or queries.order is None and not config.window) and keys.documents is None
+    plain = bias is None and (causal or (queries.order is None and not config.window)) and keys.documents is None
 
     # In training JAX refuses odd lengths. No query sees a key of padding, and the outputs of its queries are dropped.
     def even(x: jax.Array, *axes: int) -> jax.Array:

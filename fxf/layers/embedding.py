@@ -4,11 +4,11 @@ import math
 
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
 
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout
 from fxf.layers.linear import as_float32, linear
+from fxf.layers.named import named
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.position_kinds import require_rows
 from fxf.layers.positions import positional_encoding, positional_encoding_spec
@@ -66,7 +66,7 @@ def embedding(
         x_BTD = positional_encoding(config, params, x_BTD, positions_BT)
         if config.embedding_norm:
             x_BTD = normalize(config, params["norm"], x_BTD)
-        return checkpoint_name(dropout(rng, x_BTD, config.embedding_dropout).astype(config.dtype), "residual")
+        return named("residual", dropout(rng, x_BTD, config.embedding_dropout).astype(config.dtype))
 
 
 def logits_from_table(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Array:

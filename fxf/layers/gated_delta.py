@@ -4,17 +4,16 @@ With a short convolution before queries, keys and values, and a gate after the n
 """
 
 import dataclasses
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
 
 from fxf.config import key
 from fxf.layers.config import TransformerConfig
 from fxf.layers.convolution import causal_convolution, taps_weight
 from fxf.layers.layer import Context
 from fxf.layers.linear import as_float32, from_heads, to_heads
+from fxf.layers.named import named
 from fxf.layers.normalization import over_root_mean_square
 from fxf.layers.recurrence import fading_memory, groups_of, log_decays, rates, step_biases
 from fxf.weights import Params, Spec, Weight, fan_in
@@ -34,7 +33,6 @@ class GatedDelta:
     key_dim: int = key(0, "width of a head's queries and keys; 0: that of attention", minimum=0)
     value_dim: int = key(0, "width of a head's values; 0: that of attention", minimum=0)
     n_taps: int = key(4, "tokens that the convolution reads, the newest included", minimum=1)
-    cached: ClassVar[bool] = True
 
     def spec(self) -> Spec:
         config, groups = self.config, groups_of(self.config.n_heads, self.n_key_heads)
@@ -62,14 +60,15 @@ class GatedDelta:
             convolved, tails[name] = causal_convolution(heads, taps, context, before.get(name))
             inputs[name] = as_float32(jax.nn.silu(convolved))
         q_RTGK, k_RTGK = unit(inputs["query"]) / inputs["query"].shape[-1] ** 0.5, unit(inputs["key"])
-        beta_RTGE = checkpoint_name(jax.nn.sigmoid(as_float32(to_heads(x, params["beta"]))), "beta")
+        beta_RTGE = named("beta", jax.nn.sigmoid(as_float32(to_heads(x, params["beta"]))))
         beta_RTGE = jnp.where(context.real[..., None, None], beta_RTGE, 0)  # padding writes nothing
-        step_RTGE = jax.nn.softplus(as_float32(to_heads(x, params["step"])) + params["step_bias"])
-        log_decay_RTGE = log_decays(context, checkpoint_name(-jnp.exp(params["log_rate"]) * step_RTGE, "log_decay"))
+        step_RTGE = jax.nn.softplus(as_float32(to_heads(x, params["step"])) + params["step_bias"][None, None])
+        log_decay_RTGE = log_decays(context, named("log_decay", -jnp.exp(params["log_rate"])[None, None] * step_RTGE))
         earlier = before.get("memory")
         read_RTGEO, memory = fading_memory(q_RTGK, k_RTGK, inputs["value"], log_decay_RTGE, beta_RTGE, earlier)
+        scale = params["scale"].reshape(1, 1, 1, 1, -1)
         gate_RTGEO = jax.nn.silu(as_float32(to_heads(x, params["gate"])))
-        heads_RTGEO = over_root_mean_square(read_RTGEO, self.config.norm_epsilon) * params["scale"] * gate_RTGEO
+        heads_RTGEO = over_root_mean_square(read_RTGEO, self.config.norm_epsilon) * scale * gate_RTGEO
         cache = None if context.cache is None else {**tails, "memory": memory}
         return from_heads(heads_RTGEO.astype(x.dtype), params["output"]), context.replace(cache=cache)
 

@@ -7,9 +7,9 @@
     depths(attention+feed_forward)             a layer around a block
     mine:delta+feed_forward                    `delta` in mine.py
 
-A name is that of a kind, or of a section `model.layers.NAME` whose `kind` names one. In such a section stand the keys of
-that layer alone: its own, and those of the `model` section, which other layers share. Keys of the kind of block stand
-in a section of its name.
+A name is that of a kind, or of a section `model.layers.NAME` whose `kind` names one. In such a section stand the keys
+of that layer alone: its own, and those of the `model` section, which other layers share. Those of the kind of block
+stand in a section of its name.
 """
 
 import dataclasses
@@ -20,26 +20,33 @@ from typing import Any
 from fxf.config import Choices, checked, fields_of, one_of
 from fxf.errors import UserError, nearest
 from fxf.layers.attention import Attention, CrossAttention, Expressive
-from fxf.layers.block import BLOCKS, Block, Stack
+from fxf.layers.block import BLOCKS, Stack
 from fxf.layers.config import TransformerConfig
-from fxf.layers.feed_forward import FEED_FORWARDS, Dense
+from fxf.layers.feed_forward import Dense
+from fxf.layers.gated_attention import GatedAttention
 from fxf.layers.gated_delta import GatedDelta
+from fxf.layers.latent_attention import LatentAttention
 from fxf.layers.layer import Layer
 from fxf.layers.linear_attention import LinearAttention
 from fxf.layers.mamba2 import Mamba2
+from fxf.layers.moe import MoE
 
 ATTENTIONS: Choices[type[Attention]] = Choices(
-    {"softmax": Attention, "expressive": Expressive, "linear": LinearAttention}
+    {
+        **{"softmax": Attention, "gated": GatedAttention, "expressive": Expressive},
+        **{"linear": LinearAttention, "latent": LatentAttention},
+    }
 )
+FEED_FORWARDS: Choices[type] = Choices({"dense": Dense, "moe": MoE})
 LAYERS: Choices[type] = Choices(
     {
         **{"attention": Attention, "cross_attention": CrossAttention, "feed_forward": Dense},
-        **{"delta": GatedDelta, "mamba2": Mamba2},
+        **{"moe": MoE, "delta": GatedDelta, "mamba2": Mamba2},
     }
 )
 
 # What acts within a sequence, and so not in attention to another one.
-BETWEEN_SEQUENCES = {
+BETWEEN_SEQUENCES: dict[str, Any] = {
     **{"positions": "none", "window": 0, "global_every": 0, "local_rope_theta": 0.0},
     **{"position_range": 0, "position_gap": 1, "position_stretch": 1.0},
     **{"rope_theta": 10000.0, "rope_factor": 1.0, "rope_trained_len": 0},
@@ -134,8 +141,8 @@ def layer_of(config: TransformerConfig, name: str, **given: Any) -> Layer:
     kind = own.pop("kind", name)
     if kind not in LAYERS:
         raise UserError(
-            f"model.blocks: no layer '{kind}'{nearest(str(kind), LAYERS)}; fxf has {', '.join(LAYERS)}; or module:name of "
-            "your own"
+            f"model.blocks: no layer '{kind}'{nearest(str(kind), LAYERS)}; fxf has {', '.join(LAYERS)}; or module:name "
+            "of your own"
         )
     path, of_model = f"model.layers.{short}", fields_of(type(config))
     changes = {key: checked(value, of_model[key], f"{path}.{key}") for key, value in own.items() if key in of_model}

@@ -11,7 +11,7 @@ Letters of shapes: R rows, T tokens, B prompts, C slots of a cache, D d_model.
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import flax.struct
 import jax
@@ -21,8 +21,7 @@ from fxf.errors import UserError
 from fxf.weights import Params, Spec
 
 
-@flax.struct.dataclass
-class Places:
+class Places(flax.struct.PyTreeNode):
     """Where tokens stand. A token sees those of its own document whose order is not above its own.
 
     Each array is [R, T], or [1, T] where all rows have the same.
@@ -72,23 +71,20 @@ def _of_keys(x_RC: jax.Array) -> jax.Array:
     return x_RC[:, None]
 
 
-@flax.struct.dataclass
-class Slots:
+class Slots(flax.struct.PyTreeNode):
     """What a layer keeps of each token: a tree of arrays [B, …, C, n] with C slots, which a prompt's rows share."""
 
     entries: Any
 
 
-@flax.struct.dataclass
-class Memory:
+class Memory(flax.struct.PyTreeNode):
     """What a layer keeps of another sequence: a tree of arrays [B, …], which a prompt's rows share, and its places."""
 
     entries: Any
     places: Places
 
 
-@flax.struct.dataclass
-class Table:
+class Table(flax.struct.PyTreeNode):
     """Which token is in which slot of a cache.
 
     Attributes:
@@ -102,8 +98,7 @@ class Table:
     reads_BWC: jax.Array | None = None
 
 
-@flax.struct.dataclass
-class Context:
+class Context(flax.struct.PyTreeNode):
     """What a layer may read besides its input, and where it leaves what it keeps.
 
     Attributes:
@@ -156,18 +151,24 @@ class Context:
         return None if self.table is None else self.table.reads_BWC
 
 
+def whole_rows(length: int, **context: Any) -> Context:
+    """Returns the context of whole rows of so many tokens, without padding, each of which sees the earlier ones."""
+    indices_1T = jnp.arange(length)[None]
+    return Context(Places(indices_1T, indices_1T, causal=True), **context)
+
+
 class Layer(Protocol):
     """A frozen dataclass whose fields are its config keys, with two pure functions.
 
     A field with the name of a key of the `model` section has the model's value, unless `model.layers.NAME` has another;
     a field `config` holds the whole section.
 
-    Attributes:
+    A class may say more of itself by attributes, which are otherwise true:
       cached: whether `apply` keeps in the cache what later tokens need of earlier ones, or needs nothing of them. A
         model with a layer that does not decodes by the whole sequence, slower and with the same logits.
+      by_document: whether tokens read those of their own document only, where a row has several.
+      by_row: whether no row of a batch depends on another, also in terms of the objective.
     """
-
-    cached: ClassVar[bool] = True
 
     def spec(self) -> Spec:
         """Returns the table of the layer's weights. Raises a UserError if its keys do not fit each other."""

@@ -9,13 +9,13 @@ from typing import Any
 import flax.struct
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
 
-from fxf.config import Choices
+from fxf.config import Choices, one_of
 from fxf.layers.attention import Attention
 from fxf.layers.layer import Context, Places
 from fxf.layers.linear import as_float32
-from fxf.weights import Params
+from fxf.layers.named import named
+from fxf.weights import Params, Spec
 
 # Tokens in a chunk. Queries read keys of their own chunk one by one, and earlier ones through the memory.
 CHUNK = 64
@@ -30,8 +30,7 @@ FEATURE_MAPS = Choices(
 )
 
 
-@flax.struct.dataclass
-class Associations:
+class Associations(flax.struct.PyTreeNode):
     """The sums Σ v_c ⊗ φ(k_c), `values` [R, G, K, O], and Σ φ(k_c), `total` [R, G, K], in float32 or float64."""
 
     values: jax.Array
@@ -43,6 +42,10 @@ class LinearAttention(Attention):
 
     has_scores = False
     by_document = False
+
+    def spec(self) -> Spec:
+        one_of(self.config.feature_map, FEATURE_MAPS, "model.feature_map")
+        return super().spec()
 
     def apply(self, params: Params, x: jax.Array, context: Context) -> tuple[jax.Array, Context]:
         """Returns the output of causal attention to this and earlier tokens, or of attention to all, [R, T, D]."""
@@ -72,7 +75,9 @@ class LinearAttention(Attention):
         q_BGQK = self.features(q_BHTK).reshape(*memory.total.shape[:2], -1, q_BHTK.shape[-1])
         read = jnp.einsum("BGQK,BGKO->BGQO", q_BGQK, memory.values)
         weight = jnp.einsum("BGQK,BGK->BGQ", q_BGQK, memory.total)
-        return (read / weight[..., None]).reshape(q_BHTK.shape).astype(q_BHTK.dtype)
+        # The weight is 0 where there is only padding.
+        read = read / jnp.where(weight > 0, weight, 1)[..., None]
+        return read.reshape(q_BHTK.shape).astype(q_BHTK.dtype)
 
     def features(self, x_BGCK: jax.Array, places: Places | None = None) -> jax.Array:
         """Returns φ(x) in float32 or float64, for queries [B, H, T, K] or keys [B, G, C, K], and zeros for padding."""
@@ -128,4 +133,4 @@ class LinearAttention(Attention):
         products = jnp.einsum("BGETK,BGCK->BGETC", q_RGETK, self.features(k_RGTK, places))
         products = products * jnp.tril(jnp.ones((1, 1, 1, length, length)))
         weights = products / products.sum(-1, keepdims=True)
-        checkpoint_name(weights.reshape(batch_size, n_heads, length, length), "weights")
+        named("weights", weights.reshape(batch_size, n_heads, length, length))

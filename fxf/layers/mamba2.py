@@ -5,17 +5,16 @@ each token chooses, scales what it writes, and how much of the memory fades: a h
 """
 
 import dataclasses
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
 
 from fxf.config import key
 from fxf.layers.config import TransformerConfig
 from fxf.layers.convolution import causal_convolution, taps_weight
 from fxf.layers.layer import Context
 from fxf.layers.linear import as_float32, from_heads, to_heads
+from fxf.layers.named import named
 from fxf.layers.normalization import over_root_mean_square
 from fxf.layers.recurrence import fading_memory, groups_of, log_decays, rates, step_biases
 from fxf.weights import Params, Spec, Weight, fan_in
@@ -35,7 +34,6 @@ class Mamba2:
     key_dim: int = key(128, "width of a head's queries and keys: its state size", minimum=1)
     value_dim: int = key(0, "width of a head's values; 0: twice that of attention", minimum=0)
     n_taps: int = key(4, "tokens that the convolution reads, the newest included", minimum=1)
-    cached: ClassVar[bool] = True
 
     def spec(self) -> Spec:
         config, groups = self.config, groups_of(self.config.n_heads, self.n_key_heads)
@@ -66,19 +64,19 @@ class Mamba2:
         for name in CONVOLVED:
             heads, taps, bias = to_heads(x, params[name]), params[f"{name}_taps"], params[f"{name}_taps_bias"]
             convolved, tails[name] = causal_convolution(heads, taps, context, before.get(name))
-            inputs[name] = as_float32(jax.nn.silu(convolved + bias.astype(x.dtype)))
+            inputs[name] = as_float32(jax.nn.silu(convolved + bias.astype(x.dtype)[None, None]))
         v_RTGEO, real = inputs["value"], context.real[..., None, None]
-        step_RTGE = jax.nn.softplus(as_float32(to_heads(x, params["step"])) + params["step_bias"])
-        step_RTGE = jnp.where(real, checkpoint_name(step_RTGE, "step"), 0)  # padding writes nothing
-        log_decay_RTGE = log_decays(context, checkpoint_name(-jnp.exp(params["log_rate"]) * step_RTGE, "log_decay"))
+        step_RTGE = jax.nn.softplus(as_float32(to_heads(x, params["step"])) + params["step_bias"][None, None])
+        step_RTGE = jnp.where(real, named("step", step_RTGE), 0)  # padding writes nothing
+        log_decay_RTGE = log_decays(context, named("log_decay", -jnp.exp(params["log_rate"])[None, None] * step_RTGE))
         written_RTGEO, earlier = v_RTGEO * step_RTGE[..., None], before.get("memory")
         read_RTGEO, memory = fading_memory(
             inputs["query"], inputs["key"], written_RTGEO, log_decay_RTGE, memory_RGEKO=earlier
         )
-        read_RTGEO = read_RTGEO + v_RTGEO * params["skip"][..., None]
+        read_RTGEO = read_RTGEO + v_RTGEO * params["skip"][None, None, :, :, None]
         gated_RTGEO = read_RTGEO * jax.nn.silu(as_float32(to_heads(x, params["gate"])))
         groups_RTGI = gated_RTGEO.reshape(*gated_RTGEO.shape[:3], -1)  # each group has a norm
         heads_RTGEO = over_root_mean_square(groups_RTGI, self.config.norm_epsilon).reshape(v_RTGEO.shape)
-        y_RTD = from_heads((heads_RTGEO * params["scale"]).astype(x.dtype), params["output"])
+        y_RTD = from_heads((heads_RTGEO * params["scale"][None, None]).astype(x.dtype), params["output"])
         cache = None if context.cache is None else {**tails, "memory": memory}
         return y_RTD, context.replace(cache=cache)

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
 
 from fxf.config import Choices, one_of
 from fxf.errors import UserError
 from fxf.layers.config import TransformerConfig
 from fxf.layers.layer import Places
+from fxf.layers.named import named
 from fxf.layers.position_kinds import (
     Positions,
     alibi,
@@ -74,7 +74,7 @@ def positional_encoding(
     if kind.embed is None:
         return x_RTD
     added_RTD = kind.embed(params, positions_RT, config.d_model)
-    return x_RTD + checkpoint_name(added_RTD.astype(x_RTD.dtype), "positions")
+    return x_RTD + named("positions", added_RTD.astype(x_RTD.dtype))
 
 
 def token_positions(
@@ -153,8 +153,7 @@ def places_of(
 ) -> Places:
     """Returns the places of the whole rows of a batch: `inputs` [B, T], and what it may have besides.
 
-    `input_mask` is false on padding; `positions`, `documents` and `order` are as in `Places`, where documents count from
-    0.
+    `input_mask` is false on padding; `positions`, `documents` (here from 0) and `order` are as in `Places`.
 
     Args:
       rng: the key of random positions in training; None outside it.

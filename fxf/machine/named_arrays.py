@@ -4,7 +4,6 @@
 """
 
 import contextlib
-import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -58,6 +57,11 @@ def places_in(jaxpr: Any, in_block: bool = False) -> list[Place]:
 
 
 def places_of(equation: Any, in_block: bool) -> list[Place]:
+    """Returns the places of the named arrays of an equation.
+
+    Args:
+      in_block: whether the scopes around it have the number of a block, so that a loop does not count blocks.
+    """
     scopes, kind = _scopes(equation), equation.primitive.name
     in_block = in_block or any(map(BLOCK.fullmatch, scopes))
     if kind == "name":
@@ -82,13 +86,14 @@ def _in_turns(places: list[Place], length: int, in_block: bool) -> list[Place]:
     if in_block:
         return length * places
     numbers = {part for place in places for part in place.path if BLOCK.fullmatch(part)}
-    found = []
-    for turn, (path, inside) in itertools.product(range(length), places):
-        at = [i for i, part in enumerate(path) if BLOCK.fullmatch(part)]
-        i = at[0] if at else 0
-        number = int(path[i].removeprefix("block_")) + turn * len(numbers) if at else turn
-        found.append(Place((*path[:i], f"block_{number}", *path[i + len(at[:1]) :]), inside))
-    return found
+
+    def at_turn(path: tuple[str, ...], turn: int) -> tuple[str, ...]:
+        for i, part in enumerate(path):
+            if block := BLOCK.fullmatch(part):
+                return (*path[:i], f"block_{int(block[1]) + turn * len(numbers)}", *path[i + 1 :])
+        return (f"block_{turn}", *path)
+
+    return [Place(at_turn(place.path, turn), place.inside) for turn in range(length) for place in places]
 
 
 class Chosen(NamedTuple):

@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
 
 from fxf.config import key
 from fxf.errors import UserError
 from fxf.layers.cache import Cache
 from fxf.layers.loss import SQUARED_ERROR
+from fxf.layers.named import named
 from fxf.models.model import Batch, Model
 from fxf.weights import COPIES, LAYERS, Params, Spec, Weight, stack
 
@@ -90,7 +90,7 @@ def bilayer(config: BilayerConfig, width: int) -> Model:
         return Cache((jnp.take_along_axis(padded, indices_BC, axis=1), keeps_B), lengths_B)
 
     def step(params: Params, cache: Cache, tokens_R: jax.Array) -> tuple[jax.Array, Cache]:
-        (window_RC, keeps_R), last = cache.blocks, config.max_len - 1
+        (window_RC, keeps_R), last = cache.layers, config.max_len - 1
         keeps_R = jnp.where(cache.lengths == 0, tokens_R == 0, keeps_R)
         slid_RC = jnp.roll(window_RC, -1, axis=1)
         slid_RC = slid_RC.at[:, 0].set(jnp.where(keeps_R, window_RC[:, 0], slid_RC[:, 0]))
@@ -148,7 +148,7 @@ def one_bilayer(params: Params, x_TD: jax.Array) -> jax.Array:
 
     q_TD, k_CD, v_CD = (at_each_position(x_TD, name) for name in ("query", "key", "value"))
     scores_TC = jnp.where(jnp.tril(jnp.ones((length, length), bool)), jnp.einsum("TD,CD->TC", q_TD, k_CD), -jnp.inf)
-    weights_1TC = checkpoint_name(jax.nn.softmax(scores_TC)[None], "weights")  # one head
+    weights_1TC = named("weights", jax.nn.softmax(scores_TC)[None])  # one head
     x_TD = x_TD + jnp.einsum("TC,CD->TD", weights_1TC[0], v_CD)
     hidden_TF = jnp.tanh(at_each_position(x_TD, "expand") - params["bias"][:length])
-    return checkpoint_name(x_TD + at_each_position(hidden_TF, "contract"), "residual")
+    return named("residual", x_TD + at_each_position(hidden_TF, "contract"))

@@ -156,4 +156,11 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
     model = EncoderDecoder(config, vocab_size, stack_of(config), stack_of(config, cross=True))
     decoding = model if model.decoder.cached else WholeSequences(model.features, model.readout)
     spec = initialized_as(config, model.spec())
-    return Model(spec, model.features, model.readout, decoding.prefill, decoding.step, **sizes_of(config))
+    return Model(
+        spec,
+        model.features,
+        model.readout,
+        decoding.prefill,
+        decoding.step,
+        **sizes_of(config, model.encoder, model.decoder),
+    )

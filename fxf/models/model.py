@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from fxf.layers.block import Stack, layers_of
 from fxf.layers.cache import Cache
 from fxf.layers.config import TransformerConfig
 from fxf.layers.loss import CROSS_ENTROPY, Loss
@@ -13,11 +14,18 @@ from fxf.weights import Params, Spec
 Batch = dict[str, jax.Array]
 
 
+def as_they_are(params: Params) -> Params:
+    """Returns the params: the `to_plain` of a model that computes with the weights that it trains."""
+    return params
+
+
 class Model(NamedTuple):
     """Pure functions from a tree of weights to logits, in the manner of optax's `GradientTransformation`.
 
+    The params of `features`, `readout`, `prefill`, `step` and `penalty` are plain: what `to_plain` returns.
+
     Attributes:
-      spec: the table of weights.
+      spec: the table of the weights that training moves and checkpoints hold.
       features: `features(params, batch, *, rng=None)` returns the residual stream after the last block, [B, T, D];
         `rng=None` means no dropout.
       readout: `readout(params, features)` returns logits [..., V] of features [..., D], each row alone, by the last
@@ -34,6 +42,9 @@ class Model(NamedTuple):
       dtype: the type of its products with weights.
       width: the size D of the residual stream, if no row of a batch depends on another, so that a CPU may compute the
         gradient of a large batch in parts; None where it must not.
+      to_plain: `to_plain(params)` returns the plain params of those of `spec`; see `fxf.models.reparametrized`. It is
+        called once for a loss, for an evaluation, and where a run is loaded.
+      plain_spec: the table of plain weights; None where it is `spec`.
     """
 
     spec: Spec
@@ -46,6 +57,14 @@ class Model(NamedTuple):
     max_len: int | None = None
     dtype: str = "float32"
     width: int | None = None
+    to_plain: Callable[[Params], Params] = as_they_are
+    plain_spec: Spec | None = None
+
+    @property
+    def plain(self) -> "Model":
+        """The model whose weights are the plain ones."""
+        spec = self.spec if self.plain_spec is None else self.plain_spec
+        return self._replace(spec=spec, to_plain=as_they_are, plain_spec=None)
 
     @property
     def scored(self) -> "Model":
@@ -58,10 +77,12 @@ class Model(NamedTuple):
         return "float64" if self.dtype == "float64" else "float32"
 
     def apply(self, params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
-        """Returns the logits of a batch, [B, T, V]."""
-        return self.readout(params, self.features(params, batch, rng=rng))
+        """Returns the logits of a batch, [B, T, V]; the params are those of `spec`."""
+        plain = self.to_plain(params)
+        return self.readout(plain, self.features(plain, batch, rng=rng))
 
 
-def sizes_of(config: TransformerConfig) -> dict[str, Any]:
-    """Returns the attributes of a `Model` that are keys of its config."""
-    return {"max_len": config.max_len, "dtype": config.dtype, "width": config.d_model}
+def sizes_of(config: TransformerConfig, *stacks: Stack) -> dict[str, Any]:
+    """Returns the attributes of a `Model` that follow from its config and its blocks."""
+    by_row = all(getattr(layer, "by_row", True) for stack in stacks for layer in layers_of(stack))
+    return {"max_len": config.max_len, "dtype": config.dtype, "width": config.d_model if by_row else None}

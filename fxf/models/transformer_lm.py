@@ -81,7 +81,7 @@ class TransformerLM(CachedDecoding):
         return self.decode(params, batch["inputs"], context, **rest)[0]
 
     def decode(self, params: Params, tokens_RT: jax.Array, context: Context, **rest: Any) -> tuple[jax.Array, Context]:
-        """Returns the residual stream of tokens after the last block, [R, T, D], and the context; `rest` as embedding."""
+        """Returns the residual stream after the last block, [R, T, D], and the context; `rest` as in `embedding`."""
         positions_RT, scaled = context.places.positions, self.config.scaled_embeddings
         x_RTD = embedding(self.config, params["embedding"], tokens_RT, positions_RT, scaled=scaled, **rest)
         return self.blocks.run(params["blocks"], x_RTD, context)
@@ -101,4 +101,4 @@ def transformer_lm(config: TransformerLMConfig, vocab_size: int, kind: type[Tran
     model = kind(config, vocab_size, stack_of(config))
     decoding = model if model.blocks.cached else WholeSequences(model.features, model.readout)
     spec = initialized_as(config, model.spec())
-    return Model(spec, model.features, model.readout, decoding.prefill, decoding.step, **sizes_of(config))
+    return Model(spec, model.features, model.readout, decoding.prefill, decoding.step, **sizes_of(config, model.blocks))

@@ -28,10 +28,10 @@ def require_fitting_sections(registered: RegisteredTask, sections: Mapping[str, 
         if positions == "none" and not model.window:
             what = "model.positions 'none' reads no positions without a model.window; leave it at its default"
             raise UserError(f"{key}: {what}")
-    if getattr(task, "document_mask", False) and sections["data"].format != "text":
-        if attention in ATTENTIONS and not ATTENTIONS[attention].has_scores:
-            what = f"model.attention '{attention}' remembers all earlier tokens of a row"
-            raise UserError(f"task.document_mask: {what}; set it to False")
+    packed = getattr(task, "document_mask", False) and sections["data"].format != "text"
+    if packed and attention in ATTENTIONS and not ATTENTIONS[attention].by_document:
+        what = f"model.attention '{attention}' remembers all earlier tokens of a row"
+        raise UserError(f"task.document_mask: {what}; set it to False")
     if train.batch_size % train.microbatches:
         raise UserError(f"train.microbatches: {train.microbatches} does not divide train.batch_size {train.batch_size}")
 

@@ -38,8 +38,11 @@ class Evaluators:
           programs: keeps the compiled programs, by what they do and the layout.
           seed: the seed of sampling.
         """
-        self._model, self._layout = layout.with_mesh(model), layout
+        self._model, self._layout = layout.with_mesh(model.plain), layout
         compiling = functools.partial(clock.measure, "compile")
+        to_plain = jax.jit(model.to_plain, out_shardings=layout.weights(model.plain.spec))
+        self._to_plain = CompiledByShape(to_plain, compiling, programs["plain", layout])
+        self._is_plain = model.plain_spec is None
         loss, logits = (jax.jit(f, out_shardings=layout.replicated) for f in (self._loss_of, self._logits_of))
         self._loss = CompiledByShape(loss, compiling, programs["loss", layout])
         self._logits = CompiledByShape(logits, compiling, programs["logits", layout])
@@ -47,7 +50,8 @@ class Evaluators:
         self._decoder = Decoder(self._model, end_token, programs=programs["decode", layout], **options)
 
     def __call__(self, params: Params) -> Evaluator:
-        """Returns the evaluator of params, as a task uses it."""
+        """Returns the evaluator of params, as a task uses it. Their plain weights are made here, once."""
+        params = params if self._is_plain else self._to_plain(params)
         return Evaluator(
             decode=functools.partial(self._decoder.groups, params),
             loss=functools.partial(self.loss, params),

@@ -22,6 +22,7 @@ from fxf.machine.devices import require_devices, target_devices
 from fxf.machine.on_cpu import drawing_options
 from fxf.machine.status import stage
 from fxf.models import MODELS, RegisteredModel
+from fxf.models.lora import LORA, LoraConfig, lora
 from fxf.models.model import Model
 from fxf.runs import compatibility
 from fxf.runs.evaluator import Evaluators
@@ -48,6 +49,7 @@ from fxf.training.step import TrainConfig, Trainer
 # The sections that every config has besides those of its task and its model, and the classes that read them.
 SECTIONS = {
     "start": StartConfig,
+    LORA: LoraConfig,
     "optimizer": OptimizerConfig,
     "train": TrainConfig,
     "parallel": ParallelConfig,
@@ -68,6 +70,7 @@ class Experiment(NamedTuple):
 
     config: dict[str, Any]
     start: StartConfig
+    lora: LoraConfig
     train: TrainConfig
     parallel: ParallelConfig
     decode: DecodeConfig
@@ -94,8 +97,7 @@ class Experiment(NamedTuple):
 
     def trainer(self, layout: Layout) -> Trainer:
         """Returns the parts of a training step."""
-        frozen = self.optimizer_config.frozen
-        model = without_frozen_gradient(self.model, frozen) if frozen else self.model
+        model = without_frozen_gradient(self.model, self.optimizer_config.frozen)
         return Trainer(model, self.optimizer, self.train, layout)
 
     def layout(self) -> Layout:
@@ -114,7 +116,7 @@ class Experiment(NamedTuple):
 
     def layout_of_one_copy(self) -> Layout:
         """Returns a layout with one copy of the weights, sharded as in training if there are enough devices."""
-        parallel = dataclasses.replace(self.parallel, kind="jit", data=1, sequence=1)
+        parallel = dataclasses.replace(self.parallel, kind="jit", data=1, expert=1, sequence=1)
         devices = target_devices()
         if parallel.fsdp * parallel.tensor > len(devices):
             parallel = dataclasses.replace(parallel, fsdp=1, tensor=1)
@@ -135,10 +137,18 @@ class Experiment(NamedTuple):
         task.vocab_size = size
         return self._replace(task=task)._with_model(self.model_config)
 
+    def with_plain_weights(self) -> "Experiment":
+        """Returns the experiment whose model has the plain weights, as `model.to_plain` returns them."""
+        return self if self.model.plain_spec is None else self._of_model(self.model.plain)
+
     def _with_model(self, config: Any) -> "Experiment":
-        model = MODELS[config.name].make(config, self.task.vocab_size)
+        model = lora(MODELS[config.name].make(config, self.task.vocab_size), self.lora)
+        model = model.plain if self.model.plain_spec is None else model
+        return self._replace(model_config=config)._of_model(model)
+
+    def _of_model(self, model: Model) -> "Experiment":
         optimizer = make_optimizer(self.optimizer_config, self.train.steps, model.spec)
-        return self._replace(model_config=config, model=model, optimizer=optimizer, programs=defaultdict(dict))
+        return self._replace(model=model, optimizer=optimizer, programs=defaultdict(dict))
 
     def new_state(self, layout: Layout, given: Mapping[str, jax.Array] | None = None) -> TrainState:
         """Returns the state of step 0, with the weights `given` by path. One compiled call draws the others."""
@@ -207,7 +217,7 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
     run_info = RunInfo(train, sections.get("data"), seed, folder_of_files(start, folder))
     task = registered.make(sections["task"], run_info)
     compatibility.require_fitting_task(task, sections)
-    model = registered_model.make(sections["model"], task.vocab_size)
+    model = lora(registered_model.make(sections["model"], task.vocab_size), sections[LORA])
     compatibility.require_fitting_model(task, model, sections)
     return Experiment(
         config={"seed": seed, **{name: dataclasses.asdict(value) for name, value in sections.items()}},

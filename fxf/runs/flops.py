@@ -14,7 +14,7 @@ from fxf.machine.hardware import hardware_of
 from fxf.machine.operations import Operations, operations
 from fxf.models.model import Batch
 from fxf.runs.experiment import Experiment
-from fxf.training.fine_tuning import without_frozen_gradient
+from fxf.training.fine_tuning import has_frozen, without_frozen_gradient
 from fxf.training.gradient import loss_and_gradient
 from fxf.training.sharding import Layout
 
@@ -46,7 +46,7 @@ def model_flops(experiment: Experiment, batch: Batch) -> Operations:
     A gradient takes twice the operations of the forward pass, or what is left of them where weights are frozen. What a
     program repeats to save memory counts once.
     """
-    if experiment.optimizer_config.frozen:
+    if has_frozen(experiment.model.spec, experiment.optimizer_config.frozen):
         return _operations(experiment.with_model(remat="none", scan_blocks=False), batch, loss_and_gradient)
     return _operations(experiment, batch, _forward).times(3)
 
@@ -95,8 +95,7 @@ def _forward(model: Any, params: weights.Params, batch: Batch) -> jax.Array:
 
 def _operations(experiment: Experiment, batch: Batch, function: Callable[..., Any]) -> Operations:
     """Returns the operations of `function(model, params, batch)`."""
-    frozen = experiment.optimizer_config.frozen
     model = experiment.with_model(attention_implementation="xla").model  # others hide the operations of attention
-    model = without_frozen_gradient(model, frozen) if frozen else model
+    model = without_frozen_gradient(model, experiment.optimizer_config.frozen)
     params = weights.shapes(model.spec, model.weights_dtype)
     return operations(jax.make_jaxpr(functools.partial(function, model))(params, batch).jaxpr)

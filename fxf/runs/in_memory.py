@@ -143,9 +143,8 @@ def fit(
     described = optimizer_section({**defaults(OptimizerConfig), "name": optimizer, **keys})
     moves = make_optimizer(described, steps, model.spec)
     require_frozen(model.spec, described.frozen)
-    trained = without_frozen_gradient(model, described.frozen) if described.frozen else model
     layout = make_layout(ParallelConfig(data=1), require_devices())
-    trainer = Trainer(trained, moves, train, layout)
+    trainer = Trainer(without_frozen_gradient(model, described.frozen), moves, train, layout)
     start = initialize(model, seed) if params is None else _own(params, model, layout)
     # Where each call leaves it, else the second call would compile again.
     begin = jax.jit(
@@ -244,6 +243,7 @@ def decode(
         if not counts.all():
             raise UserError(f"source {int(counts.argmin()) + 1}: it is empty; the model reads at least one token")
         rows |= {"source": source, "source_mask": np.arange(source.shape[1])[None] < counts[:, None]}
+    params, model = model.to_plain(params), model.plain
     _require_tokens(model, params, rows, max(ends))
     room, n_tokens = model.max_len, rows["tokens"].shape[1]
     if room is not None and n_tokens + max_tokens > room:

@@ -34,15 +34,18 @@ def load(
     config_file: Place | None = None,
     *,
     scores_data: bool = False,
+    as_trained: bool = False,
 ) -> tuple[Experiment, int, weights.Params]:
     """Returns the run's experiment, and the step and params of a checkpoint: of `step`, or the one the run reports.
 
     XLA computes attention, so the run works on other devices than in training and attention weights can be shown.
+    Params and model are plain: adapters are merged.
 
     Args:
       decode: keys of the `decode` section to change, by `changed_decode`.
       config_file: the new path of the run's config file, if the files that the config names have moved with it.
       scores_data: whether the data will be scored, so other data are an error.
+      as_trained: whether params and model are those that were trained, with their adapters.
 
     Raises:
       UserError: there is no run, no such checkpoint or no undamaged one, a `decode` key is wrong, the config file is
@@ -51,7 +54,8 @@ def load(
     workdir = folder_at(workdir, "workdir")
     built, identity = open_run(workdir, decode, config_file)
     experiment = built.with_model(attention_implementation="xla")
-    steps, params = load_params(experiment, experiment.layout_of_one_copy(), workdir, identity, step)
+    layout = experiment.layout_of_one_copy()
+    steps, params = load_params(experiment, layout, workdir, identity, step)
     if step is None:
         result = run_folder.read_result(workdir, identity) or {}
         tested = result.get("best_step", result.get("steps", steps[0]))
@@ -60,7 +64,17 @@ def load(
             log.warning(text, workdir, tested, steps[0])
     if scores_data:
         run_folder.require_same_data(workdir, experiment.task.digests())
-    return experiment, steps[0], params
+    if as_trained:
+        return experiment, steps[0], params
+    return experiment.with_plain_weights(), steps[0], plain_params(experiment, layout, params)
+
+
+def plain_params(experiment: Experiment, layout: Layout, params: weights.Params) -> weights.Params:
+    """Returns the plain weights of params in this layout."""
+    model = experiment.model
+    if model.plain_spec is None:
+        return params
+    return jax.jit(model.to_plain, out_shardings=layout.weights(model.plain_spec))(params)
 
 
 def open_run(

@@ -22,12 +22,12 @@ from fxf.training.checkpoint_files import require_no_pattern
 
 log = logging.getLogger(__name__)
 
-SOURCE = "start.path"  # its name among the digests
+SOURCE, ADAPTERS = "start.path", "start.adapters"  # their names among the digests
 # Keys and sections that change neither weights nor data. A path only says where data are; their digest counts.
 # A run may go on to more steps.
 NOT_TRAINING = (
     *("parallel.", "log.", "checkpoint.every", "checkpoint.minutes", "checkpoint.keep"),
-    *("data.path", "data.prepared", "start.path", "train.steps"),
+    *("data.path", "data.prepared", "start.path", "start.adapters", "train.steps"),
 )
 # Keys that choose what is scored. With train.patience they also decide when training ends.
 SCORING = ("task.metrics", "decode.", "checkpoint.best", "checkpoint.average")
@@ -126,7 +126,7 @@ def source_digest(workdir: Path, path: str) -> dict[str, str]:
     record = _read_record(workdir) if path and (workdir / CONFIG).exists() else None
     if record is None or record["config"].get("start", {}).get("path") != path:
         return {}
-    return {name: value for name, value in record["digests"].items() if name == SOURCE}
+    return {name: value for name, value in record["digests"].items() if name in (SOURCE, ADAPTERS)}
 
 
 def require_same_run(

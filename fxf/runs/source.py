@@ -30,6 +30,8 @@ class StartConfig:
         "stop", "stop at, or draw at random, a weight that the source lacks or has in another shape"
     )
 
+    adapters: str = key("", "a folder of PEFT, whose adapters training starts from; by default they are new")
+
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self)[1:]:
             if not self.path and getattr(self, field.name) != field.default:
@@ -37,6 +39,8 @@ class StartConfig:
         if self.state == "all" and (self.weights, self.on_mismatch) != ("*", "stop"):
             others = "leave start.weights at * and start.on_mismatch at stop"
             raise UserError(f"start.state: 'all' takes every weight; {others}")
+        if self.state == "all" and self.adapters:
+            raise UserError("start.adapters: start.state 'all' takes those of the run; leave one of them off")
 
 
 class Source(NamedTuple):
@@ -62,7 +66,8 @@ def source_of(path: str) -> Source:
         raise UserError(f"start.path: {path}: no run, file or folder is there{nearest(place.name, beside)}")
     if place.is_dir() and not (place / "config.json").exists():
         expected = "expected a run, a safetensors file or a folder of transformers"
-        raise UserError(f"start.path: {path}: {expected}; it has no config.json")
+        hint = "; start.adapters names adapters of PEFT" if (place / "adapter_config.json").exists() else ""
+        raise UserError(f"start.path: {path}: {expected}; it has no config.json{hint}")
     if place.is_dir() and "identity" in read_json(place / "config.json", "JSON"):
         return Source("run", place, step)
     if step is not None:

@@ -13,12 +13,13 @@ import optax
 from fxf.config import defaults, differences
 from fxf.data.tokenizer import TOKENIZER_FILE, VOCAB_SIZE, read_tokenizer
 from fxf.errors import UserError
-from fxf.files import digest, file_digest
-from fxf.interop import huggingface, weights_file
+from fxf.files import digest, file_digest, folder_at
+from fxf.interop import huggingface, peft, weights_file
 from fxf.models import MODELS
+from fxf.models.lora import LORA
 from fxf.runs import run_folder
 from fxf.runs.experiment import Experiment
-from fxf.runs.loading import CHECKPOINTS, load_params, open_run
+from fxf.runs.loading import CHECKPOINTS, load_params, open_run, plain_params
 from fxf.runs.source import Source, StartConfig, source_of
 from fxf.training import checkpoint, checkpoint_files
 from fxf.training.sharding import Layout
@@ -75,8 +76,10 @@ def start_of(experiment: Experiment, layout: Layout, workdir: Path) -> Start:
     source = source_of(config.path)
     if config.state == "all" and source.kind != "run":
         raise UserError(f"start.state: {source.place} has no optimizer's state; expected 'weights'")
+    adapters, digests = _adapters(experiment)
     found = READERS[source.kind](source, experiment, layout)
-    given, lines = chosen(config, experiment.model.spec, found.weights)
+    given, lines = chosen(config, _spec_of(experiment, found), found.weights)
+    given |= adapters
     shardings = flatten(layout.weights(experiment.model.spec))
     has_tokenizer = source.kind != "file" and (source.place / TOKENIZER_FILE).exists()
     what = f"{len(given)} weights" + (" and the tokenizer" if has_tokenizer else "")
@@ -87,10 +90,27 @@ def start_of(experiment: Experiment, layout: Layout, workdir: Path) -> Start:
     return Start(
         {path: jax.device_put(value, shardings[path]) for path, value in given.items()},
         found.opt_state,
-        {run_folder.SOURCE: found.digest},
+        {run_folder.SOURCE: found.digest, **digests},
         {"start": {"path": place, "step": found.step}},
         (f"{workdir}: starts from {source.place}{step}: {what}", *lines),
     )
+
+
+def _spec_of(experiment: Experiment, found: Found) -> Spec:
+    """Returns the weights that a source may give. New adapters, which change nothing yet, are drawn if it has none."""
+    adapted = any(path.startswith(f"{LORA}/") for path in found.weights)
+    return {name: part for name, part in experiment.model.spec.items() if adapted or name != LORA}
+
+
+def _adapters(experiment: Experiment) -> tuple[dict[str, Any], dict[str, str]]:
+    """Returns the adapters that `start.adapters` names by path, and their digest."""
+    if not experiment.start.adapters:
+        return {}, {}
+    if not experiment.lora.rank:
+        raise UserError("start.adapters: without lora.rank the model has no adapters; set it to theirs")
+    folder = folder_at(os.path.expanduser(experiment.start.adapters), "start.adapters")
+    found = peft.load(folder, experiment.model_config, experiment.lora, experiment.model.spec)
+    return found, {run_folder.ADAPTERS: file_digest(folder / peft.TENSORS_FILE)}
 
 
 def chosen(config: StartConfig, spec: Spec, found: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -130,6 +150,8 @@ def _read_run(source: Source, experiment: Experiment, layout: Layout) -> Found:
     opt_state = None
     if experiment.start.state == "weights":
         steps, params = load_params(there, layout, source.place, identity, source.step)
+        if there.lora != experiment.lora:
+            params = plain_params(there, layout, params)
     else:
         _require_same_state(there, experiment, source)
         shapes, best = there.state_shapes(layout), there.checkpoint.best

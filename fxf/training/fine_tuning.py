@@ -11,28 +11,34 @@ import optax
 from fxf.errors import UserError
 from fxf.models.model import Model
 from fxf.training.state import TrainState
-from fxf.weights import TABLES, Params, Spec, Weight, leaves, map_weights, matching
+from fxf.weights import TABLES, Params, Spec, Weight, leaves, map_weights, matching, without_repeats
 
 FROZEN, TRAINED = "frozen", "trained"
 
 
 def labels(spec: Spec, patterns: str) -> Any:
-    """Returns the tree that says of each weight whether it is frozen."""
+    """Returns the tree that says of each weight whether it is frozen: its rate is 0, or a pattern matches it."""
     chosen = set(matching(patterns, [path for path, _ in leaves(spec)]))
-    return map_weights(lambda path, _: FROZEN if path in chosen else TRAINED, spec)
+    return map_weights(lambda path, w: FROZEN if path in chosen or w.rate == 0 else TRAINED, spec)
+
+
+def has_frozen(spec: Spec, patterns: str) -> bool:
+    """Returns whether a weight is frozen."""
+    return bool(patterns) or any(weight.rate == 0 for _, weight, _ in without_repeats(spec))
 
 
 def require_frozen(spec: Spec, patterns: str) -> None:
-    """Raises a UserError if a pattern of `optimizer.frozen` matches no weight, or if all weights match one."""
+    """Raises a UserError if a pattern of `optimizer.frozen` matches no weight, or if no weight is left to train."""
     if not patterns:
         return
-    paths = [path for path, _ in leaves(spec)]
-    if len(matching(patterns, paths, "optimizer.frozen")) == len(paths):
-        raise UserError(f"optimizer.frozen: '{patterns}' matches every weight; nothing is left to train")
+    matching(patterns, [path for path, _ in leaves(spec)], "optimizer.frozen")
+    if TRAINED not in jax.tree.leaves(labels(spec, patterns)):
+        others = ", or has the rate 0" if has_frozen(spec, "") else ""
+        raise UserError(f"optimizer.frozen: '{patterns}' matches every weight{others}; nothing is left to train")
 
 
 def freeze(optimizer: optax.GradientTransformation, spec: Spec, patterns: str) -> optax.GradientTransformation:
-    """Returns the optimizer of the weights that no pattern matches. It holds no state for the others.
+    """Returns the optimizer of the weights that are not frozen. It holds no state for the others.
 
     The update of a frozen weight is -0.0, because the sum of -0.0 and any number is that number, -0.0 too.
     """
@@ -42,35 +48,48 @@ def freeze(optimizer: optax.GradientTransformation, spec: Spec, patterns: str) -
 
 def without_frozen_gradient(model: Model, patterns: str) -> Model:
     """Returns a model with the same outputs, whose frozen weights get no gradient, so that none is computed."""
+    if not has_frozen(model.spec, patterns):
+        return model
     tree = labels(model.spec, patterns)
 
     def stopped(params: Params) -> Params:
-        return jax.tree.map(lambda label, p: jax.lax.stop_gradient(p) if label == FROZEN else p, tree, params)
+        still = jax.tree.map(lambda label, p: jax.lax.stop_gradient(p) if label == FROZEN else p, tree, params)
+        return model.to_plain(still)
 
-    def features(params: Params, batch: Any, *, rng: jax.Array | None = None) -> jax.Array:
-        return model.features(stopped(params), batch, rng=rng)
-
-    def readout(params: Params, features: jax.Array) -> jax.Array:
-        return model.readout(stopped(params), features)
-
-    penalty = model.penalty
-    of_trained = None if penalty is None else lambda params, step: penalty(stopped(params), step)
-    return model._replace(features=features, readout=readout, penalty=of_trained)
+    return model._replace(to_plain=stopped)
 
 
 def at_own_rates(optimizer: optax.GradientTransformation, spec: Spec) -> optax.GradientTransformation:
     """Returns the optimizer whose update of each weight is multiplied by the weight's own `rate`.
 
     Weight decay does not depend on that rate (Wang and Aitchison 2024). The optimizer must read params for nothing but
-    weight decay.
+    weight decay, and freezes weights of rate 0.
     """
-    rates = map_weights(lambda _, weight: weight.rate, spec)
+    rates = map_weights(lambda _, weight: weight.rate or 1.0, spec)
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         # The decay of a weight, which the rate multiplies too, is a share of this larger one.
         larger = None if params is None else jax.tree.map(lambda rate, p: p / rate, rates, params)
         updates, state = optimizer.update(updates, state, larger)
         return jax.tree.map(lambda rate, u: rate * u, rates, updates), state
+
+    return optax.GradientTransformation(optimizer.init, update)
+
+
+def without_by_sign(spec: Spec, gradient: Any) -> Any:
+    """Returns the gradient with zeros for weights that move by its sign, whose size means nothing."""
+    kinds = map_weights(lambda _, weight: weight.by_sign, spec)
+    return jax.tree.map(lambda by_sign, g: jnp.zeros_like(g) if by_sign else g, kinds, gradient)
+
+
+def moving_by_sign(optimizer: optax.GradientTransformation, spec: Spec) -> optax.GradientTransformation:
+    """Returns the optimizer of the other weights; its update of one that moves by sign is -rate · sign(gradient)."""
+    kinds = map_weights(lambda _, weight: weight, spec)
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        others, state = optimizer.update(without_by_sign(spec, updates), state, params)
+        choose = lambda weight, g, other: -weight.rate * jnp.sign(g) if weight.by_sign else other  # noqa: E731
+        return jax.tree.map(choose, kinds, updates, others), state
 
     return optax.GradientTransformation(optimizer.init, update)
 

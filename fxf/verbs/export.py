@@ -3,11 +3,13 @@
 fxf export --workdir=runs/reversal --format=safetensors
 fxf export --workdir=runs/reversal --format=jax --output=model.npz
 fxf export --workdir=runs/translation --format=huggingface
+fxf export --workdir=runs/tuned --format=peft
 
 safetensors: the weights by path, in RUN/params.safetensors. jax: the model as programs that run without fxf, in
 RUN/model.npz; fxf/interop/export.py shows how. huggingface: a folder for `from_pretrained` of `transformers`, in
 RUN/huggingface, with the tokenizer if there is one; the model must make all the choices of GPT-2, BERT, Marian, Llama,
-Mistral, Qwen 2, Qwen 3, Gemma 2 or Gemma 3.
+Mistral, Qwen 2, Qwen 3, Gemma 2 or Gemma 3. These three merge the adapters of a run with lora.rank into its weights.
+peft: the adapters alone, a folder for `PeftModel.from_pretrained` of `peft`, in RUN/peft; the model as for huggingface.
 """
 
 from argparse import Namespace
@@ -19,7 +21,8 @@ from fxf.files import is_remote
 from fxf.machine.status import stage
 from fxf.verbs.flags import Parser, add_run, one_among, require_workdir
 
-OUTPUTS = {"safetensors": "params.safetensors", "jax": "model.npz", "huggingface": "huggingface"}
+OUTPUTS = {"safetensors": "params.safetensors", "jax": "model.npz", "huggingface": "huggingface", "peft": "peft"}
+FOLDERS = ("huggingface", "peft")
 PARTS = ("metrics.jsonl", "checkpoints", "result.json", "lock")  # of a run folder
 
 
@@ -39,11 +42,13 @@ def main(args: Namespace) -> None:
         raise UserError(f"--output: missing; {workdir} is exported to a local file or folder")
     output = Path(args.output) if args.output else workdir / OUTPUTS[name]
     # The export must not overwrite a part of a run.
-    if output.suffix != Path(OUTPUTS[name]).suffix and name != "huggingface":
+    if output.suffix != Path(OUTPUTS[name]).suffix and name not in FOLDERS:
         raise UserError(f"--output: expected a name that ends in {Path(OUTPUTS[name]).suffix}, got {output}")
-    if name == "huggingface" and any((output / part).exists() for part in PARTS):
+    if name in FOLDERS and any((output / part).exists() for part in PARTS):
         raise UserError(f"--output: {output} is a run folder; expected a folder of its own")
-    experiment, _, params = run.load(workdir, args.step, config_file=args.config)
+    experiment, _, params = run.load(workdir, args.step, config_file=args.config, as_trained=name == "peft")
+    if name == "peft" and not experiment.lora.rank:
+        raise UserError(f"--format: {workdir} has no adapters; with lora.rank training makes some")
     with stage(f"writing {output}"):
         _write(name, output, experiment, params)
     print(output)
@@ -59,6 +64,10 @@ def _write(name: str, output: Path, experiment: Any, params: Any) -> None:
 
         batch = {key: x for key, x in experiment.batch_shapes().items() if key not in ("targets", "weights")}
         export_model(output, experiment.model, params, batch, experiment.max_len)
+    elif name == "peft":
+        from fxf.interop import peft
+
+        peft.save(output, experiment.model_config, experiment.lora, params, _base(experiment.start.path))
     else:
         from fxf.config import registered_section
         from fxf.interop import huggingface
@@ -71,3 +80,13 @@ def _write(name: str, output: Path, experiment: Any, params: Any) -> None:
         huggingface.save(output, config, params, **tokens_of(task, config.name))
         if config.name == "encoder_decoder":
             huggingface.limit_answers(output, task.longest)
+
+
+def _base(path: str) -> str | None:
+    """Returns the folder of transformers that a run started from; None if it is another source, or gone."""
+    from fxf.runs.source import source_of
+
+    try:
+        return str(source_of(path).place.absolute()) if path and source_of(path).kind == "folder" else None
+    except UserError:
+        return None

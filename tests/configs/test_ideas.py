@@ -1,10 +1,10 @@
 """Each file of configs/ideas trains, decodes as its full forward, and is what its paper's formulas say.
 
-The tables are those of ideas_*.py beside this file, in NumPy float64. ORACLES has, by name of the idea, functions of the
-model's config, the weights of its blocks and the vectors [T, D] of a sequence, that return them after the blocks; KEYS has
-changes of the model's keys in tiny models. OBJECTIVES, where an idea changes the whole model or what it minimizes, has
-functions of the model's config, all weights, and the inputs, targets and weights [T] of a sequence, that return what is
-minimized; and whether that is with a random key.
+The tables are those of ideas_*.py beside this file, in NumPy float64. ORACLES has, by name of the idea, functions of
+the model's config, the weights of its blocks and the vectors [T, D] of a sequence, which return them after the blocks.
+KEYS has changes of the model's keys in tiny models. OBJECTIVES, for ideas that change the whole model or what it
+minimizes, has functions of the model's config, all weights, and the inputs, targets and weights [T] of a sequence, which
+return what is minimized; and whether that is with a random key.
 """
 
 import functools
@@ -49,7 +49,7 @@ def process():
 def tiny(name):
     """Returns the idea's config with a tiny model."""
     config = fxf.read_config(str(FOLDER / f"{name}.py"))
-    sizes = {"n_layers": 2, "d_model": 8, "d_ff": 12, "n_heads": 2, "max_len": 32}
+    sizes = {"n_layers": 2, "d_model": 8, "d_ff": 12, "n_heads": 2, "max_len": 64}
     for key, value in {**sizes, **KEYS.get(name, {})}.items():
         config.model[key] = value
     return config

@@ -1,17 +1,19 @@
-"""A block whose sublayers all read the same stream (GPT-J; Wang and Komatsuzaki 2021)."""
+"""A block whose layers all read the same stream (GPT-J; Wang and Komatsuzaki 2021)."""
 
-from fxf.layers.block_kinds import Block
+from fxf.layers.block import Block
 from fxf.runs.experiment import default_config
 
 
-def parallel(x_BTD, sublayers):
-    return x_BTD + sum(layer.dropout(layer.output(layer.norm(x_BTD))) for layer in sublayers)
-
-
-PARALLEL = Block(parallel)
+class Parallel(Block):
+    def apply(self, params, x, context):
+        total = x
+        for name in self.layers:
+            y, context = self.layer(params, name, self.norm(params, name, x), context)
+            total = total + self.dropout(name, y, context)
+        return total, context
 
 
 def get_config():
     config = default_config("reversal")
-    config.model.block = "block:PARALLEL"
+    config.model.block = "block:Parallel"
     return config

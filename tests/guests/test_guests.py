@@ -27,7 +27,6 @@ HERE = Path(__file__).parent
 LENGTHS = {
     "attention": 8,
     "positions": 10,
-    "token_positions": 20,
     "optimizer": 6,
     "norm": 12,
     "feed_forward": 18,
@@ -41,11 +40,10 @@ LENGTHS = {
 TOGETHER = {
     "model": {"optimizer.name": "optimizer:ADAN", "task.metrics": "metric:length_ratio"},
     "task": {
-        "model.attention": "attention:SIGMOID",
-        "model.positions": "token_positions:PACED",
+        "model.attention": "attention:Sigmoid",
         "model.norm": "norm:TANH",
-        "model.block": "block:PARALLEL",
-        "model.feed_forward": "feed_forward:MIXTURE",
+        "model.block": "block:Parallel",
+        "model.feed_forward": "feed_forward:Mixture",
     },
     "corpus": {
         "model.positions": "positions:LOGARITHMIC",

@@ -13,24 +13,20 @@ import oracle
 from closeness import assert_close
 from fxf.errors import UserError
 from fxf.layers import linear_attention
-from fxf.layers.attention import ATTENTIONS, attention, attention_spec
-from fxf.layers.attention_kinds import expressive
-from fxf.layers.mask import self_mask
+from fxf.layers.attention import expressive
+from fxf.layers.kinds import ATTENTIONS
+from fxf.layers.linear_attention import Associations
 from fxf.layers.position_kinds import alibi_geometric_slopes, alibi_slopes, rotary
 from fxf.layers.positions import POSITIONS, token_positions
 from fxf.models.masked_lm import MaskedLMConfig, masked_lm
 from fxf.models.transformer_lm import transformer_lm
-from helpers import examples, random_params, random_tokens, refusals, small
+from helpers import applied, attention_of, examples, places, random_params, random_tokens, refusals, small
 
 EVERY_KIND = pytest.mark.parametrize("kind", ATTENTIONS)
 
 
 def vectors(length, d_model=6, seed=1):
     return np.random.default_rng(seed).normal(size=(2, length, d_model)).astype(np.float32)
-
-
-def attended(config, params, x, causal=True):
-    return attention(config, params, x, self_mask(config, jnp.arange(x.shape[1])[None], causal=causal))[0]
 
 
 @pytest.mark.parametrize(
@@ -43,9 +39,9 @@ def attended(config, params, x, causal=True):
 )
 def test_causal_attention_reads_no_later_vector_and_every_earlier_one_in_its_window(kind, positions, window):
     config = small(attention=kind, positions=positions, window=window)
-    params = random_params(attention_spec(config))
+    params = random_params(attention_of(config).spec())
     x = vectors(7)
-    jacobian = jax.jit(jax.jacobian(lambda x: attended(config, params, x[None])[0]))(x[0])  # [T, D, T, D]
+    jacobian = jax.jit(jax.jacobian(lambda x: applied(attention_of(config), params, x[None])[0]))(x[0])  # [T, D, T, D]
     reads = np.abs(jacobian).sum((1, 3)) > 0
     t, s = np.indices((7, 7))
     np.testing.assert_array_equal(reads, (s <= t) & ((t - s < window) if window else True))
@@ -74,12 +70,11 @@ def test_bidirectional_attention_without_positions_is_permutation_equivariant(ki
         {"rope_factor": 3.0},
         {"rope_theta": 300.0, "rope_factor": 8.0, "rope_trained_len": 64},  # wavelengths of 6, 26, 109 and 453 tokens
         {"rope_theta": 300.0, "rope_factor": 8.0, "rope_trained_len": 400},  # the third between 100 and 400
-        {"rope_factor": 8.0, "local_rope_theta": 50.0, "global_every": 2, "window": 3},
     ],
 )
 def test_rotary_turns_vectors_by_the_wavelengths_of_the_config_and_keeps_their_length(changes):
     config, x = small(positions="rotary", **changes), vectors(5, 8)[:, None]
-    turned = jax.jit(lambda x: rotary(config, x, jnp.arange(5)[None], jnp.array(False)))(x)
+    turned = jax.jit(lambda x: rotary(config, x, jnp.arange(5)[None]))(x)
     expected = [[oracle.rotate(config, row.astype(np.float64), t) for t, row in enumerate(rows[0])] for rows in x]
     assert_close(turned[:, 0], expected)
     assert_close(np.linalg.norm(turned, axis=-1), np.linalg.norm(x, axis=-1))
@@ -135,9 +130,8 @@ def test_linear_attention_in_chunks_equals_its_recurrence_token_by_token(monkeyp
 
     @jax.jit
     def attended(q, k, v):
-        return linear_attention.attend_causally(
-            config, q, linear_attention.KeysValues(k, v), causal_mask(), None, None
-        )[0]
+        start = Associations(jnp.zeros((2, 3, 2, 2)), jnp.zeros((2, 3, 2)))
+        return attention_of(config)._causal(q, k, v, places(7), start)[0]
 
     actual = np.asarray(attended(q, k, v))
     for b in range(2):
@@ -150,16 +144,12 @@ def test_linear_attention_in_chunks_equals_its_recurrence_token_by_token(monkeyp
                 assert_close(actual[b, h, t], memory @ query / (total @ query), largest=np.abs(v[b, h]).max())
 
 
-def causal_mask():
-    return self_mask(small(), jnp.arange(7)[None], causal=True)
-
-
 def test_the_memory_of_linear_attention_does_not_grow_with_the_length():
     def cache_sizes(kind):
         model = transformer_lm(small(attention=kind, max_len=1000), 7)
         params = random_params(model.spec)
         prompt = {"inputs": random_tokens((1, 3)), "lengths": np.array([3])}
-        caches = [jax.eval_shape(lambda n=n: model.prefill(params, prompt, n)).blocks for n in (10, 1000)]
+        caches = [jax.eval_shape(lambda n=n: model.prefill(params, prompt, n)).layers for n in (10, 1000)]
         return [sum(leaf.size for leaf in jax.tree.leaves(cache)) for cache in caches]
 
     short, long = cache_sizes("linear")
@@ -236,12 +226,12 @@ NOT_TOGETHER = """
     positions='sinusoidal_concatenated', d_model=9: model.positions: … needs an even model.d_model, got 9
     positions='learned', position_stretch=2.0: model.position_stretch: stretched positions have no row
     positions='rotary', d_model=9: model.positions: 'rotary' needs heads of even width, got 3
-    positions='rotary', n_walks=3: model.n_walks: model.positions 'rotary' does not read it; leave it at 32
-    positions='rotary', turns_settle_at=3: model.turns_settle_at: model.positions 'rotary' does not
-    positions='walks', d_model=12, turns_settle_at=4: model.turns_settle_at: model.positions 'walks' does not read it
-    positions='walks', d_model=12, position_range=40: model.position_range: model.positions 'walks' does not read it
-    positions='turns', d_model=12, position_range=40: model.position_range: model.positions 'turns' does not read it
-    positions='turns', d_model=12, position_stretch=2.0: model.position_stretch: model.positions 'turns' does not
+    blocks='atention+feed_forward': model.blocks: no layer 'atention'; did you mean 'attention'
+    blocks='3*(attention': model.blocks: '3*(attention' has an open parenthesis
+    blocks='attention,': model.blocks: 'attention,' names no block
+    blocks='3(attention)': model.blocks: expected n*(…), n@(…) or kind(…), got '3(attention)'
+    blocks='2*(attention); attention', n_layers=1: model.n_layers: model.blocks begins with 2 blocks; got 1
+    blocks='attention', window=3, global_every=2: model.global_every: only with model.blocks 'attention+feed_forward'
     """
 
 
@@ -251,12 +241,25 @@ def test_choices_that_do_not_go_together_are_named(changes, message):
         transformer_lm(small(**changes), 7)
 
 
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        ({"attention": {"windw": 3}}, r"model\.layers\.attention\.windw: unknown key"),
+        ({"attention": {"window": -3}}, r"model\.layers\.attention\.window: expected at least 0, got -3"),
+        ({"feed_forward": {"kind": "dens"}}, r"model\.blocks: no layer 'dens'"),
+    ],
+)
+def test_a_wrong_key_of_a_single_layer_is_named(layers, message):
+    with pytest.raises(UserError, match=f"^{message}"):
+        transformer_lm(small(layers=layers), 7)
+
+
 def test_a_token_sees_itself_whatever_its_position():
     """Compiled, a position that is a product may differ from itself by a rounding."""
     config, tokens = small(position_stretch=3.0, positions="rotary"), np.zeros((50, 37), np.int32)
 
-    def bias(key):
-        return self_mask(config, positions_of(config, tokens, key), causal=True).bias
+    def seen(key):
+        stretched = places(37).replace(positions=positions_of(config, tokens, key))
+        return stretched.sees(stretched, window=1)
 
-    found = np.asarray(jax.jit(bias)(jax.random.key(0)))
-    np.testing.assert_array_equal(found, np.broadcast_to(np.where(np.tri(37, dtype=bool), 0, -np.inf), found.shape))
+    np.testing.assert_array_equal(jax.jit(seen)(jax.random.key(0)), np.tile(np.eye(37, dtype=bool), (50, 1, 1)))

@@ -42,14 +42,13 @@ def ways(quick):
 
 CASES = {
     "windows": (TransformerLMConfig, {**GLOBAL, "positions": "rotary"}),
-    "walks": (TransformerLMConfig, {"d_model": 12, "positions": "walks", "n_walks": 30, "window": 3}),
     "expressive": (TransformerLMConfig, {"attention": "expressive", "positions": "alibi"}),
     "padding": (MaskedLMConfig, {"positions": "alibi", "window": 2, "attention_softcap": 2.0, "n_kv_heads": 1}),
     "source": (EncoderDecoderConfig, {"positions": "learned"}),
 }
 # JAX derives the gradients, of the loop and of the row in the same way for every case.
 QUICK = {
-    ("walks", "in a row"): batch_loss,
+    ("windows", "in a row"): batch_loss,
     ("padding", "in a loop"): loss_and_gradient,
     ("source", "in a loop"): batch_loss,
 }

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from closeness import assert_close, largest_of
-from flash_models import B, T, a_batch, assert_as_default, in_float32
+from flash_models import B, T, a_batch, assert_as_default, in_float32, take_float32
 from fxf.layers import cudnn_attention, flash_attention
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.masked_lm import MaskedLMConfig, masked_lm
@@ -29,6 +29,7 @@ def asked(monkeypatch):
 
     monkeypatch.setattr(jax.nn, "dot_product_attention", recorded)
     monkeypatch.setattr(cudnn_attention, "IMPLEMENTATION", "xla")
+    take_float32(monkeypatch)
     monkeypatch.setattr(cudnn_attention, "require", lambda *_: None)
     monkeypatch.setitem(flash_attention.KERNELS, "cpu", cudnn_attention)
     return calls
@@ -81,7 +82,7 @@ def test_padding_and_the_bias_of_positions_are_handed_over_as_arrays(asked):
     model = masked_lm(in_float32(small(MaskedLMConfig, positions="alibi")), VOCAB_SIZE)
     jax.eval_shape(model.apply, random_params(model.spec), a_batch(MaskedLMConfig))
     even = T + 1
-    assert not asked[0]["is_causal"] and asked[0]["bias"].shape == (B, 3, even, even)
+    assert not asked[0]["is_causal"] and asked[0]["bias"].shape == (1, 3, even, even)
     assert asked[0]["mask"].shape == (B, 3, even, even) and asked[0]["mask"].dtype == bool
 
 

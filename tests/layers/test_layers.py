@@ -9,20 +9,17 @@ import pytest
 
 import oracle
 from closeness import assert_close
-from fxf.errors import UserError
-from fxf.layers.attention import attention, attention_spec, cross_attention, cross_memory
-from fxf.layers.block import block, block_cross_memory, block_spec
-from fxf.layers.block_kinds import BLOCKS, Block
-from fxf.layers.cache import KeysValues, write
+from fxf.layers.block import BLOCKS
 from fxf.layers.dropout import dropout
 from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec
-from fxf.layers.feed_forward import ACTIVATIONS, feed_forward, feed_forward_spec
-from fxf.layers.mask import cross_mask, self_mask
+from fxf.layers.feed_forward import ACTIVATIONS
+from fxf.layers.kinds import layer_of, stack_of
+from fxf.layers.layer import Context, Places, Slots, Table, remember
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import positional_encoding, positional_encoding_spec
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.weights import initialize
-from helpers import random_params, small
+from helpers import applied, attention_of, places, random_params, small
 
 B, T, S, D = 3, 5, 4, 6
 POSITIONS = ("sinusoidal_trained", "learned", "sinusoidal", "sinusoidal_concatenated", "sinusoidal_halves")
@@ -44,8 +41,9 @@ def positions():
     return jnp.arange(T)[None]
 
 
-def causal(config):
-    return self_mask(config, positions(), causal=True)
+def source_of(z):
+    """Returns a source, of which `IS_TOKEN` counts."""
+    return z, Places(jnp.arange(S)[None], documents=jnp.asarray(IS_TOKEN, jnp.int32))
 
 
 @pytest.mark.parametrize("scaled", [False, True])
@@ -68,7 +66,7 @@ def test_embeddings_start_with_unit_variance_as_they_are_read(scaled):
 
 @pytest.mark.parametrize("d_model", [1, 6, 7])
 def test_positions_start_as_the_seeds_sinusoids_counted_from_one(d_model):
-    spec = positional_encoding_spec(small(d_model=d_model, n_heads=1, max_len=11), 7)
+    spec = positional_encoding_spec(small(d_model=d_model, n_heads=1, max_len=11))
     table = jax.jit(lambda: initialize(spec, jax.random.key(0))["positions"])()
     expected = [[oracle.sinusoid(pos, axis, d_model) for axis in range(d_model)] for pos in range(1, 12)]
     assert_close(table, expected)
@@ -77,7 +75,7 @@ def test_positions_start_as_the_seeds_sinusoids_counted_from_one(d_model):
 def test_positions_learned_from_random_start_as_large_as_those_that_start_as_sinusoids():
     tables, d_model = [], 48
     for kind, seeds in (("learned", (0, 1)), ("sinusoidal_trained", (0,))):
-        spec = positional_encoding_spec(small(positions=kind, d_model=d_model, max_len=997), 7)
+        spec = positional_encoding_spec(small(positions=kind, d_model=d_model, max_len=997))
         draw = jax.jit(lambda seed, spec=spec: initialize(spec, jax.random.key(seed))["positions"])
         tables += [np.asarray(draw(seed)) for seed in seeds]
     random, other, sinusoids = tables
@@ -88,7 +86,7 @@ def test_positions_learned_from_random_start_as_large_as_those_that_start_as_sin
 @pytest.mark.parametrize("kind", POSITIONS)
 def test_positional_encoding_adds_the_vector_of_each_position(kind):
     config = small(positions=kind)
-    params = random_params(positional_encoding_spec(config, 7))
+    params = random_params(positional_encoding_spec(config))
     weights, x = oracle.float64(params), vectors()
     encode = jax.jit(lambda x, at: positional_encoding(config, params, x, at))
     for at in (np.arange(T)[None], np.array([[0, 1, 2, 3, 4], [9, 3, 3, 0, 11], [12, 5, 7, 1, 2]])):
@@ -135,62 +133,58 @@ def test_normalization_of_a_constant_vector_has_a_finite_gradient(inside):
 )
 def test_attention_is_the_seeds_multi_head_causal_attention(n_heads, bias):
     config = small(n_heads=n_heads, attention_bias=bias)
-    params = random_params(attention_spec(config))
+    params = random_params(attention_of(config).spec())
     x = vectors()
-    actual = jax.jit(lambda x: attention(config, params, x, causal(config))[0])(x)
+    actual = jax.jit(lambda x: applied(attention_of(config), params, x))(x)
     assert_close(actual, row_by_row(oracle.causal_attention, params, x, config))
 
 
 def test_attention_has_the_biases_that_its_seed_gives_it():
-    biases = {kind: {name for name in attention_spec(small(attention_bias=kind)) if name.endswith("_bias")}
+    biases = {kind: {name for name in attention_of(small(attention_bias=kind)).spec() if name.endswith("_bias")}
               for kind in BIASES}  # fmt: skip
     every = {"query_bias", "key_bias", "value_bias", "output_bias"}
     assert biases == {"output": {"output_bias"}, "all": every, "qkv": every - {"output_bias"}, "none": set()}
 
 
 def test_attention_to_another_sequence_sees_what_counts_of_it_and_no_more():
-    config = small()
-    params = random_params(attention_spec(config))
+    config = small(EncoderDecoderConfig)
+    layer = layer_of(config, "cross_attention")
+    params = random_params(layer.spec())
     weights, x, z = oracle.float64(params), vectors(), vectors(2, S)
     expected = [
         oracle.attention(config, weights, x[i].astype(np.float64), z[i], lambda _, s, i=i: IS_TOKEN[i, s], True)
         for i in range(B)
     ]
-
-    @jax.jit
-    def attend(x, z):
-        mask = cross_mask(IS_TOKEN)
-        return cross_attention(config, params, x, cross_memory(config, params, z, mask), mask)
-
-    assert_close(attend(x, z), expected)
+    assert_close(jax.jit(lambda x, z: applied(layer, params, x, source=source_of(z)))(x, z), expected)
 
 
 def test_a_row_of_memory_serves_the_rows_that_share_it():
-    config = small()
-    params = random_params(attention_spec(config))
-    x, z = np.concatenate([vectors(), vectors(3)]), vectors(2, S)
+    layer = layer_of(small(EncoderDecoderConfig), "cross_attention")
+    params, context = (
+        random_params(layer.spec()),
+        Context(Places(positions()), cache={}, source=source_of(vectors(2, S))),
+    )
+    _, after = layer.apply(params, vectors(), context)
+    x = np.concatenate([vectors(), vectors(3)])  # six rows for the three of the source
+    shared, _ = layer.apply(params, x, after.replace(source=None))
+    repeated = jax.tree.map(lambda x: jnp.repeat(x, 2, 0) if len(x) == B else x, after.cache)
+    assert_close(shared, layer.apply(params, x, after.replace(cache=repeated, source=None))[0])
 
-    @jax.jit
-    def attend(z, is_token):
-        mask = cross_mask(is_token)
-        return cross_attention(config, params, x, cross_memory(config, params, z, mask), mask)
 
-    shared, repeated = attend(z, IS_TOKEN), attend(np.repeat(z, 2, 0), np.repeat(IS_TOKEN, 2, 0))
-    assert_close(shared, repeated)
-
-
-def test_a_cache_is_written_at_each_rows_positions_and_nowhere_else():
-    rng = np.random.default_rng(0)
-    cache, new = (
-        KeysValues(*(rng.normal(size=(B, 3, n, 2)).astype(np.float32) for _ in range(2))) for n in (T, 2)
-    )  # fmt: skip
-    at = np.array([[0, 1], [3, 4], [4, 2]])
-    written = jax.device_get(jax.jit(write)(cache, at, new))
-    for before, added, after in zip(*map(jax.tree.leaves, (cache, new, written)), strict=True):
+def test_new_entries_go_to_the_slots_of_each_row_and_nowhere_else():
+    rng, at = np.random.default_rng(0), np.array([[0, 1], [3, 4], [4, 2]])
+    old, new = ([rng.normal(size=(B, *rest, n, 2)).astype(np.float32) for rest in ((3,), (), (2, 1))] for n in (T, 2))
+    context = Context(
+        Places(jnp.zeros((B, 2))), cache=Slots(old), table=Table(Places(jnp.zeros((B, T))), jnp.asarray(at))
+    )
+    seen, where, kept = jax.jit(remember)(context, new)
+    assert where.positions.shape == (B, T)
+    for before, added, after, same in zip(old, new, seen, kept.entries, strict=True):
+        np.testing.assert_array_equal(after, same)
         for b in range(B):
             for c in range(T):
-                expected = added[b, :, at[b].tolist().index(c)] if c in at[b] else before[b, :, c]
-                np.testing.assert_array_equal(after[b, :, c], expected)
+                expected = added[b, ..., at[b].tolist().index(c), :] if c in at[b] else before[b, ..., c, :]
+                np.testing.assert_array_equal(after[b, ..., c, :], expected)
 
 
 @pytest.mark.parametrize(
@@ -202,26 +196,19 @@ def test_a_cache_is_written_at_each_rows_positions_and_nowhere_else():
 )
 def test_feed_forward_is_two_linear_maps_with_a_nonlinearity_or_a_gate_between(activation, gated):
     config = small(activation=activation, gated=gated)
-    params = random_params(feed_forward_spec(config))
+    params = random_params(layer_of(config, "feed_forward").spec())
     x = vectors()
     expected = row_by_row(oracle.feed_forward, params, x, config)
-    assert_close(jax.jit(lambda x: feed_forward(config, params, x))(x), expected)
+    assert_close(jax.jit(lambda x: applied(layer_of(config, "feed_forward"), params, x))(x), expected)
 
 
 @pytest.mark.parametrize("form", BLOCKS)
 def test_block_is_the_seeds_definition_or_its_idea_or_normalizes_after_each_sublayer(form):
     config = small(block=form)
-    params = random_params(block_spec(config))
-    x = vectors()
-    actual = jax.jit(lambda x: block(config, params, x, causal(config))[0])(x)
+    block = stack_of(config).blocks[0]
+    params, x = random_params(block.spec()), vectors()
+    actual = jax.jit(lambda x: applied(block, params, x))(x)
     assert_close(actual, row_by_row(oracle.block, params, x, config))
-
-
-def test_a_kind_of_block_computes_attention_once(monkeypatch):
-    monkeypatch.setitem(BLOCKS, "none", Block(lambda x_BTD, sublayers: x_BTD))
-    config = small(block="none")
-    with pytest.raises(UserError, match=r"model.block: 'none' computes attention 0 times; expected once"):
-        block(config, random_params(block_spec(config)), vectors(), causal(config))
 
 
 @pytest.mark.parametrize(
@@ -236,7 +223,8 @@ def test_a_kind_of_block_computes_attention_once(monkeypatch):
 )
 def test_a_block_with_a_source_attends_to_it_after_its_own_sequence(form, normalized):
     config = small(EncoderDecoderConfig, block=form, cross_norm=normalized)
-    params = random_params(block_spec(config, cross=True))
+    block = stack_of(config, cross=True).blocks[0]
+    params = random_params(block.spec())
     weights, x, z = oracle.float64(params), vectors(), vectors(2, S)
     expected = [
         oracle.block(
@@ -249,13 +237,7 @@ def test_a_block_with_a_source_attends_to_it_after_its_own_sequence(form, normal
         for i in range(B)
     ]
 
-    @jax.jit
-    def run(x, z):
-        mask = cross_mask(IS_TOKEN)
-        source = (block_cross_memory(config, params, z, mask), mask)
-        return block(config, params, x, causal(config), source=source)[0]
-
-    assert_close(run(x, z), expected)
+    assert_close(jax.jit(lambda x, z: applied(block, params, x, source=source_of(z)))(x, z), expected)
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -295,21 +277,21 @@ def test_embedding_dropout_drops_tokens_and_positions_together():
 
 def test_attention_dropout_drops_the_weights_of_values():
     """Where the values and the last map are the identity, attention returns its weights."""
-    config = small(n_heads=1, attention_bias="none", attention_dropout=0.25)
-    params = random_params(attention_spec(config)) | {"output": np.eye(D, dtype=np.float32)[None]}
-    x = vectors()
+    config = small(n_heads=1, attention_bias="none", attention_dropout=0.25, positions="none")
+    layer = attention_of(config)
+    params = random_params(layer.spec()) | {"output": np.eye(D, dtype=np.float32)[None]}
+    x, z, every = vectors(), vectors(2, D), places(D, causal=False)
 
     @jax.jit
     def attend(x, z):
-        mask = cross_mask(np.ones((B, D), bool))
-        keys = cross_memory(config, params, z, mask).keys
-        memory = KeysValues(keys, jnp.broadcast_to(jnp.eye(D), (B, 1, D, D)))
-        plain, dropped = (
-            cross_attention(config, params, x, memory, mask, rng=rng) for rng in (None, jax.random.key(0))
-        )
+        keys, _ = layer.memorize(params, z, every)
+        memory = keys, jnp.broadcast_to(jnp.eye(D), (B, 1, D, D))
+        q, queries = layer.project(params, "query", x), places(T, causal=False)
+        drawn = (Context(queries, rng=rng) for rng in (None, jax.random.key(0)))
+        plain, dropped = (layer.attend(params, q, memory, queries, every, context)[:, 0] for context in drawn)
         return keys, plain, dropped
 
-    keys, plain, dropped = attend(x, vectors(2, D))
+    keys, plain, dropped = attend(x, z)
     query = np.asarray(params["query"], np.float64)[:, 0]
     scores = (x.astype(np.float64) @ query) @ np.asarray(keys, np.float64)[:, 0].transpose(0, 2, 1) / math.sqrt(D)
     expected = np.apply_along_axis(oracle.softmax, -1, scores)
@@ -320,16 +302,12 @@ def test_attention_dropout_drops_the_weights_of_values():
 @pytest.mark.parametrize("name", ["attention", "cross_attention", "feed_forward"])
 def test_dropout_drops_what_a_sublayer_adds_and_not_what_it_adds_to(name):
     config = small(EncoderDecoderConfig, dropout=0.25)
-    params = jax.tree.map(np.zeros_like, jax.device_get(random_params(block_spec(config, cross=True))))
+    block = stack_of(config, cross=True).blocks[0]
+    params = jax.tree.map(np.zeros_like, jax.device_get(random_params(block.spec())))
     params[name]["down_bias" if name == "feed_forward" else "output_bias"] = np.arange(1, D + 1, dtype=np.float32)
     x = vectors()
 
-    @jax.jit
-    def run(params, x):
-        mask = cross_mask(IS_TOKEN)
-        source = (block_cross_memory(config, params, vectors(2, S), mask), mask)
-        return block(config, params, x, causal(config), source=source, rng=jax.random.key(0))[0]
-
-    actual = np.asarray(run(params, x))
+    given = {"source": source_of(vectors(2, S)), "rng": jax.random.key(0)}
+    actual = np.asarray(jax.jit(lambda params, x: applied(block, params, x, **given))(params, x))
     added = np.where(np.abs(actual - x) < 1e-5, 0, actual - x)
     assert_dropped(added, np.broadcast_to(np.arange(1.0, D + 1), x.shape), 0.25)

@@ -1,11 +1,8 @@
 """Positions that a batch, a prompt or the tokens themselves bring."""
 
 import contextlib
-import dataclasses
-import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -13,15 +10,11 @@ from closeness import assert_close
 from fxf.decoding.config import DecodeConfig
 from fxf.decoding.decoder import Decoder
 from fxf.errors import UserError
-from fxf.layers.position_kinds import Positions, alibi, alibi_slopes, rotary
 from fxf.layers.positions import POSITIONS
 from fxf.models.bilayer import BilayerConfig, bilayer
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.masked_lm import MaskedLMConfig, masked_lm
-from fxf.models.transformer_lm import transformer_lm
-from fxf.testing import assert_cached_equals_full, assert_causal, assert_padding_unread
-from fxf.training.gradient import loss_and_gradient
-from fxf.weights import Weight
+from fxf.testing import assert_cached_equals_full, assert_causal
 from helpers import VOCAB_SIZE, full_logits, random_params, random_tokens, scaled, small, small_model, twice
 
 thorough = pytest.mark.thorough
@@ -29,7 +22,6 @@ B, T, S = 4, 11, 5
 # Kinds that differ from another one by the numbers of their table, or by their slopes, alone.
 ALIKE = ("sinusoidal_concatenated", "sinusoidal_halves", "sinusoidal_trained", "alibi_geometric")
 TABLES = [name for name, kind in POSITIONS.items() if kind.table]
-READ_GIVEN = [name for name, kind in POSITIONS.items() if kind.from_tokens is None]
 # Where tokens may stand: out of order and more than once, within the tables.
 GIVEN = np.random.default_rng(3).integers(0, 13, (B, T)).astype(np.int32)
 
@@ -215,69 +207,3 @@ def test_a_bilayer_refuses_positions_and_rows_longer_than_its_weights():
         model.features(params, batch)
     with pytest.raises(UserError, match=r"^inputs: expected at most model\.max_len 5 in a row, got 6"):
         model.features(params, {"inputs": np.zeros((1, 6), np.int32)})
-
-
-def running_count(params, tokens_BT, before_BHJ):
-    """Each head counts the tokens, those of the first three kinds by a trained size."""
-    sizes_BHT = jnp.where(tokens_BT[:, None] < 3, params["size"].reshape(1, -1, 1), 1.0)
-    return before_BHJ[:, :, None] + jnp.cumsum(sizes_BHT, axis=-1)[..., None]
-
-
-def sizes(config, vocab_size):
-    return {"size": Weight((config.n_heads,), ("heads",), jax.nn.initializers.ones)}
-
-
-COUNTING = {
-    "counting_rotary": Positions(rotate=rotary, spec=sizes, from_tokens=running_count),
-    "counting_alibi": Positions(
-        bias=alibi(alibi_slopes).bias,
-        spec=sizes,
-        from_tokens=running_count,
-        penalty=lambda config, params, step: jnp.square(params["size"]).sum() / step,
-    ),
-}
-
-
-@pytest.fixture
-def counting(monkeypatch):
-    for name, kind in COUNTING.items():
-        monkeypatch.setitem(POSITIONS, name, kind)
-
-
-def test_positions_that_the_tokens_make_are_the_same_in_steps_and_in_the_full_forward(counting):
-    """Of an encoder-decoder; the beams below are of a language model."""
-    model, params = BUILDERS["encoder_decoder"](positions="counting_rotary", d_model=12)
-    batch = read(batch_of("encoder_decoder"))
-    assert_cached_equals_full(model, params, batch, capacities=[T + 2])
-    assert_causal(model, params, twice(batch))
-    assert_padding_unread(model, params, twice(batch))
-
-
-def test_beams_carry_positions_that_the_tokens_make(counting):
-    model, params = small_model(positions="counting_alibi", d_model=12, seed=2)
-    params = scaled(params, 2)
-    decode = Decoder(model, 4, config=DecodeConfig(beam_width=3))
-    assert_scored_by_the_full_forward(model, params, *decode(params, PROMPTS, 9))
-
-
-def test_a_kind_of_positions_has_weights_gradients_and_a_penalty(counting):
-    model, params = small_model(positions="counting_alibi", d_model=12)
-    assert params["embedding"]["positions"]["size"].shape == (3,)
-    _, _, gradient = jax.jit(functools.partial(loss_and_gradient, model))(params, batch_of("transformer_lm"))
-    assert np.abs(gradient["embedding"]["positions"]["size"]).min() > 0
-    square = np.square(np.asarray(params["embedding"]["positions"]["size"])).sum()
-    assert_close(jax.jit(model.penalty)(params, 4.0), square / 4)
-    both, of_both = BUILDERS["encoder_decoder"](positions="counting_alibi", d_model=12)
-    sizes = [np.asarray(of_both[f"{side}_embedding"]["positions"]["size"]) for side in ("source", "target")]
-    assert_close(jax.jit(both.penalty)(of_both, 1.0), np.square(sizes).sum())
-    assert small_model()[0].penalty is None
-
-
-def test_what_does_not_go_with_positions_of_the_tokens_is_refused(counting):
-    with pytest.raises(UserError, match=r"model.n_kv_heads: 'counting_rotary' has positions for each head"):
-        small_model(positions="counting_rotary", d_model=12, n_kv_heads=1)
-    model, params = small_model(positions="counting_rotary", d_model=12)
-    with pytest.raises(UserError, match=r"positions: model.positions 'counting_rotary' makes them from the tokens"):
-        model.features(params, {"inputs": random_tokens((B, T)), "positions": GIVEN})
-    config = dataclasses.replace(small(d_model=12), positions="counting_rotary")
-    assert transformer_lm(config, VOCAB_SIZE).penalty is None

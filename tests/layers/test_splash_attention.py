@@ -10,14 +10,11 @@ import pytest
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel
 
 from closeness import assert_close, largest_of
-from flash_models import assert_as_default
+from flash_models import assert_as_default, take_float32
 from fxf.layers import flash_attention, splash_attention
-from fxf.layers.attention import ATTENTIONS
-from fxf.layers.cache import KeysValues
-from fxf.layers.mask import self_mask
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.transformer_lm import TransformerLMConfig
-from helpers import small
+from helpers import attention_of, places, small
 
 B, H, G, K, T = 2, 4, 2, 3, 131  # two blocks, of which the second is not full
 DOCUMENTS = np.sort(np.random.default_rng(1).integers(0, 5, (B, T)))
@@ -30,15 +27,16 @@ def interpreted(monkeypatch):
     interpreted = functools.partial(splash_attention_kernel.make_splash_mha, interpret=True)
     monkeypatch.setattr(splash_attention_kernel, "make_splash_mha", interpreted)
     monkeypatch.setattr(splash_attention, "BLOCKS", (128,))
+    take_float32(monkeypatch)
     monkeypatch.setitem(flash_attention.KERNELS, "cpu", splash_attention)
 
 
-def reads(attend, config, mask, arrays):
+def reads(attend, where, arrays):
     """Returns what attention reads, where a query is a token, and the gradients by queries, keys and values."""
-    is_token = 1 if mask.is_token is None else mask.is_token[:, None, :, None]
+    is_token = 1 if where.documents is None else (where.documents > 0)[:, None, :, None]
 
     def total(q, k, v):
-        read = attend(config, q, KeysValues(k, v), mask) * is_token
+        read = attend(q, (k, v)) * is_token
         return (read * jnp.cos(jnp.arange(read.size).reshape(read.shape))).sum(), read
 
     return jax.jit(jax.grad(total, argnums=(0, 1, 2), has_aux=True))(*arrays)
@@ -49,12 +47,12 @@ def reads(attend, config, mask, arrays):
     [
         (
             {"window": 20, "query_scale": 0.3, "attention_softcap": 0.7},
-            {"causal": True, "documents_BT": jnp.asarray(DOCUMENTS)},
+            {"documents": jnp.asarray(DOCUMENTS + 1)},
         ),
-        pytest.param({}, {"causal": True}, marks=pytest.mark.thorough),
+        pytest.param({}, {}, marks=pytest.mark.thorough),
         pytest.param({}, {"causal": False}, marks=pytest.mark.thorough),
         pytest.param(
-            {"window": 90}, {"causal": False, "is_token_BT": jnp.asarray(IS_TOKEN)}, marks=pytest.mark.thorough
+            {"window": 90}, {"causal": False, "documents": jnp.asarray(IS_TOKEN, jnp.int32)}, marks=pytest.mark.thorough
         ),
     ],
 )
@@ -62,16 +60,17 @@ def test_what_is_read_and_its_gradients_are_those_of_the_default(changes, option
     config = small(n_heads=H, n_kv_heads=G, d_model=H * K, **changes)
     rng = np.random.default_rng(0)
     arrays = [jnp.asarray(rng.normal(size=(B, n, T, K)), jnp.float32) for n in (H, G, G)]
-    mask = self_mask(config, jnp.arange(T)[None], **options)
-    expected = reads(functools.partial(ATTENTIONS["softmax"].attend, rng=None), config, mask, arrays)
-    assert_close(reads(splash_attention.attend, config, mask, arrays), expected, largest=largest_of(expected))
+    layer, where = attention_of(config), places(T, **options)
+    expected = reads(lambda q, memory: layer.read({}, q, memory, layer.mask({}, where, where)), where, arrays)
+    found = reads(lambda q, memory: splash_attention.attend(layer, {}, q, memory, where, where), where, arrays)
+    assert_close(found, expected, largest=largest_of(expected))
 
 
 def test_what_the_backward_pass_needs_is_made_in_the_forward_pass():
     """Else XLA keeps the 128 columns that the kernel writes for each query until the backward pass takes one."""
-    config, arrays = small(n_heads=1, d_model=K), [jnp.ones((1, 1, 128, K))] * 3
-    mask = self_mask(config, jnp.arange(128)[None], causal=True)
-    program = jax.make_jaxpr(lambda *arrays: reads(splash_attention.attend, config, mask, arrays))(*arrays)
+    layer, where = attention_of(small(n_heads=1, d_model=K)), places(128)
+    attend = lambda q, memory: splash_attention.attend(layer, {}, q, memory, where, where)  # noqa: E731
+    program = jax.make_jaxpr(lambda *arrays: reads(attend, where, arrays))(*[jnp.ones((1, 1, 128, K))] * 3)
     barriers = re.findall(r"((?:\w+:\w+\[[\d,]*\]\s+)+)= optimization_barrier", str(program))
     assert any("f32[1,1,128]" in barrier for barrier in barriers)
 

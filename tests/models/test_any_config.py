@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from closeness import assert_close, largest_of
 from fxf.errors import UserError
-from fxf.layers.attention import ATTENTIONS
-from fxf.layers.block_kinds import BLOCKS
+from fxf.layers.block import BLOCKS
 from fxf.layers.feed_forward import ACTIVATIONS
+from fxf.layers.kinds import ATTENTIONS
 from fxf.layers.positions import POSITIONS
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm

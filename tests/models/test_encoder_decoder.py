@@ -7,7 +7,7 @@ import pytest
 
 import oracle_encoder_decoder as oracle
 from closeness import assert_close
-from fxf.layers.attention import ATTENTIONS
+from fxf.layers.kinds import ATTENTIONS
 from fxf.models.encoder_decoder import PRESETS, EncoderDecoderConfig, encoder_decoder, encoder_decoder_spec
 from fxf.testing import assert_cached_equals_full
 from fxf.training.gradient import loss_and_gradient

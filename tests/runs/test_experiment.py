@@ -75,7 +75,6 @@ def test_keys_of_decoding_are_refused_where_nothing_is_generated(task, model, te
     ("model", "message"),
     [
         ({"positions": "none"}, "model.positions 'none' reads no positions without a model.window"),
-        ({"positions": "walks", "d_model": 8}, "model.positions 'walks' makes them from the tokens"),
         ({"positions": "learned", "position_range": 20}, "model.position_range draws other positions"),
     ],
 )
@@ -87,7 +86,6 @@ def test_mirrored_positions_that_nothing_reads_are_refused(model, message):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ({"positions": "turns", "max_len": 300}, "task.position_range: model.positions 'turns' makes them"),
         ({"positions": "rotary", "max_len": 299}, "model.max_len: 299 is too short; the task's sequences need 300"),
     ],
 )
@@ -106,7 +104,6 @@ def test_mirrored_positions_are_read_by_an_encoding_or_a_window():
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ({"positions": "walks"}, "model.positions 'walks' walks along whole rows; set it to False"),
         ({"positions": "none", "attention": "linear"}, "model.attention 'linear' remembers all earlier tokens"),
     ],
 )

@@ -5,11 +5,11 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
+from fxf.layers.mask import self_mask
 
 import fxf
 from fxf.decoding.decoder import Decoder
 from fxf.layers.attention import attention, attention_spec
-from fxf.layers.mask import self_mask
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs import in_memory
 from helpers import random_params, random_tokens

@@ -1,5 +1,7 @@
 """Frozen weights, rates by layer, and the average of the params."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +14,7 @@ from fxf.errors import UserError
 from fxf.training.fine_tuning import at_own_rates, averaging, rates_by_layer, require_frozen, without_frozen_gradient
 from fxf.training.gradient import loss_and_gradient
 from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer
-from fxf.weights import Weight, flatten, matching
+from fxf.weights import Weight, flatten, leaves, map_weights, matching
 from helpers import random_params, random_tokens
 
 ZEROS = jax.nn.initializers.zeros
@@ -44,12 +46,25 @@ def test_patterns_choose_paths_and_the_last_one_decides():
     assert matching("", paths) == []
 
 
-@pytest.mark.parametrize("name", ["adamw", "muon", "adafactor", "lamb"])
-def test_frozen_weights_keep_their_bits_and_have_no_state(name):
+def with_rates(rate):
+    """Returns the spec in which the weights of `PATTERNS` have the rate 0, and the others this one."""
+    return map_weights(lambda path, w: dataclasses.replace(w, rate=0.0 if path in FROZEN else rate), SPEC)
+
+
+@pytest.mark.parametrize(
+    ("name", "patterns", "spec"),
+    [
+        *((name, PATTERNS, SPEC) for name in ("adamw", "muon", "adafactor", "lamb")),
+        ("muon", "", with_rates(1.0)),
+        ("adamw", "", with_rates(0.5)),
+        ("adamw", "blocks/1/bias", with_rates(1.0)),
+    ],
+)
+def test_frozen_weights_keep_their_bits_and_have_no_state(name, patterns, spec):
     decay = {"weight_decay": 0.1} if name in DECAYS else {}
     params = jax.tree.map(lambda x: x.at[..., 0].set(-0.0), random_params(SPEC))  # -0.0 + 0.0 would be 0.0
-    config = OptimizerConfig(name=name, frozen=PATTERNS, clip_norm=1.0, layer_decay=0.5, ema_decay=0.3, **decay)
-    after, state = jax.jit(lambda p: moved(make_optimizer(config, 9, SPEC), p))(params)
+    config = OptimizerConfig(name=name, frozen=patterns, clip_norm=1.0, layer_decay=0.5, ema_decay=0.3, **decay)
+    after, state = jax.jit(lambda p: moved(make_optimizer(config, 9, spec), p))(params)
     before, after, average = flatten(params), flatten(after), flatten(state.average)
     for path, value in before.items():
         same = [np.asarray(value).tobytes() == np.asarray(x[path]).tobytes() for x in (after, average)]
@@ -68,6 +83,11 @@ def test_clipping_counts_only_the_weights_that_train():
 
 def test_frozen_weights_get_no_gradient_and_the_others_get_theirs():
     model = fxf.model(vocab_size=5, n_layers=1, d_model=6, d_ff=7, n_heads=2, max_len=3)
+    patterns = "embedding/*,*/attention/*"
+    frozen = set(matching(patterns, [path for path, _ in leaves(model.spec)]))
+    still = model._replace(
+        spec=map_weights(lambda path, w: dataclasses.replace(w, rate=0.0) if path in frozen else w, model.spec)
+    )
     params, tokens = random_params(model.spec), random_tokens((2, 3), 5)
     batch = {"inputs": tokens, "targets": tokens, "weights": np.ones((2, 3), np.float32)}
 
@@ -75,13 +95,14 @@ def test_frozen_weights_get_no_gradient_and_the_others_get_theirs():
     def gradients(params):
         return [
             loss_and_gradient(each, params, batch)[2]
-            for each in (model, without_frozen_gradient(model, "embedding/*,*/attention/*"))
+            for each in (model, without_frozen_gradient(model, patterns), without_frozen_gradient(still, ""))
         ]
 
-    whole, part = map(flatten, gradients(params))
+    whole, *parts = map(flatten, gradients(params))
     for path, gradient in whole.items():
-        is_frozen = path.startswith("embedding/") or "/attention/" in path
-        np.testing.assert_array_equal(part[path], np.zeros_like(gradient) if is_frozen else gradient)
+        expected = np.zeros_like(gradient) if path in frozen else gradient
+        for part in parts:
+            np.testing.assert_array_equal(part[path], expected)
 
 
 @pytest.mark.parametrize(

@@ -69,15 +69,10 @@ def test_fewer_axes_than_the_mesh_has_and_a_resumed_run_give_the_numbers_of_one_
     assert more_figures["resumed"] <= 1
 
 
-@pytest.mark.thorough
-def test_positions_that_tokens_make_have_the_numbers_of_one_device(tmp_path):
-    (found,), _ = answers("walks_on_devices", tmp_path)
-    layouts = {*LAYOUTS, *MORE_LAYOUTS}
-    assert {kind: set(of_kind) for kind, of_kind in found.items()} == {key: layouts for key in ("turns", "walks")}
-    distances = [
-        figure for of_kind in found.values() for of_layout in of_kind.values() for figure in of_layout.values()
-    ]
-    assert max(distances) <= 1
+def test_adapters_have_the_numbers_of_one_device(tmp_path):
+    (found,), _ = answers("adapters_on_devices", tmp_path)
+    assert set(found) == set(LAYOUTS)
+    assert max(figure for of_layout in found.values() for figure in of_layout.values()) <= 1
 
 
 @pytest.mark.parametrize("what", ["mapped_kernel", "rows_of_a_table"])

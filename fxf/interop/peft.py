@@ -1,0 +1,203 @@
+"""Adapters alone, in a folder of the library `peft`: adapter_config.json and adapter_model.safetensors.
+
+Neither `peft` nor `torch` is needed. PEFT adds `scale · B · A` to the matrix [out, in] of a module. With fxf's factors
+a [in, rank] and b [rank, out], A is the transpose of a, and B that of b.
+"""
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fxf.errors import UserError, nearest
+from fxf.files import read_json
+from fxf.interop.architecture import Architecture
+from fxf.interop.config_json import write_config
+from fxf.interop.tensors import Part, read_tensor, tensors_of, write_tensor
+from fxf.interop.weights_file import as_weights, check_shapes, open_tensors, write_tensors
+from fxf.layers.config import TransformerConfig
+from fxf.models import MODELS
+from fxf.models.lora import LORA, LoraConfig, second_factor
+from fxf.weights import Params, Spec, axes_of_matrix, flatten, leaves
+
+CONFIG_FILE, TENSORS_FILE = "adapter_config.json", "adapter_model.safetensors"
+PREFIX, WEIGHT, A, B = "base_model.model.", ".weight", ".lora_A.weight", ".lora_B.weight"
+TASK_TYPES = {"transformer_lm": "CAUSAL_LM", "encoder_decoder": "SEQ_2_SEQ_LM"}
+# Keys of adapter_config.json that say what the tensors mean, with the values that fxf has; null and [] say nothing.
+EXPECTED: dict[str, tuple[Any, ...]] = {
+    "peft_type": ("LORA",),
+    "bias": ("none",),
+    "use_dora": (False,),
+    "use_qalora": (False,),
+    "lora_bias": (False,),
+    "modules_to_save": (),
+    "layer_replication": (),
+    "init_lora_weights": (True, False, "gaussian", "eva", "orthogonal"),  # the others also change the base
+}
+
+
+def save(folder: Path, config: TransformerConfig, lora: LoraConfig, params: Params, base: str | None = None) -> None:
+    """Writes the adapters of params into a folder that `PeftModel.from_pretrained` reads.
+
+    Where several weights with adapters are parts of one matrix, as GPT-2's query and value are, one adapter of the sum
+    of their ranks holds their factors side by side.
+
+    Args:
+      config: the `model` section.
+      base: the folder of the model that the adapters were trained for, if it is one of `transformers`.
+
+    Raises:
+      UserError: `transformers` has no model like `config`, or the folder cannot be written.
+    """
+    architecture, modules = _modules(config, len(params["embedding"]["table"]))
+    values, tensors, several = flatten(params[LORA]), dict[str, np.ndarray](), dict[str, int]()
+    for name, parts in modules.items():
+        adapted = [part for part in parts if f"{part.path}/a" in values]
+        if adapted:
+            rows = [np.asarray(values[f"{part.path}/a"]).reshape(-1, lora.rank).T for part in adapted]
+            factors = _second_factors(parts, lora.rank)
+            each = ({part.path: values[f"{part.path}/b"]} for part in adapted)
+            columns = [_upright(architecture, write_tensor(architecture, name, factors, b)) for b in each]
+            tensors |= {PREFIX + name + A: np.concatenate(rows), PREFIX + name + B: np.concatenate(columns, axis=1)}
+            several |= {name: len(adapted)} if len(adapted) > 1 else {}
+    record = {
+        "peft_type": "LORA",
+        "task_type": TASK_TYPES.get(architecture.model),
+        "base_model_name_or_path": base,
+        "r": lora.rank,
+        "lora_alpha": lora.alpha,
+        "use_rslora": lora.rank_stabilized,
+        # A sum of ranks has the scale of one rank.
+        "rank_pattern": {name: n * lora.rank for name, n in several.items()},
+        "alpha_pattern": {name: lora.alpha * (n**0.5 if lora.rank_stabilized else n) for name, n in several.items()},
+        "target_modules": _targets(list(modules), [name for name in modules if PREFIX + name + A in tensors]),
+        "fan_in_fan_out": not architecture.transposed,
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "inference_mode": True,
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / CONFIG_FILE).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{folder}: cannot write it: {error.strerror}") from None
+    write_tensors(folder / TENSORS_FILE, tensors, {"format": "pt"})
+
+
+def load(folder: Path, config: TransformerConfig, lora: LoraConfig, spec: Spec) -> dict[str, np.ndarray]:
+    """Returns the adapters of a folder by path, float32.
+
+    The adapter of a matrix of several weights becomes one of each. A scale other than that of `lora` goes into the
+    second factor.
+
+    Args:
+      config: the `model` section.
+      spec: the weights of the model with its adapters.
+
+    Raises:
+      UserError: the folder cannot be read, or its adapters are others than fxf has, or than the `lora` section says.
+    """
+    record = _read_config(folder)
+    tensors = {name.removeprefix(PREFIX): x for name, x in open_tensors(folder / TENSORS_FILE)[0].items()}
+    architecture, modules = _modules(config, spec["embedding"]["table"].shape[0])
+    for pattern in record["alpha_pattern"]:
+        if not any(_names(pattern, name.removesuffix(A)) for name in tensors):
+            raise UserError(f"{folder / CONFIG_FILE}: alpha_pattern: {pattern} is not the end of a module's name")
+    found: dict[str, np.ndarray] = {}
+    for theirs in (name.removesuffix(A) for name in list(tensors) if name.endswith(A)):
+        parts = modules.get(_today(architecture, theirs))
+        if parts is None or theirs + B not in tensors:
+            what = "has one factor" if parts else f"is no matrix of this model{nearest(theirs, modules)}"
+            raise UserError(f"{folder}: {theirs} {what}")
+        rows, columns = (as_weights(str(folder), theirs + end, tensors.pop(theirs + end).read()) for end in (A, B))
+        if len(rows) != lora.rank:
+            raise UserError(f"lora.rank: {folder}: the rank of {theirs} is {len(rows)}, got {lora.rank}")
+        factors, shape_in = _second_factors(parts, lora.rank), _input_shape(parts[0])
+        n_out = sum(math.prod(factor.weight.shape[1:]) for factor in factors)
+        check_shapes(
+            str(folder),
+            {theirs + A: rows.shape, theirs + B: columns.shape},
+            {theirs + A: (lora.rank, math.prod(shape_in)), theirs + B: (n_out, lora.rank)},
+        )
+        columns = columns * np.float32(_scale(record, theirs, lora.rank) / lora.scale)
+        for part, b in read_tensor(architecture, factors, _upright(architecture, columns)):
+            found[f"{LORA}/{part.path}/a"] = rows.T.reshape(*shape_in, lora.rank)
+            found[f"{LORA}/{part.path}/b"] = b
+    if tensors:
+        raise UserError(f"{folder}: {next(iter(tensors))} is no factor of an adapter that fxf has")
+    expected = {path: weight.shape for path, weight in leaves(spec) if path.startswith(f"{LORA}/")}
+    check_shapes(f"{folder}: lora.weights", {path: x.shape for path, x in found.items()}, expected)
+    return found
+
+
+def _modules(config: TransformerConfig, vocab_size: int) -> tuple[Architecture, dict[str, list[Part]]]:
+    """Returns the class of `transformers`, and the weights that make the matrix of each module that has one."""
+    written = write_config(config)
+    spec = MODELS[written.architecture.model].make(written.section, vocab_size).spec
+    return written.architecture, {
+        name.removesuffix(WEIGHT): parts
+        for name, parts in tensors_of(written.architecture, spec).items()
+        if name.endswith(WEIGHT) and all(axes_of_matrix(part.weight) for part in parts)
+    }
+
+
+def _second_factors(parts: list[Part], rank: int) -> list[Part]:
+    """Returns the second factors under the paths of their weights: rotary positions turn both."""
+    return [Part(part.path, second_factor(part.weight, rank)) for part in parts]
+
+
+def _input_shape(part: Part) -> tuple[int, ...]:
+    axes = axes_of_matrix(part.weight)
+    assert axes is not None  # of a module
+    return tuple(part.weight.shape[i] for i in axes[0])
+
+
+def _upright(architecture: Architecture, tensor: np.ndarray) -> np.ndarray:
+    """Returns a second factor as [out, rank], where the class has matrices [in, out], and back."""
+    return tensor if architecture.transposed else tensor.T
+
+
+def _targets(modules: list[str], adapted: list[str]) -> list[str]:
+    """Returns the last names of the modules with adapters if no other module has one of them, else the whole names."""
+    last = {name.rpartition(".")[2] for name in adapted}
+    return sorted(last) if [name for name in modules if name.rpartition(".")[2] in last] == adapted else adapted
+
+
+def _today(architecture: Architecture, module: str) -> str:
+    """Returns today's name of a module."""
+    name = module + WEIGHT
+    for pattern, replacement in architecture.renamed.items():
+        name = re.sub(pattern, replacement, name)
+    return name.removesuffix(WEIGHT)
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / CONFIG_FILE
+    try:
+        record = read_json(path, "adapters of PEFT")
+    except FileNotFoundError:
+        raise UserError(f"{path}: is missing; expected a folder of PEFT") from None
+    for key, known in EXPECTED.items():
+        value = record.get(key)
+        if value not in (None, [], *known):
+            raise UserError(f"{path}: {key}: expected {' or '.join(map(repr, known)) or 'none'}, got {value!r}")
+    patterns = record.get("alpha_pattern") or {}
+    for alpha in (record.get("lora_alpha"), *patterns.values()):
+        if type(alpha) not in (int, float) or not 0 < alpha < math.inf:
+            raise UserError(f"{path}: lora_alpha and alpha_pattern: expected positive numbers, got {alpha!r}")
+    return {**record, "alpha_pattern": patterns}
+
+
+def _names(pattern: str, module: str) -> bool:
+    """Returns whether a key of `alpha_pattern` is a module's name, or the end of it. PEFT has expressions there too."""
+    return f".{module}".endswith(f".{pattern}")
+
+
+def _scale(record: dict[str, Any], module: str, rank: int) -> float:
+    """Returns the factor of an adapter."""
+    alphas = (alpha for pattern, alpha in record["alpha_pattern"].items() if _names(pattern, module))
+    alpha = next(alphas, record["lora_alpha"])
+    return alpha / (math.sqrt(rank) if record.get("use_rslora") else rank)

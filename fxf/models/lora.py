@@ -1,0 +1,112 @@
+"""Low-rank adapters: only they train, and the weights that they are added to keep their bits (Hu et al. 2021, LoRA)."""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fxf.config import key
+from fxf.errors import UserError
+from fxf.models.model import Model
+from fxf.models.reparametrized import reparametrized
+from fxf.weights import (
+    Numbered,
+    Params,
+    Spec,
+    Weight,
+    axes_of_matrix,
+    changed,
+    fan_in,
+    flatten,
+    leaves,
+    map_weights,
+    matching,
+)
+
+LORA = "lora"  # the subtree of the adapters, and the section
+RANK = "rank"  # the axis between the two factors
+FACTORS = ("a", "b")
+
+
+@dataclasses.dataclass(frozen=True)
+class LoraConfig:
+    """The `lora` section: adapters that train in the place of the weights."""
+
+    rank: int = key(0, "rank of the adapters, which alone train; 0: no adapters, the weights train", minimum=0)
+    alpha: float = key(16.0, "an adapter is alpha / rank times the product of its factors", above=0)
+    rank_stabilized: bool = key(False, "divide alpha by the square root of the rank (Kalajdzievski 2023)")
+    weights: str = key("*/query,*/value", "patterns of the matrices with an adapter, such as blocks/*,!*/key,!*norm*")
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self)[1:]:
+            if not self.rank and getattr(self, field.name) != field.default:
+                what = f"without lora.rank nothing reads it; leave it at {field.default}"
+                raise UserError(f"lora.{field.name}: {what}")
+
+    @property
+    def scale(self) -> float:
+        """The factor of the product a · b."""
+        return self.alpha / (math.sqrt(self.rank) if self.rank_stabilized else self.rank)
+
+
+def lora(model: Model, config: LoraConfig) -> Model:
+    """Returns the model with adapters, which is `model` itself if their rank is 0.
+
+    The weight W [in, out] at `path` becomes W + scale · a · b. W keeps its path and the rate 0. The factors are
+    `lora/<path>/a` [in, rank], drawn with variance 1 / in, and `lora/<path>/b` [rank, out], which begins at zero, so
+    that the first step is that of the model. A factor has the axes of its side of W, such as [heads, head_dim].
+
+    Raises:
+      UserError: a pattern of `lora.weights` matches no weight, or one that is no matrix of a linear map.
+    """
+    if not config.rank:
+        return model
+    chosen = set(matching(config.weights, [path for path, _ in leaves(model.spec)], "lora.weights"))
+
+    def to_plain(params: Params) -> Params:
+        of_base, of_adapters = flatten(params), flatten(params[LORA])
+
+        def merged(path: str, _: Weight) -> jax.Array:
+            if path not in chosen:
+                return of_base[path]
+            a, b = (of_adapters[f"{path}/{name}"] for name in FACTORS)
+            return of_base[path] + config.scale * jnp.tensordot(a, b, 1, precision="highest")
+
+        return map_weights(merged, model.spec)
+
+    still = changed(lambda _, weight: dataclasses.replace(weight, rate=0.0), model.spec)
+    return reparametrized(model, {**still, LORA: _adapters(model.spec, chosen, config.rank)}, to_plain)
+
+
+def _adapters(spec: Spec, chosen: set[str], rank: int, prefix: str = "") -> Spec:
+    """Returns the spec of the adapters of the chosen weights, as deep as they are in `spec`."""
+    found: dict[str, Any] = {}
+    for name, value in spec.items():
+        if not isinstance(value, Weight):
+            if inner := _adapters(value, chosen, rank, f"{prefix}{name}/"):
+                found[name] = inner
+        elif prefix + name in chosen:
+            found[name] = _factors(prefix + name, value, rank)
+    alike = isinstance(spec, Numbered) and list(found) == list(spec) and all(x == found["0"] for x in found.values())
+    return Numbered(found["0"], len(found)) if alike else found
+
+
+def _factors(path: str, weight: Weight, rank: int) -> dict[str, Weight]:
+    axes = axes_of_matrix(weight)
+    if axes is None:
+        raise UserError(
+            f"lora.weights: {path} {list(weight.shape)} is no matrix between vectors; leave it out by !{path}"
+        )
+    n = len(axes[0])
+    a = Weight((*weight.shape[:n], rank), (*weight.axes[:n], RANK), fan_in(n))
+    return {"a": a, "b": second_factor(weight, rank)}
+
+
+def second_factor(weight: Weight, rank: int) -> Weight:
+    """Returns the factor [rank, ...] of a matrix, whose last axes are the matrix's columns."""
+    axes = axes_of_matrix(weight)
+    assert axes is not None
+    n = len(axes[0])
+    return Weight((rank, *weight.shape[n:]), (RANK, *weight.axes[n:]), jax.nn.initializers.zeros)

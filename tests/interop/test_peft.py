@@ -1,0 +1,240 @@
+"""Adapters in folders of PEFT: models of `transformers` to which they are added compute what fxf computes."""
+
+import copy
+import functools
+import json
+import math
+import re
+import warnings
+
+import jax
+import numpy as np
+import pytest
+from flax.traverse_util import unflatten_dict
+
+from closeness import assert_close
+from fxf.errors import UserError
+from fxf.interop import huggingface, peft
+from fxf.interop.weights_file import read_tensors, write_tensors
+from fxf.models.lora import LORA, LoraConfig, lora
+from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from fxf.weights import flatten
+from helpers import random_params, random_tokens
+from pytorch_models import libraries  # noqa: F401  It is a fixture.
+
+pytest.importorskip("safetensors")
+
+torch = transformers = None  # set by `libraries`
+
+VOCAB_SIZE, LENGTH = 31, 13
+# GPT-2 has query, key and value in one matrix, Llama has rotary halves and fewer heads of keys and values.
+CONFIGS = {
+    "GPT2": {"n_positions": LENGTH, "n_embd": 12, "n_layer": 2, "n_head": 3},
+    "Llama": {"hidden_size": 12, "intermediate_size": 17, "num_hidden_layers": 2, "num_attention_heads": 3,
+              "num_key_value_heads": 1, "head_dim": 8, "max_position_embeddings": LENGTH},
+    "Bert": {"max_position_embeddings": LENGTH, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3,
+             "intermediate_size": 17},
+    "Marian": {"max_position_embeddings": LENGTH, "d_model": 12, "encoder_layers": 2, "decoder_layers": 2,
+               "encoder_attention_heads": 3, "decoder_attention_heads": 3, "encoder_ffn_dim": 17, "decoder_ffn_dim": 17,
+               "activation_function": "swish", "scale_embedding": True, "pad_token_id": 29, "eos_token_id": 3,
+               "decoder_start_token_id": 29, "forced_eos_token_id": None},
+}  # fmt: skip
+CLASSES = {"GPT2": "GPT2LMHeadModel", "Llama": "LlamaForCausalLM", "Bert": "BertForMaskedLM", "Marian": "MarianMTModel"}
+TASK_TYPES = {"GPT2": "CAUSAL_LM", "Llama": "CAUSAL_LM", "Bert": None, "Marian": "SEQ_2_SEQ_LM"}
+# Bert's output shares its last name, dense, with other modules.
+WEIGHTS = "*/query,*/value,*/attention/output,*/up,!*blocks/0/*/up"
+EVERY = pytest.mark.parametrize("name", CONFIGS)
+
+
+@functools.cache
+def theirs(name):
+    """Returns a model of `transformers` with random weights."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        config = getattr(transformers, f"{name}Config")(vocab_size=VOCAB_SIZE, **CONFIGS[name])
+        model = getattr(transformers, CLASSES[name])(config).eval()
+    generator = torch.Generator().manual_seed(0)
+    for key, value in model.named_parameters():
+        if "embed_positions" not in key:
+            value.data.uniform_(-0.5, 0.5, generator=generator)
+    return model
+
+
+@functools.cache
+def ours(name):
+    return huggingface.load(theirs(name))
+
+
+def adapted(name, **keys):
+    """Returns the `model` section, the `lora` section, the model with adapters, and params that are all random."""
+    loaded, section = ours(name), LoraConfig(**{"rank": 3, "alpha": 5.0, "weights": WEIGHTS} | keys)
+    model = lora(loaded.model, section)
+    return loaded.config, section, model, {**loaded.params, LORA: random_params(model.spec[LORA], seed=1)}
+
+
+def with_values(params, found):
+    """Returns params with other values at the paths of `found`."""
+    return unflatten_dict({**flatten(params), **found}, sep="/")
+
+
+def batch_of(name):
+    batch = {"inputs": random_tokens((2, 7), VOCAB_SIZE)}
+    if name != "Marian":
+        return batch
+    return batch | {"source": random_tokens((2, 5), VOCAB_SIZE, seed=1), "source_mask": np.ones((2, 5), bool)}
+
+
+def logits_of(model, name, batch):
+    names = {"inputs": "input_ids"}
+    if name == "Marian":
+        names = {"inputs": "decoder_input_ids", "source": "input_ids", "source_mask": "attention_mask"}
+    arguments = {names[key]: torch.tensor(value, dtype=torch.long) for key, value in batch.items()}
+    with torch.no_grad():
+        return model(**arguments).logits.numpy()
+
+
+def with_adapters(model, folder):
+    """Returns a copy of a model to whose matrices the adapters of a folder are added, by PEFT's documented formula."""
+    record, tensors = json.loads((folder / peft.CONFIG_FILE).read_text()), read_tensors(folder / peft.TENSORS_FILE)[0]
+    model = copy.deepcopy(model)
+    modules = dict(model.named_modules())
+    for key in [key for key in tensors if "lora_A" in key]:
+        name = re.fullmatch(r"base_model\.model\.(.*)\.lora_A\.weight", key)[1]
+        targets = record["target_modules"]
+        assert name in targets or name.split(".")[-1] in targets
+        rank = record["rank_pattern"].get(name, record["r"])
+        assert tensors[key].shape[0] == rank
+        alpha = record["alpha_pattern"].get(name, record["lora_alpha"])
+        scale = alpha / (math.sqrt(rank) if record["use_rslora"] else rank)
+        product = scale * tensors[key.replace("lora_A", "lora_B")] @ tensors[key]
+        modules[name].weight.data += torch.tensor(product.T if record["fan_in_fan_out"] else product)
+    reached = [n for n in modules if n in record["target_modules"] or n.split(".")[-1] in record["target_modules"]]
+    assert len(reached) == len(tensors) // 2  # PEFT would add others where none was trained
+    return model
+
+
+@pytest.mark.parametrize("rank_stabilized", [False, True])
+@EVERY
+def test_a_model_with_the_adapters_of_the_folder_computes_the_same_logits(name, rank_stabilized, tmp_path):
+    config, section, model, params = adapted(name, rank_stabilized=rank_stabilized)
+    peft.save(tmp_path, config, section, params)
+    batch = batch_of(name)
+    expected = logits_of(with_adapters(theirs(name), tmp_path), name, batch)
+    plain = logits_of(theirs(name), name, batch)
+    assert np.abs(expected - plain).max() > 0.05 * np.abs(plain).max()
+    assert_close(jax.jit(model.apply)(params, batch), expected, operations=200)
+    assert json.loads((tmp_path / peft.CONFIG_FILE).read_text())["task_type"] == TASK_TYPES[name]
+
+
+@EVERY
+def test_adapters_come_back_as_they_were_written(name, tmp_path):
+    # Of GPT-2 none that share a matrix: those become one of twice the rank.
+    keys = {"weights": "*/attention/output,*/up"} if name == "GPT2" else {}
+    config, section, model, params = adapted(name, **keys)
+    peft.save(tmp_path, config, section, params)
+    found, expected = peft.load(tmp_path, config, section, model.spec), flatten({LORA: params[LORA]})
+    assert found.keys() == expected.keys()
+    for path, value in found.items():
+        np.testing.assert_array_equal(value, expected[path])
+
+
+def test_the_adapter_of_a_matrix_of_several_weights_becomes_one_of_each_at_its_own_scale(tmp_path):
+    rng = np.random.default_rng(0)
+    ends = {"lora_A": (2, 12), "lora_B": (36, 2)}
+    write_tensors(
+        tmp_path / peft.TENSORS_FILE,
+        {
+            f"base_model.model.transformer.h.{i}.attn.c_attn.{end}.weight": rng.normal(size=shape).astype(np.float32)
+            for i in range(2)
+            for end, shape in ends.items()
+        },
+        {},
+    )
+    record = {"peft_type": "LORA", "r": 2, "lora_alpha": 1, "use_rslora": False, "fan_in_fan_out": True,
+              "rank_pattern": {}, "alpha_pattern": {"transformer.h.1.attn.c_attn": 3},
+              "target_modules": ["c_attn"]}  # fmt: skip
+    (tmp_path / peft.CONFIG_FILE).write_text(json.dumps(record))
+    config, section, model, params = adapted("GPT2", rank=2, weights="*/query,*/key,*/value")
+    found = peft.load(tmp_path, config, section, model.spec)
+    params = with_values(params, found)
+    batch = batch_of("GPT2")
+    expected = logits_of(with_adapters(theirs("GPT2"), tmp_path), "GPT2", batch)
+    assert_close(jax.jit(model.apply)(params, batch), expected, operations=200)
+
+
+@pytest.mark.filterwarnings("ignore")
+@EVERY
+def test_peft_itself_reads_what_is_written(name, tmp_path):
+    library = pytest.importorskip("peft")  # not among the requirements
+    config, section, model, params = adapted(name)
+    peft.save(tmp_path, config, section, params)
+    read = library.PeftModel.from_pretrained(copy.deepcopy(theirs(name)), tmp_path).eval()
+    batch = batch_of(name)
+    assert_close(jax.jit(model.apply)(params, batch), logits_of(read, name, batch), operations=200)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("name", "targets", "weights"),
+    [
+        ("GPT2", ["c_proj", "c_fc"], "*/output,*/up,*/down"),
+        ("GPT2", ["c_attn"], "*/query,*/key,*/value"),
+        ("Llama", ["q_proj", "v_proj"], "*/query,*/value"),
+    ],
+)
+def test_what_peft_itself_writes_is_read(name, targets, weights, tmp_path):
+    library = pytest.importorskip("peft")  # not among the requirements
+    asked = library.LoraConfig(r=2, lora_alpha=7, target_modules=targets, fan_in_fan_out=name == "GPT2")
+    trained = library.get_peft_model(copy.deepcopy(theirs(name)), asked).eval()
+    for key, value in trained.named_parameters():
+        if "lora_B" in key:
+            value.data.uniform_(-0.5, 0.5, generator=torch.Generator().manual_seed(1))
+    trained.save_pretrained(tmp_path)
+    config, section, model, params = adapted(name, rank=2, weights=weights)
+    params = with_values(params, peft.load(tmp_path, config, section, model.spec))
+    batch = batch_of(name)
+    assert_close(jax.jit(model.apply)(params, batch), logits_of(trained, name, batch), operations=200)
+
+
+ROTARY = {"positions": "rotary", "norm": "rms", "gated": True, "activation": "silu", "attention_bias": "none",
+          "feed_forward_bias": False, "final_bias": False, "norm_epsilon_in": "variance"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"peft_type": "IA3"}, r"adapter_config.json: peft_type: expected 'LORA', got 'IA3'"),
+        ({"use_dora": True}, "use_dora: expected False, got True"),
+        ({"modules_to_save": ["lm_head"]}, r"modules_to_save: expected none, got \['lm_head'\]"),
+        ({"init_lora_weights": "pissa"}, "init_lora_weights: expected True or False .* got 'pissa'"),
+        ({"lora_alpha": "much"}, "expected positive numbers, got 'much'"),
+        ({"alpha_pattern": {"k_proj": 2}}, "alpha_pattern: k_proj is not the end of a module's name"),
+        ({"alpha_pattern": {"q_proj": 0}}, "expected positive numbers, got 0"),
+        ({"rank": 4}, r"^lora.rank: .*: the rank of model.layers.0.self_attn.q_proj is 3, got 4"),
+        ({"weights": "*/key"}, r"lora.weights: lora/blocks/0/attention/key/a is absent"),
+        ({"weights": "blocks/0/*/query"}, r"lora/blocks/1/attention/query/a is not a weight of this model"),
+        ({"q_proj.lora_B": "q_proj.lora_C"}, r"model.layers.0.self_attn.q_proj has one factor"),
+        ({"q_proj.lora_B": "q_proj.lora_B.more"}, "has one factor"),
+        ({"q_proj": "q_prj"}, r"model.layers.0.self_attn.q_prj is no matrix of this model; did you mean .*q_proj"),
+        ({"0.self_attn.q_proj.lora_A.w": "lora_A.w"}, "model.layers is no matrix of this model"),
+    ],
+)
+def test_a_folder_of_other_adapters_is_one_line(changes, message, tmp_path):
+    config = TransformerLMConfig(n_layers=2, d_model=6, d_ff=7, n_heads=1, max_len=9, **ROTARY)
+    section = LoraConfig(rank=3, weights="*/query")
+    model = lora(transformer_lm(config, 5), section)
+    peft.save(tmp_path, config, section, random_params(model.spec))
+    path = tmp_path / peft.CONFIG_FILE
+    record = json.loads(path.read_text())
+    path.write_text(
+        json.dumps({**record, **{key: x for key, x in changes.items() if key in (*peft.EXPECTED, *record)}})
+    )
+    tensors, _ = read_tensors(tmp_path / peft.TENSORS_FILE)
+    for old, new in ((key, x) for key, x in changes.items() if "q_proj" in key):
+        tensors = {name.replace(old, new): x for name, x in tensors.items()}
+    write_tensors(tmp_path / peft.TENSORS_FILE, tensors, {})
+    asked = LoraConfig(
+        **{"rank": 3, "weights": "*/query"} | {k: x for k, x in changes.items() if k in ("rank", "weights")}
+    )
+    with pytest.raises(UserError, match=message):
+        peft.load(tmp_path, config, asked, lora(transformer_lm(config, 5), asked).spec)

@@ -1,0 +1,174 @@
+"""Models with other weights than those that they compute with, and adapters, the first of them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fxf
+from closeness import assert_close
+from fxf import testing
+from fxf.errors import UserError
+from fxf.models.bilayer import BilayerConfig, bilayer
+from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
+from fxf.models.lora import LORA, LoraConfig, lora
+from fxf.models.masked_lm import MaskedLMConfig, masked_lm
+from fxf.models.reparametrized import reparametrized
+from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from fxf.training.fine_tuning import without_frozen_gradient
+from fxf.training.gradient import loss_and_gradient
+from fxf.weights import Numbered, Weight, flatten, leaves, map_weights, without_repeats
+from helpers import VOCAB_SIZE, random_params, random_tokens, small
+
+MODELS = {
+    "transformer_lm": (TransformerLMConfig, transformer_lm),
+    "masked_lm": (MaskedLMConfig, masked_lm),
+    "encoder_decoder": (EncoderDecoderConfig, encoder_decoder),
+}
+WEIGHTS = "*/query,*/value,*/output,*/up"
+BATCH = {"inputs": random_tokens((2, 5)), "source": random_tokens((2, 4), seed=1), "source_mask": np.ones((2, 4), bool)}
+EVERY = pytest.mark.parametrize("name", MODELS)
+
+
+def plain_model(name="transformer_lm", **changes):
+    config_class, make = MODELS[name]
+    return make(small(config_class, **changes), VOCAB_SIZE)
+
+
+def merged(params, scale):
+    """Returns W + scale · A · B of each matrix in float64, its axes joined to rows and columns."""
+    base, adapters = flatten(params), flatten(params[LORA])
+    plain = {path: np.asarray(x, np.float64) for path, x in base.items() if not path.startswith(LORA)}
+    for path in (path.removesuffix("/a") for path in adapters if path.endswith("/a")):
+        a, b = (np.asarray(adapters[f"{path}/{name}"], np.float64) for name in "ab")
+        rank = a.shape[-1]
+        plain[path] = plain[path] + scale * (a.reshape(-1, rank) @ b.reshape(rank, -1)).reshape(plain[path].shape)
+    return plain
+
+
+@pytest.mark.parametrize(("rank_stabilized", "scale"), [(False, 5 / 3), (True, 5 / np.sqrt(3))])
+@EVERY
+def test_an_adapted_weight_is_the_base_and_the_scaled_product_of_its_factors(name, rank_stabilized, scale):
+    base = plain_model(name)
+    model = lora(base, LoraConfig(rank=3, alpha=5.0, weights=WEIGHTS, rank_stabilized=rank_stabilized))
+    params = random_params(model.spec)
+    expected = merged(params, scale)
+    found = flatten(model.to_plain(params))
+    assert found.keys() == {path for path, _ in leaves(base.spec)}
+    assert_close(found, expected, operations=6)
+    plain = map_weights(lambda path, _: np.float32(expected[path]), base.spec)
+    logits, of_plain = jax.jit(lambda p, q: (model.apply(p, BATCH), base.apply(q, BATCH)))(params, plain)
+    assert_close(logits, of_plain)
+    changed = {path for path, value in found.items() if not np.array_equal(value, flatten(params)[path])}
+    assert {path.rsplit("/", 1)[-1] for path in changed} == {"query", "value", "output", "up"}
+
+
+@EVERY
+def test_new_adapters_change_no_bit(name):
+    base = plain_model(name)
+    model = lora(base, LoraConfig(rank=2))
+    params = fxf.initialize(model, seed=3)
+    jax.tree.map(np.testing.assert_array_equal, model.to_plain(params), fxf.initialize(base, seed=3))
+    assert all(np.any(value) == path.endswith("/a") for path, value in flatten(params[LORA]).items())
+
+
+def test_rank_0_is_the_model_itself():
+    model = plain_model()
+    assert lora(model, LoraConfig()) is model
+
+
+def test_only_adapters_train_and_blocks_alike_stay_one_entry_of_the_table():
+    model = lora(plain_model(n_layers=3), LoraConfig(rank=2))
+    rates = {path: weight.rate for path, weight in leaves(model.spec)}
+    assert {path for path, rate in rates.items() if rate} == {path for path in rates if path.startswith(LORA)}
+    assert len([path for path in rates if path.startswith(LORA)]) == 3 * 2 * 2
+    assert isinstance(model.spec[LORA]["blocks"], Numbered)
+    copies = {path: n for path, _, n in without_repeats(model.spec)}
+    assert copies["lora/blocks/attention/query/a"] == copies["blocks/attention/query"] == 3
+    one = lora(plain_model(n_layers=3), LoraConfig(rank=2, weights="blocks/1/*/query")).spec[LORA]
+    assert [path for path, _ in leaves(one)] == ["blocks/1/attention/query/a", "blocks/1/attention/query/b"]
+
+
+def test_gradients_of_factors_are_products_with_that_of_the_weight_and_the_base_gets_none():
+    base = plain_model()
+    model = lora(base, LoraConfig(rank=3, alpha=5.0, weights=WEIGHTS))
+    params, batch = random_params(model.spec), {**BATCH, "targets": random_tokens((2, 5), seed=2)}
+    batch["weights"] = np.ones((2, 5), np.float32)
+    trained, plain = without_frozen_gradient(model, ""), model.to_plain(params)
+    both = jax.jit(lambda p, q: (loss_and_gradient(trained, p, batch), loss_and_gradient(base, q, batch)))
+    (loss, _, found), (expected_loss, _, of_plain) = both(params, plain)
+    assert_close(loss, expected_loss)
+    found, of_plain, factors = flatten(found), flatten(of_plain), flatten(params[LORA])
+    for path, gradient in found.items():
+        if not path.startswith(LORA):
+            assert not np.any(gradient), path
+            continue
+        weight, factor = path.removeprefix("lora/").rsplit("/", 1)
+        a, b = (np.asarray(factors[f"{weight}/{name}"], np.float64) for name in "ab")
+        a, b = a.reshape(-1, 3), b.reshape(3, -1)
+        matrix = np.asarray(of_plain[weight], np.float64).reshape(len(a), -1)
+        expected = 5 / 3 * (matrix @ b.T if factor == "a" else a.T @ matrix)
+        assert_close(gradient, expected.reshape(gradient.shape))
+
+
+@EVERY
+def test_rows_causality_and_caches_are_those_of_any_model(name):
+    model = lora(plain_model(name, n_layers=2), LoraConfig(rank=2, weights=WEIGHTS))
+    testing.assert_consistent(model, random_params(model.spec), BATCH)
+
+
+def test_decoding_is_that_of_the_merged_weights():
+    model = lora(plain_model(), LoraConfig(rank=2))
+    params, prompts = random_params(model.spec), [[3, 4], [], [1]]
+    assert fxf.decode(model, params, prompts, 5) == fxf.decode(model.plain, model.to_plain(params), prompts, 5)
+
+
+def test_fitting_moves_the_adapters_alone():
+    model = lora(plain_model(), LoraConfig(rank=2))
+    before = fxf.initialize(model)
+    batch = fxf.language_model_batch(random_tokens((3, 5)))
+    found = fxf.fit(model, lambda key, step: batch, steps=3, params=before, optimizer="adamw", weight_decay=0.5)
+    assert found.losses[-1] < found.losses[0]
+    for path, value in flatten(found.params).items():
+        kept = np.asarray(value).tobytes() == np.asarray(flatten(before)[path]).tobytes()
+        assert kept != path.startswith(LORA), path
+
+
+def test_a_model_seen_twice_otherwise_is_made_plain_from_the_outside_in():
+    base = plain_model()
+
+    def doubled(weight):
+        return Weight((2, *weight.shape), ("copies", *weight.axes), weight.init)
+
+    halves = {"both": map_weights(lambda _, weight: doubled(weight), base.spec)}
+    sums = reparametrized(base, halves, lambda params: jax.tree.map(lambda x: x[0] + x[1], params["both"]))
+    model = reparametrized(sums, {"logs": sums.spec}, lambda params: jax.tree.map(jnp.exp, params["logs"]))
+    params = random_params(model.spec)
+    expected = jax.tree.map(lambda x: np.exp(np.float64(x)).sum(axis=0), params["logs"]["both"])
+    assert_close(model.to_plain(params), expected, operations=6)
+    assert model.plain.spec is base.spec
+    assert model.plain.to_plain(params) is params
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"rank": 2, "weights": "*/qerry"}, r"^lora.weights: '\*/qerry' matches no weight"),
+        (
+            {"rank": 2, "weights": "embedding/*"},
+            r"^lora.weights: embedding/table \[7, 6\] is no matrix .* !embedding/ta",
+        ),
+        ({"rank": 2, "weights": "*bias"}, r"^lora.weights: .*bias \[.*\] is no matrix"),
+        ({"rank": 2, "weights": "final/kernel"}, "^lora.weights: final/kernel"),
+        ({"alpha": 2.0}, "^lora.alpha: without lora.rank nothing reads it; leave it at 16.0"),
+        ({"weights": "*"}, r"^lora.weights: without lora.rank nothing reads it; leave it at \*/query,\*/value"),
+    ],
+)
+def test_weights_without_adapters_and_unread_keys_are_one_line(keys, message):
+    with pytest.raises(UserError, match=message):
+        lora(plain_model(), LoraConfig(**keys))
+
+
+def test_a_model_without_matrices_between_vectors_has_no_adapters():
+    with pytest.raises(UserError, match=r"^lora.weights: query \[.*\] is no matrix"):
+        lora(bilayer(BilayerConfig(), 4), LoraConfig(rank=1, weights="query"))
