@@ -48,7 +48,6 @@ def act(name: str, place: str, arguments: list[str]) -> None:
     """
     _quieten()
     try:
-        _require_working_directory()
         # Imports and tracing make many objects that stay. Python looks for garbage among them time and again, for a
         # tenth of the time to the first step: here it leaves out what is imported, and looks more seldom.
         gc.disable()
@@ -101,13 +100,6 @@ def _unraisable(what: Any) -> None:
     """Prints nothing about a write that was under way when a save met a full disk: Orbax no longer waits for it."""
     if str(what.exc_value) != "Event loop is closed":
         sys.__unraisablehook__(what)
-
-
-def _require_working_directory() -> None:
-    try:
-        os.getcwd()
-    except OSError as error:
-        raise UserError(f"the working directory is gone ({error.strerror}); change to one that is there") from None
 
 
 def _end(line: str) -> NoReturn:

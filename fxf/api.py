@@ -64,10 +64,9 @@ def train(
       UserError: the config is wrong, the folder holds another run, the loss is not finite, or the disk is full.
     """
     clock = Clock(time.perf_counter())
-    plain = _plain(config)
+    plain, origin = _plain(config)
     if start is not None:
         plain = config_from(plain, str(start), folder_at(workdir, "workdir"))
-    origin = configs.origin_of(config, {}) if isinstance(config, str) else {}
     with Trackers(on_record) as trackers:
         return run.train(plain, workdir, clock, origin, trackers=trackers)
 
@@ -108,21 +107,18 @@ def trial(
     from fxf.trials.plan import Arm, Budget, make_plan
     from fxf.trials.trial import carry_out
 
-    def arm(config: str | ConfigDict | Mapping[str, Any]) -> Arm:
-        plain = _plain(config)
-        named = configs.origin_of(config, {}) if isinstance(config, str) else {}
-        return Arm(plain, named)
-
     folder = folder_at(workdir, "workdir")
-    plan = make_plan(arm(first), None if other is None else arm(other), folder, metric, level)
+    plan = make_plan(Arm(*_plain(first)), other if other is None else Arm(*_plain(other)), folder, metric, level)
     return carry_out(plan, folder, Budget(seeds, minutes))
 
 
-def _plain(config: str | ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
-    named = read_config(config) if isinstance(config, str) else config
-    if not isinstance(named, ConfigDict | Mapping):
-        raise UserError(f"config: expected FILE[:ARGUMENT], or a config as read_config returns it, got {named!r}")
-    return named.to_dict() if isinstance(named, ConfigDict) else dict(named)
+def _plain(config: str | ConfigDict | Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns a config as plain dicts, and what config.json says of its origin."""
+    if isinstance(config, str):
+        return read_config(config).to_dict(), configs.origin_of(config, {})
+    if not isinstance(config, ConfigDict | Mapping):
+        raise UserError(f"config: expected FILE[:ARGUMENT], or a config as read_config returns it, got {config!r}")
+    return config.to_dict() if isinstance(config, ConfigDict) else dict(config), {}
 
 
 class Run(NamedTuple):

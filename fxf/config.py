@@ -5,7 +5,9 @@ its sections and turns it into the dataclass that the code reads. The dataclass 
 name, type, default, range and meaning.
 """
 
+import copy
 import dataclasses
+import functools
 import importlib
 import math
 import re
@@ -19,7 +21,6 @@ SectionT = TypeVar("SectionT")
 ChoiceT = TypeVar("ChoiceT")
 
 LARGEST_INT = 2**31 - 1  # steps, positions and sizes are int32 on the device
-LONGEST_INT = 4096  # bits; a larger one than any key takes, for a line that quotes it
 FLOAT32 = (1.2e-38, 3.4e38)  # smallest and largest magnitude; a CPU computes with 0 below the smallest
 
 
@@ -90,26 +91,15 @@ def registered_section(cls: type[SectionT], values: Mapping[str, Any], path: str
     return dataclasses.replace(found, name=values["name"])
 
 
-def require_short(value: Any, path: str) -> Any:
-    """Returns the value. Raises a UserError if it is an integer of more digits than Python writes."""
-    if type(value) is int and value.bit_length() > LONGEST_INT:
-        raise UserError(f"{path}: expected at most {LONGEST_INT} bits, got an integer of {value.bit_length()}")
-    return value
-
-
 def checked(value: Any, field: Field, path: str) -> Any:
     """Returns `value` as a field's type, or raises a UserError that names `path`."""
     kind, limits = field
-    require_short(value, path)
     if kind is dict or typing.get_origin(kind) is dict:
         return _plain(value, path)
     if typing.get_origin(kind) is Literal:
         return one_of(value, typing.get_args(kind), path)
     if kind is float and type(value) is int:
-        try:
-            value = float(value)
-        except OverflowError:
-            raise UserError(f"{path}: expected a finite number, got an integer too large for a float") from None
+        value = float(value)
     if type(value) is not kind:
         raise UserError(f"{path}: expected {kind.__name__}, got {value!r}")
     if kind is int and value > LARGEST_INT:
@@ -199,6 +189,11 @@ class Choices(dict[str, ChoiceT]):
         return found
 
 
+def is_of_layer(key: str) -> bool:
+    """Returns whether a key is one of a single layer, `model.layers.NAME.KEY`, which a config need not have before."""
+    return key.startswith("model.layers.") and key.count(".") == 3
+
+
 def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yields ('section.key', value) for every leaf of a nested mapping, in order."""
     for name, value in config.items():
@@ -206,6 +201,15 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield from flatten(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
+
+
+def with_values(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a copy of a nested config with other values of keys, which are named as in 'section.key'."""
+    result = copy.deepcopy(dict(config))
+    for key, value in changes.items():
+        *sections, name = key.split(".")
+        functools.reduce(lambda holder, section: holder.setdefault(section, {}), sections, result)[name] = value
+    return result
 
 
 def differing_keys(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:

@@ -19,21 +19,6 @@ class DivergedError(UserError):
     """The loss or the gradient is not finite."""
 
 
-class LibraryPanicError(Exception):
-    """A panic of a library's Rust code."""
-
-
-@contextlib.contextmanager
-def panics_as_errors() -> Iterator[None]:
-    """Turns a panic of a library's Rust code, which is no `Exception` in Python, into a LibraryPanicError."""
-    try:
-        yield
-    except BaseException as error:
-        if type(error).__name__ != "PanicException":
-            raise
-        raise LibraryPanicError(str(error)) from None
-
-
 class Interrupted(Exception):  # noqa: N818  It is no error.
     """Work stopped on request after it was saved. The command line prints the text alone."""
 
@@ -63,35 +48,22 @@ def one_line(text: str) -> str:
 
 @contextlib.contextmanager
 def errors_of(path: Path) -> Iterator[None]:
-    """Turns an exception of a file into one line that names the file's line."""
+    """Turns an exception of a file into one line that names the last line of the file that it passed through."""
     try:
         yield
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) or (
-            not isinstance(error, Exception) and type(error).__module__.startswith("fxf.")
-        ):
-            raise
-        cause: BaseException = error
-        while cause.__context__ is not None and not line_in(cause, path):
-            cause = cause.__context__
-        line = line_in(cause, path)
-        if not line:
-            cause = error
-        kind = "" if isinstance(cause, UserError) else f"{type(cause).__name__}: "
-        frames = traceback.extract_tb(cause.__traceback__)
-        syntax = cause.msg if isinstance(cause, SyntaxError) and cause.filename == str(path) else ""
-        elsewhere = line and kind and frames and frames[-1].filename != str(path) and not syntax
-        within = f" ({frames[-1].filename}:{frames[-1].lineno})" if elsewhere else ""
-        what = f"{kind}{syntax or text_of(cause)}".removesuffix(": ")
-        raise UserError(f"{shown(path)}{f':{line}' if line else ''}: {what}{within}") from None
-
-
-def line_in(error: BaseException, path: Path) -> int | None:
-    """Returns the last line of the file that the error passed through."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    if isinstance(error, SyntaxError) and error.filename == str(path):
-        lines.append(error.lineno)
-    return lines[-1] if lines else None
+    except Interrupted:
+        raise
+    except Exception as error:
+        kind, frames = type(error).__name__, traceback.extract_tb(error.__traceback__)
+        line = next((frame.lineno for frame in reversed(frames) if frame.filename == str(path)), None)
+        what = f"{kind}: {text_of(error)}".removesuffix(": ")
+        if isinstance(error, SyntaxError) and error.filename == str(path):
+            line, what = error.lineno, f"{kind}: {error.msg}"
+        elif isinstance(error, UserError):
+            what = str(error)
+        elif frames[-1].filename != str(path):
+            what += f" ({frames[-1].filename}:{frames[-1].lineno})"
+        raise UserError(f"{shown(path)}{f':{line}' if line else ''}: {what}") from None
 
 
 def shown(path: Path) -> str:

@@ -7,119 +7,71 @@ import math
 import os
 import re
 import shutil
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from fxf.errors import UserError, nearest
 
-CANNOT_WRITE = {
-    errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EFBIG: "a file would be larger than the limit",
-    errno.EIO: "the disk failed",
-    errno.EMFILE: "too many files are open; `ulimit -n` raises the limit",
-}
-MAY_NOT_WRITE = {
-    errno.EACCES: "it may not be written",
-    errno.EPERM: "it may not be written",
-    errno.EROFS: "it cannot be written",
-    errno.EISDIR: "a folder stands where a file belongs",
-    errno.ENOTDIR: "a file stands where a folder belongs",
-}
-# A path may name these instead of a regular file. Opening a pipe waits for a writer, and a device may have no end.
-_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+# What keeps the disk from being written, and what keeps a file.
+CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE)
+MAY_NOT_WRITE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR)
 
 
-def read_file(path: str | Path, key: str = "", limit: int | None = None) -> bytes:
+def read_file(path: Any, key: str = "") -> bytes:
     """Returns the content of a regular file.
 
     Args:
       key: the config key or flag that named the file, for messages.
-      limit: bytes that it may have; by default half of this machine's memory, because decoded text needs room too.
 
     Raises:
-      UserError: as `require_file`; or the file is too large or cannot be read.
+      UserError: as `require_file`; or the file cannot be read.
     """
-    if is_remote(path):
-        return _remote_bytes(path, key)
-    size = require_file(path, key)
-    limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 if limit is None else limit
-    if size > limit:
-        raise _wrong(path, key, f"expected at most {limit} bytes, got {size}")
+    if not is_remote(path):
+        require_file(path, key)
     try:
-        return Path(path).read_bytes()
+        return (path if is_remote(path) else Path(path)).read_bytes()
     except OSError as error:
-        raise _wrong(path, key, f"{error.strerror}") from None
-    except MemoryError:
-        raise _wrong(path, key, f"its {size} bytes do not fit in memory") from None
-
-
-def _remote_bytes(path: Any, key: str) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise _wrong(path, key, str(error.strerror or error)) from None
+        raise UserError(f"{f'{key}: ' if key else ''}{path}: {error.strerror or error}") from None
 
 
 def require_file(path: str | Path, key: str = "") -> int:
     """Returns the size of a regular file in bytes.
 
     Raises:
-      UserError: the file is missing (the nearest name is given); or it is a folder, a pipe, a socket or a device.
+      UserError: the file is missing (the nearest name is given), or is none, as a folder, or a pipe, which would wait.
     """
-    path = Path(path)
+    path, where = Path(path), f"{f'{key}: ' if key else ''}{path}"
     try:
         found = path.stat()
     except OSError as error:
-        raise _wrong(path, key, f"{error.strerror}{nearest(path.name, _beside(path))}") from None
-    except ValueError:
-        raise _wrong(path, key, "a path cannot hold a null byte") from None
-    if not stat.S_ISREG(found.st_mode):
-        kind = _KINDS.get(stat.S_IFMT(found.st_mode), "a device")
-        raise _wrong(path, key, f"expected a file, got {kind}")
+        beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise UserError(f"{where}: {error.strerror}{nearest(path.name, beside)}") from None
+    if not path.is_file():
+        raise UserError(f"{where}: expected a file, got {'a folder' if path.is_dir() else 'a pipe or a device'}")
     return found.st_size
-
-
-def _wrong(path: str | Path, key: str, what: str) -> UserError:
-    return UserError(f"{key}: {path}: {what}" if key else f"{path}: {what}")
-
-
-def _beside(path: Path) -> list[str]:
-    try:
-        return [file.name for file in path.parent.iterdir()]
-    except OSError:
-        return []
 
 
 def folder_at(place: str | Path, flag: str) -> Path:
     """Returns the folder at a local path, or at gs://… as an `etils.epath.Path`, which has the same methods.
 
     Raises:
-      UserError: it is no path, is not UTF-8 or is a link to nothing; the scheme is unknown, the packages for gs:// are
-        not installed, or the system refuses the path, for example because it is too long; names the `flag`.
+      UserError: it is no path or is a link to nothing; the scheme is unknown, the packages for gs:// are not installed,
+        or the system refuses the path, for example because it is too long; names the `flag`.
     """
     if not isinstance(place, str | os.PathLike):
         raise UserError(f"{flag}: expected a path, got {place!r}")
     if str(place).startswith("~"):
         raise UserError(f"{flag}: {place}: the shell has left the ~; write $HOME, or ./~ for a folder of that name")
-    scheme = re.match(r"(\w[\w+.-]*):/", str(place))
-    if not scheme:
+    if not re.match(r"\w[\w+.-]*:/", str(place)):
+        path = Path(place)
         try:
-            str(place).encode()  # TensorStore, which writes checkpoints, takes only UTF-8
-            Path(place).stat()
-        except (FileNotFoundError, NotADirectoryError):
-            if Path(place).is_symlink():
-                raise UserError(f"{flag}: {place}: a link to {os.readlink(place)}, which is not there") from None
-        except UnicodeEncodeError:
-            raise UserError(f"{flag}: {place}: expected a path in UTF-8") from None
+            if path.is_symlink() and not path.exists():
+                raise UserError(f"{flag}: {place}: a link to {os.readlink(place)}, which is not there")
         except OSError as error:
             raise UserError(f"{flag}: {place}: {error.strerror}") from None
-        except ValueError:
-            raise UserError(f"{flag}: a path cannot hold a null byte") from None
-        return Path(place)
-    if scheme[1] != "gs" or not str(place).startswith("gs://"):
+        return path
+    if not str(place).startswith("gs://"):
         raise UserError(f"{flag}: {place}: expected a local folder or gs://BUCKET/FOLDER")
     try:
         import gcsfs  # noqa: F401  epath imports it later
@@ -177,31 +129,19 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
 
     Raises:
       FileNotFoundError: the file is missing.
-      UserError: it cannot be read, is no regular file, or is not one object with each key once.
+      UserError: it cannot be read, or is not one object.
     """
     try:
-        content = path.read_bytes() if is_remote(path) or not path.exists() else read_file(path)
-        text = content.decode("utf-8")
-        value = json.loads(text, object_pairs_hook=_distinct_keys, parse_constant=lambda _: None)
+        value = json.loads(path.read_bytes(), parse_constant=lambda _: None)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise UserError(f"{path}: not {what}: {error.strerror or error}") from None
-    except RecursionError:
-        raise UserError(f"{path}: not {what}: nested too deeply") from None
     except ValueError as error:  # includes UnicodeDecodeError
         raise UserError(f"{path}: not {what}: {error}") from None
     if not isinstance(value, dict):
         raise UserError(f"{path}: not {what}: expected an object of keys")
     return value
-
-
-def _distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"the key '{next(n for n in names if names.count(n) > 1)}' occurs twice")
-    return found
 
 
 def digest(content: bytes) -> str:
@@ -240,7 +180,7 @@ def why_not_written(error: BaseException) -> str:
     It reads the error's text, because TensorStore, which writes the checkpoints, raises a ValueError for any failure.
     For a UserError only the reasons of the disk count; otherwise its own text is better.
     """
-    reasons = CANNOT_WRITE if isinstance(error, UserError) else CANNOT_WRITE | MAY_NOT_WRITE
-    why = next((f"{what} ({os.strerror(n)})" for n, what in reasons.items() if os.strerror(n) in str(error)), "")
+    reasons = CANNOT_WRITE if isinstance(error, UserError) else CANNOT_WRITE + MAY_NOT_WRITE
+    why = next((text for text in map(os.strerror, reasons) if text in str(error)), "")
     at = (error.filename2 or error.filename) if isinstance(error, OSError) else ""
     return f"{at}: {why}" if why and at else why

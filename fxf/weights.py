@@ -161,16 +161,19 @@ def stack(spec: Spec, n: int, axis: str) -> Spec:
 
 
 class Numbered(Mapping[str, Any]):
-    """The specs of blocks by index, '0' to 'n-1'. Those of equal blocks are one object, of which walks see one."""
+    """The specs of blocks by index, '0' to 'n-1'. Equal ones are one object, of which walks see one."""
 
     def __init__(self, specs: Sequence[Spec]) -> None:
-        self.specs = list(specs)
+        different: list[Spec] = []
+        for spec in specs:
+            if not any(spec is other or spec == other for other in different):
+                different.append(spec)
+        self.specs = [next(other for other in different if spec is other or spec == other) for spec in specs]
 
     def once(self) -> list[tuple[Spec, int]]:
         """Returns each of the specs once, with the number of blocks that have it."""
-        found = {id(spec): spec for spec in self.specs}
         counts = Counter(map(id, self.specs))
-        return [(spec, counts[key]) for key, spec in found.items()]
+        return [(spec, counts[key]) for key, spec in {id(spec): spec for spec in self.specs}.items()]
 
     def map(self, f: Callable[[Spec], Spec]) -> "Numbered":
         """Returns the blocks' specs after f, which is called once for each that differs."""

@@ -52,7 +52,6 @@ TRANSFORMER = {
     ),
     "model.feature_map": case("relu", model={"attention": "linear"}),
     "model.blocks": case("feed_forward+attention"),
-    "model.layers": case({"attention": {"window": 2}}),
     "model.rope_theta": case(10.0, model={"positions": "rotary", "d_model": 12}),
     "model.rope_factor": case(4.0, model={"positions": "rotary"}),
     "model.rope_trained_len": case(100, model={"positions": "rotary", "rope_factor": 9.0, "d_model": 12}),

@@ -8,9 +8,10 @@ from small_runs import ROOT
 FILES = (
     ("sort.py", "docs/own_task.md", 0),
     ("mine.py", "docs/extending.md", 0),
-    ("parallel.py", "docs/extending.md", 1),
-    ("penalty.py", "docs/extending.md", 2),
-    ("pairs.py", "docs/extending.md", 3),
+    ("shift.py", "docs/extending.md", 1),
+    ("parallel.py", "docs/extending.md", 2),
+    ("small.py", "docs/extending.md", 3),
+    ("pairs.py", "docs/extending.md", 4),
 )
 
 

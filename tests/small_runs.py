@@ -20,7 +20,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fxf.config import Choices
+from fxf.config import Choices, flatten
 from fxf.runs import guests, run
 from fxf.runs.experiment import default_config
 from fxf.runs.programs import share
@@ -65,9 +65,7 @@ def overrides(**sections):
     """Returns the flags that make configs/reversal.py the tiny config."""
     config = tiny_config(**sections)
     flags = ["--config=configs/reversal.py", f"--config.seed={config.pop('seed')}"]
-    for section, values in config.items():
-        flags += [f"--config.{section}.{key}={value}" for key, value in values.items()]
-    return flags
+    return flags + [f"--config.{key}={value}" for key, value in flatten(config)]
 
 
 SECONDS = 600  # until a script counts as hung, on a machine however busy

@@ -22,7 +22,6 @@ AS_IT_IS = {"--config=reversal:example0", "--workdir=runs/example0"}
 # Commands that need what most machines do not have or take minutes, and the tests that run their like.
 ELSEWHERE = {
     "fxf compile": "tests/reports/test_roofline.py",
-    "fxf sweep .* --slurm": "tests/sweeps/test_workers.py",
     "fxf train .*parallel.processes": "tests/training/test_sharding.py",
     "fxf train .*parallel.fsdp": "tests/training/test_sharding.py",
     "WANDB_MODE=offline fxf": "tests/training/test_trackers.py",

@@ -99,7 +99,7 @@ def test_another_choice_makes_the_environment_again_and_another_platform_from_no
     [
         ("PLATFORM=rocm", "PLATFORM: expected cpu, cuda or tpu, got 'rocm'"),
         ("PLATFORM=cpu cuda", "PLATFORM: expected cpu, cuda or tpu, got 'cpu cuda'"),
-        ("EXTRAS=tests", "EXTRAS: expected some of bench, compile, gcs, interop, slurm, test, wandb, got 'tests'"),
+        ("EXTRAS=tests", "EXTRAS: expected some of bench, compile, gcs, interop, test, wandb, got 'tests'"),
     ],
 )
 def test_a_platform_or_an_extra_that_there_is_not_is_one_line(make, argument, message):

@@ -72,6 +72,7 @@ def keys_of(owner):
         f"{section}.{field.name}": next(c for c in cls.__mro__ if field.name in get_annotations(c))
         for section, cls in sections.items()
         for field in dataclasses.fields(cls)
+        if field.name != "layers"  # holds sections of keys
     }
 
 

@@ -10,16 +10,13 @@ import shlex
 import jax
 import numpy as np
 import pytest
-from fxf.layers.mask import self_mask
 
 import fxf
 from closeness import assert_close
 from fxf import verbs
 from fxf.config import section
 from fxf.data.corpus import DataConfig, read_corpus
-from fxf.layers.attention import attention
-from fxf.layers.block import block
-from fxf.layers.feed_forward import feed_forward
+from fxf.layers.kinds import layer_of, stack_of
 from fxf.layers.named import names_in
 from fxf.layers.normalization import normalize
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
@@ -30,7 +27,9 @@ from fxf.testing import (
     assert_padding_unread,
     assert_rows_independent,
 )
-from helpers import VOCAB_SIZE, random_params, random_tokens, small, small_model
+from fxf.training.gradient import objective_and_gradient
+from fxf.weights import initialize
+from helpers import VOCAB_SIZE, applied, random_params, random_tokens, small, small_model
 from page_code import code_of, write_files
 from small_runs import KEPT, ROOT, new_process, tiny_config
 
@@ -145,7 +144,7 @@ def test_every_block_of_python_is_run_by_a_test():
     found = {page: len(code_of(page)) for page in PAGES if code_of(page)}
     # By the test below, and each other block by its own.
     shared = {"README.md": 2, "docs/python.md": 3, "docs/probing.md": 1}
-    assert found == shared | {"docs/trackers.md": 1, "docs/extending.md": 4, "docs/own_task.md": 2, "docs/inside.md": 5}
+    assert found == shared | {"docs/trackers.md": 1, "docs/extending.md": 5, "docs/own_task.md": 2, "docs/inside.md": 5}
 
 
 @pytest.mark.parametrize(
@@ -222,42 +221,55 @@ def test_the_corpus_of_the_page_reads_json_lines(own_files, tmp_path):
     assert corpus.train[-1] == ("say 9", "dis 9", f"{tmp_path}/pairs.jsonl:10")
 
 
+def test_the_layer_of_the_page_mixes_each_vector_with_the_one_before_and_decodes_as_it_trains(own_files):
+    with new_process():
+        config = load(own_files / "shift.py").get_config()
+        blocks = "3*(shift:Shift+feed_forward), attention+feed_forward"
+        layers = {"Shift": {"start": 0.25}}
+        model, params = small_model(n_layers=4, blocks=blocks, layers=layers)
+        with jax.numpy_rank_promotion("allow"):
+            assert_consistent(model, params, {"inputs": random_tokens((3, 6))})
+        layer = stack_of(small(blocks=config.model.blocks, layers=layers)).blocks[0].layers["Shift"]
+        weights = initialize(layer.spec(), jax.random.key(0))
+    x_BTD = np.random.default_rng(0).normal(size=(2, 5, 6)).astype(np.float32)
+    before = np.concatenate([np.zeros((2, 1, 6)), x_BTD[:, :-1]], axis=1)
+    with jax.numpy_rank_promotion("allow"):
+        shifted = applied(layer, weights, x_BTD)
+    assert_close(shifted, 0.75 * x_BTD + 0.25 * before)
+
+
 def test_the_block_of_the_page_adds_the_outputs_of_one_stream(own_files):
     with new_process():
-        assert load(own_files / "parallel.py").get_config().model.block == "parallel:PARALLEL"
-        model, params = small_model(block="parallel:PARALLEL")
-        assert_consistent(model, params, {"inputs": random_tokens((3, 5))})
-        config, weights, x_BTD = (
-            small(block="parallel:PARALLEL"),
-            params["blocks"]["0"],
-            params["embedding"]["table"][None, :5],
-        )
-        mask = self_mask(config, np.arange(5)[None], causal=True)
+        assert load(own_files / "parallel.py").get_config().model.block == "parallel:Parallel"
+        config = small(block="parallel:Parallel")
+        assert_consistent(*small_model(block="parallel:Parallel"), {"inputs": random_tokens((3, 5))})
+        block = stack_of(config).blocks[0]
+        weights = random_params(block.spec())
+        x_BTD = np.random.default_rng(0).normal(size=(2, 5, 6)).astype(np.float32)
 
         @jax.jit
         def whole_and_sum(weights, x_BTD):
-            read_BTD = [normalize(config, weights[f"{name}_norm"], x_BTD) for name in ("attention", "feed_forward")]
-            updates = attention(config, weights["attention"], read_BTD[0], mask)[0]
-            updates += feed_forward(config, weights["feed_forward"], read_BTD[1])
-            return block(config, weights, x_BTD, mask)[0], x_BTD + updates
+            total_BTD = x_BTD
+            for name in ("attention", "feed_forward"):
+                read_BTD = normalize(config, weights[f"{name}_norm"], x_BTD)
+                total_BTD += applied(layer_of(config, name), weights[name], read_BTD)
+            return applied(block, weights, x_BTD), total_BTD
 
         assert_close(*whole_and_sum(weights, x_BTD))
 
 
-def test_the_penalty_of_the_page_moves_the_last_map(own_files):
-    tokens, moved = random_tokens((3, 5)), []
+def test_the_term_of_the_page_trains_with_the_loss_and_its_figure_is_shown(own_files):
+    tokens = random_tokens((3, 5))
     batch = {"inputs": tokens, "targets": tokens, "weights": np.ones((3, 5), np.float32)}
     with new_process():
-        assert load(own_files / "penalty.py").get_config().model.name == "penalty:PENALIZED"
+        assert load(own_files / "small.py").get_config().model.feed_forward == "small:Small"
+        gradients = []
         for strength in (0.0, 1.0):
-            sizes = {"n_layers": 1, "d_model": 8, "d_ff": 8, "n_heads": 2, "max_len": 8}
-            model = fxf.model("penalty:PENALIZED", vocab_size=VOCAB_SIZE, strength=strength, **sizes)
-            start = random_params(model.spec)
-            params, _ = fxf.fit(
-                model, lambda key, step: batch, steps=1, optimizer="sgd", learning_rate=0.1, params=start
-            )
-            moved.append(params["final"]["kernel"])
-    assert_close(moved[1] - moved[0], -0.1 * 2 * start["final"]["kernel"])
+            model, params = small_model(feed_forward="small:Small", layers={"feed_forward": {"strength": strength}})
+            *_, gradient, metrics = jax.jit(functools.partial(objective_and_gradient, model))(params, batch)
+            gradients.append(gradient)
+    assert metrics["term/small"] == pytest.approx(float(metrics["figure/small"]))
+    assert not np.allclose(*(gradient["blocks"]["0"]["feed_forward"]["down"] for gradient in gradients))
 
 
 @pytest.fixture
@@ -266,16 +278,16 @@ def sigmoid(tmp_path):
     code = code_of("docs/extending.md")[0]
     (tmp_path / "mine.py").write_text(code)
     with new_process():
-        assert load(tmp_path / "mine.py").get_config().model.attention == "mine:attention"
+        assert load(tmp_path / "mine.py").get_config().model.attention == "mine:Sigmoid"
         yield
 
 
 def test_the_worked_example_of_a_kind_of_attention_decodes_as_it_trains_and_reads_no_padding(sigmoid):
-    choices = {"attention": "mine:attention", "window": 3, "positions": "alibi", "n_kv_heads": 1, "n_layers": 2}
+    choices = {"attention": "mine:Sigmoid", "window": 3, "positions": "alibi", "n_kv_heads": 1, "n_layers": 2}
     assert_consistent(*small_model(**choices, scan_blocks=True), {"inputs": random_tokens((3, 6))})
     source, n = random_tokens((3, 5), seed=1), np.array([[2], [5], [1]])
     batch = {"inputs": random_tokens((3, 6)), "source": source, "source_mask": np.arange(5)[None] < n}
-    model = encoder_decoder(small(EncoderDecoderConfig, attention="mine:attention"), VOCAB_SIZE)
+    model = encoder_decoder(small(EncoderDecoderConfig, attention="mine:Sigmoid"), VOCAB_SIZE)
     params = random_params(model.spec)
     assert_padding_unread(model, params, batch)
     assert_rows_independent(model, params, batch)

@@ -26,7 +26,7 @@ def test_the_tour_shows_every_function_from_tokens_to_the_loss_beside_its_formul
         for node in ast.walk(ast.parse(TOUR.read_text()))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
-    assert called >= {"embedding", "normalize", "attention", "feed_forward", "final_layer", "cross_entropy"}
+    assert called >= {"embedding", "normalize", "Attention", "Dense", "final_layer", "cross_entropy"}
 
 
 def test_the_tour_is_in_cells_of_text_and_code():

@@ -14,8 +14,6 @@ from ml_collections import ConfigDict
 
 from fxf.data.corpus import CORPORA, Corpus, DataConfig, RegisteredCorpus
 from fxf.data.sentence_files import (
-    SOURCE,
-    BadLineError,
     Example,
     Sides,
     good_lines,
@@ -55,7 +53,7 @@ def sides(content: bytes) -> Iterator[Sides]:
     """Yields command and actions of each line, which is `IN: jump twice OUT: I_JUMP I_JUMP`."""
     for line in lines_of(content):
         command, found, actions = line.removeprefix(b"IN: ").partition(b" OUT: ")
-        yield (command, actions) if found else BadLineError(SOURCE, "expected IN: COMMAND OUT: ACTIONS")
+        yield (command, actions) if found else "expected IN: COMMAND OUT: ACTIONS"
 
 
 def n_actions(text: str) -> int:

@@ -65,9 +65,10 @@ def make_texts(folder: Path) -> dict[str, str]:
 
 def smoke(name: str, path: str, folder: Path) -> str:
     """Trains a config in its folder, and returns what went wrong, or nothing."""
+    from fxf.config import with_values
     from fxf.runs import run
     from fxf.runs.configs import read_config
-    from fxf.runs.smoke import changed, smoke_changes
+    from fxf.runs.smoke import smoke_changes
     from fxf.training.log import Clock
     from fxf.views import inside
 
@@ -77,7 +78,7 @@ def smoke(name: str, path: str, folder: Path) -> str:
             config: dict[str, Any] = read_config(name).to_dict()
             if path:
                 config["data"]["path"] = path
-            config = changed(config, smoke_changes(config))
+            config = with_values(config, smoke_changes(config))
             run.train(config, folder, Clock(time.perf_counter()), {"config_file": name, "overrides": {}})
             inside.EXAMPLES = 1  # each compiles programs of its own
             inside.write(folder)

@@ -1,4 +1,4 @@
-"""The programs of an experiment compiled for other hardware: their memory, operations, traffic, loops and collectives.
+"""The programs of an experiment compiled for other hardware: their memory, operations, traffic and collectives.
 
 The roofline is the least time that the hardware needs: for all products at its peak, all traffic to memory at its
 bandwidth, or all exchange over a link at that link's, whichever is longest (Williams et al. 2009).
@@ -165,18 +165,13 @@ def _memory(program: Program, plan: Any, available: int) -> Figures:
 
 
 def _roofline(cost: Cost, topology: Topology, program: Program) -> Figures:
-    """Returns the operations, traffic, loops and collectives of a part, and the times that they take at least."""
+    """Returns the operations, traffic and collectives of a part, and the times that they take at least."""
     hardware, devices = topology.hardware, list(program.layout.mesh.devices.flat)
     flops, n_bytes = int(cost.total(lambda c: c.flops)), int(cost.total(lambda c: c.n_bytes))
     seconds = {"compute": flops / hardware.flops, "memory": n_bytes / hardware.bandwidth}
     collectives: dict[tuple, Figures] = {}
-    loops: dict[tuple, Figures] = {}
     for within, times, here in cost.places():
         path = tuple((loop.source, loop.iterations) for loop in within)
-        loop = loops.setdefault(path, {"place": _named(within), "loops": 0, "runs": times, "flops": 0, "bytes": 0})
-        loop["loops"] += 1
-        loop["flops"] += times * here.flops
-        loop["bytes"] += times * here.n_bytes
         for each in here.collectives:
             for link, (sent, took) in topology.traffic(each, devices).items():
                 key = (path, each.kind, link, len(each.groups[0]))
@@ -193,7 +188,6 @@ def _roofline(cost: Cost, topology: Topology, program: Program) -> Figures:
         "model_flops": program.flops,
         "memory_traffic": n_bytes,
         "uncounted": sorted({name for _, _, here in cost.places() for name in here.uncounted} | program.uncounted),
-        "loops": list(loops.values()),
         "collectives": list(collectives.values()),
         "seconds": seconds,
         "roofline": seconds[bound],
@@ -226,19 +220,10 @@ def text(found: Figures) -> str:
     ]
     if found["uncounted"]:
         rows.append(("not counted", ", ".join(found["uncounted"])))
-    lines = [head, *(f"  {name:<15}{value}" for name, value in rows), "  loops", *_loops(found["loops"])]
+    lines = [head, *(f"  {name:<15}{value}" for name, value in rows)]
     if found["collectives"]:
         lines += ["  collectives", *_collectives(found["collectives"])]
     return "\n".join([*lines, ""])
-
-
-def _loops(loops: Sequence[Figures]) -> list[str]:
-    """Returns a line for each place; several loops of the same source and number of iterations are one."""
-    rows = []
-    for loop in loops:
-        several = f"{loop['loops']} loops" if loop["loops"] > 1 else ""
-        rows.append((f"    {loop['place']}", several, f"{_si(loop['flops'])}FLOP", f"{_si(loop['bytes'])}B", ""))
-    return [line.rstrip() for line in aligned(rows)]
 
 
 def _collectives(collectives: Sequence[Figures]) -> list[str]:

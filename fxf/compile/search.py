@@ -1,12 +1,12 @@
 """Search for the mesh, recomputation and batch size with which hardware trains a config fastest, by the roofline."""
 
-import copy
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from fxf.compile.roofline import Figures
 from fxf.compile.topologies import HOST
+from fxf.config import with_values
 from fxf.errors import UserError
 from fxf.machine.memory import gib
 
@@ -43,23 +43,14 @@ def search(config: Mapping[str, Any], n_devices: int, measure: Callable[[dict[st
             continue
         mesh = {"parallel.data": n_devices // (fsdp * tensor), "parallel.fsdp": fsdp, "parallel.tensor": tensor}
         for times in BATCHES:
-            trial = _tried(
-                config, {**mesh, **remat, "train.batch_size": times * config["train"]["batch_size"]}, measure
-            )
+            changes = {**mesh, **remat, "train.batch_size": times * config["train"]["batch_size"]}
+            try:
+                trial = Trial(changes, measure(with_values(config, changes)))
+            except UserError as error:
+                trial = Trial(changes, None, str(error))
             yield trial
             if not trial.rate:
                 break
-
-
-def _tried(config: Mapping[str, Any], changes: dict[str, Any], measure: Callable[[dict[str, Any]], Figures]) -> Trial:
-    changed = copy.deepcopy(dict(config))
-    for key, value in changes.items():
-        section, name = key.split(".")
-        changed[section][name] = value
-    try:
-        return Trial(changes, measure(changed))
-    except UserError as error:
-        return Trial(changes, None, str(error))
 
 
 def line(trial: Trial) -> str:

@@ -1,7 +1,6 @@
 """Files of sentence pairs, read line by line; a message can name the line."""
 
 import hashlib
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +8,6 @@ from typing import NamedTuple
 from fxf.errors import UserError
 from fxf.files import read_file
 
-SOURCE, TARGET = range(2)
 SIDES = ("source", "target")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -31,15 +29,7 @@ class Example(NamedTuple):
     where: str
 
 
-class BadLineError(Exception):
-    """A problem with a line, and the side that has it."""
-
-    def __init__(self, side: int, problem: str) -> None:
-        super().__init__(problem)
-        self.side = side
-
-
-Sides = tuple[bytes, bytes] | BadLineError
+Sides = tuple[bytes, bytes] | str  # source and target of a line, or what is wrong with it
 
 
 def read_text_file(path: Path, key: str) -> bytes:
@@ -98,18 +88,19 @@ def tab_separated(content: bytes, n_columns: int, source: int, target: int) -> I
             yield columns[source], columns[target]
         else:
             found = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
-            yield BadLineError(SOURCE, f"expected {n_columns} tab-separated columns, got {found}")
+            yield f"expected {n_columns} tab-separated columns, got {found}"
 
 
 def aligned(contents: Sequence[bytes], names: Sequence[str]) -> Iterator[Sides]:
-    """Yields each line of the source file with the same line of the target file."""
-    for source, target in itertools.zip_longest(*map(lines_of, contents)):
-        if target is None:
-            yield BadLineError(SOURCE, f"{names[TARGET]} has no such line")
-        elif source is None:
-            yield BadLineError(TARGET, f"{names[SOURCE]} has no such line")
-        else:
-            yield source, target
+    """Returns each line of the source file with the same line of the target file.
+
+    Raises:
+      UserError: one has more lines, so that they do not belong together.
+    """
+    source, target = map(lines_of, contents)
+    if len(source) != len(target):
+        raise UserError(f"{names[0]} has {len(source)} lines, {names[1]} {len(target)}")
+    return zip(source, target, strict=True)
 
 
 def good_lines(sides: Iterable[Sides], names: Sequence[str], skip: bool) -> tuple[list[Example], int]:
@@ -124,26 +115,27 @@ def good_lines(sides: Iterable[Sides], names: Sequence[str], skip: bool) -> tupl
     """
     good, skipped = [], 0
     for number, both in enumerate(sides, 1):
-        try:
-            if isinstance(both, BadLineError):
-                raise both
-            good.append(Example(_text(both, SOURCE), _text(both, TARGET), f"{names[SOURCE]}:{number}"))
-        except BadLineError as error:
-            if not skip:
-                raise UserError(f"{names[error.side]}:{number}: {error}") from None
-            skipped += 1
+        side, what = _problem(both)
+        if what and not skip:
+            raise UserError(f"{names[side]}:{number}: {what}")
+        skipped += bool(what)
+        if isinstance(both, tuple) and not what:
+            good.append(Example(both[0].decode(), both[1].decode(), f"{names[0]}:{number}"))
     if not good:
-        raise UserError(f"{names[SOURCE]}: no line holds a sentence pair")
+        raise UserError(f"{names[0]}: no line holds a sentence pair")
     return good, skipped
 
 
-def _text(both: tuple[bytes, bytes], side: int) -> str:
-    if wrong := not_text(both[side]):
-        raise BadLineError(side, f"the {SIDES[side]} is {wrong[1]}")
-    text = both[side].decode("utf-8")
-    if not text.strip():
-        raise BadLineError(side, f"the {SIDES[side]} is empty")
-    return text
+def _problem(both: Sides) -> tuple[int, str]:
+    """Returns which side of a line is wrong, and what is wrong with it, or nothing."""
+    if isinstance(both, str):
+        return 0, both
+    for side, text in enumerate(both):
+        if wrong := not_text(text):
+            return side, f"the {SIDES[side]} is {wrong[1]}"
+        if not text.decode().strip():
+            return side, f"the {SIDES[side]} is empty"
+    return 0, ""
 
 
 def split_by_source(examples: Sequence[Example], share: float) -> tuple[list[Example], list[Example], list[Example]]:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fxf.errors import UserError, nearest, panics_as_errors
+from fxf.errors import UserError, nearest
 from fxf.files import require_file
 from fxf.weights import Params, Spec, flatten, leaves, map_weights
 
@@ -110,8 +110,7 @@ def open_tensors(path: Path) -> tuple[dict[str, StoredTensor], dict[str, Any]]:
 
     def checked(function: Callable[..., Any], *arguments: Any) -> Any:
         try:
-            with panics_as_errors():
-                return function(*arguments)
+            return function(*arguments)
         except Exception as error:  # the library's own classes, or NumPy's error about an unknown type
             raise UserError(f"{path}: cannot read it as safetensors: {error}{_pointer(path)}") from None
 

@@ -66,6 +66,11 @@ def stack_of(config: TransformerConfig, cross: bool = False) -> Stack:
     head_text, semicolon, text = config.blocks.rpartition(";")
     head = _blocks(head_text, config, cross) if semicolon else []
     period = _alternating(config, cross) if config.global_every else _blocks(text, config, cross)
+    named = {name.rpartition(":")[2] for name in re.findall(r"[\w:]+", config.blocks)} | {"cross_attention"}
+    for name in config.layers.keys() - named:
+        raise UserError(
+            f"model.layers.{name}: model.blocks '{config.blocks}' names no such layer{nearest(name, named)}"
+        )
     n_repeated = config.n_layers - len(head)
     if n_repeated < 0:
         raise UserError(f"model.n_layers: model.blocks begins with {len(head)} blocks; got {config.n_layers}")

@@ -89,8 +89,7 @@ def _adapters(spec: Spec, chosen: set[str], rank: int, prefix: str = "") -> Spec
                 found[name] = inner
         elif prefix + name in chosen:
             found[name] = _factors(prefix + name, value, rank)
-    alike = isinstance(spec, Numbered) and list(found) == list(spec) and all(x == found["0"] for x in found.values())
-    return Numbered(found["0"], len(found)) if alike else found
+    return Numbered([*found.values()]) if isinstance(spec, Numbered) and list(found) == list(spec) else found
 
 
 def _factors(path: str, weight: Weight, rank: int) -> dict[str, Weight]:

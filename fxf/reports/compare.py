@@ -23,10 +23,6 @@ NOT_SHOWN = ("steps", SEED, "examples", "compile_seconds", "evaluate_seconds", "
 WITHOUT_EFFECT = ("parallel.", "log.", "checkpoint.", "data.prepared")
 CHOOSING = ("checkpoint.best", "checkpoint.average")
 CONTENT = "content of "  # before the name of a digest
-OF_TRAINING = (  # keys of the sections task and data that change nothing of what is scored
-    *("task.metrics", "data.prepared", "data.tokenizer", "data.vocab_size", "data.limit"),
-    *("data.unpunctuated", "data.batch_tokens", "data.shapes"),
-)
 TOKENIZER = "tokenizer.json"  # its name among the digests
 
 
@@ -207,30 +203,13 @@ def _label(values: Mapping[str, Any]) -> str:
 
 def _apart(runs: list[RunFiles]) -> dict[Path, str]:
     """Returns for each run of a task what else it scores than most finished ones, or nothing."""
-    recorded = all("scored" in run.record for run in runs)
-    scored = {run.folder: scored_of(run.record, recorded) for run in runs}
+    scored = {run.folder: run.record.get("scored", {}) for run in runs}
     finished = [run for run in runs if run.state == FINISHED] or runs
     texts = Counter(json.dumps(scored[run.folder], sort_keys=True) for run in finished)
     most = json.loads(texts.most_common(1)[0][0])
     return {
         folder: ", ".join(f"another {name}" for name in differing_keys(most, each)) for folder, each in scored.items()
     }
-
-
-def scored_of(record: Record, recorded: bool = True) -> dict[str, Any]:
-    """Returns what tells the data that a run scores from other data.
-
-    Args:
-      recorded: whether it is what the run's task says; else it is all that may change these data.
-    """
-    if recorded and "scored" in record:
-        return record["scored"]
-    code = {name for guest in record.get("guests", {}).values() for name in guest["sha256"]}
-    made_by = {*record.get("files", ()), *code, "start.path"}
-    contents = {f"{CONTENT}{name}": of for name, of in record.get("digests", {}).items() if name not in made_by}
-    others = (*OF_TRAINING, *(["data.path"] if contents else []))
-    keys = {key: value for key, value in flatten(record["config"]) if key.startswith(("task.", "data."))}
-    return {**{key: value for key, value in keys.items() if key not in others}, **contents}
 
 
 def tokenizer_of(run: RunFiles) -> str | None:

@@ -1,7 +1,5 @@
 """Plots of the figures of runs, and heat maps of a model's arrays."""
 
-import itertools
-import math
 import os
 import textwrap
 from collections.abc import Sequence
@@ -17,12 +15,10 @@ from fxf.reports.run_files import DIVERGED, is_no_value, is_number
 SEED = "seed"
 KEY = "key"  # the columns of attention weights
 MAX_TICKS = 12
-MOST_LINES = 6  # that one picture holds
 WIDTH = 10.0  # inches of a picture of heat maps
 MOST_CHARACTERS = 14  # of a token beside a heat map
 LABEL_INCHES = 0.125  # of a tick's label
 FEW, MOST_NARROW = 12, 80  # columns of matrices of which four, and two, stand side by side
-LOG_RATIO = 100  # a figure whose largest value is this many times the smallest has a logarithmic axis
 
 
 def choose_x(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> str:
@@ -41,57 +37,51 @@ class Line(NamedTuple):
 def plot_lines(path: Path, rows: Sequence[dict[str, Any]], keys: Sequence[str], x: str, y: str) -> None:
     """Draws the figure `y` against the key `x`, with a line for each combination of the other keys that vary.
 
-    With several seeds a line is their mean, in a band from the lowest to the highest. If `x` holds names, marks and
-    bars replace lines and bands. More than MOST_LINES lines stand in pictures of their own, on the same axes, each
-    before the others in gray. Rows without `y` are left out. A cross at the top stands where a run diverged, or its
-    `y` is NaN, infinite or null.
+    With several seeds a line is their mean, with bars from the lowest to the highest. If `x` holds names, no line joins
+    them. Rows without `y` are left out. A cross at the top stands where a run diverged, or its `y` is NaN, infinite or
+    null.
 
     Args:
       keys: the changed keys, which each row has.
       x: one of the keys; `seed` is averaged over unless it is `x`.
     """
-    figure_class = _figure_class()
+    figure = _figure_class()(figsize=(7, 4.2), layout="constrained")
     from matplotlib import colormaps
 
+    axes: Any = figure.add_subplot()
     rows = [row for row in rows if is_number(row.get(y)) or _has_diverged(row, y)]
     numeric, values = _is_numeric(rows, x), _values(rows, x)
     at = dict(zip(values, values if numeric else range(len(values)), strict=True))
     lines = _lines(rows, [key for key in keys if key not in (x, SEED)], at, x, y)
-    apart = len(lines) > MOST_LINES
-    across, down = (3, -(-len(lines) // 3)) if apart else (1, 1)
-    figure = figure_class(figsize=(10, 2.2 * down + 0.6) if apart else (7, 4.2), layout="constrained")
     colors = colormaps["viridis"].resampled(max(len(lines), 2) + 1)  # its last color is too light for a line
-    axes: Any = None
-    for i in range(len(lines) if apart else 1):
-        axes = figure.add_subplot(down, across, i + 1, sharex=axes, sharey=axes)
-        if apart:
-            for line in lines:
-                axes.plot(*_means(line), "-" if numeric else ".", color="0.8", linewidth=0.8)
-            axes.set_title(lines[i].label, fontsize="small")
-        for k, line in [(0, lines[i])] if apart else enumerate(lines):
-            _draw(axes, line, colors(k), numeric)
-    heights = [row[y] for row in rows if is_number(row.get(y))]
-    if min(heights) > 0 and max(heights) >= LOG_RATIO * min(heights):
-        axes.set_yscale("log")  # of all axes, which share it
-    if numeric and _is_geometric(values):
+    for i, line in enumerate(lines):
+        several = line.values.values()
+        means = [fmean(each) for each in several]
+        spans = [[mean - min(each), max(each) - mean] for mean, each in zip(means, several, strict=True)]
+        look = {"fmt": "o-" if numeric else "o", "color": colors(i), "markersize": 4, "label": line.label}
+        axes.errorbar(list(line.values), means, np.transpose(spans) if spans else None, **look)
+        if line.diverged:
+            top = {"transform": axes.get_xaxis_transform(), "clip_on": False}
+            axes.plot(line.diverged, [0.98] * len(line.diverged), "x", color=colors(i), markersize=7, **top)
+    if _spans([row[y] for row in rows if is_number(row.get(y))], 100):
+        axes.set_yscale("log")
+    if numeric and _spans(values, 10):
         axes.set_xscale("log")
-    for axes in figure.axes:
-        if len(at) <= MAX_TICKS or not numeric:
-            axes.set_xticks(list(at.values()), [f"{v:g}" if isinstance(v, float) else str(v) for v in at])
-            axes.set_xticks([], minor=True)
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
+    if len(at) <= MAX_TICKS or not numeric:
+        axes.set_xticks(list(at.values()), [f"{v:g}" if isinstance(v, float) else str(v) for v in at])
+        axes.set_xticks([], minor=True)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
     of = figure_of(y)
     notes = ", ".join(filter(None, (of.unit, of.better and f"{of.better} is better")))
-    figure.supxlabel(x.rpartition(".")[2].replace("_", " "), fontsize="medium")
-    figure.supylabel(f"{of.label} ({notes})" if notes else of.label, fontsize="medium")
-    if len(lines) > 1 and not apart:
+    axes.set_xlabel(x.rpartition(".")[2].replace("_", " "))
+    axes.set_ylabel(f"{of.label} ({notes})" if notes else of.label)
+    if len(lines) > 1:
         figure.legend(loc="outside right upper", frameon=False, fontsize="small")
     n_seeds = len(_values(rows, SEED)) if SEED in keys and x != SEED else 1
     said = [f"mean of {n_seeds} seeds, and lowest to highest"] if n_seeds > 1 else []
     said += ["× a run diverged"] if any(line.diverged for line in lines) else []
-    if said:
-        figure.suptitle("; ".join(said), fontsize="small", x=0.01, ha="left")
+    figure.suptitle("; ".join(said), fontsize="small", x=0.01, ha="left")
     figure.savefig(path, dpi=150)
 
 
@@ -104,41 +94,27 @@ def _figure_class() -> Any:
 
 
 def _lines(rows: Sequence[dict[str, Any]], keys: Sequence[str], at: dict[Any, float], x: str, y: str) -> list[Line]:
-    """Returns a line for each combination of the keys; `at` has the place of each value of `x`."""
+    """Returns a line for each combination of the keys that vary; `at` has the place of each value of `x`."""
     others = [key for key in keys if len(_values(rows, key)) > 1]
-    short = [key.rpartition(".")[2] for key in others]
-    names = short if len(set(short)) == len(short) else others
-    found: dict[tuple, Line] = {}
+    found = {tuple(row[key] for key in others): Line("", {}, []) for row in rows}
     for row in sorted(rows, key=lambda row: at[row[x]]):
-        label = ", ".join(f"{name}={row[key]}" for name, key in zip(names, others, strict=True))
-        line = found.setdefault(tuple(row[key] for key in others), Line(label, {}, []))
+        group = tuple(row[key] for key in others)
+        label = ", ".join(f"{key.rpartition('.')[2]}={row[key]}" for key in others)
+        line = found[group] = found[group]._replace(label=label)
         if is_number(row.get(y)):
             line.values.setdefault(at[row[x]], []).append(row[y])
         else:
             line.diverged.append(at[row[x]])
-    order = dict.fromkeys(tuple(row[key] for key in others) for row in rows)
-    return [found[group] for group in order]
+    return list(found.values())
 
 
 def _has_diverged(row: dict[str, Any], y: str) -> bool:
     return row.get("status") == DIVERGED or (y in row and is_no_value(row[y]))
 
 
-def _means(line: Line) -> tuple[list[float], list[float]]:
-    return list(line.values), [fmean(values) for values in line.values.values()]
-
-
-def _draw(axes: Any, line: Line, color: Any, numeric: bool) -> None:
-    look = {"color": color, "markersize": 4, "linewidth": 1.6, "label": line.label}
-    axes.plot(*_means(line), "o-" if numeric else "o", **look)  # nothing lies between two names
-    if line.diverged:
-        top = {"transform": axes.get_xaxis_transform(), "clip_on": False}
-        axes.plot(line.diverged, [0.98] * len(line.diverged), "x", color=color, markersize=7, **top)
-    places, lowest, highest = list(line.values), *(list(map(of, line.values.values())) for of in (min, max))
-    if numeric:
-        axes.fill_between(places, lowest, highest, color=color, alpha=0.15, linewidth=0)
-    else:
-        axes.vlines(places, lowest, highest, color=color, alpha=0.4)
+def _spans(values: Sequence[float], ratio: float) -> bool:
+    """Returns whether positive values differ so much that a logarithmic axis shows them better."""
+    return min(values) > 0 and max(values) >= ratio * min(values)
 
 
 class Matrices(NamedTuple):
@@ -170,19 +146,16 @@ def plot_heat_maps(path: Path, shown: Matrices, title: str) -> None:
     from matplotlib.colors import Normalize, PowerNorm
 
     n, n_rows, n_columns = shown.values.shape
-    attention = shown.is_attention
-    across = min(n, 1 if n_columns > MOST_NARROW or n == 1 else 2 if n_columns > FEW else 4)
+    attention, across = shown.is_attention, min(n, 1 if n_columns > MOST_NARROW else 2 if n_columns > FEW else 4)
     wide = WIDTH / max(across, 1 if n_columns > FEW else 2)
     inner = wide - 1.2
     tall = inner * n_rows / n_columns if attention else min(inner, max(0.8, 0.16 * n_rows))
     down = -(-n // across)
     figure = figure_class(figsize=(across * wide + 0.8, down * (tall + 1.1) + 0.5), layout="constrained")
     low, high = float(shown.values.min()), float(shown.values.max())
-    look: dict[str, Any]
+    look: dict[str, Any] = {"cmap": "Greys", "aspect": "auto", "norm": Normalize(low, high if high > low else low + 1)}
     if attention:
         look = {"cmap": "Blues", "aspect": "equal", "norm": PowerNorm(0.5, 0, high or 1.0)}
-    else:
-        look = {"cmap": "Greys", "aspect": "auto", "norm": Normalize(low, high if high > low else low + 1)}
     image: Any = None
     for i in range(n):
         axes = figure.add_subplot(down, across, i + 1)
@@ -225,12 +198,3 @@ def _values(rows: Sequence[dict[str, Any]], key: str) -> list[Any]:
 
 def _is_numeric(rows: Sequence[dict[str, Any]], key: str) -> bool:
     return all(is_number(row[key]) for row in rows)
-
-
-def _is_geometric(values: Sequence[float]) -> bool:
-    """Returns whether ascending values are spaced more evenly on a logarithmic scale."""
-    if len(values) < 3 or values[0] <= 0:
-        return False
-    gaps = [b - a for a, b in itertools.pairwise(values)]
-    ratios = [math.log(b / a) for a, b in itertools.pairwise(values)]
-    return max(ratios) / min(ratios) < max(gaps) / min(gaps)

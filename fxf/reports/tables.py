@@ -1,4 +1,4 @@
-"""Tables as plain text, CSV and Markdown, with what their formats would read as code made harmless."""
+"""Tables as plain text, CSV and Markdown; what Markdown would read as markup is escaped."""
 
 import csv
 import html
@@ -10,7 +10,6 @@ from typing import Any
 from fxf.errors import one_line
 from fxf.reports.run_files import NO_VALUE, is_no_value
 
-FORMULA = ("=", "+", "-", "@")  # the characters that begin a formula in a spreadsheet
 Row = dict[str, Any]
 
 
@@ -30,7 +29,7 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 
 def _for_csv(value: Any) -> Any:
-    """Returns a number unchanged, or a text on one line, quoted if a spreadsheet would take it for a formula.
+    """Returns a number unchanged, or a text on one line.
 
     A number that is NaN or infinite is empty, as null is.
     """
@@ -38,8 +37,7 @@ def _for_csv(value: Any) -> Any:
         return ""
     if isinstance(value, int | float):
         return value
-    text = one_line(str(value))
-    return f"'{text}" if text.startswith(FORMULA) else text
+    return one_line(str(value))
 
 
 def to_markdown(rows: Sequence[Row], columns: Iterable[str], bold: Collection[tuple[int, str]] = ()) -> str:

@@ -3,6 +3,7 @@
 A config that comes with fxf has a name: `reversal`, or `reversal:example0` with an argument.
 """
 
+import contextlib
 import inspect
 import os
 from collections.abc import Iterable, Mapping
@@ -11,7 +12,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from fxf.config import flatten
+from fxf.config import flatten, is_of_layer
 from fxf.errors import UserError, errors_of, nearest, shown
 from fxf.runs.guests import load
 
@@ -124,9 +125,16 @@ def with_changes(
     """
     config, values = config.copy_and_resolve_references(), dict[str, Any]()
     for key, text in changes:
-        kind = _type_of(config, key, flag)
         if key in values:
             raise UserError(f"{flag}{key}: given twice")
+        if is_of_layer(key):
+            values[key] = _typed(text or "true")
+            *_, layer, name = key.split(".")
+            with config.unlocked():
+                sections = config.model.layers
+                sections[layer] = {**sections.get(layer, {}), name: values[key]}
+            continue
+        kind = _type_of(config, key, flag)
         try:
             values[key] = parsed("true" if text is None and kind is bool else text or "", kind)
             if text is None and kind is not bool:
@@ -136,6 +144,14 @@ def with_changes(
             raise UserError(f"{flag}{key}: expected {kind.__name__}, got {got}") from None
         config.update_from_flattened_dict({key: values[key]})
     return config, values
+
+
+def _typed(text: str) -> Any:
+    """Returns a number or a bool if the text is one. The layer that reads the key checks its type."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return {"true": True, "false": False}.get(text.lower(), text)
 
 
 def _type_of(config: ConfigDict, key: str, flag: str) -> type:
@@ -155,6 +171,6 @@ def _type_of(config: ConfigDict, key: str, flag: str) -> type:
             raise UserError(f"{flag}{key}: {what} ({before or 'a config'} has: {', '.join(found)})")
         found, before = found[name], f"{before}.{name}" if before else name
     if isinstance(found, ConfigDict):
-        example = f"{flag}{before}.{next(iter(found))}=VALUE"
+        example = f"{flag}{before}.{next(iter(found), 'NAME.KEY')}=VALUE"
         raise UserError(f"{flag}{key}: is a section; set its keys, such as {example}")
     return type(found)

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fxf.errors import UserError
@@ -21,9 +20,6 @@ def require_first_batch(where: str, batch: Mapping[str, Any], vocab_size: int | 
       vocab_size: the tokens are 0 … vocab_size - 1; None if the model reads no tokens.
       longest: the maximum number of tokens in a row; None for no maximum.
     """
-    if not isinstance(batch, Mapping) or not {"targets", "weights"} <= {*batch}:
-        found = ", ".join(map(str, batch)) if isinstance(batch, Mapping) else type(batch).__name__
-        raise UserError(f"{where}: expected a dict of arrays, targets and weights among them, got {found}")
     batch = {name: np.asarray(x) for name, x in batch.items()}
     if batch["targets"].shape != batch["weights"].shape:
         sizes = [list(batch[name].shape) for name in ("targets", "weights")]
@@ -35,30 +31,11 @@ def require_first_batch(where: str, batch: Mapping[str, Any], vocab_size: int | 
         if name not in batch or vocab_size is None:
             continue
         tokens, read = batch[name], np.asarray(batch.get(mask, True)) != 0
-        if not np.issubdtype(tokens.dtype, np.integer):
-            raise UserError(f"{where}: {name}: expected ints, got {tokens.dtype} {list(tokens.shape)}")
         if longest is not None and tokens.ndim > 1 and tokens.shape[1] > longest:
             raise UserError(f"{where}: {name}: expected at most {longest} tokens in a row, got {tokens.shape[1]}")
         wrong = tokens[((tokens < 0) | (tokens >= vocab_size)) & np.broadcast_to(read, tokens.shape)]
         if len(wrong):
             raise UserError(f"{where}: {name}: expected tokens 0 … {vocab_size - 1}, got {wrong[0]}")
-
-
-def without_wrong_tokens(batch: Any, vocab_size: int | None) -> Any:
-    """Returns the function of batches with weights NaN, so that the step is no success, where a token is not valid."""
-    if vocab_size is None:
-        return batch
-
-    def checked(key: jax.Array, step: Any) -> Any:
-        found = batch(key, step)
-        right = jnp.bool_(True)
-        for name, mask in MASKS.items():
-            if name in found:
-                in_range = (found[name] >= 0) & (found[name] < vocab_size)
-                right &= jnp.all(in_range | (jnp.asarray(found.get(mask, True)) == 0))
-        return {**found, "weights": jnp.where(right, jnp.asarray(found["weights"], jnp.float32), jnp.nan)}
-
-    return checked
 
 
 def first_batch(batch: Any, seed: int) -> Any:

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fxf.data.sentence_files import good_lines, lines_of, read_text_file, tab_separated
+from fxf.data.sentence_files import good_lines, read_text_file, tab_separated
 from fxf.errors import UserError
 from fxf.runs.experiment import Experiment
 from fxf.tasks.prompts import Answer, in_order_of_texts
 from fxf.tasks.task import Evaluator
-from fxf.tasks.text_metrics import paired_bootstrap
 from fxf.tasks.text_task import WARNINGS
 from fxf.training.log import Clock
 from fxf.weights import Params
@@ -78,32 +77,6 @@ def score_pairs(experiment: Experiment, evaluator: Evaluator, path: Path) -> dic
         raise UserError(f"--pairs: task '{experiment.config['task']['name']}' scores no given pairs")
     lines, _ = good_lines(tab_separated(read_text_file(path, "--pairs"), 2, 0, 1), [str(path)] * 2, skip=False)
     return task.test_pairs(evaluator, [(line.source, line.target) for line in lines])
-
-
-def compare(experiment: Experiment, folder: Path, answers: Answers | None) -> dict[str, float]:
-    """Returns the figures of `paired_bootstrap` against the answers in a folder that `write_answers` wrote.
-
-    Raises:
-      UserError: the task has no answers, or the folder has none or those to other prompts.
-    """
-    if not answers:
-        raise UserError(f"--baseline: task '{experiment.config['task']['name']}' has no answers to compare")
-    sources, references, hypotheses = zip(*answers, strict=True)
-    there = {}
-    for name in ("sources", "hypotheses"):
-        lines = lines_of(read_text_file(folder / f"{name}.txt", "--baseline"))
-        there[name] = [line.decode("utf-8", "replace") for line in lines]
-    here = list(map(_one_line, sources))
-    if there["sources"] != here or len(there["hypotheses"]) != len(here):
-        pairs = enumerate(zip(there["sources"], here, strict=False), 1)
-        line = next(
-            (line for line, (source, prompt) in pairs if source != prompt), min(len(there["sources"]), len(here)) + 1
-        )
-        raise UserError(
-            f"--baseline: {folder}: has answers to other prompts than those scored here, from line {line} on"
-        )
-    tokenized = experiment.config["task"].get("tokenized", False)
-    return paired_bootstrap(list(map(_one_line, hypotheses)), there["hypotheses"], list(references), tokenized)
 
 
 def _one_line(text: str) -> str:

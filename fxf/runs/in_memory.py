@@ -1,5 +1,6 @@
 """Models in memory, without a run folder: building, training and decoding."""
 
+import operator
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -11,6 +12,7 @@ import numpy as np
 
 from fxf import weights
 from fxf.config import LARGEST_INT, defaults, one_of, registered_section, section
+from fxf.data.batches import padded
 from fxf.decoding.config import DecodeConfig, changed_decode
 from fxf.decoding.decoder import Decoder
 from fxf.errors import UserError
@@ -22,7 +24,7 @@ from fxf.models import MODELS
 from fxf.models.model import Batch, Model
 from fxf.runs import contract
 from fxf.tasks import task
-from fxf.tasks.prompts import before_end
+from fxf.tasks.prompts import before_end, padded_prompts
 from fxf.training.fine_tuning import evaluated_params, require_frozen, without_frozen_gradient
 from fxf.training.loop import steps_of_next_call
 from fxf.training.optimizer import OptimizerConfig, make_optimizer, optimizer_section
@@ -153,11 +155,10 @@ def fit(
     state = begin(start)
     numbers = hyperparameters(seed, train, described, model.weights_dtype)
     first = contract.first_batch(batch, seed)
-    vocab_size = _vocab_size(model, first)
-    contract.require_first_batch("batch", first, vocab_size, model.max_len)
+    contract.require_first_batch("batch", first, _vocab_size(model, first), model.max_len)
     if (rows := len(first["weights"])) % microbatches:
         raise UserError(f"microbatches: {microbatches} does not divide the batch's {rows} rows")
-    train_steps = make_train_steps(trainer, contract.without_wrong_tokens(batch, vocab_size), steps)
+    train_steps = make_train_steps(trainer, batch, steps)
     if on_gpu():
         train_steps = CompiledByShape(train_steps, nullcontext, options=in_order)
     return _fitted(lambda state, n: train_steps(state, numbers, n), state, steps)
@@ -174,8 +175,7 @@ def _vocab_size(model: Model, batch: Batch) -> int | None:
     """Returns the number of the model's tokens; None for a model whose outputs are not logits."""
     if not model.loss.of_logits:
         return None
-    tokens = {name: np.asarray(x).astype(np.int32) for name, x in batch.items() if name in contract.MASKS}
-    return jax.eval_shape(model.apply, weights.shapes(model.spec, model.weights_dtype), {**batch, **tokens}).shape[-1]
+    return jax.eval_shape(model.apply, weights.shapes(model.spec, model.weights_dtype), batch).shape[-1]
 
 
 def _fitted(train_steps: Callable[..., Any], state: TrainState, steps: int) -> Fitted:
@@ -190,7 +190,7 @@ def _fitted(train_steps: Callable[..., Any], state: TrainState, steps: int) -> F
         if not np.isfinite(losses[-1]).all():
             first = int(np.argmin(np.isfinite(losses[-1])))
             what = f"step {done + first + 1}: the loss is {losses[-1][first]}"
-            raise UserError(f"{what}; a lower learning_rate may help, if the batch has no wrong token")
+            raise UserError(f"{what}; a lower learning_rate may help")
         done += several
         at_once = steps_of_next_call(several, time.perf_counter() - before)
     return Fitted(evaluated_params(state), np.concatenate(losses))
@@ -235,16 +235,15 @@ def decode(
     method = section(DecodeConfig, changed_decode(defaults(DecodeConfig), keys), "decode")
     if not prompts:
         return []
-    rows = _after_first(first_token, prompts)
+    texts = [[*([] if first_token is None else [first_token]), *map(operator.index, prompt)] for prompt in prompts]
+    rows = padded_prompts(texts)
+    read = [[*map(operator.index, source)] for source in sources or ()]
     if sources is not None:
-        if len(sources) != len(prompts):
-            raise UserError(f"sources: expected one for each of {len(prompts)} prompts, got {len(sources)}")
-        source, counts = _padded("source", sources)
-        if not counts.all():
-            raise UserError(f"source {int(counts.argmin()) + 1}: it is empty; the model reads at least one token")
-        rows |= {"source": source, "source_mask": np.arange(source.shape[1])[None] < counts[:, None]}
+        if len(read) != len(texts):
+            raise UserError(f"sources: expected one for each of {len(texts)} prompts, got {len(read)}")
+        rows["source"], rows["source_mask"] = padded(read, len(read), max(map(len, read)))
     params, model = model.to_plain(params), model.plain
-    _require_tokens(model, params, rows, max(ends))
+    _require_tokens(model, params, {"prompt": texts, "source": read}, max(ends))
     room, n_tokens = model.max_len, rows["tokens"].shape[1]
     if room is not None and n_tokens + max_tokens > room:
         raise UserError(f"max_tokens: {n_tokens} tokens and {max_tokens} more exceed model.max_len {room}")
@@ -255,46 +254,15 @@ def decode(
     return [before_end(answer, ends[0]) for answer in answers]
 
 
-def _after_first(first_token: int | None, prompts: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
-    """Returns the prompts as rows after the token, or after the first token of each if it is None."""
-    tokens_NP, lengths_N = _padded("prompt", prompts)
-    if first_token is not None:
-        return {"first": np.full(len(prompts), first_token, np.int32), "tokens": tokens_NP, "lengths": lengths_N}
-    if not lengths_N.all():
-        raise UserError(f"prompt {int(lengths_N.argmin()) + 1}: it is empty; without a first_token it needs a token")
-    return {"first": tokens_NP[:, 0], "tokens": tokens_NP[:, 1:], "lengths": lengths_N - 1}
-
-
-def _padded(name: str, rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the rows, padded with zeros, int32 [N, P], and their lengths, int32 [N]."""
-    lengths_N = np.array([len(row) for row in rows], np.int32)
-    tokens_NP = np.zeros((len(rows), max(lengths_N)), np.int32)
-    for number, (row, values) in enumerate(zip(tokens_NP, map(np.asarray, rows), strict=True), 1):
-        if values.ndim != 1 or not (np.issubdtype(values.dtype, np.integer) or not values.size):
-            raise UserError(f"{name} {number}: expected a list of tokens, which are ints, got {values.tolist()!r}")
-        row[: len(values)] = values
-    return tokens_NP, lengths_N
-
-
-def _require_tokens(model: Model, params: Params, rows: dict[str, np.ndarray], end_token: int) -> None:
-    """Raises a UserError if a token is none of the model's, which a program would clamp, or a source is missing."""
-    inputs, sources = {"inputs": np.zeros((1, 1), np.int32)}, {k: x[:1] for k, x in rows.items() if "source" in k}
-    try:
-        vocab_size = jax.eval_shape(model.apply, params, inputs).shape[-1]
-        if sources:
-            raise UserError("sources: the model reads none")
-    except KeyError as error:
-        if error.args != ("source",):
-            raise
-        if not sources:
-            raise UserError("sources: missing; the model reads a source for each prompt") from None
-        vocab_size = jax.eval_shape(model.apply, params, {**inputs, **sources}).shape[-1]
-    if end_token >= vocab_size:
-        raise UserError(f"end_token: expected one of the tokens 0 … {vocab_size - 1}, got {end_token}")
-    for name, what in (("first", "prompt"), ("tokens", "prompt"), ("source", "source")):
-        if name not in rows:
-            continue
-        wrong = np.argwhere((rows[name] < 0) | (rows[name] >= vocab_size))
-        if len(wrong):
-            value = rows[name][tuple(wrong[0])]
-            raise UserError(f"{what} {wrong[0][0] + 1}: expected tokens 0 … {vocab_size - 1}, got {value}")
+def _require_tokens(model: Model, params: Params, read: dict[str, list[list[int]]], end_token: int) -> None:
+    """Raises a UserError if a text is empty or a token is none of the model's, which a program would clamp."""
+    one = np.zeros((1, 1), np.int32)
+    shape = jax.eval_shape(model.apply, params, {"inputs": one, "source": one, "source_mask": one == 0}).shape
+    if end_token >= shape[-1]:
+        raise UserError(f"end_token: expected one of the tokens 0 … {shape[-1] - 1}, got {end_token}")
+    for what, texts in read.items():
+        for number, tokens in enumerate(texts, 1):
+            if not tokens:
+                raise UserError(f"{what} {number}: it is empty; the model reads at least one token")
+            if wrong := [token for token in tokens if not 0 <= token < shape[-1]]:
+                raise UserError(f"{what} {number}: expected tokens 0 … {shape[-1] - 1}, got {wrong[0]}")

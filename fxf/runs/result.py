@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from fxf import weights
+from fxf.config import flatten
 from fxf.errors import UserError, printable
 from fxf.machine import memory
 from fxf.reports.figures import HIGHER, LOWER
@@ -57,15 +58,23 @@ def sample_text(prompt: str, expected: str | None, answer: str, cut_off: bool = 
 def scoring_of(experiment: Experiment) -> dict[str, Any]:
     """Returns what config.json says of the scores, so that runs are ranked only where they score the same.
 
-    `better` has the direction of the task's figures, `unit` that of its losses, and `scored` what the task says of the
-    data that it scores.
+    `better` has the direction of the task's figures, `unit` that of its losses, and `scored` what tells the data that
+    it scores from others.
     """
     task, best = experiment.task, experiment.checkpoint.best
     names = [name for name in task.metrics if {name, f"-{name}"} - {*task.metrics}]  # both: the user chooses
     better = {name.removeprefix("-"): LOWER if name.startswith("-") else HIGHER for name in [*names, best] if name}
     unit = "nats" if experiment.model.loss.of_logits else experiment.model_config.name
-    scored = task.scored_data()
-    return {"better": better, "unit": unit, **({} if scored is None else {"scored": scored})}
+    return {"better": better, "unit": unit, "scored": scored_of(experiment)}
+
+
+def scored_of(experiment: Experiment) -> dict[str, Any]:
+    """Returns what the task says of the data that it scores, or else its keys and the digests of its data."""
+    if (scored := experiment.task.scored_data()) is not None:
+        return scored
+    keys = {key: value for key, value in flatten(experiment.config) if key.startswith(("task.", "data."))}
+    others = ("task.metrics", "data.path", "data.prepared")  # a path counts by its content
+    return {key: value for key, value in keys.items() if key not in others} | experiment.task.digests()
 
 
 def result_of(

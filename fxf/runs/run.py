@@ -13,7 +13,7 @@ from fxf.files import folder_at
 from fxf.machine import status
 from fxf.runs import contract, guests, run_folder
 from fxf.runs.experiment import Experiment, build
-from fxf.runs.generation import Answering, compare, score_pairs, write_answers
+from fxf.runs.generation import Answering, score_pairs, write_answers
 from fxf.runs.loading import CHECKPOINTS, Changes, Place, load, load_params
 from fxf.runs.lock import locked
 from fxf.runs.programs import Kept, share
@@ -134,14 +134,12 @@ def evaluate(
     config_file: Place | None = None,
     pairs: Place | None = None,
     output: Place | None = None,
-    baseline: Place | None = None,
 ) -> dict[str, Any]:
     """Scores the checkpoint that `load` reads from `workdir`. Returns its step and the task's figures.
 
     Args:
       pairs: a file of prompts and right answers, tab-separated, to score instead of the test data.
       output: a folder for the answers, as `write_answers` writes them.
-      baseline: such a folder of another system, with which `compare` compares.
 
     Raises:
       UserError: as `load`; the data differ from those of the training; or the task has no such answers.
@@ -155,8 +153,6 @@ def evaluate(
     answers = figures.pop("answers", None)
     if to is not None:
         write_answers(experiment, to, answers)
-    if baseline is not None:
-        figures |= compare(experiment, Path(baseline), answers)
     return {"step": found, **figures}
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from fxf.machine.compiled import CompiledByShape
 from fxf.machine.on_gpu import in_order
 from fxf.runs.experiment import Experiment
 from fxf.runs.flops import seconds_at_peak
@@ -35,7 +34,6 @@ class Steps:
             experiment,
         )
         self._numbers = jax.device_put(experiment.hyperparameters(), layout.replicated)
-        self._rate = CompiledByShape(jax.jit(self._rate_of), self._compiling, experiment.programs["rate", layout])
         at_peak = seconds_at_peak(experiment, layout, self._compiling)
         self._batches = task.batches() if task.has("batches") else None
         if self._batches is not None:
@@ -66,13 +64,11 @@ class Steps:
         state, metrics = self._programs["steps"](state, self._numbers, n)
         return state, metrics | self._least
 
-    def learning_rate(self, step: int) -> jax.Array:
+    def learning_rate(self, step: int) -> float:
         """Returns the learning rate of a step."""
-        return self._rate(self._numbers.optimizer, np.int32(step))
+        config, numbers = self._experiment.optimizer_config, self._experiment.hyperparameters().optimizer
+        return float(make_schedule(config, self._experiment.train.steps, numbers)(np.int32(step)))
 
     def position(self) -> Any:
         """Returns the position in the data, as JSON."""
         return None if self._batches is None else self._batches.get_state()
-
-    def _rate_of(self, numbers: Any, step: jax.Array) -> jax.Array:
-        return make_schedule(self._experiment.optimizer_config, self._experiment.train.steps, numbers)(step)

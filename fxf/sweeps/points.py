@@ -10,7 +10,6 @@
 file's name, as `get_config(argument)` does. So one file can hold several sweeps.
 """
 
-import copy
 import hashlib
 import itertools
 import json
@@ -19,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fxf.config import flatten
+from fxf.config import flatten, is_of_layer, with_values
 from fxf.errors import UserError, nearest
 from fxf.machine.status import stage
 from fxf.runs import guests, run_folder
@@ -61,20 +60,16 @@ def make_points(
     """
     known, points, numbers = dict(flatten(config)), list[Point](), dict[str, int]()
     for number, changes in enumerate(added, 1):
-        where, changed = f"sweep: point {number}", copy.deepcopy(dict(config))
+        where = f"sweep: point {number}"
         plain = {key: value.item() if getattr(value, "size", 0) == 1 else value for key, value in changes.items()}
         for key, value in plain.items():
-            if key not in known:
+            if key not in known and not is_of_layer(key):
                 raise UserError(f"{where}: {key}: unknown key{nearest(key, known)}")
             if key in overridden:
                 raise UserError(f"--config.{key}: the sweep sets this key itself")
             if not isinstance(value, bool | int | float | str):
                 raise UserError(f"{where}: {key}: expected one number, string or bool, got {value!r}")
-            *sections, last = key.split(".")
-            holder = changed
-            for name in sections:
-                holder = holder[name]
-            holder[last] = value
+        changed = with_values(config, plain)
         same = numbers.setdefault(json.dumps(changed, sort_keys=True), number)
         if same != number:
             raise UserError(f"{where}: the same config as point {same}")

@@ -1,4 +1,4 @@
-"""Workers that start a process for each run or group of runs, several at a time here, or as an array of SLURM jobs."""
+"""Workers that start a process for each run or group of runs, several at a time."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import NamedTuple, TextIO
 
 from fxf.errors import Interrupted, UserError
 from fxf.machine import signals
@@ -95,36 +95,6 @@ def _failures(job: Job, code: int) -> dict[Path, str]:
         return {job.folder: failure}
     lost = [folder for folder in job.points if run_folder.read_result(folder) is None]
     return {folder: failure if (folder / LOG).exists() else f"{failure}; {last_line(job.folder)}" for folder in lost}
-
-
-def submit(jobs: list[Job], folder: Path, parameters: dict[str, Any], cluster: str = "slurm") -> list[Any]:
-    """Submits the jobs as one array through submitit; returns submitit's job objects without waiting for them.
-
-    Args:
-      folder: the folder for submitit's files and the output of the jobs.
-      parameters: parameters of `submitit.AutoExecutor`; None means the cluster's default.
-      cluster: `slurm`; `local` runs each job in a process on this machine.
-
-    Raises:
-      UserError: submitit or SLURM is missing, or refuses the jobs.
-    """
-    try:
-        import submitit
-    except ImportError:
-        raise UserError("--slurm: submitit is not installed; run 'make environment EXTRAS=test,slurm'") from None
-    if not jobs:
-        return []
-    try:
-        executor = submitit.AutoExecutor(folder, cluster)
-        executor.update_parameters(**parameters)
-        return executor.map_array(_run_one, jobs)
-    except (RuntimeError, OSError) as error:
-        raise UserError(f"--slurm: {' '.join(str(error).split())}") from None
-
-
-def _run_one(job: Job) -> None:
-    if failure := _failure(_start(job, dict(os.environ)).wait()):
-        raise RuntimeError(f"{failure}; {last_line(job.folder)}")
 
 
 def last_line(folder: Path) -> str:

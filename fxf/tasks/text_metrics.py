@@ -5,7 +5,7 @@ references)` returns a number, given the answer to each prompt, list[str], and a
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from fxf.config import Choices, key, one_of
@@ -40,29 +40,6 @@ def reference_columns(references: list[list[str]]) -> Any:
     """
     n_columns = max(map(len, references))
     return [[texts[i] if i < len(texts) else None for texts in references] for i in range(n_columns)]
-
-
-def paired_bootstrap(
-    answers: list[str], baseline: list[str], references: list[list[str]], tokenized: bool = False
-) -> dict[str, float]:
-    """Returns BLEU and chrF of a baseline on the same prompts, and the p-values of the differences from it.
-
-    A p-value is that of sacreBLEU's paired bootstrap with 1,000 samples (Koehn 2004): how probable so large a
-    difference is if the systems are equally good.
-
-    Args:
-      tokenized: whether the text is tokenized already, so that BLEU counts its words as they are.
-    """
-    from sacrebleu.metrics import BLEU, CHRF  # imported here because it takes a fifth of a second
-    from sacrebleu.significance import PairedTest
-
-    metrics = {"bleu": BLEU(tokenize="none" if tokenized else "13a", force=tokenized), "chrf": CHRF()}
-    systems: list[tuple[str, Sequence[str]]] = [("baseline", baseline), ("answers", answers)]
-    found: Any = PairedTest(systems, metrics, reference_columns(references), test_type="bs")()[1]
-    figures: dict[str, float] = {}
-    for name, (of_baseline, of_answers) in zip(metrics, [found["BLEU"], found["chrF2"]], strict=True):
-        figures |= {f"baseline_{name}": float(of_baseline.score), f"{name}_p_value": float(of_answers.p_value)}
-    return figures
 
 
 class TextMetrics:

@@ -5,21 +5,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from fxf.data.tokenizer import TOKENIZER_FILE, Tokenizer
+from fxf.errors import shortened
 from fxf.tasks.task import Task
 
 log = logging.getLogger(__name__)
 
-WARNINGS = 8  # maximum of lines about prompts, and of words in a line
+WARNINGS = 8  # maximum of lines about prompts
 
 
 def warn_of_unknown(tokenizer: Tokenizer, prompts: Sequence[Sequence[str]]) -> None:
     """Warns of words that the vocabulary lacks, a line for each of the first prompts; a prompt has several texts."""
-    lacking = [list(dict.fromkeys(word for text in texts for word in tokenizer.unknown(text))) for texts in prompts]
-    told = [(number, words) for number, words in enumerate(lacking, 1) if words]
+    lacking = [dict.fromkeys(word for text in texts for word in tokenizer.unknown(text)) for texts in prompts]
+    told = [(number, ", ".join(f"'{word}'" for word in words)) for number, words in enumerate(lacking, 1) if words]
     for number, words in told[:WARNINGS]:
-        named = ", ".join(f"'{word[:40]}{'…' * (len(word) > 40)}'" for word in words[:WARNINGS])
-        others = f" and {len(words) - WARNINGS} others" if len(words) > WARNINGS else ""
-        log.warning("warning: prompt %d: the vocabulary lacks %s%s; read as <unk>", number, named, others)
+        log.warning("warning: prompt %d: the vocabulary lacks %s; read as <unk>", number, shortened(words))
     if len(told) > WARNINGS:
         log.warning("warning: %d more prompts have words that the vocabulary lacks", len(told) - WARNINGS)
 

@@ -151,15 +151,10 @@ class MetricsLog:
         if self._is_first:
             status.tell("", f"step {step}/{self._steps}  {stage}")
 
-    def print_line(self, text: str) -> None:
-        """Prints one line."""
-        if self._is_first:
-            status.say(one_line(text))
-
     def print_lines(self, *texts: str) -> None:
         """Prints a line for each text."""
-        for text in texts:
-            self.print_line(text)
+        for text in texts if self._is_first else ():
+            status.say(one_line(text))
 
     @contextmanager
     def traced(self) -> Iterator[None]:
@@ -169,7 +164,7 @@ class MetricsLog:
         with jax.profiler.trace(self._folder / PROFILE, profiler_options=options):
             yield
         where = self._place / PROFILE
-        self.print_line(
+        self.print_lines(
             f"{where}: a trace; tensorboard --logdir={where} shows it (with xprof installed), "
             "and ui.perfetto.dev opens its trace.json.gz"
         )

@@ -127,7 +127,7 @@ def _evaluated(
     with clock.measure("evaluate"):
         found = evaluate(state)
     log.record(step, found, "validation")
-    log.print_line(f"step {step}  " + "  ".join(f"{name} {value:g}" for name, value in found.items()))
+    log.print_lines(f"step {step}  " + "  ".join(f"{name} {value:g}" for name, value in found.items()))
     return found
 
 

@@ -184,22 +184,12 @@ def make_schedule(config: OptimizerConfig, steps: int, numbers: Mapping[str, Any
 def optimizer_section(values: Mapping[str, Any]) -> OptimizerConfig:
     """Returns the `optimizer` section, of the class that the optimizer `values["name"]` has registered.
 
-    So that one config serves every optimizer, a key of its own that is absent has its default, and keys of other
-    optimizers are left out.
-
     Raises:
-      UserError: as `section`, or a key of another optimizer differs from its default.
+      UserError: as `section`.
     """
-    if not isinstance(values, Mapping):
-        raise UserError(f"optimizer: expected a section of keys, got {values!r}")
     name = values.get("name", OptimizerConfig.name)
-    cls = OPTIMIZERS[one_of(name, OPTIMIZERS, "optimizer.name")].config
-    others = {key: x for each in OPTIMIZERS.values() for key, x in _own_keys(each.config).items()}
-    read = {**values, "name": name}
-    for other in others.keys() - _own_keys(cls):
-        if read.pop(other, others[other]) != others[other]:
-            raise UserError(f"optimizer.{other}: optimizer '{name}' does not read it; leave it at {others[other]}")
-    return registered_section(cls, read, "optimizer")
+    registered = OPTIMIZERS[one_of(name, OPTIMIZERS, "optimizer.name")]
+    return registered_section(registered.config, {**values, "name": name}, "optimizer")
 
 
 def _own_keys(cls: type[OptimizerConfig]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from fxf.reports.run_files import is_run
 from fxf.runs import configs, guests
 from fxf.runs.code_version import made_by
 from fxf.runs.experiment import Experiment, build
+from fxf.runs.result import scored_of
 from fxf.trials.evidence import TEST
 
 PLAN = "plan.json"
@@ -141,8 +142,7 @@ def make_plan(first: Arm, other: Arm | None, workdir: Path, metric: str = "", le
 
 def _require_same_scores(first: Experiment, other: Experiment, metric: str) -> None:
     """Raises a UserError if two experiments score other data, or have the metric in another unit."""
-    here, there = (experiment.task.scored_data() for experiment in (first, other))
-    if here is not None and there is not None and (differing := differing_keys(here, there)):
+    if differing := differing_keys(scored_of(first), scored_of(other)):
         raise UserError(f"the two configs score other data: {', '.join(differing)}")
     if first.task.files.get(TOKENIZER) != other.task.files.get(TOKENIZER) and re.fullmatch(PER_TOKEN, metric):
         bits = [name.removeprefix("-") for name in first.task.metrics if "bits_per" in name]

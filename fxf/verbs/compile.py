@@ -5,15 +5,15 @@ fxf compile --config=reversal --topology=v5e:2x4 --program=training --json
 fxf compile --config=characters:gpt2 --topology=h100:8 --search
 
 It compiles the training step and the program that generates, and allocates and trains nothing. For each it prints the
-bytes that a device holds, operations, traffic to memory, loops, collectives, the time that the hardware needs at best,
-and what bounds it. --config.train.batch_size is the batch of all devices together. --search compiles the training step
-for many meshes, with and without recomputation, for the config's batch and larger ones, and prints the command of the
+bytes that a device holds, operations, traffic to memory, collectives, the time that the hardware needs at best, and
+what bounds it. --config.train.batch_size is the batch of all devices together. --search compiles the training step for
+many meshes, with and without recomputation, for the config's batch and larger ones, and prints the command of the
 fastest. `pip install 'fxf[compile]'` has what it needs. A program may take minutes to compile.
 """
 
 import json
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fxf.errors import UserError
@@ -35,47 +35,32 @@ def flags(parser: Parser) -> None:
 def main(args: Namespace) -> None:
     if not args.topology:
         raise UserError("--topology: missing; for example --topology=h100:8 or --topology=v5e:2x4")
-    for flag in ("program", "rows", "json") if args.search else ():
-        if getattr(args, flag):
-            raise UserError(f"--{flag}: --search prints lines about the training step; leave it at its default")
     if args.rows and args.program == "training":
         raise UserError("--rows: only the program decoding reads it")
     import jax
 
     jax.config.update("jax_platforms", "cpu")  # the packages that compile for a GPU or TPU would look for one
-    from fxf.compile import roofline, topologies
+    from fxf.compile import roofline, search, topologies
+    from fxf.runs.experiment import build
 
     config, origin = config_and_origin(args)
     topology = topologies.topology(args.topology)
+
+    def reports(config: dict[str, Any], names: Sequence[str]) -> Iterator[dict[str, Any]]:
+        experiment = build(config)
+        if args.vocab_size:
+            experiment = experiment.with_vocabulary(args.vocab_size)
+        yield from roofline.reports(experiment, topology, names, args.rows or 0)
+
     with topologies.target(topology):
-        if args.search:
-            _search(config, origin, topology, args.vocab_size)
+        if not args.search:
+            for figures in reports(config, [args.program] if args.program else PROGRAMS):
+                print(json.dumps(figures) if args.json else roofline.text(figures), flush=True)
             return
-        names = [args.program] if args.program else list(PROGRAMS)
-        experiment = _experiment(config, args.vocab_size)
-        for figures in roofline.reports(experiment, topology, names, args.rows or 0):
-            print(json.dumps(figures) if args.json else roofline.text(figures), flush=True)
-
-
-def _experiment(config: dict[str, Any], vocab_size: int | None) -> Any:
-    from fxf.runs.experiment import build
-
-    experiment = build(config)
-    return experiment.with_vocabulary(vocab_size) if vocab_size else experiment
-
-
-def _search(config: dict[str, Any], origin: dict[str, Any], topology: Any, vocab_size: int | None) -> None:
-    """Prints a line for each trial as it is done, and the command of the fastest."""
-    from fxf.compile import roofline, search
-
-    def measure(changed: dict[str, Any]) -> roofline.Figures:
-        (figures,) = roofline.reports(_experiment(changed, vocab_size), topology, ["training"])
-        return figures
-
-    trials: Sequence[search.Trial] = []
-    for trial in search.search(config, len(topology.devices), measure):
-        print(search.line(trial), flush=True)
-        trials = [*trials, trial]
+        trials = []
+        for trial in search.search(config, len(topology.devices), lambda config: next(reports(config, ["training"]))):
+            print(search.line(trial), flush=True)
+            trials.append(trial)
     best = max(trials, key=lambda trial: trial.rate)
     if not best.rate:
         raise UserError(f"--search: nothing fits {topology.name}; try a smaller train.batch_size or more devices")

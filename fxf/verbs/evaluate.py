@@ -15,10 +15,6 @@ def flags(parser: Parser) -> None:
     add_decode(parser)
     parser.flag("pairs", doc="file to score instead: on each line a prompt, a tab and a right answer")
     parser.flag("output", doc="folder for sources.txt, hypotheses.txt and references.txt")
-    parser.flag(
-        "baseline",
-        doc="folder that --output of another system wrote; adds its figures, and p-values of the differences",
-    )
     parser.switch("json", "print the figures as one JSON object, and nothing else")
 
 
@@ -28,5 +24,5 @@ def main(args: Namespace) -> None:
     from fxf.runs import run
     from fxf.training.log import Clock
 
-    workdir, places = require_workdir(args), (args.config, args.pairs, args.output, args.baseline)
+    workdir, places = require_workdir(args), (args.config, args.pairs, args.output)
     print_figures(run.evaluate(workdir, Clock(STARTED), args.step, decode_of(args), *places), args.json)

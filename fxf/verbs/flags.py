@@ -12,8 +12,6 @@ from fxf.errors import UserError, nearest, one_line, printable
 from fxf.files import folder_at, read_file, to_json
 from fxf.machine import status
 
-MAX_INPUT = 2**28  # bytes of prompts
-MAX_PROMPT = 2**20  # characters
 CONFIG_HELP = "config file, or the name of a config of fxf, and after a colon its argument; the file runs as code"
 
 EXITS = """exit codes:
@@ -24,6 +22,15 @@ EXITS = """exit codes:
   130  stopped by Ctrl-C, which is the same
   141  the reader of the output has gone
 """
+
+
+class _Once(argparse.Action):
+    """Keeps the value of a flag that is given once; argparse would take the last of two."""
+
+    def __call__(self, parser: Any, found: Any, value: Any, name: Any = None) -> None:
+        if getattr(found, self.dest) is not self.default:
+            raise UserError(f"{name}: given twice")
+        setattr(found, self.dest, value)
 
 
 class Parser(argparse.ArgumentParser):
@@ -47,6 +54,7 @@ class Parser(argparse.ArgumentParser):
         """Adds a flag with a value of a kind, such as `int` or `whole(1)`."""
         text = doc.replace("%", "%%")
         checked = _checked(kind) if default != "" else kind  # argparse converts a text that is the default, too
+        options.setdefault("action", _Once)
         self.add_argument(f"--{name}", type=checked, default=default, help=text, metavar="VALUE", **options)
 
     def switch(self, name: str, doc: str) -> None:
@@ -59,7 +67,6 @@ class Parser(argparse.ArgumentParser):
           UserError: a flag is unknown, given twice or without a value, or a value is wrong.
         """
         argv, overrides = _split(argv) if self.overrides else (list(argv), [])
-        _require_each_once(self, argv)
         found, unknown = self.parse_known_intermixed_args(argv)
         for argument in [*self._flags_with_spaces(argv), *unknown]:
             raise UserError(self._unknown(argument))
@@ -157,19 +164,6 @@ def _split(argv: Sequence[str]) -> tuple[list[str], list[tuple[str, str | None]]
     return rest, overrides
 
 
-def _require_each_once(parser: Parser, argv: Sequence[str]) -> None:
-    """Raises a UserError if a flag that takes one value is given twice; one of the two would be ignored."""
-    several = {name for action in parser._actions if action.nargs == 0 or isinstance(action, argparse._AppendAction)
-               for name in action.option_strings}  # fmt: skip
-    seen = set()
-    for word in argv[: argv.index("--") if "--" in argv else None]:
-        name = word.partition("=")[0]
-        if name in seen and name not in several:
-            raise UserError(f"{name}: given twice")
-        if name.startswith("--"):
-            seen.add(name)
-
-
 def add_config(parser: Parser) -> None:
     """Adds --config=NAME and --config.KEY=VALUE."""
     parser.flag("config", doc=f"{CONFIG_HELP}; --config.SECTION.KEY=VALUE changes a key")
@@ -235,33 +229,26 @@ def read_lines(path: str | None) -> list[str]:
     if path in (None, "/dev/stdin"):
         name, content = "standard input", b"".join(lines_of_standard_input())
     else:
-        name, content = path, read_file(path, "--input", limit=MAX_INPUT)
+        name, content = path, read_file(path, "--input")
     require_uncompressed(content, name)
     lines = lines_of(content) if content else []
     return [prompt_of(line, f"{name}:{number}") for number, line in enumerate(lines, 1)]
 
 
 def lines_of_standard_input() -> Iterator[bytes]:
-    """Yields the lines of standard input as they come. Raises a UserError if it is closed, or too long."""
+    """Yields the lines of standard input as they come. Raises a UserError if it is closed."""
     if sys.stdin is None:
         raise UserError("standard input: it is closed; give prompts as arguments or by --input")
-    n_bytes = 0
     with status.hidden():
-        for line in sys.stdin.buffer:
-            if (n_bytes := n_bytes + len(line)) > MAX_INPUT:
-                raise UserError(f"standard input: expected at most {MAX_INPUT} bytes")
-            yield line
+        yield from sys.stdin.buffer
 
 
 def prompt_of(content: bytes, where: str) -> str:
-    """Returns the prompt in a line of a file. Raises a UserError, which begins with `where`, if it is not valid."""
+    """Returns the prompt in a line of a file. Raises a UserError, which begins with `where`, if it is not UTF-8."""
     try:
-        prompt = content.decode("utf-8")
+        return content.decode("utf-8")
     except UnicodeDecodeError:
         raise UserError(f"{where}: not UTF-8") from None
-    if len(prompt) > MAX_PROMPT:
-        raise UserError(f"{where}: expected at most {MAX_PROMPT} characters, got {len(prompt)}")
-    return prompt
 
 
 def answer_lines(answers: Sequence[Sequence[Any]], n_best: int | None, as_json: bool) -> Iterator[str]:

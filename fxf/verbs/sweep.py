@@ -3,7 +3,6 @@
 fxf sweep --config=reversal:example0 --workdir=runs/sweep --workers=2
 fxf sweep --config=reversal:example0 --workdir=runs/sweep --workers=2 --together=12
 fxf sweep --config=reversal:example0 --workdir=runs/sweep --dry_run
-fxf sweep --config=reversal:example0 --workdir=runs/sweep --slurm --workers=8 --minutes=30
 
 `--config.KEY=VALUE` changes every point. Each point has a run folder below --workdir, which is named by the keys that
 the point changes; its log.txt holds the output of the run. If a point fails, the others go on. The same command again
@@ -14,9 +13,8 @@ With --together=N a process trains up to N points, one after another, if they di
 program reads as arguments: seed, learning rates, weight decay and label smoothing. Only the first of them imports and
 compiles, and each has the same bits as alone.
 
-With --slurm the command submits the points as an array of jobs, of which --workers run at a time, and ends. Later the
-same command without --slurm and with --workers=0 writes the table and the plot of the finished points. sbatch reads
-other settings, such as the account, from SBATCH_ACCOUNT and similar variables.
+--dry_run prints the commands of the points without a result, one a line, as for an array of jobs of a cluster. Later
+the same command with --workers=0 writes the table and the plot of the finished points.
 """
 
 import shlex
@@ -30,8 +28,6 @@ from fxf.errors import UserError, one_line
 from fxf.files import is_remote
 from fxf.verbs.flags import Parser, add_config, config_and_origin, require_workdir, whole
 
-OF_SLURM = ("partition", "minutes", "cpus", "gpus")
-
 
 def flags(parser: Parser) -> None:
     add_config(parser)
@@ -42,11 +38,6 @@ def flags(parser: Parser) -> None:
     parser.switch("dry_run", "only print the commands of the points without a result")
     parser.flag("x", doc="changed key for the plot's horizontal axis; by default the one with most values")
     parser.flag("y", doc="figure for the plot's vertical axis; by default the task's first metric")
-    parser.switch("slurm", "submit the points as an array of SLURM jobs")
-    parser.flag("partition", doc="with --slurm: partition of the jobs")
-    parser.flag("minutes", whole(1), doc="with --slurm: time limit of each point")
-    parser.flag("cpus", whole(1), doc="with --slurm: cores of each point")
-    parser.flag("gpus", whole(1), doc="with --slurm: GPUs of each point")
 
 
 def main(args: Namespace) -> None:
@@ -59,9 +50,6 @@ def main(args: Namespace) -> None:
     from fxf.sweeps.table import report, require_figure
     from fxf.sweeps.workers import last_line, run_all
 
-    for flag in OF_SLURM:
-        if getattr(args, flag) is not None and not args.slurm:
-            raise UserError(f"--{flag}: only --slurm reads it")
     if args.points is None:
         jax.config.update("jax_platforms", "cpu")  # this process only checks configs; accelerators are for the points
     config, origin = config_and_origin(args)
@@ -84,10 +72,6 @@ def main(args: Namespace) -> None:
         return
     print(f"{len(points)} points, {len(points) - len(without_result)} finished already", flush=True)
     n_workers = 1 if args.workers is None else args.workers
-    if args.slurm:
-        _submit(jobs, workdir, args, n_workers)
-        return
-
     failures = run_all(jobs, n_workers) if n_workers else {}
     try:
         for path in report(points, workdir, metrics, args.x, args.y):
@@ -111,7 +95,7 @@ def _train(points: list[Any], workdir: Path, origin: dict[str, Any], args: Names
     from fxf.sweeps.together import train_together
     from fxf.tasks.prompts import is_number
 
-    for other in ("dry_run", "slurm", "workers", "together", "x", "y"):
+    for other in ("dry_run", "workers", "together", "x", "y"):
         if getattr(args, other) not in (None, False):
             raise UserError(f"--{other}: --points trains in this process; give one of them")
     for text in (texts := args.points.split(",")):
@@ -149,18 +133,3 @@ def _jobs(points: list[Any], chosen: list[int], origin: dict[str, Any], workdir:
         sweep = command("sweep", origin["overrides"], f"--workdir={workdir}", f"--points={','.join(numbers)}")
         jobs.append(Job(sweep, workdir / name, tuple(workdir / point.name for point in some)))
     return jobs
-
-
-def _submit(jobs: list[Any], workdir: Path, args: Namespace, n_workers: int) -> None:
-    from fxf.sweeps.workers import submit
-
-    parameters = {
-        "name": workdir.name,
-        "timeout_min": args.minutes,
-        "cpus_per_task": args.cpus,
-        "gpus_per_node": args.gpus,
-        "slurm_partition": args.partition,
-        "slurm_array_parallelism": max(n_workers, 1),
-    }
-    for job in submit(jobs, workdir / "slurm", parameters):
-        print(job.job_id)

@@ -3,8 +3,8 @@
 fxf train --config=reversal --workdir=runs/reversal
 
 With --from the weights, the model and the tokenizer are those of another run (RUN, or RUN:STEP), of a folder of
-transformers, or, without model and tokenizer, of a safetensors file. Keys of `model` on the command line stay. The keys
-of the `start` section choose among the weights.
+transformers, or, without model and tokenizer, of a safetensors file. Keys of `model` on the command line stay. Weights
+that do not fit are drawn, and a line names them.
 
 fxf train --config=reversal --workdir=runs/longer --from=runs/reversal --config.train.steps=300
 """
@@ -15,6 +15,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
+from fxf.config import with_values
 from fxf.errors import one_line
 from fxf.machine import status
 from fxf.verbs.flags import Parser, add_config, config_and_origin, print_figures, require_workdir
@@ -61,4 +62,4 @@ def _smoke(config: dict[str, Any], workdir: Path, origin: dict[str, Any]) -> tup
     origin["overrides"] |= changes
     origin[smoke.MARK] = True
     status.say(one_line("smoke run with " + "  ".join(f"{key} {value}" for key, value in changes.items())))
-    return smoke.changed(config, changes), folder
+    return with_values(config, changes), folder

@@ -129,8 +129,6 @@ def test_parallel_files_are_paired_line_by_line(tmp_path):
 @pytest.mark.parametrize(
     ("en", "fr", "message"),
     [
-        (["a", "b"], ["A"], "train.en:2: train.fr has no such line"),
-        (["a"], ["A", "B"], "train.fr:2: train.en has no such line"),
         (["a", ""], ["A", "B"], "train.en:2: the source is empty"),
         (["a", "b"], ["A", ""], "train.fr:2: the target is empty"),
     ],
@@ -141,6 +139,11 @@ def test_a_bad_pair_of_lines_is_an_error_or_skipped_and_counted(tmp_path, en, fr
     assert str(caught.value) == message
     corpus = read_corpus(parallel(tmp_path, en, fr, on_error="skip"))
     assert (corpus.train, corpus.skipped) == ([Example("a", "A", "train.en:1")], 1)
+
+
+def test_files_with_other_numbers_of_lines_do_not_belong_together(tmp_path):
+    with pytest.raises(UserError, match=r"^train.en has 2 lines, train.fr 1$"):
+        read_corpus(parallel(tmp_path, ["a", "b"], ["A"], on_error="skip"))
 
 
 def test_test_sentences_that_are_trained_on_too_are_counted(tmp_path, caplog):

@@ -27,7 +27,7 @@ def decoded(config, logits_UNV=LOGITS_UNV, end_token=-1):
 
     def step(params, cache, tokens_R):
         next_one = dataclasses.replace(cache, lengths=cache.lengths + 1)
-        return jnp.asarray(logits_UNV)[cache.lengths, cache.blocks], next_one
+        return jnp.asarray(logits_UNV)[cache.lengths, cache.layers], next_one
 
     max_tokens, n_prompts, _ = logits_UNV.shape
     rows = np.arange(n_prompts, dtype=np.int32)

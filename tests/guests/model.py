@@ -43,7 +43,7 @@ def mean(config, vocab_size):
 
     def step(params, cache, tokens_B):
         x_BD = params["table"][tokens_B]
-        sums_BD, lengths_B = cache.blocks + x_BD, cache.lengths + 1
+        sums_BD, lengths_B = cache.layers + x_BD, cache.lengths + 1
         return readout(params, join(sums_BD / lengths_B[:, None], x_BD)), Cache(sums_BD, lengths_B)
 
     return Model({"table": table, "final": final}, features, readout, prefill, step, max_len=config.max_len)

@@ -30,7 +30,7 @@ LENGTHS = {
     "optimizer": 6,
     "norm": 12,
     "feed_forward": 18,
-    "block": 9,
+    "block": 11,
     "corpus": 10,
     "model": 35,
     "task": 60,

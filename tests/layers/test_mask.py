@@ -58,7 +58,9 @@ def test_a_document_has_the_logits_that_it_has_alone():
 
 def test_attention_that_remembers_all_of_a_row_refuses_documents():
     model, params = small_model(attention="linear", positions="none")
-    with pytest.raises(UserError, match=r"documents: model.attention 'linear' remembers .*task.document_mask\) off"):
+    with pytest.raises(
+        UserError, match=r"documents: LinearAttention of model.blocks remembers .*task.document_mask\) off"
+    ):
         jax.eval_shape(model.features, params, BATCH)
 
 

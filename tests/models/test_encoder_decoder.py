@@ -8,7 +8,7 @@ import pytest
 import oracle_encoder_decoder as oracle
 from closeness import assert_close
 from fxf.layers.kinds import ATTENTIONS
-from fxf.models.encoder_decoder import PRESETS, EncoderDecoderConfig, encoder_decoder, encoder_decoder_spec
+from fxf.models.encoder_decoder import PRESETS, EncoderDecoderConfig, encoder_decoder
 from fxf.testing import assert_cached_equals_full
 from fxf.training.gradient import loss_and_gradient
 from fxf.weights import count, map_weights
@@ -177,4 +177,4 @@ def test_dropout_changes_logits_by_key_and_not_without_one():
     ids=["tiny", "annotated", "wolfram"],
 )  # fmt: skip
 def test_parameter_counts(choices, vocab_size, expected):
-    assert count(encoder_decoder_spec(EncoderDecoderConfig(**choices), vocab_size)) == expected
+    assert count(encoder_decoder(EncoderDecoderConfig(**choices), vocab_size).spec) == expected

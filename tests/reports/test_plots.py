@@ -37,7 +37,7 @@ def test_x_is_the_numeric_key_with_most_values_and_the_seed_last():
     assert choose_x(rows, ["seed"]) == "seed"
 
 
-def test_a_line_is_the_mean_over_seeds_in_a_band_from_the_lowest_to_the_highest(drawn):
+def test_a_line_is_the_mean_over_seeds_with_bars_from_the_lowest_to_the_highest(drawn):
     points = grid({LAYERS: [3, 1], RATE: [0.4, 0.1], "seed": [0, 1]})
     rows = [{**p, "y": 10 * p[LAYERS] + p[RATE] + p["seed"]} for p in points]
     axes, labels = drawn(rows, list(points[0]), RATE)
@@ -45,9 +45,9 @@ def test_a_line_is_the_mean_over_seeds_in_a_band_from_the_lowest_to_the_highest(
     for line, layers in zip(axes.get_lines(), (3, 1), strict=True):
         assert line.get_xdata().tolist() == [0.1, 0.4]
         assert line.get_ydata() == pytest.approx([10 * layers + 0.6, 10 * layers + 0.9])
-    band = axes.collections[0].get_paths()[0].vertices
-    assert (band[:, 1].min(), band[:, 1].max()) == pytest.approx((30.1, 31.4))
-    assert (axes.figure.get_supxlabel(), axes.figure.get_supylabel()) == ("learning rate", "y")
+    bars = np.concatenate(axes.collections[0].get_segments())
+    assert (bars[:, 1].min(), bars[:, 1].max()) == pytest.approx((30.1, 31.4))
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("learning rate", "y")
     assert "2 seeds" in axes.figure.get_suptitle()
 
 
@@ -73,9 +73,9 @@ def test_a_run_that_diverged_is_a_cross_at_the_top_and_in_no_mean(drawn, lost, n
 
 @pytest.mark.parametrize(
     ("values", "scale"),
-    [([1, 2, 3, 4], "linear"), ([16, 32, 64], "log"), ([0, 1, 10], "linear"), ([0.001, 0.003, 0.01, 0.03], "log")],
+    [([1, 2, 3, 4], "linear"), ([16, 32, 64, 160], "log"), ([0, 1, 10], "linear"), ([0.001, 0.003, 0.01, 0.03], "log")],
 )
-def test_values_that_grow_by_factors_stand_on_a_logarithmic_axis(drawn, values, scale):
+def test_values_that_span_a_decade_stand_on_a_logarithmic_axis(drawn, values, scale):
     axes, _ = drawn([{LAYERS: value, "y": 0.5} for value in values], [LAYERS], LAYERS)
     assert axes.get_xscale() == scale
     assert axes.get_xticks().tolist() == values
@@ -102,17 +102,6 @@ def test_a_backend_that_the_environment_names_is_not_asked_for(tmp_path):
     environment = {**os.environ, "MPLBACKEND": "no such backend"}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
     assert (tmp_path / "plot.png").exists()
-
-
-@pytest.mark.parametrize(("n_lines", "n_axes"), [(6, 1), (7, 7)])
-def test_many_lines_stand_apart_each_before_the_others(monkeypatch, tmp_path, n_lines, n_axes):
-    figures = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: figures.append(figure))
-    rows = [{"model.block": f"b{i}", LAYERS: n, "bleu": i + n} for i in range(n_lines) for n in (1, 2)]
-    plot_lines(tmp_path / "plot.png", rows, ["model.block", LAYERS], LAYERS, "bleu")
-    assert len(figures[0].axes) == n_axes
-    assert [len(axes.get_lines()) for axes in figures[0].axes] == ([6] if n_axes == 1 else [8] * 7)
-    assert figures[0].get_supylabel() == "BLEU (of 100, higher is better)"
 
 
 @pytest.mark.parametrize("n", [6, 63])

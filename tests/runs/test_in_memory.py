@@ -140,7 +140,7 @@ def test_prompts_stand_behind_the_first_token_or_begin_with_their_own(fitted, on
     assert fxf.decode(MODEL, fitted.params, [[0, 1, 2], [0, 4]], 3, first_token=None) == expected
     behind_1 = fxf.decode(MODEL, fitted.params, [[2, 3], []], 3, first_token=1)
     assert behind_1 == fxf.decode(MODEL, fitted.params, [[1, 2, 3], [1]], 3, first_token=None)
-    with pytest.raises(fxf.UserError, match="prompt 2: it is empty; without a first_token it needs a token"):
+    with pytest.raises(fxf.UserError, match="prompt 2: it is empty; the model reads at least one token"):
         fxf.decode(MODEL, fitted.params, [[2], []], 3, first_token=None)
 
 
@@ -179,8 +179,6 @@ def test_a_model_that_does_not_generate_is_one_line():
     [
         (lambda b: b | {"inputs": b["inputs"] + 3}, "inputs: expected tokens 0 … 4, got "),
         (lambda b: b | {"weights": b["weights"] * 0}, "weights: expected finite numbers with a sum above 0"),
-        (lambda b: {"inputs": b["inputs"]}, "expected a dict of arrays, targets and weights among them, got inputs"),
-        (lambda b: b | {"inputs": b["inputs"] * 1.0}, r"inputs: expected ints, got float32 \[3, 6\]"),
         (lambda b: {k: np.tile(x, 2) for k, x in b.items()}, "inputs: expected at most 11 tokens in a row, got 12"),
     ],
 )
@@ -199,11 +197,6 @@ def test_a_batch_is_cut_into_equal_parts():
         fxf.fit(MODEL, batch, steps=1, microbatches=2, params=PARAMS)
 
 
-def test_a_later_batch_with_a_token_that_is_none_of_the_models_is_not_learned_from():
-    with pytest.raises(fxf.UserError, match=r"^step 3: the loss is nan; .* if the batch has no wrong token$"):
-        fxf.fit(MODEL, lambda key, step: fxf.language_model_batch(ROWS + (step == 2)), steps=4)
-
-
 READER = fxf.model("encoder_decoder", vocab_size=5, **SMALL)
 
 
@@ -215,12 +208,6 @@ READER = fxf.model("encoder_decoder", vocab_size=5, **SMALL)
             "end_token: expected one of the tokens 0 … 4, got 5",
         ),
         (lambda: fxf.decode(MODEL, PARAMS, [[1]], 1, end_token=(2, 5)), "end_token: expected one of .*, got 5"),
-        (lambda: fxf.decode(MODEL, PARAMS, [[1]], 1, sources=[[1]]), "sources: the model reads none"),
-        (
-            lambda: fxf.decode(READER, random_params(READER.spec), [[1]], 1),
-            "sources: missing; the model reads a source",
-        ),
-        (lambda: fxf.decode(MODEL, PARAMS, [[1.5]], 1), r"prompt 1: expected a list of tokens, which are ints, got \["),
         (lambda: fxf.language_model_batch(np.ones((2, 3))), r"tokens: expected ints \[B, T\], got float32 \[2, 3\]"),
         (lambda: fxf.language_model_batch(ROWS, np.ones(3)), r"weights: expected \[3, 6\], as tokens, got \[3\]"),
         (lambda: fxf.fit(MODEL, print, steps=1, name="sgd"), "name: the optimizer is named by optimizer="),

@@ -63,7 +63,7 @@ def test_a_run_killed_asked_to_stop_and_left_without_room_ends_with_the_bits_of_
     assert stopped.returncode == 2, stopped.stderr
     assert [line for line in stopped.stderr.splitlines() if not line.startswith("step ")] == [
         f"{workdir}: resuming at step {stopped_at}",
-        f"error: {workdir}: a file would be larger than the limit (File too large); "
+        f"error: {workdir}: File too large; "
         f"checkpoints of steps {', '.join(map(str, saved))} are kept; once that is mended, the same command resumes",
     ]
 

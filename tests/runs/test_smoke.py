@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fxf.config import with_values
 from fxf.data import phrasebook
 from fxf.errors import UserError
 from fxf.runs import configs, smoke
@@ -22,7 +23,7 @@ def test_what_counts_steps_is_scaled_with_them():
     changes = smoke.smoke_changes(config)
     assert (changes["optimizer.warmup_steps"], changes["optimizer.decay_steps"]) == (2, 3)
     assert (changes["train.steps"], changes["checkpoint.every"], changes["train.evaluate_every"]) == (6, 3, 6)
-    build(smoke.changed(config, changes))
+    build(with_values(config, changes))
 
 
 def test_a_smoke_run_changes_nothing_that_is_small_already():
@@ -35,12 +36,11 @@ def test_a_smoke_run_changes_nothing_that_is_small_already():
 def test_a_large_config_becomes_one_that_fits_its_parts(name, monkeypatch):
     monkeypatch.setattr(phrasebook, "phrases", first_phrases)
     config = read_config(name).to_dict()
-    small = smoke.changed(config, smoke.smoke_changes(config))
+    small = with_values(config, smoke.smoke_changes(config))
     built = build(small)
     assert built.train.batch_size * built.max_len <= smoke.TOKENS or built.train.batch_size % 2
     assert small["model"]["n_layers" if "n_layers" in small["model"] else "copies"] <= 10
-    assert small["model"].get("d_model", 0) <= smoke.WIDTH
-    assert small["task"].get("length", 0) <= smoke.LENGTH
+    assert small["task"].get("length", 0) <= smoke.MOST["task.length"]
 
 
 def test_weights_from_elsewhere_keep_all_their_blocks():
@@ -70,8 +70,6 @@ def test_a_smoke_run_of_the_working_directory_stands_beside_it(tmp_path, monkeyp
     monkeypatch.chdir(tmp_path / "a")
     assert smoke.new_folder(Path(".")) == tmp_path / "a-smoke"
     assert smoke.new_folder(Path("..")) == tmp_path.with_name(f"{tmp_path.name}-smoke")
-    with pytest.raises(UserError, match="--workdir: /: expected a folder with a name"):
-        smoke.new_folder(Path("/"))
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +92,7 @@ def test_a_smoke_run_validates_saves_tests_and_shows_samples(done):
 def test_the_command_says_in_a_line_what_a_smoke_run_changes_and_leaves_the_run_alone(done):
     folder, finished = done
     assert finished.returncode == 0, finished.stderr
-    assert finished.stderr.startswith("smoke run with train.steps 6  checkpoint.every 3  train.evaluate_every 6  ")
+    assert finished.stderr.startswith("smoke run with train.steps 6  checkpoint.every 3  train.evaluate_every 6")
     assert json.loads(finished.stdout)["steps"] == 6
     assert [path.name for path in folder.parent.iterdir()] == ["run-smoke"]
     record = json.loads((folder.parent / "run-smoke/config.json").read_text())

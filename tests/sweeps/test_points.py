@@ -1,7 +1,6 @@
 """Sweeps: the points of a config file, their names and checks, and a sweep as a user runs it."""
 
 import csv
-import os
 
 import numpy as np
 import pytest
@@ -149,7 +148,6 @@ TWO_PROCESSES = ("--config.parallel.processes=2", "--config.parallel.coordinator
 def test_flags_that_nothing_reads_end_in_one_line(tmp_path):
     reversal = ["--config=configs/reversal.py", f"--workdir={tmp_path / 'sweep'}"]
     for flags, part in (
-        (["--minutes=3"], "--minutes: only --slurm reads it"),
         (["--x=model.n_layer"], "--x: expected one of model.n_layers, optimizer.learning_rate, seed"),
         (["--points=3,25"], "--points: expected numbers from 1 to 24, got '25'"),
         (["--points=1", "--workers=2"], "--workers: --points trains in this process; give one of them"),
@@ -164,18 +162,3 @@ def test_flags_that_nothing_reads_end_in_one_line(tmp_path):
         (line,) = finished.stderr.splitlines()
         assert line.startswith(f"error: {part}")
     assert not (tmp_path / "sweep").exists()
-
-
-def test_the_points_go_to_slurm_as_one_array_with_the_limits_of_the_flags(tmp_path, monkeypatch):
-    for name, text in (("srun", ""), ("sbatch", f'cp "$1" {tmp_path}/array.sh; echo Submitted batch job 12')):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    limits = ["--workers=5", "--partition=gpu", "--minutes=30", "--cpus=4", "--gpus=1"]
-    config = "--config=configs/reversal.py:example0"
-    finished = script("sweep", config, f"--workdir={tmp_path / 'sweep'}", "--slurm", *limits)
-    assert finished.returncode == 0, finished.stderr
-    assert finished.stdout.splitlines()[1:] == [f"12_{i}" for i in range(24)]
-    asked = (tmp_path / "array.sh").read_text().splitlines()
-    for line in ("array=0-23%5", "partition=gpu", "time=30", "cpus-per-task=4", "gpus-per-node=1", "job-name=sweep"):
-        assert f"#SBATCH --{line}" in asked

@@ -11,7 +11,7 @@ import pytest
 
 from fxf.errors import UserError
 from fxf.sweeps import workers
-from fxf.sweeps.workers import Job, last_line, run_all, submit
+from fxf.sweeps.workers import Job, last_line, run_all
 from small_runs import HEARING, ROOT
 
 # Writes result.json, but fails while its folder has a file `fail`, and kills itself if it has a file `kill`.
@@ -151,26 +151,6 @@ def test_a_sweep_passes_a_signal_on_and_ends_in_one_line_when_its_points_have(tm
     while len(log.read_text()) < len("ready\nsaved\n") and time.monotonic() < limit:
         time.sleep(0.01)
     assert (sweep.returncode, log.read_text()) == (code, "ready\nsaved\n")
-
-
-def test_a_point_of_an_array_that_fails_says_why_and_another_one_says_nothing(tmp_path):
-    jobs = make_jobs(tmp_path, 2)
-    mark(jobs[0], "fail")
-    with pytest.raises(RuntimeError, match=r"^exit code 1; .*log\.txt: error: it fails$"):
-        workers._run_one(jobs[0])
-    assert workers._run_one(jobs[1]) is None
-    assert without_result(jobs) == [jobs[0]]
-
-
-def test_a_machine_without_slurm_or_submitit_says_so_in_one_line(tmp_path, monkeypatch):
-    jobs = make_jobs(tmp_path, 1)
-    assert submit([], tmp_path / "slurm", {}) == []
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(UserError, match='--slurm: Could not detect "srun"'):
-        submit(jobs, tmp_path / "slurm", {})
-    monkeypatch.setitem(sys.modules, "submitit", None)
-    with pytest.raises(UserError, match="--slurm: submitit is not installed; run 'make environment"):
-        submit(jobs, tmp_path / "slurm", {})
 
 
 def test_a_log_that_cannot_be_written_is_one_line(tmp_path):

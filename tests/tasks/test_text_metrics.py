@@ -5,7 +5,7 @@ import sacrebleu
 from fxf.errors import UserError
 from fxf.tasks.reversal import Reversal, ReversalConfig
 from fxf.tasks.task import Evaluator, RunInfo
-from fxf.tasks.text_metrics import METRICS, MetricsConfig, TextMetrics, paired_bootstrap, reference_columns
+from fxf.tasks.text_metrics import METRICS, MetricsConfig, TextMetrics, reference_columns
 from fxf.training.step import TrainConfig
 from helpers import in_groups
 
@@ -63,17 +63,3 @@ def test_ter_is_sacrebleus_with_any_number_of_references():
         == sacrebleu.corpus_ter(answers, [["the cat sat", "a dog barks"]]).score
     )
     assert METRICS["ter"](answers, references) < 100
-
-
-def test_the_paired_bootstrap_tells_a_better_system_from_an_equal_one():
-    """The p-value is (1 + the number of samples whose difference, about its mean, is as large) / (1 + samples)."""
-    references = [[f"the cat {i} sat on the mat {i % 7}"] for i in range(30)]
-    right = [texts[0] for texts in references]
-    wrong = [text.replace("mat", "dog").replace("cat", "cow") for text in right]
-    better = paired_bootstrap(right, wrong, references)
-    assert better["baseline_bleu"] == pytest.approx(sacrebleu.corpus_bleu(wrong, [right]).score)
-    assert better["baseline_chrf"] == pytest.approx(sacrebleu.corpus_chrf(wrong, [right]).score)
-    assert better["bleu_p_value"] == better["chrf_p_value"] == pytest.approx(1 / 1001)
-    some = [*wrong[:2], *right[2:15], *wrong[15:17], *right[17:]]
-    other = [*right[:2], *wrong[2:4], *right[4:17], *wrong[17:19], *right[19:]]
-    assert paired_bootstrap(some, other, references)["bleu_p_value"] > 0.2

@@ -11,9 +11,9 @@ def test_of_many_prompts_the_first_are_named(caplog):
         "warning: 1 more prompts have words that the vocabulary lacks",
     ]
     caplog.clear()
-    warn_of_unknown(tokenizer, [[" ".join(f"{i:050}" for i in range(10))]])
+    warn_of_unknown(tokenizer, [[" ".join(f"{i:050}" for i in range(99))]])
     (message,) = caplog.messages
-    assert message.count(f"{'0' * 40}…") == 8 and "and 2 others" in message
+    assert " … " in message and len(message) < 1100
     caplog.clear()
     warn_of_unknown(train_tokenizer("bpe", 300, ["a"]), [["anything ß"]])
     assert not caplog.messages

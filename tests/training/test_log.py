@@ -85,7 +85,7 @@ def test_a_record_without_room_raises_at_once_and_so_does_closing(tmp_path):
 def test_without_a_terminal_progress_is_plain_lines(tmp_path, capsys):
     log = log_of(tmp_path)
     log.show(5, {"loss": 1.23456, "steps_per_second": 7.25, "tokens_per_second": 12345.6})
-    log.print_line("hello")
+    log.print_lines("hello")
     log.close()
     first, second = capsys.readouterr().err.splitlines()
     assert first.startswith("step 5/10  loss 1.2346  7.2 steps/s  12,346 tokens/s  left 0:00:0")

@@ -58,7 +58,7 @@ def run_of_numbers(record=None, figures=None, stop_at=None, evaluate_every=0, pa
     log = SimpleNamespace(
         record=lambda step, values, group="train": logged.append({"step": step, **values}),
         show=lambda step, values: None,
-        print_line=lambda text: None,
+        print_lines=lambda text: None,
         publish=lambda: None,
     )
     saves = SimpleNamespace(save=save, wait=lambda: None)

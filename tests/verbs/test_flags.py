@@ -2,27 +2,15 @@
 
 import io
 import json
-import sys
 
 import pytest
 
 from fxf.errors import UserError, one_line
 from fxf.verbs import flags as cli
 from fxf.verbs.flags import answer_lines, read_lines
-from small_runs import command, command_main
+from small_runs import command
 
 REVERSAL = "--config=configs/reversal.py"
-
-
-def test_a_working_directory_that_is_gone_is_named(tmp_path, monkeypatch):
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    main, told = sys.modules[command_main().__module__], []
-    monkeypatch.setattr(main.signals, "print_last_line", told.append)
-    with pytest.raises(SystemExit, match="2"):
-        main.act("fxf keys", "fxf.verbs.keys", [])
-    assert told == ["error: the working directory is gone (No such file or directory); change to one that is there"]
 
 
 def test_a_message_stays_on_its_line_and_keeps_its_backslashes():
@@ -57,27 +45,13 @@ def test_an_answer_as_json_has_its_exact_text():
     assert not any("\n" in line or "\x1b" in line for line in lines)
 
 
-@pytest.mark.parametrize(("most", "longest"), [(7, 99), (99, 2)])
-def test_prompts_without_an_end_are_refused(most, longest, tmp_path, monkeypatch):
-    monkeypatch.setattr(cli, "MAX_INPUT", most)
-    monkeypatch.setattr(cli, "MAX_PROMPT", longest)
-    (tmp_path / "prompts").write_text("1\n234\n5\n6")
-    message = r"expected at most 7 bytes" if most == 7 else r":2: expected at most 2 characters, got 3"
-    with pytest.raises(UserError, match=message):
-        read_lines(str(tmp_path / "prompts"))
-    for path in (None, "/dev/stdin"):
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"1\n234\n5\n6")))
-        with pytest.raises(UserError, match=f"standard input.*{message}"):
-            read_lines(path)
-
-
 def test_prompts_come_from_a_file_or_from_standard_input_alone(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"1 2\n3")))
     assert read_lines("/dev/stdin") == ["1 2", "3"]
     monkeypatch.setattr("sys.stdin", None)
     with pytest.raises(UserError, match="standard input: it is closed"):
         read_lines(None)
-    with pytest.raises(UserError, match="--input: /dev/zero: expected a file, got a device"):
+    with pytest.raises(UserError, match="--input: /dev/zero: expected a file, got a pipe or a device"):
         read_lines("/dev/zero")
 
 
@@ -87,10 +61,6 @@ FIGURES = {"task": "reversal", "train_loss": 0.123456789, "steps": 7}
 def test_a_conversation_has_the_lines_of_standard_input_and_ends_at_one_without_an_end(monkeypatch):
     monkeypatch.setattr(cli.sys, "stdin", io.TextIOWrapper(io.BytesIO(b"1\n2\n3\n")))
     assert list(cli.lines_of_standard_input()) == [b"1\n", b"2\n", b"3\n"]
-    monkeypatch.setattr(cli, "MAX_INPUT", 2)
-    monkeypatch.setattr(cli.sys, "stdin", io.TextIOWrapper(io.BytesIO(b"123\n")))
-    with pytest.raises(UserError, match="standard input: expected at most 2 bytes"):
-        next(cli.lines_of_standard_input())
 
 
 def test_figures_are_a_line_in_a_pipe_a_table_on_a_terminal_and_an_object_on_request(capsys, monkeypatch):
