@@ -66,7 +66,8 @@ def stack_of(config: TransformerConfig, cross: bool = False) -> Stack:
     head_text, semicolon, text = config.blocks.rpartition(";")
     head = _blocks(head_text, config, cross) if semicolon else []
     period = _alternating(config, cross) if config.global_every else _blocks(text, config, cross)
-    named = {name.rpartition(":")[2] for name in re.findall(r"[\w:]+", config.blocks)} | {"cross_attention"}
+    names = re.findall(r"[\w:]+", f"{config.blocks} {config.block} cross_attention")
+    named = {name.rpartition(":")[2] for name in names}
     for name in config.layers.keys() - named:
         raise UserError(
             f"model.layers.{name}: model.blocks '{config.blocks}' names no such layer{nearest(name, named)}"
