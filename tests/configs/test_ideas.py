@@ -3,8 +3,8 @@
 The tables are those of ideas_*.py beside this file, in NumPy float64. ORACLES has, by name of the idea, functions of
 the model's config, the weights of its blocks and the vectors [T, D] of a sequence, which return them after the blocks.
 KEYS has changes of the model's keys in tiny models. OBJECTIVES, for ideas that change the whole model or what it
-minimizes, has functions of the model's config, all weights, and the inputs, targets and weights [T] of a sequence, which
-return what is minimized; and whether that is with a random key.
+minimizes, has functions of the model's config, all weights, and the inputs, targets and weights [T] of a sequence,
+which return what is minimized; and whether that is with a random key.
 """
 
 import functools
@@ -17,12 +17,16 @@ import pytest
 
 import fxf
 from fxf.config import registered_section
+from fxf.errors import UserError
+from fxf.layers.feed_forward import Dense
 from fxf.layers.kinds import stack_of
-from fxf.layers.layer import Context
+from fxf.layers.layer import Context, Places
 from fxf.layers.named import TOTAL, WEIGHT, names_in
 from fxf.layers.positions import places_of
 from fxf.models import MODELS
+from fxf.models.transformer_lm import TransformerLMConfig
 from fxf.runs.experiment import build
+from fxf.runs.guests import load, record
 from fxf.testing import assert_consistent
 from fxf.training.gradient import batch_loss
 from fxf.weights import flatten
@@ -62,6 +66,14 @@ def model_config(name, **changes):
 
 def test_every_idea_has_an_oracle():
     assert sorted(ORACLES) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_of_an_idea_records_its_file(name):
+    config = tiny(name).to_dict()
+    names_itself = f"{name}:" in str(config["model"])
+    assert names_itself or name == "looped"
+    assert (name in record(config)) == names_itself
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -161,3 +173,24 @@ def _unflattened(flat):
         *parents, last = path.split("/")
         functools.reduce(lambda node, part: node.setdefault(part, {}), parents, tree)[last] = value
     return tree
+
+
+def test_a_layer_of_stochastic_depth_computes_for_a_whole_row_or_not_at_all_as_often_as_it_says():
+    stochastic = load(FOLDER / "z_loss.py").StochasticDepth
+    config, n_rows, survival = TransformerLMConfig(d_model=6, d_ff=7, n_heads=2), 1000, 0.7
+    block = stochastic(config, {"feed_forward": Dense(config)}, survival)
+    params = random_params(block.spec())
+    x_RTD = np.random.default_rng(0).normal(size=(n_rows, 2, 6)).astype(np.float32)
+
+    def change(rng):
+        return block.apply(params, x_RTD, Context(Places(np.arange(2)[None]), rng=rng))[0] - x_RTD
+
+    whole_RTD, change_RTD = change(None) / survival, change(jax.random.key(0))
+    computes_R = np.abs(change_RTD).max((1, 2)) > 0
+    np.testing.assert_allclose(change_RTD, np.where(computes_R[:, None, None], whole_RTD, 0), rtol=0, atol=1e-5)
+    assert abs(computes_R.mean() - survival) < 4 * (survival * (1 - survival) / n_rows) ** 0.5
+
+
+def test_keys_of_a_block_are_checked():
+    with pytest.raises(UserError, match=r"^model\.layers\.LayerScale\.first_scal: unknown key; did you mean"):
+        stack_of(model_config("layer_scale", layers={"LayerScale": {"first_scal": 0.1}}))
