@@ -63,7 +63,7 @@ class MultiToken(TransformerLM):
             later = {name: jnp.roll(batch[name], -i, 1).at[:, -i:].set(0) for name in TOKENS if name in batch}
             same = later["documents"] == batch["documents"] if "documents" in batch else 1
             tokens, read = (later["targets"], later["weights"] * same), functools.partial(self.readout, params)
-            total, weight = cross_entropy(read, head.finish(y), *tokens, vocab_size=self.vocab_size)
+            total, weight = cross_entropy(read, self.blocks.finish(y), *tokens, vocab_size=self.vocab_size)
             term(f"multi_token/{i + 1}", self.config.ahead_weight * total, weight)
         return x_BTD
 

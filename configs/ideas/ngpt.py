@@ -85,7 +85,7 @@ class NGPT(TransformerLM):
         return jax.tree.map(lambda axis, w: w if axis < 0 else unit(w, axis), axes, params)
 
 
-MODEL = RegisteredModel(TransformerLMConfig, lambda *given: transformer_lm(*given, NGPT), "transformer_lm")
+MODEL = RegisteredModel(TransformerLMConfig, lambda config, size: transformer_lm(config, size, NGPT), "transformer_lm")
 
 
 def get_config() -> ConfigDict:

@@ -190,11 +190,17 @@ class Stack:
 
     def run(self, params: Params, x_RTD: jax.Array, context: Context) -> tuple[jax.Array, Context]:
         """Returns the vectors [R, T, D] after all blocks of a model, and the context; its blocks make the stream."""
-        block = next((each for each in layers_of(self) if isinstance(each, Block)), None)
-        if block is None:
-            return self.apply(params, x_RTD, context)
-        x, context = self.apply(params, block.start(x_RTD), context)
-        return block.finish(x), context
+        block = self._first
+        x, context = self.apply(params, block.start(x_RTD) if block else x_RTD, context)
+        return self.finish(x), context
+
+    def finish(self, x: Any) -> jax.Array:
+        """Returns the vectors [R, T, D] of the residual stream of a model."""
+        return self._first.finish(x) if self._first else x
+
+    @property
+    def _first(self) -> Block | None:
+        return next((each for each in layers_of(self) if isinstance(each, Block)), None)
 
     @property
     def cached(self) -> bool:
