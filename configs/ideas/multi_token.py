@@ -49,21 +49,21 @@ class MultiToken(TransformerLM):
     config: MultiTokenConfig
 
     def spec(self) -> Spec:
-        return {**super().spec(), "heads": Numbered((self.config.ahead - 1) * [self.blocks.blocks[-1].spec()])}
+        return {**super().spec(), "heads": Numbered((self.config.ahead - 1) * [self.decoder.blocks[-1].spec()])}
 
     def features(self, params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
         if rng is None:
             return super().features(params, batch)
         x_BTD, found = fxf.edited(super().features, read="residual")(params, batch, rng=rng)
         places = places_of(self.config, batch, split(rng, 3)[2], causal=True)
-        keys, head = jax.random.split(jax.random.fold_in(rng, 1), self.config.ahead), self.blocks.blocks[-1]
+        keys, head = jax.random.split(jax.random.fold_in(rng, 1), self.config.ahead), self.decoder.blocks[-1]
         for i in range(1, self.config.ahead):
             context = Context(places, batch["inputs"], rng=keys[i])
             y, _ = head.apply(params["heads"][f"{i - 1}"], found["residual"][-2], context)
             later = {name: jnp.roll(batch[name], -i, 1).at[:, -i:].set(0) for name in TOKENS if name in batch}
             same = later["documents"] == batch["documents"] if "documents" in batch else 1
             tokens, read = (later["targets"], later["weights"] * same), functools.partial(self.readout, params)
-            total, weight = cross_entropy(read, self.blocks.finish(y), *tokens, vocab_size=self.vocab_size)
+            total, weight = cross_entropy(read, self.decoder.finish(y), *tokens, vocab_size=self.vocab_size)
             term(f"multi_token/{i + 1}", self.config.ahead_weight * total, weight)
         return x_BTD
 

@@ -73,8 +73,11 @@ class NGPT(TransformerLM):
         scale = Weight((self.vocab_size,), ("vocabulary",), constant(1.0), rate=self.config.d_model**0.5)
         return {**super().spec(), "logit_scale": scale}
 
-    def decode(self, params: Params, *inputs: Any, **rest: Any) -> tuple[jax.Array, Context]:
-        return super().decode(self.plain(params), *inputs, **rest)
+    def of_decoder(self, params: Params) -> Params:
+        return super().of_decoder(self.plain(params))
+
+    def embed(self, params: Params, *tokens: Any, **rest: Any) -> jax.Array:
+        return super().embed(self.plain(params), *tokens, **rest)
 
     def readout(self, params: Params, x: jax.Array) -> jax.Array:
         logits = super().readout(self.plain(params), x)

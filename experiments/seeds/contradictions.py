@@ -10,14 +10,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from fxf.layers.attention_kinds import softmax
-from fxf.layers.mask import Mask
 
 import fxf
 from experiments.seeds.rules import Claim, Rule, at_least, at_most, equal
 from experiments.seeds.trained import largest
-from fxf.layers.attention import ATTENTIONS
-from fxf.layers.cache import KeysValues
+from fxf.layers.attention import Attention
 from fxf.layers.positions import sinusoids
 from fxf.runs.experiment import build, default_config
 from fxf.weights import flatten
@@ -42,16 +39,15 @@ CLAIMS = (
 def _of_attention() -> dict[str, float | str]:
     """Returns the figures of scores, of masks and of the loss's rows."""
     config = fxf.layer_config(d_model=16, n_heads=1)
-    q_BHTK, v_BGCK = jnp.ones((1, 1, 1, 16)), jnp.zeros((1, 1, 2, 16)).at[0, 0, 0, 0].set(1)
+    layer, q_BHTK, v_BGCK = Attention(config), jnp.ones((1, 1, 1, 16)), jnp.zeros((1, 1, 2, 16)).at[0, 0, 0, 0].set(1)
     keys_BGCK = jnp.zeros((1, 1, 2, 16)).at[0, 0, 0].set(1)  # the first key is the query, the second is zero
-    mask = Mask(jnp.zeros((1, 1, 1, 2)))
-    share = float(ATTENTIONS["softmax"].attend(config, q_BHTK, KeysValues(keys_BGCK, v_BGCK), mask, None)[0, 0, 0, 0])
+    share = float(layer.read({}, q_BHTK, (keys_BGCK, v_BGCK), jnp.zeros((1, 1, 1, 2)))[0, 0, 0, 0])
     model = fxf.model(
         "transformer_lm", vocab_size=7, n_layers=1, d_model=12, d_ff=20, n_heads=3, max_len=5, init="uniform"
     )
     tokens_BT = jax.random.randint(jax.random.key(0), (3, 5), 0, 7)
     logits = model.apply(fxf.initialize(model), {"inputs": tokens_BT})
-    large = softmax(jnp.full((1, 1, 4, 4), 100.0), jnp.where(jnp.tri(4) > 0, 0, -jnp.inf)[None, None])
+    large = layer.weigh({}, jnp.full((1, 1, 4, 4), 100.0), jnp.where(jnp.tri(4) > 0, 0, -jnp.inf)[None, None])
     return {
         "scale": round(float(np.log(share / (1 - share))), 3),
         "slice": f"{logits.shape[0]} x {logits.shape[1]}",

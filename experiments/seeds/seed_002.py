@@ -7,11 +7,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from fxf.layers.attention_kinds import expressive
 
 import fxf
 from experiments.seeds.rules import ZERO, Claim, at_least, at_most, equal
 from experiments.seeds.trained import in_float64, largest, trained
+from fxf.layers.attention import expressive
 from fxf.layers.positions import alibi_slopes, rotary
 from fxf.tasks.time_series import series
 

@@ -4,7 +4,7 @@ Seed 004, "DecoderBlock Definition" and "inspirational idea"; seeds 000 and 003.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import jax
@@ -172,30 +172,29 @@ class Stack:
         With scan_blocks and no cache, the compiled program stacks the weights of turns and loops over one turn.
         Otherwise the program contains every block. A cache has a part for each, which decoding can update in place.
         """
-        n, caches = len(self.blocks), {}
+        n, i, caches = len(self.blocks), 0, {}
         rngs = [None] * n if context.rng is None else jax.random.split(context.rng, n)
         given = [(self._weights(params, i), self._cache(context, i), rngs[i]) for i in range(n)]
-        state, i = (x, dict(context.carry)), 0
         while i < n:
-            if n_turns := self._turns(i, context):
-                changed = self._changed(i, state, given, context)
-                if changed is not None:
-                    state = self._loop(i, n_turns, changed, state, given, context)
-                    i += n_turns * self.period
-                    continue
+            turns = [given[start : start + self.period] for start in self._turns(i, context)]
+            if turns and (changed := self._changed(i, x, turns[0], context)) is not None:
+                x, context = self._loop(i, x, turns, changed, context)
+                i += len(turns) * self.period
+                continue
+            weights, cache, rng = given[i]
             with jax.named_scope(f"block_{i}"):
-                state, caches[str(i)] = self._block(i, state, given[i], context)
+                x, after = self._apply_of(i)(weights, x, context.replace(cache=cache, rng=rng))
+                x = named("residual", x)
+            context, caches[str(i)] = context.replace(carry=after.carry), after.cache
             i += 1
-        return state[0], context.replace(carry=state[1], cache=None if context.cache is None else caches)
+        return x, context.replace(cache=None if context.cache is None else caches)
 
-    def run(self, params: Params, x_RTD: jax.Array, context: Context) -> tuple[jax.Array, Context]:
-        """Returns the vectors [R, T, D] after all blocks of a model, and the context; its blocks make the stream."""
-        block = self._first
-        x, context = self.apply(params, block.start(x_RTD) if block else x_RTD, context)
-        return self.finish(x), context
+    def start(self, x_RTD: jax.Array) -> Any:
+        """Returns the residual stream of a model before its first block, which makes it of vectors [R, T, D]."""
+        return self._first.start(x_RTD) if self._first else x_RTD
 
     def finish(self, x: Any) -> jax.Array:
-        """Returns the vectors [R, T, D] of the residual stream of a model."""
+        """Returns the vectors [R, T, D] of the residual stream after the last block."""
         return self._first.finish(x) if self._first else x
 
     @property
@@ -213,55 +212,51 @@ class Stack:
     def _cache(self, context: Context, i: int) -> Any:
         return None if context.cache is None else context.cache.get(str(i), {})
 
-    def _block(self, i: int, state: Any, given: Any, context: Context) -> tuple[Any, Any]:
-        """Returns the stream and the carry after block i, and its cache."""
+    def _apply_of(self, i: int) -> Callable[[Params, Any, Context], tuple[Any, Context]]:
+        """Returns `apply` of block i, of which the backward pass recomputes what `config.remat` says."""
+        apply, config = self.blocks[i].apply, self.config
+        if config.remat == "none":
+            return apply
+        return jax.checkpoint(apply, policy=REMAT[config.remat], prevent_cse=not config.scan_blocks)
 
-        def run(state: Any, params: Params, cache: Any, rng: jax.Array | None) -> tuple[Any, Any]:
-            inner = context.replace(carry=state[1], cache=cache, rng=rng)
-            x, after = self.blocks[i].apply(params, state[0], inner)
-            return (named("residual", x), dict(after.carry)), after.cache
+    def _turns(self, i: int, context: Context) -> list[int]:
+        """Returns the first block of each turn of a loop that begins at block i; nothing if there is no loop."""
+        at_start = i >= self.head and (i - self.head) % self.period == 0
+        if not self.config.scan_blocks or context.cache is not None or not at_start:
+            return []
+        n_turns = (len(self.blocks) - i) // self.period
+        return [i + turn * self.period for turn in range(n_turns)] if n_turns > 1 else []
 
-        if self.config.remat != "none":
-            run = jax.checkpoint(run, policy=REMAT[self.config.remat], prevent_cse=not self.config.scan_blocks)
-        return run(state, *given)
+    def _turn(self, i: int, x: Any, given: Any, context: Context) -> tuple[Any, Mapping[str, Any]]:
+        """Returns the stream and the carry after a turn of a loop that begins at block i."""
+        for j, (weights, _, rng) in enumerate(given, i):
+            with jax.named_scope(f"block_{j}"):  # the number of the first turn's block; later turns count on
+                x, context = self._apply_of(j)(weights, x, context.replace(rng=rng))
+                x = named("residual", x)
+        return x, context.carry
 
-    def _turns(self, i: int, context: Context) -> int:
-        """Returns how many turns a loop that begins at block i has; 0 for no loop."""
-        if not self.config.scan_blocks or context.cache is not None or i < self.head:
-            return 0
-        n_turns, at_start = (len(self.blocks) - i) // self.period, (i - self.head) % self.period == 0
-        return n_turns if at_start and n_turns > 1 else 0
-
-    def _changed(self, i: int, state: Any, given: Any, context: Context) -> set[str] | None:
+    def _changed(self, i: int, x: Any, given: Any, context: Context) -> set[str] | None:
         """Returns the names of the carry that a turn changes; None if it begins what later blocks carry on."""
         changed: set[str] = set()
 
-        def turn(state: Any, given: Any) -> Any:
-            before = state[1]
-            for j in range(self.period):
-                state, _ = self._block(i + j, state, given[j], context)
-            changed.update(name for name, x in state[1].items() if x is not before.get(name))
-            return state
+        def turn(x: Any, given: Any, context: Context) -> Any:
+            x, carry = self._turn(i, x, given, context)
+            changed.update(name for name, value in carry.items() if value is not context.carry.get(name))
+            return carry
 
-        after = jax.eval_shape(turn, state, given[i : i + self.period])
-        return changed if [*after[1]] == [*state[1]] else None
+        after = jax.eval_shape(turn, x, given, context)
+        return changed if [*after] == [*context.carry] else None
 
-    def _loop(self, i: int, n_turns: int, changed: set[str], state: Any, given: Any, context: Context) -> Any:
-        """Returns the stream and the carry after so many turns; what they don't change of the carry is kept once."""
-        x, carry = state
-        stays = {name: value for name, value in carry.items() if name not in changed}
-        turns = [given[i + turn * self.period : i + (turn + 1) * self.period] for turn in range(n_turns)]
+    def _loop(self, i: int, x: Any, turns: Any, changed: set[str], context: Context) -> tuple[Any, Context]:
+        """Returns the stream and the context after all turns; what they don't change of the carry is kept once."""
 
         def turn(state: Any, given: Any) -> tuple[Any, None]:
-            state = (state[0], {**stays, **state[1]})
-            for j in range(self.period):
-                with jax.named_scope(f"block_{i + j}"):  # the name of the first turn's block; later turns count on
-                    state, _ = self._block(i + j, state, given[j], context)
-            return (state[0], {name: state[1][name] for name in changed}), None
+            x, carry = self._turn(i, state[0], given, context.replace(carry={**context.carry, **state[1]}))
+            return (x, {name: carry[name] for name in changed}), None
 
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *turns)
-        (x, moved), _ = jax.lax.scan(turn, (x, {name: carry[name] for name in changed}), stacked)
-        return x, {**stays, **moved}
+        (x, carry), _ = jax.lax.scan(turn, (x, {name: context.carry[name] for name in changed}), stacked)
+        return x, context.replace(carry={**context.carry, **carry})
 
 
 def layers_of(layer: Any) -> Iterator[Any]:

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fxf.layers.block import Stack
 from fxf.layers.cache import Cache, begun
 from fxf.layers.config import TransformerConfig
 from fxf.layers.layer import Context, Places
@@ -14,12 +15,17 @@ from fxf.weights import Params
 
 
 class CachedDecoding:
-    """Adds `prefill` and `step` of a `Model` to a class with `config`, `decode`, `source` and `readout`."""
+    """Adds `prefill` and `step` of a `Model` to a class with its abstract methods."""
 
     config: TransformerConfig
+    decoder: Stack
 
-    def decode(self, params: Params, tokens_RT: jax.Array, context: Context) -> tuple[jax.Array, Context]:
-        """Returns the residual stream of tokens after the last block, [R, T, D], and the context with their cache."""
+    def of_decoder(self, params: Params) -> Params:
+        """Returns the weights of these blocks."""
+        raise NotImplementedError
+
+    def embed(self, params: Params, tokens_RT: jax.Array, positions_RT: jax.Array) -> jax.Array:
+        """Returns the vectors of tokens, [R, T, D]."""
         raise NotImplementedError
 
     def source(self, params: Params, batch: Batch) -> tuple[jax.Array, Places] | None:
@@ -42,7 +48,8 @@ class CachedDecoding:
         documents_BT = (indices_1T < lengths_B[:, None]).astype(jnp.int32)
         places = Places(token_positions(self.config, indices_1T, given), indices_1T, documents_BT)
         context = Context(places, tokens_BT, cache={}, source=self.source(params, batch))
-        _, context = self.decode(params, tokens_BT, context)
+        x = self.decoder.start(self.embed(params, tokens_BT, places.positions))
+        _, context = self.decoder.apply(self.of_decoder(params), x, context)
         return begun(context.cache, lengths_B, places, length, given)
 
     def step(self, params: Params, cache: Cache, tokens_R: jax.Array) -> tuple[jax.Array, Cache]:
@@ -51,11 +58,13 @@ class CachedDecoding:
         positions_R1 = token_positions(self.config, indices_R1, cache.given)
         places = Places(positions_R1, indices_R1, jnp.ones_like(indices_R1))
         table = cache.table(places)
-        x_R1D, context = self.decode(params, tokens_R1, Context(places, tokens_R1, cache.layers, table))
+        x = self.decoder.start(self.embed(params, tokens_R1, positions_R1))
+        context = Context(places, tokens_R1, cache.layers, table)
+        x, context = self.decoder.apply(self.of_decoder(params), x, context)
         cache = cache.replace(layers=context.cache, lengths=cache.lengths + 1)
         if table is not None:
             cache = cache.replace(places=table.places, reads_BWC=table.reads_BWC)
-        return self.readout(params, x_R1D[:, 0]), cache
+        return self.readout(params, self.decoder.finish(x)[:, 0]), cache
 
 
 class WholeSequences:

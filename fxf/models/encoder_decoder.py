@@ -102,7 +102,9 @@ class EncoderDecoder(CachedDecoding):
         with jax.named_scope("decoder"):
             places = places_of(self.config, batch, rng_positions, causal=True)
             context = Context(places, batch["inputs"], source=source, rng=rng_blocks)
-            return self._decode(params, batch["inputs"], context, rng_embedding)[0]
+            x_BTD = self.embed(params, batch["inputs"], places.positions, rng_embedding)
+            x, _ = self.decoder.apply(self.of_decoder(params), self.decoder.start(x_BTD), context)
+            return self.decoder.finish(x)
 
     def source(self, params: Params, batch: Batch, rng: jax.Array | None = None) -> tuple[jax.Array, Places]:
         """Returns the encoder's output [B, S, D], and the places that cross-attention sees."""
@@ -111,14 +113,27 @@ class EncoderDecoder(CachedDecoding):
         side = {name: batch[there] for name, there in names.items() if there in batch}
         with jax.named_scope("encoder"):
             places = places_of(self.config, side, rng_positions, causal=False, name="source")
-            x_BSD = self._embed(params, "source", side["inputs"], places.positions, rng_embedding)
+            x_BSD = self.embed(params, side["inputs"], places.positions, rng_embedding, "source")
             context = Context(places, side["inputs"], rng=rng_blocks)
-            x_BSD, _ = self.encoder.run(params["encoder"]["blocks"], x_BSD, context)
-            return self._final_norm(params["encoder"], x_BSD), places.replace(documents=_seen_somewhere(places))
+            x, _ = self.encoder.apply(params["encoder"]["blocks"], self.encoder.start(x_BSD), context)
+            return self._final_norm(params["encoder"], self.encoder.finish(x)), places.replace(
+                documents=_seen_somewhere(places)
+            )
 
-    def decode(self, params: Params, tokens_RT: jax.Array, context: Context) -> tuple[jax.Array, Context]:
-        """Returns the residual stream of tokens after the last block, [R, T, D], and the context."""
-        return self._decode(params, tokens_RT, context)
+    def of_decoder(self, params: Params) -> Params:
+        return params["decoder"]["blocks"]
+
+    def embed(
+        self,
+        params: Params,
+        tokens: jax.Array,
+        positions: jax.Array,
+        rng: jax.Array | None = None,
+        side: str = "target",
+    ) -> jax.Array:
+        """Returns the vectors of tokens of a side, `source` or `target`, [R, T, D]."""
+        table = params["embedding" if self.shared else f"{side}_embedding"]
+        return embedding(self.config, table, tokens, positions, scaled=self.shared, rng=rng)
 
     def readout(self, params: Params, x: jax.Array) -> jax.Array:
         """Returns the logits [..., V] of the residual stream [..., D]."""
@@ -126,18 +141,6 @@ class EncoderDecoder(CachedDecoding):
         if self.shared:
             return logits_from_table(self.config, params["embedding"], x)
         return final_layer(self.config, params["final"], x)
-
-    def _decode(
-        self, params: Params, tokens_RT: jax.Array, context: Context, rng: jax.Array | None = None
-    ) -> tuple[jax.Array, Context]:
-        x_RTD = self._embed(params, "target", tokens_RT, context.places.positions, rng)
-        return self.decoder.run(params["decoder"]["blocks"], x_RTD, context)
-
-    def _embed(
-        self, params: Params, side: str, tokens: jax.Array, positions: jax.Array, rng: jax.Array | None
-    ) -> jax.Array:
-        table = params["embedding" if self.shared else f"{side}_embedding"]
-        return embedding(self.config, table, tokens, positions, scaled=self.shared, rng=rng)
 
     def _final_norm(self, params: Params, x: jax.Array) -> jax.Array:
         return normalize(self.config, params["norm"], x) if self.config.final_norm else x

@@ -30,4 +30,4 @@ def masked_lm(config: MaskedLMConfig, vocab_size: int) -> Model:
     spec = model.spec()
     if config.segments:
         spec["embedding"]["segments"] = Weight((config.segments, config.d_model), ("segment", "embed"), random_rows)
-    return Model(initialized_as(config, spec), model.features, model.readout, **sizes_of(config, model.blocks))
+    return Model(initialized_as(config, spec), model.features, model.readout, **sizes_of(config, model.decoder))

@@ -52,7 +52,7 @@ class TransformerLM(CachedDecoding):
 
     config: TransformerLMConfig
     vocab_size: int
-    blocks: Stack
+    decoder: Stack
     causal: bool = True
 
     def spec(self) -> Spec:
@@ -60,7 +60,7 @@ class TransformerLM(CachedDecoding):
         config, unit_rows = self.config, self.config.tied_embeddings or self.config.scaled_embeddings
         return {
             "embedding": embedding_spec(config, self.vocab_size, unit_rows=unit_rows),
-            "blocks": self.blocks.spec(),
+            "blocks": self.decoder.spec(),
             **({"norm": normalization_spec(config)} if config.final_norm else {}),
             **({"transform": transform_spec(config)} if config.head == "transform" else {}),
             **({} if config.tied_embeddings else {"final": final_layer_spec(config, self.vocab_size)}),
@@ -75,16 +75,19 @@ class TransformerLM(CachedDecoding):
         """
         rng_embedding, rng_blocks, rng_positions = split(rng, 3)
         places = places_of(self.config, batch, rng_positions, causal=self.causal)
-        require_documents(self.blocks, batch)
-        context = Context(places, batch["inputs"], rng=rng_blocks)
+        require_documents(self.decoder, batch)
         rest = {"segments_BT": batch.get("segments"), "rng": rng_embedding}
-        return self.decode(params, batch["inputs"], context, **rest)[0]
+        x_BTD = self.embed(params, batch["inputs"], places.positions, **rest)
+        x, context = self.decoder.start(x_BTD), Context(places, batch["inputs"], rng=rng_blocks)
+        return self.decoder.finish(self.decoder.apply(self.of_decoder(params), x, context)[0])
 
-    def decode(self, params: Params, tokens_RT: jax.Array, context: Context, **rest: Any) -> tuple[jax.Array, Context]:
-        """Returns the residual stream after the last block, [R, T, D], and the context; `rest` as in `embedding`."""
-        positions_RT, scaled = context.places.positions, self.config.scaled_embeddings
-        x_RTD = embedding(self.config, params["embedding"], tokens_RT, positions_RT, scaled=scaled, **rest)
-        return self.blocks.run(params["blocks"], x_RTD, context)
+    def of_decoder(self, params: Params) -> Params:
+        return params["blocks"]
+
+    def embed(self, params: Params, tokens_RT: jax.Array, positions_RT: jax.Array, **rest: Any) -> jax.Array:
+        """Returns the vectors of tokens, [R, T, D]; `rest` as in `embedding`."""
+        scaled = self.config.scaled_embeddings
+        return embedding(self.config, params["embedding"], tokens_RT, positions_RT, scaled=scaled, **rest)
 
     def readout(self, params: Params, x: jax.Array) -> jax.Array:
         """Returns the logits [..., V] of the residual stream [..., D]."""
@@ -99,6 +102,7 @@ class TransformerLM(CachedDecoding):
 def transformer_lm(config: TransformerLMConfig, vocab_size: int, kind: type[TransformerLM] = TransformerLM) -> Model:
     """Builds the model; tokens are 0 … vocab_size - 1. A subclass may stand in its place."""
     model = kind(config, vocab_size, stack_of(config))
-    decoding = model if model.blocks.cached else WholeSequences(model.features, model.readout)
+    decoding = model if model.decoder.cached else WholeSequences(model.features, model.readout)
     spec = initialized_as(config, model.spec())
-    return Model(spec, model.features, model.readout, decoding.prefill, decoding.step, **sizes_of(config, model.blocks))
+    sizes = sizes_of(config, model.decoder)
+    return Model(spec, model.features, model.readout, decoding.prefill, decoding.step, **sizes)

@@ -10,12 +10,13 @@ import numpy as np
 from fxf.machine.on_gpu import in_order
 from fxf.runs.experiment import Experiment
 from fxf.runs.flops import seconds_at_peak
+from fxf.training.gradient import terms_and_figures
 from fxf.training.log import Clock
 from fxf.training.loop import STEPS_AT_ONCE
 from fxf.training.optimizer import make_schedule
 from fxf.training.record import Record
 from fxf.training.sharding import Layout
-from fxf.training.state import TrainState
+from fxf.training.state import TrainState, run_keys
 from fxf.training.step import Metrics, make_train_steps, make_train_steps_from_iterator
 
 
@@ -48,8 +49,10 @@ class Steps:
         )
         if not programs:
             with self._compiling():
-                jitted = make_train_steps(trainer, task.batch, n_steps)
-                lowered = jitted.lower(experiment.state_shapes(layout), self._numbers, np.int32(0))
+                state, dropout = experiment.state_shapes(layout), jax.eval_shape(lambda: run_keys(0).dropout)
+                asked = terms_and_figures(trainer.model, state.params, experiment.batch_shapes(), dropout)
+                jitted = make_train_steps(trainer, task.batch, n_steps, asked)
+                lowered = jitted.lower(state, self._numbers, np.int32(0))
             thread = ThreadPoolExecutor(1)
             programs["steps"] = thread.submit(lowered.compile, in_order(lowered))
             thread.shutdown(wait=False)

@@ -106,10 +106,7 @@ def objective_and_gradient(
     axis, layout = (DATA, None) if layout is not None and layout.pmap else (None, layout)
     n_parts = microbatches * parts_in_cache(model, batch["weights"].shape, microbatches, layout)
     asked = terms_and_figures(model, params, batch, rng) if asked is None else asked
-
-    def loss(params: Params, part: Batch, rng: jax.Array | None) -> tuple[jax.Array, jax.Array]:
-        return batch_loss(model, params, part, rng, label_smoothing, layout)
-
+    loss = functools.partial(batch_loss, model, label_smoothing=label_smoothing, layout=layout)
     if asked:
         return _with_terms(edited(loss, read=asked), params, batch, rng, n_parts, axis)
     sums_and_gradient = jax.value_and_grad(loss, has_aux=True)
@@ -117,6 +114,10 @@ def objective_and_gradient(
     def of_part(part: Batch, rng: jax.Array | None) -> tuple[jax.Array, jax.Array, Params]:
         sums, gradient = sums_and_gradient(params, part, rng)
         return *sums, gradient
+
+    if n_parts == 1 and not axis:
+        sums, gradient = sums_and_gradient(params, batch, rng)
+        return *sums, gradient, {}
 
     def start(_: Any) -> tuple[jax.Array, jax.Array, Params]:
         return jnp.zeros(()), jnp.zeros(()), jax.tree.map(jnp.zeros_like, params)

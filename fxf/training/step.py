@@ -158,21 +158,26 @@ def jit_step(program: Callable, trainer: Trainer) -> Any:
     return jax.jit(program, donate_argnums=0, out_shardings=shardings)
 
 
-def make_train_steps(trainer: Trainer, make_batch: Callable[[jax.Array, jax.Array], Batch], max_steps: int) -> Any:
+def make_train_steps(
+    trainer: Trainer,
+    make_batch: Callable[[jax.Array, jax.Array], Batch],
+    max_steps: int,
+    asked: Sequence[str] | None = None,
+) -> Any:
     """Returns a jitted `train_steps(state, hyperparameters, n) -> (state, metrics)`, which takes n steps.
 
     It donates `state`. `make_batch(key, step)` runs inside. All randomness derives from (seed, step). Metrics are
     arrays [max_steps]; the first n elements are filled.
 
     One compiled program serves every n up to `max_steps`. So a run that resumes between two calls takes the same steps
-    through the same program, and ends with the same bits.
+    through the same program, and ends with the same bits. `asked` is that of `train_step`.
     """
 
     def train_steps(state: TrainState, hyperparameters: Hyperparameters, n: jax.Array) -> tuple[TrainState, Metrics]:
         data_key = run_keys(hyperparameters.seed).data
         shapes = jax.eval_shape(lambda: (make_batch(data_key, state.step), run_keys(hyperparameters.seed).dropout))
-        asked = terms_and_figures(trainer.model, state.params, *shapes)
-        step = make_step(trainer, asked)
+        names = terms_and_figures(trainer.model, state.params, *shapes) if asked is None else asked
+        step = make_step(trainer, names)
 
         def body(i: jax.Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
             state, history = carry
@@ -180,7 +185,7 @@ def make_train_steps(trainer: Trainer, make_batch: Callable[[jax.Array, jax.Arra
             state, metrics = step(state, trainer.layout.shard_tokens(batch), hyperparameters)
             return state, {name: history[name].at[i].set(value) for name, value in metrics.items()}
 
-        history = {name: jnp.zeros(max_steps) for name in (*STEP_METRICS, *metric_names(asked))}
+        history = {name: jnp.zeros(max_steps) for name in (*STEP_METRICS, *metric_names(names))}
         return jax.lax.fori_loop(0, n, body, (state, history))
 
     return jit_step(train_steps, trainer)

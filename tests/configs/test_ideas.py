@@ -100,7 +100,8 @@ def test_an_idea_is_that_of_its_paper_and_so_is_its_gradient(name):
 
     def blocks(given):
         places = places_of(config, {"inputs": np.zeros((1, T), np.int32)}, None, causal=True)
-        return stack.run(given["params"], given["x"][None], Context(places))[0][0]
+        y, _ = stack.apply(given["params"], stack.start(given["x"][None]), Context(places))
+        return stack.finish(y)[0]
 
     given = {"params": jax.tree.map(np.asarray, random_params(stack.spec())), "x": x_TD}
     assert_equal(blocks, lambda given: ORACLES[name](config, given["params"], given["x"]), given)
