@@ -80,8 +80,7 @@ class NGPT(TransformerLM):
         return super().embed(self.plain(params), *tokens, **rest)
 
     def readout(self, params: Params, x: jax.Array) -> jax.Array:
-        logits = super().readout(self.plain(params), x)
-        return logits * params["logit_scale"].reshape((1,) * (x.ndim - 1) + (-1,))
+        return super().readout(self.plain(params), x) * params["logit_scale"].reshape((1,) * (x.ndim - 1) + (-1,))
 
     def plain(self, params: Params) -> Params:
         axes = map_weights(lambda _, w: w.axes.index("embed") if len(w.axes) > 1 else -1, self.spec())
