@@ -30,9 +30,6 @@ same letters. A digit is an axis of that size, and an axis of size 1 may repeat.
     R  rows of a cache: B · W
     W  hypotheses of a beam (its width)
     A  alternatives that a beam chooses from
-    M  walks along the tokens of a row, which make positions
-    J  elements of a walk's state
-    Z  features of a walk
 """
 
 __version__ = "0.1.0"

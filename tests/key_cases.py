@@ -61,6 +61,7 @@ TRANSFORMER = {
         3.0, model={"window": 2, "n_layers": 2, "global_every": 2, "positions": "rotary", "d_model": 12}
     ),
     "model.qk_norm": case(True),
+    "model.qk_norm_joint": case(True, model={"qk_norm": True}),
     "model.feed_forward": case("another", refusal=r"^model\.feed_forward: expected one of dense"),
     "model.activation": case("silu"),
     "model.gated": case(True),
@@ -172,6 +173,7 @@ CASES: dict[str, dict[str, Case]] = {
         "parallel.kind": case("pmap", refusal="'pmap' cuts neither weights nor sequences", parallel={"tensor": 2}),
         "parallel.data": case(2, refusal="parallel.data 2 .* needs 2 devices"),
         "parallel.fsdp": case(2, refusal="parallel.fsdp 2 .* does not divide the number of devices here, 1"),
+        "parallel.expert": case(2, refusal="parallel.expert 2 .* does not divide the number of devices here, 1"),
         "parallel.sequence": case(2, refusal="parallel.sequence 2 .* does not divide the number of devices here, 1"),
         "parallel.tensor": case(2, refusal="parallel.tensor 2: 2 does not divide the number of devices here, 1"),
         "parallel.processes": case(2, refusal="parallel.coordinator: expected host:port of the first process, got ''"),

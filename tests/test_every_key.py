@@ -212,7 +212,6 @@ STAGES = {
     "model": (spec, loss),
     "model.init": (initial,),
     "model.remat": (steps,),
-    "model.turns_settle_at": (steps,),
     "model.position_gap": (logits,),
     "model.rope_theta": (logits,),
     "model.rope_trained_len": (logits,),

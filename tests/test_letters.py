@@ -17,7 +17,6 @@ import pytest
 import fxf
 from fxf.decoding.config import DecodeConfig
 from fxf.decoding.decoder import Decoder
-from fxf.layers import position_kinds, positions
 from fxf.models.bilayer import BilayerConfig, bilayer
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.masked_lm import MaskedLMConfig, masked_lm
@@ -29,7 +28,7 @@ from fxf.tasks.task import RunInfo
 from fxf.tasks.time_series import TimeSeries, TimeSeriesConfig
 from fxf.training.gradient import batch_loss, loss_and_gradient
 from fxf.training.step import TrainConfig
-from fxf.weights import Weight, fan_in, shapes
+from fxf.weights import shapes
 from small_runs import ROOT
 
 LEGEND = dict(re.findall(r"^    ([A-Z])  (.+)$", fxf.__doc__, re.MULTILINE))
@@ -164,20 +163,6 @@ SOURCE = {"source": np.zeros((5, 9), np.int32), "source_mask": np.ones((5, 9), b
 PADDED = {"input_mask": np.ones((5, 7), bool), "segments": TOKENS, "positions": TOKENS}
 
 
-@pytest.fixture
-def counted(monkeypatch):
-    """A kind of positions that the tokens themselves make."""
-
-    def count(params, tokens_BT, before_BHJ):
-        steps = jax.numpy.ones((tokens_BT.shape[0], 1, tokens_BT.shape[1]))
-        return before_BHJ[:, :, None] + jax.numpy.cumsum(params["size"][None, :, None] * steps, -1)[..., None]
-
-    spec = lambda config, vocab_size: {"size": Weight((config.n_heads,), ("heads",), fan_in())}  # noqa: E731
-    bias = positions.POSITIONS["alibi"].bias
-    kind = position_kinds.Positions(spec=spec, from_tokens=count, rotate=position_kinds.rotary, bias=bias)
-    monkeypatch.setitem(positions.POSITIONS, "counted", kind)
-
-
 RATES = {"dropout": 0.1, "attention_dropout": 0.1, "embedding_dropout": 0.1}
 ROTARY = {"positions": "rotary", "qk_norm": True, "n_kv_heads": 2}
 ALIBI = {"positions": "alibi", "window": 3, "gated": True, "norm": "rms", "embedding_norm": True}
@@ -235,7 +220,6 @@ REVERSAL = ReversalConfig(n_tokens=10, min_length=2, max_length=8)
 PROGRAMS = {
     "loss, rotary": lambda: loss(lm(**ROTARY, **RATES), BATCHES),
     "loss, alibi": lambda: loss(lm(**ALIBI, **RATES), BATCHES),
-    "loss, positions by tokens": lambda: loss(lm(positions="counted", **RATES), BATCHES),
     "step, drawn positions": lambda: step(lm(**DRAWN, **RATES), SIZES | {"T": 7}),
     "loss, both sides, linear": lambda: loss(
         both_sides(**LINEAR, dropout=0.1, embeddings="shared"), SIZES | {"B": 5, "S": 9}, {**BATCH, **SOURCE}
@@ -243,7 +227,7 @@ PROGRAMS = {
     "loss, masked": lambda: loss(masked_lm(MASKED, 17), BATCHES, {**BATCH, **PADDED}),
     "loss, bilayers": lambda: loss(bilayer(BilayerConfig(max_len=7, copies=2), 17), VECTORS | {"T": 7}, smoothing=None),
     "sampling, linear": lambda: decoding(lm(**LINEAR), DECODING, "sampling", 29, **GIVEN),
-    "greedy, positions by tokens": lambda: decoding(lm(positions="counted", window=5), DECODING, "greedy", 29),
+    "greedy, alibi": lambda: decoding(lm(**ALIBI), DECODING, "greedy", 29),
     "beam, rotary": lambda: decoding(lm(**ROTARY), DECODING, "beam", 29, **GIVEN),
     "beam, both sides": lambda: decoding(both_sides(**LINEAR), DECODING | {"S": 9, "W": 3}, "beam", 5, **SOURCE),
     "beam, bilayer": lambda: decoding(
@@ -257,7 +241,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_arrays_of_a_program_have_the_shapes_of_their_names(counted, name):
+def test_arrays_of_a_program_have_the_shapes_of_their_names(name):
     assert watch(*PROGRAMS[name]()) == []
 
 

@@ -6,7 +6,9 @@ embedding between those of the two next whole numbers, whose product with the qu
 
 fxf train --config=ideas/cope --workdir=runs/cope
 
-SHOWS
+Reversal without other positions: exact_match 0.87 after 600 steps, and 0.05 on longer sequences than in training; 0.39
+and 0.00 with plain attention.
+It takes about 20 seconds of processor time. The figures are those of seed 0.
 """
 
 import dataclasses
@@ -49,6 +51,8 @@ class Cope(Attention):
 
 
 def get_config() -> ConfigDict:
-    config = fxf.read_config("reversal:example0")
+    config = fxf.read_config("reversal")
+    config.task.n_tokens, config.task.max_length, config.task.longer, config.task.examples = 20, 8, 4, 1000
+    config.model.max_len, config.train.steps, config.train.batch_size, config.checkpoint.every = 26, 600, 32, 0
     config.model.attention, config.model.positions = "cope:Cope", "none"
     return config

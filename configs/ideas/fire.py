@@ -6,7 +6,9 @@ at any length.
 
 fxf train --config=ideas/fire --workdir=runs/fire
 
-SHOWS
+Reversal without other positions: exact_match 0.86 after 600 steps, and 0.39 on longer sequences than in training; 0.39
+and 0.00 with plain attention, 0.99 and 0.00 with a trained table of positions.
+It takes about 20 seconds of processor time. The figures are those of seed 0.
 """
 
 import dataclasses
@@ -36,7 +38,7 @@ class Fire(Attention):
             **super().spec(),
             "slope": Weight((1,), ("fire",), constant(self.slope)),
             "threshold": Weight((1,), ("fire",), constant(self.threshold)),
-            "hidden": Weight((1, self.width), ("fire", "fire_mlp"), fan_in()),
+            "hidden": Weight((self.width,), ("fire_mlp",), jax.nn.initializers.normal(1.0)),
             "hidden_bias": Weight((self.width,), ("fire_mlp",), zeros),
             "distances": Weight((self.width, n_heads), ("fire_mlp", "heads"), fan_in()),
             "distances_bias": Weight((n_heads,), ("heads",), zeros),
@@ -56,7 +58,9 @@ class Fire(Attention):
 
 
 def get_config() -> ConfigDict:
-    config = fxf.read_config("reversal:example0")
+    config = fxf.read_config("reversal")
+    config.task.n_tokens, config.task.max_length, config.task.longer, config.task.examples = 20, 8, 4, 1000
+    config.model.max_len, config.train.steps, config.train.batch_size, config.checkpoint.every = 26, 600, 32, 0
     config.model.attention, config.model.positions = "fire:Fire", "none"
     config.model.layers = {"attention": {"threshold": 4.0}}
     return config

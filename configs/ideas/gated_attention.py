@@ -5,7 +5,9 @@ Qiu et al. 2025, "Gated Attention for Large Language Models: Non-linearity, Spar
 
 fxf train --config=ideas/gated_attention --workdir=runs/gated_attention
 
-SHOWS
+Reversal: exact_match 0.68 after 600 steps; 0.99 with plain attention. On so small a task gates of about 1/2 slow the
+start down; the paper's gain is that of large models.
+It takes about 20 seconds of processor time. The figures are those of seed 0.
 """
 
 import dataclasses
@@ -37,6 +39,8 @@ class GatedAttention(Attention):
 
 
 def get_config() -> ConfigDict:
-    config = fxf.read_config("reversal:example0")
+    config = fxf.read_config("reversal")
+    config.task.n_tokens, config.task.max_length, config.task.longer, config.task.examples = 20, 8, 4, 1000
+    config.model.max_len, config.train.steps, config.train.batch_size, config.checkpoint.every = 26, 600, 32, 0
     config.model.attention = "gated_attention:GatedAttention"
     return config

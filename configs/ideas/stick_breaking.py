@@ -6,7 +6,9 @@ newest of good keys wins, so there is an order without positions. A query does n
 
 fxf train --config=ideas/stick_breaking --workdir=runs/stick_breaking
 
-SHOWS
+Reversal without other positions: exact_match 0.93 after 600 steps, and 0.38 on longer sequences than in training; 0.39
+and 0.00 with plain attention, 0.99 and 0.00 with a trained table of positions.
+It takes about 20 seconds of processor time. The figures are those of seed 0.
 """
 
 import dataclasses
@@ -44,6 +46,8 @@ class StickBreaking(Attention):
 
 
 def get_config() -> ConfigDict:
-    config = fxf.read_config("reversal:example0")
+    config = fxf.read_config("reversal")
+    config.task.n_tokens, config.task.max_length, config.task.longer, config.task.examples = 20, 8, 4, 1000
+    config.model.max_len, config.train.steps, config.train.batch_size, config.checkpoint.every = 26, 600, 32, 0
     config.model.attention, config.model.positions = "stick_breaking:StickBreaking", "none"
     return config

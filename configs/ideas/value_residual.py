@@ -5,7 +5,9 @@ V_n becomes a V_1 + b V_n with trained a and b, which start at 1/2. Information 
 
 fxf train --config=ideas/value_residual --workdir=runs/value_residual
 
-SHOWS
+Reversal: exact_match 1.00 after 600 steps and a loss of 0.007; 0.99 and 0.009 with plain attention. Two blocks have
+little to share; the paper's gain is that of deep models.
+It takes about 20 seconds of processor time. The figures are those of seed 0.
 """
 
 import dataclasses
@@ -45,6 +47,8 @@ class ValueResidual(Attention):
 
 
 def get_config() -> ConfigDict:
-    config = fxf.read_config("reversal:example0")
+    config = fxf.read_config("reversal")
+    config.task.n_tokens, config.task.max_length, config.task.longer, config.task.examples = 20, 8, 4, 1000
+    config.model.max_len, config.train.steps, config.train.batch_size, config.checkpoint.every = 26, 600, 32, 0
     config.model.attention = "value_residual:ValueResidual"
     return config

@@ -1,12 +1,14 @@
-"""xPos: rotary positions whose products also decay with the distance, so that attention keeps its resolution beyond training.
+"""xPos: rotary positions whose products also decay with the distance, for sequences that are longer than in training.
 
 Sun et al. 2022, "A Length-Extrapolatable Transformer", arXiv 2212.10554.
-Pair i of a query at position n is multiplied by ζ_i^n, and that of a key at m by ζ_i^-m, where 0 < ζ_i < 1: their product
-has the factor ζ_i^(n-m). Short wavelengths decay fastest.
+Pair i of a query at position n is multiplied by ζ_i^n, and that of a key at m by ζ_i^-m, where 0 < ζ_i < 1: their
+product has the factor ζ_i^(n-m). Short wavelengths decay fastest.
 
 fxf train --config=ideas/xpos --workdir=runs/xpos
 
-SHOWS
+Reversal: exact_match 0.82 after 600 steps; 0.77 with plain rotary positions. With so short sequences the decay says
+little; `model.layers.attention.unit` shortens it.
+It takes about 20 seconds of processor time. The figures are those of seed 0.
 """
 
 import dataclasses
@@ -21,7 +23,7 @@ from fxf.config import key
 from fxf.errors import UserError
 from fxf.layers.attention import Attention
 from fxf.layers.layer import Context
-from fxf.weights import Params, Spec
+from fxf.weights import Params
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,15 +33,12 @@ class XPos(Attention):
     gamma: float = key(0.4, "γ: pair i of K / 2 has the factor ζ_i = (2i / K + γ) / (1 + γ) in each unit", above=0)
     unit: float = key(512.0, "distance in which products decay by ζ_i", above=0)
 
-    def spec(self) -> Spec:
+    def turned(self, x_BHTK: jax.Array, positions_BT: jax.Array) -> jax.Array:
+        """Returns queries, rotated and scaled."""
         if self.config.positions != "rotary":
             raise UserError(
                 f"model.positions: xPos scales rotary ones; expected 'rotary', got '{self.config.positions}'"
             )
-        return super().spec()
-
-    def turned(self, x_BHTK: jax.Array, positions_BT: jax.Array) -> jax.Array:
-        """Returns queries, rotated and scaled."""
         return self._scaled(super().turned(x_BHTK, positions_BT), positions_BT)
 
     def keys_values(self, params: Params, x_BTD: jax.Array, context: Context) -> tuple[Any, Context]:
@@ -56,6 +55,8 @@ class XPos(Attention):
 
 
 def get_config() -> ConfigDict:
-    config = fxf.read_config("reversal:example0")
+    config = fxf.read_config("reversal")
+    config.task.n_tokens, config.task.max_length, config.task.longer, config.task.examples = 20, 8, 4, 1000
+    config.model.max_len, config.train.steps, config.train.batch_size, config.checkpoint.every = 26, 600, 32, 0
     config.model.attention, config.model.positions = "xpos:XPos", "rotary"
     return config

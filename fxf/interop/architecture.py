@@ -23,6 +23,7 @@ class Architecture:
     section: dict[str, Any]
     config: dict[str, Any]
     tensors: dict[str, str]
+    layers: dict[str, dict[str, str]] = field(default_factory=dict)
     defaults: dict[str, Any] = field(default_factory=dict)
     transposed: bool = True
     rotary_halves: bool = False

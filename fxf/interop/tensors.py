@@ -1,5 +1,6 @@
 """Params as the tensors of a model of `transformers`, and back, one tensor at a time."""
 
+import dataclasses
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +14,7 @@ from fxf.errors import UserError
 from fxf.interop.architecture import Architecture
 from fxf.interop.weights_file import StoredTensor, as_weights, check_shapes
 from fxf.layers.position_kinds import halves
-from fxf.weights import TABLES, Params, Spec, Weight, leaves, map_weights, without_indices
+from fxf.weights import EXPERT, TABLES, Params, Spec, Weight, leaves, map_weights, without_indices
 
 TABLE_AGAIN = r"(lm_head|decoder|embed_tokens)\.weight$"  # tensors that repeat the embedding table
 ROUNDING = 2**-8  # of numbers up to 1 in half precision, and of the angles of computed positions
@@ -21,10 +22,11 @@ ROTATED = re.compile(r"attention/(query|key)(_bias|_scale)?$")  # weights whose 
 
 
 class Part(NamedTuple):
-    """A weight that is a part of a tensor, or all of it."""
+    """A weight, or that of one expert, that is a part of a tensor, or all of it."""
 
     path: str
     weight: Weight
+    expert: int | None = None
 
 
 def tensors_of(architecture: Architecture, spec: Spec) -> dict[str, list[Part]]:
@@ -33,7 +35,12 @@ def tensors_of(architecture: Architecture, spec: Spec) -> dict[str, list[Part]]:
     for path, weight in leaves(spec):
         number = [part for part in path.split("/") if part.isdecimal()]
         place, name = architecture.tensor(without_indices(path))
-        found.setdefault(name.format(*number), []).append((place, Part(path, weight)))
+        if weight.axes[0] != EXPERT:
+            found.setdefault(name.format(*number), []).append((place, Part(path, weight)))
+            continue
+        of_one = dataclasses.replace(weight, shape=weight.shape[1:], axes=weight.axes[1:])
+        for expert in range(weight.shape[0]):
+            found.setdefault(name.format(*number, expert), []).append((place, Part(path, of_one, expert)))
     return {name: [part for _, part in sorted(parts, key=lambda each: each[0])] for name, parts in found.items()}
 
 
@@ -54,6 +61,7 @@ def write_tensor(architecture: Architecture, name: str, parts: list[Part], value
 
     def value(part: Part) -> np.ndarray:
         found = values.get(part.path)
+        found = found if found is None or part.expert is None else found[part.expert]
         array = np.zeros(part.weight.shape, np.float32) if found is None else np.asarray(jax.device_get(found))
         if _is_rotated(architecture, part):
             array = _turned(architecture, array, (-1, 2))
@@ -109,6 +117,8 @@ def to_params(
     check_shapes(where, {name: tensor.shape for name, (_, tensor) in found.items()}, expected)
     table = architecture.tensors["embedding/table"]
     values: dict[str, jax.Array] = {}
+    experts: dict[str, list[np.ndarray]] = {}  # by path, those that have been read, in their order
+    sizes = {path: weight.shape[0] for path, weight in leaves(spec) if weight.axes[0] == EXPERT}
     for name, group in parts.items():
         theirs, stored = found[name]
         tensor = as_weights(where, theirs, stored.read())
@@ -116,7 +126,12 @@ def to_params(
             if not np.array_equal(np.asarray(tensors[other].read(), np.float32), tensor):
                 raise UserError(f"{where}: {other} differs from {table}; fxf has one table for both")
         for part, value in read_tensor(architecture, name, group, tensor):
-            values[part.path] = place(part.path, value)
+            if part.expert is None:
+                values[part.path] = place(part.path, value)
+                continue
+            experts.setdefault(part.path, []).append(value)
+            if len(experts[part.path]) == sizes[part.path]:
+                values[part.path] = place(part.path, np.stack(experts.pop(part.path)))
     return map_weights(lambda path, _: values[path], spec)
 
 

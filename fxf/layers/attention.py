@@ -45,14 +45,14 @@ class Attention:
 
     Attributes:
       has_scores: whether each query and key have a score, on which positions, windows and dropout can act.
-      by_document: whether tokens read those of their own document only, where a row has several.
       ordered: whether `read` needs the keys in the order of their tokens.
+      by_document: whether tokens read those of their own document only, where a row has several.
     """
 
     config: TransformerConfig
     has_scores: ClassVar[bool] = True
-    by_document: ClassVar[bool] = True
     ordered: ClassVar[bool] = False
+    by_document: ClassVar[bool] = True
 
     def spec(self) -> Spec:
         config = self.config
@@ -69,6 +69,10 @@ class Attention:
             spec["output_bias"] = Weight((d_model,), ("embed",), zeros)
         if config.qk_norm:
             spec |= {f"{name}_scale": scale_weight(config, head_dim, "head_dim") for name in ("query", "key")}
+        if config.qk_norm_joint:
+            for name in ("query", "key"):
+                scale = spec[f"{name}_scale"]
+                spec[f"{name}_scale"] = dataclasses.replace(scale, shape=shapes[name], axes=axes)
         return spec
 
     def apply(self, params: Params, x: jax.Array, context: Context) -> tuple[jax.Array, Context]:
@@ -125,10 +129,20 @@ class Attention:
     def mask(self, params: Params, queries: Places, keys: Places, reads: jax.Array | None = None) -> jax.Array:
         """Returns the bias, with -inf for keys that a query may not see."""
         bias = None if queries.elsewhere else self.bias(params, queries, keys)
-        seen = queries.sees(keys, self.config.window)
+        seen = self.seen(queries, keys, reads)
         bias = jnp.zeros((1, 1, 1, 1)) if bias is None else bias
-        bias = bias if seen is None else jnp.where(seen[:, None], bias, -jnp.inf)
-        return bias if reads is None else jnp.where(reads[:, None], bias, -jnp.inf)
+        return bias if seen is None else jnp.where(seen, bias, -jnp.inf)
+
+    def seen(self, queries: Places, keys: Places, reads: jax.Array | None = None) -> jax.Array | None:
+        """Returns which keys each query may see, bool [B, H, T, C], where axes of size 1 repeat; None if all.
+
+        Args:
+          reads: which slots of a cache each hypothesis of a prompt reads, bool [B, T, C].
+        """
+        seen = queries.sees(keys, self.config.window)
+        if reads is not None:
+            seen = reads if seen is None else seen & reads
+        return None if seen is None else seen[:, None]
 
     def read(
         self, params: Params, q_BHTK: jax.Array, memory: Any, bias: jax.Array, rng: jax.Array | None = None
@@ -156,8 +170,10 @@ class Attention:
         heads = rows.reshape(*x_BTD.shape[:-1], *weight.shape[1:])
         scale = params.get(f"{name}_scale")
         if scale is not None:
-            normalized = over_root_mean_square(heads, self.config.norm_epsilon)
-            heads = (normalized * scale_factor(self.config, scale).reshape(1, 1, 1, -1)).astype(heads.dtype)
+            vectors = rows if self.config.qk_norm_joint else heads
+            normalized = over_root_mean_square(vectors, self.config.norm_epsilon)
+            factors = scale_factor(self.config, scale).reshape((1,) * (vectors.ndim - 1) + (-1,))
+            heads = (normalized * factors).astype(heads.dtype).reshape(heads.shape)
         return heads.transpose(0, 2, 1, 3)
 
     def output(self, params: Params, heads_BHTK: jax.Array, x_BTD: jax.Array) -> jax.Array:

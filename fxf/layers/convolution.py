@@ -3,6 +3,8 @@
 Delta rules and state spaces have one before their memories (Dao and Gu 2024, Yang et al. 2024).
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
@@ -40,7 +42,8 @@ def causal_convolution(
     whole, documents = jnp.concatenate([tail, x_RT], 1), context.places.documents
     taps = taps.astype(x_RT.dtype)[:, None, None]
     if documents is None:
-        return sum(whole[:, i : i + length] * taps[i] for i in range(len(taps))), whole[:, length:]
+        terms = [whole[:, i : i + length] * taps[i] for i in range(len(taps))]
+        return functools.reduce(jnp.add, terms), whole[:, length:]
     before = jnp.pad(documents, ((0, 0), (n_before, 0)), "edge")
     y_RT = jnp.zeros_like(x_RT)
     for i in range(len(taps)):

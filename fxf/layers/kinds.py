@@ -13,6 +13,7 @@ stand in a section of its name.
 """
 
 import dataclasses
+import functools
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -53,19 +54,21 @@ BETWEEN_SEQUENCES: dict[str, Any] = {
 }
 
 
-def stack_of(config: TransformerConfig, cross: bool = False) -> Stack:
+def stack_of(config: TransformerConfig, cross: bool = False, vocab_size: int = 0) -> Stack:
     """Returns the blocks of a model.
 
     Args:
       cross: whether they read a source: each block then has cross-attention before its last layer, unless
         `model.blocks` says where.
+      vocab_size: the number of tokens, for layers that have a field of this name.
 
     Raises:
       UserError: `model.blocks` is no such text, or names a kind or a key that there is not.
     """
     head_text, semicolon, text = config.blocks.rpartition(";")
-    head = _blocks(head_text, config, cross) if semicolon else []
-    period = _alternating(config, cross) if config.global_every else _blocks(text, config, cross)
+    head = _blocks(head_text, config, cross, vocab_size) if semicolon else []
+    blocks = _alternating if config.global_every else functools.partial(_blocks, text)
+    period = blocks(config, cross, vocab_size)
     names = re.findall(r"[\w:]+", f"{config.blocks} {config.block} cross_attention")
     named = {name.rpartition(":")[2] for name in names}
     for name in config.layers.keys() - named:
@@ -79,27 +82,28 @@ def stack_of(config: TransformerConfig, cross: bool = False) -> Stack:
     return Stack(config, tuple([*head, *repeated[:n_repeated]]), len(head), len(period))
 
 
-def _alternating(config: TransformerConfig, cross: bool) -> list[Layer]:
+def _alternating(config: TransformerConfig, cross: bool, vocab_size: int) -> list[Layer]:
     """Returns `global_every` blocks, of which the last one has no window."""
     if config.blocks != TransformerConfig.blocks:
         raise UserError(f"model.global_every: only with model.blocks '{TransformerConfig.blocks}'; leave it at 0")
     plain: dict[str, Any] = {"global_every": 0, "local_rope_theta": 0.0}
-    of_local: dict[str, Any] = {"rope_theta": config.local_rope_theta, "rope_factor": 1.0, "rope_trained_len": 0}
-    local = dataclasses.replace(config, **plain, **(of_local if config.local_rope_theta else {}))
+    rotary: dict[str, Any] = {"rope_theta": config.local_rope_theta, "rope_factor": 1.0, "rope_trained_len": 0}
+    local = dataclasses.replace(config, **plain, **(rotary if config.local_rope_theta else {}))
     last = dataclasses.replace(config, **plain, window=0)
-    return (config.global_every - 1) * _blocks(config.blocks, local, cross) + _blocks(config.blocks, last, cross)
+    of_local, of_last = (_blocks(config.blocks, each, cross, vocab_size) for each in (local, last))
+    return (config.global_every - 1) * of_local + of_last
 
 
-def _blocks(text: str, config: TransformerConfig, cross: bool = False) -> list[Layer]:
+def _blocks(text: str, config: TransformerConfig, cross: bool, vocab_size: int) -> list[Layer]:
     """Returns the blocks of a part of `model.blocks`."""
-    found: list[Layer] = []
+    found, given = list[Layer](), {"vocab_size": vocab_size}
     for item in _split(text):
         match = re.fullmatch(r"(\d*)([*@]?)([\w:]*)\((.*)\)", item)
         if match is None:
             names = item.split("+")
             if cross and "cross_attention" not in config.blocks:
                 names.insert(len(names) - 1, "cross_attention")
-            layers = {name.strip().rpartition(":")[2]: layer_of(config, name.strip()) for name in names}
+            layers = {name.strip().rpartition(":")[2]: layer_of(config, name.strip(), **given) for name in names}
             cls, short = BLOCKS[one_of(config.block, BLOCKS, "model.block")], config.block.rpartition(":")[2]
             own = config.layers.get(short, {})
             found.append(_made(cls, f"model.layers.{short}", config, own, {"layers": layers}))
@@ -107,14 +111,14 @@ def _blocks(text: str, config: TransformerConfig, cross: bool = False) -> list[L
         times, mark, kind, inside = match.groups()
         if bool(times) != bool(mark) or bool(mark) == bool(kind):
             raise UserError(f"model.blocks: expected n*(…), n@(…) or kind(…), got {item!r}")
-        inner = _blocks(inside, config, cross) if inside.strip() else []
+        inner = _blocks(inside, config, cross, vocab_size) if inside.strip() else []
         if mark == "*":
             found += int(times) * inner
         elif mark == "@":
             found.append(Stack(config, tuple(int(times) * inner), 0, len(inner), shared=True))
         else:
             part = {"part": inner[0] if len(inner) == 1 else Stack(config, tuple(inner), len(inner))}
-            found.append(layer_of(config, kind, **(part if inner else {})))
+            found.append(layer_of(config, kind, **given, **(part if inner else {})))
     return found
 
 
@@ -165,7 +169,7 @@ def layer_of(config: TransformerConfig, name: str, **given: Any) -> Layer:
     return _made(cls, path, changed, rest, given)
 
 
-def _made(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Mapping[str, Any]) -> Layer:
+def _made(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
     """Returns a layer of a class, whose fields are `given`, of its own section, of the model, or have their default."""
     fields = fields_of(cls)
     for key in own:

@@ -31,7 +31,7 @@ class LatentAttention(Attention):
 
     kv_rank: int = key(0, "width of the latent of keys and values; 0: 4 times that of a head", minimum=0)
     q_rank: int = key(0, "width of the latent of queries; 0: queries are made from the stream", minimum=0)
-    rotary_width: int = key(0, "width of queries and keys that positions turn; 0: half of that of a head", minimum=0)
+    rotary_width: int = key(0, "even width of queries and keys that positions turn; 0: half a head's", minimum=0)
     value_width: int = key(0, "width of a head's values; 0: that of a head", minimum=0)
 
     def spec(self) -> Spec:
@@ -109,7 +109,7 @@ class LatentAttention(Attention):
 
     @property
     def _rotary_width(self) -> int:
-        return self.rotary_width or self.config.head_width // 2
+        return self.rotary_width or max(2, self.config.head_width // 4 * 2)
 
     def _check(self) -> None:
         """Raises a UserError if a key does not go with latents."""

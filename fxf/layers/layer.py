@@ -161,7 +161,7 @@ class Layer(Protocol):
     """A frozen dataclass whose fields are its config keys, with two pure functions.
 
     A field with the name of a key of the `model` section has the model's value, unless `model.layers.NAME` has another;
-    a field `config` holds the whole section.
+    a field `config` holds the whole section, and a field `vocab_size` the number of tokens.
 
     A class may say more of itself by attributes, which are otherwise true:
       cached: whether `apply` keeps in the cache what later tokens need of earlier ones, or needs nothing of them. A

@@ -47,26 +47,16 @@ def fading_memory(
     length, chunk = q_RTGK.shape[1], 1
     while chunk < min(CHUNK, length):
         chunk *= 2
-    n_chunks = -(-length // chunk)
-
-    def chunked(x: jax.Array) -> jax.Array:
-        """Cuts [R, T, …] into N chunks, [N, R, C, …]; zeros, which change nothing, fill the last one."""
-        padded = jnp.pad(as_float32(x), [(0, 0), (0, n_chunks * chunk - length), *((0, 0) for _ in x.shape[2:])])
-        return jnp.moveaxis(padded.reshape(x.shape[0], n_chunks, chunk, *x.shape[2:]), 1, 0)
-
-    q_NRGTK, k_NRGTK = (jnp.moveaxis(chunked(x), 2, 3) for x in (q_RTGK, k_RTGK))
-    u_NRGETO = jnp.moveaxis(chunked(v_RTGEO), 2, 4)
-    log_decay_NRGET = jnp.moveaxis(chunked(log_decay_RTGE), 2, 4)
-    decay_NRGETC, from_start_NRGET = decays(log_decay_NRGET)
-    scores_NRGETC = jnp.einsum("NRGTK,NRGCK->NRGTC", q_NRGTK, k_NRGTK)[:, :, :, None] * decay_NRGETC
+    q_NRGTK, k_NRGTK = _chunked(q_RTGK, chunk, 3), _chunked(k_RTGK, chunk, 3)
+    u_NRGETO, decay_NRGET = _chunked(v_RTGEO, chunk, 4), jnp.exp(_chunked(log_decay_RTGE, chunk, 4))
+    fading_NRGETC = fading(decay_NRGET.reshape(-1, chunk)).reshape(*decay_NRGET.shape, chunk)
+    from_start_NRGET = fading_NRGETC[..., 0] * decay_NRGET[..., :1]
+    scores_NRGETC = jnp.einsum("NRGTK,NRGCK->NRGTC", q_NRGTK, k_NRGTK)[:, :, :, None] * fading_NRGETC
     erased_NRGETK = None
     if beta_RTGE is not None:
-        beta_NRGET = jnp.moveaxis(chunked(beta_RTGE), 2, 4)
-        products = jnp.einsum("NRGTK,NRGCK->NRGTC", k_NRGTK, k_NRGTK)[:, :, :, None] * decay_NRGETC
-        inverse_NRGETC = inverse_plus_one(jnp.tril(beta_NRGET[..., None] * products, -1)) * beta_NRGET[..., None, :]
+        inverse_NRGETC = _corrections(k_NRGTK, _chunked(beta_RTGE, chunk, 4), fading_NRGETC)
         u_NRGETO = jnp.einsum("NRGETC,NRGECO->NRGETO", inverse_NRGETC, u_NRGETO)
-        faded_NRGETC = inverse_NRGETC * from_start_NRGET[..., None, :]
-        erased_NRGETK = jnp.einsum("NRGETC,NRGCK->NRGETK", faded_NRGETC, k_NRGTK)
+        erased_NRGETK = jnp.einsum("NRGETC,NRGCK->NRGETK", inverse_NRGETC * from_start_NRGET[..., None, :], k_NRGTK)
 
     def one_chunk(memory_RGEKO: jax.Array, part: Any) -> tuple[jax.Array, jax.Array]:
         q_RGTK, k_RGTK, u_RGETO, scores_RGETC, from_start_RGET, to_end_RGET, erased_RGETK = part
@@ -80,45 +70,78 @@ def fading_memory(
     if memory_RGEKO is None:
         shape = (q_RTGK.shape[0], *v_RTGEO.shape[2:4], q_RTGK.shape[-1], v_RTGEO.shape[-1])
         memory_RGEKO = jnp.zeros(shape, u_NRGETO.dtype)
-    parts = (q_NRGTK, k_NRGTK, u_NRGETO, scores_NRGETC, from_start_NRGET, decay_NRGETC[..., -1, :], erased_NRGETK)
-    if n_chunks == 1:
+    parts = (q_NRGTK, k_NRGTK, u_NRGETO, scores_NRGETC, from_start_NRGET, fading_NRGETC[..., -1, :], erased_NRGETK)
+    if len(u_NRGETO) == 1:
         after_RGEKO, read_RGETO = one_chunk(memory_RGEKO, jax.tree.map(lambda x: x[0], parts))
         read_NRGETO = read_RGETO[None]
     else:
         after_RGEKO, read_NRGETO = jax.lax.scan(one_chunk, memory_RGEKO, parts)
-    read_RTGEO = jnp.moveaxis(read_NRGETO, (0, 4), (1, 2)).reshape(len(q_RTGK), n_chunks * chunk, *v_RTGEO.shape[2:])
+    read_RTGEO = jnp.moveaxis(read_NRGETO, (0, 4), (1, 2)).reshape(len(q_RTGK), -1, *v_RTGEO.shape[2:])
     return read_RTGEO[:, :length], after_RGEKO
 
 
-def decays(log_decay_T: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns D, [..., T, C], which is 0 above the diagonal, and d, [..., T], of log decays [..., T].
+def _chunked(x_RT: jax.Array, chunk: int, axis: int) -> jax.Array:
+    """Cuts [R, T, …] into N chunks [N, R, …], with tokens on this axis; zeros, which change nothing, fill the last."""
+    n_chunks, length = -(-x_RT.shape[1] // chunk), x_RT.shape[1]
+    filled = jnp.pad(as_float32(x_RT), [(0, 0), (0, n_chunks * chunk - length), *[(0, 0)] * (x_RT.ndim - 2)])
+    return jnp.moveaxis(filled.reshape(len(x_RT), n_chunks, chunk, *x_RT.shape[2:]), (1, 2), (0, axis))
 
-    The terms of each sum are added one by one. Differences of d's sums would lose digits where a token fades much, and
-    -inf is no number to subtract.
+
+def _corrections(k_NRGTK: jax.Array, beta_NRGET: jax.Array, fading_NRGETC: jax.Array) -> jax.Array:
+    """Returns (I + L)⁻¹ β, by which a chunk's values become what the delta rule adds to an empty memory."""
+    products_NRGETC = jnp.einsum("NRGTK,NRGCK->NRGTC", k_NRGTK, k_NRGTK)[:, :, :, None] * fading_NRGETC
+    lower_NRGETC = jnp.tril(beta_NRGET[..., None] * products_NRGETC, -1)
+    inverse_NTC = inverse_plus_one(lower_NRGETC.reshape(-1, *lower_NRGETC.shape[-2:]))
+    return inverse_NTC.reshape(lower_NRGETC.shape) * beta_NRGET[..., None, :]
+
+
+def fading(decay_NT: jax.Array) -> jax.Array:
+    """Returns D, [N, T, C], of the factors e^g [N, T]: the product of those after c up to t, and 0 where c is after t.
+
+    It is found half by half. Quotients, or differences of sums of g, would lose digits after a token that fades much.
+    T is a power of two.
     """
-    length = log_decay_T.shape[-1]
-    later = jnp.tril(jnp.ones((length, length), bool), -1)
-    sums_TC = jnp.cumsum(jnp.where(later, log_decay_T[..., None], 0), -2)
-    return jnp.exp(jnp.where(later.T, -jnp.inf, sums_TC)), jnp.exp(jnp.cumsum(log_decay_T, -1))
+    n = decay_NT.shape[-1]
+    if n == 1:
+        return jnp.ones_like(decay_NT)[..., None]
+    half = n // 2
+    first, last = jnp.split(fading(jnp.concatenate([decay_NT[:, :half], decay_NT[:, half:]])), 2)
+    from_middle, to_middle = last[:, :, :1] * decay_NT[:, half, None, None], first[:, -1:]
+    return _joined(first, from_middle * to_middle, last)
 
 
-def inverse_plus_one(lower: jax.Array) -> jax.Array:
-    """Returns (I + L)⁻¹ of matrices L [..., n, n] that are 0 on and above the diagonal; n is a power of two.
+@jax.custom_jvp
+def inverse_plus_one(lower_NTC: jax.Array) -> jax.Array:
+    """Returns (I + L)⁻¹ of matrices L that are 0 on and above the diagonal, [N, T, C]; T = C is a power of two.
 
     [[A, 0], [B, D]]⁻¹ = [[A⁻¹, 0], [-D⁻¹ B A⁻¹, D⁻¹]], where A⁻¹ and D⁻¹ are found side by side. This is as stable as
     solving row by row, unlike a series of powers of L, and is made of products alone. They are exact to float32 on
     hardware that rounds the factors of others, because an error at one token is passed on to all later ones.
     """
-    n = lower.shape[-1]
-    if n == 1:
-        return jnp.ones_like(lower)
+    n = lower_NTC.shape[-1]
+    if n <= 2:  # L² = 0
+        return jnp.eye(n, dtype=lower_NTC.dtype)[None] - lower_NTC
     half = n // 2
-    first, last = inverse_plus_one(jnp.stack([lower[..., :half, :half], lower[..., half:, half:]]))
-    exact = jax.lax.Precision.HIGHEST
-    below = -jnp.matmul(jnp.matmul(last, lower[..., half:, :half], precision=exact), first, precision=exact)
-    return jnp.concatenate(
-        [jnp.concatenate([first, jnp.zeros_like(first)], -1), jnp.concatenate([below, last], -1)], -2
-    )
+    halves = jnp.concatenate([lower_NTC[:, :half, :half], lower_NTC[:, half:, half:]])
+    first, last = jnp.split(inverse_plus_one(halves), 2)
+    return _joined(first, -_exact(_exact(last, lower_NTC[:, half:, :half]), first), last)
+
+
+@inverse_plus_one.defjvp
+def _inverse_plus_one_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+    """Takes two products, and not the derivative of each half."""
+    inverse_NTC = inverse_plus_one(*primals)
+    return inverse_NTC, -_exact(_exact(inverse_NTC, tangents[0]), inverse_NTC)
+
+
+def _exact(left: jax.Array, right: jax.Array) -> jax.Array:
+    return jnp.matmul(left, right, precision=jax.lax.Precision.HIGHEST)
+
+
+def _joined(first: jax.Array, below: jax.Array, last: jax.Array) -> jax.Array:
+    """Returns [[first, 0], [below, last]] of matrices [N, T, C]."""
+    above = jnp.concatenate([first, jnp.zeros_like(first)], -1)
+    return jnp.concatenate([above, jnp.concatenate([below, last], -1)], -2)
 
 
 def log_decays(context: Context, log_decay_RTGE: jax.Array) -> jax.Array:

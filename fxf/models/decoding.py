@@ -43,7 +43,8 @@ class CachedDecoding:
             require_room(self.config, tokens_BT.shape[1])
         else:  # as many as the cache has room for; no query reads the padded positions
             given = jnp.pad(given, ((0, 0), (0, max(length - given.shape[1], 0))), "edge")
-        tokens_BT = jnp.pad(tokens_BT, ((0, 0), (0, max(1 - tokens_BT.shape[1], 0))))  # an empty prompt is padding
+        if not tokens_BT.size:  # empty prompts are padding
+            tokens_BT = jnp.zeros((tokens_BT.shape[0], 1), tokens_BT.dtype)
         indices_1T = jnp.arange(tokens_BT.shape[1])[None]
         documents_BT = (indices_1T < lengths_B[:, None]).astype(jnp.int32)
         places = Places(token_positions(self.config, indices_1T, given), indices_1T, documents_BT)
@@ -81,7 +82,7 @@ class WholeSequences:
         return Cache({"inputs": jnp.pad(tokens_BT, ((0, 0), (0, more))), **kept}, batch["lengths"])
 
     def step(self, params: Params, cache: Cache, tokens_R: jax.Array) -> tuple[jax.Array, Cache]:
-        rows_R = jnp.arange(len(tokens_R))
+        rows_R = jnp.arange(tokens_R.shape[0])
         inputs_RT = cache.layers["inputs"].at[rows_R, cache.lengths].set(tokens_R)
         layers = {**cache.layers, "inputs": inputs_RT}
         is_token_RT = jnp.arange(inputs_RT.shape[1])[None] <= cache.lengths[:, None]

@@ -156,7 +156,8 @@ def _seen_somewhere(places: Places) -> jax.Array | None:
 
 def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
     """Builds the model; source and target tokens are 0 … vocab_size - 1."""
-    model = EncoderDecoder(config, vocab_size, stack_of(config), stack_of(config, cross=True))
+    stacks = stack_of(config, vocab_size=vocab_size), stack_of(config, cross=True, vocab_size=vocab_size)
+    model = EncoderDecoder(config, vocab_size, *stacks)
     decoding = model if model.decoder.cached else WholeSequences(model.features, model.readout)
     spec = initialized_as(config, model.spec())
     return Model(

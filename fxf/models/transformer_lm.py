@@ -101,7 +101,7 @@ class TransformerLM(CachedDecoding):
 
 def transformer_lm(config: TransformerLMConfig, vocab_size: int, kind: type[TransformerLM] = TransformerLM) -> Model:
     """Builds the model; tokens are 0 … vocab_size - 1. A subclass may stand in its place."""
-    model = kind(config, vocab_size, stack_of(config))
+    model = kind(config, vocab_size, stack_of(config, vocab_size=vocab_size))
     decoding = model if model.decoder.cached else WholeSequences(model.features, model.readout)
     spec = initialized_as(config, model.spec())
     sizes = sizes_of(config, model.decoder)

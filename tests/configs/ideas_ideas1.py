@@ -1,7 +1,7 @@
 """Kinds of attention of configs/ideas in NumPy float64, query by query, from the formulas of their papers.
 
-An oracle gets the model's config, the weights of its blocks and the vectors [T, D] of one sequence, and returns them after
-the blocks. KEYS has the model's keys with which a tiny model reaches every case of the formulas.
+An oracle gets the model's config, the weights of its blocks and the vectors [T, D] of one sequence, and returns them
+after the blocks. KEYS has the model's keys with which a tiny model reaches every case of the formulas.
 """
 
 import math
@@ -15,6 +15,10 @@ KEYS = {
     "fire": {"layers": {"attention": {"width": 5, "threshold": 3.0}}},
     "cope": {"layers": {"attention": {"n_positions": 3}}},
     "xpos": {"layers": {"attention": {"unit": 8.0}}},
+    "sink_logits:at_0": {"layers": {"attention": {"learned": False}}},
+    "gated_attention:by_head": {"layers": {"attention": {"gates": "head"}}},
+    "sigmoid:of_9": {"layers": {"attention": {"n_keys": 9}}},
+    "stick_breaking:own": {"layers": {"attention": {"own": True}}},
 }
 
 
@@ -37,7 +41,7 @@ def blocks(attention):
 
 
 def by_query(read):
-    """Returns attention in which `read(config, weights, h, t, scores, x)` returns the weights of keys 0 … t in head h."""
+    """Returns the attention in which `read(config, weights, h, t, scores, given)` weighs keys 0 … t in head h."""
 
     def attention(config, weights, x_TD, number, carry):
         q_THK, k_THK, v_THK = projected(weights, x_TD)
@@ -50,6 +54,9 @@ def by_query(read):
         return heads_THK
 
     return attention
+
+
+plain = by_query(lambda config, weights, h, t, scores, given: oracle.softmax(scores))
 
 
 def projected(weights, x_TD):
@@ -65,7 +72,7 @@ def sigma(x):
 
 
 def t5_bias(config, weights, h, t, scores, given):
-    """Distances below n / 2 have a bucket each; others share them by their logarithm, up to max_distance (T5, 2.1)."""
+    """Distances below n / 2 have a bucket each; others share them by logarithm, up to max_distance (Raffel et al.)."""
     n, furthest = own_keys(config)["buckets"], own_keys(config)["max_distance"]
     for j in range(t + 1):
         distance, exact = t - j, n // 2
@@ -78,17 +85,17 @@ def t5_bias(config, weights, h, t, scores, given):
 
 
 def fire(config, weights, h, t, scores, given):
-    """b(t, j) = f(ψ(t - j) / ψ(max(L, t))), ψ(x) = log(c x + 1) (eq. 19 of Li et al.)."""
+    """b(t, j) = f(ψ(t - j) / ψ(max(L, t))), ψ(x) = log(c x + 1) (Li et al.)."""
     c, least = abs(weights["slope"][0]), abs(weights["threshold"][0])
     for j in range(t + 1):
         share = math.log(c * (t - j) + 1) / math.log(c * max(t, least) + 1)
-        hidden = np.maximum(0, share * weights["hidden"][0] + weights["hidden_bias"])
+        hidden = np.maximum(0, share * weights["hidden"] + weights["hidden_bias"])
         scores[j] += hidden @ weights["distances"][:, h] + weights["distances_bias"][h]
     return oracle.softmax(scores)
 
 
 def cope(config, weights, h, t, scores, given):
-    """p(t, j) = Σ_{j ≤ l ≤ t} σ(score l); the embedding of p lies between those of ⌊p⌋ and ⌈p⌉ (eq. 3 to 5)."""
+    """p(t, j) = Σ_{j ≤ l ≤ t} σ(score l); the embedding of p lies between those of ⌊p⌋ and ⌈p⌉ (Golovneva et al.)."""
     last, gates = own_keys(config)["n_positions"] - 1, sigma(scores)
     added = np.zeros(t + 1)
     for j in range(t + 1):
@@ -100,7 +107,7 @@ def cope(config, weights, h, t, scores, given):
 
 
 def xpos(config, weights, x_TD, number, carry):
-    """Pair i of queries is ζ_i^(n / unit) e^(i n θ_i) times itself as a complex number; keys have ζ^-n (algorithm 1)."""
+    """Pair i of queries is ζ_i^(n / unit) e^(i n θ_i) times itself as a complex number; keys have ζ^-n (Sun et al.)."""
     q_THK, k_THK, v_THK = projected(weights, x_TD)
     width, gamma, unit = q_THK.shape[-1], 0.4, own_keys(config)["unit"]
     i = np.arange(width // 2)
@@ -120,7 +127,7 @@ def xpos(config, weights, x_TD, number, carry):
 
 
 def differential(config, weights, x_TD, number, carry):
-    """(softmax(Q1 K1) - λ softmax(Q2 K2)) V, normalized by head, times 1 - λ_init (eq. 1 to 3 of Ye et al.)."""
+    """(softmax(Q1 K1) - λ softmax(Q2 K2)) V, normalized by head, times 1 - λ_init (Ye et al.)."""
     q_THK, k_THK, v_THK = projected(weights, x_TD)
     half = q_THK.shape[-1] // 2
     start = 0.8 - 0.6 * math.exp(-0.3 * number)
@@ -137,7 +144,7 @@ def differential(config, weights, x_TD, number, carry):
 
 
 def talking_heads(config, weights, x_TD, number, carry):
-    """J = Q K, weights = softmax(J P_l) P_w, over the heads (algorithm of Shazeer et al., section 3)."""
+    """J = Q K, weights = softmax(J P_l) P_w, over the heads (Shazeer et al.)."""
     q_THK, k_THK, v_THK = projected(weights, x_TD)
     heads_THK = np.zeros_like(v_THK)
     for t in range(len(x_TD)):
@@ -160,15 +167,13 @@ def sink_logits(config, weights, h, t, scores, given):
 
 
 def gated_attention(config, weights, x_TD, number, carry):
-    """Y ⊙ σ(X W), by head, where Y is what plain attention reads (eq. 5 of Qiu et al.)."""
-    heads_THK = by_query(lambda config, weights, h, t, scores, given: oracle.softmax(scores))(
-        config, weights, x_TD, number, carry
-    )
+    """Y ⊙ σ(X W), by head, where Y is what plain attention reads (Qiu et al.)."""
+    heads_THK = plain(config, weights, x_TD, number, carry)
     return heads_THK * sigma(np.einsum("td,dhk->thk", x_TD, weights["gate"]))
 
 
 def value_residual(config, weights, x_TD, number, carry):
-    """softmax(Q K) (a V_1 + b V_n) (eq. 4 of Zhou et al.); the first block has its own values alone."""
+    """softmax(Q K) (a V_1 + b V_n) (Zhou et al.); the first block has its own values alone."""
     q_THK, k_THK, v_THK = projected(weights, x_TD)
     first = carry.setdefault("first", v_THK)
     values = v_THK if number == 0 else weights["first"][0] * first + weights["own"][0] * v_THK
@@ -181,7 +186,7 @@ def value_residual(config, weights, x_TD, number, carry):
 
 
 def forgetting(config, weights, h, t, scores, given):
-    """d(t, j) = Σ_{j < l ≤ t} log f_l is added to the score, f = σ(w x + b) (eq. 8 to 10 of Lin et al.)."""
+    """d(t, j) = Σ_{j < l ≤ t} log f_l is added to the score, f = σ(w x + b) (Lin et al.)."""
     gates = sigma(given["x_TD"] @ weights["forget"][:, h, 0] + weights["forget_bias"][h, 0])
     for j in range(t + 1):
         scores[j] += math.log(np.prod(gates[j + 1 : t + 1]))
@@ -189,13 +194,13 @@ def forgetting(config, weights, h, t, scores, given):
 
 
 def sigmoid(config, weights, h, t, scores, given):
-    """σ(z - log n) of n keys (eq. 3 of Ramapuram et al.)."""
+    """σ(z - log n) of n keys (Ramapuram et al.)."""
     n = own_keys(config).get("n_keys", 0) or t + 1
     return sigma(scores - math.log(n))
 
 
 def stick_breaking(config, weights, h, t, scores, given):
-    """β_j Π_{j < l < t} (1 - β_l) for j < t, where β = σ(z) (eq. 1 of Tan et al.)."""
+    """β_j Π_{j < l < t} (1 - β_l) for j < t, where β = σ(z) (Tan et al.)."""
     end = t + 1 if own_keys(config).get("own", False) else t
     shares, read = sigma(scores), np.zeros(t + 1)
     for j in range(end):
@@ -206,3 +211,4 @@ def stick_breaking(config, weights, h, t, scores, given):
 BY_QUERY = (t5_bias, fire, cope, sink_logits, forgetting, sigmoid, stick_breaking)
 WHOLE = (xpos, differential, talking_heads, gated_attention, value_residual)
 ORACLES = {f.__name__: blocks(by_query(f)) for f in BY_QUERY} | {f.__name__: blocks(f) for f in WHOLE}
+ORACLES |= {name: ORACLES[name.partition(":")[0]] for name in KEYS}

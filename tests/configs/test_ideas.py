@@ -1,12 +1,13 @@
 """Each file of configs/ideas trains, decodes as its full forward, and is what its paper's formulas say.
 
-The tables are those of ideas_*.py beside this file, in NumPy float64. ORACLES has, by name of the idea, functions of
-the model's config, the weights of its blocks and the vectors [T, D] of a sequence, which return them after the blocks.
-KEYS has changes of the model's keys in tiny models. OBJECTIVES, for ideas that change the whole model or what it
-minimizes, has functions of the model's config, all weights, and the inputs, targets and weights [T] of a sequence,
-which return what is minimized; and whether that is with a random key.
+The tables are those of ideas_ideas*.py beside this file, in NumPy float64. ORACLES has by name of the idea, with a
+variant after a colon where it has several, a function of the model's config, the weights of its blocks and the vectors
+[T, D] of a sequence, which returns them after the blocks. KEYS has changes of the model's keys in tiny models.
+OBJECTIVES, for ideas that change the whole model or its objective, has functions of the model's config, all weights,
+and the inputs, targets and weights [T] of a sequence, which return the objective; and whether with a random key.
 """
 
+import dataclasses
 import functools
 import importlib
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 import fxf
 from fxf.config import registered_section
 from fxf.errors import UserError
+from fxf.layers.block import layers_of
 from fxf.layers.feed_forward import Dense
 from fxf.layers.kinds import stack_of
 from fxf.layers.layer import Context, Places
@@ -36,7 +38,7 @@ from small_runs import ROOT, new_process
 
 FOLDER = ROOT / "configs" / "ideas"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
-TABLES = [importlib.import_module(path.stem) for path in sorted(Path(__file__).parent.glob("ideas_*.py"))]
+TABLES = [importlib.import_module(path.stem) for path in sorted(Path(__file__).parent.glob("ideas_ideas*.py"))]
 ORACLES = {name: oracle for table in TABLES for name, oracle in table.ORACLES.items()}
 OBJECTIVES = {name: each for table in TABLES for name, each in getattr(table, "OBJECTIVES", {}).items()}
 KEYS = {name: keys for table in TABLES for name, keys in table.KEYS.items()}
@@ -52,7 +54,7 @@ def process():
 
 def tiny(name):
     """Returns the idea's config with a tiny model."""
-    config = fxf.read_config(str(FOLDER / f"{name}.py"))
+    config = fxf.read_config(str(FOLDER / f"{name.partition(':')[0]}.py"))
     sizes = {"n_layers": 2, "d_model": 8, "d_ff": 12, "n_heads": 2, "max_len": 64}
     for key, value in {**sizes, **KEYS.get(name, {})}.items():
         config.model[key] = value
@@ -65,7 +67,7 @@ def model_config(name, **changes):
 
 
 def test_every_idea_has_an_oracle():
-    assert sorted(ORACLES) == NAMES
+    assert sorted({name.partition(":")[0] for name in ORACLES}) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -155,6 +157,29 @@ def assert_equal(function, oracle, given):
         found = (exact_gradient[path] * direction).sum()
         bound = ALLOWED * np.abs(exact_gradient[path]).sum()
         assert abs(found - difference) <= max(bound, 1e-8), path
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_documents_in_a_row_are_as_each_alone_and_a_loop_over_blocks_is_as_the_blocks(name):
+    config = model_config(name)
+    config = dataclasses.replace(config, n_layers=2 * config.n_layers)
+    model = MODELS[config.name].make(config, VOCAB_SIZE)
+    if not all(getattr(layer, "by_document", True) for layer in layers_of(stack_of(config))):
+        pytest.skip("reads across documents, and says so")
+    params, tokens_BT = random_params(model.spec), random_tokens((1, T), VOCAB_SIZE)
+    parts = [np.arange(T)[:3], np.arange(T)[3:]]
+    where = {
+        "documents": np.repeat([[0, 1]], [3, T - 3], axis=1),
+        "positions": np.concatenate([p - p[0] for p in parts])[None],
+    }
+    packed = jax.jit(model.apply)(params, {"inputs": tokens_BT, **where})
+    alone = [jax.jit(model.apply)(params, {"inputs": tokens_BT[:, part]}) for part in parts]
+    expected = np.concatenate(alone, axis=1)
+    np.testing.assert_allclose(packed, expected, rtol=0, atol=ALLOWED * np.abs(expected).max())
+
+    looped = MODELS[config.name].make(dataclasses.replace(config, scan_blocks=True), VOCAB_SIZE)
+    found = jax.jit(looped.apply)(params, {"inputs": tokens_BT, **where})
+    np.testing.assert_allclose(found, packed, rtol=0, atol=ALLOWED * np.abs(expected).max())
 
 
 def _along(oracle, given, path, direction, cotangent):

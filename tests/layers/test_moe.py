@@ -1,5 +1,6 @@
 """The mixture of experts against its formulas in float64, one token and one expert at a time; and its training."""
 
+import dataclasses
 import functools
 import json
 
@@ -154,9 +155,9 @@ def test_no_token_is_dropped_if_all_choose_the_same_experts():
     assert_close(moe.apply(params, jnp.asarray(x), context())[0], expected, largest=np.abs(expected).max())
 
 
-def model(**own):
+def model(n_layers=2, **own):
     keys = {"n_experts": 5, "d_ff": 8, **own}
-    sizes = {"n_layers": 2, "d_model": 8, "d_ff": 8, "n_heads": 2, "max_len": 16}
+    sizes = {"n_layers": n_layers, "d_model": 8, "d_ff": 8, "n_heads": 2, "max_len": 16}
     config = TransformerLMConfig(**sizes, feed_forward="moe", layers={"feed_forward": keys})
     return transformer_lm(config, 7)
 
@@ -168,8 +169,8 @@ def test_decoding_by_a_cache_equals_the_whole_sequence():
 
 @functools.cache
 def after_a_step(microbatches, **keys):
-    """Returns the routers' biases after a step and their gradients; and the norm of the others, shown and true."""
-    built = model(bias_rate=0.25, balance=0.0)
+    """Returns the router's bias after a step and its gradient; and the norm of the others', shown and true."""
+    built = model(n_layers=1, bias_rate=0.25, balance=0.0)
     config = OptimizerConfig(**{"name": "adamw", "weight_decay": 0.5, "clip_norm": 1e-3, **keys})
     optimizer, train = make_optimizer(config, 10, built.spec), TrainConfig(microbatches=microbatches)
     trainer = Trainer(built, optimizer, train, make_layout(ParallelConfig(data=1), jax.devices()))
@@ -178,24 +179,39 @@ def after_a_step(microbatches, **keys):
     numbers = hyperparameters(0, train)
     state = initial_state(built, optimizer)
     after, metrics = jax.jit(functools.partial(train_step, trainer))(state, batch, numbers, None)
-    biases = [np.asarray(after.params["blocks"][i]["feed_forward"]["router_bias"]) for i in "01"]
+    bias = after.params["blocks"]["0"]["feed_forward"]["router_bias"]
     _, weight_sum, gradient, _ = jax.jit(functools.partial(objective_and_gradient, built))(state.params, batch)
-    of_biases = [np.asarray(gradient["blocks"][i]["feed_forward"].pop("router_bias")) for i in "01"]
-    return biases, of_biases, float(metrics["gradient_norm"]), float(optax.tree.norm(gradient) / weight_sum)
+    of_bias = gradient["blocks"]["0"]["feed_forward"].pop("router_bias")
+    return bias, of_bias, float(metrics["gradient_norm"]), float(optax.tree.norm(gradient) / weight_sum)
 
 
 @pytest.mark.parametrize("microbatches", [1, 2])
 def test_the_bias_moves_by_its_own_rate_towards_an_even_load_and_is_no_part_of_the_gradients_norm(microbatches):
-    biases, of_biases, norm, expected = after_a_step(microbatches)
-    for bias, gradient in zip(biases, of_biases, strict=True):
-        assert len(set(np.sign(gradient))) > 1
-        np.testing.assert_array_equal(bias, -0.25 * np.sign(gradient))
+    bias, gradient, norm, expected = after_a_step(microbatches)
+    assert len(set(np.sign(gradient))) > 1
+    np.testing.assert_array_equal(bias, -0.25 * np.sign(gradient))
     assert norm == pytest.approx(expected, rel=100 * UNIT)
 
 
 def test_a_cpu_cuts_a_batch_only_if_no_term_is_of_all_its_rows():
     assert model(balance=0.0).width == 8
     assert model().width is None
+
+
+def test_muon_and_weight_decay_treat_each_expert_as_a_matrix_of_its_own():
+    spec = layer({}, {}).spec()["experts"]
+    of_one = {name: dataclasses.replace(w, shape=w.shape[1:], axes=w.axes[1:]) for name, w in spec.items()}
+    config = OptimizerConfig(name="muon", weight_decay=0.5)
+    params, gradient = random_params(spec), random_params(spec, seed=1)
+
+    def moved(spec, params, gradient):
+        optimizer = make_optimizer(config, 10, spec)
+        return optimizer.update(gradient, optimizer.init(params), params)[0]
+
+    found = jax.jit(functools.partial(moved, spec))(params, gradient)
+    third = [jax.tree.map(lambda x: x[3], tree) for tree in (params, gradient)]
+    expected = jax.jit(functools.partial(moved, of_one))(*third)
+    assert_close(jax.tree.map(lambda x: x[3], found), expected)
 
 
 def test_padding_has_no_load():

@@ -85,21 +85,26 @@ def test_the_derivative_is_that_of_single_tokens(kind):
 
 def test_a_memory_is_passed_on_from_any_token_to_the_next():
     *tokens, before = drawn("usual")
-    whole, end = fading_memory(*tokens, before)
+    read_by = jax.jit(fading_memory)
+    whole, end = read_by(*tokens, before)
     for cuts in ([1], [9, 10]):
         memory, parts = before, []
         for start, stop in zip([0, *cuts], [*cuts, T], strict=True):
-            read, memory = fading_memory(*(x[:, start:stop] for x in tokens), memory)
+            read, memory = read_by(*(x[:, start:stop] for x in tokens), memory)
             parts.append(read)
         np.testing.assert_allclose(np.concatenate(parts, 1), whole, rtol=0, atol=1e-5 * np.abs(whole).max())
         np.testing.assert_allclose(memory, end, rtol=0, atol=1e-5 * np.abs(end).max())
 
 
 @pytest.mark.parametrize("n", [1, 2, 64])
-def test_the_inverse_is_that_of_float64(n):
-    lower = np.tril(np.random.default_rng(n).uniform(-1, 1, (3, n, n)), -1).astype(np.float32) / max(1, n // 8)
+def test_the_inverse_and_its_derivative_are_those_of_float64(n):
+    rng = np.random.default_rng(n)
+    lower, change = (np.tril(rng.uniform(-1, 1, (3, n, n)), -1).astype(np.float32) / max(1, n // 8) for _ in range(2))
     there = np.linalg.inv(np.eye(n) + np.float64(lower))
-    np.testing.assert_allclose(inverse_plus_one(jnp.array(lower)), there, rtol=0, atol=1e-5 * np.abs(there).max())
+    found, moved = jax.jvp(inverse_plus_one, (jnp.array(lower),), (jnp.array(change),))
+    np.testing.assert_allclose(found, there, rtol=0, atol=1e-5 * np.abs(there).max())
+    slope = -there @ change @ there
+    np.testing.assert_allclose(moved, slope, rtol=0, atol=1e-5 * max(1, np.abs(slope).max()))
 
 
 def test_operations_are_those_of_the_products_of_each_chunk():
@@ -109,7 +114,7 @@ def test_operations_are_those_of_the_products_of_each_chunk():
     scores = 2 * R * n_chunks * G * chunk * chunk * K
     read_and_written = 2 * heads * chunk * (K * O + chunk * O + K * O)
     plain = scores + read_and_written
-    inverse = sum(4 * (chunk // half // 2) * half**3 for half in (1, 2, 4)) * heads
+    inverse = sum(4 * (chunk // half // 2) * half**3 for half in (2, 4)) * heads  # two products for each half
     delta = scores + inverse + 2 * heads * chunk * (chunk * O + chunk * K + K * O)
     found = [
         operations(jax.make_jaxpr(fading_memory)(*given).jaxpr)

@@ -11,7 +11,7 @@ from closeness import assert_close
 from fxf.errors import UserError
 from fxf.interop import huggingface
 from fxf.interop.architectures import ARCHITECTURES
-from fxf.interop.state_decoders import pattern
+from fxf.interop.recurrent_decoders import pattern
 from helpers import random_tokens
 from pytorch_models import libraries  # noqa: F401  It is a fixture.
 
@@ -23,7 +23,14 @@ CONFIGS = {
     "qwen3_next": {
         **{"hidden_size": 12, "intermediate_size": 17, "num_attention_heads": 3, "num_key_value_heads": 1},
         **{"head_dim": 16, "max_position_embeddings": 128, "linear_conv_kernel_dim": 3, "linear_key_head_dim": 5},
-        **{"linear_value_head_dim": 7, "linear_num_key_heads": 2, "linear_num_value_heads": 6, "num_experts": 0},
+        **{"linear_value_head_dim": 7, "linear_num_key_heads": 2, "linear_num_value_heads": 6},
+        **{
+            "num_experts": 5,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 8,
+            "shared_expert_intermediate_size": 11,
+        },
+        **{"mlp_only_layers": [1], "experts_implementation": "eager"},
         **{"layer_types": ["linear_attention", "linear_attention", "full_attention"], "num_hidden_layers": 3},
         "attn_implementation": "eager",
     },
@@ -90,8 +97,8 @@ def test_a_pattern_is_the_shortest_that_repeats():
     [
         ("qwen3_next", {"layer_types": ["full_attention"]}, "layer_types: expected 3 of linear_attention and full_att"),
         ("qwen3_next", {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "has .* with 0.25"),
-        ("qwen3_next", {"linear_key_head_dim": 0}, "linear_key_head_dim: expected a positive int, got 0"),
         ("mamba2", {"time_step_limit": [0.0, 0.5]}, "time_step_limit: fxf has none"),
+        ("qwen3_next", {"decoder_sparse_step": 2}, "decoder_sparse_step: fxf has Qwen3NextForCausalLM with 1, got 2"),
         ("mamba2", {"use_bias": True}, "use_bias: fxf has Mamba2ForCausalLM with False, got True"),
     ],
 )
