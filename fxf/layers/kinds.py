@@ -8,7 +8,8 @@
     mine:delta+feed_forward                    `delta` in mine.py
 
 A name is that of a kind, or of a section `model.layers.NAME` whose `kind` names one. In such a section stand the keys
-of that layer alone: its own, and those of the `model` section, which other layers share.
+of that layer alone: its own, and those of the `model` section, which other layers share. Those of the kind of block
+stand in a section of its name.
 """
 
 import dataclasses
@@ -71,7 +72,8 @@ def stack_of(config: TransformerConfig, cross: bool = False, vocab_size: int = 0
     head = _blocks(head_text, config, cross, vocab_size) if semicolon else []
     blocks = _alternating if config.global_every else functools.partial(_blocks, text)
     period = blocks(config, cross, vocab_size)
-    named = {name.rpartition(":")[2] for name in re.findall(r"[\w:]+", config.blocks)} | {"cross_attention"}
+    names = re.findall(r"[\w:]+", f"{config.blocks} {config.block} cross_attention")
+    named = {name.rpartition(":")[2] for name in names}
     for name in config.layers.keys() - named:
         raise UserError(
             f"model.layers.{name}: model.blocks '{config.blocks}' names no such layer{nearest(name, named)}"
@@ -105,7 +107,9 @@ def _blocks(text: str, config: TransformerConfig, cross: bool, vocab_size: int) 
             if cross and "cross_attention" not in config.blocks:
                 names.insert(len(names) - 1, "cross_attention")
             layers = {name.strip().rpartition(":")[2]: layer_of(config, name.strip(), **given) for name in names}
-            found.append(BLOCKS[one_of(config.block, BLOCKS, "model.block")](config, layers))
+            cls, short = BLOCKS[one_of(config.block, BLOCKS, "model.block")], config.block.rpartition(":")[2]
+            own = config.layers.get(short, {})
+            found.append(_made(cls, f"model.layers.{short}", config, own, {"layers": layers}))
             continue
         times, mark, kind, inside = match.groups()
         if bool(times) != bool(mark) or bool(mark) == bool(kind):

@@ -134,6 +134,11 @@ class Context(flax.struct.PyTreeNode):
             return x
         return x.reshape(self.table.at_BT.shape[0], -1, *x.shape[2:])
 
+    def pick(self, f: Callable[[jax.Array], jax.Array]) -> "Context":
+        """Returns the context of other tokens, with f of each array [R, T, …] or [1, T]; cache and table stay."""
+        tokens, carry = jax.tree.map(f, (self.tokens, dict(self.carry)))
+        return self.replace(places=self.places.pick(f), tokens=tokens, carry=carry)
+
     @property
     def queries(self) -> Places:
         """The places of the tokens, by prompt."""

@@ -49,8 +49,8 @@ class CachedDecoding:
         documents_BT = (indices_1T < lengths_B[:, None]).astype(jnp.int32)
         places = Places(token_positions(self.config, indices_1T, given), indices_1T, documents_BT)
         context = Context(places, tokens_BT, cache={}, source=self.source(params, batch))
-        x_BTD = self.embed(params, tokens_BT, places.positions)
-        _, context = self.decoder.apply(self.of_decoder(params), x_BTD, context)
+        x = self.decoder.start(self.embed(params, tokens_BT, places.positions))
+        _, context = self.decoder.apply(self.of_decoder(params), x, context)
         return begun(context.cache, lengths_B, places, length, given)
 
     def step(self, params: Params, cache: Cache, tokens_R: jax.Array) -> tuple[jax.Array, Cache]:
@@ -59,12 +59,13 @@ class CachedDecoding:
         positions_R1 = token_positions(self.config, indices_R1, cache.given)
         places = Places(positions_R1, indices_R1, jnp.ones_like(indices_R1))
         table = cache.table(places)
-        x_R1D, context = self.embed(params, tokens_R1, positions_R1), Context(places, tokens_R1, cache.layers, table)
-        x_R1D, context = self.decoder.apply(self.of_decoder(params), x_R1D, context)
+        x = self.decoder.start(self.embed(params, tokens_R1, positions_R1))
+        context = Context(places, tokens_R1, cache.layers, table)
+        x, context = self.decoder.apply(self.of_decoder(params), x, context)
         cache = cache.replace(layers=context.cache, lengths=cache.lengths + 1)
         if table is not None:
             cache = cache.replace(places=table.places, reads_BWC=table.reads_BWC)
-        return self.readout(params, x_R1D[:, 0]), cache
+        return self.readout(params, self.decoder.finish(x)[:, 0]), cache
 
 
 class WholeSequences:

@@ -36,10 +36,17 @@ EVERY = pytest.mark.parametrize(
 SIZES = {"model.n_layers": 2, "model.d_model": 8, "model.d_ff": 12, "model.n_heads": 2, "model.max_len": 26}
 TINY = {
     **SIZES,
-    **{"task.n_tokens": 3, "task.max_length": 3, "task.longer": 0, "task.examples": 16},
     **{"train.steps": 4, "train.batch_size": 8, "optimizer.warmup_steps": 0, "checkpoint.every": 2, "log.every": 1},
     **{"log.tensorboard": False, "log.report": False},
 }
+
+# By task: its sizes, its score, and what is asked and answered.
+OF_TASK = {
+    "reversal": {"task.n_tokens": 3, "task.max_length": 3, "task.longer": 0, "task.examples": 16},
+    "language_model": {"task.length": 25},
+}
+SCORES = {"reversal": "exact_match", "language_model": "test_loss"}
+TEXTS = {"reversal": ("2 1", "1 2"), "language_model": ("The ", "boy")}
 
 
 def file_of(name):
@@ -49,7 +56,7 @@ def file_of(name):
 def config_of(name):
     """Returns the small config of an idea or of a layer of the core, as plain dicts."""
     config = fxf.read_config(file_of(name)).to_dict()
-    return make_points(config, [{**TINY, **OF_CORE.get(name, {})}])[0].config
+    return make_points(config, [{**TINY, **OF_TASK[config["task"]["name"]], **OF_CORE.get(name, {})}])[0].config
 
 
 def train(name, workdir):
@@ -68,6 +75,7 @@ def test_an_idea_goes_through_every_verb(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     sharing_programs(monkeypatch)
     whole, stopped = Path("whole"), Path("stopped")
+    score, (prompt, text) = (of_task[config_of(name)["task"]["name"]] for of_task in (SCORES, TEXTS))
     result = train(name, whole)
     with monkeypatch.context() as stopping, pytest.raises(Interrupted, match="which is saved"):
         stopping.setattr(signals, "asked", lambda: True)
@@ -81,11 +89,11 @@ def test_an_idea_goes_through_every_verb(name, tmp_path, monkeypatch):
 
     with new_process():
         figures = run.evaluate(whole, Clock(time.perf_counter()))
-        assert figures["step"] == 4 and figures["exact_match"] == result["exact_match"]
-        ((answer, *_),) = run.generate(whole, ["2 1"], {})
+        assert figures["step"] == 4 and figures[score] == result[score]
+        ((answer, *_),) = run.generate(whole, [prompt], {})
         assert isinstance(answer[0], str)
         experiment, _, params = run.load(whole)
-        arrays = probe.arrays_inside(experiment, params, probe.what_is_read(experiment, params, "2 1", "1 2"))
+        arrays = probe.arrays_inside(experiment, params, probe.what_is_read(experiment, params, prompt, text))
         assert any("residual" in key for key in arrays)
         points = make_points(config_of(name), [*grid({"seed": [1, 2]})])
         check(points, Path("sweep"))
