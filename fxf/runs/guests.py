@@ -56,12 +56,17 @@ def load(path: str | Path) -> ModuleType:
 
 
 def search(folder: Path) -> None:
-    """Makes imports search the folder first, and forgets modules of the folders of other files executed before."""
+    """Makes imports search the folder first, and the working directory, last unless Python has it already.
+
+    It forgets modules of the folders of other files executed before.
+    """
     others = {path.parent for path in _executed} - {folder}
     for name, module in list(sys.modules.items()):
         if (file := getattr(module, "__file__", None)) and Path(file).parent in others:
             del sys.modules[name]
     sys.path[:] = [str(folder), *(place for place in sys.path if place != str(folder))]
+    if not {"", os.getcwd()} & set(sys.path):
+        sys.path.append(os.getcwd())
 
 
 def record(config: Mapping[str, Any]) -> dict[str, Any]:

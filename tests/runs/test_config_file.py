@@ -8,6 +8,7 @@ from fxf.config import one_of
 from fxf.errors import UserError
 from fxf.layers.feed_forward import ACTIVATIONS
 from fxf.runs import guests, run_folder
+from fxf.runs.configs import read_config
 from fxf.runs.guests import digests, load, record, restore
 from small_runs import new_process, tiny_config, trained
 
@@ -122,3 +123,11 @@ def test_code_in_a_run_folder_is_never_executed(tmp_path):
     with pytest.raises(UserError, match="lies in the run folder, whose code is never executed"):
         train(scaling(tmp_path / "new"), tmp_path / "new")
     assert not (tmp_path / "new" / "config.json").exists()
+
+
+def test_a_config_of_fxf_names_what_a_file_in_the_working_directory_defines(tmp_path, monkeypatch):
+    (tmp_path / "only_here.py").write_text("def scaled(x):\n    return 2 * x\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
+    read_config("reversal")
+    assert ACTIVATIONS["only_here:scaled"](3) == 6
