@@ -62,7 +62,7 @@ class Functions:
     def example(self) -> tuple[jax.Array, dict[str, Any]]:
         """Returns two tokens or their vectors, and the arguments that go with them."""
         if not self.width:
-            return jnp.zeros((1, 2), jnp.int32), {**of_training(None)}
+            return jnp.zeros((1, 2), jnp.int32), of_training(None)
         return jnp.zeros((1, 2, self.width), self.dtype), of_context(whole_rows(2))
 
     def spec(self, expected: int) -> Spec:
